@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Everything that crosses from kernel to user space, and nothing else.
+ *
+ * This is the only definition. The Rust mirror (crates/core/src/abi.rs) is held against the
+ * BTF of the compiled objects by a test, field by field, so neither side can drift.
+ *
+ * Conventions: units stand in names; padding is explicit and zero; integers are in host byte
+ * order, addresses are 16 bytes in network byte order (IPv4 as ::ffff:a.b.c.d).
+ */
+#ifndef PARSHALL_ABI_H
+#define PARSHALL_ABI_H
+
+#define PARSHALL_ABI_VERSION 1
+
+/*
+ * A ring is one array map with BPF_F_MMAPABLE; element n is the lane of CPU n.
+ *
+ *   lane:  | struct lane_header | data[size_bytes] | slack |
+ *
+ * Positions count bytes since the ring was made and never wrap in practice (64 bit); the byte at
+ * position p lies at data[p & (size_bytes - 1)]. A record starts below size_bytes and may run into
+ * the slack, so it is never split and needs no filler.
+ */
+#define LANE_HEADER_BYTES 4096
+#define LANE_SLACK_BYTES 4096
+#define LANE_INDEX_SLOTS 64
+#define RECORD_ALIGN_BYTES 8
+#define RING_READERS_MAX 64
+
+/*
+ * reserved_bytes and records are advanced by atomic adds of the writers of this CPU, which may
+ * interrupt each other. dropped_records counts what slow-reader preference refused.
+ * boundary[k] is the position of the first record that starts in the k-th part of the lane (the
+ * data area cut into LANE_INDEX_SLOTS equal parts): where a reader that was overtaken goes on.
+ */
+struct lane_header {
+	__u64 reserved_bytes;
+	__u64 records;
+	__u64 dropped_records;
+	__u64 pad[5];
+	__u64 boundary[LANE_INDEX_SLOTS];
+};
+
+/*
+ * The header of every record. The stamp is written last: position ^ secret of the ring. A reader
+ * takes a record for good when the stamp is the one of the position at which it looks, and when,
+ * after it copied the record, the writers have not yet reserved that space again. The secret keeps
+ * bytes that came from the network from passing for a stamp.
+ */
+struct record_header {
+	__u64 stamp;
+	__u64 lane_seq;      /* the lane's count of records before this one */
+	__u32 length_bytes;  /* whole record, a multiple of RECORD_ALIGN_BYTES */
+	__u16 kind;          /* enum record_kind */
+	__u16 hook;          /* enum hook: where it was written */
+};
+
+enum record_kind {
+	RECORD_TCP_STATE = 1,
+	RECORD_TCP_FLOW = 2,      /* facts of a flow: first sight, and again when one became known */
+	RECORD_TCP_FLOW_END = 3,  /* the flow's account, when its socket is destroyed or the log ends */
+};
+
+enum hook {
+	HOOK_TCP_INGRESS = 0,
+	HOOK_TCP_EGRESS = 1,
+	HOOK_TCP_RETRANSMIT = 2,
+	HOOK_TCP_CONGESTION_STATE = 3,
+	HOOK_TCP_CLOSE = 4,
+	HOOK_TCP_FLOW = 5,        /* flow facts and flow accounts */
+	HOOK_COUNT = 6,
+};
+
+/* seen = filtered + thinned + dropped + written holds for every hook and CPU once it is at rest. */
+struct hook_counters {
+	__u64 seen;
+	__u64 filtered;
+	__u64 thinned;
+	__u64 dropped;   /* no room under slow-reader preference */
+	__u64 written;
+	__u64 unowned;   /* not TCP, or TCP without a socket of ours: outside "seen" */
+	__u64 pad[2];
+};
+
+enum direction { DIRECTION_IN = 0, DIRECTION_OUT = 1, DIRECTION_NONE = 2 };
+
+enum tcp_event {
+	EVENT_PACKET = 0,
+	EVENT_RETRANSMIT = 1,
+	EVENT_CONGESTION_STATE = 2,
+	EVENT_CLOSE = 3,
+};
+
+/*
+ * The state of one connection at one event. Fields are those of struct tcp_sock and its parents
+ * unless a unit says otherwise. Before the connection has a socket of its own (SYN on a listener)
+ * the state fields are 0 and state is 12, TCP_NEW_SYN_RECV.
+ */
+struct tcp_state_record {
+	struct record_header header;
+	__u64 time_ns;              /* CLOCK_MONOTONIC */
+	__u64 flow_seq;             /* packets of this flow seen up to now, this one included */
+	__u64 pacing_rate_Bps;      /* ~0: not limited */
+	__u32 flow;
+	__u32 cwnd_segments;
+	__u32 ssthresh_segments;    /* 0x7fffffff: not yet set */
+	__u32 mss_bytes;
+	__u32 srtt_us_x8;           /* the kernel keeps it times 8 */
+	__u32 mdev_us_x4;           /* mdev_us: what tcp_info and ss show, divided by 4, as rttvar */
+	__u32 min_rtt_us;           /* ~0: no sample yet */
+	__u32 rto_jiffies;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 snd_wnd_bytes;
+	__u32 rcv_nxt;
+	__u32 rcv_wnd_bytes;
+	__u32 packets_out;
+	__u32 retrans_out;
+	__u32 lost_out;
+	__u32 sacked_out;
+	__u32 total_retrans;
+	__u32 rate_delivered;       /* delivery rate = rate_delivered * mss / rate_interval_us */
+	__u32 rate_interval_us;
+	__u32 delivered;
+	__u32 delivered_ce;
+	__u32 sndbuf_bytes;
+	__u32 sndbuf_used_bytes;
+	__u32 rcvbuf_bytes;
+	__u32 rcvbuf_used_bytes;
+	__u32 pkt_seq;
+	__u32 pkt_ack;
+	__u32 payload_bytes;
+	__u16 gso_segs;             /* wire packets in this skb, at least 1 for a packet */
+	__u16 pkt_flags;            /* the 12 bits behind the data offset: AE CWR ECE URG ACK PSH RST SYN FIN */
+	__u8 direction;
+	__u8 event;
+	__u8 state;
+	__u8 ca_state;
+	__u8 window_scales;         /* snd_wscale in the low 4 bits, rcv_wscale in the high 4 */
+	__u8 app_limited;
+	__u8 pad[2];
+};
+
+#define FLOW_IS_IPV6 1u
+#define FLOW_BEGAN_BEFORE 2u     /* there was no SYN: the connection is older than the log */
+#define FLOW_PASSIVE 4u          /* accepted, not connected */
+#define FLOW_SACK 8u
+#define FLOW_TIMESTAMPS 16u
+#define FLOW_ECN 32u
+#define FLOW_WINDOW_SCALING 64u
+
+/* What does not change in a flow's life, as far as it is known at the time of writing. */
+struct tcp_flow_record {
+	struct record_header header;
+	__u64 time_ns;
+	__u64 socket_cookie;
+	__u64 cgroup_id;
+	__u64 netns_cookie;
+	__u32 flow;
+	__u32 netns_inode;
+	__u32 flags;
+	__u32 pid;                  /* 0: no process has been seen to own it yet */
+	__u32 uid;
+	__u32 mss_clamp_bytes;      /* the MSS option of the peer */
+	__u32 advmss_bytes;         /* the MSS option of ours */
+	__u16 local_port;
+	__u16 remote_port;
+	__u8 local_address[16];
+	__u8 remote_address[16];
+	char congestion_control[16];
+	char command[16];
+};
+
+#define FLOW_END_DESTROYED 1u    /* else: alive when the log ended */
+
+/* The flow's account: seen = filtered + thinned + dropped + written, of packets and of events. */
+struct tcp_flow_end_record {
+	struct record_header header;
+	__u64 time_ns;
+	__u64 packets_seen;
+	__u64 packets_filtered;
+	__u64 packets_thinned;
+	__u64 packets_dropped;
+	__u64 events_seen;
+	__u64 events_dropped;
+	__u32 flow;
+	__u32 flags;
+};
+
+_Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
+_Static_assert(sizeof(struct record_header) == 24, "record_header");
+_Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
+_Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
+_Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
+_Static_assert(sizeof(struct tcp_flow_end_record) == 88, "tcp_flow_end_record");
+
+#endif

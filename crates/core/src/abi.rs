@@ -1,0 +1,211 @@
+//! The Rust mirror of `bpf/abi.h`: records as they lie in the ring.
+//!
+//! Only layouts live here, no meaning. A test of the kernel crate compares every size and offset
+//! with the BTF of the compiled eBPF objects, so this file cannot drift from the header.
+
+/// Version of the layouts below; the kernel side is compiled with the same header.
+pub const ABI_VERSION: u32 = 1;
+/// Bytes of a lane before its data.
+pub const LANE_HEADER_BYTES: usize = 4096;
+/// Bytes behind a lane's data into which the last record may run.
+pub const LANE_SLACK_BYTES: usize = 4096;
+/// Number of equal parts of a lane whose first record is remembered.
+pub const LANE_INDEX_SLOTS: usize = 64;
+/// Alignment and granularity of records.
+pub const RECORD_ALIGN_BYTES: usize = 8;
+
+/// `record_header.kind` of a [`TcpStateRecord`].
+pub const RECORD_TCP_STATE: u16 = 1;
+/// `record_header.kind` of a [`TcpFlowRecord`].
+pub const RECORD_TCP_FLOW: u16 = 2;
+/// `record_header.kind` of a [`TcpFlowEndRecord`].
+pub const RECORD_TCP_FLOW_END: u16 = 3;
+
+/// Number of places in the kernel that write records and keep accounts.
+pub const HOOK_COUNT: usize = 6;
+
+/// `tcp_state_record.direction`: into this host.
+pub const DIRECTION_IN: u8 = 0;
+/// `tcp_state_record.direction`: out of this host.
+pub const DIRECTION_OUT: u8 = 1;
+/// `tcp_state_record.direction`: the event is not a packet.
+pub const DIRECTION_NONE: u8 = 2;
+
+/// `tcp_state_record.event`: a packet passed.
+pub const EVENT_PACKET: u8 = 0;
+/// `tcp_state_record.event`: the stack retransmitted a segment.
+pub const EVENT_RETRANSMIT: u8 = 1;
+/// `tcp_state_record.event`: the congestion state changed.
+pub const EVENT_CONGESTION_STATE: u8 = 2;
+/// `tcp_state_record.event`: the connection is about to become CLOSED.
+pub const EVENT_CLOSE: u8 = 3;
+
+/// `tcp_flow_record.flags`: addresses are IPv6.
+pub const FLOW_IS_IPV6: u32 = 1;
+/// `tcp_flow_record.flags`: the connection is older than the log.
+pub const FLOW_BEGAN_BEFORE: u32 = 2;
+/// `tcp_flow_record.flags`: accepted, not connected.
+pub const FLOW_PASSIVE: u32 = 4;
+/// `tcp_flow_record.flags`: selective acknowledgements were agreed.
+pub const FLOW_SACK: u32 = 8;
+/// `tcp_flow_record.flags`: time stamps were agreed.
+pub const FLOW_TIMESTAMPS: u32 = 16;
+/// `tcp_flow_record.flags`: explicit congestion notification was agreed.
+pub const FLOW_ECN: u32 = 32;
+/// `tcp_flow_record.flags`: window scaling was agreed.
+pub const FLOW_WINDOW_SCALING: u32 = 64;
+/// `tcp_flow_end_record.flags`: the socket was destroyed; otherwise it outlived the log.
+pub const FLOW_END_DESTROYED: u32 = 1;
+
+/// `srtt`-like values that have no sample yet.
+pub const NO_SAMPLE: u32 = u32::MAX;
+/// Linux's initial slow start threshold.
+pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
+
+/// Types that may be read from any properly sized and aligned bytes.
+///
+/// # Safety
+/// The type is `repr(C)`, has no padding that is not a named field, and every bit pattern of it is
+/// a valid value.
+pub unsafe trait Plain: Copy + 'static {}
+
+macro_rules! plain {
+    ($($(#[$doc:meta])* struct $name:ident = $size:literal { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+
+        impl $name {
+            /// Name, offset and size of every field, to hold against the header.
+            pub const FIELDS: &'static [(&'static str, usize, usize)] = &[
+                $((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$type>()),)*
+            ];
+        }
+
+        // SAFETY: repr(C) of integers and arrays of integers only; the size assertion together
+        // with the field-by-field comparison in the tests leaves no implicit padding.
+        unsafe impl Plain for $name {}
+    )*};
+}
+
+plain! {
+    /// See `struct record_header`.
+    struct RecordHeader = 24 {
+        stamp: u64,
+        lane_seq: u64,
+        length_bytes: u32,
+        kind: u16,
+        hook: u16,
+    }
+    /// See `struct hook_counters`.
+    struct HookCounters = 64 {
+        seen: u64,
+        filtered: u64,
+        thinned: u64,
+        dropped: u64,
+        written: u64,
+        unowned: u64,
+        pad: [u64; 2],
+    }
+    /// See `struct tcp_state_record`.
+    struct TcpStateRecord = 176 {
+        header: RecordHeader,
+        time_ns: u64,
+        flow_seq: u64,
+        pacing_rate_Bps: u64,
+        flow: u32,
+        cwnd_segments: u32,
+        ssthresh_segments: u32,
+        mss_bytes: u32,
+        srtt_us_x8: u32,
+        mdev_us_x4: u32,
+        min_rtt_us: u32,
+        rto_jiffies: u32,
+        snd_una: u32,
+        snd_nxt: u32,
+        snd_wnd_bytes: u32,
+        rcv_nxt: u32,
+        rcv_wnd_bytes: u32,
+        packets_out: u32,
+        retrans_out: u32,
+        lost_out: u32,
+        sacked_out: u32,
+        total_retrans: u32,
+        rate_delivered: u32,
+        rate_interval_us: u32,
+        delivered: u32,
+        delivered_ce: u32,
+        sndbuf_bytes: u32,
+        sndbuf_used_bytes: u32,
+        rcvbuf_bytes: u32,
+        rcvbuf_used_bytes: u32,
+        pkt_seq: u32,
+        pkt_ack: u32,
+        payload_bytes: u32,
+        gso_segs: u16,
+        pkt_flags: u16,
+        direction: u8,
+        event: u8,
+        state: u8,
+        ca_state: u8,
+        window_scales: u8,
+        app_limited: u8,
+        pad: [u8; 2],
+    }
+    /// See `struct tcp_flow_record`.
+    struct TcpFlowRecord = 152 {
+        header: RecordHeader,
+        time_ns: u64,
+        socket_cookie: u64,
+        cgroup_id: u64,
+        netns_cookie: u64,
+        flow: u32,
+        netns_inode: u32,
+        flags: u32,
+        pid: u32,
+        uid: u32,
+        mss_clamp_bytes: u32,
+        advmss_bytes: u32,
+        local_port: u16,
+        remote_port: u16,
+        local_address: [u8; 16],
+        remote_address: [u8; 16],
+        congestion_control: [u8; 16],
+        command: [u8; 16],
+    }
+    /// See `struct tcp_flow_end_record`.
+    struct TcpFlowEndRecord = 88 {
+        header: RecordHeader,
+        time_ns: u64,
+        packets_seen: u64,
+        packets_filtered: u64,
+        packets_thinned: u64,
+        packets_dropped: u64,
+        events_seen: u64,
+        events_dropped: u64,
+        flow: u32,
+        flags: u32,
+    }
+}
+
+/// Reads a value from bytes that may be unaligned.
+///
+/// Returns `None` when there are fewer bytes than the type has.
+pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: the length was checked, `read_unaligned` needs no alignment, and `Plain` promises
+    // that every bit pattern is a value.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The bytes of a value.
+pub fn plain_bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` promises that there is no padding, so every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}

@@ -1,0 +1,136 @@
+//! The ledger: what the measuring saw, kept and lost, per hook, and what it cost.
+//!
+//! It must balance: `seen = filtered + thinned + logged + lost`. The kernel counts `seen`,
+//! `filtered`, `thinned`, `dropped` and `written`; the reader counts what it took from the ring and,
+//! independently, the gaps in the lanes' sequence numbers. [`Ledger::imbalances`] holds them
+//! against each other.
+
+use serde::{Deserialize, Serialize};
+
+/// The places that keep an account, in the order of `enum hook` of `bpf/abi.h`.
+pub const HOOK_NAMES: [&str; crate::abi::HOOK_COUNT] = [
+    "tcp_ingress",
+    "tcp_egress",
+    "tcp_retransmit",
+    "tcp_congestion_state",
+    "tcp_close",
+    "tcp_flow",
+];
+
+/// Why events that should have been logged were not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Overwritten in the ring before this reader came (fast-reader preference).
+    pub overwritten: u64,
+    /// Refused by the kernel side for want of room (slow-reader preference).
+    pub dropped: u64,
+    /// The kernel did not run the program because it was already running on this CPU.
+    pub missed: u64,
+    /// Read from the ring, but the file could not take it (disk full).
+    pub unwritten: u64,
+}
+
+impl Lost {
+    /// Sum over all causes.
+    pub fn total(&self) -> u64 {
+        self.overwritten + self.dropped + self.missed + self.unwritten
+    }
+}
+
+/// The account of one hook.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookAccount {
+    /// Name, one of [`HOOK_NAMES`].
+    pub hook: String,
+    /// Events of interest that reached the hook.
+    pub seen: u64,
+    /// Not wanted by the filters.
+    pub filtered: u64,
+    /// Wanted, but thinned out (`--ppl`, `--on-change`).
+    pub thinned: u64,
+    /// In the log.
+    pub logged: u64,
+    /// Not in the log, by cause.
+    pub lost: Lost,
+    /// Packets without a socket of interest (not TCP, or not ours): outside `seen`.
+    pub unowned: u64,
+}
+
+impl HookAccount {
+    /// `seen - (filtered + thinned + logged + lost)`; 0 when the account balances.
+    pub fn difference(&self) -> i128 {
+        i128::from(self.seen)
+            - i128::from(self.filtered)
+            - i128::from(self.thinned)
+            - i128::from(self.logged)
+            - i128::from(self.lost.total())
+    }
+}
+
+/// What the measuring cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Mean run time of each program, by the kernel's run-time statistics in sampled windows.
+    pub programs: Vec<ProgramCost>,
+    /// User and system CPU seconds of the reader.
+    pub reader_cpu_s: f64,
+    /// Wall seconds between attach and detach.
+    pub wall_s: f64,
+    /// Bytes written to the log.
+    pub log_bytes: u64,
+}
+
+/// Run time of one eBPF program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramCost {
+    /// Name of the program in the kernel.
+    pub program: String,
+    /// Runs that were timed (sampled windows, not all runs).
+    pub sampled_runs: u64,
+    /// Mean nanoseconds of a run, the kernel's own overhead of timing included.
+    pub ns_per_run: f64,
+}
+
+/// The whole account of a log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// One account a hook.
+    pub hooks: Vec<HookAccount>,
+    /// Gaps that the reader found in the lanes' sequence numbers: must equal the sum of
+    /// `lost.overwritten`.
+    pub sequence_gaps: u64,
+    /// Cost of the measuring.
+    pub cost: Cost,
+    /// False in the snapshots taken while hooks were running: those need not balance.
+    pub complete: bool,
+}
+
+impl Ledger {
+    /// Sentences that say where the ledger does not balance; empty when it does.
+    pub fn imbalances(&self) -> Vec<String> {
+        let mut found: Vec<String> = self
+            .hooks
+            .iter()
+            .filter(|account| account.difference() != 0)
+            .map(|account| {
+                format!(
+                    "{}: seen {} is not filtered {} + thinned {} + logged {} + lost {}",
+                    account.hook,
+                    account.seen,
+                    account.filtered,
+                    account.thinned,
+                    account.logged,
+                    account.lost.total()
+                )
+            })
+            .collect();
+        let overwritten: u64 = self.hooks.iter().map(|account| account.lost.overwritten).sum();
+        if overwritten != self.sequence_gaps {
+            found.push(format!(
+                "overwritten {overwritten} is not the {} gaps in the sequence numbers",
+                self.sequence_gaps
+            ));
+        }
+        found
+    }
+}

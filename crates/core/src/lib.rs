@@ -1,0 +1,5 @@
+//! Records, logs, conversions and statistics: everything of Parshall that needs neither the
+//! kernel nor privileges. It builds and tests on any machine.
+
+pub mod abi;
+pub mod ledger;

@@ -1,0 +1,11 @@
+//! The Python module `parshall._native`: conversions between Python and the Rust crates, no logic.
+
+mod errors;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}
