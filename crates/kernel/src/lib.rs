@@ -1,2 +1,6 @@
 //! The kernel side of Parshall: what this host can do, the hooks, the ring and its readers, the
 //! ledger's counters, and the relay that plays a link.
+
+mod libbpf_log;
+pub mod ring;
+pub mod tcp;
