@@ -33,7 +33,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, __u32);
+	__uint(key_size, sizeof(__u32));
 	__uint(value_size, LANE_HEADER_BYTES + LANE_SLACK_BYTES);
 } packet_ring SEC(".maps"), flow_ring SEC(".maps");
 
@@ -55,7 +55,10 @@ struct {
 } hook_accounts SEC(".maps");
 
 #define FLOW_IGNORED (~0U)
+/* What is known of a flow beyond its addresses. */
 #define OWNER_KNOWN 1u
+#define OPTIONS_KNOWN 2u
+#define ALL_KNOWN (OWNER_KNOWN | OPTIONS_KNOWN)
 
 /* What we keep at a socket. Both directions may run at once on two CPUs: atomics only. */
 struct flow_state {
@@ -303,18 +306,30 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 }
 
 /*
- * The lock of a socket is owned exactly while a process works on it, and then the process that
- * runs here is that one: softirq work on a socket never runs while its lock is owned.
+ * Writes the facts again when more of them became known: the options when the handshake is done,
+ * the owner when a process works on the socket. The lock of a socket is owned exactly while a
+ * process works on it, and then the process that runs here is that one: softirq work on a socket
+ * never runs while its lock is owned.
  */
-static __noinline void note_owner(struct flow_state *flow, struct tcp_sock *tp,
-				  __u64 socket_cookie)
+static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow,
+				  struct tcp_sock *tp, __u32 direction)
 {
-	struct flow_facts facts = { .socket_cookie = socket_cookie, .flow = flow->flow };
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	struct flow_facts facts = { .flow = flow->flow };
+	__u32 marks = flow->marks, known = marks;
 
-	flow->marks |= OWNER_KNOWN;
-	connection_of(&tp->inet_conn.icsk_inet.sk, &facts.connection);
-	facts.owner.pid = bpf_get_current_pid_tgid() >> 32;
-	bpf_get_current_comm(facts.owner.command, sizeof(facts.owner.command));
+	if (sk->__sk_common.skc_state != TCP_SYN_SENT)
+		known |= OPTIONS_KNOWN;
+	if (direction == DIRECTION_OUT && sk->sk_lock.owned && !(marks & OWNER_KNOWN)) {
+		known |= OWNER_KNOWN;
+		facts.owner.pid = bpf_get_current_pid_tgid() >> 32;
+		bpf_get_current_comm(facts.owner.command, sizeof(facts.owner.command));
+	}
+	if (known == marks)
+		return;
+	flow->marks = known;
+	facts.socket_cookie = bpf_get_socket_cookie(skb);
+	connection_of(sk, &facts.connection);
 	write_flow(tp, &facts);
 }
 
@@ -570,9 +585,8 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		return PASS;
 	}
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
-	if (direction == DIRECTION_OUT && !(flow->marks & OWNER_KNOWN) &&
-	    tp->inet_conn.icsk_inet.sk.sk_lock.owned)
-		note_owner(flow, tp, bpf_get_socket_cookie(skb));
+	if (flow->marks != ALL_KNOWN)
+		learn_more(skb, flow, tp, direction);
 	if ((options.packets_per_log > 1 || options.on_change) && !is_due(flow, tp, flow_seq)) {
 		count(&account->thinned);
 		count(&flow->packets_thinned);

@@ -1,6 +1,5 @@
 //! The TCP programs in the kernel: load, attach, switch, count, sweep, detach.
 
-use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
@@ -13,7 +12,7 @@ use crate::ring::memory::{Lane, Mapping};
 use crate::ring::registry::LaneReaders;
 use crate::ring::{self, Preference};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
 
 /// Bytes of the flow ring for each CPU: 100,000 short connections write 50 MB in all.
 const FLOW_RING_BYTES: u64 = 4 << 20;
@@ -33,6 +32,20 @@ pub struct ProgramStatistics {
     pub run_ns: u64,
     /// Runs that did not take place because the program was already running on this CPU.
     pub missed: u64,
+}
+
+/// A walk of the kernel over its sockets; what it finds comes through the flow ring, so somebody
+/// must read that meanwhile.
+pub struct Sweep(Iter);
+
+impl Sweep {
+    /// Walks to the end.
+    ///
+    /// # Errors
+    /// What `read(2)` says.
+    pub fn run(mut self) -> std::io::Result<()> {
+        std::io::copy(&mut self.0, &mut std::io::sink()).map(drop)
+    }
 }
 
 /// The loaded programs with their rings.
@@ -168,24 +181,24 @@ impl TcpHooks {
         self.links.clear();
     }
 
-    /// Finds the connections that processes hold already.
+    /// A sweep that finds the connections that processes hold already.
     ///
     /// # Errors
     /// [`TcpError::Attach`].
-    pub fn find_flows(&self) -> Result<(), TcpError> {
+    pub fn find_flows(&self) -> Result<Sweep, TcpError> {
         self.sweep("find_flows", IterOpts::None)
     }
 
-    /// Writes the accounts of all flows that are alive. To be called when the hooks are off.
+    /// A sweep that writes the accounts of all flows that are alive. For when the hooks are off.
     ///
     /// # Errors
     /// [`TcpError::Attach`].
-    pub fn sum_up_flows(&self) -> Result<(), TcpError> {
+    pub fn sum_up_flows(&self) -> Result<Sweep, TcpError> {
         let flows = find_map(&self.object, "flows")?;
         self.sweep("sum_up_flows", IterOpts::Map(MapIterOpts::from_fd(flows.as_fd())))
     }
 
-    fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<(), TcpError> {
+    fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<Sweep, TcpError> {
         let fail = |reason: String| TcpError::Attach { program: name.into(), reason };
         let program = self
             .object
@@ -194,12 +207,7 @@ impl TcpHooks {
             .ok_or_else(|| fail("not in the object".into()))?;
         let link =
             program.attach_iter_with_opts(options).map_err(|error| fail(error.to_string()))?;
-        let mut rest = Vec::new();
-        Iter::new(&link)
-            .map_err(|error| fail(error.to_string()))?
-            .read_to_end(&mut rest)
-            .map_err(|error| fail(error.to_string()))?;
-        Ok(())
+        Iter::new(&link).map(Sweep).map_err(|error| fail(error.to_string()))
     }
 
     /// The hooks' counters, summed over the CPUs, in the order of `enum hook`.

@@ -1,9 +1,16 @@
 //! The TCP instrument: per-packet state of every connection, from hook to log.
 //!
-//! [`options`] says what is wanted, [`hooks`] is the kernel side.
+//! [`options`] says what is wanted, [`hooks`] is the kernel side, [`collector`] reads the ring and
+//! keeps the table of [`flows`], [`session`] puts them together into a log.
 
+pub mod collector;
+pub mod flows;
 pub mod hooks;
 pub mod options;
+pub mod session;
+
+#[cfg(test)]
+mod layout_test;
 
 use std::path::PathBuf;
 
@@ -40,6 +47,23 @@ pub enum TcpError {
         /// What was given.
         path: PathBuf,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// The log could not be written.
+    #[error(transparent)]
+    Log(#[from] parshall_core::log::LogError),
+    /// The output file could not be made.
+    #[error("log {}: {source}; name a file in a directory that exists and is writable", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The reader's thread could not be started, or died.
+    #[error("reader thread: {reason}")]
+    Thread {
+        /// What happened.
         reason: String,
     },
     /// The ring could not be made.
