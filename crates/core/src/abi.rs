@@ -81,7 +81,7 @@ macro_rules! plain {
         $(#[$doc])*
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[allow(missing_docs)]
+        #[allow(missing_docs, non_snake_case)]
         pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
 
         const _: () = assert!(size_of::<$name>() == $size);

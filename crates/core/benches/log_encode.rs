@@ -1,0 +1,184 @@
+//! What a record costs on its way into the log: `cargo bench -p parshall-core --bench log_encode`.
+//!
+//! Prints nanoseconds of CPU a record for the transposition and for encoding with compression, and
+//! the bytes a record takes, for several zstd levels and batch sizes.
+
+use parshall_core::abi::TcpStateRecord;
+use parshall_core::log::columns::Scale;
+use parshall_core::log::{BatchEncoder, StateColumns};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// A small fixed generator, so that every run encodes the same bytes.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 11) % bound
+    }
+}
+
+/// Bulk senders at 1 million packets a second together: data out in bursts of up to 16 segments,
+/// acknowledgements in, the congestion window growing and shrinking, the RTT wandering.
+fn generate(records: usize, flows: u32, random: &mut Random) -> Vec<TcpStateRecord> {
+    let mut states: Vec<TcpStateRecord> = (1..=flows)
+        .map(|flow| TcpStateRecord {
+            flow,
+            cwnd_segments: 10 + flow,
+            ssthresh_segments: 0x7fff_ffff,
+            mss_bytes: 1448,
+            srtt_us_x8: 8 * 20_000,
+            mdev_us_x4: 4 * 500,
+            min_rtt_us: 19_000 + flow,
+            rto_jiffies: 220,
+            snd_una: random.next() as u32,
+            snd_wnd_bytes: 3_145_728,
+            rcv_nxt: random.next() as u32,
+            rcv_wnd_bytes: 65_536,
+            sndbuf_bytes: 4_194_304,
+            rcvbuf_bytes: 131_072,
+            window_scales: 0x79,
+            pacing_rate_Bps: 12_500_000,
+            rate_interval_us: 20_000,
+            state: 1,
+            ..Default::default()
+        })
+        .collect();
+    for state in &mut states {
+        state.snd_nxt = state.snd_una;
+    }
+    let mut out = Vec::with_capacity(records + 16);
+    let mut time_ns = 5_000_000_000_000u64;
+    while out.len() < records {
+        let state = &mut states[random.below(u64::from(flows)) as usize];
+        for _ in 0..=random.below(8) {
+            time_ns += 300 + random.below(1400);
+            state.time_ns = time_ns;
+            state.flow_seq += 1;
+            if state.packets_out < state.cwnd_segments && random.below(3) > 0 {
+                let segments = 1 + random.below(16) as u32;
+                state.direction = 1;
+                state.pkt_seq = state.snd_nxt;
+                state.pkt_ack = state.rcv_nxt;
+                state.payload_bytes = segments * 1448;
+                state.gso_segs = segments as u16;
+                state.pkt_flags = if random.below(4) == 0 { 0x18 } else { 0x10 };
+                state.snd_nxt = state.snd_nxt.wrapping_add(state.payload_bytes);
+                state.packets_out += segments;
+                state.sndbuf_used_bytes = state.packets_out * 2304;
+            } else {
+                let acked = state.packets_out.min(1 + random.below(8) as u32);
+                state.direction = 0;
+                state.pkt_seq = state.rcv_nxt;
+                state.packets_out -= acked;
+                state.snd_una = state.snd_una.wrapping_add(acked * 1448);
+                state.pkt_ack = state.snd_una;
+                state.payload_bytes = 0;
+                state.gso_segs = 1;
+                state.pkt_flags = 0x10;
+                state.delivered += acked;
+                state.rate_delivered = 20 + random.below(20) as u32;
+                state.rate_interval_us = 19_000 + random.below(3000) as u32;
+                let sample = 19_000 + random.below(4000) as i64;
+                let error = sample - i64::from(state.srtt_us_x8 >> 3);
+                state.srtt_us_x8 = (i64::from(state.srtt_us_x8) + error) as u32;
+                state.mdev_us_x4 = (i64::from(state.mdev_us_x4) + error.abs()
+                    - i64::from(state.mdev_us_x4 >> 2)) as u32;
+                if random.below(40) == 0 {
+                    state.cwnd_segments += 1;
+                }
+                if random.below(20_000) == 0 {
+                    state.ssthresh_segments = state.cwnd_segments * 7 / 10;
+                    state.cwnd_segments = state.ssthresh_segments.max(2);
+                    state.total_retrans += 1;
+                    state.ca_state = 3;
+                } else if random.below(200) == 0 {
+                    state.ca_state = 0;
+                }
+                state.pacing_rate_Bps =
+                    u64::from(state.cwnd_segments) * 1448 * 1_200_000 / u64::from(state.srtt_us_x8 >> 3);
+            }
+            out.push(*state);
+        }
+    }
+    out.truncate(records);
+    out
+}
+
+/// CPU seconds of this thread; the machine may be shared, wall time would count the others.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+struct Measured {
+    transpose_ns: f64,
+    encode_ns: f64,
+    bytes: f64,
+}
+
+fn measure(records: &[TcpStateRecord], level: i32, batch_rows: usize) -> Measured {
+    let mut columns = StateColumns::new(batch_rows, Scale::new(1_700_000_000_000_000_000, 1000));
+    let mut encoder = BatchEncoder::new(level).expect("a level that zstd knows");
+    let mut out = Vec::new();
+    let (mut transpose_ns, mut encode_ns, mut bytes) = (0, 0, 0);
+    // The reader of the ring hands over blocks of some hundred records.
+    let mut start = cpu_ns();
+    for block in records.chunks(512) {
+        let mut rest = block;
+        while !rest.is_empty() {
+            let taken = columns.append(black_box(rest));
+            rest = &rest[taken..];
+            if columns.is_full() {
+                let middle = cpu_ns();
+                transpose_ns += middle - start;
+                out.clear();
+                encoder.encode(&columns, &mut out).expect("encodes");
+                bytes += black_box(&out).len();
+                columns.clear();
+                start = cpu_ns();
+                encode_ns += start - middle;
+            }
+        }
+    }
+    let rows = (records.len() / batch_rows * batch_rows) as f64;
+    Measured {
+        transpose_ns: transpose_ns as f64 / rows,
+        encode_ns: encode_ns as f64 / rows,
+        bytes: bytes as f64 / rows,
+    }
+}
+
+fn main() {
+    println!("{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}", "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes");
+    let started = Instant::now();
+    for flows in [1, 10, 100] {
+        let records = generate(1 << 19, flows, &mut Random(88_172_645_463_325_252));
+        for batch_rows in [4096, 8192, 16_384, 32_768] {
+            for level in [3, 1, -1, -3, -5, -7, -20] {
+                if batch_rows != 8192 && ![1, -5].contains(&level) {
+                    continue;
+                }
+                let best = (0..3)
+                    .map(|_| measure(&records, level, batch_rows))
+                    .min_by(|a, b| (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns)))
+                    .expect("three runs");
+                println!(
+                    "{flows:>6} {batch_rows:>6} {level:>6} {:>10.1} {:>9.1} {:>9.1} {:>7.1}",
+                    best.transpose_ns,
+                    best.encode_ns,
+                    best.transpose_ns + best.encode_ns,
+                    best.bytes
+                );
+            }
+        }
+    }
+    println!("took {:.1} s", started.elapsed().as_secs_f64());
+}

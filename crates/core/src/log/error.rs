@@ -1,0 +1,78 @@
+//! What can be wrong with a log, each in one line: the thing, the value, what was expected, the remedy.
+
+use std::io;
+
+/// An error of the log writer or reader.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The header handed to the writer cannot be used.
+    #[error("log header: {key} is {found}, expected {expected}")]
+    Header {
+        /// Which part of the header.
+        key: &'static str,
+        /// What was handed in.
+        found: String,
+        /// What is needed.
+        expected: &'static str,
+    },
+    /// The file took less than it was given. The writer keeps what is pending and can go on.
+    #[error(
+        "log: writing failed after {written_bytes} bytes: {source}; make room, the log goes on where it stopped"
+    )]
+    Write {
+        /// Bytes that the file has taken.
+        written_bytes: u64,
+        /// Why it took no more.
+        source: io::Error,
+    },
+    /// A batch could not be encoded.
+    #[error("log: a batch of {rows} rows could not be encoded: {reason}; please report this")]
+    Encode {
+        /// Rows of the batch.
+        rows: usize,
+        /// What the encoder said.
+        reason: String,
+    },
+    /// The file cannot be opened or read.
+    #[error("{path}: cannot be read: {source}; check that it exists and that you may read it")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is something else.
+    #[error(
+        "{path}: {found}, expected a Parshall TCP state log; make one with: parshall tcp -o FILE"
+    )]
+    NotALog {
+        /// The file.
+        path: String,
+        /// What it looks like.
+        found: String,
+    },
+    /// The file was written by a newer Parshall.
+    #[error(
+        "{path}: log format version {found}, this Parshall reads up to {supported}; upgrade with: pip install -U parshall"
+    )]
+    NewerVersion {
+        /// The file.
+        path: String,
+        /// The version of the file.
+        found: String,
+        /// The newest version that this code reads.
+        supported: u32,
+    },
+    /// The file is damaged and goes on after the damage.
+    #[error(
+        "{path}: damaged at byte {at_byte}: {reason}, expected an intact message; what is before it can be saved with: head -c {at_byte}"
+    )]
+    Corrupt {
+        /// The file.
+        path: String,
+        /// Where the damaged message starts.
+        at_byte: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+}

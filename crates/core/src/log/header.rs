@@ -1,0 +1,127 @@
+//! What stands at the head of a log: where, when and how it was made.
+
+use super::error::LogError;
+use arrow::datatypes::Metadata;
+use std::collections::HashMap;
+
+/// Value of the schema metadata key `parshall.format`.
+pub const FORMAT: &str = "tcp-state";
+/// The newest version of the format that this code writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The head of a log. The JSON texts are stored as they are handed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogHeader {
+    /// The environment: kernel, offloads, queueing disciplines, sysctls, ... (a JSON object).
+    pub environment: String,
+    /// The clock: an object with at least `monotonic_offset_ns`, the nanoseconds to add to the
+    /// records' `CLOCK_MONOTONIC` to get `CLOCK_REALTIME`.
+    pub clock: String,
+    /// The options of the run (a JSON object).
+    pub options: String,
+    /// `CONFIG_HZ` of the kernel, the unit of `rto_jiffies`.
+    pub hz: u32,
+}
+
+impl LogHeader {
+    /// The clock's `monotonic_offset_ns`.
+    ///
+    /// # Errors
+    /// [`LogError::Header`] when a text is no JSON, the offset is missing, or `hz` is 0.
+    pub fn monotonic_offset_ns(&self) -> Result<i64, LogError> {
+        for (key, text) in [
+            ("environment", &self.environment),
+            ("options", &self.options),
+        ] {
+            parsed(key, text)?;
+        }
+        if self.hz == 0 {
+            return Err(LogError::Header {
+                key: "hz",
+                found: "0".into(),
+                expected: "the kernel's CONFIG_HZ",
+            });
+        }
+        let clock = parsed("clock", &self.clock)?;
+        clock
+            .get("monotonic_offset_ns")
+            .and_then(serde_json::Value::as_i64)
+            .ok_or_else(|| LogError::Header {
+                key: "clock",
+                found: self.clock.clone(),
+                expected: "an object with the integer monotonic_offset_ns",
+            })
+    }
+
+    /// As schema metadata.
+    pub fn to_metadata(&self) -> HashMap<String, String> {
+        HashMap::from([
+            ("parshall.format".to_string(), FORMAT.to_string()),
+            (
+                "parshall.format_version".to_string(),
+                FORMAT_VERSION.to_string(),
+            ),
+            ("parshall.environment".to_string(), self.environment.clone()),
+            ("parshall.clock".to_string(), self.clock.clone()),
+            ("parshall.options".to_string(), self.options.clone()),
+            ("parshall.hz".to_string(), self.hz.to_string()),
+        ])
+    }
+
+    /// From the schema metadata of the file `path`.
+    ///
+    /// # Errors
+    /// [`LogError::NotALog`] when the format is another one, [`LogError::NewerVersion`] when its
+    /// version is newer than [`FORMAT_VERSION`].
+    pub fn from_metadata(path: &str, metadata: &Metadata) -> Result<Self, LogError> {
+        let not_a_log = |found: String| LogError::NotALog {
+            path: path.to_string(),
+            found,
+        };
+        match metadata.get("parshall.format") {
+            None => return Err(not_a_log("an Arrow stream of another program".into())),
+            Some(format) if format != FORMAT => {
+                return Err(not_a_log(format!(
+                    "a Parshall file of the format {format:?}"
+                )));
+            }
+            Some(_) => {}
+        }
+        let version = metadata
+            .get("parshall.format_version")
+            .map_or("", String::as_str);
+        match version.parse::<u32>() {
+            Ok(1..=FORMAT_VERSION) => {}
+            Ok(newer) if newer > FORMAT_VERSION => {
+                return Err(LogError::NewerVersion {
+                    path: path.to_string(),
+                    found: version.to_string(),
+                    supported: FORMAT_VERSION,
+                });
+            }
+            _ => {
+                return Err(not_a_log(format!(
+                    "a TCP state log of the unknown format version {version:?}"
+                )));
+            }
+        }
+        let text = |key: &str| metadata.get(key).cloned().unwrap_or_else(|| "{}".into());
+        let hz = text("parshall.hz");
+        Ok(Self {
+            environment: text("parshall.environment"),
+            clock: text("parshall.clock"),
+            options: text("parshall.options"),
+            hz: hz
+                .parse()
+                .map_err(|_| not_a_log(format!("a log whose parshall.hz is {hz:?}")))?,
+        })
+    }
+}
+
+fn parsed(key: &'static str, text: &str) -> Result<serde_json::Value, LogError> {
+    serde_json::from_str(text).map_err(|error| LogError::Header {
+        key,
+        found: format!("not JSON ({error})"),
+        expected: "a JSON object",
+    })
+}

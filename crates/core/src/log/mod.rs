@@ -1,0 +1,34 @@
+//! The native log of TCP states: one Arrow IPC stream that any Arrow reader opens.
+//!
+//! Rows are record batches with the columns of [`columns::COLUMNS`]. What is not a row (the table of
+//! the flows, the ledger) travels as custom metadata on record batches without rows, the *ticks*, so
+//! that the file needs no index, can be cut anywhere, and what is before the cut opens.
+
+mod batch;
+pub mod columns;
+mod error;
+mod flow;
+mod flow_table;
+mod header;
+mod message;
+mod message_reader;
+mod reader;
+mod rows;
+mod schema;
+mod writer;
+
+pub use batch::{BatchEncoder, DEFAULT_ZSTD_LEVEL};
+pub use columns::StateColumns;
+pub use error::LogError;
+pub use flow::FlowRow;
+pub use flow_table::{flow_batch, flow_rows, flow_schema};
+pub use header::{FORMAT, FORMAT_VERSION, LogHeader};
+pub use message_reader::Truncation;
+pub use reader::LogReader;
+pub use schema::record_schema;
+pub use writer::{LogWriter, Unwritten};
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! Reads a log: rows batch by batch, and on the way the flows and the ledger.
+
+use super::error::LogError;
+use super::flow::FlowRow;
+use super::flow_table::decode_flows;
+use super::header::LogHeader;
+use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER};
+use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
+use super::rows::{RowDecoder, check_dictionary, row_count};
+use super::schema::record_schema;
+use crate::ledger::Ledger;
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::MessageHeader;
+use arrow::ipc::convert::try_fb_to_schema;
+use arrow::record_batch::RecordBatch;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Cursor, Read, Seek};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A log that is being read: an iterator over its record batches.
+///
+/// [`LogReader::flows`] and [`LogReader::ledger`] hold what was read so far, all of it after the last
+/// batch; [`LogReader::survey`] reads them ahead.
+pub struct LogReader<R: Read> {
+    messages: MessageReader<R>,
+    header: LogHeader,
+    schema: SchemaRef,
+    decoder: RowDecoder,
+    rows_at_byte: u64,
+    flows: BTreeMap<u32, FlowRow>,
+    ledger: Option<Ledger>,
+    ledger_json: Option<String>,
+    is_final: bool,
+    surveyed: bool,
+    ended: bool,
+    truncation: Option<Truncation>,
+}
+
+impl LogReader<File> {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`LogError::Read`], and those of [`LogReader::new`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        let name = path.as_ref().display().to_string();
+        let file = File::open(path).map_err(|source| LogError::Read {
+            path: name.clone(),
+            source,
+        })?;
+        Self::new(file, name)
+    }
+}
+
+impl LogReader<Cursor<Vec<u8>>> {
+    /// Takes all of a stream that cannot be rewound (a pipe) into memory.
+    ///
+    /// # Errors
+    /// [`LogError::Read`], and those of [`LogReader::new`].
+    pub fn from_pipe(mut pipe: impl Read, name: &str) -> Result<Self, LogError> {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes)
+            .map_err(|source| LogError::Read {
+                path: name.to_string(),
+                source,
+            })?;
+        Self::new(Cursor::new(bytes), name.to_string())
+    }
+}
+
+impl<R: Read> LogReader<R> {
+    /// Reads the head of a log; `path` names it in errors.
+    ///
+    /// # Errors
+    /// [`LogError::NotALog`] for a file of another kind, [`LogError::NewerVersion`] for one of a newer
+    /// Parshall, [`LogError::Corrupt`] for one whose head is damaged.
+    pub fn new(inner: R, path: String) -> Result<Self, LogError> {
+        let mut messages = MessageReader::new(inner, path.clone());
+        let not_a_log = |found: &str| LogError::NotALog {
+            path: path.clone(),
+            found: found.to_string(),
+        };
+        let first = match messages.next_message() {
+            Ok(Step::Message(message)) => message,
+            Ok(Step::EndOfFile) => return Err(not_a_log("an empty file")),
+            Ok(Step::EndOfStream) => return Err(not_a_log("an Arrow stream without a schema")),
+            Ok(Step::Cut(_)) => return Err(not_a_log("not even the head of an Arrow stream")),
+            Err(LogError::Corrupt { .. }) => return Err(not_a_log("not an Arrow stream")),
+            Err(error) => return Err(error),
+        };
+        let schema = first
+            .message()
+            .ok()
+            .and_then(|message| message.header_as_schema())
+            .and_then(|schema| try_fb_to_schema(schema).ok())
+            .ok_or_else(|| not_a_log("an Arrow stream without a readable schema"))?;
+        let header = LogHeader::from_metadata(&path, schema.metadata())?;
+        if schema.fields() != record_schema().fields() {
+            return Err(messages.corrupt(0, "its columns are not those of the format"));
+        }
+        let schema = Arc::new(schema);
+        let decoder = RowDecoder::new(schema.clone()).map_err(|source| LogError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self {
+            rows_at_byte: messages.at_byte(),
+            messages,
+            header,
+            schema,
+            decoder,
+            flows: BTreeMap::new(),
+            ledger: None,
+            ledger_json: None,
+            is_final: false,
+            surveyed: false,
+            ended: false,
+            truncation: None,
+        })
+    }
+
+    /// The head of the log.
+    pub fn header(&self) -> &LogHeader {
+        &self.header
+    }
+
+    /// The name of the file.
+    pub fn path(&self) -> &str {
+        self.messages.path()
+    }
+
+    /// The schema of the batches, with the metadata of the file.
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// The flows read so far, by number.
+    pub fn flows(&self) -> &BTreeMap<u32, FlowRow> {
+        &self.flows
+    }
+
+    /// The last ledger read so far.
+    pub fn ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_ref()
+    }
+
+    /// The same as it stands in the file.
+    pub fn ledger_json(&self) -> Option<&str> {
+        self.ledger_json.as_deref()
+    }
+
+    /// Where the log ends early, known after the last batch or a survey.
+    pub fn truncation(&self) -> Option<&Truncation> {
+        self.truncation.as_ref()
+    }
+
+    /// True when the log ended as it should; known after the last batch or a survey.
+    pub fn is_complete(&self) -> bool {
+        self.is_final && self.truncation.is_none()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, LogError> {
+        while !self.ended {
+            let step = self.messages.next_message()?;
+            if let Some(message) = self.open_step(step) {
+                let batch = self.rows_of(&message);
+                match batch {
+                    Ok(Some(batch)) => return Ok(Some(batch)),
+                    Ok(None) => {}
+                    Err(reason) => {
+                        let step = self.messages.damaged(message.at_byte, reason)?;
+                        self.open_step(step);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The message of a step; otherwise the log has ended, and how is noted.
+    fn open_step(&mut self, step: Step) -> Option<RawMessage> {
+        match step {
+            Step::Message(message) => return Some(message),
+            Step::Cut(truncation) => self.truncation = Some(truncation),
+            Step::EndOfStream | Step::EndOfFile => {
+                self.truncation = (!self.is_final).then(|| Truncation {
+                    at_byte: self.messages.at_byte(),
+                    reason: "its last tick is missing: the writer was killed, still runs, or ran out of room".into(),
+                });
+            }
+        }
+        self.ended = true;
+        None
+    }
+
+    fn rows_of(&mut self, raw: &RawMessage) -> Result<Option<RecordBatch>, String> {
+        let message = raw.message()?;
+        if let Some(dictionary) = message.header_as_dictionary_batch() {
+            let names = dictionary.data().ok_or("a dictionary without data")?;
+            return check_dictionary(dictionary.id(), names, &raw.body).map(|()| None);
+        }
+        let head = message
+            .header_as_record_batch()
+            .ok_or("neither rows nor a tick")?;
+        let rows = row_count(head)?;
+        raw.verify(rows as u64)?;
+        if rows == 0 {
+            return self.take_tick(raw).map(|()| None);
+        }
+        self.decoder.decode(head, &raw.body).map(Some)
+    }
+
+    fn take_tick(&mut self, raw: &RawMessage) -> Result<(), String> {
+        if self.surveyed {
+            return Ok(());
+        }
+        for (key, value) in raw.values()? {
+            match key {
+                KEY_FLOWS => {
+                    let rows = decode_flows(value).map_err(|error| error.to_string())?;
+                    self.flows
+                        .extend(rows.into_iter().map(|row| (row.flow, row)));
+                }
+                KEY_LEDGER => {
+                    self.ledger = Some(
+                        serde_json::from_str(value)
+                            .map_err(|error| format!("its ledger: {error}"))?,
+                    );
+                    self.ledger_json = Some(value.to_string());
+                }
+                KEY_FINAL => self.is_final = value == "true",
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read + Seek> LogReader<R> {
+    /// Reads flows, ledger and completeness ahead, without the rows, and comes back to the first row.
+    /// Damage is not reported here: reading the rows comes to it.
+    ///
+    /// # Errors
+    /// [`LogError::Read`].
+    pub fn survey(&mut self) -> Result<(), LogError> {
+        let file_bytes = self.messages.file_bytes()?;
+        self.messages.go_to(self.rows_at_byte)?;
+        while !self.ended {
+            let step = match self.messages.next_head(file_bytes) {
+                Err(LogError::Corrupt {
+                    at_byte, reason, ..
+                }) => Step::Cut(Truncation { at_byte, reason }),
+                other => other?,
+            };
+            let Some(raw) = self.open_step(step) else {
+                break;
+            };
+            let is_tick = raw.message().is_ok_and(|message| {
+                message.header_type() == MessageHeader::RecordBatch
+                    && message
+                        .header_as_record_batch()
+                        .is_some_and(|head| head.length() == 0)
+            });
+            if is_tick && raw.verify(0).is_ok() {
+                // A tick that cannot be read is reported when the rows are read.
+                let _ = self.take_tick(&raw);
+            }
+        }
+        self.ended = false;
+        self.surveyed = true;
+        self.messages.go_to(self.rows_at_byte)
+    }
+}
+
+impl<R: Read> Iterator for LogReader<R> {
+    type Item = Result<RecordBatch, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let result = self.next_batch();
+        if result.is_err() {
+            self.ended = true;
+        }
+        result.transpose()
+    }
+}

@@ -1,0 +1,49 @@
+//! The Arrow schema of the rows, and the arrays of the constant dictionaries.
+
+use super::columns::{COLUMNS, Column, Kind};
+use arrow::array::{ArrayRef, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The schema of the rows, without metadata.
+pub fn record_schema() -> Schema {
+    Schema::new(COLUMNS.iter().map(field).collect::<Vec<_>>())
+}
+
+/// The schema of the rows with metadata of the file.
+pub fn record_schema_with(metadata: HashMap<String, String>) -> SchemaRef {
+    Arc::new(record_schema().with_metadata(metadata))
+}
+
+fn field(column: &Column) -> Field {
+    Field::new(
+        column.name,
+        data_type(column.kind),
+        column.null_from.is_some(),
+    )
+}
+
+/// The Arrow type of a column. Indices are signed because pandas takes no unsigned ones.
+pub fn data_type(kind: Kind) -> DataType {
+    match kind {
+        Kind::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
+        Kind::U8 => DataType::UInt8,
+        Kind::U16 => DataType::UInt16,
+        Kind::U32 => DataType::UInt32,
+        Kind::U64 => DataType::UInt64,
+        Kind::Bool => DataType::Boolean,
+        Kind::Names(_) => DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)),
+    }
+}
+
+/// Every column's names as an array, `None` for columns that have none.
+pub fn dictionaries() -> Vec<Option<ArrayRef>> {
+    COLUMNS
+        .iter()
+        .map(|column| match column.kind {
+            Kind::Names(names) => Some(Arc::new(StringArray::from(names.to_vec())) as ArrayRef),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,59 @@
+//! Headers, records and flows for tests.
+
+use super::flow::FlowRow;
+use super::header::LogHeader;
+use super::writer::LogWriter;
+use crate::abi::{TcpFlowRecord, TcpStateRecord, read_plain};
+use crate::ledger::Ledger;
+
+/// A header with a clock offset of 1000 s.
+pub fn header() -> LogHeader {
+    LogHeader {
+        environment: r#"{"kernel":{"release":"6.18.0"}}"#.into(),
+        clock: r#"{"clock":"CLOCK_REALTIME","monotonic_offset_ns":1000000000000}"#.into(),
+        options: "{}".into(),
+        hz: 1000,
+    }
+}
+
+/// A record made of arbitrary bytes.
+pub fn record_of(bytes: &[u8; 176]) -> TcpStateRecord {
+    read_plain(bytes).unwrap_or_default()
+}
+
+/// Flow `flow` from 10.0.0.1:5000 to 10.0.0.2:80.
+pub fn flow(flow: u32) -> FlowRow {
+    let mut record = TcpFlowRecord {
+        flow,
+        local_port: 5000,
+        remote_port: 80,
+        ..Default::default()
+    };
+    record.local_address[10..].copy_from_slice(&[255, 255, 10, 0, 0, 1]);
+    record.remote_address[10..].copy_from_slice(&[255, 255, 10, 0, 0, 2]);
+    record.congestion_control[..5].copy_from_slice(b"cubic");
+    FlowRow::new(&record, 0)
+}
+
+/// A whole log in memory: batches of `batch_rows`, one tick after every `tick_rows` records.
+pub fn log_of(records: &[TcpStateRecord], batch_rows: usize, tick_rows: usize) -> Vec<u8> {
+    let mut writer = LogWriter::create_with(Vec::new(), &header(), 1, batch_rows).unwrap();
+    for (number, chunk) in records.chunks(tick_rows).enumerate() {
+        writer.push_block(chunk).unwrap();
+        writer
+            .tick(&[flow(number as u32 + 1)], &Ledger::default(), false)
+            .unwrap();
+    }
+    writer
+        .tick(
+            &[],
+            &Ledger {
+                complete: true,
+                ..Default::default()
+            },
+            true,
+        )
+        .unwrap();
+    writer.finish().unwrap();
+    writer.into_inner()
+}

@@ -1,0 +1,467 @@
+//! The log as a whole: what is written is read, and nothing that is read makes the reader panic.
+
+use super::columns::{CA_STATE_NAMES, DIRECTION_NAMES, EVENT_NAMES, STATE_NAMES};
+use super::testing::{flow, header, log_of, record_of};
+use super::{FlowRow, LogError, LogReader, LogWriter, flow_batch, flow_rows};
+use crate::abi::TcpStateRecord;
+use crate::ledger::Ledger;
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{
+    Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow::record_batch::RecordBatch;
+use proptest::prelude::*;
+use std::io::{self, Write};
+
+fn read(bytes: &[u8]) -> Result<(Vec<RecordBatch>, LogReader<&[u8]>), LogError> {
+    let mut reader = LogReader::new(bytes, "test.parshall".into())?;
+    let batches = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
+    Ok((batches, reader))
+}
+
+fn rows(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
+}
+
+fn u32_at(batch: &RecordBatch, name: &str, row: usize) -> Option<u32> {
+    let column = batch
+        .column_by_name(name)
+        .unwrap()
+        .as_primitive::<UInt32Type>();
+    column.is_valid(row).then(|| column.value(row))
+}
+
+fn u64_at(batch: &RecordBatch, name: &str, row: usize) -> Option<u64> {
+    let column = batch
+        .column_by_name(name)
+        .unwrap()
+        .as_primitive::<UInt64Type>();
+    column.is_valid(row).then(|| column.value(row))
+}
+
+fn name_at<'a>(batch: &'a RecordBatch, name: &str, row: usize) -> &'a str {
+    let column = batch
+        .column_by_name(name)
+        .unwrap()
+        .as_dictionary::<Int8Type>();
+    column
+        .values()
+        .as_string::<i32>()
+        .value(column.key(row).unwrap())
+}
+
+/// Every column of a row against the record, by the rules of the format written out once more.
+fn assert_row(record: &TcpStateRecord, batch: &RecordBatch, row: usize) {
+    let u32s: [(&str, u32); 25] = [
+        ("flow", record.flow),
+        ("cwnd_segments", record.cwnd_segments),
+        ("mss_bytes", record.mss_bytes),
+        ("srtt_us", record.srtt_us_x8 / 8),
+        ("rttvar_us", record.mdev_us_x4 / 4),
+        (
+            "rto_us",
+            (u64::from(record.rto_jiffies) * 1000).min(u64::from(u32::MAX)) as u32,
+        ),
+        ("snd_una", record.snd_una),
+        ("snd_nxt", record.snd_nxt),
+        ("snd_wnd_bytes", record.snd_wnd_bytes),
+        ("rcv_nxt", record.rcv_nxt),
+        ("rcv_wnd_bytes", record.rcv_wnd_bytes),
+        ("packets_out", record.packets_out),
+        ("retrans_out", record.retrans_out),
+        ("lost_out", record.lost_out),
+        ("sacked_out", record.sacked_out),
+        ("total_retrans", record.total_retrans),
+        ("delivered", record.delivered),
+        ("delivered_ce", record.delivered_ce),
+        ("sndbuf_bytes", record.sndbuf_bytes),
+        ("sndbuf_used_bytes", record.sndbuf_used_bytes),
+        ("rcvbuf_bytes", record.rcvbuf_bytes),
+        ("rcvbuf_used_bytes", record.rcvbuf_used_bytes),
+        ("pkt_seq", record.pkt_seq),
+        ("pkt_ack", record.pkt_ack),
+        ("payload_bytes", record.payload_bytes),
+    ];
+    for (name, expected) in u32s {
+        assert_eq!(u32_at(batch, name, row), Some(expected), "{name}");
+    }
+    let ssthresh = (record.ssthresh_segments < 0x7fff_ffff).then_some(record.ssthresh_segments);
+    assert_eq!(u32_at(batch, "ssthresh_segments", row), ssthresh);
+    assert_eq!(
+        u32_at(batch, "min_rtt_us", row),
+        (record.min_rtt_us != !0).then_some(record.min_rtt_us)
+    );
+    assert_eq!(u64_at(batch, "flow_seq", row), Some(record.flow_seq));
+    let pacing = (record.pacing_rate_Bps != !0).then_some(record.pacing_rate_Bps);
+    assert_eq!(u64_at(batch, "pacing_rate_Bps", row), pacing);
+    let delivery = (u128::from(record.rate_delivered) * u128::from(record.mss_bytes) * 1_000_000)
+        .checked_div(u128::from(record.rate_interval_us))
+        .unwrap_or(0)
+        .min(u128::from(u64::MAX)) as u64;
+    assert_eq!(u64_at(batch, "delivery_rate_Bps", row), Some(delivery));
+    let time = batch
+        .column_by_name("time_ns")
+        .unwrap()
+        .as_primitive::<TimestampNanosecondType>()
+        .value(row);
+    assert_eq!(
+        time,
+        (record.time_ns as i64).wrapping_add(1_000_000_000_000)
+    );
+    assert_eq!(
+        name_at(batch, "direction", row),
+        DIRECTION_NAMES[usize::from(record.direction).min(2)]
+    );
+    assert_eq!(
+        name_at(batch, "event", row),
+        EVENT_NAMES[usize::from(record.event).min(3)]
+    );
+    assert_eq!(
+        name_at(batch, "state", row),
+        *STATE_NAMES
+            .get(usize::from(record.state))
+            .unwrap_or(&"UNKNOWN")
+    );
+    assert_eq!(
+        name_at(batch, "ca_state", row),
+        CA_STATE_NAMES[usize::from(record.ca_state).min(4)]
+    );
+    let app_limited = batch
+        .column_by_name("app_limited")
+        .unwrap()
+        .as_boolean()
+        .value(row);
+    assert_eq!(app_limited, record.app_limited != 0);
+    let u8_at = |name| {
+        batch
+            .column_by_name(name)
+            .unwrap()
+            .as_primitive::<UInt8Type>()
+            .value(row)
+    };
+    assert_eq!(u8_at("snd_scale"), record.window_scales % 16);
+    assert_eq!(u8_at("rcv_scale"), record.window_scales / 16);
+    let u16_at = |name| {
+        batch
+            .column_by_name(name)
+            .unwrap()
+            .as_primitive::<UInt16Type>()
+            .value(row)
+    };
+    assert_eq!(u16_at("pkt_flags"), record.pkt_flags);
+    assert_eq!(u16_at("gso_segs"), record.gso_segs);
+}
+
+/// Arbitrary records with the values that have a meaning of their own drawn often.
+fn records(
+    count: impl Into<prop::collection::SizeRange>,
+) -> impl Strategy<Value = Vec<TcpStateRecord>> {
+    let record = (
+        prop::array::uniform32(any::<u8>()),
+        any::<[u8; 8]>(),
+        0..8u8,
+    )
+        .prop_map(|(seed, spice, special)| {
+            let mut bytes = [0u8; 176];
+            for (index, byte) in bytes.iter_mut().enumerate() {
+                *byte = seed[index % 32]
+                    .wrapping_mul(spice[index % 8] | 1)
+                    .wrapping_add((index / 32) as u8);
+            }
+            let mut record = record_of(&bytes);
+            match special {
+                0 => record.ssthresh_segments = 0x7fff_ffff,
+                1 => record.min_rtt_us = !0,
+                2 => record.pacing_rate_Bps = !0,
+                3 => record.rate_interval_us = 0,
+                4 => {
+                    (
+                        record.state,
+                        record.direction,
+                        record.event,
+                        record.ca_state,
+                    ) = (12, 2, 3, 4)
+                }
+                _ => record.state %= 13,
+            }
+            record
+        });
+    prop::collection::vec(record, count)
+}
+
+fn assert_rows(records: &[TcpStateRecord], batches: &[RecordBatch]) {
+    let mut records = records.iter();
+    for batch in batches {
+        for row in 0..batch.num_rows() {
+            assert_row(records.next().unwrap(), batch, row);
+        }
+    }
+    assert_eq!(records.next(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_written_is_read(records in records(0..600), batch_rows in 1..300usize, tick_rows in 1..400usize) {
+        let bytes = log_of(&records, batch_rows, tick_rows);
+        let (batches, reader) = read(&bytes).unwrap();
+        assert_rows(&records, &batches);
+        prop_assert!(reader.is_complete());
+        prop_assert!(reader.ledger().unwrap().complete);
+        prop_assert_eq!(reader.flows().len(), records.len().div_ceil(tick_rows));
+    }
+
+    #[test]
+    fn flipped_bytes_never_panic(records in records(1..200), flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255u8), 1..6)) {
+        let mut bytes = log_of(&records, 64, 100);
+        for (index, mask) in flips {
+            let at = index.index(bytes.len());
+            bytes[at] ^= mask;
+        }
+        if let Ok((batches, _)) = read(&bytes) {
+            prop_assert!(rows(&batches) <= records.len());
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = read(&bytes);
+        let mut marked = vec![255u8; 4];
+        marked.extend(bytes);
+        let _ = read(&marked);
+    }
+}
+
+fn some_records(count: usize) -> Vec<TcpStateRecord> {
+    (0..count as u32)
+        .map(|number| TcpStateRecord {
+            time_ns: u64::from(number) * 1000,
+            flow: number % 3 + 1,
+            flow_seq: u64::from(number),
+            snd_nxt: number.wrapping_mul(1448),
+            srtt_us_x8: 80_000 + number % 17,
+            state: 1,
+            event: u8::from(number % 5 == 0),
+            ..Default::default()
+        })
+        .collect()
+}
+
+/// Each byte of a log in turn is damaged: nothing panics, and no row that differs gets through.
+#[test]
+fn every_single_damaged_byte_is_harmless() {
+    let records = some_records(150);
+    let good = log_of(&records, 64, 100);
+    for at in 0..good.len() {
+        for mask in [0x01, 0x80, 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] ^= mask;
+            if let Ok((batches, _)) = read(&bytes) {
+                let whole: Vec<_> = records[..rows(&batches)].to_vec();
+                assert_rows(&whole, &batches);
+            }
+        }
+    }
+}
+
+/// Cut at every byte: all whole messages before the cut are read, and the rest is said to be missing.
+#[test]
+fn a_cut_anywhere_costs_only_what_is_behind_it() {
+    let records = some_records(200);
+    let good = log_of(&records, 64, 100);
+    let head = log_of(&[], 64, 100);
+    let mut last = 0;
+    for end in 0..good.len() - 8 {
+        match read(&good[..end]) {
+            Ok((batches, reader)) => {
+                assert!(rows(&batches) >= last, "byte {end}");
+                last = rows(&batches);
+                assert_rows(&records[..last], &batches);
+                if !reader.is_complete() {
+                    let truncation = reader.truncation().unwrap();
+                    assert!(truncation.at_byte <= end as u64, "{truncation}");
+                } else {
+                    assert_eq!(last, records.len());
+                }
+            }
+            Err(error) => {
+                assert!(end < head.len(), "byte {end}: {error}");
+                assert!(matches!(error, LogError::NotALog { .. }), "{error}");
+            }
+        }
+    }
+    assert_eq!(last, records.len());
+}
+
+#[test]
+fn zeros_behind_the_last_message_are_a_cut() {
+    let mut bytes = log_of(&some_records(10), 64, 100);
+    bytes.truncate(bytes.len() - 8);
+    let end = bytes.len() as u64;
+    bytes.extend([0; 4096]);
+    let (batches, reader) = read(&bytes).unwrap();
+    assert_eq!(rows(&batches), 10);
+    assert_eq!(reader.truncation().unwrap().at_byte, end);
+}
+
+#[test]
+fn a_damaged_middle_names_file_and_byte() {
+    let mut bytes = log_of(&some_records(300), 64, 100);
+    let head = log_of(&[], 64, 100).len();
+    let middle = head + (bytes.len() - head) / 2;
+    for byte in &mut bytes[middle..middle + 8] {
+        *byte ^= 0x55;
+    }
+    let error = read(&bytes).err().unwrap();
+    let LogError::Corrupt { at_byte, .. } = &error else {
+        panic!("{error}")
+    };
+    assert!((1..=middle as u64).contains(at_byte));
+    assert!(
+        error.to_string().contains("test.parshall: damaged at byte"),
+        "{error}"
+    );
+}
+
+#[test]
+fn other_files_are_named_for_what_they_are() {
+    for (bytes, found) in [
+        (&b""[..], "an empty file"),
+        (b"hello, this is text", "not an Arrow stream"),
+        (b"ARROW1\0\0aaaaaaaaaaaa", "not an Arrow stream"),
+        (b"\xff\xff\xff\xff\0\0\0\0", "without a schema"),
+    ] {
+        let error = read(bytes).err().unwrap();
+        assert!(
+            matches!(error, LogError::NotALog { .. }) && error.to_string().contains(found),
+            "{error}"
+        );
+    }
+    let mut other =
+        arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &super::flow_schema()).unwrap();
+    other.finish().unwrap();
+    let error = read(&other.into_inner().unwrap()).err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("an Arrow stream of another program"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_newer_version_says_what_to_do() {
+    let mut metadata = header().to_metadata();
+    metadata.insert("parshall.format_version".into(), "2".into());
+    let bytes = super::message::stream_start(metadata).unwrap();
+    let error = read(&bytes).err().unwrap().to_string();
+    assert!(
+        error.contains("version 2") && error.contains("up to 1") && error.contains("upgrade"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_clock_without_offset_is_refused() {
+    let bad = super::LogHeader {
+        clock: "{}".into(),
+        ..header()
+    };
+    let error = LogWriter::create(Vec::new(), &bad).err().unwrap();
+    assert!(error.to_string().contains("monotonic_offset_ns"), "{error}");
+}
+
+#[test]
+fn a_survey_knows_the_flows_before_the_rows() {
+    let bytes = log_of(&some_records(250), 64, 100);
+    let mut reader = LogReader::new(io::Cursor::new(bytes), "test".into()).unwrap();
+    reader.survey().unwrap();
+    assert_eq!(
+        reader.flows().keys().copied().collect::<Vec<_>>(),
+        [1, 2, 3]
+    );
+    assert!(reader.is_complete());
+    let batches = reader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(rows(&batches), 250);
+    assert!(reader.is_complete());
+}
+
+#[test]
+fn the_last_row_of_a_flow_wins() {
+    let mut writer = LogWriter::create(Vec::new(), &header()).unwrap();
+    let later = FlowRow {
+        packets_seen: 7,
+        command: Some("iperf3".into()),
+        pid: Some(9),
+        ..flow(1)
+    };
+    writer
+        .tick(&[flow(1), flow(2)], &Ledger::default(), false)
+        .unwrap();
+    writer
+        .tick(std::slice::from_ref(&later), &Ledger::default(), true)
+        .unwrap();
+    writer.finish().unwrap();
+    let bytes = writer.into_inner();
+    let (_, reader) = read(&bytes).unwrap();
+    assert_eq!(reader.flows()[&1], later);
+    assert_eq!(reader.flows()[&2], flow(2));
+    assert_eq!(
+        flow_rows(&flow_batch(&[later.clone()]).unwrap()).unwrap(),
+        [later]
+    );
+}
+
+/// A disk that is full for a while.
+struct Disk {
+    taken: Vec<u8>,
+    room: usize,
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(self.room);
+        if count == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.room -= count;
+        self.taken.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever room there is and whenever more comes: the file opens, and
+    /// rows written + rows counted as unwritten = rows pushed.
+    #[test]
+    fn a_full_disk_loses_only_what_is_counted(rooms in prop::collection::vec(0..20_000usize, 10), first in 20_000..40_000usize) {
+        let mut writer = LogWriter::create_with(Disk { taken: Vec::new(), room: first }, &header(), 1, 64).unwrap();
+        let records = some_records(2000);
+        for (chunk, room) in records.chunks(200).zip(rooms) {
+            let _ = writer.push_block(chunk);
+            let _ = writer.tick(&[flow(chunk[0].time_ns as u32)], &Ledger::default(), false);
+            writer.inner_mut_for_tests().room += room;
+        }
+        let finished = writer.tick(&[], &Ledger::default(), true).and_then(|()| writer.finish());
+        if finished.is_err() {
+            let _ = writer.finish();
+        }
+        let lost: u64 = writer.unwritten().values().map(|rows| rows.packets + rows.events).sum();
+        prop_assert_eq!(lost + writer.written_rows(), 2000);
+        let written_rows = writer.written_rows();
+        let bytes = writer.into_inner().taken;
+        let (batches, reader) = read(&bytes).unwrap();
+        prop_assert_eq!(rows(&batches) as u64, written_rows);
+        if finished.is_ok() {
+            prop_assert!(reader.is_complete());
+            prop_assert_eq!(reader.flows().len(), 10);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Writes a log. Whatever happens to the process or the disk, what the file has taken opens.
+
+use super::batch::{BatchEncoder, DEFAULT_ZSTD_LEVEL};
+use super::columns::{Scale, StateColumns};
+use super::error::LogError;
+use super::flow::FlowRow;
+use super::flow_table::encode_flows;
+use super::header::LogHeader;
+use super::message::{END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, stream_start};
+use crate::abi::{EVENT_PACKET, TcpStateRecord};
+use crate::ledger::Ledger;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Rows of a full batch; 8192 rows of 150 bytes stay in a second-level cache of 2 MiB.
+const BATCH_ROWS: usize = 8192;
+
+/// Rows of one flow that the file could not take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unwritten {
+    /// Rows that are packets.
+    pub packets: u64,
+    /// Rows that are other events.
+    pub events: u64,
+}
+
+type UnwrittenByFlow = BTreeMap<u32, Unwritten>;
+
+/// Writes a log to any [`Write`]. A message goes to it in one or two writes, so no buffering is needed.
+///
+/// When the writer underneath fails (disk full), the error is returned and the log stays usable:
+/// what was begun is finished as soon as there is room, so the file never has a hole. Rows that come
+/// while there is no room are given up batch by batch and counted in [`LogWriter::unwritten`].
+pub struct LogWriter<W: Write> {
+    inner: W,
+    columns: StateColumns,
+    encoder: BatchEncoder,
+    monotonic_offset_ns: i64,
+    /// Encoded, and not yet taken by `inner` from `pending_at` on.
+    pending: Vec<u8>,
+    pending_at: usize,
+    pending_rows: UnwrittenByFlow,
+    /// Flows of ticks that could not be written: they go with the next one.
+    held_flows: BTreeMap<u32, FlowRow>,
+    unwritten: UnwrittenByFlow,
+    written_bytes: u64,
+    written_rows: u64,
+}
+
+impl<W: Write> LogWriter<W> {
+    /// Starts a log: writes its head.
+    ///
+    /// # Errors
+    /// [`LogError::Header`] when the header cannot be used, [`LogError::Write`] when `inner` fails.
+    pub fn create(inner: W, header: &LogHeader) -> Result<Self, LogError> {
+        Self::create_with(inner, header, DEFAULT_ZSTD_LEVEL, BATCH_ROWS)
+    }
+
+    /// As [`LogWriter::create`], with a zstd level and a number of rows for full batches.
+    ///
+    /// # Errors
+    /// As [`LogWriter::create`], and [`LogError::Encode`] when zstd refuses the level.
+    pub fn create_with(
+        inner: W,
+        header: &LogHeader,
+        zstd_level: i32,
+        batch_rows: usize,
+    ) -> Result<Self, LogError> {
+        let monotonic_offset_ns = header.monotonic_offset_ns()?;
+        let mut writer = Self {
+            inner,
+            columns: StateColumns::new(
+                batch_rows.max(1),
+                Scale::new(monotonic_offset_ns, header.hz),
+            ),
+            encoder: BatchEncoder::new(zstd_level)?,
+            monotonic_offset_ns,
+            pending: stream_start(header.to_metadata())?,
+            pending_at: 0,
+            pending_rows: BTreeMap::new(),
+            held_flows: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
+            written_bytes: 0,
+            written_rows: 0,
+        };
+        writer.write_pending()?;
+        Ok(writer)
+    }
+
+    /// Adds one record.
+    ///
+    /// # Errors
+    /// As [`LogWriter::push_block`].
+    pub fn push(&mut self, record: &TcpStateRecord) -> Result<(), LogError> {
+        self.push_block(std::slice::from_ref(record))
+    }
+
+    /// Adds records; a few hundred at a time are the fastest.
+    ///
+    /// # Errors
+    /// [`LogError::Write`] when `inner` fails. All records were taken nevertheless: they wait, or
+    /// they are counted in [`LogWriter::unwritten`].
+    pub fn push_block(&mut self, mut records: &[TcpStateRecord]) -> Result<(), LogError> {
+        let mut result = Ok(());
+        while !records.is_empty() {
+            let taken = self.columns.append(records);
+            records = &records[taken..];
+            if self.columns.is_full()
+                && let Err(error) = self.encode_rows()
+            {
+                result = Err(error);
+                if self.columns.is_full() {
+                    count(&self.columns, &mut self.unwritten);
+                    self.columns.clear();
+                }
+            }
+        }
+        result
+    }
+
+    /// Encodes the rows that wait, however few, and flushes.
+    ///
+    /// # Errors
+    /// [`LogError::Write`] when `inner` fails; the rows still wait.
+    pub fn flush(&mut self) -> Result<(), LogError> {
+        self.encode_rows()?;
+        self.write_pending()?;
+        self.inner
+            .flush()
+            .map_err(|source| self.write_error(source))
+    }
+
+    /// Flushes, then writes the flows that are new or changed since the last tick and the ledger so far.
+    /// `is_final` marks the last tick of a log that ends as it should.
+    ///
+    /// # Errors
+    /// [`LogError::Write`] when `inner` fails; the flows go with the next tick then.
+    pub fn tick(
+        &mut self,
+        flows: &[FlowRow],
+        ledger: &Ledger,
+        is_final: bool,
+    ) -> Result<(), LogError> {
+        self.held_flows
+            .extend(flows.iter().map(|row| (row.flow, row.clone())));
+        self.encode_rows()?;
+        self.write_pending()?;
+        let encode_error = |reason: String| LogError::Encode { rows: 0, reason };
+        let ledger =
+            serde_json::to_string(ledger).map_err(|error| encode_error(error.to_string()))?;
+        let mut values = Vec::new();
+        let held: Vec<FlowRow> = self.held_flows.values().cloned().collect();
+        let table;
+        if !held.is_empty() {
+            table = encode_flows(&held).map_err(|error| encode_error(error.to_string()))?;
+            values.push((KEY_FLOWS, table.as_str()));
+        }
+        values.push((KEY_LEDGER, ledger.as_str()));
+        if is_final {
+            values.push((KEY_FINAL, "true"));
+        }
+        self.encoder.tick(&values, &mut self.pending);
+        // From here on the flows are in `pending`, which is never given up.
+        self.held_flows.clear();
+        self.write_pending()?;
+        self.inner
+            .flush()
+            .map_err(|source| self.write_error(source))
+    }
+
+    /// Ends the stream. The final tick should have been written; without it readers call the log cut.
+    ///
+    /// # Errors
+    /// [`LogError::Write`] when `inner` fails. What waited is then counted in [`LogWriter::unwritten`].
+    pub fn finish(&mut self) -> Result<(), LogError> {
+        let result = self.flush().and_then(|()| {
+            self.pending.extend_from_slice(&END_OF_STREAM);
+            self.write_pending()?;
+            self.inner
+                .flush()
+                .map_err(|source| self.write_error(source))
+        });
+        if result.is_err() {
+            count(&self.columns, &mut self.unwritten);
+            self.columns.clear();
+            for (flow, rows) in std::mem::take(&mut self.pending_rows) {
+                let total = self.unwritten.entry(flow).or_default();
+                total.packets += rows.packets;
+                total.events += rows.events;
+            }
+        }
+        result
+    }
+
+    /// Nanoseconds from the records' clock to that of the log, for [`FlowRow::new`].
+    pub fn monotonic_offset_ns(&self) -> i64 {
+        self.monotonic_offset_ns
+    }
+
+    /// Rows given up because the file took nothing, by flow; cumulative.
+    pub fn unwritten(&self) -> &BTreeMap<u32, Unwritten> {
+        &self.unwritten
+    }
+
+    /// Bytes that the file has taken.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
+    /// Rows that the file has taken.
+    pub fn written_rows(&self) -> u64 {
+        self.written_rows
+    }
+
+    /// What is written to.
+    pub fn get_ref(&self) -> &W {
+        &self.inner
+    }
+
+    #[cfg(test)]
+    pub(super) fn inner_mut_for_tests(&mut self) -> &mut W {
+        &mut self.inner
+    }
+
+    /// What was written to; rows that still wait are lost.
+    pub fn into_inner(self) -> W {
+        self.inner
+    }
+
+    fn encode_rows(&mut self) -> Result<(), LogError> {
+        self.write_pending()?;
+        let rows = self.columns.rows();
+        if rows == 0 {
+            return Ok(());
+        }
+        self.encoder.encode(&self.columns, &mut self.pending)?;
+        let written = self.write_pending();
+        if written.is_err() {
+            count(&self.columns, &mut self.pending_rows);
+        } else {
+            self.written_rows += rows as u64;
+        }
+        self.columns.clear();
+        written
+    }
+
+    /// Hands on what is pending; goes on where the last attempt stopped.
+    fn write_pending(&mut self) -> Result<(), LogError> {
+        while self.pending_at < self.pending.len() {
+            match self.inner.write(&self.pending[self.pending_at..]) {
+                Ok(0) => return Err(self.write_error(io::ErrorKind::WriteZero.into())),
+                Ok(taken_bytes) => {
+                    self.pending_at += taken_bytes;
+                    self.written_bytes += taken_bytes as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.write_error(error)),
+            }
+        }
+        self.pending.clear();
+        self.pending_at = 0;
+        self.written_rows += self
+            .pending_rows
+            .values()
+            .map(|rows| rows.packets + rows.events)
+            .sum::<u64>();
+        self.pending_rows.clear();
+        Ok(())
+    }
+
+    fn write_error(&self, source: io::Error) -> LogError {
+        LogError::Write {
+            written_bytes: self.written_bytes,
+            source,
+        }
+    }
+}
+
+/// Adds the rows of `columns` to counts by flow.
+fn count(columns: &StateColumns, by_flow: &mut UnwrittenByFlow) {
+    for (flow, event) in columns.flows_and_events() {
+        let rows = by_flow.entry(flow).or_default();
+        if event == EVENT_PACKET {
+            rows.packets += 1;
+        } else {
+            rows.events += 1;
+        }
+    }
+}
