@@ -1,4 +1,6 @@
-//! `parshall._native.probe_capabilities`.
+//! `parshall._native.probe_capabilities` and `parshall._native.cgroup2_mount`.
+
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
@@ -9,4 +11,10 @@ use crate::errors::to_python;
 pub fn probe_capabilities(py: Python<'_>) -> PyResult<String> {
     let probes = py.detach(parshall_kernel::capability::probe_all);
     serde_json::to_string(&probes).map_err(to_python)
+}
+
+/// Return the mount point of the cgroup-v2 hierarchy, or None when it is not mounted.
+#[pyfunction]
+pub fn cgroup2_mount() -> Option<PathBuf> {
+    parshall_kernel::capability::cgroup::cgroup2_mount()
 }

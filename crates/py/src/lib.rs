@@ -12,6 +12,9 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     #[cfg(feature = "kernel")]
-    module.add_function(wrap_pyfunction!(capability::probe_capabilities, module)?)?;
+    {
+        module.add_function(wrap_pyfunction!(capability::probe_capabilities, module)?)?;
+        module.add_function(wrap_pyfunction!(capability::cgroup2_mount, module)?)?;
+    }
     Ok(())
 }
