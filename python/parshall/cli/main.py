@@ -86,9 +86,12 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
         if app is None:
             app = typer.Typer(add_completion=False, rich_markup_mode=None)
             app.command(name=name, **getattr(module, "COMMAND_SETTINGS", {}))(module.command)
-        status = typer.main.get_command(app).main(
-            args=list(arguments), prog_name=f"parshall {name}", standalone_mode=False
-        )
+        command = typer.main.get_command(app)
+        # Not its own main, which would settle Ctrl-C and closed pipes before we see them.
+        with command.make_context(f"parshall {name}", list(arguments)) as context:
+            status = command.invoke(context)
+    except typer.Exit as stop:
+        return stop.exit_code
     except typer.Abort:
         return FAILED
     except typer.TyperException as error:

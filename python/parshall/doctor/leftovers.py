@@ -4,6 +4,8 @@ Programs, maps and links of eBPF need no cleaning: Parshall pins nothing, so the
 with the process.
 """
 
+import contextlib
+import importlib
 import re
 from pathlib import Path
 
@@ -57,11 +59,10 @@ def clean() -> list[str]:
     for path in stale_cgroups(mount) if mount is not None else []:
         remove_cgroup(path)
         removed.append(f"cgroup {path}")
-    try:
-        from parshall.testbed import names
-    except ImportError:
-        return removed
-    removed += [str(name) for name in names.clean() or []]
+    # Imported here, because it is slow and only --clean needs it.
+    with contextlib.suppress(ModuleNotFoundError):
+        names = importlib.import_module("parshall.testbed.names")
+        removed += [str(name) for name in names.clean() or []]
     return removed
 
 

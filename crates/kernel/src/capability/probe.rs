@@ -102,6 +102,9 @@ impl Probe {
             Err(error) => error,
         };
         let missing = privileges.missing(needed);
+        let text = error.to_string();
+        // The number behind the text tells a user nothing.
+        let text = text.split(" (os error").next().unwrap_or(&text);
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) if !missing.is_empty() => Self::cannot(
                 name,
@@ -115,7 +118,7 @@ impl Probe {
             Some(libc::EPERM | libc::EACCES) => Self::cannot(
                 name,
                 Cause::Unsupported,
-                format!("the kernel refuses it ({error}) although no capability is missing"),
+                format!("the kernel refuses it ({text}) although no capability is missing"),
                 remedy,
             ),
             Some(
@@ -133,13 +136,13 @@ impl Probe {
             ) => Self::cannot(
                 name,
                 Cause::Unsupported,
-                format!("not in this kernel ({error})"),
+                format!("not in this kernel ({text})"),
                 remedy,
             ),
             _ => Self::cannot(
                 name,
                 Cause::Broken,
-                format!("failed for an unforeseen reason: {error}"),
+                format!("failed for an unforeseen reason: {text}"),
                 "please report this line together with the output of `parshall doctor --json`",
             ),
         }
