@@ -5,14 +5,16 @@ from collections.abc import Generator
 
 import pytest
 
-from host_state import HostState, wait_until_clean
+from host_state import SESSION_MARK, HostState, wait_until_clean
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 BEFORE = pytest.StashKey[HostState]()
+LEFT = pytest.StashKey[list[str]]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Remember what was on the host."""
+    """Remember what was on the host, and mark what this session starts."""
+    os.environ[SESSION_MARK] = str(os.getpid())
     session.config.stash[BEFORE] = HostState.now()
 
 
@@ -37,9 +39,6 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         session.config.stash[LEFT] = left
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     yield
-
-
-LEFT = pytest.StashKey[list[str]]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -17,6 +17,8 @@ from parshall.doctor.leftovers import OWNED, owner_is_gone
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
 BPF_PROG_GET_NEXT_ID = 11
 BPF_LINK_GET_NEXT_ID = 31
+# In the environment of every process that the session starts, with the number of the session.
+SESSION_MARK = "PARSHALL_TEST_SESSION"
 # The kernel frees programs and namespaces some time after their last user has gone.
 SETTLE_S = 5.0
 
@@ -70,11 +72,11 @@ def bpf_ids(command: int) -> list[int]:
     return identifiers
 
 
-def ids_held_by_others(key: str, ancestor: int) -> set[int]:
-    """Return the identifiers that living processes hold which do not descend from ours."""
+def ids_held_by_others(key: str) -> set[int]:
+    """Return the identifiers that living processes hold which this session did not start."""
     held: set[int] = set()
     for directory in Path("/proc").glob("[0-9]*"):
-        if descends_from(int(directory.name), ancestor):
+        if started_by_session(int(directory.name)):
             continue
         try:
             texts = [path.read_text() for path in (directory / "fdinfo").iterdir()]
@@ -83,6 +85,15 @@ def ids_held_by_others(key: str, ancestor: int) -> set[int]:
         for text in texts:
             held.update(int(number) for number in re.findall(rf"^{key}:\t(\d+)", text, re.MULTILINE))
     return held
+
+
+def started_by_session(process: int) -> bool:
+    """Say whether a process is this session or comes from it, be it that its parent has gone."""
+    try:
+        environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except OSError:
+        environment = []
+    return f"{SESSION_MARK}={os.getpid()}".encode() in environment or descends_from(process, os.getpid())
 
 
 def descends_from(process: int, ancestor: int) -> bool:
@@ -103,7 +114,7 @@ def ours(name: str) -> bool:
     owner = OWNED.match(last)
     if owner is None:
         return True
-    return owner_is_gone(last) or descends_from(int(owner["pid"]), os.getpid())
+    return owner_is_gone(last) or started_by_session(int(owner["pid"]))
 
 
 def left_behind(before: HostState) -> list[str]:
@@ -116,7 +127,7 @@ def left_behind(before: HostState) -> list[str]:
     ):
         if new:
             # A program is also held through a link, whose number alone its owner then shows.
-            others = ids_held_by_others(key, os.getpid())
+            others = ids_held_by_others(key)
             left += [f"eBPF {kind} {number}" for number in sorted(new - others)]
     return left
 
