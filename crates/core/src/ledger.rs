@@ -126,7 +126,11 @@ impl Ledger {
                 )
             })
             .collect();
-        let overwritten: u64 = self.hooks.iter().map(|account| account.lost.overwritten).sum();
+        let overwritten: u64 = self
+            .hooks
+            .iter()
+            .map(|account| account.lost.overwritten)
+            .sum();
         if overwritten != self.sequence_gaps {
             found.push(format!(
                 "overwritten {overwritten} is not the {} gaps in the sequence numbers",

@@ -1,5 +1,9 @@
 //! The Python module `parshall._native`: conversions between Python and the Rust crates, no logic.
 
+#[cfg(feature = "kernel")]
+mod capability;
+// Conversions that can fail use it; without the kernel there may be none.
+#[cfg_attr(not(feature = "kernel"), allow(dead_code))]
 mod errors;
 #[cfg(feature = "kernel")]
 mod tcp;
@@ -10,6 +14,10 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     #[cfg(feature = "kernel")]
-    module.add_class::<tcp::TcpLog>()?;
+    {
+        module.add_class::<tcp::TcpLog>()?;
+        module.add_function(wrap_pyfunction!(capability::probe_capabilities, module)?)?;
+        module.add_function(wrap_pyfunction!(capability::cgroup2_mount, module)?)?;
+    }
     Ok(())
 }

@@ -184,10 +184,10 @@ impl Entry {
         if row.first_time_ns > row.last_time_ns {
             row.first_time_ns = row.last_time_ns;
         }
-        row.packets_unwritten = unwritten.packets;
-        row.packets_logged = self.packets_read - unwritten.packets.min(self.packets_read);
-        row.events_unwritten = unwritten.events;
-        row.events_logged = self.events_read - unwritten.events.min(self.events_read);
+        row.packets_unwritten = unwritten.packets();
+        row.packets_logged = self.packets_read - unwritten.packets().min(self.packets_read);
+        row.events_unwritten = unwritten.events();
+        row.events_logged = self.events_read - unwritten.events().min(self.events_read);
         let Some(end) = &self.end else {
             row.packets_seen = self.highest_seq.max(self.packets_read);
             row.events_seen = self.events_read;

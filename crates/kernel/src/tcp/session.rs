@@ -310,7 +310,7 @@ impl Session {
     fn ledger(&self, complete: bool) -> Result<Ledger, TcpError> {
         let (counters, statistics) =
             self.with_hooks(|hooks| (hooks.counters(), hooks.statistics()))?;
-        let unwritten = [0u64; HOOK_COUNT];
+        let unwritten = self.writer.unwritten_by_hook();
         let hooks = (0..HOOK_COUNT)
             .map(|hook| {
                 let count = &counters[hook];
