@@ -1,2 +1,4 @@
 //! The kernel side of Parshall: what this host can do, the hooks, the ring and its readers, the
 //! ledger's counters, and the relay that plays a link.
+
+pub mod relay;
