@@ -6,5 +6,6 @@ pub mod cgroup;
 pub mod clock;
 pub mod cost;
 mod libbpf_log;
+pub mod relay;
 pub mod ring;
 pub mod tcp;

@@ -6,6 +6,8 @@ mod capability;
 #[cfg_attr(not(feature = "kernel"), allow(dead_code))]
 mod errors;
 #[cfg(feature = "kernel")]
+mod relay;
+#[cfg(feature = "kernel")]
 mod tcp;
 
 use pyo3::prelude::*;
@@ -15,6 +17,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     #[cfg(feature = "kernel")]
     {
+        module.add_class::<relay::Relay>()?;
         module.add_class::<tcp::TcpLog>()?;
         module.add_function(wrap_pyfunction!(capability::probe_capabilities, module)?)?;
         module.add_function(wrap_pyfunction!(capability::cgroup2_mount, module)?)?;
