@@ -274,7 +274,9 @@ def test_netem_delays_and_loses_where_the_kernel_has_it(bed, probe, until):
     # Five standard deviations of the binomial: 5 sqrt(2000 * 0.1 * 0.9) = 67.
     assert abs(len(seen) - 1800) < 67
     left = {stamp.number: stamp.at_ns for stamp in probe.departures.read()}
-    assert statistics.median(stamp.at_ns - left[stamp.number] for stamp in seen) == pytest.approx(3.01e6, abs=2e5)
+    assert statistics.median(stamp.at_ns - left[stamp.number] for stamp in seen) == pytest.approx(
+        3.01e6, abs=2e5
+    )
 
 
 def test_hosts_are_apart(bed):

@@ -102,8 +102,8 @@ fn generate(records: usize, flows: u32, random: &mut Random) -> Vec<TcpStateReco
                 } else if random.below(200) == 0 {
                     state.ca_state = 0;
                 }
-                state.pacing_rate_Bps =
-                    u64::from(state.cwnd_segments) * 1448 * 1_200_000 / u64::from(state.srtt_us_x8 >> 3);
+                state.pacing_rate_Bps = u64::from(state.cwnd_segments) * 1448 * 1_200_000
+                    / u64::from(state.srtt_us_x8 >> 3);
             }
             out.push(*state);
         }
@@ -115,7 +115,10 @@ fn generate(records: usize, flows: u32, random: &mut Random) -> Vec<TcpStateReco
 /// CPU seconds of this thread; the machine may be shared, wall time would count the others.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+    text.split_ascii_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0)
 }
 
 struct Measured {
@@ -157,7 +160,10 @@ fn measure(records: &[TcpStateRecord], level: i32, batch_rows: usize) -> Measure
 }
 
 fn main() {
-    println!("{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}", "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes");
+    println!(
+        "{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}",
+        "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes"
+    );
     let started = Instant::now();
     for flows in [1, 10, 100] {
         let records = generate(1 << 19, flows, &mut Random(88_172_645_463_325_252));
@@ -168,7 +174,9 @@ fn main() {
                 }
                 let best = (0..3)
                     .map(|_| measure(&records, level, batch_rows))
-                    .min_by(|a, b| (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns)))
+                    .min_by(|a, b| {
+                        (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns))
+                    })
                     .expect("three runs");
                 println!(
                     "{flows:>6} {batch_rows:>6} {level:>6} {:>10.1} {:>9.1} {:>9.1} {:>7.1}",

@@ -23,7 +23,8 @@ pub fn mount_point() -> Option<PathBuf> {
         let (fields, rest) = line.split_once(" - ")?;
         let directory = fields.split(' ').nth(4)?;
         // The kernel writes blanks in paths as octal escapes.
-        rest.starts_with("cgroup2 ").then(|| PathBuf::from(directory.replace("\\040", " ")))
+        rest.starts_with("cgroup2 ")
+            .then(|| PathBuf::from(directory.replace("\\040", " ")))
     })
 }
 
@@ -32,11 +33,19 @@ pub fn mount_point() -> Option<PathBuf> {
 /// # Errors
 /// [`TcpError::Cgroup`] when it is not a directory of the hierarchy.
 pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
-    let fail = |path: &Path, reason: &str| TcpError::Cgroup { path: path.into(), reason: reason.into() };
+    let fail = |path: &Path, reason: &str| TcpError::Cgroup {
+        path: path.into(),
+        reason: reason.into(),
+    };
     let root = mount_point().ok_or_else(|| {
-        fail(Path::new("/sys/fs/cgroup"), "no cgroup-v2 hierarchy is mounted; mount -t cgroup2 none DIR")
+        fail(
+            Path::new("/sys/fs/cgroup"),
+            "no cgroup-v2 hierarchy is mounted; mount -t cgroup2 none DIR",
+        )
     })?;
-    let Some(path) = path else { return Ok(Cgroup { path: root, id: 0 }) };
+    let Some(path) = path else {
+        return Ok(Cgroup { path: root, id: 0 });
+    };
     let path = if path.starts_with(&root) {
         path.to_path_buf()
     } else {
@@ -53,7 +62,10 @@ pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
         return Err(fail(&path, "is not a control group"));
     }
     let is_root = fs::metadata(&root).is_ok_and(|root| root.ino() == directory.ino());
-    Ok(Cgroup { path, id: if is_root { 0 } else { directory.ino() } })
+    Ok(Cgroup {
+        path,
+        id: if is_root { 0 } else { directory.ino() },
+    })
 }
 
 /// Names of groups by number, looked up in the hierarchy when a number is new.
@@ -69,7 +81,10 @@ const PATHS_MAX: usize = 4096;
 impl Paths {
     /// Nothing known yet.
     pub fn new() -> Self {
-        Self { root: mount_point(), known: HashMap::new() }
+        Self {
+            root: mount_point(),
+            known: HashMap::new(),
+        }
     }
 
     /// The path below the mount, `/` for the root; `None` when the group is gone already.
@@ -95,7 +110,9 @@ impl Paths {
                 let below = directory.strip_prefix(root).unwrap_or(&directory);
                 known.insert(metadata.ino(), Some(format!("/{}", below.display())));
             }
-            let Ok(children) = fs::read_dir(&directory) else { continue };
+            let Ok(children) = fs::read_dir(&directory) else {
+                continue;
+            };
             pending.extend(
                 children
                     .flatten()

@@ -21,7 +21,10 @@ pub struct CostSampler {
 impl CostSampler {
     /// A sampler whose first window opens soon.
     pub fn new() -> Self {
-        Self { open: None, next_ns: monotonic_ns() + FIRST_WINDOW_NS }
+        Self {
+            open: None,
+            next_ns: monotonic_ns() + FIRST_WINDOW_NS,
+        }
     }
 
     /// Opens or closes a window when it is due.
@@ -55,6 +58,10 @@ pub fn program_cost(name: &str, runs: u64, run_ns: u64) -> ProgramCost {
     ProgramCost {
         program: name.to_string(),
         sampled_runs: runs,
-        ns_per_run: if runs == 0 { 0.0 } else { run_ns as f64 / runs as f64 },
+        ns_per_run: if runs == 0 {
+            0.0
+        } else {
+            run_ns as f64 / runs as f64
+        },
     }
 }

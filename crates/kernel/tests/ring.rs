@@ -14,12 +14,16 @@ use parshall_kernel::ring::{LANE_SIZE_MIN_BYTES, Preference, RingError, layout};
 use proptest::prelude::*;
 
 fn one_lane(size_bytes: u64, preference: Preference) -> Lane {
-    Lane::anonymous(1, layout(size_bytes, preference).unwrap()).unwrap().remove(0)
+    Lane::anonymous(1, layout(size_bytes, preference).unwrap())
+        .unwrap()
+        .remove(0)
 }
 
 /// A payload that proves itself: every word follows from the writer, the count and the place.
 fn payload(writer: u64, count: u64, words: usize) -> Vec<u64> {
-    (0..words as u64).map(|word| word_of(writer, count, word)).collect()
+    (0..words as u64)
+        .map(|word| word_of(writer, count, word))
+        .collect()
 }
 
 fn word_of(writer: u64, count: u64, word: u64) -> u64 {
@@ -36,7 +40,11 @@ fn check(record: &[u64]) -> (u64, u64) {
     assert_eq!(header.length_bytes as usize, record.len() * 8);
     let words = &record[3..];
     let (writer, count) = (words[0], words[1]);
-    assert_eq!(usize::from(header.kind), words.len(), "the kind tells the length");
+    assert_eq!(
+        usize::from(header.kind),
+        words.len(),
+        "the kind tells the length"
+    );
     for (place, word) in words.iter().enumerate() {
         assert_eq!(*word, word_of(writer, count, place as u64), "torn record");
     }
@@ -100,19 +108,27 @@ fn run(size_bytes: u64, preference: Preference, writers: u64, records: u64, mann
                     (0..records)
                         .filter(|count| {
                             let words = 2 + (count.wrapping_mul(writer + 7) % 30) as usize;
-                            end.write(words as u16, 0, &payload(writer, *count, words)).is_some()
+                            end.write(words as u16, 0, &payload(writer, *count, words))
+                                .is_some()
                         })
                         .count() as u64
                 })
             })
             .collect();
-        let written: u64 = writing.into_iter().map(|thread| thread.join().unwrap()).sum();
+        let written: u64 = writing
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
         done.store(true, Ordering::Release);
         for reader in reading {
             let (reader, seen) = reader.join().unwrap();
             let counts = reader.counts();
             assert_eq!(counts.read, seen.len() as u64);
-            assert_eq!(counts.read as i64 + counts.gaps, written as i64, "the ledger of {manners:?}");
+            assert_eq!(
+                counts.read as i64 + counts.gaps,
+                written as i64,
+                "the ledger of {manners:?}"
+            );
         }
         written
     });
@@ -199,7 +215,10 @@ fn slow_reader_preference_never_overwrites_what_a_reader_has_not_got() {
         }
     }
     assert!(written.len() < 10_000, "the lane is too small for all");
-    assert_eq!(lane.dropped_records().load(Ordering::Acquire), 10_000 - written.len() as u64);
+    assert_eq!(
+        lane.dropped_records().load(Ordering::Acquire),
+        10_000 - written.len() as u64
+    );
     let mut reader = LaneReader::from_start(lane);
     let mut block = Block::default();
     let mut read = Vec::new();
@@ -216,7 +235,10 @@ fn slow_reader_preference_never_overwrites_what_a_reader_has_not_got() {
     }
     assert_eq!(read, written);
     assert_eq!(reader.counts().gaps, 0);
-    assert!(writer.write(6, 0, &payload(0, 0, 6)).is_some(), "room again");
+    assert!(
+        writer.write(6, 0, &payload(0, 0, 6)).is_some(),
+        "room again"
+    );
 }
 
 #[test]
@@ -243,7 +265,10 @@ fn a_record_that_is_reserved_and_not_committed_is_not_delivered() {
     reader.read_block(&mut block, 1 << 20);
     assert_eq!(block.peek().map(check), Some((0, 0)));
     block.advance();
-    assert!(block.is_empty(), "order is kept: nothing behind the open record is delivered");
+    assert!(
+        block.is_empty(),
+        "order is kept: nothing behind the open record is delivered"
+    );
     assert!(!reader.is_caught_up());
 }
 
@@ -289,7 +314,9 @@ fn a_full_register_refuses_one_more_reader() {
 #[test]
 fn sizes_that_no_lane_can_have_are_refused() {
     for size_bytes in [0, 1, 4096, LANE_SIZE_MIN_BYTES + 8, 1 << 40] {
-        let error = layout(size_bytes, Preference::FastReader).unwrap_err().to_string();
+        let error = layout(size_bytes, Preference::FastReader)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(&size_bytes.to_string()), "{error}");
     }
 }
@@ -297,6 +324,12 @@ fn sizes_that_no_lane_can_have_are_refused() {
 #[test]
 fn two_readers_of_one_lane_get_the_same() {
     let started = Instant::now();
-    run(1 << 20, Preference::FastReader, 2, 2_000, &[Manner::Eager, Manner::Eager]);
+    run(
+        1 << 20,
+        Preference::FastReader,
+        2,
+        2_000,
+        &[Manner::Eager, Manner::Eager],
+    );
     assert!(started.elapsed() < Duration::from_secs(60));
 }

@@ -16,7 +16,9 @@ pub fn usage_to_python(error: impl std::fmt::Display) -> PyErr {
 
 fn raise(class: &str, text: &str) -> PyErr {
     Python::attach(|py| {
-        let class = py.import("parshall.errors").and_then(|module| module.getattr(class));
+        let class = py
+            .import("parshall.errors")
+            .and_then(|module| module.getattr(class));
         match class.and_then(|class| class.call1((text,))) {
             Ok(instance) => PyErr::from_value(instance),
             Err(import_error) => import_error,

@@ -94,6 +94,10 @@ impl TcpLog {
     fn stop(&mut self, py: Python<'_>) -> PyResult<(String, u64, Option<String>)> {
         let summary = py.detach(|| self.inner.stop()).map_err(raise)?;
         let ledger = serde_json::to_string(&summary.ledger).map_err(to_python)?;
-        Ok((ledger, summary.flows, summary.failure.map(|failure| failure.to_string())))
+        Ok((
+            ledger,
+            summary.flows,
+            summary.failure.map(|failure| failure.to_string()),
+        ))
     }
 }

@@ -14,9 +14,9 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
         rows.append((account["hook"], *(f"{count:,}" for count in counts)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
-        "  " + row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(
-            row[1:], widths[1:], strict=True
-        ))
+        "  "
+        + row[0].ljust(widths[0])
+        + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]
     causes = {

@@ -103,7 +103,8 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
     except UsageError as error:
         return complain(f"{name}: {error}", USAGE)
     except ParshallError as error:
-        return complain(f"{name}: {error}", FAILED)
+        # A command that was to be measured and could not be run has a status of its own.
+        return complain(f"{name}: {error}", getattr(error, "status", FAILED))
     except BrokenPipeError:
         raise
     except OSError as error:

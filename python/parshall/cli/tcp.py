@@ -21,6 +21,7 @@ COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
     "epilog": "With CMD, only the sockets of CMD and its children are logged, and its exit status is ours.",
 }
+_LOOK_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5
 
 
@@ -94,10 +95,12 @@ def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: f
     """Return when the log should end: asked to, time over, CMD done, or the log itself failed."""
     started = time.monotonic()
     shows_progress = sys.stderr.isatty()
-    while not stopping.wait(_PROGRESS_INTERVAL_S if duration_s is None else min(0.05, duration_s)):
+    next_progress_s = 0.0
+    while not stopping.wait(_LOOK_INTERVAL_S):
         elapsed_s = time.monotonic() - started
         status = log.status()
-        if shows_progress:
+        if shows_progress and elapsed_s >= next_progress_s:
+            next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
             line = (
                 f"\r{elapsed_s:7.1f} s  {status['records']:,} records  {status['flows']:,} flows  "
                 f"{status['overwritten']:,} lost  {status['log_bytes'] / 1e6:.1f} MB"

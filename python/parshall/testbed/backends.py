@@ -68,7 +68,9 @@ def kernel_offers(qdisc: str) -> str | None:
     """Try a queueing discipline in a namespace of its own; None when it works, else why not."""
     if shutil.which("tc") is None:
         return "tc(8) is not installed (package iproute2)"
-    parameters = {"tbf": ["rate", "1mbit", "burst", "2000", "limit", "2000"], "netem": ["delay", "1ms"]}[qdisc]
+    parameters = {"tbf": ["rate", "1mbit", "burst", "2000", "limit", "2000"], "netem": ["delay", "1ms"]}[
+        qdisc
+    ]
     name = current_owner().name(f"probe-{qdisc}")
     path = namespaces.create(name)
     try:
@@ -195,7 +197,9 @@ class Kernel(_Between):
             for port in ports:
                 self._ip("link", "set", port, "promisc", "on", "master", bridge)
             self._ip("link", "set", bridge, "mtu", str(cable.mtu), "up")
-        for number, (shaping, entry, leave) in enumerate(zip(shapings, ("left", "right"), ("b", "a"), strict=True)):
+        for number, (shaping, entry, leave) in enumerate(
+            zip(shapings, ("left", "right"), ("b", "a"), strict=True)
+        ):
             self._serialise(shaping, entry, cable.mtu)
             self._delay(shaping, leave, seed + number)
 
@@ -207,7 +211,8 @@ class Kernel(_Between):
         interfaces = ("left", "right", "a", "b")
         return {
             "qdiscs": {
-                name: json.loads(_tc(self.path, "-s", "-j", "qdisc", "show", "dev", name)) for name in interfaces
+                name: json.loads(_tc(self.path, "-s", "-j", "qdisc", "show", "dev", name))
+                for name in interfaces
             }
         }
 

@@ -89,7 +89,9 @@ class Host:
             with self.enter(), _on_cpu(self.cpu if cpu is None else cpu):
                 program = subprocess.Popen(command, env=environment, **options)
         except OSError as error:
-            raise ParshallError(f"host {self.name}: {command[0]} cannot be started: {error.strerror}") from error
+            raise ParshallError(
+                f"host {self.name}: {command[0]} cannot be started: {error.strerror}"
+            ) from error
         self._programs = [*(running for running in self._programs if running.poll() is None), program]
         return program
 
@@ -123,7 +125,11 @@ class Host:
             When it fails, or takes too long.
         """
         pipe = subprocess.PIPE
-        settings: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "stdin": pipe if input is not None else None}
+        settings: dict[str, Any] = {
+            "stdout": pipe,
+            "stderr": pipe,
+            "stdin": pipe if input is not None else None,
+        }
         program = self.popen(command, text=True, **{**settings, **options})
         try:
             output, complaint = program.communicate(input, timeout=timeout_s)
@@ -159,7 +165,9 @@ class Host:
             When there is no such setting, or the kernel refuses the value.
         """
         if not name.startswith("net."):
-            raise UsageError(f"host {self.name}: setting {name} is of the whole machine; only net.* is a host's own")
+            raise UsageError(
+                f"host {self.name}: setting {name} is of the whole machine; only net.* is a host's own"
+            )
         path = Path("/proc/sys") / name.translate(str.maketrans("./", "/."))
         try:
             # Which host's setting the file shows is decided by the thread that opens it.
@@ -209,7 +217,9 @@ def _on_cpu(cpu: int | None) -> Iterator[None]:
     try:
         os.sched_setaffinity(0, {cpu})
     except OSError as error:
-        raise UsageError(f"CPU {cpu} cannot be used ({error.strerror}); choose one of {sorted(before)}") from error
+        raise UsageError(
+            f"CPU {cpu} cannot be used ({error.strerror}); choose one of {sorted(before)}"
+        ) from error
     try:
         yield
     finally:

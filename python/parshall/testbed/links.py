@@ -120,7 +120,9 @@ class Link:
         end = self.end(host)
         address = {4: end.ipv4, 6: end.ipv6}.get(family)
         if not address:
-            raise UsageError(f"link: no IPv{family} address; this kernel has IPv4{' and 6' if end.ipv6 else ' only'}")
+            raise UsageError(
+                f"link: no IPv{family} address; this kernel has IPv4{' and 6' if end.ipv6 else ' only'}"
+            )
         return address
 
     def statistics(self) -> dict[str, Any]:

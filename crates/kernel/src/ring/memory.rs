@@ -35,13 +35,26 @@ impl Mapping {
         length_bytes: usize,
         writable: bool,
     ) -> Result<Self, rustix::io::Errno> {
-        let protection =
-            if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let protection = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
         let start = unsafe {
-            mmap(std::ptr::null_mut(), length_bytes, protection, MapFlags::SHARED, map, 0)?
+            mmap(
+                std::ptr::null_mut(),
+                length_bytes,
+                protection,
+                MapFlags::SHARED,
+                map,
+                0,
+            )?
         };
-        Ok(Self { start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?, length_bytes })
+        Ok(Self {
+            start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?,
+            length_bytes,
+        })
     }
 
     /// Maps zeroed memory of this process.
@@ -58,7 +71,10 @@ impl Mapping {
                 MapFlags::SHARED,
             )?
         };
-        Ok(Self { start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?, length_bytes })
+        Ok(Self {
+            start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?,
+            length_bytes,
+        })
     }
 
     /// The word at a byte offset.
@@ -139,8 +155,11 @@ impl Lane {
         map: impl FnOnce(usize) -> Result<Mapping, rustix::io::Errno>,
     ) -> Result<Vec<Self>, RingError> {
         let lane_bytes = lane_bytes(&layout);
-        let mapping = map(lane_bytes * lanes)
-            .map_err(|source| RingError::Map { lanes, lane_bytes, source })?;
+        let mapping = map(lane_bytes * lanes).map_err(|source| RingError::Map {
+            lanes,
+            lane_bytes,
+            source,
+        })?;
         let mapping = Arc::new(mapping);
         Ok((0..lanes)
             .map(|lane| Self {
@@ -175,14 +194,16 @@ impl Lane {
 
     /// Where the first record of the `slot`-th part starts.
     pub fn boundary(&self, slot: usize) -> &AtomicU64 {
-        self.mapping.word(self.start_bytes + BOUNDARY_WORDS + 8 * (slot % LANE_INDEX_SLOTS))
+        self.mapping
+            .word(self.start_bytes + BOUNDARY_WORDS + 8 * (slot % LANE_INDEX_SLOTS))
     }
 
     /// `count` words of data from a position; they may run into the slack.
     #[inline]
     pub fn data(&self, position: u64, count: usize) -> &[AtomicU64] {
         let offset = (position & (self.layout.size_bytes - 1)) as usize;
-        self.mapping.words(self.start_bytes + LANE_HEADER_BYTES + offset, count)
+        self.mapping
+            .words(self.start_bytes + LANE_HEADER_BYTES + offset, count)
     }
 
     /// The commit mark of a record at a position.

@@ -10,9 +10,7 @@ pub mod reader;
 pub mod registry;
 pub mod writer;
 
-use parshall_core::abi::{
-    LANE_HEADER_BYTES, LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RingLayout,
-};
+use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RingLayout};
 
 /// Who waits for whom when a reader lags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +31,9 @@ pub enum RingError {
         size_bytes: u64,
     },
     /// The kernel refused the memory.
-    #[error("ring of {lanes} lanes of {lane_bytes} bytes could not be mapped: {source}; choose a smaller ring")]
+    #[error(
+        "ring of {lanes} lanes of {lane_bytes} bytes could not be mapped: {source}; choose a smaller ring"
+    )]
     Map {
         /// Number of lanes.
         lanes: usize,
@@ -81,7 +81,9 @@ fn random_secret() -> u64 {
     // still keeps network bytes from guessing.
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_ne_bytes(bytes),
-        _ => rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u64
-            ^ 0x9e37_79b9_7f4a_7c15,
+        _ => {
+            rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u64
+                ^ 0x9e37_79b9_7f4a_7c15
+        }
     }
 }

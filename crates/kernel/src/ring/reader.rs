@@ -6,7 +6,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use parshall_core::abi::{LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RECORD_ALIGN_BYTES, RecordHeader, view_plain};
+use parshall_core::abi::{
+    LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RECORD_ALIGN_BYTES, RecordHeader, view_plain,
+};
 
 use super::memory::Lane;
 
@@ -75,13 +77,23 @@ impl Block {
 impl LaneReader {
     /// A reader that starts at the ring's first record: what was overwritten counts as missed.
     pub fn from_start(lane: Lane) -> Self {
-        Self { lane, position: 0, next_seq: Some(0), counts: ReaderCounts::default() }
+        Self {
+            lane,
+            position: 0,
+            next_seq: Some(0),
+            counts: ReaderCounts::default(),
+        }
     }
 
     /// A reader that joins now: what was written before is not its business.
     pub fn from_now(lane: Lane) -> Self {
         let position = lane.reserved_bytes().load(Ordering::Acquire);
-        Self { lane, position, next_seq: None, counts: ReaderCounts::default() }
+        Self {
+            lane,
+            position,
+            next_seq: None,
+            counts: ReaderCounts::default(),
+        }
     }
 
     /// What was delivered and missed so far.
@@ -155,7 +167,9 @@ impl LaneReader {
     fn count(&mut self, block: &Block) {
         for record in block.next..block.len() {
             let start = block.starts[record] as usize;
-            let Some(header) = view_plain::<RecordHeader>(&block.words[start..]) else { continue };
+            let Some(header) = view_plain::<RecordHeader>(&block.words[start..]) else {
+                continue;
+            };
             let expected = self.next_seq.unwrap_or(header.lane_seq);
             // Two writers that interrupted each other may have taken place and number in opposite
             // order: the later number makes a gap, the earlier one closes it.

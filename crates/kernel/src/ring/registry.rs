@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use parshall_core::abi::RING_READERS_MAX;
 
-use super::memory::Mapping;
 use super::RingError;
+use super::memory::Mapping;
 
 /// Bytes of `struct lane_readers`.
 pub const LANE_READERS_BYTES: usize = 8 + 8 * RING_READERS_MAX;
@@ -41,9 +41,14 @@ impl LaneReaders {
         lanes: usize,
         map: impl FnOnce(usize) -> Result<Mapping, rustix::io::Errno>,
     ) -> Result<Vec<Self>, RingError> {
-        let mapping = map((LANE_READERS_BYTES * lanes).next_multiple_of(4096)).map_err(|source| {
-            RingError::Map { lanes, lane_bytes: LANE_READERS_BYTES, source }
-        })?;
+        let mapping =
+            map((LANE_READERS_BYTES * lanes).next_multiple_of(4096)).map_err(|source| {
+                RingError::Map {
+                    lanes,
+                    lane_bytes: LANE_READERS_BYTES,
+                    source,
+                }
+            })?;
         let mapping = Arc::new(mapping);
         Ok((0..lanes)
             .map(|lane| Self {
@@ -78,7 +83,9 @@ impl LaneReaders {
 
     /// Gives a slot back: writers no longer wait for it.
     pub fn leave(&self, slot: usize) {
-        self.mapping.word(self.start_bytes).fetch_and(!(1 << slot), Ordering::AcqRel);
+        self.mapping
+            .word(self.start_bytes)
+            .fetch_and(!(1 << slot), Ordering::AcqRel);
     }
 
     /// Says up to where the reader in `slot` has consumed.
@@ -94,7 +101,11 @@ impl LaneReaders {
         let active = self.mapping.word(self.start_bytes).load(Ordering::Acquire);
         (0..RING_READERS_MAX)
             .filter(|slot| active & (1 << slot) != 0)
-            .map(|slot| self.mapping.word(self.start_bytes + 8 + 8 * slot).load(Ordering::Acquire))
+            .map(|slot| {
+                self.mapping
+                    .word(self.start_bytes + 8 + 8 * slot)
+                    .load(Ordering::Acquire)
+            })
             .min()
             .unwrap_or(otherwise)
     }

@@ -33,12 +33,17 @@ impl LaneWriter {
     pub fn write(&self, kind: u16, hook: u16, payload: &[u64]) -> Option<u64> {
         let words = HEADER_WORDS + payload.len();
         let length_bytes = words * RECORD_ALIGN_BYTES;
-        assert!(length_bytes <= LANE_SLACK_BYTES, "record of {length_bytes} bytes");
+        assert!(
+            length_bytes <= LANE_SLACK_BYTES,
+            "record of {length_bytes} bytes"
+        );
         let position = self.reserve(length_bytes as u64)?;
         let next = position + length_bytes as u64;
         let layout = self.lane.layout();
         if (position ^ next) >> layout.part_shift != 0 {
-            self.lane.boundary((next >> layout.part_shift) as usize).store(next, Ordering::Relaxed);
+            self.lane
+                .boundary((next >> layout.part_shift) as usize)
+                .store(next, Ordering::Relaxed);
         }
         // As the kernel's atomics with a result are: what follows stays behind the reservation.
         fence(Ordering::SeqCst);

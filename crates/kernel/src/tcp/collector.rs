@@ -7,10 +7,10 @@ use parshall_core::abi::{
 
 use super::flows::FlowTable;
 use crate::clock::monotonic_ns;
+use crate::ring::RingError;
 use crate::ring::memory::Lane;
 use crate::ring::reader::{Block, LaneReader};
 use crate::ring::registry::LaneReaders;
-use crate::ring::RingError;
 
 /// Bytes copied out of a lane at once: fits a second-level cache beside the batch being encoded.
 const BLOCK_BYTES: usize = 128 << 10;
@@ -55,7 +55,11 @@ impl Collector {
                 }
                 None => None,
             };
-            sources.push(Source { reader, block: Block::default(), register });
+            sources.push(Source {
+                reader,
+                block: Block::default(),
+                register,
+            });
         }
         Ok(Self {
             sources,
@@ -77,8 +81,11 @@ impl Collector {
         everything: bool,
         sink: &mut dyn FnMut(&[TcpStateRecord]) -> Result<(), E>,
     ) -> Result<usize, E> {
-        let horizon_ns =
-            if everything { u64::MAX } else { monotonic_ns().saturating_sub(HOLD_BACK_NS) };
+        let horizon_ns = if everything {
+            u64::MAX
+        } else {
+            monotonic_ns().saturating_sub(HOLD_BACK_NS)
+        };
         let mut taken = 0;
         for source in &mut self.sources {
             source.refill();
@@ -124,7 +131,9 @@ impl Collector {
         let mut oldest: Option<(u64, usize)> = None;
         let mut second_ns = u64::MAX;
         for (index, source) in self.sources.iter().enumerate() {
-            let Some(record) = source.block.peek() else { continue };
+            let Some(record) = source.block.peek() else {
+                continue;
+            };
             let time = time_ns(record);
             match oldest {
                 Some((best, _)) if best <= time => second_ns = second_ns.min(time),
@@ -142,13 +151,18 @@ impl Collector {
 
     /// Whether everything that was written has been taken.
     pub fn is_caught_up(&self) -> bool {
-        self.sources.iter().all(|source| source.block.is_empty() && source.reader.is_caught_up())
+        self.sources
+            .iter()
+            .all(|source| source.block.is_empty() && source.reader.is_caught_up())
     }
 
     /// Records overwritten before they were read, by the lanes' own sequence numbers. Exact after
     /// [`Collector::settle`].
     pub fn sequence_gaps(&self) -> u64 {
-        self.sources.iter().map(|source| source.reader.counts().gaps.max(0) as u64).sum()
+        self.sources
+            .iter()
+            .map(|source| source.reader.counts().gaps.max(0) as u64)
+            .sum()
     }
 
     /// Counts what was overwritten at the very end. For when the hooks are off and all is read.
@@ -182,7 +196,10 @@ impl Drop for Source {
 /// Every record of ours has its time right behind the header.
 #[inline]
 fn time_ns(record: &[u64]) -> u64 {
-    record.get(size_of::<RecordHeader>() / 8).copied().unwrap_or(0)
+    record
+        .get(size_of::<RecordHeader>() / 8)
+        .copied()
+        .unwrap_or(0)
 }
 
 /// Books one record; true when enough state records have come together to be handed on.
@@ -193,7 +210,9 @@ fn note(
     flows: &mut FlowTable,
     states: &mut Vec<TcpStateRecord>,
 ) -> bool {
-    let Some(header) = view_plain::<RecordHeader>(record) else { return false };
+    let Some(header) = view_plain::<RecordHeader>(record) else {
+        return false;
+    };
     if let Some(count) = read.get_mut(header.hook as usize) {
         *count += 1;
     }

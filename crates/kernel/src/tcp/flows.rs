@@ -58,7 +58,10 @@ impl FlowTable {
         let entry = self.entries.entry(flow).or_insert_with(|| {
             *total += 1;
             // Facts that were lost with an overwritten record stay unspecified addresses.
-            let facts = TcpFlowRecord { flow, ..TcpFlowRecord::default() };
+            let facts = TcpFlowRecord {
+                flow,
+                ..TcpFlowRecord::default()
+            };
             let mut row = FlowRow::new(&facts, offset);
             row.first_time_ns = i64::MAX;
             row.last_time_ns = i64::MIN;
@@ -103,7 +106,11 @@ impl FlowTable {
         let entry = self.entry(record.flow);
         let new = FlowRow::new(record, offset);
         let old = &entry.row;
-        let cookie = if new.socket_cookie == 0 { old.socket_cookie } else { new.socket_cookie };
+        let cookie = if new.socket_cookie == 0 {
+            old.socket_cookie
+        } else {
+            new.socket_cookie
+        };
         entry.row = FlowRow {
             passive: old.passive || record.flags & FLOW_PASSIVE != 0,
             began_before: old.began_before || record.flags & FLOW_BEGAN_BEFORE != 0,
@@ -141,7 +148,9 @@ impl FlowTable {
     ) -> Vec<FlowRow> {
         let mut rows = Vec::with_capacity(self.changed.len());
         for flow in self.changed.drain(..) {
-            let Some(entry) = self.entries.get_mut(&flow) else { continue };
+            let Some(entry) = self.entries.get_mut(&flow) else {
+                continue;
+            };
             entry.has_changed = false;
             if entry.row.cgroup.is_none() {
                 entry.row.cgroup = cgroup_path(entry.row.cgroup_id);
@@ -149,7 +158,9 @@ impl FlowTable {
             rows.push(entry.account(unwritten.get(&flow).copied().unwrap_or_default()));
         }
         self.ended.retain(|flow| {
-            let Some(entry) = self.entries.get_mut(flow) else { return false };
+            let Some(entry) = self.entries.get_mut(flow) else {
+                return false;
+            };
             entry.ticks_since_end += 1;
             let stays = entry.ticks_since_end <= TICKS_AFTER_END || entry.has_changed;
             if !stays {
@@ -203,8 +214,9 @@ impl Entry {
             .saturating_sub(self.packets_read);
         row.events_seen = end.events_seen;
         row.events_dropped = end.events_dropped;
-        row.events_overwritten =
-            end.events_seen.saturating_sub(end.events_dropped + self.events_read);
+        row.events_overwritten = end
+            .events_seen
+            .saturating_sub(end.events_dropped + self.events_read);
         row
     }
 }

@@ -3,11 +3,13 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{
+    Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, ObjectBuilder, OpenObject,
+};
 use parshall_core::abi::{HOOK_COUNT, HookCounters, plain_bytes};
 
-use super::options::{Directions, TcpLogOptions};
 use super::TcpError;
+use super::options::{Directions, TcpLogOptions};
 use crate::ring::memory::{Lane, Mapping};
 use crate::ring::registry::LaneReaders;
 use crate::ring::{self, Preference};
@@ -18,8 +20,12 @@ pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.
 const FLOW_RING_BYTES: u64 = 4 << 20;
 
 /// Programs that are attached for the events, with the hook whose account each keeps.
-const EVENT_PROGRAMS: [&str; 4] =
-    ["tcp_retransmit", "tcp_congestion_state", "tcp_close", "tcp_destroy"];
+const EVENT_PROGRAMS: [&str; 4] = [
+    "tcp_retransmit",
+    "tcp_congestion_state",
+    "tcp_close",
+    "tcp_destroy",
+];
 
 /// One program's run-time statistics, as the kernel keeps them.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +86,9 @@ impl TcpHooks {
         let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
 
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(TcpError::load)?;
+        let mut open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .map_err(TcpError::load)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let lane_bytes = match name.as_str() {
@@ -94,20 +102,25 @@ impl TcpHooks {
             } else if name.ends_with("_readers") {
                 map.set_max_entries(cpus as u32).map_err(TcpError::load)?;
             } else if name == "hook_accounts" {
-                map.set_max_entries((cpus * HOOK_COUNT) as u32).map_err(TcpError::load)?;
+                map.set_max_entries((cpus * HOOK_COUNT) as u32)
+                    .map_err(TcpError::load)?;
             } else if name.ends_with("rodata.options") {
-                map.set_initial_value(plain_bytes(&kernel_options)).map_err(TcpError::load)?;
+                map.set_initial_value(plain_bytes(&kernel_options))
+                    .map_err(TcpError::load)?;
             }
         }
         let object = load_object(open)?;
         let map = |name: &str| find_map(&object, name);
-        let counters =
-            Mapping::of_map(map("hook_accounts")?, counters_bytes(cpus).next_multiple_of(4096), false)
-                .map_err(|source| ring::RingError::Map {
-                    lanes: cpus,
-                    lane_bytes: counters_bytes(1),
-                    source,
-                })?;
+        let counters = Mapping::of_map(
+            map("hook_accounts")?,
+            counters_bytes(cpus).next_multiple_of(4096),
+            false,
+        )
+        .map_err(|source| ring::RingError::Map {
+            lanes: cpus,
+            lane_bytes: counters_bytes(1),
+            source,
+        })?;
         Ok(Self {
             packet_lanes: Lane::of_map(map("packet_ring")?, cpus, packet_layout, false)?,
             flow_lanes: Lane::of_map(map("flow_ring")?, cpus, flow_layout, false)?,
@@ -127,10 +140,15 @@ impl TcpHooks {
     pub fn attach(&mut self, cgroup: &Path, directions: Directions) -> Result<(), TcpError> {
         let directory = rustix::fs::open(
             cgroup,
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::OFlags::RDONLY
+                | rustix::fs::OFlags::DIRECTORY
+                | rustix::fs::OFlags::CLOEXEC,
             rustix::fs::Mode::empty(),
         )
-        .map_err(|source| TcpError::Cgroup { path: cgroup.into(), reason: source.to_string() })?;
+        .map_err(|source| TcpError::Cgroup {
+            path: cgroup.into(),
+            reason: source.to_string(),
+        })?;
         // Events first: a flow that a packet hook finds must not miss its end.
         for name in EVENT_PROGRAMS {
             self.link(name, |program| program.attach())?;
@@ -157,7 +175,10 @@ impl TcpHooks {
             .object
             .progs_mut()
             .find(|program| program.name().to_string_lossy() == name)
-            .ok_or_else(|| TcpError::Attach { program: name.into(), reason: "not in the object".into() })?;
+            .ok_or_else(|| TcpError::Attach {
+                program: name.into(),
+                reason: "not in the object".into(),
+            })?;
         let link = attach(&program).map_err(|error| TcpError::Attach {
             program: name.into(),
             reason: error.to_string(),
@@ -172,8 +193,12 @@ impl TcpHooks {
     /// [`TcpError::Load`] when the kernel refuses the write.
     pub fn switch(&self, on: bool) -> Result<(), TcpError> {
         let map = find_map(&self.object, ".data.control")?;
-        map.update(&0u32.to_ne_bytes(), &u32::from(on).to_ne_bytes(), MapFlags::ANY)
-            .map_err(TcpError::load)
+        map.update(
+            &0u32.to_ne_bytes(),
+            &u32::from(on).to_ne_bytes(),
+            MapFlags::ANY,
+        )
+        .map_err(TcpError::load)
     }
 
     /// Detaches everything; programs that run at this moment still finish.
@@ -195,19 +220,28 @@ impl TcpHooks {
     /// [`TcpError::Attach`].
     pub fn sum_up_flows(&self) -> Result<Sweep, TcpError> {
         let flows = find_map(&self.object, "flows")?;
-        self.sweep("sum_up_flows", IterOpts::Map(MapIterOpts::from_fd(flows.as_fd())))
+        self.sweep(
+            "sum_up_flows",
+            IterOpts::Map(MapIterOpts::from_fd(flows.as_fd())),
+        )
     }
 
     fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<Sweep, TcpError> {
-        let fail = |reason: String| TcpError::Attach { program: name.into(), reason };
+        let fail = |reason: String| TcpError::Attach {
+            program: name.into(),
+            reason,
+        };
         let program = self
             .object
             .progs_mut()
             .find(|program| program.name().to_string_lossy() == name)
             .ok_or_else(|| fail("not in the object".into()))?;
-        let link =
-            program.attach_iter_with_opts(options).map_err(|error| fail(error.to_string()))?;
-        Iter::new(&link).map(Sweep).map_err(|error| fail(error.to_string()))
+        let link = program
+            .attach_iter_with_opts(options)
+            .map_err(|error| fail(error.to_string()))?;
+        Iter::new(&link)
+            .map(Sweep)
+            .map_err(|error| fail(error.to_string()))
     }
 
     /// The hooks' counters, summed over the CPUs, in the order of `enum hook`.
@@ -231,7 +265,9 @@ impl TcpHooks {
 
     /// Accounts of passive opens that never became a socket: `(flow, packets seen, thinned, dropped)`.
     pub fn open_handshakes(&self) -> Vec<(u32, [u64; 3])> {
-        let Ok(map) = find_map(&self.object, "handshakes") else { return Vec::new() };
+        let Ok(map) = find_map(&self.object, "handshakes") else {
+            return Vec::new();
+        };
         map.keys()
             .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
             .filter_map(|value| {
@@ -285,14 +321,18 @@ fn find_map<'object>(
     object
         .maps()
         .find(|map| map.name().to_string_lossy().ends_with(name))
-        .ok_or_else(|| TcpError::Load { reason: format!("map {name} is not in the object") })
+        .ok_or_else(|| TcpError::Load {
+            reason: format!("map {name} is not in the object"),
+        })
 }
 
 fn load_object(open: OpenObject) -> Result<Object, TcpError> {
     open.load().map_err(|error| {
         let said = crate::libbpf_log::take();
         match said {
-            Some(said) => TcpError::Load { reason: format!("{error}: {said}") },
+            Some(said) => TcpError::Load {
+                reason: format!("{error}: {said}"),
+            },
             None => TcpError::load(error),
         }
     })

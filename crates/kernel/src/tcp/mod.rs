@@ -28,13 +28,17 @@ pub enum TcpError {
         expected: String,
     },
     /// The programs were not accepted.
-    #[error("the kernel did not load the TCP programs: {reason}; `parshall doctor` tells what this host offers")]
+    #[error(
+        "the kernel did not load the TCP programs: {reason}; `parshall doctor` tells what this host offers"
+    )]
     Load {
         /// What the kernel or libbpf said.
         reason: String,
     },
     /// A program could not be attached.
-    #[error("program {program} could not be attached: {reason}; `parshall doctor` tells what this host offers")]
+    #[error(
+        "program {program} could not be attached: {reason}; `parshall doctor` tells what this host offers"
+    )]
     Attach {
         /// Name of the program.
         program: String,
@@ -73,6 +77,8 @@ pub enum TcpError {
 
 impl TcpError {
     fn load(error: impl std::fmt::Display) -> Self {
-        Self::Load { reason: error.to_string() }
+        Self::Load {
+            reason: error.to_string(),
+        }
     }
 }

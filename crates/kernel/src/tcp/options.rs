@@ -105,7 +105,10 @@ impl TcpLogOptions {
             };
             let (high, low) = octets.split_at(8);
             for (word, half) in slot.iter_mut().zip([high, low]) {
-                *word = half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+                *word = half
+                    .iter()
+                    .rev()
+                    .fold(0, |word, byte| word << 8 | u64::from(*byte));
                 *word = u64::from_le(*word).to_le();
             }
         }

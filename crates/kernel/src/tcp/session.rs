@@ -90,22 +90,25 @@ impl TcpLog {
         let offset_ns = realtime_offset_ns();
         let header = LogHeader {
             environment,
-            clock: format!(
-                "{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"
-            ),
+            clock: format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
             options: options_text,
             hz: kernel_hz(),
         };
-        let file =
-            File::create(path).map_err(|source| TcpError::Output { path: path.into(), source })?;
+        let file = File::create(path).map_err(|source| TcpError::Output {
+            path: path.into(),
+            source,
+        })?;
         let writer = LogWriter::create(file, &header)?;
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
-            hooks.packet_readers.iter().cloned().map(|readers| waits.then_some(readers)),
+            hooks
+                .packet_readers
+                .iter()
+                .cloned()
+                .map(|readers| waits.then_some(readers)),
         );
         let flow_lanes = hooks.flow_lanes.iter().cloned().map(|lane| (lane, None));
-        let collector =
-            Collector::new(packet_lanes.chain(flow_lanes), FlowTable::new(offset_ns))?;
+        let collector = Collector::new(packet_lanes.chain(flow_lanes), FlowTable::new(offset_ns))?;
         hooks.attach(&cgroup.path, options.directions)?;
 
         let stop = Arc::new(AtomicBool::new(false));
@@ -124,14 +127,24 @@ impl TcpLog {
         let thread = std::thread::Builder::new()
             .name("parshall-tcp".into())
             .spawn(move || session.run(&stop_seen))
-            .map_err(|error| TcpError::Thread { reason: error.to_string() })?;
-        Ok(Self { thread: Some(thread), stop, status, control })
+            .map_err(|error| TcpError::Thread {
+                reason: error.to_string(),
+            })?;
+        Ok(Self {
+            thread: Some(thread),
+            stop,
+            status,
+            control,
+        })
     }
 
     /// Where the log stands.
     pub fn status(&self) -> Status {
-        let mut status =
-            self.status.lock().map(|status| status.clone()).unwrap_or_default();
+        let mut status = self
+            .status
+            .lock()
+            .map(|status| status.clone())
+            .unwrap_or_default();
         status.has_ended |= self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         status
     }
@@ -143,7 +156,9 @@ impl TcpLog {
     pub fn switch(&self, on: bool) -> Result<(), TcpError> {
         match self.control.lock() {
             Ok(hooks) => hooks.switch(on),
-            Err(_) => Err(TcpError::Thread { reason: "the reader has died".into() }),
+            Err(_) => Err(TcpError::Thread {
+                reason: "the reader has died".into(),
+            }),
         }
     }
 
@@ -153,13 +168,12 @@ impl TcpLog {
     /// [`TcpError`] when the log could not be ended; its file is whole up to the last tick.
     pub fn stop(&mut self) -> Result<Summary, TcpError> {
         self.stop.store(true, Ordering::Release);
-        let thread = self
-            .thread
-            .take()
-            .ok_or_else(|| TcpError::Thread { reason: "the log has been stopped already".into() })?;
-        thread
-            .join()
-            .map_err(|_| TcpError::Thread { reason: "it died; the file is whole up to its last tick".into() })?
+        let thread = self.thread.take().ok_or_else(|| TcpError::Thread {
+            reason: "the log has been stopped already".into(),
+        })?;
+        thread.join().map_err(|_| TcpError::Thread {
+            reason: "it died; the file is whole up to its last tick".into(),
+        })?
     }
 }
 
@@ -189,7 +203,9 @@ impl Session {
         if let Err(error) = self.drain() {
             failure.get_or_insert(error);
         }
-        let summary = self.with_hooks(|hooks| hooks.sum_up_flows()).and_then(|sweep| sweep);
+        let summary = self
+            .with_hooks(|hooks| hooks.sum_up_flows())
+            .and_then(|sweep| sweep);
         match summary {
             Ok(sweep) => self.sweep(sweep),
             Err(error) => {
@@ -212,12 +228,19 @@ impl Session {
             failure.get_or_insert(self.cut(error));
         }
         let mut ledger = self.ledger(true)?;
-        if let Err(error) = self.tick(&ledger, true).and_then(|()| Ok(self.writer.finish()?)) {
+        if let Err(error) = self
+            .tick(&ledger, true)
+            .and_then(|()| Ok(self.writer.finish()?))
+        {
             failure.get_or_insert(error);
             ledger = self.ledger(true)?;
         }
         self.report(true);
-        Ok(Summary { ledger, flows: self.collector.flows.total(), failure })
+        Ok(Summary {
+            ledger,
+            flows: self.collector.flows.total(),
+            failure,
+        })
     }
 
     /// Reads and writes until asked to stop, or until the file takes no more.
@@ -295,14 +318,17 @@ impl Session {
             .collector
             .flows
             .take_changed(self.writer.unwritten(), &mut |id| paths.path_of(id));
-        self.writer.tick(&rows, ledger, is_final).map_err(|error| self.cut(error))
+        self.writer
+            .tick(&rows, ledger, is_final)
+            .map_err(|error| self.cut(error))
     }
 
     fn cut(&self, error: LogError) -> TcpError {
         match error {
-            LogError::Write { source, .. } => {
-                TcpError::Output { path: self.path.clone(), source }
-            }
+            LogError::Write { source, .. } => TcpError::Output {
+                path: self.path.clone(),
+                source,
+            },
             error => TcpError::Log(error),
         }
     }
@@ -365,11 +391,17 @@ impl Session {
     fn with_hooks<T>(&self, act: impl FnOnce(&mut TcpHooks) -> T) -> Result<T, TcpError> {
         match self.hooks.lock() {
             Ok(mut hooks) => Ok(act(&mut hooks)),
-            Err(_) => Err(TcpError::Thread { reason: "another thread died with the hooks in hand".into() }),
+            Err(_) => Err(TcpError::Thread {
+                reason: "another thread died with the hooks in hand".into(),
+            }),
         }
     }
 }
 
 fn missed_of(statistics: &[ProgramStatistics], program: &str) -> u64 {
-    statistics.iter().filter(|one| one.name == program).map(|one| one.missed).sum()
+    statistics
+        .iter()
+        .filter(|one| one.name == program)
+        .map(|one| one.missed)
+        .sum()
 }
