@@ -45,6 +45,7 @@ class Host:
             route.link("set", index=loopback, state="up")
 
     def __repr__(self) -> str:
+        """Show name and namespace."""
         return f"Host({self.name!r}, namespace={self.namespace!r})"
 
     def enter(self) -> AbstractContextManager[None]:
@@ -89,7 +90,7 @@ class Host:
             with self.enter(), _on_cpu(self.cpu if cpu is None else cpu):
                 program = subprocess.Popen(command, env=environment, **options)
         except OSError as error:
-            raise ParshallError(f"host {self.name}: {command[0]} cannot be started: {error.strerror}") from error
+            raise ParshallError(f"host {self.name}: {command[0]} does not start: {error.strerror}") from error
         self._programs = [*(running for running in self._programs if running.poll() is None), program]
         return program
 
@@ -123,7 +124,11 @@ class Host:
             When it fails, or takes too long.
         """
         pipe = subprocess.PIPE
-        settings: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "stdin": pipe if input is not None else None}
+        settings: dict[str, Any] = {
+            "stdout": pipe,
+            "stderr": pipe,
+            "stdin": pipe if input is not None else None,
+        }
         program = self.popen(command, text=True, **{**settings, **options})
         try:
             output, complaint = program.communicate(input, timeout=timeout_s)
@@ -138,7 +143,8 @@ class Host:
         if check and program.returncode != 0:
             last_line = ((complaint or output or "").strip().splitlines() or ["no output"])[-1]
             raise ParshallError(
-                f"host {self.name}: {' '.join(map(str, command))} ended with status {program.returncode}: {last_line}"
+                f"host {self.name}: {' '.join(map(str, command))} ended with status "
+                f"{program.returncode}: {last_line}"
             )
         return subprocess.CompletedProcess(list(command), program.returncode, output, complaint)
 
@@ -159,7 +165,7 @@ class Host:
             When there is no such setting, or the kernel refuses the value.
         """
         if not name.startswith("net."):
-            raise UsageError(f"host {self.name}: setting {name} is of the whole machine; only net.* is a host's own")
+            raise UsageError(f"host {self.name}: setting {name} is the machine's; only net.* is a host's")
         path = Path("/proc/sys") / name.translate(str.maketrans("./", "/."))
         try:
             # Which host's setting the file shows is decided by the thread that opens it.
@@ -209,7 +215,7 @@ def _on_cpu(cpu: int | None) -> Iterator[None]:
     try:
         os.sched_setaffinity(0, {cpu})
     except OSError as error:
-        raise UsageError(f"CPU {cpu} cannot be used ({error.strerror}); choose one of {sorted(before)}") from error
+        raise UsageError(f"CPU {cpu} cannot be used; choose one of {sorted(before)}") from error
     try:
         yield
     finally:
