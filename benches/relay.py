@@ -27,8 +27,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from parshall import _native
-from parshall.errors import ParshallError
-from parshall.testbed import Host, Link, Testbed
+from parshall.testbed import Link, Testbed
 
 # A full packet of MTU 1500 with its Ethernet header, and what of it is UDP payload.
 FRAME_BYTES, UDP_PAYLOAD_BYTES = 1514, 1472
@@ -50,22 +49,17 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-def serve(host: Host) -> None:
-    """Start an iperf3 server for one test, and return when it listens."""
-    server = host.popen(["iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE, text=True)
-    if not any("listening" in line for line in iter(server.stdout.readline, "")):
-        raise ParshallError(f"host {host.name}: iperf3 does not listen; is port 5201 free?")
-
-
 def measure(case: str, seconds: float, host_cpu: int, relay_cpu: int) -> dict[str, float]:
     """Run one case once."""
     parameters, options = CASES[case]
     with Testbed() as bed:
         sender, receiver = bed.host("sender", cpu=host_cpu), bed.host("receiver", cpu=host_cpu)
         link: Link = bed.link(sender, receiver, cpu=relay_cpu, **parameters)
-        serve(receiver)
+        server = receiver.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+        receiver.wait_for_listener(5201)
         command = ["iperf3", "-c", link.address(receiver), "-t", f"{seconds:g}", "-J", *options]
         end = json.loads(sender.run(command, timeout_s=seconds + 60).stdout)["end"]
+        server.wait(timeout=60)
         payload_bps = end["sum" if "-u" in options else "sum_received"]["bits_per_second"]
         measured = {"payload_gbps": payload_bps / 1e9}
         relay = link.close().get("relay")

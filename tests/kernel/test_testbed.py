@@ -2,7 +2,9 @@
 
 # ruff: noqa: D103 - the name of a test says what it tests.
 
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -108,10 +110,8 @@ def test_tcp_fills_the_link(bed):
     if shutil.which("iperf3") is None:
         pytest.skip("iperf3 is not installed")
     a, b, link = two_hosts(bed, rate_bps=50e6, delay_ms=2, queue_packets=100)
-    server = b.popen(["iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE, text=True)
-    assert any("listening" in line for line in iter(server.stdout.readline, ""))
-    import json
-
+    b.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    b.wait_for_listener(5201)
     output = a.run(["iperf3", "-c", link.address(b), "-t", "4", "-O", "1", "-J"], timeout_s=60).stdout
     goodput_bps = json.loads(output)["end"]["sum_received"]["bits_per_second"]
     # 1448 of the 1514 bytes of a full packet are the application's.
@@ -453,3 +453,14 @@ def test_two_testbeds_at_once(bed, echo):
             assert link.statistics()["relay"]["a_to_b"]["forwarded"] == 1
     a, b, link = links[0]
     echo(a, b, link.address(b))
+
+
+def test_the_examples_of_the_documentation_run(bed, capsys):
+    if shutil.which("iperf3") is None:
+        pytest.skip("iperf3 is not installed")
+    page = Path(__file__).parents[2] / "docs" / "testbed.md"
+    examples = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example, str(page), "exec"), {})
+    assert "packets left the sender" in capsys.readouterr().out

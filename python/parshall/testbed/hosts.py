@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -147,6 +148,31 @@ class Host:
                 f"{program.returncode}: {last_line}"
             )
         return subprocess.CompletedProcess(list(command), program.returncode, output, complaint)
+
+    def wait_for_listener(self, port: int, timeout_s: float = 10.0) -> None:
+        """Wait until a program on this host listens on a TCP port.
+
+        Raises
+        ------
+        ParshallError
+            When none does within `timeout_s` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._listens(port):
+            if time.monotonic() > deadline:
+                raise ParshallError(
+                    f"host {self.name}: nothing listens on TCP port {port} after {timeout_s:g} s; "
+                    "did the server start?"
+                )
+            time.sleep(0.002)
+
+    def _listens(self, port: int) -> bool:
+        with self.enter():
+            tables = [Path("/proc/thread-self/net") / name for name in ("tcp", "tcp6")]
+            lines = [line for table in tables if table.exists() for line in table.read_text().splitlines()]
+        # Columns: number, local address:port, remote, state (0A is LISTEN), ...; all hexadecimal.
+        fields = (line.split() for line in lines)
+        return any(field[3] == "0A" and int(field[1].rpartition(":")[2], 16) == port for field in fields)
 
     def sysctl(self, name: str, value: object = None) -> str:
         """Return a setting of this host's network stack, after setting it when a value is given.
