@@ -76,7 +76,10 @@ impl Worker {
     /// in batches spares the hosts the cost of waking this thread for every frame.
     fn sleep_through_ns(&self) -> u64 {
         let [forth, back] = [0, 1].map(|side| self.directions[side].least_delay_ns());
-        forth.min(back).saturating_sub(WAKE_MARGIN_NS).min(LONGEST_SLEEP_NS)
+        forth
+            .min(back)
+            .saturating_sub(WAKE_MARGIN_NS)
+            .min(LONGEST_SLEEP_NS)
     }
 
     /// Moves frames until `attend` says false. It is called whenever `wake` has become readable.
@@ -88,10 +91,10 @@ impl Worker {
             self.emit();
             // While frames leave, and none can be due among those that arrive, the sockets rest.
             // With nothing inside, the first frame to come must wake the thread.
-            while !more {
+            loop {
                 let wait_ns = self.wait_ns();
                 let rest_ns = (looked_ns + sleep_through_ns).saturating_sub(monotonic_ns());
-                if wait_ns == u64::MAX || rest_ns == 0 {
+                if more || wait_ns == u64::MAX || rest_ns == 0 {
                     break;
                 }
                 if self.wait(wake, wait_ns.min(rest_ns), Watch::OnlyRequests) && !attend(self) {
