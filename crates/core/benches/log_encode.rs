@@ -112,10 +112,48 @@ fn generate(records: usize, flows: u32, random: &mut Random) -> Vec<TcpStateReco
     out
 }
 
-/// CPU seconds of this thread; the machine may be shared, wall time would count the others.
+/// CPU time of this thread; the machine may be shared, wall time would count the others.
 fn cpu_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Cost and size of every column alone: where the encoding spends its time.
+fn columns_alone(records: &[TcpStateRecord], batch_rows: usize, levels: &[i32]) {
+    println!("{:>20} {}", "column", levels.iter().map(|level| format!("   level {level:>3}: ns  bytes")).collect::<String>());
+    let mut sums: Vec<Vec<(u64, usize)>> = vec![vec![(0, 0); levels.len()]; 64];
+    let mut names = Vec::new();
+    let mut columns = StateColumns::new(batch_rows, Scale::new(0, 1000));
+    let mut compressors: Vec<_> =
+        levels.iter().map(|level| zstd::bulk::Compressor::new(*level).expect("a level")).collect();
+    let mut out = vec![0u8; 1 << 20];
+    let batches = records.len() / batch_rows;
+    for batch in records.chunks_exact(batch_rows) {
+        columns.clear();
+        columns.append(batch);
+        let mut index = 0;
+        let _ = columns.for_each(|column, values| {
+            if names.len() <= index {
+                names.push(column.name);
+            }
+            for (level, compressor) in compressors.iter_mut().enumerate() {
+                let start = cpu_ns();
+                let bytes = compressor.compress_to_buffer(values, &mut out[..]).expect("fits");
+                sums[index][level].0 += cpu_ns() - start;
+                sums[index][level].1 += bytes;
+            }
+            index += 1;
+            Ok::<(), ()>(())
+        });
+    }
+    let rows = (batches * batch_rows) as f64;
+    for (name, sum) in names.iter().zip(&sums) {
+        print!("{name:>20}");
+        for (ns, bytes) in sum {
+            print!("      {:>7.1} {:>6.2}    ", *ns as f64 / rows, *bytes as f64 / rows);
+        }
+        println!();
+    }
 }
 
 struct Measured {
@@ -157,6 +195,14 @@ fn measure(records: &[TcpStateRecord], level: i32, batch_rows: usize) -> Measure
 }
 
 fn main() {
+    if std::env::args().any(|argument| argument == "--columns") {
+        for flows in [1, 100] {
+            println!("{flows} flows");
+            let records = generate(1 << 18, flows, &mut Random(88_172_645_463_325_252));
+            columns_alone(&records, 8192, &[1, -1, -5, -50]);
+        }
+        return;
+    }
     println!("{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}", "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes");
     let started = Instant::now();
     for flows in [1, 10, 100] {
