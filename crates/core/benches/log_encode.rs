@@ -4,7 +4,8 @@
 //! the bytes a record takes, for several zstd levels and batch sizes.
 
 use parshall_core::abi::TcpStateRecord;
-use parshall_core::log::columns::Scale;
+use parshall_core::log::columns::{COLUMNS, Scale};
+use parshall_core::log::compressor::ColumnCompressor;
 use parshall_core::log::{BatchEncoder, StateColumns};
 use std::hint::black_box;
 use std::time::Instant;
@@ -119,38 +120,41 @@ fn cpu_ns() -> u64 {
 }
 
 /// Cost and size of every column alone: where the encoding spends its time.
-fn columns_alone(records: &[TcpStateRecord], batch_rows: usize, levels: &[i32]) {
-    println!("{:>20} {}", "column", levels.iter().map(|level| format!("   level {level:>3}: ns  bytes")).collect::<String>());
-    let mut sums: Vec<Vec<(u64, usize)>> = vec![vec![(0, 0); levels.len()]; 64];
-    let mut names = Vec::new();
+fn columns_alone(records: &[TcpStateRecord], batch_rows: usize) {
+    let mut compressors = [
+        ("level 1", ColumnCompressor::with_level(1)),
+        ("level -1", ColumnCompressor::with_level(-1)),
+        ("level -5", ColumnCompressor::with_level(-5)),
+        ("entropy", ColumnCompressor::entropy_only()),
+    ]
+    .map(|(name, compressor)| (name, compressor.expect("zstd knows these settings")));
+    print!("{:>20}", "column");
+    for (name, _) in &compressors {
+        print!("  {name:>9} ns  bytes");
+    }
+    println!();
     let mut columns = StateColumns::new(batch_rows, Scale::new(0, 1000));
-    let mut compressors: Vec<_> =
-        levels.iter().map(|level| zstd::bulk::Compressor::new(*level).expect("a level")).collect();
+    let mut sums = vec![[(0u64, 0usize); 4]; COLUMNS.len()];
     let mut out = vec![0u8; 1 << 20];
-    let batches = records.len() / batch_rows;
     for batch in records.chunks_exact(batch_rows) {
         columns.clear();
         columns.append(batch);
-        let mut index = 0;
-        let _ = columns.for_each(|column, values| {
-            if names.len() <= index {
-                names.push(column.name);
-            }
-            for (level, compressor) in compressors.iter_mut().enumerate() {
+        let mut sums = sums.iter_mut();
+        let _ = columns.for_each(|_, values| {
+            for (sum, (_, compressor)) in sums.next().into_iter().flatten().zip(&mut compressors) {
                 let start = cpu_ns();
-                let bytes = compressor.compress_to_buffer(values, &mut out[..]).expect("fits");
-                sums[index][level].0 += cpu_ns() - start;
-                sums[index][level].1 += bytes;
+                let bytes = compressor.compress(values, &mut out).expect("fits");
+                sum.0 += cpu_ns() - start;
+                sum.1 += bytes;
             }
-            index += 1;
             Ok::<(), ()>(())
         });
     }
-    let rows = (batches * batch_rows) as f64;
-    for (name, sum) in names.iter().zip(&sums) {
-        print!("{name:>20}");
-        for (ns, bytes) in sum {
-            print!("      {:>7.1} {:>6.2}    ", *ns as f64 / rows, *bytes as f64 / rows);
+    let rows = (records.len() / batch_rows * batch_rows) as f64;
+    for (column, sums) in COLUMNS.iter().zip(&sums) {
+        print!("{:>20}", column.name);
+        for (ns, bytes) in sums {
+            print!("  {:>12.1} {:>6.2}", *ns as f64 / rows, *bytes as f64 / rows);
         }
         println!();
     }
@@ -199,7 +203,7 @@ fn main() {
         for flows in [1, 100] {
             println!("{flows} flows");
             let records = generate(1 << 18, flows, &mut Random(88_172_645_463_325_252));
-            columns_alone(&records, 8192, &[1, -1, -5, -50]);
+            columns_alone(&records, 8192);
         }
         return;
     }
