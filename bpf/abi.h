@@ -11,6 +11,8 @@
 #ifndef PARSHALL_ABI_H
 #define PARSHALL_ABI_H
 
+#include <linux/types.h>
+
 #define PARSHALL_ABI_VERSION 1
 
 /*
@@ -72,15 +74,48 @@ enum hook {
 	HOOK_COUNT = 6,
 };
 
-/* seen = filtered + thinned + dropped + written holds for every hook and CPU once it is at rest. */
+/*
+ * Per hook and CPU. What was written is seen - filtered - thinned - dropped; it is not counted a
+ * second time here, because the lanes count their records and the readers hold that against it.
+ */
 struct hook_counters {
 	__u64 seen;
 	__u64 filtered;
 	__u64 thinned;
 	__u64 dropped;   /* no room under slow-reader preference */
-	__u64 written;
-	__u64 unowned;   /* not TCP, or TCP without a socket of ours: outside "seen" */
+	__u64 unowned;   /* not TCP, or no connection that we follow: outside "seen" */
+	__u64 failed;    /* no memory for a flow's storage: its events cannot be told apart */
 	__u64 pad[2];
+};
+
+/* The readers of one lane; the kernel looks at it under slow-reader preference only. */
+struct lane_readers {
+	__u64 active;                        /* bit r: position_bytes[r] counts */
+	__u64 position_bytes[RING_READERS_MAX];
+};
+
+/* Constants of one ring; the loader sets them before the verifier sees a program. */
+struct ring_layout {
+	__u64 size_bytes;        /* data bytes of a lane, a power of two */
+	__u64 part_shift;        /* log2 of size_bytes / LANE_INDEX_SLOTS */
+	__u64 secret;
+	__u64 wait_for_readers;  /* slow-reader preference */
+};
+
+#define FILTER_PORTS_MAX 16
+#define FILTER_HOSTS_MAX 16
+
+/* What the TCP programs are asked to do; constants once they are loaded. */
+struct tcp_options {
+	struct ring_layout packet_layout;
+	struct ring_layout flow_layout;
+	__u64 cgroup_id;                       /* 0: all */
+	__u64 hosts[FILTER_HOSTS_MAX][2];      /* either end is one of these; network byte order */
+	__u16 ports[FILTER_PORTS_MAX];         /* either end is one of these */
+	__u32 host_count;                      /* 0: all */
+	__u32 port_count;                      /* 0: all */
+	__u32 packets_per_log;                 /* every n-th packet of a flow */
+	__u32 on_change;                       /* when cwnd or ssthresh changed */
 };
 
 enum direction { DIRECTION_IN = 0, DIRECTION_OUT = 1, DIRECTION_NONE = 2 };
@@ -191,6 +226,9 @@ struct tcp_flow_end_record {
 _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
+_Static_assert(sizeof(struct ring_layout) == 32, "ring_layout");
+_Static_assert(sizeof(struct tcp_options) == 376, "tcp_options");
+_Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
 _Static_assert(sizeof(struct tcp_flow_end_record) == 88, "tcp_flow_end_record");

@@ -7,3 +7,17 @@ class ParshallError(Exception):
 
 class UsageError(ParshallError):
     """The request itself is wrong; the command line shows the text and exits with status 2."""
+
+
+class CommandError(ParshallError):
+    """A command that was to be measured could not be run.
+
+    Attributes
+    ----------
+    status : int
+        Exit status, as shells have it: 126 cannot be run, 127 does not exist.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status

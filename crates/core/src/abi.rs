@@ -21,6 +21,13 @@ pub const RECORD_TCP_FLOW: u16 = 2;
 /// `record_header.kind` of a [`TcpFlowEndRecord`].
 pub const RECORD_TCP_FLOW_END: u16 = 3;
 
+/// Readers of one ring.
+pub const RING_READERS_MAX: usize = 64;
+/// Hosts that a filter may name.
+pub const FILTER_HOSTS_MAX: usize = 16;
+/// Ports that a filter may name.
+pub const FILTER_PORTS_MAX: usize = 16;
+
 /// Number of places in the kernel that write records and keep accounts.
 pub const HOOK_COUNT: usize = 6;
 
@@ -107,9 +114,28 @@ plain! {
         filtered: u64,
         thinned: u64,
         dropped: u64,
-        written: u64,
         unowned: u64,
+        failed: u64,
         pad: [u64; 2],
+    }
+    /// See `struct ring_layout`.
+    struct RingLayout = 32 {
+        size_bytes: u64,
+        part_shift: u64,
+        secret: u64,
+        wait_for_readers: u64,
+    }
+    /// See `struct tcp_options`.
+    struct TcpOptions = 376 {
+        packet_layout: RingLayout,
+        flow_layout: RingLayout,
+        cgroup_id: u64,
+        hosts: [[u64; 2]; FILTER_HOSTS_MAX],
+        ports: [u16; FILTER_PORTS_MAX],
+        host_count: u32,
+        port_count: u32,
+        packets_per_log: u32,
+        on_change: u32,
     }
     /// See `struct tcp_state_record`.
     struct TcpStateRecord = 176 {
@@ -202,6 +228,19 @@ pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     // SAFETY: the length was checked, `read_unaligned` needs no alignment, and `Plain` promises
     // that every bit pattern is a value.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Looks at a value that lies in aligned words, without a copy.
+///
+/// Returns `None` when there are fewer bytes than the type has.
+pub fn view_plain<T: Plain>(words: &[u64]) -> Option<&T> {
+    const { assert!(align_of::<T>() <= align_of::<u64>()) };
+    if size_of_val(words) < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: length and alignment were checked, and `Plain` promises that every bit pattern is a
+    // value.
+    Some(unsafe { &*words.as_ptr().cast::<T>() })
 }
 
 /// The bytes of a value.

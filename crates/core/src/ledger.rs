@@ -26,6 +26,8 @@ pub struct Lost {
     pub dropped: u64,
     /// The kernel did not run the program because it was already running on this CPU.
     pub missed: u64,
+    /// No memory for what the kernel side keeps of a flow, so its packets could not be followed.
+    pub failed: u64,
     /// Read from the ring, but the file could not take it (disk full).
     pub unwritten: u64,
 }
@@ -33,7 +35,7 @@ pub struct Lost {
 impl Lost {
     /// Sum over all causes.
     pub fn total(&self) -> u64 {
-        self.overwritten + self.dropped + self.missed + self.unwritten
+        self.overwritten + self.dropped + self.missed + self.failed + self.unwritten
     }
 }
 
@@ -124,7 +126,11 @@ impl Ledger {
                 )
             })
             .collect();
-        let overwritten: u64 = self.hooks.iter().map(|account| account.lost.overwritten).sum();
+        let overwritten: u64 = self
+            .hooks
+            .iter()
+            .map(|account| account.lost.overwritten)
+            .sum();
         if overwritten != self.sequence_gaps {
             found.push(format!(
                 "overwritten {overwritten} is not the {} gaps in the sequence numbers",

@@ -1,11 +1,26 @@
 //! The Python module `parshall._native`: conversions between Python and the Rust crates, no logic.
 
+#[cfg(feature = "kernel")]
+mod capability;
+// Conversions that can fail use it; without the kernel there may be none.
+#[cfg_attr(not(feature = "kernel"), allow(dead_code))]
 mod errors;
+#[cfg(feature = "kernel")]
+mod relay;
+#[cfg(feature = "kernel")]
+mod tcp;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    #[cfg(feature = "kernel")]
+    {
+        module.add_class::<relay::Relay>()?;
+        module.add_class::<tcp::TcpLog>()?;
+        module.add_function(wrap_pyfunction!(capability::probe_capabilities, module)?)?;
+        module.add_function(wrap_pyfunction!(capability::cgroup2_mount, module)?)?;
+    }
     Ok(())
 }

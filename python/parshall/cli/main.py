@@ -1,63 +1,136 @@
 """Entry point: the table of commands, and the one place where errors become exit statuses.
 
-Commands are imported only when they are run, so that ``parshall --help`` stays quick.
+A command is imported only when it is run, and nothing else is imported at all, so that
+``parshall --help`` answers at once. A command's module has either a function ``command``, which
+typer turns into the command, or, when it has subcommands, a ``typer.Typer`` called ``app``.
 """
 
 import importlib
+import os
 import sys
-from typing import Any
-
-import click
-import typer
-
-from parshall.errors import ParshallError, UsageError
+from collections.abc import Sequence
 
 # name -> (module, one line for the table of commands)
 COMMANDS = {
+    "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet."),
     "doctor": ("parshall.cli.doctor", "What this host can do, what not, why, and how to mend it."),
 }
 
-
-class LazyGroup(click.Group):
-    """A group whose commands are imported on first use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module = importlib.import_module(COMMANDS[name][0])
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name=name, **getattr(module, "COMMAND_SETTINGS", {}))(module.command)
-        return typer.main.get_command(app)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="parshall", prog_name="parshall")
-def app() -> None:
-    """Measure the packet path of this host, with the loss and the cost of measuring."""
+def usage() -> str:
+    """Return the help text of ``parshall`` itself."""
+    width = max(map(len, COMMANDS)) + 2
+    table = "\n".join(f"  {name:{width}}{line}" for name, (_, line) in COMMANDS.items())
+    return f"""Usage: parshall [--help | --version] COMMAND [ARGUMENTS]...
+
+Measure the packet path of this host, with the loss and the cost of measuring.
+
+Commands:
+{table}
+
+`parshall COMMAND --help` tells more about one of them."""
 
 
-def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line and exit with its status: 0, 1 (failed) or 2 (usage)."""
+def complain(message: str, status: int) -> int:
+    """Say what went wrong as every error is said, and return the status to exit with."""
+    print(f"parshall: {message}", file=sys.stderr)
+    return status
+
+
+def version() -> str:
+    """Return the version of the installed package."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
     try:
-        status = app.main(args=arguments, prog_name="parshall", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2 if isinstance(error, click.UsageError) else 1)
+        return installed_version("parshall")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Do what the arguments ask for; return the exit status."""
+    if not arguments:
+        print(usage(), file=sys.stderr)
+        return USAGE
+    name, *rest = arguments
+    if name in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if name == "--version":
+        print(f"parshall {version()}")
+        return 0
+    if name.startswith("-"):
+        return complain(f"no option {name!r} before the command; see `parshall --help`", USAGE)
+    if name not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean `parshall {near[0]}`?" if near else "see `parshall --help`"
+        return complain(f"no command {name!r}; {hint}", USAGE)
+    return run_command(name, rest)
+
+
+def run_command(name: str, arguments: Sequence[str]) -> int:
+    """Import the command's module and run it; return the exit status."""
+    import typer
+
+    from parshall.errors import ParshallError, UsageError
+
+    try:
+        module = importlib.import_module(COMMANDS[name][0])
+        app = getattr(module, "app", None)
+        if app is None:
+            app = typer.Typer(add_completion=False, rich_markup_mode=None)
+            app.command(name=name, **getattr(module, "COMMAND_SETTINGS", {}))(module.command)
+        command = typer.main.get_command(app)
+        # Not its own main, which would settle Ctrl-C and closed pipes before we see them.
+        with command.make_context(f"parshall {name}", list(arguments)) as context:
+            status = command.invoke(context)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort:
+        return FAILED
+    except typer.TyperException as error:
+        # Its own text is one line; which command it concerns and where to look is added.
+        hint = f"; see `parshall {name} --help`" if error.exit_code == USAGE else ""
+        text = " ".join(error.format_message().split()).rstrip(".")
+        return complain(f"{name}: {text}{hint}", error.exit_code)
     except UsageError as error:
-        print(f"parshall: {error}", file=sys.stderr)
-        sys.exit(2)
+        return complain(f"{name}: {error}", USAGE)
     except ParshallError as error:
-        print(f"parshall: {error}", file=sys.stderr)
-        sys.exit(1)
+        # A command that was to be measured and could not be run has a status of its own.
+        return complain(f"{name}: {error}", getattr(error, "status", FAILED))
     except BrokenPipeError:
-        # Whoever read our output has gone; that is how a pipe ends, not a failure of ours.
-        sys.stderr.close()
-        sys.exit(0)
-    sys.exit(status if isinstance(status, int) else 0)
+        raise
+    except OSError as error:
+        thing = f"{error.filename}: " if error.filename is not None else ""
+        return complain(f"{name}: {thing}{error.strerror or error}", FAILED)
+    return status if isinstance(status, int) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status: 0, 1 (failed), 2 (usage), 130 (Ctrl-C)."""
+    try:
+        status = dispatch(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; that is how a pipe ends, not a failure of ours. The
+        # interpreter flushes once more at its end and must find somebody who listens.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except Exception as error:
+        if os.environ.get("PARSHALL_TRACEBACK"):
+            raise
+        status = complain(
+            f"an error that nobody foresaw, {type(error).__name__}: {error};"
+            " with PARSHALL_TRACEBACK=1 in the environment it shows where, which is worth a report",
+            FAILED,
+        )
+    sys.exit(status)

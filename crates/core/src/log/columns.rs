@@ -246,10 +246,7 @@ impl StateColumns {
     }
 
     /// Flow and event (an index of [`EVENT_NAMES`]) of every row that waits.
-    pub fn flows_and_events(&self) -> impl Iterator<Item = (u32, u8)> + '_ {
-        self.flow[..self.rows]
-            .iter()
-            .copied()
-            .zip(self.event[..self.rows].iter().copied())
+    pub fn flows_and_events(&self) -> impl Iterator<Item = (u32, u8, u8)> + '_ {
+        (0..self.rows).map(|row| (self.flow[row], self.event[row], self.direction[row]))
     }
 }

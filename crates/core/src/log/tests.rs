@@ -2,7 +2,7 @@
 
 use super::columns::{CA_STATE_NAMES, DIRECTION_NAMES, EVENT_NAMES, STATE_NAMES};
 use super::testing::{flow, header, log_of, record_of};
-use super::{FlowRow, LogError, LogReader, LogWriter, flow_batch, flow_rows};
+use super::{FlowRow, LogError, LogReader, LogWriter, Unwritten, flow_batch, flow_rows};
 use crate::abi::TcpStateRecord;
 use crate::ledger::Ledger;
 use arrow::array::{Array, AsArray};
@@ -453,7 +453,7 @@ proptest! {
         if finished.is_err() {
             let _ = writer.finish();
         }
-        let lost: u64 = writer.unwritten().values().map(|rows| rows.packets + rows.events).sum();
+        let lost: u64 = writer.unwritten().values().map(Unwritten::total).sum();
         prop_assert_eq!(lost + writer.written_rows(), 2000);
         let written_rows = writer.written_rows();
         let bytes = writer.into_inner().taken;

@@ -7,7 +7,7 @@ use super::flow::FlowRow;
 use super::flow_table::encode_flows;
 use super::header::LogHeader;
 use super::message::{END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, stream_start};
-use crate::abi::{EVENT_PACKET, TcpStateRecord};
+use crate::abi::{EVENT_PACKET, HOOK_COUNT, TcpStateRecord};
 use crate::ledger::Ledger;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -15,13 +15,34 @@ use std::io::{self, Write};
 /// Rows of a full batch; 8192 rows of 150 bytes stay in a second-level cache of 2 MiB.
 const BATCH_ROWS: usize = 8192;
 
-/// Rows of one flow that the file could not take.
+/// Rows of one flow that the file could not take, by the hook that they came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwritten {
+    /// In the order of `enum hook`.
+    pub by_hook: [u64; HOOK_COUNT],
+}
+
+impl Unwritten {
     /// Rows that are packets.
-    pub packets: u64,
+    pub fn packets(&self) -> u64 {
+        self.by_hook[0] + self.by_hook[1]
+    }
+
     /// Rows that are other events.
-    pub events: u64,
+    pub fn events(&self) -> u64 {
+        self.total() - self.packets()
+    }
+
+    /// All rows.
+    pub fn total(&self) -> u64 {
+        self.by_hook.iter().sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, rows) in self.by_hook.iter_mut().zip(other.by_hook) {
+            *sum += rows;
+        }
+    }
 }
 
 type UnwrittenByFlow = BTreeMap<u32, Unwritten>;
@@ -185,8 +206,7 @@ impl<W: Write> LogWriter<W> {
             self.columns.clear();
             for (flow, rows) in std::mem::take(&mut self.pending_rows) {
                 let total = self.unwritten.entry(flow).or_default();
-                total.packets += rows.packets;
-                total.events += rows.events;
+                total.add(&rows);
             }
         }
         result
@@ -200,6 +220,15 @@ impl<W: Write> LogWriter<W> {
     /// Rows given up because the file took nothing, by flow; cumulative.
     pub fn unwritten(&self) -> &BTreeMap<u32, Unwritten> {
         &self.unwritten
+    }
+
+    /// Rows given up, by the hook that they came from; cumulative.
+    pub fn unwritten_by_hook(&self) -> [u64; HOOK_COUNT] {
+        let mut total = Unwritten::default();
+        for rows in self.unwritten.values() {
+            total.add(rows);
+        }
+        total.by_hook
     }
 
     /// Bytes that the file has taken.
@@ -262,7 +291,7 @@ impl<W: Write> LogWriter<W> {
         self.written_rows += self
             .pending_rows
             .values()
-            .map(|rows| rows.packets + rows.events)
+            .map(Unwritten::total)
             .sum::<u64>();
         self.pending_rows.clear();
         Ok(())
@@ -278,12 +307,12 @@ impl<W: Write> LogWriter<W> {
 
 /// Adds the rows of `columns` to counts by flow.
 fn count(columns: &StateColumns, by_flow: &mut UnwrittenByFlow) {
-    for (flow, event) in columns.flows_and_events() {
-        let rows = by_flow.entry(flow).or_default();
-        if event == EVENT_PACKET {
-            rows.packets += 1;
-        } else {
-            rows.events += 1;
-        }
+    for (flow, event, direction) in columns.flows_and_events() {
+        // The event and the direction of a row tell its hook; see `enum hook` of bpf/abi.h.
+        let hook = match event {
+            EVENT_PACKET => usize::from(direction).min(1),
+            other => usize::from(other) + 1,
+        };
+        by_flow.entry(flow).or_default().by_hook[hook.min(HOOK_COUNT - 1)] += 1;
     }
 }

@@ -1,0 +1,68 @@
+# Every target does its own set-up: see scripts/setup. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+RUN := . scripts/environment &&
+NATIVE := python/parshall/_native.abi3.so
+# Directories are among them, so that a file that was removed counts as a change, too.
+NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
+
+.PHONY: help demo test bench lint build clean system-base system-bench system-report rust
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build ## the tour: measure a testbed on this machine and write demo-report/
+	@$(RUN) .venv/bin/parshall demo -o demo-report
+
+test: build system-report ## all tests: Rust and Python; those of the kernel need root
+	@$(RUN) scripts/test
+
+bench: build system-bench ## the benchmarks in benches/
+	@$(RUN) .venv/bin/python3 benches/run
+
+lint: build ## formatting, lints and types of Rust and Python
+	@$(RUN) scripts/lint
+
+build: $(NATIVE) ## .venv with the command parshall in it
+
+clean: ## remove everything that was built or installed in this checkout
+	rm -rf target .venv .build demo-report $(NATIVE)
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache
+
+# --- set-up ---------------------------------------------------------------------------------------
+
+system-base:
+	@scripts/setup packages
+
+system-bench: system-base
+	@scripts/setup packages bench
+
+system-report: system-base
+	@scripts/setup packages report
+
+rust: system-base
+	@scripts/setup rust
+
+# The requirements are in .venv. A checkout that was moved or copied needs a new one: a virtual
+# environment has its own path written into it.
+VENV_IS_OURS := $(shell [ "$$(cat .venv/checkout 2>/dev/null)" = "$$PWD" ] && [ -x .venv/bin/python3 ] && echo yes)
+.venv/requirements.txt: pyproject.toml $(if $(VENV_IS_OURS),,FORCE) | system-base
+	@scripts/setup venv
+	@touch $@
+
+.venv/installed: .venv/requirements.txt | rust
+	@scripts/setup package
+	@touch $@
+
+# Cargo directly, not maturin: it is quicker, and shares what `cargo test` builds.
+$(NATIVE): $(NATIVE_SOURCES) .venv/installed | rust
+	@$(RUN) cargo build --release --workspace
+	@install -m 755 target/release/lib_native.so $@
+
+.PHONY: FORCE
+FORCE:

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The fields of kernel structures that our programs read, and no others. libbpf relocates every
+ * access to the running kernel (CO-RE), so order, size and neighbours do not matter here; a field
+ * that a kernel lacks makes the load fail with its name. Building needs no kernel headers' BTF.
+ */
+#ifndef PARSHALL_KERNEL_TYPES_H
+#define PARSHALL_KERNEL_TYPES_H
+
+#include <linux/types.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct { int counter; } atomic_t;
+typedef struct { int owned; } socket_lock_t;
+typedef struct { __u32 val; } kuid_t;
+
+struct ns_common { unsigned int inum; };
+struct net { struct ns_common ns; __u64 net_cookie; };
+typedef struct { struct net *net; } possible_net_t;
+struct kernfs_node { __u64 id; };
+struct cgroup;
+struct cgroup_subsys_state { struct cgroup_subsys_state *parent; };
+struct cgroup { struct cgroup_subsys_state self; struct kernfs_node *kn; };
+struct sock_cgroup_data { struct cgroup *cgroup; };
+
+/* What follows ___ in a name is not compared: linux/in6.h has a struct in6_addr of its own. */
+struct in6_addr___kernel { struct { __u32 u6_addr32[4]; } in6_u; };
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr___kernel skc_v6_daddr;
+	struct in6_addr___kernel skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct { atomic_t rmem_alloc; } sk_backlog;
+	int sk_rcvbuf;
+	int sk_sndbuf;
+	int sk_wmem_queued;
+	socket_lock_t sk_lock;
+	unsigned long sk_pacing_rate;
+	kuid_t sk_uid;
+	__u16 sk_protocol;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+struct tcp_congestion_ops { char name[16]; };
+struct inet_sock { struct sock sk; };
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	__u32 icsk_rto;
+	const struct tcp_congestion_ops *icsk_ca_ops;
+	__u8 icsk_ca_state : 5;
+};
+
+struct minmax_sample { __u32 t; __u32 v; };
+struct minmax { struct minmax_sample s[3]; };
+
+struct tcp_options_received {
+	__u16 tstamp_ok : 1;
+	__u16 wscale_ok : 1;
+	__u16 sack_ok : 3;
+	__u16 snd_wscale : 4;
+	__u16 rcv_wscale : 4;
+	__u16 mss_clamp;
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 snd_wnd;
+	__u32 mss_cache;
+	__u32 snd_cwnd;
+	__u32 lost_out;
+	__u32 sacked_out;
+	__u32 retrans_out;
+	__u16 advmss;
+	__u32 snd_ssthresh;
+	struct minmax rtt_min;
+	__u32 mdev_us;
+	__u8 ecn_flags;
+	__u8 rate_app_limited : 1;
+	__u32 rcv_nxt;
+	__u32 snd_nxt;
+	__u32 snd_una;
+	__u32 srtt_us;
+	__u32 packets_out;
+	__u32 delivered;
+	__u32 delivered_ce;
+	__u32 rcv_wnd;
+	struct tcp_options_received rx_opt;
+	__u32 rate_delivered;
+	__u32 rate_interval_us;
+	__u32 total_retrans;
+};
+
+struct tcp_skb_cb {
+	__u32 seq;
+	__u32 end_seq;
+	__u16 tcp_gso_segs;
+	__u8 tcp_flags;
+	__u32 ack_seq;
+};
+
+struct sk_buff { char cb[48]; };
+struct socket { struct sock *sk; };
+struct file { void *private_data; };
+struct task_struct { int tgid; char comm[16]; };
+
+struct seq_file;
+struct bpf_iter_meta { struct seq_file *seq; __u64 session_id; __u64 seq_num; };
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+struct bpf_map;
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+#pragma clang attribute pop
+
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+
+enum {
+	TCP_ESTABLISHED = 1,
+	TCP_SYN_SENT = 2,
+	TCP_CLOSE = 7,
+	TCP_LISTEN = 10,
+	TCP_NEW_SYN_RECV = 12,
+};
+
+#define TCP_ECN_OK 1
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Parsers of packet headers: one small function a header, all with the same contract. A cursor
+ * starts at the network header; a parser returns where its header starts and moves the cursor
+ * behind it, or returns NULL and the packet is not what was looked for.
+ */
+#ifndef PARSHALL_PARSE_H
+#define PARSHALL_PARSE_H
+
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+
+struct cursor {
+	void *next;
+	void *end;
+};
+
+struct ip_addresses {
+	__u8 source[16];       /* IPv4 as ::ffff:a.b.c.d */
+	__u8 destination[16];
+	__u8 is_ipv6;
+};
+
+static __always_inline struct iphdr *parse_ipv4(struct cursor *at)
+{
+	struct iphdr *ip = at->next;
+	__u32 length_bytes;
+
+	if ((void *)(ip + 1) > at->end || ip->version != 4)
+		return 0;
+	length_bytes = ip->ihl * 4;
+	if (length_bytes < sizeof(*ip))
+		return 0;
+	at->next += length_bytes;
+	return ip;
+}
+
+/* Skips extension headers; *protocol is what follows them. */
+#define IPV6_EXTENSIONS_MAX 6
+
+static __always_inline struct ipv6hdr *parse_ipv6(struct cursor *at, __u8 *protocol)
+{
+	struct ipv6hdr *ip = at->next;
+
+	if ((void *)(ip + 1) > at->end || ip->version != 6)
+		return 0;
+	*protocol = ip->nexthdr;
+	at->next = ip + 1;
+	for (int i = 0; i < IPV6_EXTENSIONS_MAX; i++) {
+		__u8 *extension = at->next;
+		__u32 length_bytes;
+
+		switch (*protocol) {
+		case 0: case 43: case 60: case 135: /* hop-by-hop, routing, destination, mobility */
+			if ((void *)(extension + 2) > at->end)
+				return 0;
+			length_bytes = (extension[1] + 1) * 8;
+			break;
+		case 44: /* fragment */
+			if ((void *)(extension + 2) > at->end)
+				return 0;
+			length_bytes = 8;
+			break;
+		case 51: /* authentication header, counts in 4-byte words */
+			if ((void *)(extension + 2) > at->end)
+				return 0;
+			length_bytes = (extension[1] + 2) * 4;
+			break;
+		default:
+			return ip;
+		}
+		*protocol = extension[0];
+		at->next += length_bytes;
+	}
+	return 0;
+}
+
+/* Finds the TCP header behind IPv4 or IPv6; the fixed part of it is readable. */
+static __always_inline struct tcphdr *parse_tcp(struct cursor *at, __be16 ethernet_protocol)
+{
+	struct tcphdr *tcp;
+	__u8 protocol;
+
+	if (ethernet_protocol == bpf_htons(0x0800)) {
+		struct iphdr *ip = parse_ipv4(at);
+
+		if (!ip)
+			return 0;
+		protocol = ip->protocol;
+	} else if (!parse_ipv6(at, &protocol)) {
+		return 0;
+	}
+	tcp = at->next;
+	if (protocol != 6 || (void *)(tcp + 1) > at->end)
+		return 0;
+	return tcp;
+}
+
+/* AE CWR ECE URG ACK PSH RST SYN FIN and the reserved bits: the 12 bits behind the data offset. */
+static __always_inline __u16 tcp_header_flags(const struct tcphdr *tcp)
+{
+	return bpf_ntohs(((const __be16 *)tcp)[6]) & 0x0fff;
+}
+
+static __always_inline void map_ipv4(__u8 mapped[16], __be32 address)
+{
+	__u32 *words = (__u32 *)mapped;
+
+	words[0] = 0;
+	words[1] = 0;
+	words[2] = bpf_htonl(0xffff);
+	words[3] = address;
+}
+
+#endif

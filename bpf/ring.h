@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The writing end of the ring: reserve, fill, commit. No locks: writers of one CPU may interrupt
+ * each other (softirq in process context, preemption) and take turns by one atomic add.
+ * The layout and what a reader may trust are told in abi.h. Every ring of ours is written here.
+ */
+#ifndef PARSHALL_RING_H
+#define PARSHALL_RING_H
+
+#include "abi.h"
+
+#define barrier() asm volatile("" ::: "memory")
+
+/* Under slow-reader preference: may the lane be reserved up to end_bytes? */
+static __noinline int lane_has_room(const struct lane_readers *readers, __u64 size_bytes,
+				    __u64 end_bytes)
+{
+	if (!readers)
+		return 0;
+	for (int reader = 0; reader < RING_READERS_MAX; reader++) {
+		if (!(readers->active & (1ULL << reader)))
+			continue;
+		if (end_bytes - readers->position_bytes[reader] > size_bytes)
+			return 0;
+	}
+	return 1;
+}
+
+/* A writer is interrupted at most a few times between its look and its compare-and-swap. */
+#define RESERVE_TRIES 16
+#define NO_POSITION (~0ULL)
+
+static __always_inline __u64 lane_reserve_if_room(struct lane_header *lane,
+						  const struct lane_readers *readers,
+						  __u64 size_bytes, __u32 length_bytes)
+{
+	for (int try = 0; try < RESERVE_TRIES; try++) {
+		__u64 position = *(volatile __u64 *)&lane->reserved_bytes;
+
+		if (!lane_has_room(readers, size_bytes, position + length_bytes))
+			break;
+		if (__sync_val_compare_and_swap(&lane->reserved_bytes, position,
+						position + length_bytes) == position)
+			return position;
+	}
+	__sync_fetch_and_add(&lane->dropped_records, 1);
+	return NO_POSITION;
+}
+
+/*
+ * Reserves length_bytes (a multiple of RECORD_ALIGN_BYTES, at most LANE_SLACK_BYTES) and fills the
+ * header but for the stamp. Returns NULL when slow-reader preference leaves no room. The compiler
+ * must know layout and length, so that the verifier sees a masked offset and a constant size.
+ */
+static __always_inline struct record_header *
+ring_reserve(void *lane_memory, const struct lane_readers *readers,
+	     const volatile struct ring_layout *layout, __u32 length_bytes, __u16 kind, __u16 hook,
+	     __u64 *position_out)
+{
+	struct lane_header *lane = lane_memory;
+	struct record_header *record;
+	__u64 position, next;
+
+	if (layout->wait_for_readers) {
+		position = lane_reserve_if_room(lane, readers, layout->size_bytes, length_bytes);
+		if (position == NO_POSITION)
+			return 0;
+	} else {
+		position = __sync_fetch_and_add(&lane->reserved_bytes, length_bytes);
+	}
+	next = position + length_bytes;
+	if ((position ^ next) >> layout->part_shift)
+		lane->boundary[(next >> layout->part_shift) & (LANE_INDEX_SLOTS - 1)] = next;
+
+	record = lane_memory + LANE_HEADER_BYTES + (position & (layout->size_bytes - 1));
+	record->lane_seq = __sync_fetch_and_add(&lane->records, 1);
+	record->length_bytes = length_bytes;
+	record->kind = kind;
+	record->hook = hook;
+	*position_out = position;
+	return record;
+}
+
+/* Makes the record visible: nothing of it may be written afterwards. */
+static __always_inline void ring_commit(struct record_header *record,
+					const volatile struct ring_layout *layout, __u64 position)
+{
+	__u64 stamp = position ^ layout->secret;
+
+	barrier();
+#if defined(__TARGET_ARCH_x86)
+	/* Stores are not reordered with earlier stores here. */
+	*(volatile __u64 *)&record->stamp = stamp;
+#else
+	__sync_lock_test_and_set(&record->stamp, stamp);
+#endif
+}
+
+#endif

@@ -1,0 +1,94 @@
+//! Compiles the eBPF programs. They are embedded in the library, so nothing is looked up at run
+//! time and the objects always belong to the code that reads their records.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const OBJECTS: [&str; 1] = ["tcp"];
+/// Older compilers lack section names and builtins that the programs use.
+const CLANG_MAJOR_MIN: u32 = 15;
+
+fn main() {
+    let bpf = Path::new("../../bpf");
+    println!("cargo:rerun-if-changed={}", bpf.display());
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let libbpf_headers =
+        env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    let clang = find_clang();
+    for object in OBJECTS {
+        let mut command = Command::new(&clang);
+        command
+            .args([
+                "-O2",
+                "-g",
+                "-target",
+                "bpf",
+                "-mcpu=v3",
+                "-Wall",
+                "-Werror",
+                "-fno-ident",
+            ])
+            .arg(format!("-D__TARGET_ARCH_{}", kernel_architecture()))
+            .arg("-I")
+            .arg(&libbpf_headers);
+        // <asm/types.h> lies in a directory that a BPF target does not search by itself.
+        let multiarch = format!(
+            "/usr/include/{}-linux-gnu",
+            env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default()
+        );
+        if Path::new(&multiarch).is_dir() {
+            command.arg("-I").arg(multiarch);
+        }
+        command
+            .arg("-c")
+            .arg(bpf.join(format!("{object}.bpf.c")))
+            .arg("-o")
+            .arg(out.join(format!("{object}.bpf.o")));
+        let status = command
+            .status()
+            .unwrap_or_else(|error| panic!("{clang}: {error}"));
+        assert!(
+            status.success(),
+            "{clang} could not compile bpf/{object}.bpf.c: see above"
+        );
+    }
+}
+
+fn kernel_architecture() -> &'static str {
+    match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") => "x86",
+        Ok("aarch64") => "arm64",
+        Ok("riscv64") => "riscv",
+        Ok("s390x") => "s390",
+        Ok("powerpc64") => "powerpc",
+        other => panic!("no eBPF build for the architecture {other:?}"),
+    }
+}
+
+/// `$CLANG`, or the newest `clang-N`, or `clang` if it is new enough.
+fn find_clang() -> String {
+    if let Ok(clang) = env::var("CLANG") {
+        return clang;
+    }
+    let versioned = (CLANG_MAJOR_MIN..=30)
+        .rev()
+        .map(|major| format!("clang-{major}"));
+    for candidate in versioned.chain(["clang".to_string()]) {
+        let Ok(output) = Command::new(&candidate).arg("-dumpversion").output() else {
+            continue;
+        };
+        let version = String::from_utf8_lossy(&output.stdout);
+        let major = version
+            .split('.')
+            .next()
+            .and_then(|major| major.trim().parse::<u32>().ok());
+        if major.is_some_and(|major| major >= CLANG_MAJOR_MIN) {
+            return candidate;
+        }
+    }
+    panic!(
+        "no clang of version {CLANG_MAJOR_MIN} or newer: install clang-16 (Debian), or name one by CLANG=..."
+    );
+}

@@ -1,0 +1,107 @@
+//! The kinds of maps, each made once with one element.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr;
+
+use libbpf_sys as sys;
+
+use super::{Privileges, Probe};
+
+const NEEDED: [&str; 1] = ["CAP_BPF"];
+
+/// One probe for each kind of map that the instruments use, and the run-time statistics.
+pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
+    vec![
+        Probe::of_attempt(
+            "map.array_mmapable",
+            mmapable_array().map(|()| "made and mapped into this process".into()),
+            privileges,
+            &NEEDED,
+            "Linux 5.5 or newer",
+        ),
+        Probe::of_attempt(
+            "map.sk_storage",
+            kind_exists(sys::BPF_MAP_TYPE_SK_STORAGE, privileges),
+            privileges,
+            &NEEDED,
+            "Linux 5.2 or newer with BTF",
+        ),
+        Probe::of_attempt(
+            "map.ringbuf",
+            kind_exists(sys::BPF_MAP_TYPE_RINGBUF, privileges),
+            privileges,
+            &NEEDED,
+            "Linux 5.8 or newer",
+        ),
+        Probe::of_attempt(
+            "bpf.run_time_stats",
+            run_time_stats().map(|()| "can be switched on for a run".into()),
+            privileges,
+            &["CAP_SYS_ADMIN"],
+            "Linux 5.8 or newer, or as root: sysctl kernel.bpf_stats_enabled=1",
+        ),
+    ]
+}
+
+/// Takes over a descriptor that libbpf returned, or the error in its place.
+pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(io::Error::from_raw_os_error(-descriptor));
+    }
+    // SAFETY: libbpf has just opened the descriptor for us; nobody else holds it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn mmapable_array() -> io::Result<()> {
+    let page_bytes = rustix::param::page_size();
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as _,
+        map_flags: sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    // SAFETY: name and options outlive the call; the options say their own size.
+    let map = owned(unsafe {
+        sys::bpf_map_create(
+            sys::BPF_MAP_TYPE_ARRAY,
+            c"parshall_probe".as_ptr(),
+            4,
+            page_bytes as u32,
+            1,
+            &options,
+        )
+    })?;
+    // SAFETY: a mapping at an address of the kernel's choice touches no other memory.
+    let address = unsafe {
+        rustix::mm::mmap(
+            ptr::null_mut(),
+            page_bytes,
+            rustix::mm::ProtFlags::READ,
+            rustix::mm::MapFlags::SHARED,
+            &map,
+            0,
+        )
+    }?;
+    // SAFETY: the mapping is the one just made, and nothing refers to it.
+    unsafe { rustix::mm::munmap(address, page_bytes) }?;
+    Ok(())
+}
+
+/// Lets libbpf make a map of a kind that needs type information of its own.
+fn kind_exists(kind: sys::bpf_map_type, privileges: &Privileges) -> io::Result<String> {
+    // SAFETY: the options of this function are reserved and must be null.
+    match unsafe { sys::libbpf_probe_bpf_map_type(kind, ptr::null()) } {
+        1 => Ok("made".into()),
+        // It does not say whether it was refused for lack of privileges.
+        0 if !privileges.missing(&NEEDED).is_empty() => {
+            Err(io::Error::from_raw_os_error(libc::EPERM))
+        }
+        0 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}
+
+fn run_time_stats() -> io::Result<()> {
+    // SAFETY: no pointers; the statistics are on only while the descriptor is open.
+    owned(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) }).map(drop)
+}

@@ -1,0 +1,376 @@
+//! The kinds of programs, each loaded once with two instructions and, where that needs no
+//! interface, attached for an instant.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::ptr;
+
+use libbpf_sys as sys;
+
+use super::btf::KernelBtf;
+use super::map::owned;
+use super::{Cause, Privileges, Probe, cgroup};
+
+/// The tracepoints at which the instruments sit.
+const TRACEPOINTS: [&str; 12] = [
+    "tcp_retransmit_skb",
+    "tcp_probe",
+    "tcp_cong_state_set",
+    "tcp_destroy_sock",
+    "inet_sock_set_state",
+    "netif_receive_skb",
+    "net_dev_queue",
+    "net_dev_start_xmit",
+    "net_dev_xmit",
+    "napi_poll",
+    "softirq_entry",
+    "softirq_exit",
+];
+
+const NETWORK: [&str; 2] = ["CAP_BPF", "CAP_NET_ADMIN"];
+const TRACING: [&str; 2] = ["CAP_BPF", "CAP_PERFMON"];
+const NEWER: &str = "a newer kernel, or one configured with this kind of program";
+
+/// What must be said of a program before it can be loaded.
+pub(super) struct Kind {
+    program: sys::bpf_prog_type,
+    attach: sys::bpf_attach_type,
+    flags: u32,
+    btf_id: u32,
+    /// What the program returns: what lets a packet pass.
+    verdict: i32,
+}
+
+impl Kind {
+    pub(super) const CGROUP_INGRESS: Self = Self::plain(
+        sys::BPF_PROG_TYPE_CGROUP_SKB,
+        sys::BPF_CGROUP_INET_INGRESS,
+        1,
+    );
+    pub(super) const CGROUP_EGRESS: Self = Self::plain(
+        sys::BPF_PROG_TYPE_CGROUP_SKB,
+        sys::BPF_CGROUP_INET_EGRESS,
+        1,
+    );
+    pub(super) const XDP: Self = Self::plain(sys::BPF_PROG_TYPE_XDP, sys::BPF_XDP, 2);
+    /// An XDP program that drops, for test runs whose packets must not go anywhere.
+    pub(super) const XDP_DROP: Self = Self::plain(sys::BPF_PROG_TYPE_XDP, sys::BPF_XDP, 1);
+    pub(super) const TCX: Self =
+        Self::plain(sys::BPF_PROG_TYPE_SCHED_CLS, sys::BPF_TCX_INGRESS, -1);
+    pub(super) const NETFILTER: Self =
+        Self::plain(sys::BPF_PROG_TYPE_NETFILTER, sys::BPF_NETFILTER, 1);
+    const SCHED_CLS: Self = Self::plain(sys::BPF_PROG_TYPE_SCHED_CLS, 0, -1);
+    const SOCKET_FILTER: Self = Self::plain(sys::BPF_PROG_TYPE_SOCKET_FILTER, 0, 0);
+    const KPROBE: Self = Self::plain(sys::BPF_PROG_TYPE_KPROBE, 0, 0);
+    const SYSCALL: Self = Self {
+        flags: sys::BPF_F_SLEEPABLE,
+        ..Self::plain(sys::BPF_PROG_TYPE_SYSCALL, 0, 0)
+    };
+
+    const fn plain(
+        program: sys::bpf_prog_type,
+        attach: sys::bpf_attach_type,
+        verdict: i32,
+    ) -> Self {
+        Self {
+            program,
+            attach,
+            flags: 0,
+            btf_id: 0,
+            verdict,
+        }
+    }
+
+    const fn tracing(attach: sys::bpf_attach_type, btf_id: u32) -> Self {
+        Self {
+            btf_id,
+            ..Self::plain(sys::BPF_PROG_TYPE_TRACING, attach, 0)
+        }
+    }
+
+    /// Loads a program that does nothing but return its verdict.
+    pub(super) fn load(&self) -> io::Result<OwnedFd> {
+        let move_immediate_to_r0 = sys::bpf_insn {
+            code: 0xb7,
+            imm: self.verdict,
+            ..Default::default()
+        };
+        let exit = sys::bpf_insn {
+            code: 0x95,
+            ..Default::default()
+        };
+        let instructions = [move_immediate_to_r0, exit];
+        let mut options = sys::bpf_prog_load_opts {
+            sz: size_of::<sys::bpf_prog_load_opts>() as _,
+            expected_attach_type: self.attach,
+            prog_flags: self.flags,
+            attach_btf_id: self.btf_id,
+            ..Default::default()
+        };
+        // SAFETY: names, instructions and options outlive the call, and the count is theirs.
+        owned(unsafe {
+            sys::bpf_prog_load(
+                self.program,
+                c"parshall_probe".as_ptr(),
+                c"GPL".as_ptr(),
+                instructions.as_ptr(),
+                instructions.len() as _,
+                &mut options,
+            )
+        })
+    }
+
+    /// Attaches a loaded program of this kind to the cgroup or interface `target` by a link,
+    /// which detaches it when the descriptor is closed.
+    pub(super) fn link(
+        &self,
+        program: &OwnedFd,
+        target: i32,
+        options: &mut sys::bpf_link_create_opts,
+    ) -> io::Result<OwnedFd> {
+        options.sz = size_of::<sys::bpf_link_create_opts>() as _;
+        // SAFETY: the options outlive the call and hold no pointers that we set.
+        owned(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, self.attach, options) })
+    }
+}
+
+/// One probe for each kind of program, the helpers and the tracepoints.
+pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
+    let btf = KernelBtf::load();
+    let btf = btf.as_ref();
+    let attempt = |name, outcome, needed, remedy| {
+        Probe::of_attempt(name, outcome, privileges, needed, remedy)
+    };
+    let loaded = |kind: Kind| kind.load().map(|_| "loaded".to_owned());
+    let slower = "tracepoints do the same here; Parshall uses them by itself";
+    vec![
+        attempt(
+            "program.cgroup_skb_ingress",
+            on_cgroup(&Kind::CGROUP_INGRESS),
+            &NETWORK,
+            NEWER,
+        ),
+        attempt(
+            "program.cgroup_skb_egress",
+            on_cgroup(&Kind::CGROUP_EGRESS),
+            &NETWORK,
+            NEWER,
+        ),
+        attempt(
+            "program.tp_btf",
+            tp_btf(btf),
+            &TRACING,
+            "a kernel with BTF (CONFIG_DEBUG_INFO_BTF=y)",
+        ),
+        tracepoints(btf),
+        attempt(
+            "program.iter",
+            iterator(btf),
+            &TRACING,
+            "Linux 5.9 or newer with BTF",
+        ),
+        attempt("program.xdp", loaded(Kind::XDP), &NETWORK, NEWER),
+        attempt(
+            "program.xdp_live_frames",
+            live_frames(),
+            &NETWORK,
+            "Linux 5.18 or newer",
+        ),
+        attempt(
+            "program.sched_cls",
+            loaded(Kind::SCHED_CLS),
+            &NETWORK,
+            NEWER,
+        ),
+        attempt(
+            "program.netfilter",
+            loaded(Kind::NETFILTER),
+            &NETWORK,
+            "Linux 6.4 or newer with CONFIG_NETFILTER_BPF_LINK=y",
+        ),
+        attempt(
+            "program.socket_filter",
+            loaded(Kind::SOCKET_FILTER),
+            &["CAP_BPF"],
+            NEWER,
+        ),
+        attempt(
+            "program.syscall",
+            loaded(Kind::SYSCALL),
+            &["CAP_BPF"],
+            "Linux 5.14 or newer",
+        ),
+        attempt("program.kprobe", kprobe(), &TRACING, slower),
+        attempt("program.fentry", fentry(btf), &TRACING, slower),
+        helpers(privileges),
+    ]
+}
+
+fn on_cgroup(kind: &Kind) -> io::Result<String> {
+    let program = kind.load()?;
+    let mount = cgroup::cgroup2_mount().ok_or(io::Error::from_raw_os_error(libc::ENOENT))?;
+    let group = cgroup::Throwaway::new(&mount)?;
+    let directory = std::fs::File::open(group.path())?;
+    let link = kind.link(&program, directory.as_raw_fd(), &mut Default::default())?;
+    drop(link);
+    Ok("loaded, and attached to a cgroup of its own".into())
+}
+
+/// Attaches a tracing program to what it was loaded for.
+fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: for programs that were loaded with a BTF identifier the name must be null.
+    owned(unsafe { sys::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd()) })
+}
+
+fn id_of(btf: Option<&KernelBtf>, name: &str, kind: u32) -> io::Result<u32> {
+    btf.and_then(|btf| btf.id(name, kind))
+        .ok_or(io::Error::from_raw_os_error(libc::ENOENT))
+}
+
+fn tp_btf(btf: Option<&KernelBtf>) -> io::Result<String> {
+    let id = id_of(btf, "btf_trace_tcp_retransmit_skb", sys::BTF_KIND_TYPEDEF)?;
+    let program = Kind::tracing(sys::BPF_TRACE_RAW_TP, id).load()?;
+    drop(attach_tracing(&program)?);
+    Ok("loaded, and attached to tcp_retransmit_skb".into())
+}
+
+fn fentry(btf: Option<&KernelBtf>) -> io::Result<String> {
+    let id = id_of(btf, "tcp_rcv_established", sys::BTF_KIND_FUNC)?;
+    let program = Kind::tracing(sys::BPF_TRACE_FENTRY, id).load()?;
+    drop(attach_tracing(&program)?);
+    Ok("loaded, and attached to tcp_rcv_established".into())
+}
+
+fn iterator(btf: Option<&KernelBtf>) -> io::Result<String> {
+    let id = id_of(btf, "bpf_iter_tcp", sys::BTF_KIND_FUNC)?;
+    let kind = Kind::tracing(sys::BPF_TRACE_ITER, id);
+    let program = kind.load()?;
+    drop(kind.link(&program, 0, &mut Default::default())?);
+    Ok("loaded, and attached to the TCP sockets".into())
+}
+
+fn kprobe() -> io::Result<String> {
+    Kind::KPROBE.load()?;
+    if !Path::new("/sys/bus/event_source/devices/kprobe/type").exists() {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    Ok("loaded, and the kernel can set such probes".into())
+}
+
+fn live_frames() -> io::Result<String> {
+    let program = Kind::XDP_DROP.load()?;
+    let frame = [0u8; 64];
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        repeat: 1,
+        flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+        batch_size: 1,
+        ..Default::default()
+    };
+    // SAFETY: the frame outlives the call, its size is its own, and nothing is written back.
+    let status = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+    if status < 0 {
+        return Err(io::Error::from_raw_os_error(-status));
+    }
+    Ok("one frame was sent through a program that drops it".into())
+}
+
+fn tracepoints(btf: Option<&KernelBtf>) -> Probe {
+    const NAME: &str = "program.tracepoints";
+    let absent: Vec<&str> = TRACEPOINTS
+        .into_iter()
+        .filter(|name| id_of(btf, &format!("btf_trace_{name}"), sys::BTF_KIND_TYPEDEF).is_err())
+        .collect();
+    let present = TRACEPOINTS.len() - absent.len();
+    let detail = format!("{present} of {} are there", TRACEPOINTS.len());
+    match (present, absent.is_empty()) {
+        (_, true) => Probe::works(NAME, detail),
+        (0, _) => Probe::cannot(
+            NAME,
+            Cause::Unsupported,
+            detail,
+            "a kernel with tracepoints and BTF",
+        ),
+        _ => Probe::degraded(
+            NAME,
+            Cause::Unsupported,
+            format!("{detail}; missing: {}", absent.join(", ")),
+            "a newer kernel; records of the missing ones stay out",
+        ),
+    }
+}
+
+/// The helpers without which a program of ours would not pass the verifier.
+fn helpers(privileges: &Privileges) -> Probe {
+    const NAME: &str = "program.helpers";
+    let needed = [
+        (
+            sys::BPF_PROG_TYPE_CGROUP_SKB,
+            sys::BPF_FUNC_sk_fullsock,
+            "bpf_sk_fullsock",
+        ),
+        (
+            sys::BPF_PROG_TYPE_CGROUP_SKB,
+            sys::BPF_FUNC_skc_to_tcp_sock,
+            "bpf_skc_to_tcp_sock",
+        ),
+        (
+            sys::BPF_PROG_TYPE_CGROUP_SKB,
+            sys::BPF_FUNC_sk_storage_get,
+            "bpf_sk_storage_get",
+        ),
+        (
+            sys::BPF_PROG_TYPE_CGROUP_SKB,
+            sys::BPF_FUNC_ktime_get_ns,
+            "bpf_ktime_get_ns",
+        ),
+        (
+            sys::BPF_PROG_TYPE_XDP,
+            sys::BPF_FUNC_xdp_load_bytes,
+            "bpf_xdp_load_bytes",
+        ),
+        (
+            sys::BPF_PROG_TYPE_XDP,
+            sys::BPF_FUNC_xdp_adjust_tail,
+            "bpf_xdp_adjust_tail",
+        ),
+        (
+            sys::BPF_PROG_TYPE_XDP,
+            sys::BPF_FUNC_redirect,
+            "bpf_redirect",
+        ),
+        (
+            sys::BPF_PROG_TYPE_SCHED_CLS,
+            sys::BPF_FUNC_skb_load_bytes,
+            "bpf_skb_load_bytes",
+        ),
+    ];
+    let missing_privileges = privileges.missing(&["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"]);
+    if !missing_privileges.is_empty() {
+        let refused = Err(io::Error::from_raw_os_error(libc::EPERM));
+        return Probe::of_attempt(NAME, refused, privileges, &missing_privileges, "");
+    }
+    let absent: Vec<&str> = needed
+        .iter()
+        .filter(|(program, helper, _)| {
+            // SAFETY: the options of this function are reserved and must be null.
+            1 != unsafe { sys::libbpf_probe_bpf_helper(*program, *helper, ptr::null()) }
+        })
+        .map(|(_, _, name)| *name)
+        .collect();
+    if absent.is_empty() {
+        return Probe::works(
+            NAME,
+            format!("all {} that are needed are there", needed.len()),
+        );
+    }
+    Probe::cannot(
+        NAME,
+        Cause::Unsupported,
+        format!("missing: {}", absent.join(", ")),
+        "Linux 5.18 or newer",
+    )
+}

@@ -1,0 +1,131 @@
+//! Control groups: where the version-2 hierarchy is mounted, and what a socket's group is called.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::tcp::TcpError;
+
+/// A directory of the cgroup-v2 hierarchy.
+#[derive(Clone, Debug)]
+pub struct Cgroup {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its number in the kernel; 0 stands for the root, that is for everything.
+    pub id: u64,
+}
+
+/// Where the hierarchy is mounted, from the mount table: hybrid systems have it elsewhere.
+pub fn mount_point() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        let (fields, rest) = line.split_once(" - ")?;
+        let directory = fields.split(' ').nth(4)?;
+        // The kernel writes blanks in paths as octal escapes.
+        rest.starts_with("cgroup2 ")
+            .then(|| PathBuf::from(directory.replace("\\040", " ")))
+    })
+}
+
+/// The group to attach to: `path`, absolute or below the mount, or the root.
+///
+/// # Errors
+/// [`TcpError::Cgroup`] when it is not a directory of the hierarchy.
+pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
+    let fail = |path: &Path, reason: &str| TcpError::Cgroup {
+        path: path.into(),
+        reason: reason.into(),
+    };
+    let root = mount_point().ok_or_else(|| {
+        fail(
+            Path::new("/sys/fs/cgroup"),
+            "no cgroup-v2 hierarchy is mounted; mount -t cgroup2 none DIR",
+        )
+    })?;
+    let Some(path) = path else {
+        return Ok(Cgroup { path: root, id: 0 });
+    };
+    let path = if path.starts_with(&root) {
+        path.to_path_buf()
+    } else {
+        root.join(path.strip_prefix("/").unwrap_or(path))
+    };
+    let directory = fs::metadata(&path).map_err(|error| {
+        let reason = match error.kind() {
+            std::io::ErrorKind::NotFound => "does not exist".to_string(),
+            _ => error.to_string(),
+        };
+        fail(&path, &reason)
+    })?;
+    if !directory.is_dir() || !path.join("cgroup.procs").exists() {
+        return Err(fail(&path, "is not a control group"));
+    }
+    let is_root = fs::metadata(&root).is_ok_and(|root| root.ino() == directory.ino());
+    Ok(Cgroup {
+        path,
+        id: if is_root { 0 } else { directory.ino() },
+    })
+}
+
+/// Names of groups by number, looked up in the hierarchy when a number is new.
+#[derive(Debug)]
+pub struct Paths {
+    root: Option<PathBuf>,
+    known: HashMap<u64, Option<String>>,
+}
+
+/// Groups remembered; when there are more, the memory begins anew.
+const PATHS_MAX: usize = 4096;
+
+impl Paths {
+    /// Nothing known yet.
+    pub fn new() -> Self {
+        Self {
+            root: mount_point(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// The path below the mount, `/` for the root; `None` when the group is gone already.
+    pub fn path_of(&mut self, id: u64) -> Option<String> {
+        if let Some(path) = self.known.get(&id) {
+            return path.clone();
+        }
+        let root = self.root.clone()?;
+        self.known = self.walk(&root);
+        // A group that is gone must not make us walk again for each of its flows.
+        self.known.entry(id).or_insert(None).clone()
+    }
+
+    fn walk(&self, root: &Path) -> HashMap<u64, Option<String>> {
+        let mut known: HashMap<u64, Option<String>> = if self.known.len() < PATHS_MAX {
+            self.known.clone()
+        } else {
+            HashMap::new()
+        };
+        let mut pending = vec![root.to_path_buf()];
+        while let Some(directory) = pending.pop() {
+            if let Ok(metadata) = fs::metadata(&directory) {
+                let below = directory.strip_prefix(root).unwrap_or(&directory);
+                known.insert(metadata.ino(), Some(format!("/{}", below.display())));
+            }
+            let Ok(children) = fs::read_dir(&directory) else {
+                continue;
+            };
+            pending.extend(
+                children
+                    .flatten()
+                    .filter(|child| child.file_type().is_ok_and(|kind| kind.is_dir()))
+                    .map(|child| child.path()),
+            );
+        }
+        known
+    }
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,67 @@
+//! What the programs cost: the kernel's run-time statistics, switched on in short windows only,
+//! because taking the time of every run costs tens of nanoseconds itself.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use parshall_core::ledger::ProgramCost;
+
+use crate::clock::monotonic_ns;
+
+const FIRST_WINDOW_NS: u64 = 200_000_000;
+const WINDOW_NS: u64 = 100_000_000;
+const PERIOD_NS: u64 = 5_000_000_000;
+
+/// Opens and closes the windows.
+#[derive(Debug)]
+pub struct CostSampler {
+    open: Option<OwnedFd>,
+    next_ns: u64,
+}
+
+impl CostSampler {
+    /// A sampler whose first window opens soon.
+    pub fn new() -> Self {
+        Self {
+            open: None,
+            next_ns: monotonic_ns() + FIRST_WINDOW_NS,
+        }
+    }
+
+    /// Opens or closes a window when it is due.
+    pub fn turn(&mut self) {
+        let now = monotonic_ns();
+        if now < self.next_ns {
+            return;
+        }
+        if self.open.take().is_some() {
+            self.next_ns = now + PERIOD_NS;
+            return;
+        }
+        // SAFETY: the call takes a number and returns a descriptor or a negative error.
+        let descriptor = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+        if descriptor >= 0 {
+            // SAFETY: a descriptor that the call just made belongs to nobody else.
+            self.open = Some(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+        self.next_ns = now + WINDOW_NS;
+    }
+}
+
+impl Default for CostSampler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The ledger's line for one program.
+pub fn program_cost(name: &str, runs: u64, run_ns: u64) -> ProgramCost {
+    ProgramCost {
+        program: name.to_string(),
+        sampled_runs: runs,
+        ns_per_run: if runs == 0 {
+            0.0
+        } else {
+            run_ns as f64 / runs as f64
+        },
+    }
+}

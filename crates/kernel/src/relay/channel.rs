@@ -1,0 +1,168 @@
+//! The emulated link itself: what becomes of a frame, as a function of when frames arrive.
+//!
+//! Nothing here does I/O or reads a clock. Because every stage is first in, first out, a frame's
+//! whole fate is known when it arrives: the serialiser begins with it when it has finished with its
+//! predecessor (Lindley's recursion), and the queue is the set of frames whose last bit has not yet
+//! left the serialiser.
+
+use super::error::RelayError;
+use super::shape::{JitterLaw, Shape};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::VecDeque;
+
+/// Name of the random generator, stored with results.
+pub const GENERATOR: &str = "Pcg64 (rand_pcg 0.10, seed_from_u64)";
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The queue had no room.
+    QueueDropped,
+    /// The link lost it, after it had taken its time in queue and serialiser.
+    LossDropped,
+    /// It leaves the link at this time, on the clock of the arrivals.
+    Departs {
+        /// Nanoseconds.
+        at_ns: u64,
+    },
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    shape: Shape,
+    arrival_ns: u64,
+    /// The serialiser has finished all frames at `free_ns + remainder / rate`: whole nanoseconds
+    /// and the exact rest, so that rounding never adds up.
+    free_ns: u64,
+    remainder: u64,
+    /// Frames in the queue: when the last bit leaves, and the size.
+    queue: VecDeque<(u64, u64)>,
+    queued_bytes: u64,
+    queue_peak_packets: usize,
+    departure_ns: u64,
+    loss: Pcg64,
+    jitter: Pcg64,
+}
+
+impl Channel {
+    /// A direction with this shape. `seed` and `direction` (0 or 1) name its two random sequences,
+    /// one for losses and one for jitter, so that the one never shifts the other.
+    pub fn new(shape: Shape, seed: u64, direction: u64) -> Result<Self, RelayError> {
+        let sequence = |purpose: u64| {
+            // An odd multiplier maps (direction, purpose) to seeds that never meet for one `seed`.
+            let number = direction * 2 + purpose;
+            Pcg64::seed_from_u64(seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+        };
+        Ok(Self {
+            shape: shape.checked()?,
+            arrival_ns: 0,
+            free_ns: 0,
+            remainder: 0,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queue_peak_packets: 0,
+            departure_ns: 0,
+            loss: sequence(0),
+            jitter: sequence(1),
+        })
+    }
+
+    /// The shape in force, defaults filled in.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Most frames that were in the queue at once.
+    pub fn queue_peak_packets(&self) -> usize {
+        self.queue_peak_packets
+    }
+
+    /// A frame of `frame_bytes` arrives at `arrival_ns`; times that run backwards count as equal to
+    /// the latest.
+    pub fn offer(&mut self, arrival_ns: u64, frame_bytes: u32) -> Fate {
+        let arrival_ns = arrival_ns.max(self.arrival_ns);
+        self.arrival_ns = arrival_ns;
+        let size_bytes = u64::from(frame_bytes) + u64::from(self.shape.overhead_bytes);
+
+        let serialised_ns = match self.shape.rate_bps {
+            None => arrival_ns,
+            Some(rate_bps) => {
+                if !self.admit(arrival_ns, size_bytes) {
+                    return Fate::QueueDropped;
+                }
+                let leaves_ns = self.serialise(arrival_ns, size_bytes, rate_bps);
+                self.queue.push_back((leaves_ns, size_bytes));
+                self.queued_bytes += size_bytes;
+                self.queue_peak_packets = self.queue_peak_packets.max(self.queue.len());
+                leaves_ns
+            }
+        };
+
+        let probability = self.shape.loss_probability;
+        if probability > 0.0 && self.loss.random::<f64>() < probability {
+            return Fate::LossDropped;
+        }
+
+        // First in, first out: nobody overtakes.
+        self.departure_ns = self.departure_ns.max(serialised_ns + self.delay_ns());
+        Fate::Departs {
+            at_ns: self.departure_ns,
+        }
+    }
+
+    /// Takes from the queue what has left it by now, and says whether one more frame fits.
+    fn admit(&mut self, now_ns: u64, size_bytes: u64) -> bool {
+        while let Some(&(leaves_ns, bytes)) = self.queue.front()
+            && leaves_ns <= now_ns
+        {
+            self.queue.pop_front();
+            self.queued_bytes -= bytes;
+        }
+        let packets_fit = self
+            .shape
+            .queue_packets
+            .is_none_or(|limit| self.queue.len() < limit as usize);
+        let bytes_fit = self
+            .shape
+            .queue_bytes
+            .is_none_or(|limit| self.queued_bytes + size_bytes <= limit);
+        packets_fit && bytes_fit
+    }
+
+    /// Time at which the last bit has left, rounded up to a nanosecond.
+    fn serialise(&mut self, arrival_ns: u64, size_bytes: u64, rate_bps: u64) -> u64 {
+        if arrival_ns > self.free_ns {
+            self.free_ns = arrival_ns;
+            self.remainder = 0;
+        }
+        let work = size_bytes * 8 * 1_000_000_000 + self.remainder;
+        self.free_ns += work / rate_bps;
+        self.remainder = work % rate_bps;
+        self.free_ns + u64::from(self.remainder > 0)
+    }
+
+    fn delay_ns(&mut self) -> u64 {
+        let Shape {
+            delay_ns,
+            jitter_ns,
+            jitter_law,
+            ..
+        } = self.shape;
+        if jitter_ns == 0 {
+            return delay_ns;
+        }
+        let deviation = match jitter_law {
+            JitterLaw::Uniform => 2.0 * self.jitter.random::<f64>() - 1.0,
+            JitterLaw::Normal => {
+                // Box and Muller 1958; 1 - u is in (0, 1], so that the logarithm is finite.
+                let radius = (-2.0 * (1.0 - self.jitter.random::<f64>()).ln()).sqrt();
+                radius * (std::f64::consts::TAU * self.jitter.random::<f64>()).cos()
+            }
+        };
+        (delay_ns as f64 + deviation * jitter_ns as f64)
+            .round()
+            .max(0.0) as u64
+    }
+}

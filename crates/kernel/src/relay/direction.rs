@@ -1,0 +1,132 @@
+//! One direction of a running relay: from a socket, through the emulated link, to the other socket.
+
+use super::batch::{BATCH, ReceiveBatch, Received, SendBatch};
+use super::channel::{Channel, Fate};
+use super::clock::{monotonic_ns, realtime_ns};
+use super::ledger::{DirectionLedger, LatenessHistogram};
+use super::socket::PacketSocket;
+use super::store::Store;
+use std::io;
+
+/// Bytes of the two Ethernet addresses, behind which a VLAN tag stands.
+const ADDRESSES_BYTES: usize = 12;
+
+/// One direction: the emulated link, the frames inside it, its account.
+pub struct Direction {
+    channel: Channel,
+    store: Store,
+    ledger: DirectionLedger,
+    lateness: LatenessHistogram,
+    /// Frames that the kernel took for sending.
+    sent: u64,
+    /// Frames taken from the socket.
+    read: u64,
+    /// The socket was seen empty then: what is read later came later.
+    empty_ns: u64,
+}
+
+impl Direction {
+    /// A direction that starts empty.
+    pub fn new(channel: Channel, memory_bytes: usize) -> Self {
+        Self {
+            channel,
+            store: Store::new(memory_bytes),
+            ledger: DirectionLedger::default(),
+            lateness: LatenessHistogram::default(),
+            sent: 0,
+            read: 0,
+            empty_ns: monotonic_ns(),
+        }
+    }
+
+    /// Reads one batch; true when the socket may hold more.
+    pub fn receive(&mut self, socket: &PacketSocket, batch: &mut ReceiveBatch) -> io::Result<bool> {
+        let before_ns = monotonic_ns();
+        let count = socket.receive(batch)?;
+        let now_ns = monotonic_ns();
+        let now_realtime_ns = realtime_ns();
+        for position in 0..count {
+            let frame = batch.frame(position);
+            // The kernel stamps a frame when it comes, however late it is read. Stamps are on the
+            // real-time clock, which may be set meanwhile: only an age that is possible counts.
+            let arrival_ns = frame.arrival_realtime_ns.map_or(now_ns, |stamp_ns| {
+                let age_ns = now_realtime_ns.saturating_sub(stamp_ns);
+                now_ns.saturating_sub(age_ns).max(self.empty_ns)
+            });
+            self.accept(arrival_ns, &frame);
+        }
+        if count < BATCH {
+            self.empty_ns = before_ns;
+        }
+        Ok(count == BATCH)
+    }
+
+    fn accept(&mut self, arrival_ns: u64, frame: &Received<'_>) {
+        self.read += 1;
+        let tag: &[u8] = frame.vlan_tag.as_ref().map_or(&[], |tag| tag);
+        let (addresses, rest) = frame.bytes.split_at(frame.bytes.len().min(ADDRESSES_BYTES));
+        let length = frame.bytes.len() + tag.len();
+        self.ledger.arrived_bytes += length as u64;
+        self.ledger.unfinished_checksums += u64::from(frame.unfinished_checksum);
+        if frame.truncated {
+            self.ledger.own_lost.oversized += 1;
+            return;
+        }
+        match self.channel.offer(arrival_ns, length as u32) {
+            Fate::QueueDropped => self.ledger.queue_dropped += 1,
+            Fate::LossDropped => self.ledger.loss_dropped += 1,
+            Fate::Departs { at_ns } => {
+                if !self.store.push(at_ns, &[addresses, tag, rest]) {
+                    self.ledger.own_lost.memory += 1;
+                }
+            }
+        }
+    }
+
+    /// When the first frame is due.
+    pub fn next_departure_ns(&self) -> Option<u64> {
+        self.store.next_departure_ns()
+    }
+
+    /// Sends what is due, at most `limit` frames.
+    pub fn emit(&mut self, socket: &PacketSocket, limit: usize) {
+        let now_ns = monotonic_ns();
+        let due = self.store.due(now_ns, limit.min(BATCH));
+        if due == 0 {
+            return;
+        }
+        let mut batch = SendBatch::new((0..due).map(|position| self.store.frame(position).1));
+        let (taken, lost) = match socket.send(&mut batch) {
+            Ok(count) => (count, 0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, 0),
+            // The first frame is the one that the kernel refused; the others get their own try.
+            Err(_) => (0, 1),
+        };
+        for _ in 0..taken {
+            let (departure_ns, bytes) = self.store.frame(0);
+            self.lateness.record(now_ns - departure_ns);
+            self.ledger.forwarded_bytes += bytes.len() as u64;
+            self.store.pop();
+        }
+        self.sent += taken as u64;
+        for _ in 0..lost {
+            self.store.pop();
+            self.ledger.own_lost.send += 1;
+        }
+    }
+
+    /// The account now. `socket_drops` is of the socket that this direction reads,
+    /// `interface_drops` of the interface to which it sends.
+    pub fn account(&mut self, socket_drops: u64, interface_drops: u64) -> DirectionLedger {
+        let interface_drops = interface_drops.min(self.sent);
+        self.ledger.own_lost.socket = socket_drops;
+        self.ledger.own_lost.interface = interface_drops;
+        self.ledger.arrived = self.read + socket_drops;
+        self.ledger.forwarded = self.sent - interface_drops;
+        self.ledger.inside = self.store.len() as u64;
+        self.ledger.inside_bytes = self.store.inside_bytes();
+        self.ledger.queue_peak_packets = self.channel.queue_peak_packets() as u64;
+        self.ledger.lateness = self.lateness.summary();
+        self.ledger.clone()
+    }
+}

@@ -1,0 +1,36 @@
+//! A relay that plays a link between two Ethernet interfaces, for kernels without netem.
+//!
+//! ```text
+//! interface a -> [queue -> rate -> loss -> delay] -> interface b      (and the same back)
+//! ```
+//!
+//! [`Channel`] is the emulated link itself, without I/O: what becomes of a frame as a function of
+//! arrival times. [`Relay`] moves real frames through two channels, in one thread. Its account
+//! balances: `arrived = forwarded + queue_dropped + loss_dropped + own_lost + inside`, where
+//! `own_lost` is what the relay itself, and not the link that it plays, failed to carry.
+//!
+//! A frame arrives when the kernel stamps it at the incoming interface, so that the time which the
+//! thread needs to wake and read does not add to the delay.
+
+mod batch;
+mod channel;
+mod clock;
+mod direction;
+mod error;
+mod handle;
+mod ledger;
+mod placement;
+mod shape;
+mod socket;
+mod store;
+mod worker;
+
+pub use channel::{Channel, Fate, GENERATOR};
+pub use error::RelayError;
+pub use handle::{Relay, RelayOptions};
+pub use ledger::{DirectionLedger, Lateness, OwnLost, Statistics};
+pub use placement::Placement;
+pub use shape::{
+    DEFAULT_QUEUE_PACKETS, JitterLaw, MAX_DELAY_NS, MAX_QUEUE_BYTES, MAX_QUEUE_PACKETS,
+    MAX_RATE_BPS, Shape,
+};

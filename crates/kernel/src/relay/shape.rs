@@ -1,0 +1,116 @@
+//! The parameters of one direction of an emulated link.
+
+use super::error::RelayError;
+use serde::{Deserialize, Serialize};
+
+/// Frames that a queue holds when a rate is asked for without a bound: the length that Linux gives
+/// to interfaces (`txqueuelen`) and to netem (`limit`).
+pub const DEFAULT_QUEUE_PACKETS: u32 = 1000;
+
+/// Largest rate: keeps every product of the serialiser inside 64 bits.
+pub const MAX_RATE_BPS: u64 = 1_000_000_000_000;
+
+/// Largest delay and jitter: one hour.
+pub const MAX_DELAY_NS: u64 = 3_600_000_000_000;
+
+/// Largest bound of the queue in frames: the queue's bookkeeping stays below 256 MiB.
+pub const MAX_QUEUE_PACKETS: u32 = 1 << 24;
+
+/// Largest bound of the queue in bytes.
+pub const MAX_QUEUE_BYTES: u64 = 1 << 32;
+
+/// The law of the random part of the delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JitterLaw {
+    /// Uniform on `[delay - jitter, delay + jitter]`.
+    #[default]
+    Uniform,
+    /// Normal with mean `delay` and standard deviation `jitter`.
+    Normal,
+}
+
+/// What one direction of a link does to frames, in the order queue, rate, loss, delay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shape {
+    /// Bits per second of the serialiser; none: frames pass at once and no queue forms.
+    pub rate_bps: Option<u64>,
+    /// Bytes added to every frame for the rate and for `queue_bytes`. A frame's own size is what a
+    /// packet socket sees: Ethernet header (14 bytes, 18 with a VLAN tag) and payload, without
+    /// frame check sequence, preamble and gap. 24 gives the time on a real Ethernet wire.
+    pub overhead_bytes: u32,
+    /// Constant part of the delay.
+    pub delay_ns: u64,
+    /// Random part of the delay; see [`JitterLaw`]. A delay below 0 becomes 0, and a frame that
+    /// would overtake its predecessor leaves together with it.
+    pub jitter_ns: u64,
+    /// Law of the random part.
+    pub jitter_law: JitterLaw,
+    /// Probability with which a frame that passed the queue is lost, each independently.
+    pub loss_probability: f64,
+    /// Bound of the queue in frames, the one being serialised included.
+    pub queue_packets: Option<u32>,
+    /// Bound of the queue in bytes, the frame being serialised included.
+    pub queue_bytes: Option<u64>,
+}
+
+impl Shape {
+    /// Checks every range, and gives a queue without any bound the default one.
+    pub fn checked(mut self) -> Result<Self, RelayError> {
+        let refuse = |parameter, value: String, range| {
+            Err(RelayError::Parameter {
+                parameter,
+                value,
+                range,
+            })
+        };
+        if let Some(rate_bps) = self.rate_bps {
+            if rate_bps == 0 || rate_bps > MAX_RATE_BPS {
+                return refuse("rate_bps", rate_bps.to_string(), "1 to 1e12");
+            }
+            if self.queue_packets.is_none() && self.queue_bytes.is_none() {
+                self.queue_packets = Some(DEFAULT_QUEUE_PACKETS);
+            }
+        }
+        if self.delay_ns > MAX_DELAY_NS {
+            return refuse(
+                "delay_ns",
+                self.delay_ns.to_string(),
+                "0 to 3.6e12 (one hour)",
+            );
+        }
+        if self.jitter_ns > MAX_DELAY_NS {
+            return refuse(
+                "jitter_ns",
+                self.jitter_ns.to_string(),
+                "0 to 3.6e12 (one hour)",
+            );
+        }
+        if !(0.0..=1.0).contains(&self.loss_probability) {
+            return refuse(
+                "loss_probability",
+                self.loss_probability.to_string(),
+                "0 to 1",
+            );
+        }
+        if self.overhead_bytes > 4096 {
+            return refuse(
+                "overhead_bytes",
+                self.overhead_bytes.to_string(),
+                "0 to 4096",
+            );
+        }
+        if let Some(packets) = self.queue_packets
+            && !(1..=MAX_QUEUE_PACKETS).contains(&packets)
+        {
+            return refuse("queue_packets", packets.to_string(), "1 to 16777216");
+        }
+        if let Some(bytes) = self.queue_bytes
+            && !(1..=MAX_QUEUE_BYTES).contains(&bytes)
+        {
+            return refuse("queue_bytes", bytes.to_string(), "1 to 4294967296");
+        }
+        Ok(self)
+    }
+}

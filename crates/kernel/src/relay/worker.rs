@@ -1,0 +1,190 @@
+//! The relay's thread: one loop for both directions.
+
+use super::batch::{BATCH, ReceiveBatch};
+use super::clock::{monotonic_ns, thread_cpu_ns};
+use super::direction::Direction;
+use super::error::RelayError;
+use super::ledger::Statistics;
+use super::socket::PacketSocket;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Frames that one direction may send before the other has its turn: a frame that is due waits
+/// behind at most this many.
+const EMIT_BATCH: usize = 16;
+
+/// What the loop works on; it lives in the thread.
+pub struct Worker {
+    interfaces: [String; 2],
+    /// `sockets[i]` is on `interfaces[i]`; `directions[i]` reads it and sends to the other.
+    sockets: [PacketSocket; 2],
+    directions: [Direction; 2],
+    batch: ReceiveBatch,
+    /// Drops of the interfaces before the relay began.
+    drops_before: [u64; 2],
+    started_ns: u64,
+    /// What stays the same: scheduling, CPU, seed.
+    template: Statistics,
+}
+
+impl Worker {
+    /// Opens the sockets; from then on frames are taken.
+    pub fn new(
+        interfaces: [String; 2],
+        directions: [Direction; 2],
+        frame_bytes: usize,
+        receive_buffer_bytes: usize,
+        template: Statistics,
+    ) -> Result<Self, RelayError> {
+        let sockets = [
+            PacketSocket::open(&interfaces[0], receive_buffer_bytes)?,
+            PacketSocket::open(&interfaces[1], receive_buffer_bytes)?,
+        ];
+        let drops_before = interface_drops(&interfaces);
+        Ok(Self {
+            interfaces,
+            sockets,
+            directions,
+            batch: ReceiveBatch::new(frame_bytes),
+            drops_before,
+            started_ns: monotonic_ns(),
+            template,
+        })
+    }
+
+    /// Moves frames until `attend` says false. It is called whenever `wake` has become readable.
+    pub fn run(&mut self, wake: &OwnedFd, mut attend: impl FnMut(&mut Self) -> bool) {
+        loop {
+            let mut more = false;
+            for side in 0..2 {
+                // A socket whose interface is down says so once and then stays silent.
+                more |= self.directions[side]
+                    .receive(&self.sockets[side], &mut self.batch)
+                    .unwrap_or(false);
+            }
+            self.emit();
+            let wait_ns = if more { 0 } else { self.wait_ns() };
+            // With work at hand the descriptors are looked at, without waiting, in every round:
+            // a request must not starve on a busy link.
+            if self.wait(wake, wait_ns) && !attend(self) {
+                return;
+            }
+        }
+    }
+
+    /// Refuses further frames, reads what the sockets hold, and gives the final account.
+    pub fn finish(&mut self) -> Statistics {
+        for side in 0..2 {
+            // Without the filter the loop below still ends: the relay keeps up with its sockets.
+            let _ = self.sockets[side].shut();
+            while self.directions[side]
+                .receive(&self.sockets[side], &mut self.batch)
+                .unwrap_or(false)
+            {}
+        }
+        let mut statistics = self.statistics();
+        statistics.running = false;
+        statistics
+    }
+
+    /// The account now.
+    pub fn statistics(&mut self) -> Statistics {
+        let drops_now = interface_drops(&self.interfaces);
+        let mut ledgers = [0, 1].map(|side| {
+            let other = 1 - side;
+            let socket_drops = self.sockets[side].counters().map_or(0, |(_, drops)| drops);
+            let interface_drops = drops_now[other].saturating_sub(self.drops_before[other]);
+            self.directions[side].account(socket_drops, interface_drops)
+        });
+        Statistics {
+            a_to_b: std::mem::take(&mut ledgers[0]),
+            b_to_a: std::mem::take(&mut ledgers[1]),
+            running: true,
+            cpu_s: thread_cpu_ns() as f64 / 1e9,
+            wall_s: (monotonic_ns() - self.started_ns) as f64 / 1e9,
+            ..self.template.clone()
+        }
+    }
+
+    fn emit(&mut self) {
+        // Alternate while both directions have something due, so that a burst of one does not
+        // delay the other.
+        for _ in 0..BATCH / EMIT_BATCH {
+            for side in 0..2 {
+                self.directions[side].emit(&self.sockets[1 - side], EMIT_BATCH);
+            }
+            if self.wait_ns() > 0 {
+                return;
+            }
+        }
+    }
+
+    /// Nanoseconds until a frame is due; `u64::MAX` when none is inside.
+    fn wait_ns(&self) -> u64 {
+        self.directions
+            .iter()
+            .filter_map(Direction::next_departure_ns)
+            .min()
+            .map_or(u64::MAX, |due_ns| due_ns.saturating_sub(monotonic_ns()))
+    }
+
+    /// Waits for frames, the time, or a request; true when it is a request.
+    fn wait(&self, wake: &OwnedFd, wait_ns: u64) -> bool {
+        let descriptor = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut descriptors = [
+            descriptor(wake.as_raw_fd()),
+            descriptor(self.sockets[0].raw()),
+            descriptor(self.sockets[1].raw()),
+        ];
+        let timeout = libc::timespec {
+            tv_sec: (wait_ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (wait_ns % 1_000_000_000) as libc::c_long,
+        };
+        let timeout_pointer = if wait_ns == u64::MAX {
+            std::ptr::null()
+        } else {
+            &raw const timeout
+        };
+        // The kernel turns the time that is left into an absolute one at once, so that what passed
+        // since the clock was read (tens of nanoseconds) is all that a relative time adds.
+        // SAFETY: the descriptors and the timeout outlive the call; null pointers mean no limit of
+        // time and no change of the signal mask.
+        unsafe {
+            libc::ppoll(
+                descriptors.as_mut_ptr(),
+                descriptors.len() as libc::nfds_t,
+                timeout_pointer,
+                std::ptr::null(),
+            );
+        }
+        descriptors[0].revents != 0
+    }
+}
+
+/// Frames that the interfaces of the calling thread's namespace dropped instead of sending; 0 for
+/// an interface that is gone.
+fn interface_drops(interfaces: &[String; 2]) -> [u64; 2] {
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    [0, 1].map(|side| {
+        let drops = table.lines().find_map(|line| {
+            let (name, numbers) = line.split_once(':')?;
+            // Eight columns of receiving, then bytes, packets, errors, drops of sending.
+            (name.trim() == interfaces[side])
+                .then(|| numbers.split_whitespace().nth(11)?.parse().ok())
+                .flatten()
+        });
+        drops.unwrap_or(0)
+    })
+}
+
+/// Clears an event counter.
+pub fn clear(wake: &OwnedFd) -> io::Result<()> {
+    let mut count = [0; 8];
+    rustix::io::read(wake, &mut count)?;
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Lanes in mapped memory, seen as atomic words.
+//!
+//! Writers and readers touch the same bytes at the same time by design, so every access goes
+//! through `AtomicU64`: what was read is checked afterwards, and nothing here is undefined.
+
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, RingLayout};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::{RingError, lane_bytes};
+
+/// A mapping that is undone when its last user is gone.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    length_bytes: usize,
+}
+
+// SAFETY: the memory is only reached through atomics, and the mapping outlives every reference.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `length_bytes` of a map that was made with `BPF_F_MMAPABLE`.
+    ///
+    /// # Errors
+    /// What `mmap(2)` says.
+    pub fn of_map(
+        map: impl AsFd,
+        length_bytes: usize,
+        writable: bool,
+    ) -> Result<Self, rustix::io::Errno> {
+        let protection = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                length_bytes,
+                protection,
+                MapFlags::SHARED,
+                map,
+                0,
+            )?
+        };
+        Ok(Self {
+            start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?,
+            length_bytes,
+        })
+    }
+
+    /// Maps zeroed memory of this process.
+    ///
+    /// # Errors
+    /// What `mmap(2)` says.
+    pub fn anonymous(length_bytes: usize) -> Result<Self, rustix::io::Errno> {
+        // SAFETY: as in `of_map`.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                length_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+            )?
+        };
+        Ok(Self {
+            start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?,
+            length_bytes,
+        })
+    }
+
+    /// The word at a byte offset.
+    ///
+    /// # Panics
+    /// When the offset is not a multiple of 8 or lies outside: a caller's mistake.
+    #[inline]
+    pub fn word(&self, offset_bytes: usize) -> &AtomicU64 {
+        assert!(offset_bytes.is_multiple_of(8) && offset_bytes + 8 <= self.length_bytes);
+        // SAFETY: inside the mapping and aligned, as just asserted (mappings start at a page);
+        // AtomicU64 has the layout of u64 and any bytes are a value of it.
+        unsafe { &*self.start.as_ptr().add(offset_bytes).cast::<AtomicU64>() }
+    }
+
+    /// `count` words from a byte offset.
+    ///
+    /// # Panics
+    /// As [`Mapping::word`].
+    #[inline]
+    pub fn words(&self, offset_bytes: usize, count: usize) -> &[AtomicU64] {
+        assert!(offset_bytes.is_multiple_of(8) && offset_bytes + 8 * count <= self.length_bytes);
+        // SAFETY: as in `word`.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.start.as_ptr().add(offset_bytes).cast::<AtomicU64>(),
+                count,
+            )
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping we made; nobody can hold a reference into it any more. An
+        // error is impossible for a whole mapping of ours, and nothing could be done about it.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length_bytes) };
+    }
+}
+
+/// One lane of a ring: cheap to clone, keeps the mapping alive.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    mapping: Arc<Mapping>,
+    start_bytes: usize,
+    layout: RingLayout,
+}
+
+const RESERVED_WORD: usize = 0;
+const RECORDS_WORD: usize = 8;
+const DROPPED_WORD: usize = 16;
+const BOUNDARY_WORDS: usize = 64;
+
+impl Lane {
+    /// The lanes of a ring whose map is `map`.
+    ///
+    /// # Errors
+    /// [`RingError::Map`].
+    pub fn of_map(
+        map: impl AsFd,
+        lanes: usize,
+        layout: RingLayout,
+        writable: bool,
+    ) -> Result<Vec<Self>, RingError> {
+        Self::cut(lanes, layout, |bytes| Mapping::of_map(map, bytes, writable))
+    }
+
+    /// The lanes of a ring in memory of this process.
+    ///
+    /// # Errors
+    /// [`RingError::Map`].
+    pub fn anonymous(lanes: usize, layout: RingLayout) -> Result<Vec<Self>, RingError> {
+        Self::cut(lanes, layout, Mapping::anonymous)
+    }
+
+    fn cut(
+        lanes: usize,
+        layout: RingLayout,
+        map: impl FnOnce(usize) -> Result<Mapping, rustix::io::Errno>,
+    ) -> Result<Vec<Self>, RingError> {
+        let lane_bytes = lane_bytes(&layout);
+        let mapping = map(lane_bytes * lanes).map_err(|source| RingError::Map {
+            lanes,
+            lane_bytes,
+            source,
+        })?;
+        let mapping = Arc::new(mapping);
+        Ok((0..lanes)
+            .map(|lane| Self {
+                mapping: Arc::clone(&mapping),
+                start_bytes: lane * lane_bytes,
+                layout,
+            })
+            .collect())
+    }
+
+    /// The constants of the ring.
+    pub fn layout(&self) -> &RingLayout {
+        &self.layout
+    }
+
+    /// Bytes reserved by writers since the ring was made.
+    #[inline]
+    pub fn reserved_bytes(&self) -> &AtomicU64 {
+        self.mapping.word(self.start_bytes + RESERVED_WORD)
+    }
+
+    /// Records written since the ring was made.
+    #[inline]
+    pub fn records(&self) -> &AtomicU64 {
+        self.mapping.word(self.start_bytes + RECORDS_WORD)
+    }
+
+    /// Records that slow-reader preference refused.
+    pub fn dropped_records(&self) -> &AtomicU64 {
+        self.mapping.word(self.start_bytes + DROPPED_WORD)
+    }
+
+    /// Where the first record of the `slot`-th part starts.
+    pub fn boundary(&self, slot: usize) -> &AtomicU64 {
+        self.mapping
+            .word(self.start_bytes + BOUNDARY_WORDS + 8 * (slot % LANE_INDEX_SLOTS))
+    }
+
+    /// `count` words of data from a position; they may run into the slack.
+    #[inline]
+    pub fn data(&self, position: u64, count: usize) -> &[AtomicU64] {
+        let offset = (position & (self.layout.size_bytes - 1)) as usize;
+        self.mapping
+            .words(self.start_bytes + LANE_HEADER_BYTES + offset, count)
+    }
+
+    /// The commit mark of a record at a position.
+    #[inline]
+    pub fn stamp(&self, position: u64) -> u64 {
+        position ^ self.layout.secret
+    }
+}

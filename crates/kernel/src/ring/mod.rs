@@ -1,0 +1,89 @@
+//! The ring: per-CPU lanes in shared memory, written without locks, read by any number of readers.
+//!
+//! The layout is told in `bpf/abi.h`; the kernel's writing end is `bpf/ring.h`. Here are the
+//! mapped memory ([`memory`]), the reading end ([`reader`]), a writing end in user space for tests
+//! and for instruments that have no kernel side ([`writer`]), and the readers' register that
+//! slow-reader preference needs ([`registry`]).
+
+pub mod memory;
+pub mod reader;
+pub mod registry;
+pub mod writer;
+
+use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RingLayout};
+
+/// Who waits for whom when a reader lags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preference {
+    /// Writers never wait; a reader that lags loses records and counts them.
+    FastReader,
+    /// Writers drop, and count, what the slowest reader has no room for yet.
+    SlowReader,
+}
+
+/// Why a ring cannot be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The size is not one that a lane can have.
+    #[error("ring size {size_bytes} bytes a CPU: expected a power of two from {min} to {max}", min = LANE_SIZE_MIN_BYTES, max = LANE_SIZE_MAX_BYTES)]
+    Size {
+        /// What was asked for.
+        size_bytes: u64,
+    },
+    /// The kernel refused the memory.
+    #[error(
+        "ring of {lanes} lanes of {lane_bytes} bytes could not be mapped: {source}; choose a smaller ring"
+    )]
+    Map {
+        /// Number of lanes.
+        lanes: usize,
+        /// Bytes of a lane.
+        lane_bytes: usize,
+        /// What the kernel said.
+        source: rustix::io::Errno,
+    },
+    /// No slot is free in the register of readers.
+    #[error("ring has {max} readers already: end one first", max = parshall_core::abi::RING_READERS_MAX)]
+    Readers,
+}
+
+/// Smallest data area of a lane: its parts must hold the largest TCP record.
+pub const LANE_SIZE_MIN_BYTES: u64 = 16 * 1024;
+/// Largest data area of a lane: the verifier's bound on offsets into a map value.
+pub const LANE_SIZE_MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Makes the constants of a ring, with a fresh secret.
+///
+/// # Errors
+/// [`RingError::Size`] unless `size_bytes` is a power of two within bounds.
+pub fn layout(size_bytes: u64, preference: Preference) -> Result<RingLayout, RingError> {
+    if !size_bytes.is_power_of_two()
+        || !(LANE_SIZE_MIN_BYTES..=LANE_SIZE_MAX_BYTES).contains(&size_bytes)
+    {
+        return Err(RingError::Size { size_bytes });
+    }
+    Ok(RingLayout {
+        size_bytes,
+        part_shift: u64::from((size_bytes / LANE_INDEX_SLOTS as u64).trailing_zeros()),
+        secret: random_secret(),
+        wait_for_readers: u64::from(preference == Preference::SlowReader),
+    })
+}
+
+/// Bytes of one lane with its header and slack: a whole number of pages.
+pub fn lane_bytes(layout: &RingLayout) -> usize {
+    LANE_HEADER_BYTES + layout.size_bytes as usize + LANE_SLACK_BYTES
+}
+
+fn random_secret() -> u64 {
+    let mut bytes = [0; 8];
+    // getrandom gives 8 bytes at once on every kernel that runs eBPF; if it ever did not, a clock
+    // still keeps network bytes from guessing.
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        _ => {
+            rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u64
+                ^ 0x9e37_79b9_7f4a_7c15
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The reading end of one lane.
+//!
+//! A reader copies a block of records, and only then looks how far the writers have come: what they
+//! may have overwritten meanwhile is thrown away and counted. So the writers' counter, a cache line
+//! that every write moves between CPUs, is read twice a block and not twice a record.
+
+use std::sync::atomic::{Ordering, fence};
+
+use parshall_core::abi::{
+    LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RECORD_ALIGN_BYTES, RecordHeader, view_plain,
+};
+
+use super::memory::Lane;
+
+const HEADER_WORDS: usize = size_of::<RecordHeader>() / 8;
+const LENGTH_WORD: usize = 2;
+
+/// What a lane's reader has taken and missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReaderCounts {
+    /// Records delivered.
+    pub read: u64,
+    /// Gaps in the lane's sequence numbers: records overwritten before they could be read.
+    pub gaps: i64,
+}
+
+/// Reads one lane.
+#[derive(Debug)]
+pub struct LaneReader {
+    lane: Lane,
+    position: u64,
+    next_seq: Option<u64>,
+    counts: ReaderCounts,
+}
+
+/// A block of records, copied out of a lane and known to be whole.
+#[derive(Debug, Default)]
+pub struct Block {
+    words: Vec<u64>,
+    /// Where each record starts, in words; one more entry marks the end.
+    starts: Vec<u32>,
+    next: usize,
+}
+
+impl Block {
+    /// Whether every record has been taken.
+    pub fn is_empty(&self) -> bool {
+        self.next >= self.len()
+    }
+
+    fn len(&self) -> usize {
+        self.starts.len().saturating_sub(1)
+    }
+
+    /// The next record, header included, without taking it.
+    #[inline]
+    pub fn peek(&self) -> Option<&[u64]> {
+        let start = *self.starts.get(self.next)? as usize;
+        let end = *self.starts.get(self.next + 1)? as usize;
+        self.words.get(start..end)
+    }
+
+    /// Takes the record that [`Block::peek`] showed.
+    #[inline]
+    pub fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    fn clear(&mut self) {
+        self.words.clear();
+        self.starts.clear();
+        self.starts.push(0);
+        self.next = 0;
+    }
+}
+
+impl LaneReader {
+    /// A reader that starts at the ring's first record: what was overwritten counts as missed.
+    pub fn from_start(lane: Lane) -> Self {
+        Self {
+            lane,
+            position: 0,
+            next_seq: Some(0),
+            counts: ReaderCounts::default(),
+        }
+    }
+
+    /// A reader that joins now: what was written before is not its business.
+    pub fn from_now(lane: Lane) -> Self {
+        let position = lane.reserved_bytes().load(Ordering::Acquire);
+        Self {
+            lane,
+            position,
+            next_seq: None,
+            counts: ReaderCounts::default(),
+        }
+    }
+
+    /// What was delivered and missed so far.
+    pub fn counts(&self) -> ReaderCounts {
+        self.counts
+    }
+
+    /// The position up to which everything is consumed.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The lane that is read.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Whether everything that was reserved up to now has been read.
+    pub fn is_caught_up(&self) -> bool {
+        self.position >= self.lane.reserved_bytes().load(Ordering::Acquire)
+    }
+
+    /// Copies up to about `limit_bytes` of committed records into `block`, which is cleared first.
+    ///
+    /// The block is empty when nothing is committed behind the reader's position. A record that a
+    /// writer has reserved but not committed ends the block: order in a lane is kept.
+    pub fn read_block(&mut self, block: &mut Block, limit_bytes: usize) {
+        block.clear();
+        let size_bytes = self.lane.layout().size_bytes;
+        let mut reserved = self.lane.reserved_bytes().load(Ordering::Acquire);
+        if reserved - self.position > size_bytes {
+            self.skip_overwritten(reserved);
+            reserved = self.lane.reserved_bytes().load(Ordering::Acquire);
+        }
+        let start = self.position;
+        let mut position = start;
+        while position < reserved && block.words.len() * 8 < limit_bytes {
+            let header = self.lane.data(position, HEADER_WORDS);
+            // Acquire: the words of a record are read after its stamp.
+            if header[0].load(Ordering::Acquire) != self.lane.stamp(position) {
+                break;
+            }
+            let length_bytes = header[LENGTH_WORD].load(Ordering::Relaxed) as u32 as usize;
+            if !(HEADER_WORDS * 8..=LANE_SLACK_BYTES).contains(&length_bytes)
+                || !length_bytes.is_multiple_of(RECORD_ALIGN_BYTES)
+            {
+                break; // overwritten under our eyes: the look at `reserved` below tells
+            }
+            block.words.extend(
+                self.lane
+                    .data(position, length_bytes / 8)
+                    .iter()
+                    .map(|word| word.load(Ordering::Relaxed)),
+            );
+            block.starts.push(block.words.len() as u32);
+            position += length_bytes as u64;
+        }
+        // The copies above happen before the look below.
+        fence(Ordering::Acquire);
+        let reserved = self.lane.reserved_bytes().load(Ordering::Relaxed);
+        let overwritten_below = reserved.saturating_sub(size_bytes);
+        self.position = position;
+        while block.next < block.len()
+            && start + 8 * u64::from(block.starts[block.next]) < overwritten_below
+        {
+            block.next += 1;
+        }
+        self.count(block);
+    }
+
+    fn count(&mut self, block: &Block) {
+        for record in block.next..block.len() {
+            let start = block.starts[record] as usize;
+            let Some(header) = view_plain::<RecordHeader>(&block.words[start..]) else {
+                continue;
+            };
+            let expected = self.next_seq.unwrap_or(header.lane_seq);
+            // Two writers that interrupted each other may have taken place and number in opposite
+            // order: the later number makes a gap, the earlier one closes it.
+            if header.lane_seq >= expected {
+                self.counts.gaps += (header.lane_seq - expected) as i64;
+                self.next_seq = Some(header.lane_seq + 1);
+            } else {
+                self.counts.gaps -= 1;
+                self.next_seq = Some(expected);
+            }
+            self.counts.read += 1;
+        }
+    }
+
+    /// Goes on at the oldest record start that leaves the writers an eighth of the lane.
+    fn skip_overwritten(&mut self, reserved: u64) {
+        let size_bytes = self.lane.layout().size_bytes;
+        let oldest = reserved.saturating_sub(size_bytes - size_bytes / 8);
+        self.position = (0..LANE_INDEX_SLOTS)
+            .map(|slot| self.lane.boundary(slot).load(Ordering::Acquire))
+            .filter(|boundary| (oldest..=reserved).contains(boundary))
+            .min()
+            .unwrap_or(reserved);
+    }
+
+    /// Counts the records at the end of the lane that were overwritten after the last one that
+    /// could be read. Call it when the writers are at rest and the lane is read to its end.
+    pub fn settle(&mut self) {
+        let written = self.lane.records().load(Ordering::Acquire);
+        if let Some(expected) = self.next_seq
+            && written > expected
+        {
+            self.counts.gaps += (written - expected) as i64;
+            self.next_seq = Some(written);
+        }
+    }
+}

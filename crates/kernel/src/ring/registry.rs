@@ -1,0 +1,112 @@
+//! The register of a ring's readers: where each one is, so that under slow-reader preference no
+//! writer overtakes the slowest.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parshall_core::abi::RING_READERS_MAX;
+
+use super::RingError;
+use super::memory::Mapping;
+
+/// Bytes of `struct lane_readers`.
+pub const LANE_READERS_BYTES: usize = 8 + 8 * RING_READERS_MAX;
+
+/// The readers of one lane.
+#[derive(Clone, Debug)]
+pub struct LaneReaders {
+    mapping: Arc<Mapping>,
+    start_bytes: usize,
+}
+
+impl LaneReaders {
+    /// The register of every lane of a ring, from its map.
+    ///
+    /// # Errors
+    /// [`RingError::Map`].
+    pub fn of_map(map: impl AsFd, lanes: usize) -> Result<Vec<Self>, RingError> {
+        Self::cut(lanes, |bytes| Mapping::of_map(map, bytes, true))
+    }
+
+    /// The register of every lane, in memory of this process.
+    ///
+    /// # Errors
+    /// [`RingError::Map`].
+    pub fn anonymous(lanes: usize) -> Result<Vec<Self>, RingError> {
+        Self::cut(lanes, Mapping::anonymous)
+    }
+
+    fn cut(
+        lanes: usize,
+        map: impl FnOnce(usize) -> Result<Mapping, rustix::io::Errno>,
+    ) -> Result<Vec<Self>, RingError> {
+        let mapping =
+            map((LANE_READERS_BYTES * lanes).next_multiple_of(4096)).map_err(|source| {
+                RingError::Map {
+                    lanes,
+                    lane_bytes: LANE_READERS_BYTES,
+                    source,
+                }
+            })?;
+        let mapping = Arc::new(mapping);
+        Ok((0..lanes)
+            .map(|lane| Self {
+                mapping: Arc::clone(&mapping),
+                start_bytes: lane * LANE_READERS_BYTES,
+            })
+            .collect())
+    }
+
+    /// Takes a free slot at `position`.
+    ///
+    /// # Errors
+    /// [`RingError::Readers`] when all are taken.
+    pub fn join(&self, position: u64) -> Result<usize, RingError> {
+        let active = self.mapping.word(self.start_bytes);
+        loop {
+            let seen = active.load(Ordering::Acquire);
+            let slot = seen.trailing_ones() as usize;
+            if slot >= RING_READERS_MAX {
+                return Err(RingError::Readers);
+            }
+            self.report(slot, position);
+            if active
+                .compare_exchange(seen, seen | 1 << slot, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+            {
+                self.report(slot, position);
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Gives a slot back: writers no longer wait for it.
+    pub fn leave(&self, slot: usize) {
+        self.mapping
+            .word(self.start_bytes)
+            .fetch_and(!(1 << slot), Ordering::AcqRel);
+    }
+
+    /// Says up to where the reader in `slot` has consumed.
+    #[inline]
+    pub fn report(&self, slot: usize, position: u64) {
+        self.mapping
+            .word(self.start_bytes + 8 + 8 * (slot % RING_READERS_MAX))
+            .store(position, Ordering::Release);
+    }
+
+    /// The position of the slowest reader; `otherwise` when there is none.
+    pub fn slowest(&self, otherwise: u64) -> u64 {
+        let active = self.mapping.word(self.start_bytes).load(Ordering::Acquire);
+        (0..RING_READERS_MAX)
+            .filter(|slot| active & (1 << slot) != 0)
+            .map(|slot| {
+                self.mapping
+                    .word(self.start_bytes + 8 + 8 * slot)
+                    .load(Ordering::Acquire)
+            })
+            .min()
+            .unwrap_or(otherwise)
+    }
+}

@@ -1,0 +1,83 @@
+//! A writing end in user space: the algorithm of `bpf/ring.h`, word for word, on the same layout.
+//!
+//! It lets the ring be tested hard without privileges, and serves instruments without kernel side.
+
+use std::sync::atomic::{Ordering, fence};
+
+use parshall_core::abi::{LANE_SLACK_BYTES, RECORD_ALIGN_BYTES, RecordHeader};
+
+use super::memory::Lane;
+use super::registry::LaneReaders;
+
+const HEADER_WORDS: usize = size_of::<RecordHeader>() / 8;
+
+/// Writes into one lane. Any number of writers may share a lane, on any threads.
+#[derive(Clone, Debug)]
+pub struct LaneWriter {
+    lane: Lane,
+    readers: Option<LaneReaders>,
+}
+
+impl LaneWriter {
+    /// A writer that honours the ring's preference; `readers` is looked at under slow-reader
+    /// preference only.
+    pub fn new(lane: Lane, readers: Option<LaneReaders>) -> Self {
+        Self { lane, readers }
+    }
+
+    /// Writes one record: `payload` follows the header. Returns its number in the lane, or `None`
+    /// when slow-reader preference left no room.
+    ///
+    /// # Panics
+    /// When the record would be longer than the slack: a caller's mistake.
+    pub fn write(&self, kind: u16, hook: u16, payload: &[u64]) -> Option<u64> {
+        let words = HEADER_WORDS + payload.len();
+        let length_bytes = words * RECORD_ALIGN_BYTES;
+        assert!(
+            length_bytes <= LANE_SLACK_BYTES,
+            "record of {length_bytes} bytes"
+        );
+        let position = self.reserve(length_bytes as u64)?;
+        let next = position + length_bytes as u64;
+        let layout = self.lane.layout();
+        if (position ^ next) >> layout.part_shift != 0 {
+            self.lane
+                .boundary((next >> layout.part_shift) as usize)
+                .store(next, Ordering::Relaxed);
+        }
+        // As the kernel's atomics with a result are: what follows stays behind the reservation.
+        fence(Ordering::SeqCst);
+        let data = self.lane.data(position, words);
+        let seq = self.lane.records().fetch_add(1, Ordering::SeqCst);
+        data[1].store(seq, Ordering::Relaxed);
+        data[2].store(
+            length_bytes as u64 | u64::from(kind) << 32 | u64::from(hook) << 48,
+            Ordering::Relaxed,
+        );
+        for (word, value) in data[HEADER_WORDS..].iter().zip(payload) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        data[0].store(self.lane.stamp(position), Ordering::Release);
+        Some(seq)
+    }
+
+    fn reserve(&self, length_bytes: u64) -> Option<u64> {
+        let reserved = self.lane.reserved_bytes();
+        let layout = self.lane.layout();
+        if layout.wait_for_readers == 0 {
+            return Some(reserved.fetch_add(length_bytes, Ordering::SeqCst));
+        }
+        let granted = reserved.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |position| {
+            let end = position + length_bytes;
+            let room = self
+                .readers
+                .as_ref()
+                .is_none_or(|readers| end - readers.slowest(end) <= layout.size_bytes);
+            room.then_some(end)
+        });
+        if granted.is_err() {
+            self.lane.dropped_records().fetch_add(1, Ordering::Relaxed);
+        }
+        granted.ok()
+    }
+}

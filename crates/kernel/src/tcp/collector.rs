@@ -1,0 +1,234 @@
+//! From the ring to the log: reads every lane, puts the records in order of time, keeps accounts.
+
+use parshall_core::abi::{
+    HOOK_COUNT, RECORD_TCP_FLOW, RECORD_TCP_FLOW_END, RECORD_TCP_STATE, RecordHeader,
+    TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord, view_plain,
+};
+
+use super::flows::FlowTable;
+use crate::clock::monotonic_ns;
+use crate::ring::RingError;
+use crate::ring::memory::Lane;
+use crate::ring::reader::{Block, LaneReader};
+use crate::ring::registry::LaneReaders;
+
+/// Bytes copied out of a lane at once: fits a second-level cache beside the batch being encoded.
+const BLOCK_BYTES: usize = 128 << 10;
+/// State records handed on at once.
+const HAND_ON_RECORDS: usize = 512;
+/// Records younger than this wait for the next look, so that lanes can be merged by time although
+/// a hook on another CPU may still be at work.
+const HOLD_BACK_NS: u64 = 1_000_000;
+
+struct Source {
+    reader: LaneReader,
+    block: Block,
+    register: Option<(LaneReaders, usize)>,
+}
+
+/// Reads all lanes of the TCP instrument.
+pub struct Collector {
+    sources: Vec<Source>,
+    handed_on: Vec<TcpStateRecord>,
+    /// Records read, by hook.
+    pub read: [u64; HOOK_COUNT],
+    /// The flow table.
+    pub flows: FlowTable,
+}
+
+impl Collector {
+    /// A collector of these lanes, from their first record.
+    ///
+    /// # Errors
+    /// [`RingError::Readers`] when a lane's register of readers is full.
+    pub fn new(
+        lanes: impl IntoIterator<Item = (Lane, Option<LaneReaders>)>,
+        flows: FlowTable,
+    ) -> Result<Self, RingError> {
+        let mut sources = Vec::new();
+        for (lane, readers) in lanes {
+            let reader = LaneReader::from_start(lane);
+            let register = match readers {
+                Some(readers) => {
+                    let slot = readers.join(reader.position())?;
+                    Some((readers, slot))
+                }
+                None => None,
+            };
+            sources.push(Source {
+                reader,
+                block: Block::default(),
+                register,
+            });
+        }
+        Ok(Self {
+            sources,
+            handed_on: Vec::with_capacity(HAND_ON_RECORDS),
+            read: [0; HOOK_COUNT],
+            flows,
+        })
+    }
+
+    /// Takes what is in the lanes and hands the state records on, in order of time, in pieces.
+    /// Returns how many records of all kinds were taken.
+    ///
+    /// With `everything` nothing is held back: for the end of a log, when the hooks are off.
+    ///
+    /// # Errors
+    /// The first error of `sink`; the records read until then are taken and counted nevertheless.
+    pub fn collect<E>(
+        &mut self,
+        everything: bool,
+        sink: &mut dyn FnMut(&[TcpStateRecord]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let horizon_ns = if everything {
+            u64::MAX
+        } else {
+            monotonic_ns().saturating_sub(HOLD_BACK_NS)
+        };
+        let mut taken = 0;
+        for source in &mut self.sources {
+            source.refill();
+        }
+        // The source with the oldest record gives records until another one's is older.
+        while let Some((oldest, limit_ns)) = self.oldest(horizon_ns) {
+            loop {
+                let source = &mut self.sources[oldest];
+                let Some(record) = source.block.peek() else {
+                    source.refill();
+                    if source.block.is_empty() {
+                        break;
+                    }
+                    continue;
+                };
+                if time_ns(record) > limit_ns {
+                    break;
+                }
+                let is_full = note(record, &mut self.read, &mut self.flows, &mut self.handed_on);
+                source.block.advance();
+                taken += 1;
+                if is_full {
+                    self.hand_on(sink)?;
+                }
+            }
+        }
+        self.hand_on(sink)?;
+        Ok(taken)
+    }
+
+    fn hand_on<E>(
+        &mut self,
+        sink: &mut dyn FnMut(&[TcpStateRecord]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.flows.note_states(&self.handed_on);
+        let result = sink(&self.handed_on);
+        self.handed_on.clear();
+        result
+    }
+
+    /// The source whose next record is oldest, and up to which time it may go on.
+    fn oldest(&self, horizon_ns: u64) -> Option<(usize, u64)> {
+        let mut oldest: Option<(u64, usize)> = None;
+        let mut second_ns = u64::MAX;
+        for (index, source) in self.sources.iter().enumerate() {
+            let Some(record) = source.block.peek() else {
+                continue;
+            };
+            let time = time_ns(record);
+            match oldest {
+                Some((best, _)) if best <= time => second_ns = second_ns.min(time),
+                _ => {
+                    if let Some((best, _)) = oldest {
+                        second_ns = second_ns.min(best);
+                    }
+                    oldest = Some((time, index));
+                }
+            }
+        }
+        let (time, index) = oldest?;
+        (time <= horizon_ns).then_some((index, second_ns.min(horizon_ns)))
+    }
+
+    /// Whether everything that was written has been taken.
+    pub fn is_caught_up(&self) -> bool {
+        self.sources
+            .iter()
+            .all(|source| source.block.is_empty() && source.reader.is_caught_up())
+    }
+
+    /// Records overwritten before they were read, by the lanes' own sequence numbers. Exact after
+    /// [`Collector::settle`].
+    pub fn sequence_gaps(&self) -> u64 {
+        self.sources
+            .iter()
+            .map(|source| source.reader.counts().gaps.max(0) as u64)
+            .sum()
+    }
+
+    /// Counts what was overwritten at the very end. For when the hooks are off and all is read.
+    pub fn settle(&mut self) {
+        for source in &mut self.sources {
+            source.reader.settle();
+        }
+    }
+}
+
+impl Source {
+    fn refill(&mut self) {
+        if !self.block.is_empty() {
+            return;
+        }
+        self.reader.read_block(&mut self.block, BLOCK_BYTES);
+        if let Some((readers, slot)) = &self.register {
+            readers.report(*slot, self.reader.position());
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some((readers, slot)) = &self.register {
+            readers.leave(*slot);
+        }
+    }
+}
+
+/// Every record of ours has its time right behind the header.
+#[inline]
+fn time_ns(record: &[u64]) -> u64 {
+    record
+        .get(size_of::<RecordHeader>() / 8)
+        .copied()
+        .unwrap_or(0)
+}
+
+/// Books one record; true when enough state records have come together to be handed on.
+#[inline]
+fn note(
+    record: &[u64],
+    read: &mut [u64; HOOK_COUNT],
+    flows: &mut FlowTable,
+    states: &mut Vec<TcpStateRecord>,
+) -> bool {
+    let Some(header) = view_plain::<RecordHeader>(record) else {
+        return false;
+    };
+    if let Some(count) = read.get_mut(header.hook as usize) {
+        *count += 1;
+    }
+    match header.kind {
+        RECORD_TCP_STATE => states.extend(view_plain::<TcpStateRecord>(record)),
+        RECORD_TCP_FLOW => {
+            if let Some(facts) = view_plain::<TcpFlowRecord>(record) {
+                flows.note_facts(facts);
+            }
+        }
+        RECORD_TCP_FLOW_END => {
+            if let Some(end) = view_plain::<TcpFlowEndRecord>(record) {
+                flows.note_end(end);
+            }
+        }
+        _ => {}
+    }
+    states.len() >= HAND_ON_RECORDS
+}

@@ -1,0 +1,222 @@
+//! The flow table while a log is made: facts as they become known, accounts as records come.
+//!
+//! A flow leaves the table after its row was written for the last time, so a process that logs for
+//! days holds only the flows that are alive.
+
+use parshall_core::abi::{
+    EVENT_PACKET, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED, FLOW_PASSIVE, TcpFlowEndRecord,
+    TcpFlowRecord, TcpStateRecord,
+};
+use parshall_core::log::{FlowRow, Unwritten};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Ticks that an ended flow stays, for records that another CPU wrote but had not committed.
+const TICKS_AFTER_END: u32 = 2;
+
+#[derive(Debug)]
+struct Entry {
+    row: FlowRow,
+    packets_read: u64,
+    events_read: u64,
+    highest_seq: u64,
+    end: Option<TcpFlowEndRecord>,
+    has_changed: bool,
+    ticks_since_end: u32,
+}
+
+/// All flows that are alive or not yet written for the last time.
+#[derive(Debug)]
+pub struct FlowTable {
+    entries: FxHashMap<u32, Entry>,
+    changed: Vec<u32>,
+    ended: Vec<u32>,
+    monotonic_offset_ns: i64,
+    total: u64,
+}
+
+impl FlowTable {
+    /// An empty table; the offset turns the records' clock into that of the log.
+    pub fn new(monotonic_offset_ns: i64) -> Self {
+        Self {
+            entries: FxHashMap::default(),
+            changed: Vec::new(),
+            ended: Vec::new(),
+            monotonic_offset_ns,
+            total: 0,
+        }
+    }
+
+    /// Flows seen since the log began.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    fn entry(&mut self, flow: u32) -> &mut Entry {
+        let offset = self.monotonic_offset_ns;
+        let total = &mut self.total;
+        let entry = self.entries.entry(flow).or_insert_with(|| {
+            *total += 1;
+            // Facts that were lost with an overwritten record stay unspecified addresses.
+            let facts = TcpFlowRecord {
+                flow,
+                ..TcpFlowRecord::default()
+            };
+            let mut row = FlowRow::new(&facts, offset);
+            row.first_time_ns = i64::MAX;
+            row.last_time_ns = i64::MIN;
+            Entry {
+                row,
+                packets_read: 0,
+                events_read: 0,
+                highest_seq: 0,
+                end: None,
+                has_changed: false,
+                ticks_since_end: 0,
+            }
+        });
+        if !entry.has_changed {
+            entry.has_changed = true;
+            self.changed.push(flow);
+        }
+        entry
+    }
+
+    /// Counts state records that went to the log.
+    pub fn note_states(&mut self, records: &[TcpStateRecord]) {
+        let offset = self.monotonic_offset_ns;
+        for run in records.chunk_by(|left, right| left.flow == right.flow) {
+            let entry = self.entry(run[0].flow);
+            for record in run {
+                if record.event == EVENT_PACKET {
+                    entry.packets_read += 1;
+                } else {
+                    entry.events_read += 1;
+                }
+                entry.highest_seq = entry.highest_seq.max(record.flow_seq);
+            }
+            entry.see(run[0].time_ns, offset);
+            entry.see(run[run.len() - 1].time_ns, offset);
+        }
+    }
+
+    /// Takes in facts; what was known before and is not in the record stays.
+    pub fn note_facts(&mut self, record: &TcpFlowRecord) {
+        let offset = self.monotonic_offset_ns;
+        let entry = self.entry(record.flow);
+        let new = FlowRow::new(record, offset);
+        let old = &entry.row;
+        let cookie = if new.socket_cookie == 0 {
+            old.socket_cookie
+        } else {
+            new.socket_cookie
+        };
+        entry.row = FlowRow {
+            passive: old.passive || record.flags & FLOW_PASSIVE != 0,
+            began_before: old.began_before || record.flags & FLOW_BEGAN_BEFORE != 0,
+            command: new.command.clone().or_else(|| old.command.clone()),
+            pid: new.pid.or(old.pid),
+            cgroup: old.cgroup.clone(),
+            socket_cookie: cookie,
+            first_time_ns: old.first_time_ns,
+            last_time_ns: old.last_time_ns,
+            ended: old.ended,
+            ..new
+        };
+        entry.see(record.time_ns, offset);
+    }
+
+    /// Takes in a flow's account.
+    pub fn note_end(&mut self, record: &TcpFlowEndRecord) {
+        let offset = self.monotonic_offset_ns;
+        let is_destroyed = record.flags & FLOW_END_DESTROYED != 0;
+        let entry = self.entry(record.flow);
+        entry.end = Some(*record);
+        if is_destroyed {
+            entry.row.ended = true;
+            entry.see(record.time_ns, offset);
+            self.ended.push(record.flow);
+        }
+    }
+
+    /// Rows of the flows that are new or changed since the last call. Flows that ended a while ago
+    /// leave the table.
+    pub fn take_changed(
+        &mut self,
+        unwritten: &BTreeMap<u32, Unwritten>,
+        cgroup_path: &mut dyn FnMut(u64) -> Option<String>,
+    ) -> Vec<FlowRow> {
+        let mut rows = Vec::with_capacity(self.changed.len());
+        for flow in self.changed.drain(..) {
+            let Some(entry) = self.entries.get_mut(&flow) else {
+                continue;
+            };
+            entry.has_changed = false;
+            if entry.row.cgroup.is_none() {
+                entry.row.cgroup = cgroup_path(entry.row.cgroup_id);
+            }
+            rows.push(entry.account(unwritten.get(&flow).copied().unwrap_or_default()));
+        }
+        self.ended.retain(|flow| {
+            let Some(entry) = self.entries.get_mut(flow) else {
+                return false;
+            };
+            entry.ticks_since_end += 1;
+            let stays = entry.ticks_since_end <= TICKS_AFTER_END || entry.has_changed;
+            if !stays {
+                self.entries.remove(flow);
+            }
+            stays
+        });
+        rows
+    }
+
+    /// Marks every flow as changed, so that the last call of [`FlowTable::take_changed`] gives all.
+    pub fn touch_all(&mut self) {
+        self.changed = self.entries.keys().copied().collect();
+        self.changed.sort_unstable();
+        for entry in self.entries.values_mut() {
+            entry.has_changed = true;
+        }
+    }
+}
+
+impl Entry {
+    fn see(&mut self, time_ns: u64, offset_ns: i64) {
+        let time_ns = (time_ns as i64).wrapping_add(offset_ns);
+        self.row.first_time_ns = self.row.first_time_ns.min(time_ns);
+        self.row.last_time_ns = self.row.last_time_ns.max(time_ns);
+    }
+
+    /// The row with its account. Until the kernel's account has come, what was seen is the highest
+    /// sequence number in the log, and nothing is said of losses.
+    fn account(&self, unwritten: Unwritten) -> FlowRow {
+        let mut row = self.row.clone();
+        if row.first_time_ns > row.last_time_ns {
+            row.first_time_ns = row.last_time_ns;
+        }
+        row.packets_unwritten = unwritten.packets();
+        row.packets_logged = self.packets_read - unwritten.packets().min(self.packets_read);
+        row.events_unwritten = unwritten.events();
+        row.events_logged = self.events_read - unwritten.events().min(self.events_read);
+        let Some(end) = &self.end else {
+            row.packets_seen = self.highest_seq.max(self.packets_read);
+            row.events_seen = self.events_read;
+            return row;
+        };
+        row.packets_seen = end.packets_seen;
+        row.packets_filtered = end.packets_filtered;
+        row.packets_thinned = end.packets_thinned;
+        row.packets_dropped = end.packets_dropped;
+        row.packets_overwritten = end
+            .packets_seen
+            .saturating_sub(end.packets_filtered + end.packets_thinned + end.packets_dropped)
+            .saturating_sub(self.packets_read);
+        row.events_seen = end.events_seen;
+        row.events_dropped = end.events_dropped;
+        row.events_overwritten = end
+            .events_seen
+            .saturating_sub(end.events_dropped + self.events_read);
+        row
+    }
+}

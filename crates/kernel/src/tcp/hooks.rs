@@ -1,0 +1,339 @@
+//! The TCP programs in the kernel: load, attach, switch, count, sweep, detach.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::{
+    Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, ObjectBuilder, OpenObject,
+};
+use parshall_core::abi::{HOOK_COUNT, HookCounters, plain_bytes};
+
+use super::TcpError;
+use super::options::{Directions, TcpLogOptions};
+use crate::ring::memory::{Lane, Mapping};
+use crate::ring::registry::LaneReaders;
+use crate::ring::{self, Preference};
+
+pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+
+/// Bytes of the flow ring for each CPU: 100,000 short connections write 50 MB in all.
+const FLOW_RING_BYTES: u64 = 4 << 20;
+
+/// Programs that are attached for the events, with the hook whose account each keeps.
+const EVENT_PROGRAMS: [&str; 4] = [
+    "tcp_retransmit",
+    "tcp_congestion_state",
+    "tcp_close",
+    "tcp_destroy",
+];
+
+/// One program's run-time statistics, as the kernel keeps them.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramStatistics {
+    /// Name in the kernel.
+    pub name: String,
+    /// Timed runs.
+    pub runs: u64,
+    /// Nanoseconds of these runs.
+    pub run_ns: u64,
+    /// Runs that did not take place because the program was already running on this CPU.
+    pub missed: u64,
+}
+
+/// A walk of the kernel over its sockets; what it finds comes through the flow ring, so somebody
+/// must read that meanwhile.
+pub struct Sweep(Iter);
+
+impl Sweep {
+    /// Walks to the end.
+    ///
+    /// # Errors
+    /// What `read(2)` says.
+    pub fn run(mut self) -> std::io::Result<()> {
+        std::io::copy(&mut self.0, &mut std::io::sink()).map(drop)
+    }
+}
+
+/// The loaded programs with their rings.
+pub struct TcpHooks {
+    object: Object,
+    links: Vec<Link>,
+    counters: Mapping,
+    cpus: usize,
+    /// Lanes of the packet ring, one a CPU.
+    pub packet_lanes: Vec<Lane>,
+    /// Lanes of the flow ring, one a CPU.
+    pub flow_lanes: Vec<Lane>,
+    /// The readers of the packet ring.
+    pub packet_readers: Vec<LaneReaders>,
+    /// The readers of the flow ring.
+    pub flow_readers: Vec<LaneReaders>,
+}
+
+// SAFETY: libbpf objects are not bound to a thread; `TcpHooks` is moved, never shared unguarded.
+unsafe impl Send for TcpHooks {}
+
+impl TcpHooks {
+    /// Loads the programs; nothing is attached yet.
+    ///
+    /// # Errors
+    /// [`TcpError::Load`] with what the kernel refused and the remedy, [`TcpError::Ring`],
+    /// [`TcpError::Option`].
+    pub fn load(options: &TcpLogOptions, cgroup_id: u64) -> Result<Self, TcpError> {
+        let cpus = libbpf_rs::num_possible_cpus().map_err(TcpError::load)?;
+        let packet_layout = ring::layout(options.ring_bytes, options.preference)?;
+        let flow_layout = ring::layout(FLOW_RING_BYTES, Preference::FastReader)?;
+        let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
+
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
+        let mut open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .map_err(TcpError::load)?;
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            let lane_bytes = match name.as_str() {
+                "packet_ring" => Some(ring::lane_bytes(&packet_layout)),
+                "flow_ring" => Some(ring::lane_bytes(&flow_layout)),
+                _ => None,
+            };
+            if let Some(bytes) = lane_bytes {
+                map.set_value_size(bytes as u32).map_err(TcpError::load)?;
+                map.set_max_entries(cpus as u32).map_err(TcpError::load)?;
+            } else if name.ends_with("_readers") {
+                map.set_max_entries(cpus as u32).map_err(TcpError::load)?;
+            } else if name == "hook_accounts" {
+                map.set_max_entries((cpus * HOOK_COUNT) as u32)
+                    .map_err(TcpError::load)?;
+            } else if name.ends_with("rodata.options") {
+                map.set_initial_value(plain_bytes(&kernel_options))
+                    .map_err(TcpError::load)?;
+            }
+        }
+        let object = load_object(open)?;
+        let map = |name: &str| find_map(&object, name);
+        let counters = Mapping::of_map(
+            map("hook_accounts")?,
+            counters_bytes(cpus).next_multiple_of(4096),
+            false,
+        )
+        .map_err(|source| ring::RingError::Map {
+            lanes: cpus,
+            lane_bytes: counters_bytes(1),
+            source,
+        })?;
+        Ok(Self {
+            packet_lanes: Lane::of_map(map("packet_ring")?, cpus, packet_layout, false)?,
+            flow_lanes: Lane::of_map(map("flow_ring")?, cpus, flow_layout, false)?,
+            packet_readers: LaneReaders::of_map(map("packet_readers")?, cpus)?,
+            flow_readers: LaneReaders::of_map(map("flow_readers")?, cpus)?,
+            counters,
+            cpus,
+            links: Vec::new(),
+            object,
+        })
+    }
+
+    /// Attaches to every socket below `cgroup`, and to the events.
+    ///
+    /// # Errors
+    /// [`TcpError::Attach`].
+    pub fn attach(&mut self, cgroup: &Path, directions: Directions) -> Result<(), TcpError> {
+        let directory = rustix::fs::open(
+            cgroup,
+            rustix::fs::OFlags::RDONLY
+                | rustix::fs::OFlags::DIRECTORY
+                | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .map_err(|source| TcpError::Cgroup {
+            path: cgroup.into(),
+            reason: source.to_string(),
+        })?;
+        // Events first: a flow that a packet hook finds must not miss its end.
+        for name in EVENT_PROGRAMS {
+            self.link(name, |program| program.attach())?;
+        }
+        if directions != Directions::In {
+            self.attach_packets("tcp_egress", &directory)?;
+        }
+        if directions != Directions::Out {
+            self.attach_packets("tcp_ingress", &directory)?;
+        }
+        Ok(())
+    }
+
+    fn attach_packets(&mut self, name: &str, cgroup: &OwnedFd) -> Result<(), TcpError> {
+        self.link(name, |program| program.attach_cgroup(cgroup.as_raw_fd()))
+    }
+
+    fn link(
+        &mut self,
+        name: &str,
+        attach: impl FnOnce(&libbpf_rs::ProgramMut<'_>) -> libbpf_rs::Result<Link>,
+    ) -> Result<(), TcpError> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name().to_string_lossy() == name)
+            .ok_or_else(|| TcpError::Attach {
+                program: name.into(),
+                reason: "not in the object".into(),
+            })?;
+        let link = attach(&program).map_err(|error| TcpError::Attach {
+            program: name.into(),
+            reason: error.to_string(),
+        })?;
+        self.links.push(link);
+        Ok(())
+    }
+
+    /// Lets the attached programs observe, or return at once.
+    ///
+    /// # Errors
+    /// [`TcpError::Load`] when the kernel refuses the write.
+    pub fn switch(&self, on: bool) -> Result<(), TcpError> {
+        let map = find_map(&self.object, ".data.control")?;
+        map.update(
+            &0u32.to_ne_bytes(),
+            &u32::from(on).to_ne_bytes(),
+            MapFlags::ANY,
+        )
+        .map_err(TcpError::load)
+    }
+
+    /// Detaches everything; programs that run at this moment still finish.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// A sweep that finds the connections that processes hold already.
+    ///
+    /// # Errors
+    /// [`TcpError::Attach`].
+    pub fn find_flows(&self) -> Result<Sweep, TcpError> {
+        self.sweep("find_flows", IterOpts::None)
+    }
+
+    /// A sweep that writes the accounts of all flows that are alive. For when the hooks are off.
+    ///
+    /// # Errors
+    /// [`TcpError::Attach`].
+    pub fn sum_up_flows(&self) -> Result<Sweep, TcpError> {
+        let flows = find_map(&self.object, "flows")?;
+        self.sweep(
+            "sum_up_flows",
+            IterOpts::Map(MapIterOpts::from_fd(flows.as_fd())),
+        )
+    }
+
+    fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<Sweep, TcpError> {
+        let fail = |reason: String| TcpError::Attach {
+            program: name.into(),
+            reason,
+        };
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name().to_string_lossy() == name)
+            .ok_or_else(|| fail("not in the object".into()))?;
+        let link = program
+            .attach_iter_with_opts(options)
+            .map_err(|error| fail(error.to_string()))?;
+        Iter::new(&link)
+            .map(Sweep)
+            .map_err(|error| fail(error.to_string()))
+    }
+
+    /// The hooks' counters, summed over the CPUs, in the order of `enum hook`.
+    pub fn counters(&self) -> [HookCounters; HOOK_COUNT] {
+        let mut sums = [HookCounters::default(); HOOK_COUNT];
+        for cpu in 0..self.cpus {
+            for (hook, sum) in sums.iter_mut().enumerate() {
+                let start = (cpu * HOOK_COUNT + hook) * size_of::<HookCounters>();
+                let words = self.counters.words(start, size_of::<HookCounters>() / 8);
+                let value = |word: usize| words[word].load(std::sync::atomic::Ordering::Acquire);
+                sum.seen += value(0);
+                sum.filtered += value(1);
+                sum.thinned += value(2);
+                sum.dropped += value(3);
+                sum.unowned += value(4);
+                sum.failed += value(5);
+            }
+        }
+        sums
+    }
+
+    /// Accounts of passive opens that never became a socket: `(flow, packets seen, thinned, dropped)`.
+    pub fn open_handshakes(&self) -> Vec<(u32, [u64; 3])> {
+        let Ok(map) = find_map(&self.object, "handshakes") else {
+            return Vec::new();
+        };
+        map.keys()
+            .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
+            .filter_map(|value| {
+                let word = |index: usize| read_plain_u64(&value, index);
+                let flow = read_plain_u64(&value, 6)? as u32;
+                Some((flow, [word(0)?, word(2)?, word(3)?]))
+            })
+            .collect()
+    }
+
+    /// Run-time statistics and misses of every attached program.
+    pub fn statistics(&self) -> Vec<ProgramStatistics> {
+        self.object
+            .progs()
+            .filter_map(|program| {
+                let mut info = libbpf_sys::bpf_prog_info::default();
+                let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+                // SAFETY: `info` is a zeroed structure of `length` bytes: no pointers in it that
+                // the kernel would follow, and it writes at most `length` bytes.
+                let result = unsafe {
+                    libbpf_sys::bpf_obj_get_info_by_fd(
+                        program.as_fd().as_raw_fd(),
+                        std::ptr::from_mut(&mut info).cast(),
+                        &mut length,
+                    )
+                };
+                (result == 0).then(|| ProgramStatistics {
+                    name: program.name().to_string_lossy().into_owned(),
+                    runs: info.run_cnt,
+                    run_ns: info.run_time_ns,
+                    missed: info.recursion_misses,
+                })
+            })
+            .collect()
+    }
+}
+
+fn counters_bytes(cpus: usize) -> usize {
+    cpus * HOOK_COUNT * size_of::<HookCounters>()
+}
+
+fn read_plain_u64(bytes: &[u8], word: usize) -> Option<u64> {
+    let bytes = bytes.get(word * 8..)?.get(..8)?;
+    Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn find_map<'object>(
+    object: &'object Object,
+    name: &str,
+) -> Result<libbpf_rs::Map<'object>, TcpError> {
+    object
+        .maps()
+        .find(|map| map.name().to_string_lossy().ends_with(name))
+        .ok_or_else(|| TcpError::Load {
+            reason: format!("map {name} is not in the object"),
+        })
+}
+
+fn load_object(open: OpenObject) -> Result<Object, TcpError> {
+    open.load().map_err(|error| {
+        let said = crate::libbpf_log::take();
+        match said {
+            Some(said) => TcpError::Load {
+                reason: format!("{error}: {said}"),
+            },
+            None => TcpError::load(error),
+        }
+    })
+}

@@ -1,0 +1,84 @@
+//! The TCP instrument: per-packet state of every connection, from hook to log.
+//!
+//! [`options`] says what is wanted, [`hooks`] is the kernel side, [`collector`] reads the ring and
+//! keeps the table of [`flows`], [`session`] puts them together into a log.
+
+pub mod collector;
+pub mod flows;
+pub mod hooks;
+pub mod options;
+pub mod session;
+
+#[cfg(test)]
+mod layout_test;
+
+use std::path::PathBuf;
+
+/// Why a TCP state log cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TcpError {
+    /// An option is out of bounds: a mistake of the request.
+    #[error("--{option} {value}: expected {expected}")]
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// What was given.
+        value: String,
+        /// What would do.
+        expected: String,
+    },
+    /// The programs were not accepted.
+    #[error(
+        "the kernel did not load the TCP programs: {reason}; `parshall doctor` tells what this host offers"
+    )]
+    Load {
+        /// What the kernel or libbpf said.
+        reason: String,
+    },
+    /// A program could not be attached.
+    #[error(
+        "program {program} could not be attached: {reason}; `parshall doctor` tells what this host offers"
+    )]
+    Attach {
+        /// Name of the program.
+        program: String,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// The control group cannot be used.
+    #[error("cgroup {}: {reason}; give a directory below the cgroup-v2 mount", path.display())]
+    Cgroup {
+        /// What was given.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The log could not be written.
+    #[error(transparent)]
+    Log(#[from] parshall_core::log::LogError),
+    /// The output file could not be made.
+    #[error("log {}: {source}; name a file in a directory that exists and is writable", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The reader's thread could not be started, or died.
+    #[error("reader thread: {reason}")]
+    Thread {
+        /// What happened.
+        reason: String,
+    },
+    /// The ring could not be made.
+    #[error(transparent)]
+    Ring(#[from] crate::ring::RingError),
+}
+
+impl TcpError {
+    fn load(error: impl std::fmt::Display) -> Self {
+        Self::Load {
+            reason: error.to_string(),
+        }
+    }
+}

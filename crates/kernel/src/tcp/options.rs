@@ -1,0 +1,117 @@
+//! What a TCP state log is asked for.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use parshall_core::abi::{FILTER_HOSTS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions};
+
+use super::TcpError;
+use crate::ring::Preference;
+
+/// The directions that are observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directions {
+    /// Inbound packets only: the outbound hook is not even attached.
+    In,
+    /// Outbound packets only.
+    Out,
+    /// Both.
+    Both,
+}
+
+/// Options of a TCP state log.
+#[derive(Clone, Debug)]
+pub struct TcpLogOptions {
+    /// Log every n-th packet of each flow; 1 logs all.
+    pub packets_per_log: u32,
+    /// Log when the flow's cwnd or ssthresh changed (and every n-th packet when that is not 1).
+    pub on_change: bool,
+    /// Either end has one of these ports; empty: all.
+    pub ports: Vec<u16>,
+    /// Either end has one of these addresses; empty: all.
+    pub hosts: Vec<IpAddr>,
+    /// Which packets.
+    pub directions: Directions,
+    /// Only sockets below this directory of the cgroup-v2 mount; `None`: all.
+    pub cgroup: Option<PathBuf>,
+    /// Bytes of the packet ring for each CPU, a power of two.
+    pub ring_bytes: u64,
+    /// Who waits for whom.
+    pub preference: Preference,
+}
+
+impl Default for TcpLogOptions {
+    fn default() -> Self {
+        Self {
+            packets_per_log: 1,
+            on_change: false,
+            ports: Vec::new(),
+            hosts: Vec::new(),
+            directions: Directions::Both,
+            cgroup: None,
+            ring_bytes: 16 << 20,
+            preference: Preference::FastReader,
+        }
+    }
+}
+
+impl TcpLogOptions {
+    /// The options as the programs take them.
+    ///
+    /// # Errors
+    /// [`TcpError::Option`] names the option that is out of bounds.
+    pub fn to_kernel(
+        &self,
+        packet_layout: RingLayout,
+        flow_layout: RingLayout,
+        cgroup_id: u64,
+    ) -> Result<TcpOptions, TcpError> {
+        let mut options = TcpOptions {
+            packet_layout,
+            flow_layout,
+            cgroup_id,
+            host_count: self.hosts.len() as u32,
+            port_count: self.ports.len() as u32,
+            packets_per_log: self.packets_per_log,
+            on_change: u32::from(self.on_change),
+            ..TcpOptions::default()
+        };
+        if self.packets_per_log == 0 {
+            return Err(TcpError::Option {
+                option: "ppl",
+                value: "0".into(),
+                expected: "1 (every packet) or more".into(),
+            });
+        }
+        if self.ports.len() > FILTER_PORTS_MAX {
+            return Err(TcpError::Option {
+                option: "port",
+                value: format!("{} ports", self.ports.len()),
+                expected: format!("at most {FILTER_PORTS_MAX}"),
+            });
+        }
+        if self.hosts.len() > FILTER_HOSTS_MAX {
+            return Err(TcpError::Option {
+                option: "host",
+                value: format!("{} addresses", self.hosts.len()),
+                expected: format!("at most {FILTER_HOSTS_MAX}"),
+            });
+        }
+        options.ports[..self.ports.len()].copy_from_slice(&self.ports);
+        for (slot, host) in options.hosts.iter_mut().zip(&self.hosts) {
+            let octets = match host {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
+            let (high, low) = octets.split_at(8);
+            for (word, half) in slot.iter_mut().zip([high, low]) {
+                *word = half
+                    .iter()
+                    .rev()
+                    .fold(0, |word, byte| word << 8 | u64::from(*byte));
+                *word = u64::from_le(*word).to_le();
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,407 @@
+//! A TCP state log being made: hooks in the kernel, one thread that reads, one file.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parshall_core::abi::{HOOK_COUNT, TcpFlowEndRecord};
+use parshall_core::ledger::{Cost, HOOK_NAMES, HookAccount, Ledger, Lost};
+use parshall_core::log::{LogError, LogHeader, LogWriter};
+
+use super::TcpError;
+use super::collector::Collector;
+use super::flows::FlowTable;
+use super::hooks::{ProgramStatistics, Sweep, TcpHooks};
+use super::options::TcpLogOptions;
+use crate::cgroup;
+use crate::clock::{kernel_hz, realtime_offset_ns, thread_cpu_s};
+use crate::cost::{CostSampler, program_cost};
+use crate::ring::Preference;
+
+/// How long the reader sleeps when it found nothing.
+const NAP: Duration = Duration::from_millis(4);
+/// What is in the log is at most this old plus the time of one write.
+const TICK: Duration = Duration::from_millis(800);
+/// How long programs that were running at the detach may take to finish.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The program that keeps each hook's account, in the order of `enum hook`.
+const HOOK_PROGRAMS: [&str; HOOK_COUNT] = [
+    "tcp_ingress",
+    "tcp_egress",
+    "tcp_retransmit",
+    "tcp_congestion_state",
+    "tcp_close",
+    "tcp_destroy",
+];
+
+/// Where a log stands.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// State records taken so far.
+    pub records: u64,
+    /// Flows seen so far.
+    pub flows: u64,
+    /// Records overwritten so far, by the lanes' sequence numbers.
+    pub overwritten: u64,
+    /// Bytes in the file.
+    pub log_bytes: u64,
+    /// Whether the reader has stopped, by request or by an error.
+    pub has_ended: bool,
+}
+
+/// How a log ended.
+#[derive(Debug)]
+pub struct Summary {
+    /// The final account.
+    pub ledger: Ledger,
+    /// Flows in the log.
+    pub flows: u64,
+    /// What stopped the log before it was asked to end.
+    pub failure: Option<TcpError>,
+}
+
+/// A log that is being made.
+pub struct TcpLog {
+    thread: Option<JoinHandle<Result<Summary, TcpError>>>,
+    stop: Arc<AtomicBool>,
+    status: Arc<Mutex<Status>>,
+    control: Arc<Mutex<TcpHooks>>,
+}
+
+impl TcpLog {
+    /// Loads and attaches the hooks and starts to write to `path`.
+    ///
+    /// `environment` and `options_text` are JSON objects for the head of the log.
+    ///
+    /// # Errors
+    /// [`TcpError`], before anything is left attached.
+    pub fn start(
+        options: &TcpLogOptions,
+        path: &Path,
+        environment: String,
+        options_text: String,
+    ) -> Result<Self, TcpError> {
+        let cgroup = cgroup::resolve(options.cgroup.as_deref())?;
+        let mut hooks = TcpHooks::load(options, cgroup.id)?;
+        let offset_ns = realtime_offset_ns();
+        let header = LogHeader {
+            environment,
+            clock: format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
+            options: options_text,
+            hz: kernel_hz(),
+        };
+        let file = File::create(path).map_err(|source| TcpError::Output {
+            path: path.into(),
+            source,
+        })?;
+        let writer = LogWriter::create(file, &header)?;
+        let waits = options.preference == Preference::SlowReader;
+        let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
+            hooks
+                .packet_readers
+                .iter()
+                .cloned()
+                .map(|readers| waits.then_some(readers)),
+        );
+        let flow_lanes = hooks.flow_lanes.iter().cloned().map(|lane| (lane, None));
+        let collector = Collector::new(packet_lanes.chain(flow_lanes), FlowTable::new(offset_ns))?;
+        hooks.attach(&cgroup.path, options.directions)?;
+
+        let stop = Arc::new(AtomicBool::new(false));
+        let status = Arc::new(Mutex::new(Status::default()));
+        let control = Arc::new(Mutex::new(hooks));
+        let session = Session {
+            path: path.into(),
+            started: Instant::now(),
+            collector,
+            writer,
+            hooks: Arc::clone(&control),
+            status: Arc::clone(&status),
+            cgroup_paths: cgroup::Paths::new(),
+        };
+        let stop_seen = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("parshall-tcp".into())
+            .spawn(move || session.run(&stop_seen))
+            .map_err(|error| TcpError::Thread {
+                reason: error.to_string(),
+            })?;
+        Ok(Self {
+            thread: Some(thread),
+            stop,
+            status,
+            control,
+        })
+    }
+
+    /// Where the log stands.
+    pub fn status(&self) -> Status {
+        let mut status = self
+            .status
+            .lock()
+            .map(|status| status.clone())
+            .unwrap_or_default();
+        status.has_ended |= self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        status
+    }
+
+    /// Lets the attached hooks observe, or return at once.
+    ///
+    /// # Errors
+    /// [`TcpError::Load`] when the kernel refuses.
+    pub fn switch(&self, on: bool) -> Result<(), TcpError> {
+        match self.control.lock() {
+            Ok(hooks) => hooks.switch(on),
+            Err(_) => Err(TcpError::Thread {
+                reason: "the reader has died".into(),
+            }),
+        }
+    }
+
+    /// Detaches, writes what is left, and gives the account.
+    ///
+    /// # Errors
+    /// [`TcpError`] when the log could not be ended; its file is whole up to the last tick.
+    pub fn stop(&mut self) -> Result<Summary, TcpError> {
+        self.stop.store(true, Ordering::Release);
+        let thread = self.thread.take().ok_or_else(|| TcpError::Thread {
+            reason: "the log has been stopped already".into(),
+        })?;
+        thread.join().map_err(|_| TcpError::Thread {
+            reason: "it died; the file is whole up to its last tick".into(),
+        })?
+    }
+}
+
+impl Drop for TcpLog {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            // The caller went away without asking for the account; the file still gets it.
+            let _ = self.stop();
+        }
+    }
+}
+
+struct Session {
+    path: PathBuf,
+    started: Instant,
+    collector: Collector,
+    writer: LogWriter<File>,
+    hooks: Arc<Mutex<TcpHooks>>,
+    status: Arc<Mutex<Status>>,
+    cgroup_paths: cgroup::Paths,
+}
+
+impl Session {
+    fn run(mut self, stop: &AtomicBool) -> Result<Summary, TcpError> {
+        let mut failure = self.observe(stop).err();
+        self.with_hooks(TcpHooks::detach)?;
+        if let Err(error) = self.drain() {
+            failure.get_or_insert(error);
+        }
+        let summary = self
+            .with_hooks(|hooks| hooks.sum_up_flows())
+            .and_then(|sweep| sweep);
+        match summary {
+            Ok(sweep) => self.sweep(sweep),
+            Err(error) => {
+                failure.get_or_insert(error);
+            }
+        }
+        for (flow, [seen, thinned, dropped]) in self.with_hooks(|hooks| hooks.open_handshakes())? {
+            self.collector.flows.note_end(&TcpFlowEndRecord {
+                flow,
+                packets_seen: seen,
+                packets_thinned: thinned,
+                packets_dropped: dropped,
+                ..TcpFlowEndRecord::default()
+            });
+        }
+        self.collector.settle();
+        self.collector.flows.touch_all();
+        // What cannot be flushed any more must be in the account that follows.
+        if let Err(error) = self.writer.flush() {
+            failure.get_or_insert(self.cut(error));
+        }
+        let mut ledger = self.ledger(true)?;
+        if let Err(error) = self
+            .tick(&ledger, true)
+            .and_then(|()| Ok(self.writer.finish()?))
+        {
+            failure.get_or_insert(error);
+            ledger = self.ledger(true)?;
+        }
+        self.report(true);
+        Ok(Summary {
+            ledger,
+            flows: self.collector.flows.total(),
+            failure,
+        })
+    }
+
+    /// Reads and writes until asked to stop, or until the file takes no more.
+    fn observe(&mut self, stop: &AtomicBool) -> Result<(), TcpError> {
+        let sweep = self.with_hooks(|hooks| hooks.find_flows())??;
+        self.sweep(sweep);
+        let mut sampler = CostSampler::new();
+        let mut next_tick = Instant::now() + TICK;
+        while !stop.load(Ordering::Acquire) {
+            let taken = self.collect(false)?;
+            sampler.turn();
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                let ledger = self.ledger(false)?;
+                self.tick(&ledger, false)?;
+                self.report(false);
+            }
+            if taken == 0 {
+                std::thread::sleep(NAP);
+            }
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, everything: bool) -> Result<usize, TcpError> {
+        let writer = &mut self.writer;
+        self.collector
+            .collect(everything, &mut |records| writer.push_block(records))
+            .map_err(|error| self.cut(error))
+    }
+
+    /// Lets the kernel walk over its sockets in a thread of its own and reads meanwhile.
+    fn sweep(&mut self, sweep: Sweep) {
+        std::thread::scope(|scope| {
+            let walk = scope.spawn(|| sweep.run());
+            while !walk.is_finished() {
+                // An error of the file shows again at the next write.
+                if matches!(self.collect(true), Ok(0)) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let _ = self.collect(true);
+    }
+
+    /// Reads to the end after the detach: programs that were running still commit.
+    fn drain(&mut self) -> Result<(), TcpError> {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            let taken = self.collect(true)?;
+            if taken == 0 && self.collector.is_caught_up() && self.is_at_rest()? {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Ok(()); // the ledger will say what does not add up
+            }
+            if taken == 0 {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// The counters stand still and agree with what was read and missed.
+    fn is_at_rest(&mut self) -> Result<bool, TcpError> {
+        self.collector.settle();
+        let before = self.with_hooks(|hooks| hooks.counters())?;
+        std::thread::sleep(NAP);
+        let after = self.with_hooks(|hooks| hooks.counters())?;
+        Ok(before == after && self.ledger(true)?.imbalances().is_empty())
+    }
+
+    fn tick(&mut self, ledger: &Ledger, is_final: bool) -> Result<(), TcpError> {
+        let paths = &mut self.cgroup_paths;
+        let rows = self
+            .collector
+            .flows
+            .take_changed(self.writer.unwritten(), &mut |id| paths.path_of(id));
+        self.writer
+            .tick(&rows, ledger, is_final)
+            .map_err(|error| self.cut(error))
+    }
+
+    fn cut(&self, error: LogError) -> TcpError {
+        match error {
+            LogError::Write { source, .. } => TcpError::Output {
+                path: self.path.clone(),
+                source,
+            },
+            error => TcpError::Log(error),
+        }
+    }
+
+    fn ledger(&self, complete: bool) -> Result<Ledger, TcpError> {
+        let (counters, statistics) =
+            self.with_hooks(|hooks| (hooks.counters(), hooks.statistics()))?;
+        let unwritten = self.writer.unwritten_by_hook();
+        let hooks = (0..HOOK_COUNT)
+            .map(|hook| {
+                let count = &counters[hook];
+                let missed = missed_of(&statistics, HOOK_PROGRAMS[hook]);
+                let read = self.collector.read[hook];
+                let kept_back = count.filtered + count.thinned + count.dropped + count.failed;
+                HookAccount {
+                    hook: HOOK_NAMES[hook].into(),
+                    seen: count.seen + missed,
+                    filtered: count.filtered,
+                    thinned: count.thinned,
+                    logged: read.saturating_sub(unwritten[hook]),
+                    lost: Lost {
+                        overwritten: count.seen.saturating_sub(kept_back + read),
+                        dropped: count.dropped,
+                        missed,
+                        failed: count.failed,
+                        unwritten: unwritten[hook],
+                    },
+                    unowned: count.unowned,
+                }
+            })
+            .collect();
+        Ok(Ledger {
+            hooks,
+            sequence_gaps: self.collector.sequence_gaps(),
+            cost: Cost {
+                programs: statistics
+                    .iter()
+                    .map(|program| program_cost(&program.name, program.runs, program.run_ns))
+                    .collect(),
+                reader_cpu_s: thread_cpu_s(),
+                wall_s: self.started.elapsed().as_secs_f64(),
+                log_bytes: self.writer.written_bytes(),
+            },
+            complete,
+        })
+    }
+
+    fn report(&self, has_ended: bool) {
+        if let Ok(mut status) = self.status.lock() {
+            *status = Status {
+                records: self.collector.read.iter().take(HOOK_COUNT - 1).sum(),
+                flows: self.collector.flows.total(),
+                overwritten: self.collector.sequence_gaps(),
+                log_bytes: self.writer.written_bytes(),
+                has_ended,
+            };
+        }
+    }
+
+    fn with_hooks<T>(&self, act: impl FnOnce(&mut TcpHooks) -> T) -> Result<T, TcpError> {
+        match self.hooks.lock() {
+            Ok(mut hooks) => Ok(act(&mut hooks)),
+            Err(_) => Err(TcpError::Thread {
+                reason: "another thread died with the hooks in hand".into(),
+            }),
+        }
+    }
+}
+
+fn missed_of(statistics: &[ProgramStatistics], program: &str) -> u64 {
+    statistics
+        .iter()
+        .filter(|one| one.name == program)
+        .map(|one| one.missed)
+        .sum()
+}

@@ -1,0 +1,335 @@
+//! The ring under stress: writers and readers at random speeds, wrap-around, readers that stall,
+//! lag and die, under both preferences. No privileges are needed.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parshall_core::abi::{RecordHeader, view_plain};
+use parshall_kernel::ring::memory::Lane;
+use parshall_kernel::ring::reader::{Block, LaneReader};
+use parshall_kernel::ring::registry::LaneReaders;
+use parshall_kernel::ring::writer::LaneWriter;
+use parshall_kernel::ring::{LANE_SIZE_MIN_BYTES, Preference, RingError, layout};
+use proptest::prelude::*;
+
+fn one_lane(size_bytes: u64, preference: Preference) -> Lane {
+    Lane::anonymous(1, layout(size_bytes, preference).unwrap())
+        .unwrap()
+        .remove(0)
+}
+
+/// A payload that proves itself: every word follows from the writer, the count and the place.
+fn payload(writer: u64, count: u64, words: usize) -> Vec<u64> {
+    (0..words as u64)
+        .map(|word| word_of(writer, count, word))
+        .collect()
+}
+
+fn word_of(writer: u64, count: u64, word: u64) -> u64 {
+    match word {
+        0 => writer,
+        1 => count,
+        _ => (writer << 48 ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(word as u32),
+    }
+}
+
+/// Panics when a record is not exactly what a writer wrote.
+fn check(record: &[u64]) -> (u64, u64) {
+    let header = view_plain::<RecordHeader>(record).expect("a record has a header");
+    assert_eq!(header.length_bytes as usize, record.len() * 8);
+    let words = &record[3..];
+    let (writer, count) = (words[0], words[1]);
+    assert_eq!(
+        usize::from(header.kind),
+        words.len(),
+        "the kind tells the length"
+    );
+    for (place, word) in words.iter().enumerate() {
+        assert_eq!(*word, word_of(writer, count, place as u64), "torn record");
+    }
+    (writer, count)
+}
+
+/// How a reader behaves between blocks.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    Eager,
+    Crawls { micros: u64 },
+    Stalls { after: u64, millis: u64 },
+}
+
+fn read_all(lane: Lane, manner: Manner, done: &AtomicBool) -> (LaneReader, HashSet<(u64, u64)>) {
+    let mut reader = LaneReader::from_start(lane);
+    let mut block = Block::default();
+    let mut seen = HashSet::new();
+    loop {
+        let was_done = done.load(Ordering::Acquire);
+        reader.read_block(&mut block, 8 << 10);
+        let was_empty = block.is_empty();
+        while let Some(record) = block.peek() {
+            assert!(seen.insert(check(record)), "a record was delivered twice");
+            block.advance();
+        }
+        match manner {
+            Manner::Eager => {}
+            Manner::Crawls { micros } => std::thread::sleep(Duration::from_micros(micros)),
+            Manner::Stalls { after, millis } => {
+                if reader.counts().read > after && reader.counts().read < after + 200 {
+                    std::thread::sleep(Duration::from_millis(millis));
+                }
+            }
+        }
+        if was_done && was_empty && reader.is_caught_up() {
+            reader.settle();
+            return (reader, seen);
+        }
+    }
+}
+
+/// Runs writers and readers on one lane and checks every account.
+fn run(size_bytes: u64, preference: Preference, writers: u64, records: u64, manners: &[Manner]) {
+    let lane = one_lane(size_bytes, preference);
+    let readers = LaneReaders::anonymous(1).unwrap().remove(0);
+    let done = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let reading: Vec<_> = manners
+            .iter()
+            .map(|manner| {
+                let (lane, done) = (lane.clone(), &done);
+                scope.spawn(move || read_all(lane, *manner, done))
+            })
+            .collect();
+        let writing: Vec<_> = (0..writers)
+            .map(|writer| {
+                let (lane, readers) = (lane.clone(), readers.clone());
+                scope.spawn(move || {
+                    let end = LaneWriter::new(lane, Some(readers));
+                    (0..records)
+                        .filter(|count| {
+                            let words = 2 + (count.wrapping_mul(writer + 7) % 30) as usize;
+                            end.write(words as u16, 0, &payload(writer, *count, words))
+                                .is_some()
+                        })
+                        .count() as u64
+                })
+            })
+            .collect();
+        let written: u64 = writing
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
+        done.store(true, Ordering::Release);
+        for reader in reading {
+            let (reader, seen) = reader.join().unwrap();
+            let counts = reader.counts();
+            assert_eq!(counts.read, seen.len() as u64);
+            assert_eq!(
+                counts.read as i64 + counts.gaps,
+                written as i64,
+                "the ledger of {manners:?}"
+            );
+        }
+        written
+    });
+    let dropped = lane.dropped_records().load(Ordering::Acquire);
+    assert_eq!(written + dropped, writers * records);
+}
+
+fn manner() -> impl Strategy<Value = Manner> {
+    prop_oneof![
+        Just(Manner::Eager),
+        (1u64..200).prop_map(|micros| Manner::Crawls { micros }),
+        (0u64..500, 1u64..5).prop_map(|(after, millis)| Manner::Stalls { after, millis }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_record_is_delivered_whole_or_counted(
+        shift in 0u32..4,
+        writers in 1u64..4,
+        records in 1u64..20_000,
+        manners in prop::collection::vec(manner(), 1..4),
+    ) {
+        run(LANE_SIZE_MIN_BYTES << shift, Preference::FastReader, writers, records, &manners);
+    }
+}
+
+#[test]
+fn a_reader_that_keeps_up_misses_nothing() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
+    let writer = LaneWriter::new(lane.clone(), None);
+    let mut reader = LaneReader::from_start(lane);
+    let mut block = Block::default();
+    for count in 0..100_000 {
+        writer.write(8, 0, &payload(1, count, 8)).unwrap();
+        reader.read_block(&mut block, 64 << 10);
+        assert_eq!(block.peek().map(check), Some((1, count)));
+    }
+    assert_eq!((reader.counts().read, reader.counts().gaps), (100_000, 0));
+}
+
+#[test]
+fn an_overtaken_reader_goes_on_at_a_record_start_and_counts_exactly() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
+    let writer = LaneWriter::new(lane.clone(), None);
+    let mut reader = LaneReader::from_start(lane);
+    let mut block = Block::default();
+    let (mut read, mut total) = (0, 0);
+    for burst in [10, 5_000, 1, 300, 100_000, 2] {
+        for count in 0..burst {
+            writer.write(5, 0, &payload(burst, count, 5)).unwrap();
+        }
+        total += burst;
+        loop {
+            reader.read_block(&mut block, 64 << 10);
+            if block.is_empty() {
+                break;
+            }
+            while let Some(record) = block.peek() {
+                check(record);
+                read += 1;
+                block.advance();
+            }
+        }
+        reader.settle();
+        assert_eq!(reader.counts().read, read);
+        assert_eq!(read as i64 + reader.counts().gaps, total as i64);
+    }
+    assert!(read > 300, "what was still in the lane was read: {read}");
+}
+
+#[test]
+fn slow_reader_preference_never_overwrites_what_a_reader_has_not_got() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::SlowReader);
+    let register = LaneReaders::anonymous(1).unwrap().remove(0);
+    let slot = register.join(0).unwrap();
+    let writer = LaneWriter::new(lane.clone(), Some(register.clone()));
+    let mut written = Vec::new();
+    for count in 0..10_000 {
+        if writer.write(6, 0, &payload(0, count, 6)).is_some() {
+            written.push((0, count));
+        }
+    }
+    assert!(written.len() < 10_000, "the lane is too small for all");
+    assert_eq!(
+        lane.dropped_records().load(Ordering::Acquire),
+        10_000 - written.len() as u64
+    );
+    let mut reader = LaneReader::from_start(lane);
+    let mut block = Block::default();
+    let mut read = Vec::new();
+    loop {
+        reader.read_block(&mut block, 1 << 20);
+        if block.is_empty() {
+            break;
+        }
+        while let Some(record) = block.peek() {
+            read.push(check(record));
+            block.advance();
+        }
+        register.report(slot, reader.position());
+    }
+    assert_eq!(read, written);
+    assert_eq!(reader.counts().gaps, 0);
+    assert!(
+        writer.write(6, 0, &payload(0, 0, 6)).is_some(),
+        "room again"
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_no_longer_holds_the_writers_up() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::SlowReader);
+    let register = LaneReaders::anonymous(1).unwrap().remove(0);
+    let slot = register.join(0).unwrap();
+    let writer = LaneWriter::new(lane, Some(register.clone()));
+    while writer.write(6, 0, &payload(0, 0, 6)).is_some() {}
+    register.leave(slot);
+    assert!(writer.write(6, 0, &payload(0, 0, 6)).is_some());
+}
+
+#[test]
+fn a_record_that_is_reserved_and_not_committed_is_not_delivered() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
+    let writer = LaneWriter::new(lane.clone(), None);
+    let mut reader = LaneReader::from_start(lane.clone());
+    let mut block = Block::default();
+    writer.write(5, 0, &payload(0, 0, 5)).unwrap();
+    // A writer that was interrupted between its reservation and its commit.
+    lane.reserved_bytes().fetch_add(64, Ordering::SeqCst);
+    writer.write(5, 0, &payload(0, 1, 5)).unwrap();
+    reader.read_block(&mut block, 1 << 20);
+    assert_eq!(block.peek().map(check), Some((0, 0)));
+    block.advance();
+    assert!(
+        block.is_empty(),
+        "order is kept: nothing behind the open record is delivered"
+    );
+    assert!(!reader.is_caught_up());
+}
+
+#[test]
+fn stale_bytes_that_look_like_records_are_not_taken() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
+    // Bytes as they might come from the network: a header with every position as stamp.
+    for position in (0..LANE_SIZE_MIN_BYTES).step_by(8) {
+        lane.data(position, 1)[0].store(position, Ordering::Relaxed);
+    }
+    lane.reserved_bytes().store(4096, Ordering::SeqCst);
+    let mut reader = LaneReader::from_start(lane);
+    let mut block = Block::default();
+    reader.read_block(&mut block, 1 << 20);
+    assert!(block.is_empty());
+}
+
+#[test]
+fn a_late_reader_is_not_charged_for_what_was_before() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
+    let writer = LaneWriter::new(lane.clone(), None);
+    for count in 0..50_000 {
+        writer.write(5, 0, &payload(0, count, 5)).unwrap();
+    }
+    let mut reader = LaneReader::from_now(lane);
+    let mut block = Block::default();
+    writer.write(5, 0, &payload(1, 1, 5)).unwrap();
+    reader.read_block(&mut block, 1 << 20);
+    assert_eq!(block.peek().map(check), Some((1, 1)));
+    assert_eq!((reader.counts().read, reader.counts().gaps), (1, 0));
+}
+
+#[test]
+fn a_full_register_refuses_one_more_reader() {
+    let register = LaneReaders::anonymous(1).unwrap().remove(0);
+    let slots: HashSet<_> = (0..64).map(|_| register.join(0).unwrap()).collect();
+    assert_eq!(slots.len(), 64);
+    assert!(matches!(register.join(0), Err(RingError::Readers)));
+    register.leave(17);
+    assert_eq!(register.join(0).unwrap(), 17);
+}
+
+#[test]
+fn sizes_that_no_lane_can_have_are_refused() {
+    for size_bytes in [0, 1, 4096, LANE_SIZE_MIN_BYTES + 8, 1 << 40] {
+        let error = layout(size_bytes, Preference::FastReader)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&size_bytes.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn two_readers_of_one_lane_get_the_same() {
+    let started = Instant::now();
+    run(
+        1 << 20,
+        Preference::FastReader,
+        2,
+        2_000,
+        &[Manner::Eager, Manner::Eager],
+    );
+    assert!(started.elapsed() < Duration::from_secs(60));
+}

@@ -1,0 +1,5 @@
+"""``python -m parshall`` is ``parshall``."""
+
+from parshall.cli.main import main
+
+main()

@@ -1,0 +1,37 @@
+"""Control groups that Parshall makes for a while: named after their owner, gone when it ends."""
+
+from pathlib import Path
+
+from parshall.errors import ParshallError
+from parshall.testbed import names, removal
+
+
+class OwnCgroup:
+    """A control group (version 2) directly below the mount.
+
+    Parameters
+    ----------
+    purpose : str
+        Last part of its name.
+
+    Raises
+    ------
+    ParshallError
+        No cgroup-v2 hierarchy is mounted, or it may not be written.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        mount = next(names.cgroup2_mounts(), None)
+        if mount is None:
+            raise ParshallError(
+                "no cgroup-v2 hierarchy is mounted: mount one (mount -t cgroup2 none DIR) to tell CMD apart"
+            )
+        self.path: Path = mount / names.current_owner().name(purpose)
+        try:
+            self.path.mkdir()
+        except OSError as error:
+            raise ParshallError(f"cgroup {self.path}: {error.strerror}; run it as root") from None
+
+    def remove(self) -> None:
+        """Remove the group; what the command left running goes on in the parent group."""
+        removal.remove_cgroup(str(self.path))

@@ -1,0 +1,96 @@
+"""``parshall doctor``: what this host can do, what not, why, and how to mend it."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parshall.cli.main import COMMANDS
+from parshall.doctor.decisions import Decision, decide
+from parshall.doctor.leftovers import clean as clean_leftovers
+from parshall.doctor.probes import Cause, Probe, Status, probe_host
+
+FORMAT = "parshall-doctor/1"
+COLOURS = {"works": "green", "degraded": "yellow", "unsupported": "red", "forbidden": "magenta"}
+# In a pipe a line is one fact, however long it is.
+PIPE_WIDTH = 2000
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="First remove what runs that were killed left on this host.")
+    ] = False,
+) -> int:
+    """Say what this host can do, what not, why, and how to mend it.
+
+    Everything is found out by trying. Without root it says what it could not try. The exit status is 0
+    when every command works, if at a loss, and 1 when one cannot.
+    """
+    removed = clean_leftovers() if clean else []
+    probes = probe_host()
+    decisions = decide(probes, [*COMMANDS, "testbed"])
+    if as_json:
+        report = {
+            "format": FORMAT,
+            "removed": removed,
+            "commands": [dataclasses.asdict(decision) for decision in decisions],
+            "probes": [dataclasses.asdict(probe) for probe in probes],
+        }
+        print(json.dumps(report, indent=2))
+    else:
+        _print(removed, decisions, probes, cleaned=clean)
+    return 1 if any(decision.status == "cannot" for decision in decisions) else 0
+
+
+def _word(status: Status, cause: Cause | None) -> Text:
+    """Return the one word for a state: what cannot be used is called by its cause."""
+    word = cause if status == "cannot" and cause is not None else status
+    return Text(word, style=COLOURS.get(word, "bold red"))
+
+
+def _print(
+    removed: Sequence[str], decisions: Sequence[Decision], probes: Sequence[Probe], *, cleaned: bool
+) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_WIDTH)
+    for name in removed:
+        console.print(f"removed: {name}")
+    if cleaned and not removed:
+        console.print("nothing was left to remove")
+
+    _print_rows(
+        console, "Commands", [(d.command, _word(d.status, d.cause), d.why, d.remedy) for d in decisions]
+    )
+    _print_rows(console, "Probes", [(p.name, _word(p.status, p.cause), p.detail, p.remedy) for p in probes])
+
+    console.print()
+    forbidden = sum(probe.cause == "forbidden" and probe.status == "cannot" for probe in probes)
+    if forbidden and os.geteuid() != 0:
+        console.print(f"Not run as root: {forbidden} of {len(probes)} things could not be tried.")
+    counts = [
+        sum(decision.status == status for decision in decisions) for status in ("works", "degraded", "cannot")
+    ]
+    console.print("Commands: {} work, {} degraded, {} cannot be used.".format(*counts))
+
+
+def _print_rows(console: Console, title: str, rows: Sequence[tuple[str, Text, str, str]]) -> None:
+    """Print a table of name, state and what is to be said, the remedy on a line of its own."""
+    table = Table.grid(padding=(0, 2))
+    for name, word, detail, remedy in rows:
+        table.add_row(f"  {name}", word, detail)
+        if remedy:
+            table.add_row("", "", Text(f"-> {remedy}", style="dim"))
+    with console.capture() as capture:
+        console.print(table)
+    console.print(f"\n{title}", style="bold")
+    # The grid pads its last column; nobody wants the blanks.
+    for line in capture.get().splitlines():
+        print(line.rstrip())

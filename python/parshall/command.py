@@ -1,0 +1,89 @@
+"""A command that runs in a control group of its own, so that its sockets can be told apart."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from parshall.cgroups import OwnCgroup
+from parshall.errors import CommandError
+
+
+class Command:
+    """Run a command in its own control group; the group goes when the context ends.
+
+    Parameters
+    ----------
+    arguments : list of str
+        Program and arguments.
+
+    Raises
+    ------
+    CommandError
+        The program does not exist (status 127) or cannot be run (status 126), as shells have it.
+    """
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._own: OwnCgroup | None = None
+
+    @property
+    def cgroup(self) -> Path:
+        """Directory of the control group."""
+        assert self._own is not None, "enter the context first"
+        return self._own.path
+
+    def __enter__(self) -> Self:
+        program = self.arguments[0]
+        if shutil.which(program) is None:
+            if Path(program).exists():
+                raise CommandError(f"{program}: cannot be run; is it executable?", 126)
+            raise CommandError(f"{program}: no such command; check the name and PATH", 127)
+        self._own = OwnCgroup("cmd")
+        return self
+
+    def start(self) -> None:
+        """Start the command inside the group, before it can open its first socket."""
+        procs = self.cgroup / "cgroup.procs"
+
+        def enter_group() -> None:
+            with procs.open("w") as file:
+                file.write(str(os.getpid()))
+
+        sys.stdout.flush()
+        try:
+            self._process = subprocess.Popen(self.arguments, preexec_fn=enter_group)
+        except OSError as error:
+            raise CommandError(f"{self.arguments[0]}: {error.strerror}", 126) from None
+
+    def has_ended(self) -> bool:
+        """Whether the command has ended."""
+        return self._process is not None and self._process.poll() is not None
+
+    def wait(self) -> int:
+        """Ask a command that still runs to end, and return its exit status (128 + signal)."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.terminate()
+        status = self._process.wait()
+        return status if status >= 0 else 128 - status
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+        if self._own is not None:
+            self._own.remove()

@@ -1,0 +1,177 @@
+"""What the probes of a host mean for each command: pure functions, no kernel needed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from parshall.doctor.probes import Cause, Probe, Status
+
+
+@dataclass(frozen=True)
+class Need:
+    """One of these things must work; they are named in the order of preference.
+
+    Attributes
+    ----------
+    one_of
+        Names of probes.
+    otherwise
+        What is lost when not the first of them serves but a later one; what is lost at all when
+        the need is only a wish.
+    """
+
+    one_of: tuple[str, ...]
+    otherwise: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a command needs, what it can do without at a loss, and which commands it uses itself."""
+
+    needs: tuple[Need, ...] = ()
+    wishes: tuple[Need, ...] = ()
+    uses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a command can do on this host, why not more, and what a user can do about it."""
+
+    command: str
+    status: Status
+    cause: Cause | None
+    why: str
+    remedy: str
+
+
+def _each(*names: str) -> tuple[Need, ...]:
+    return tuple(Need((name,)) for name in names)
+
+
+_COST = Need(("bpf.run_time_stats",), "the cost of a hook cannot be told in nanoseconds per event")
+
+RULES = {
+    "doctor": Rule(),
+    "convert": Rule(),
+    "model": Rule(),
+    "report": Rule(),
+    "cpu": Rule(),
+    "sizes": Rule(wishes=(Need(("socket.af_packet_v3",), "--from live cannot be used"),)),
+    "tcp": Rule(
+        needs=_each(
+            "host.btf",
+            "cgroup.v2",
+            "map.array_mmapable",
+            "map.sk_storage",
+            "program.cgroup_skb_ingress",
+            "program.cgroup_skb_egress",
+            "program.helpers",
+        ),
+        wishes=(
+            Need(("program.tp_btf",), "retransmissions and changes of state are not recorded"),
+            Need(("program.tracepoints",), "some events of the sockets are not recorded"),
+            _COST,
+        ),
+    ),
+    "capture": Rule(
+        needs=(
+            *_each("map.array_mmapable", "program.helpers"),
+            Need(
+                ("attach.xdp_native", "attach.tcx", "attach.xdp_generic"),
+                "packets are taken later in their path, at a higher cost",
+            ),
+        ),
+        wishes=(_COST,),
+    ),
+    "gen": Rule(needs=_each("program.xdp", "program.xdp_live_frames", "program.helpers")),
+    "path": Rule(
+        needs=_each("map.array_mmapable", "program.tp_btf", "program.tracepoints"),
+        wishes=(Need(("counter.cycles",), "time alone is measured, no cycles or instructions"), _COST),
+    ),
+    "testbed": Rule(
+        needs=(
+            *_each("network.namespace", "link.veth"),
+            Need(("qdisc.tbf", "qdisc.htb")),
+            Need(
+                ("qdisc.netem", "socket.af_packet_v3"),
+                "delay, jitter and loss are played by Parshall's own relay in user space",
+            ),
+        ),
+    ),
+    "lab": Rule(uses=("testbed", "tcp", "capture")),
+    "demo": Rule(uses=("testbed", "tcp", "capture")),
+}
+
+
+def decide(probes: Iterable[Probe], commands: Sequence[str]) -> list[Decision]:
+    """Say what each command can do on a host with these probes.
+
+    Raises
+    ------
+    KeyError
+        A command has no rule; every command must have one, if an empty one.
+    """
+    by_name = {probe.name: probe for probe in probes}
+    return [_decide_one(command, by_name) for command in commands]
+
+
+def _decide_one(command: str, probes: dict[str, Probe]) -> Decision:
+    rule = RULES[command]
+    found = [*(_of_need(command, need, probes) for need in rule.needs)]
+    found += [_of_wish(command, wish, probes) for wish in rule.wishes]
+    for used in rule.uses:
+        other = _decide_one(used, probes)
+        found.append(Decision(command, other.status, other.cause, f"{used}: {other.why}", other.remedy))
+    return _worst(command, found)
+
+
+def _worst(command: str, found: Iterable[Decision]) -> Decision:
+    """Join what was found: the reasons of the worst status, each said once."""
+    found = list(found)
+    for status in ("cannot", "degraded"):
+        bad = [decision for decision in found if decision.status == status]
+        if not bad:
+            continue
+        # A surprise is worth saying before a refusal, and a refusal before what is not there.
+        causes = {decision.cause for decision in bad}
+        cause = next(cause for cause in ("broken", "forbidden", "unsupported") if cause in causes)
+        return Decision(
+            command,
+            bad[0].status,
+            cause,
+            "; ".join(dict.fromkeys(decision.why for decision in bad)),
+            "; ".join(dict.fromkeys(decision.remedy for decision in bad)),
+        )
+    return Decision(command, "works", None, "", "")
+
+
+def _of_need(command: str, need: Need, probes: dict[str, Probe]) -> Decision:
+    tried = [_found(name, probes) for name in need.one_of]
+    usable = next((probe for probe in tried if probe.status != "cannot"), None)
+    first = tried[0]
+    if usable is None:
+        why = ", ".join(f"{probe.name}: {probe.detail}" for probe in tried)
+        return Decision(command, "cannot", first.cause, why, first.remedy)
+    if usable is not first:
+        why = f"{first.name} cannot be used, so {need.otherwise}" if need.otherwise else ""
+        if why:
+            return Decision(command, "degraded", first.cause, why, first.remedy)
+    if usable.status == "degraded":
+        return Decision(command, "degraded", usable.cause, f"{usable.name}: {usable.detail}", usable.remedy)
+    return Decision(command, "works", None, "", "")
+
+
+def _of_wish(command: str, wish: Need, probes: dict[str, Probe]) -> Decision:
+    probe = _found(wish.one_of[0], probes)
+    if probe.status == "works":
+        return Decision(command, "works", None, "", "")
+    return Decision(command, "degraded", probe.cause, f"{wish.otherwise} ({probe.name})", probe.remedy)
+
+
+def _found(name: str, probes: dict[str, Probe]) -> Probe:
+    """Return the probe, or, where nothing was probed, the reason why nothing was."""
+    if name in probes:
+        return probes[name]
+    reason = probes.get("installation.kernel")
+    if reason is not None:
+        return reason
+    return Probe(name, "cannot", "broken", "was not probed", "please report this")

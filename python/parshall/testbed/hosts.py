@@ -1,0 +1,226 @@
+"""Hosts: network namespaces in which programs run."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from parshall.errors import ParshallError, UsageError
+from parshall.testbed import namespaces
+from parshall.testbed.removal import OWNER_VARIABLE
+
+# Seconds that a program has to end by itself when its testbed closes.
+_GRACE_S = 2.0
+
+
+class Host:
+    """A host of a testbed; made by `Testbed.host`.
+
+    Attributes
+    ----------
+    name : str
+        Name inside the testbed.
+    namespace : str
+        Name of its network namespace, as ``ip netns`` shows it.
+    path : pathlib.Path
+        Path that holds the namespace.
+    cpu : int or None
+        CPU on which its programs run; None lets the scheduler choose.
+    """
+
+    def __init__(self, name: str, namespace: str, owner_prefix: str, cpu: int | None = None) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.cpu = cpu
+        self.interface_count = 0
+        self._owner_prefix = owner_prefix
+        self._programs: list[subprocess.Popen[Any]] = []
+        self.path = namespaces.create(namespace)
+        with self.enter(), IPRoute() as route:
+            (loopback,) = route.link_lookup(ifname="lo")
+            route.link("set", index=loopback, state="up")
+
+    def __repr__(self) -> str:
+        return f"Host({self.name!r}, namespace={self.namespace!r})"
+
+    def enter(self) -> AbstractContextManager[None]:
+        """Move the calling thread into this host for the length of a ``with`` block.
+
+        Sockets opened inside belong to this host for good. Other threads stay where they are.
+        """
+        return namespaces.entered(self.path)
+
+    def popen(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        cpu: int | None = None,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> "subprocess.Popen[Any]":
+        """Start a program on this host; it is ended when the testbed closes.
+
+        Parameters
+        ----------
+        command : sequence of str
+            Program and arguments.
+        cpu : int, optional
+            CPU on which it runs; the host's own by default.
+        env : mapping, optional
+            Its environment; that of the caller by default.
+        **options
+            Further arguments of `subprocess.Popen`.
+
+        Raises
+        ------
+        ParshallError
+            When the program cannot be started.
+        UsageError
+            When the CPU cannot be used.
+        """
+        # Namespace and CPUs are the calling thread's, and a child begins with its parent's: nothing
+        # of Python runs between fork and exec, which would be unsafe beside other threads.
+        environment = {**(os.environ if env is None else env), OWNER_VARIABLE: self._owner_prefix}
+        try:
+            with self.enter(), _on_cpu(self.cpu if cpu is None else cpu):
+                program = subprocess.Popen(command, env=environment, **options)
+        except OSError as error:
+            raise ParshallError(
+                f"host {self.name}: {command[0]} cannot be started: {error.strerror}"
+            ) from error
+        self._programs = [*(running for running in self._programs if running.poll() is None), program]
+        return program
+
+    def run(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        check: bool = True,
+        timeout_s: float | None = None,
+        input: str | None = None,
+        **options: Any,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a program on this host to its end, and return what it wrote, as text.
+
+        Parameters
+        ----------
+        command : sequence of str
+            Program and arguments.
+        check : bool
+            Raise when its exit status is not 0.
+        timeout_s : float, optional
+            Seconds after which it is killed.
+        input : str, optional
+            What it reads.
+        **options
+            Further arguments of `popen`.
+
+        Raises
+        ------
+        ParshallError
+            When it fails, or takes too long.
+        """
+        pipe = subprocess.PIPE
+        settings: dict[str, Any] = {
+            "stdout": pipe,
+            "stderr": pipe,
+            "stdin": pipe if input is not None else None,
+        }
+        program = self.popen(command, text=True, **{**settings, **options})
+        try:
+            output, complaint = program.communicate(input, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ParshallError(
+                f"host {self.name}: {command[0]} did not end within {timeout_s} s; give it a longer timeout_s"
+            ) from error
+        finally:
+            if program.poll() is None:
+                program.kill()
+                program.communicate()
+        if check and program.returncode != 0:
+            last_line = ((complaint or output or "").strip().splitlines() or ["no output"])[-1]
+            raise ParshallError(
+                f"host {self.name}: {' '.join(map(str, command))} ended with status {program.returncode}: {last_line}"
+            )
+        return subprocess.CompletedProcess(list(command), program.returncode, output, complaint)
+
+    def sysctl(self, name: str, value: object = None) -> str:
+        """Return a setting of this host's network stack, after setting it when a value is given.
+
+        Parameters
+        ----------
+        name : str
+            Such as ``net.ipv4.tcp_congestion_control``; only ``net.`` differs from host to host. A
+            dot inside a part (an interface ``eth0.5``) is written as ``/``, as sysctl(8) has it.
+        value : object, optional
+            What to write.
+
+        Raises
+        ------
+        ParshallError
+            When there is no such setting, or the kernel refuses the value.
+        """
+        if not name.startswith("net."):
+            raise UsageError(
+                f"host {self.name}: setting {name} is of the whole machine; only net.* is a host's own"
+            )
+        path = Path("/proc/sys") / name.translate(str.maketrans("./", "/."))
+        try:
+            # Which host's setting the file shows is decided by the thread that opens it.
+            with self.enter():
+                if value is not None:
+                    path.write_text(str(value))
+                return path.read_text().strip()
+        except OSError as error:
+            wanted = "" if value is None else f" to {value}"
+            raise ParshallError(f"host {self.name}: setting {name}{wanted}: {error.strerror}") from error
+
+    def route(self, destination: str, gateway: str) -> None:
+        """Add a route, for testbeds with hosts that forward (``net.ipv4.ip_forward``).
+
+        Parameters
+        ----------
+        destination : str
+            Network, such as ``10.77.2.0/24``, or ``default``.
+        gateway : str
+            Address of the next host.
+        """
+        family = ["-6"] if ":" in gateway else []
+        self.run(["ip", *family, "route", "replace", destination, "via", gateway])
+
+    def close(self) -> None:
+        """End the programs that still run and remove the namespace; done by the testbed."""
+        running = [program for program in self._programs if program.poll() is None]
+        for program in running:
+            program.terminate()
+        for program in running:
+            try:
+                program.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                program.wait()
+        self._programs.clear()
+        namespaces.remove(self.namespace)
+
+
+@contextmanager
+def _on_cpu(cpu: int | None) -> Iterator[None]:
+    """Bind the calling thread to a CPU, and back; None does nothing."""
+    if cpu is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except OSError as error:
+        raise UsageError(
+            f"CPU {cpu} cannot be used ({error.strerror}); choose one of {sorted(before)}"
+        ) from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,183 @@
+"""Names that say who made a thing, so that what a killed run left behind can be told and removed.
+
+Everything of ours on a host is called ``parshall-<pid>-<starttime>-<rest>``: the process that owns
+it and the time at which that process started, in clock ticks since boot (field 22 of
+``/proc/<pid>/stat``). A process number comes back sooner or later; the pair does not. A thing is
+stale when no process with that number and that start time lives.
+
+An interface has only 15 bytes, so its name is ``ps``, the process number in base 36 (5
+characters), the start time modulo 36**6 in base 36 (6 characters) and a number (2 characters).
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from parshall.testbed import removal
+from parshall.testbed.namespaces import NETNS_DIRECTORY
+
+_FULL = re.compile(r"parshall-(?P<pid>[1-9]\d*)-(?P<start>\d+)-(?P<rest>.+)")
+_SHORT = re.compile(r"ps(?P<pid>[0-9a-z]{5})(?P<start>[0-9a-z]{6})[0-9a-z]{2}")
+_START_MODULUS = 36**6
+# Kinds of interfaces that Parshall makes; no other is ever removed, whatever its name.
+_OUR_KINDS = frozenset({"veth", "bridge", "dummy", "ifb", "tun"})
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, for as long as it lives.
+
+    Attributes
+    ----------
+    pid : int
+        Process number.
+    start_ticks : int
+        Start time, clock ticks since boot.
+    """
+
+    pid: int
+    start_ticks: int
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of the name of everything that this process owns."""
+        return f"parshall-{self.pid}-{self.start_ticks}"
+
+    def name(self, rest: str) -> str:
+        """Name of a namespace or cgroup of this process."""
+        return f"{self.prefix}-{rest}"
+
+    def interface_name(self, number: int) -> str:
+        """Name of interface `number` (0 to 1295) of this process, exactly 15 bytes."""
+        return f"ps{_base36(self.pid, 5)}{_base36(self.start_ticks % _START_MODULUS, 6)}{_base36(number, 2)}"
+
+    def is_alive(self) -> bool:
+        """Whether the process still lives."""
+        return start_ticks(self.pid) == self.start_ticks
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that a killed run left on this host.
+
+    Attributes
+    ----------
+    kind : str
+        "namespace", "interface" or "cgroup".
+    name : str
+        Its name; of a cgroup, the path of its directory.
+    """
+
+    kind: str
+    name: str
+
+
+def start_ticks(pid: int) -> int | None:
+    """Start time of a living process in clock ticks since boot; None when it does not live."""
+    process = Path("/proc") / str(pid)
+    try:
+        # The command, in parentheses, may itself contain spaces and parentheses.
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        # A zombie has given everything back, unless threads outlive the first one.
+        if fields[0] in "ZX" and len(list((process / "task").iterdir())) <= 1:
+            return None
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[19])
+
+
+def current_owner() -> Owner:
+    """Return the calling process as an owner."""
+    pid = os.getpid()
+    ticks = start_ticks(pid)
+    assert ticks is not None, "the calling process lives"
+    return Owner(pid, ticks)
+
+
+def owner_of(name: str) -> Owner | None:
+    """Owner that a full name speaks of; None when the name is not one of ours."""
+    match = _FULL.fullmatch(name)
+    return Owner(int(match["pid"]), int(match["start"])) if match else None
+
+
+def stale() -> list[Leftover]:
+    """List what killed runs left: namespaces, interfaces of the calling namespace, and cgroups."""
+    return [*_stale_namespaces(), *_stale_interfaces(), *_stale_cgroups()]
+
+
+def clean() -> list[Leftover]:
+    """Remove what killed runs left, and nothing else.
+
+    Processes that a removed testbed had started in a namespace are ended; processes in a removed
+    cgroup belong to the user, and move to the parent cgroup instead.
+
+    Returns
+    -------
+    list of Leftover
+        What was removed. What could not be (no permission) is not in it, and still in `stale()`.
+    """
+    remove = {
+        "namespace": removal.remove_namespace,
+        "interface": removal.remove_interface,
+        "cgroup": removal.remove_cgroup,
+    }
+    return [leftover for leftover in stale() if remove[leftover.kind](leftover.name)]
+
+
+def cgroup2_mounts() -> Iterator[Path]:
+    """Yield the places where the cgroup-v2 hierarchy is mounted, by the mount table."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.split()[0] == "cgroup2":
+            # The kernel writes blanks in paths as octal escapes.
+            yield Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
+
+
+def _is_stale(name: str) -> bool:
+    owner = owner_of(name)
+    return owner is not None and not owner.is_alive()
+
+
+def _stale_namespaces() -> Iterator[Leftover]:
+    if NETNS_DIRECTORY.is_dir():
+        for path in sorted(NETNS_DIRECTORY.iterdir()):
+            if _is_stale(path.name):
+                yield Leftover("namespace", path.name)
+
+
+def _stale_interfaces() -> Iterator[Leftover]:
+    for name, kind in removal.interfaces():
+        match = _SHORT.fullmatch(name)
+        if match is None or kind not in _OUR_KINDS:
+            continue
+        pid, start = int(match["pid"], 36), int(match["start"], 36)
+        # Somebody else's name may happen to look like ours: only a process that can have been is
+        # an owner (Linux has no process numbers above 2**22, and none started in the future).
+        if pid > 1 << 22 or start > time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"):
+            continue
+        ticks = start_ticks(pid)
+        alive = ticks is not None and ticks % _START_MODULUS == start
+        if not alive:
+            yield Leftover("interface", name)
+
+
+def _stale_cgroups() -> Iterator[Leftover]:
+    for mount in cgroup2_mounts():
+        for directory, children, _ in os.walk(mount, topdown=False):
+            for child in sorted(children):
+                if _is_stale(child):
+                    yield Leftover("cgroup", str(Path(directory) / child))
+        return
+
+
+def _base36(number: int, width: int) -> str:
+    digits = ""
+    for _ in range(width):
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    if number:
+        raise ValueError(f"number does not fit into {width} base-36 digits")
+    return digits

@@ -1,0 +1,61 @@
+"""Offloads of an interface: with them off, one packet in the kernel is one packet on the wire."""
+
+import fcntl
+import socket
+import struct
+from array import array
+
+from parshall.errors import ParshallError
+
+_SIOCETHTOOL = 0x8946
+# Names as ethtool -K has them, with the commands that get and set them (linux/ethtool.h). Order
+# matters for setting off: segmentation needs checksums, and goes with them.
+_COMMANDS = {
+    "rx": (0x14, 0x15),
+    "tx": (0x16, 0x17),
+    "sg": (0x18, 0x19),
+    "tso": (0x1E, 0x1F),
+    "gso": (0x23, 0x24),
+    "gro": (0x2B, 0x2C),
+}
+NAMES = tuple(_COMMANDS)
+
+
+def read(interface: str) -> dict[str, bool]:
+    """State of the offloads of an interface of the calling thread's namespace."""
+    return {name: bool(_ethtool(interface, name, get, 0)) for name, (get, _) in _COMMANDS.items()}
+
+
+def switch(interface: str, on: bool) -> None:
+    """Switch all offloads of an interface of the calling thread's namespace, and make sure of it.
+
+    Raises
+    ------
+    ParshallError
+        When the interface refuses, or one stays as it was. Receive checksumming is left alone: some
+        drivers fix it, and it does not change packets.
+    """
+    for name, (get, set_) in _COMMANDS.items():
+        if name == "rx":
+            continue
+        _ethtool(interface, name, set_, int(on))
+        if bool(_ethtool(interface, name, get, 0)) != on:
+            raise ParshallError(
+                f"interface {interface}: offload {name} cannot be switched {'on' if on else 'off'}; "
+                f"see ethtool -k {interface}"
+            )
+
+
+def _ethtool(interface: str, offload: str, command: int, value: int) -> int:
+    # struct ethtool_value behind the pointer of struct ifreq.
+    data = array("B", struct.pack("II", command, value))
+    address, _ = data.buffer_info()
+    request = struct.pack("16sP16x", interface.encode(), address)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+            fcntl.ioctl(control, _SIOCETHTOOL, request)
+    except OSError as error:
+        raise ParshallError(
+            f"interface {interface}: offload {offload} cannot be reached: {error.strerror}; it needs CAP_NET_ADMIN"
+        ) from error
+    return int(struct.unpack("II", data.tobytes())[1])

@@ -1,0 +1,86 @@
+"""Removes what a killed run left: the caller has made sure that its owner no longer lives."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from parshall.testbed import namespaces
+
+# In the environment of every process that a testbed starts: the prefix of its owner's names.
+OWNER_VARIABLE = "PARSHALL_OWNER"
+
+
+def remove_namespace(name: str) -> bool:
+    """End the processes that the dead testbed started in a namespace, and remove it."""
+    prefix = "-".join(name.split("-")[:3])
+    try:
+        inode = (namespaces.NETNS_DIRECTORY / name).stat().st_ino
+    except OSError:
+        return False
+    for pid in _processes_in(inode):
+        _end(pid, inode, prefix)
+    return namespaces.remove(name)
+
+
+def remove_interface(name: str) -> bool:
+    """Delete an interface of the calling namespace."""
+    with IPRoute() as route:
+        try:
+            route.link("del", ifname=name)
+        except NetlinkError:
+            return False
+    return True
+
+
+def interfaces() -> list[tuple[str, str | None]]:
+    """Name and kind (such as "veth"; None for hardware) of the calling namespace's interfaces."""
+    # Not /sys/class/net, which shows the namespace in which sysfs was mounted.
+    with IPRoute() as route:
+        return [
+            (link.get_attr("IFLA_IFNAME"), link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND"))
+            for link in route.get_links()
+        ]
+
+
+def remove_cgroup(directory: str) -> bool:
+    """Move the processes of a cgroup to its parent, and remove it with what is below it."""
+    top = Path(directory)
+    try:
+        for path, _, _ in os.walk(top, topdown=False):
+            for pid in (Path(path) / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):
+                    (top.parent / "cgroup.procs").write_text(pid)
+            Path(path).rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _processes_in(inode: int) -> Iterator[int]:
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError):
+                if (path / "ns/net").stat().st_ino == inode:
+                    yield int(path.name)
+
+
+def _end(pid: int, inode: int, prefix: str) -> None:
+    """Kill a process, after a second look through a handle that cannot come to mean another one."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        process = Path("/proc") / str(pid)
+        marker = f"{OWNER_VARIABLE}={prefix}".encode()
+        with suppress(OSError):
+            ours = marker in (process / "environ").read_bytes().split(b"\0")
+            if ours and (process / "ns/net").stat().st_ino == inode:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+    finally:
+        os.close(handle)

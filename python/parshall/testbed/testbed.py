@@ -1,0 +1,228 @@
+"""Testbeds: what is made together and removed together."""
+
+import itertools
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+from parshall.errors import UsageError
+from parshall.testbed import backends, links, namespaces
+from parshall.testbed.hosts import Host
+from parshall.testbed.links import Cable, End, Link
+from parshall.testbed.names import clean, current_owner
+from parshall.testbed.shaping import Shaping
+
+_numbers = itertools.count(1)
+
+
+class Testbed:
+    """Hosts and links, removed at the end of the ``with`` block whatever happens inside.
+
+    The begin of a testbed also removes what killed runs left (`parshall.testbed.clean`).
+
+    Examples
+    --------
+    ::
+
+        with Testbed() as bed:
+            sender, receiver = bed.host("sender"), bed.host("receiver")
+            link = bed.link(sender, receiver, rate_bps=100e6, delay_ms=3, queue_packets=50)
+            sender.run(["ping", "-c", "1", link.address(receiver)])
+    """
+
+    # pytest takes classes whose names begin with "Test" for its own.
+    __test__ = False
+
+    def __init__(self) -> None:
+        clean()
+        self._owner = current_owner()
+        self._number = next(_numbers)
+        self._closed = False
+        self.hosts: list[Host] = []
+        self.links: list[Link] = []
+        self._link_number = 0
+
+    def __enter__(self) -> "Testbed":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def host(self, name: str, *, cpu: int | None = None) -> Host:
+        """Add a host.
+
+        Parameters
+        ----------
+        name : str
+            Letters, digits and ``_``, at most 32; unique in this testbed.
+        cpu : int, optional
+            CPU on which the programs of this host run.
+
+        Raises
+        ------
+        UsageError
+            When the name is taken or cannot be one.
+        ParshallError
+            When the namespace cannot be made.
+        """
+        self._check_open()
+        if not re.fullmatch(r"[A-Za-z0-9_]{1,32}", name):
+            raise UsageError(f"host {name!r}: a name is 1 to 32 letters, digits and _")
+        if any(host.name == name for host in self.hosts):
+            raise UsageError(f"host {name!r} is already in this testbed; choose another name")
+        host = Host(name, self._name(name), self._owner.prefix, cpu)
+        self.hosts.append(host)
+        return host
+
+    def link(
+        self,
+        a: Host,
+        b: Host,
+        *,
+        rate_bps: float | None = None,
+        delay_ms: float = 0.0,
+        jitter_ms: float = 0.0,
+        jitter_law: str = "uniform",
+        loss: float = 0.0,
+        queue_packets: int | None = None,
+        queue_bytes: int | None = None,
+        overhead_bytes: int = 0,
+        reverse: dict[str, Any] | None = None,
+        mtu: int = 1500,
+        offloads: bool = False,
+        backend: str = "auto",
+        cpu: int | None = None,
+        seed: int = 1,
+    ) -> Link:
+        """Add a link between two hosts, ready for packets when this returns.
+
+        Parameters
+        ----------
+        a, b : Host
+            The hosts.
+        rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes
+            What each direction does; see `Shaping`.
+        reverse : dict, optional
+            Parameters that differ from `b` to `a`, such as ``{"rate_bps": 1e6}``.
+        mtu : int
+            Bytes of the longest IP packet, 1280 to 65521.
+        offloads : bool
+            Leave checksum and segmentation offloads of the hosts' interfaces on. Then one packet in
+            the kernel may be many on a wire.
+        backend : str
+            "auto", "veth", "kernel" or "relay"; see `backends.choose`.
+        cpu : int, optional
+            CPU of the relay.
+        seed : int
+            Seed of losses and jitter.
+
+        Raises
+        ------
+        UsageError
+            When a parameter cannot be.
+        ParshallError
+            When the kernel refuses.
+        """
+        self._check_open()
+        if a is b:
+            raise UsageError(f"link: both ends are at host {a.name}; a link needs two hosts")
+        if not 1280 <= mtu <= 65521:
+            raise UsageError(f"link: mtu {mtu} is outside 1280 (IPv6 needs it) to 65521")
+        forth = Shaping(
+            rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes
+        )
+        shapings = (forth, forth.altered(reverse))
+        chosen = backends.choose(backend, shapings, offloads)
+        ends = self._ends(a, b)
+        cable = Cable(*((end.host.path, end.interface, end.mac) for end in ends), mtu)
+        namespace = self._name(f"link{self._link_number}")
+        player: backends.Veth | backends.Relay | backends.Kernel
+        if chosen == "veth":
+            player = backends.Veth(cable, offloads)
+        elif chosen == "relay":
+            player = backends.Relay(namespace, cable, shapings, cpu, seed)
+        else:
+            player = backends.Kernel(namespace, cable, shapings, offloads, seed)
+        for end, other in (ends, ends[::-1]):
+            links.address(end, other)
+        for end in ends:
+            links.wait_for_silence(end)
+        player.start()
+        link = Link(ends, shapings, player, mtu=mtu, offloads=offloads, seed=seed)
+        self.links.append(link)
+        return link
+
+    def describe(self) -> dict[str, Any]:
+        """Hosts and links with their parameters, for results."""
+        return {
+            "hosts": [{"name": host.name, "cpu": host.cpu} for host in self.hosts],
+            "links": [link.describe() for link in self.links],
+        }
+
+    def close(self) -> None:
+        """Remove everything. Done at the end of the ``with`` block; a second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        errors: list[Exception] = []
+        with _uninterrupted():
+            for part in (*self.links, *self.hosts):
+                try:
+                    part.close()
+                except Exception as error:
+                    # The rest must go all the same.
+                    errors.append(error)
+            # What was being made when something went wrong is in no list.
+            for path in namespaces.NETNS_DIRECTORY.glob(self._name("*")):
+                namespaces.remove(path.name)
+        if errors:
+            raise errors[0]
+
+    def _name(self, rest: str) -> str:
+        return self._owner.name(f"{self._number}-{rest}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("testbed: it is closed; make a new one")
+
+    def _ends(self, a: Host, b: Host) -> tuple[End, End]:
+        # Counted here and not by the list: a link that failed half-way has used its number up.
+        self._link_number += 1
+        number = self._link_number
+        if number > 254:
+            raise UsageError("testbed: it has 254 links already; addresses are used up")
+
+        def end(host: Host, side: int) -> End:
+            interface = f"eth{host.interface_count}"
+            host.interface_count += 1
+            mac = f"02:70:73:00:{number:02x}:{side:02x}"
+            ipv6 = f"fd70:7300:0:{number:x}::{side}" if links.has_ipv6() else ""
+            return End(host, interface, mac, f"10.77.{number}.{side}", ipv6)
+
+        return end(a, 1), end(b, 2)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Keep Ctrl-C until the block is over, so that an impatient second one leaves nothing behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        caught.append(number)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,117 @@
+"""``parshall doctor``, as root and as nobody."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parshall.cli.main import COMMANDS
+
+PARSHALL = Path(sys.executable).with_name("parshall")
+NOBODY = 65534
+
+
+def doctor(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run the command, perhaps through another one."""
+    return subprocess.run(
+        [*prefix, PARSHALL, "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def as_nobody(root) -> tuple[str, ...]:
+    """Return the words before a command that run it without privileges."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    reachable = subprocess.run([*prefix, sys.executable, "-c", ""], capture_output=True)
+    if reachable.returncode != 0:
+        pytest.skip("this checkout, or its interpreter, lies where other users cannot read")
+    return prefix
+
+
+@pytest.mark.kernel
+def test_root_gets_every_probe_and_every_command(root):
+    answer = doctor("--json")
+    report = json.loads(answer.stdout)
+    assert report["format"] == "parshall-doctor/1"
+    assert [entry["command"] for entry in report["commands"]] == [*COMMANDS, "testbed"]
+    cannot = [entry["command"] for entry in report["commands"] if entry["status"] == "cannot"]
+    assert answer.returncode == (1 if cannot else 0)
+    assert not [probe for probe in report["probes"] if probe["cause"] == "broken"]
+
+
+@pytest.mark.kernel
+def test_without_privileges_it_says_what_it_could_not_try(as_nobody):
+    answer = doctor(prefix=as_nobody)
+    assert answer.returncode == 1, "the testbed needs root, so one command cannot work"
+    assert answer.stderr == ""
+    assert "Not run as root: " in answer.stdout
+    assert "this process lacks CAP_BPF" in answer.stdout
+    assert "broken" not in answer.stdout
+
+
+@pytest.mark.kernel
+def test_a_refusal_for_lack_of_privileges_is_not_called_unsupported(as_nobody):
+    report = json.loads(doctor("--json", prefix=as_nobody).stdout)
+    causes = {probe["name"]: probe["cause"] for probe in report["probes"]}
+    for name in ("program.xdp", "map.sk_storage", "network.namespace", "socket.af_packet_v3"):
+        assert causes[name] == "forbidden", name
+
+
+def test_in_a_pipe_there_are_neither_colours_nor_wrapped_lines():
+    output = doctor().stdout
+    assert "\x1b" not in output
+    assert not [line for line in output.splitlines() if line != line.rstrip()]
+    assert "host.kernel" in output
+
+
+def test_what_does_not_work_says_how_to_mend_it():
+    report = json.loads(doctor("--json").stdout)
+    for entry in [*report["probes"], *report["commands"]]:
+        assert (entry["status"] == "works") == (entry["cause"] is None), entry
+        assert entry["status"] == "works" or entry["remedy"], entry
+
+
+@pytest.mark.kernel
+def test_cleaning_removes_the_cgroup_of_a_dead_run_and_spares_what_runs_in_it(root):
+    from parshall._native import cgroup2_mount
+
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    cgroup = Path(cgroup2_mount()) / f"parshall-{gone.pid}-1-test"
+    cgroup.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as survivor:
+        try:
+            (cgroup / "cgroup.procs").write_text(str(survivor.pid))
+            answer = doctor("--clean")
+            assert f"removed: cgroup {cgroup}" in answer.stdout, answer.stderr
+            assert not cgroup.exists()
+            assert survivor.poll() is None
+        finally:
+            survivor.kill()
+            survivor.wait()
+            if cgroup.exists():
+                cgroup.rmdir()
+
+
+@pytest.mark.kernel
+def test_cleaning_spares_the_cgroup_of_a_living_run(root):
+    from parshall._native import cgroup2_mount
+
+    start_time_ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    cgroup = Path(cgroup2_mount()) / f"parshall-{os.getpid()}-{start_time_ticks}-test"
+    cgroup.mkdir()
+    try:
+        doctor("--clean")
+        assert cgroup.exists()
+    finally:
+        cgroup.rmdir()

@@ -1,0 +1,54 @@
+"""What holds for all tests: kernel tests must run under CI, and nothing of ours stays on the host."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+from host_state import SESSION_MARK, HostState, wait_until_clean
+
+UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+BEFORE = pytest.StashKey[HostState]()
+LEFT = pytest.StashKey[list[str]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remember what was on the host, and mark what this session starts."""
+    os.environ[SESSION_MARK] = str(os.getpid())
+    session.config.stash[BEFORE] = HostState.now()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn the skip of a required test into a failure: under CI nothing may go untested unseen."""
+    report = yield
+    if UNDER_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("kernel"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"required under CI, but {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Fail the session when something of ours is still on the host."""
+    left = wait_until_clean(session.config.stash[BEFORE])
+    if left:
+        session.config.stash[LEFT] = left
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left."""
+    for name in config.stash.get(LEFT, []):
+        terminalreporter.write_line(f"FAILED: the tests left on this host: {name}", red=True)
+
+
+@pytest.fixture(scope="session")
+def root() -> None:
+    """Skip when not root."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")

@@ -1,0 +1,91 @@
+"""What probes mean for commands: decided without a kernel."""
+
+from dataclasses import replace
+
+import pytest
+
+from parshall.doctor.decisions import RULES, decide
+from parshall.doctor.probes import Probe
+
+
+def host(**changes: str) -> list[Probe]:
+    """Return a host where everything works, but for what is named: ``xdp__native="unsupported"``."""
+    names = {name for rule in RULES.values() for need in (*rule.needs, *rule.wishes) for name in need.one_of}
+    probes = {name: Probe(name, "works", None, "it works", "") for name in names}
+    for key, cause in changes.items():
+        name = key.replace("__", ".")
+        assert name in probes, f"no rule asks for {name}"
+        probes[name] = Probe(name, "cannot", cause, f"seen: {cause}", f"mend {name}")
+    return list(probes.values())
+
+
+def decided(command: str, probes: list[Probe]):
+    """Decide for one command."""
+    [decision] = decide(probes, [command])
+    return decision
+
+
+@pytest.mark.parametrize("command", RULES)
+def test_where_everything_works_every_command_does(command):
+    assert decided(command, host()).status == "works"
+
+
+@pytest.mark.parametrize("command", ["convert", "model", "report", "cpu", "doctor"])
+def test_analysis_works_where_nothing_does(command):
+    nothing = [replace(probe, status="cannot", cause="unsupported") for probe in host()]
+    assert decided(command, nothing).status == "works"
+
+
+def test_a_missing_need_stops_a_command_and_names_the_remedy():
+    decision = decided("tcp", host(map__sk_storage="unsupported"))
+    assert (decision.status, decision.cause) == ("cannot", "unsupported")
+    assert decision.why == "map.sk_storage: seen: unsupported"
+    assert decision.remedy == "mend map.sk_storage"
+
+
+def test_a_missing_wish_degrades_and_says_what_is_lost():
+    decision = decided("path", host(counter__cycles="unsupported"))
+    assert decision.status == "degraded"
+    assert decision.why.startswith("time alone is measured")
+
+
+def test_a_second_choice_degrades_and_no_choice_stops():
+    assert decided("capture", host(attach__xdp_native="unsupported")).status == "degraded"
+    nothing = host(
+        attach__xdp_native="unsupported", attach__tcx="unsupported", attach__xdp_generic="unsupported"
+    )
+    assert decided("capture", nothing).status == "cannot"
+
+
+def test_an_equal_second_choice_is_no_loss():
+    assert decided("testbed", host(qdisc__tbf="unsupported")).status == "works"
+    assert decided("testbed", host(qdisc__tbf="unsupported", qdisc__htb="unsupported")).status == "cannot"
+
+
+def test_a_command_inherits_from_what_it_uses():
+    decision = decided("demo", host(network__namespace="forbidden"))
+    assert (decision.status, decision.cause) == ("cannot", "forbidden")
+    assert decision.why.startswith("testbed: network.namespace")
+
+
+def test_a_surprise_is_named_before_a_refusal():
+    decision = decided("tcp", host(map__sk_storage="forbidden", cgroup__v2="broken"))
+    assert decision.cause == "broken"
+
+
+def test_an_installation_for_analysis_says_so():
+    analysis = [Probe("installation.kernel", "cannot", "unsupported", "for analysis only", "install anew")]
+    assert decided("convert", analysis).status == "works"
+    decision = decided("tcp", analysis)
+    assert (decision.status, decision.cause, decision.remedy) == ("cannot", "unsupported", "install anew")
+    assert "for analysis only" in decision.why
+
+
+def test_a_degraded_need_degrades():
+    probes = [
+        replace(probe, status="degraded", cause="unsupported", detail="5 of 12", remedy="newer")
+        if probe.name == "program.tracepoints"
+        else probe
+        for probe in host()
+    ]
+    assert decided("path", probes).status == "degraded"

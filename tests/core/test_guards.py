@@ -1,0 +1,121 @@
+"""The guards of the test session itself: they must bite."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def session(tmp_path):
+    """Return a function that runs pytest, guarded as here, on one file with the given text."""
+
+    def run(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        for name in ("conftest.py", "host_state.py"):
+            shutil.copy(TESTS / name, tmp_path)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = kernel: needs root\n")
+        (tmp_path / "test_it.py").write_text(textwrap.dedent(text))
+        inherited = {name: value for name, value in os.environ.items() if name != "CI"}
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tmp_path],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={**inherited, **environment},
+            timeout=60,
+        )
+
+    return run
+
+
+SKIPPING = """
+    import pytest
+    @pytest.mark.kernel
+    def test_required(): pytest.skip("no such kernel")
+    def test_other(): pytest.skip("not today")
+"""
+
+
+def test_under_ci_a_required_test_that_skips_fails_with_its_reason(session):
+    answer = session(SKIPPING, CI="true")
+    assert answer.returncode == 1
+    assert "1 failed, 1 skipped" in answer.stdout
+    assert "required under CI, but Skipped: no such kernel" in answer.stdout
+
+
+def test_elsewhere_it_is_a_skip(session):
+    answer = session(SKIPPING)
+    assert answer.returncode == 0
+    assert "2 skipped" in answer.stdout
+
+
+def test_a_skip_by_mark_counts_as_well(session):
+    text = """
+        import pytest
+        @pytest.mark.kernel
+        @pytest.mark.skipif(True, reason="no such kernel")
+        def test_required(): pass
+    """
+    answer = session(text, CI="true")
+    assert answer.returncode == 1
+    assert "required under CI, but Skipped: no such kernel" in answer.stdout
+
+
+@pytest.mark.kernel
+def test_a_session_that_leaves_a_cgroup_fails(session, root):
+    from parshall._native import cgroup2_mount
+
+    text = f"""
+        import os
+        from pathlib import Path
+        def test_that_leaks():
+            ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+            path = Path({str(cgroup2_mount())!r}) / f"parshall-{{os.getpid()}}-{{ticks}}-leak"
+            path.mkdir()
+            print("made", path)
+    """
+    answer = session(text)
+    leaked = list(Path(cgroup2_mount()).glob("parshall-*-leak"))
+    for path in leaked:
+        path.rmdir()
+    assert len(leaked) == 1
+    assert answer.returncode == 1
+    assert f"the tests left on this host: cgroup {leaked[0]}" in answer.stdout
+
+
+@pytest.mark.kernel
+def test_a_session_that_leaves_a_process_with_a_program_fails(session, root):
+    text = """
+        import subprocess, sys
+        HOLD = '''
+        import ctypes, os, struct, sys, time
+        sys.path.insert(0, sys.argv[1])
+        from host_state import BPF_SYSCALL
+        import platform
+        code = struct.pack("<BBhiBBhi", 0xb7, 0, 0, 0, 0x95, 0, 0, 0)
+        code = ctypes.create_string_buffer(code, len(code))
+        licence = ctypes.create_string_buffer(b"GPL")
+        attributes = struct.pack("IIQQ", 1, 2, ctypes.addressof(code), ctypes.addressof(licence))
+        attributes = ctypes.create_string_buffer(attributes.ljust(72, bytes(1)), 72)
+        assert ctypes.CDLL(None).syscall(BPF_SYSCALL[platform.machine()], 5, attributes, 72) > 0
+        if os.fork(): os._exit(0)
+        os.setsid()
+        os.close(1)
+        time.sleep(20)
+        '''
+        def test_that_leaks():
+            import textwrap
+            from pathlib import Path
+            subprocess.run([sys.executable, "-c", textwrap.dedent(HOLD), str(Path(__file__).parent)],
+                           check=True, stderr=subprocess.DEVNULL)
+    """
+    answer = session(text)
+    assert "1 passed" in answer.stdout, answer.stdout
+    assert answer.returncode == 1
+    assert "the tests left on this host: eBPF program " in answer.stdout

@@ -1,0 +1,140 @@
+"""What of ours is on this host: the guard of the test session compares it before and after.
+
+The machine may be shared, so a thing counts as ours only when nobody else can be its owner.
+"""
+
+import ctypes
+import os
+import platform
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parshall.doctor.leftovers import OWNED, owner_is_gone
+
+BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
+BPF_PROG_GET_NEXT_ID = 11
+BPF_LINK_GET_NEXT_ID = 31
+# In the environment of every process that the session starts, with the number of the session.
+SESSION_MARK = "PARSHALL_TEST_SESSION"
+# The kernel frees programs and namespaces some time after their last user has gone.
+SETTLE_S = 5.0
+
+
+@dataclass(frozen=True)
+class HostState:
+    """Names and numbers of what the host holds at one moment."""
+
+    names: frozenset[str] = field(default_factory=frozenset)
+    programs: frozenset[int] = field(default_factory=frozenset)
+    links: frozenset[int] = field(default_factory=frozenset)
+
+    @classmethod
+    def now(cls) -> "HostState":
+        """Look at the host; without root the eBPF objects cannot be seen."""
+        return cls(
+            frozenset(named_things()),
+            frozenset(bpf_ids(BPF_PROG_GET_NEXT_ID)),
+            frozenset(bpf_ids(BPF_LINK_GET_NEXT_ID)),
+        )
+
+
+def named_things() -> list[str]:
+    """Return network namespaces, cgroups, interfaces and pins that carry our name."""
+    found = [f"namespace {path.name}" for path in Path("/run/netns").glob("parshall-*")]
+    for mount in mounts("cgroup2"):
+        found += [f"cgroup {path}" for path in mount.rglob("parshall-*") if path.is_dir()]
+    for mount in mounts("bpf"):
+        found += [f"pin {path}" for path in mount.rglob("parshall*")]
+    found += [f"interface {path.name}" for path in Path("/sys/class/net").glob("parshall*")]
+    return found
+
+
+def mounts(kind: str) -> list[Path]:
+    """Return the mount points of a kind of file system."""
+    lines = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    return [Path(fields[1]) for fields in lines if fields[2] == kind]
+
+
+def bpf_ids(command: int) -> list[int]:
+    """Return the identifiers of all eBPF programs or links of the host."""
+    number = BPF_SYSCALL.get(platform.machine())
+    if number is None or os.geteuid() != 0:
+        return []
+    libc = ctypes.CDLL(None, use_errno=True)
+    identifiers: list[int] = []
+    attributes = (ctypes.c_uint32 * 4)()
+    while libc.syscall(number, command, ctypes.byref(attributes), ctypes.sizeof(attributes)) == 0:
+        identifiers.append(attributes[1])
+        attributes[0] = attributes[1]
+    return identifiers
+
+
+def ids_held_by_others(key: str) -> set[int]:
+    """Return the identifiers that living processes hold which this session did not start."""
+    held: set[int] = set()
+    for directory in Path("/proc").glob("[0-9]*"):
+        if started_by_session(int(directory.name)):
+            continue
+        try:
+            texts = [path.read_text() for path in (directory / "fdinfo").iterdir()]
+        except OSError:
+            continue  # it ended meanwhile
+        for text in texts:
+            held.update(int(number) for number in re.findall(rf"^{key}:\t(\d+)", text, re.MULTILINE))
+    return held
+
+
+def started_by_session(process: int) -> bool:
+    """Say whether a process is this session or comes from it, be it that its parent has gone."""
+    try:
+        environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except OSError:
+        environment = []
+    return f"{SESSION_MARK}={os.getpid()}".encode() in environment or descends_from(process, os.getpid())
+
+
+def descends_from(process: int, ancestor: int) -> bool:
+    """Say whether a process is, or comes from, another one."""
+    while process > 1:
+        if process == ancestor:
+            return True
+        try:
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return False
+    return False
+
+
+def ours(name: str) -> bool:
+    """Say whether nobody but this session can answer for a name: its owner is gone, or is us."""
+    last = Path(name.partition(" ")[2]).name
+    owner = OWNED.match(last)
+    if owner is None:
+        return True
+    return owner_is_gone(last) or started_by_session(int(owner["pid"]))
+
+
+def left_behind(before: HostState) -> list[str]:
+    """Return what is on the host now, was not before, and belongs to nobody else."""
+    now = HostState.now()
+    left = sorted(name for name in now.names - before.names if ours(name))
+    for kind, key, new in (
+        ("program", "prog_id", now.programs - before.programs),
+        ("link", "link_id", now.links - before.links),
+    ):
+        if new:
+            # A program is also held through a link, whose number alone its owner then shows.
+            others = ids_held_by_others(key)
+            left += [f"eBPF {kind} {number}" for number in sorted(new - others)]
+    return left
+
+
+def wait_until_clean(before: HostState, look: Callable[[HostState], list[str]] = left_behind) -> list[str]:
+    """Return what is still left behind when the kernel had time to free what has no user."""
+    deadline_s = time.monotonic() + SETTLE_S
+    while (left := look(before)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    return left

@@ -1,0 +1,145 @@
+"""What the tests of the testbed need: a testbed, and taps that stamp packets at an interface."""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+SO_TIMESTAMPNS = 35
+SO_RCVBUFFORCE = 33
+ETH_P_ALL = 3
+PORT = 9009
+
+
+@pytest.fixture
+def bed() -> Iterator[Any]:
+    """Give a testbed, or skip with the reason why there can be none."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: network namespaces and packet sockets")
+    from parshall.testbed import Testbed
+
+    with Testbed() as testbed:
+        yield testbed
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait for a condition; fail with its name when it does not come true in time."""
+
+    def wait(name: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"still not after {timeout_s} s: {name}"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def echo() -> Callable[..., None]:
+    """Send a UDP question from one host to an address of another, and wait for the answer."""
+
+    def exchange(source: Any, destination: Any, address: str, payload_bytes: int = 64) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with destination.enter():
+            answering = socket.socket(family, socket.SOCK_DGRAM)
+        with source.enter():
+            asking = socket.socket(family, socket.SOCK_DGRAM)
+        with answering, asking:
+            for each in (answering, asking):
+                each.settimeout(10)
+                if family == socket.AF_INET:
+                    each.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO
+            answering.bind((address, 0))
+            asking.sendto(bytes(payload_bytes), answering.getsockname())
+            question, asker = answering.recvfrom(65536)
+            answering.sendto(question, asker)
+            assert asking.recv(65536) == bytes(payload_bytes)
+
+    return exchange
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """A numbered packet at a tap: sequence number, kernel time in ns, bytes of the frame."""
+
+    number: int
+    at_ns: int
+    frame_bytes: int
+
+
+class Tap:
+    """Sees the numbered UDP packets of `Probe` at an interface, with the kernel's time stamps."""
+
+    def __init__(self, link: Any, host: Any) -> None:
+        with host.enter():
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 512 << 20)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._socket.setblocking(False)
+        self._socket.bind((link.interface(host), ETH_P_ALL))
+
+    def read(self) -> list[Stamp]:
+        """Read everything that has come since the last call."""
+        stamps = []
+        while True:
+            try:
+                frame, controls, _, _ = self._socket.recvmsg(65536, 256)
+            except BlockingIOError:
+                return stamps
+            # IPv4 without options, UDP, our port.
+            if frame[12:14] != b"\x08\x00" or frame[23] != 17 or frame[36:38] != PORT.to_bytes(2, "big"):
+                continue
+            ((_, _, stamp),) = [control for control in controls if control[1] == SO_TIMESTAMPNS]
+            seconds, nanoseconds = struct.unpack("qq", stamp[:16])
+            number = int.from_bytes(frame[42:50], "big")
+            stamps.append(Stamp(number, seconds * 10**9 + nanoseconds, len(frame)))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class Probe:
+    """Sends numbered UDP packets from one host of a link to the other, seen by a tap at each end."""
+
+    def __init__(self, link: Any, source: Any, destination: Any) -> None:
+        self.departures = Tap(link, source)
+        self.arrivals = Tap(link, destination)
+        with source.enter():
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with destination.enter():
+            # Somebody must listen, or every packet is answered by an ICMP error.
+            self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sink.bind((link.address(destination), PORT))
+        self._socket.connect((link.address(destination), PORT))
+        self._number = 0
+
+    def send(self, payload_bytes: int = 100) -> None:
+        """Send one packet; `payload_bytes` is without the 42 bytes of Ethernet, IP and UDP."""
+        self._socket.send(self._number.to_bytes(8, "big") + bytes(payload_bytes - 8))
+        self._number += 1
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for opened in (self.departures, self.arrivals, self._socket, self._sink):
+            opened.close()
+
+
+@pytest.fixture
+def probe() -> Iterator[Callable[..., Probe]]:
+    """Make probes, closed after the test."""
+    made: list[Probe] = []
+
+    def make(link: Any, source: Any, destination: Any) -> Probe:
+        made.append(Probe(link, source, destination))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -1,0 +1,452 @@
+"""The testbed on this machine: what links do to packets, what ledgers say, what stays behind."""
+
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.kernel
+
+CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+
+
+def difference(ledger):
+    """Return what the ledger of one direction does not explain."""
+    explained = sum(ledger[name] for name in ("forwarded", "queue_dropped", "loss_dropped", "inside"))
+    return ledger["arrived"] - explained - sum(ledger["own_lost"].values())
+
+
+def idle(link):
+    """Whether the relay holds no packet."""
+    relay = link.statistics()["relay"]
+    return relay["a_to_b"]["inside"] == 0 and relay["b_to_a"]["inside"] == 0
+
+
+def two_hosts(bed, **parameters):
+    """Make two hosts on the first CPU and a relayed link on the last one."""
+    a, b = bed.host("sender", cpu=CPUS[0]), bed.host("receiver", cpu=CPUS[0])
+    return a, b, bed.link(a, b, backend="relay", cpu=CPUS[-1], **parameters)
+
+
+def expected_ns(departures, rate_bps, delay_ns):
+    """When packets leave a link, by the textbook (Lindley): their arrival, queue, rate, delay."""
+    free_ns = 0.0
+    times = []
+    for stamp in departures:
+        free_ns = max(free_ns, stamp.at_ns) + stamp.frame_bytes * 8e9 / rate_bps
+        times.append(free_ns + delay_ns)
+    return times
+
+
+@pytest.mark.parametrize("burst", [1, 10])
+def test_delay_is_accurate_at_100_mbit(bed, probe, until, burst):
+    a, b, link = two_hosts(bed, rate_bps=100e6, delay_ms=3, queue_packets=50)
+    probe = probe(link, a, b)
+    # A burst of 10 full packets takes 1.2 ms: 90 % of the rate at one burst every 1.35 ms.
+    period_s, count = (0.00135, 200) if burst > 1 else (0.001, 1000)
+    following = time.monotonic()
+    for _ in range(count):
+        for _ in range(burst):
+            probe.send(1472)
+        following += period_s
+        time.sleep(max(0.0, following - time.monotonic()))
+    until("all have arrived", lambda: link.statistics()["relay"]["a_to_b"]["forwarded"] == burst * count)
+
+    departures, arrivals = probe.departures.read(), probe.arrivals.read()
+    assert [stamp.number for stamp in arrivals] == list(range(burst * count))
+    expected = expected_ns(departures, 100e6, 3e6)
+    errors = [stamp.at_ns - at for stamp, at in zip(arrivals, expected, strict=True)]
+    deciles = statistics.quantiles(errors, n=10)
+    # Stamps are on the real-time clock, which is being slewed: the relay's delay is not.
+    assert min(errors) > -20_000, f"{min(errors)} ns: a packet left early"
+    assert abs(deciles[4]) < 100_000, f"median error {deciles[4]} ns"
+    assert deciles[8] < 100_000, f"90th percentile of the error {deciles[8]} ns"
+
+
+def test_rate_is_obeyed_and_every_missing_packet_was_dropped_by_the_queue(bed, probe, until):
+    a, b, link = two_hosts(bed, rate_bps=20e6, queue_packets=50)
+    probe = probe(link, a, b)
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        probe.send(1472)
+    until("the queue is empty", lambda: idle(link))
+    arrivals, sent = probe.arrivals.read(), len(probe.departures.read())
+    bits = sum(stamp.frame_bytes for stamp in arrivals[1:]) * 8
+    rate_bps = bits * 1e9 / (arrivals[-1].at_ns - arrivals[0].at_ns)
+    assert rate_bps == pytest.approx(20e6, rel=0.02)
+    ledger = link.close()["relay"]["a_to_b"]
+    assert sum(ledger["own_lost"].values()) == 0
+    assert ledger["queue_dropped"] == sent - len(arrivals) > 0
+    assert ledger["queue_peak_packets"] == 50
+
+
+def test_a_burst_leaves_as_many_packets_as_the_queue_holds(bed, probe, until):
+    # Slow enough that none leaves while the burst comes: 1514 bytes take 1.2 s.
+    a, b, link = two_hosts(bed, rate_bps=1e4, queue_packets=7)
+    probe = probe(link, a, b)
+    for _ in range(30):
+        probe.send(1472)
+    until("the relay has seen all", lambda: link.statistics()["relay"]["a_to_b"]["arrived"] == 30)
+    ledger = link.close()["relay"]["a_to_b"]
+    assert ledger["queue_dropped"] == 23
+    assert ledger["forwarded"] + ledger["inside"] == 7
+
+
+def test_tcp_fills_the_link(bed):
+    if shutil.which("iperf3") is None:
+        pytest.skip("iperf3 is not installed")
+    a, b, link = two_hosts(bed, rate_bps=50e6, delay_ms=2, queue_packets=100)
+    server = b.popen(["iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE, text=True)
+    assert any("listening" in line for line in iter(server.stdout.readline, ""))
+    import json
+
+    output = a.run(["iperf3", "-c", link.address(b), "-t", "4", "-O", "1", "-J"], timeout_s=60).stdout
+    goodput_bps = json.loads(output)["end"]["sum_received"]["bits_per_second"]
+    # 1448 of the 1514 bytes of a full packet are the application's.
+    assert goodput_bps == pytest.approx(50e6 * 1448 / 1514, rel=0.02)
+
+
+def lost_numbers(bed, probe, until, names, seed, count=4000):
+    a, b = (bed.host(name) for name in names)
+    link = bed.link(a, b, backend="relay", loss=0.1, seed=seed)
+    probe = probe(link, a, b)
+    for _ in range(count):
+        probe.send()
+    ledger = lambda: link.statistics()["relay"]["a_to_b"]  # noqa: E731
+    until("all are accounted for", lambda: ledger()["forwarded"] + ledger()["loss_dropped"] == count)
+    arrived = {stamp.number for stamp in probe.arrivals.read()}
+    assert ledger()["loss_dropped"] == count - len(arrived)
+    return set(range(count)) - arrived
+
+
+def test_loss_has_its_rate_and_its_seed(bed, probe, until):
+    first = lost_numbers(bed, probe, until, ("a1", "b1"), seed=7)
+    again = lost_numbers(bed, probe, until, ("a2", "b2"), seed=7)
+    other = lost_numbers(bed, probe, until, ("a3", "b3"), seed=8)
+    # Five standard deviations of the binomial: 5 sqrt(4000 * 0.1 * 0.9) = 95.
+    assert abs(len(first) - 400) < 95
+    assert first == again
+    assert first != other
+
+
+def test_jitter_varies_the_delay_and_keeps_the_order(bed, probe, until):
+    a, b, link = two_hosts(bed, delay_ms=5, jitter_ms=2, seed=3)
+    probe = probe(link, a, b)
+    for _ in range(300):
+        probe.send()
+        time.sleep(0.002)
+    until("all have arrived", lambda: link.statistics()["relay"]["a_to_b"]["forwarded"] == 300)
+    arrivals = probe.arrivals.read()
+    assert [stamp.number for stamp in arrivals] == list(range(300))
+    delays_ms = [
+        (out.at_ns - into.at_ns) / 1e6 for into, out in zip(probe.departures.read(), arrivals, strict=True)
+    ]
+    assert min(delays_ms) > 2.98
+    assert statistics.quantiles(delays_ms, n=10)[8] < 7.2
+    assert statistics.stdev(delays_ms) > 0.5
+
+
+def test_the_ledger_balances_at_every_moment(bed, probe, until):
+    a, b, link = two_hosts(bed, rate_bps=30e6, delay_ms=4, jitter_ms=1, loss=0.05, queue_packets=40)
+    forth, back = probe(link, a, b), probe(link, b, a)
+    for number in range(6000):
+        forth.send(200 + number % 1200)
+        back.send(100 + number % 300)
+        if number % 500 == 0:
+            relay = link.statistics()["relay"]
+            assert difference(relay["a_to_b"]) == 0
+            assert difference(relay["b_to_a"]) == 0
+    until("the link is empty", lambda: idle(link))
+    ends = link.statistics()["ends"]
+    relay = link.close()["relay"]
+    for name, host, other, probe in (("a_to_b", a, b, forth), ("b_to_a", b, a, back)):
+        ledger = relay[name]
+        assert difference(ledger) == 0
+        assert ledger["arrived"] == ends[host.name]["tx_packets"] == 6000
+        assert ledger["forwarded"] == ends[other.name]["rx_packets"] == len(probe.arrivals.read())
+        assert ledger["loss_dropped"] > 0
+
+
+def test_both_families_and_long_packets_pass(bed, echo):
+    a, b, link = two_hosts(bed, mtu=9000)
+    echo(a, b, link.address(b), payload_bytes=8972)
+    relay = link.statistics()["relay"]
+    # Nothing but the question and the answer: no ARP, no neighbour discovery, no multicast reports.
+    assert (relay["a_to_b"]["arrived"], relay["b_to_a"]["arrived"]) == (1, 1)
+    assert relay["a_to_b"]["arrived_bytes"] == 9014
+    if not Path("/proc/sys/net/ipv6").exists():
+        pytest.skip("this kernel has no IPv6")
+    echo(a, b, link.address(b, 6))
+
+
+def test_vlan_tags_pass(bed, until):
+    a, b, link = two_hosts(bed)
+    tagged = bytes.fromhex("02707300010202707300010181000064") + b"\x88\xb5" + bytes(60)
+    with b.enter():
+        receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5))
+    with a.enter():
+        sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    with receiver, sender:
+        receiver.setsockopt(263, 8, 1)  # SOL_PACKET, PACKET_AUXDATA
+        receiver.bind((link.interface(b), 3))
+        sender.bind((link.interface(a), 0))
+        sender.send(tagged)
+        receiver.settimeout(5)
+        frame, ((_, _, auxiliary),), _, _ = receiver.recvmsg(2000, 256)
+    # The receiving kernel takes the tag out as well, and says so in the auxiliary data.
+    assert frame == tagged[:12] + tagged[16:]
+    assert int.from_bytes(auxiliary[16:18], "little") == 100
+    assert link.statistics()["relay"]["a_to_b"]["forwarded_bytes"] == len(tagged)
+
+
+def test_directions_may_differ(bed, probe, until):
+    a, b, link = two_hosts(bed, delay_ms=1, reverse={"delay_ms": 6})
+    forth, back = probe(link, a, b), probe(link, b, a)
+    for _ in range(50):
+        forth.send()
+        back.send()
+        time.sleep(0.001)
+    until("all have arrived", lambda: idle(link) and link.statistics()["relay"]["b_to_a"]["forwarded"] == 50)
+    for probe, delay_ms in ((forth, 1), (back, 6)):
+        pairs = zip(probe.departures.read(), probe.arrivals.read(), strict=True)
+        measured_ms = statistics.median((out.at_ns - into.at_ns) / 1e6 for into, out in pairs)
+        assert measured_ms == pytest.approx(delay_ms, abs=0.1)
+
+
+def test_plain_links_are_plain_and_offloads_are_asked_for(bed):
+    from parshall.testbed import offloads
+
+    a, b, c = (bed.host(name) for name in "abc")
+    plain, fast = bed.link(a, b), bed.link(b, c, offloads=True)
+    assert plain.backend == fast.backend == "veth"
+    with b.enter():
+        off, on = offloads.read(plain.interface(b)), offloads.read(fast.interface(b))
+    assert not any(off[name] for name in ("tx", "sg", "tso", "gso", "gro"))
+    assert all(on[name] for name in ("tx", "sg", "tso", "gso", "gro"))
+
+
+def test_the_kernel_obeys_the_same_rate(bed, probe, until):
+    from parshall.testbed.backends import kernel_offers
+
+    if reason := kernel_offers("tbf"):
+        pytest.skip(reason)
+    a, b = bed.host("sender"), bed.host("receiver")
+    link = bed.link(a, b, rate_bps=20e6, queue_packets=50, backend="kernel")
+    probe = probe(link, a, b)
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        probe.send(1472)
+    queue = lambda: link.statistics()["qdiscs"]["left"]  # noqa: E731
+    until("the queue is empty", lambda: all(qdisc["qlen"] == 0 for qdisc in queue()))
+    arrivals, sent = probe.arrivals.read(), len(probe.departures.read())
+    bits = sum(stamp.frame_bytes for stamp in arrivals[1:]) * 8
+    assert bits * 1e9 / (arrivals[-1].at_ns - arrivals[0].at_ns) == pytest.approx(20e6, rel=0.02)
+    assert queue()[0]["drops"] == sent - len(arrivals) > 0
+
+
+def test_netem_delays_and_loses_where_the_kernel_has_it(bed, probe, until):
+    from parshall.testbed.backends import kernel_offers
+
+    if reason := kernel_offers("netem"):
+        pytest.skip(reason)
+    a, b = bed.host("sender"), bed.host("receiver")
+    link = bed.link(a, b, rate_bps=100e6, delay_ms=3, loss=0.1)
+    assert link.backend == "kernel"
+    probe = probe(link, a, b)
+    for _ in range(2000):
+        probe.send()
+        time.sleep(0.0002)
+    seen = []
+
+    def complete():
+        seen.extend(probe.arrivals.read())
+        return len(seen) + link.statistics()["qdiscs"]["b"][0]["drops"] == 2000
+
+    until("all are accounted for", complete)
+    # Five standard deviations of the binomial: 5 sqrt(2000 * 0.1 * 0.9) = 67.
+    assert abs(len(seen) - 1800) < 67
+    left = {stamp.number: stamp.at_ns for stamp in probe.departures.read()}
+    assert statistics.median(stamp.at_ns - left[stamp.number] for stamp in seen) == pytest.approx(
+        3.01e6, abs=2e5
+    )
+
+
+def test_hosts_are_apart(bed):
+    a, b = bed.host("a"), bed.host("b")
+    a.sysctl("net.ipv4.ip_forward", 1)
+    assert (a.sysctl("net.ipv4.ip_forward"), b.sysctl("net.ipv4.ip_forward")) == ("1", "0")
+    inside = []
+    home = Path("/proc/thread-self/ns/net").stat().st_ino
+
+    def visit(host):
+        with host.enter():
+            inside.append((host, Path("/proc/thread-self/ns/net").stat().st_ino))
+
+    threads = [threading.Thread(target=visit, args=(host,)) for host in (a, b) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(inode == host.path.stat().st_ino for host, inode in inside)
+    assert Path("/proc/thread-self/ns/net").stat().st_ino == home
+
+
+def test_programs_run_on_the_cpu_asked_for_and_end_with_the_testbed(bed):
+    host = bed.host("a", cpu=CPUS[0])
+    affinity = "import os; print(sorted(os.sched_getaffinity(0)))"
+    assert host.run([sys.executable, "-c", affinity]).stdout.strip() == f"[{CPUS[0]}]"
+    assert host.run([sys.executable, "-c", affinity], cpu=CPUS[-1]).stdout.strip() == f"[{CPUS[-1]}]"
+    assert sorted(os.sched_getaffinity(0)) == CPUS
+    program = host.popen(["sleep", "1000"])
+    bed.close()
+    assert program.poll() is not None
+
+
+def test_routed_hosts_reach_each_other(bed, echo):
+    a, router, b = (bed.host(name) for name in ("a", "router", "b"))
+    left, right = bed.link(a, router, backend="relay", delay_ms=1), bed.link(router, b)
+    router.sysctl("net.ipv4.ip_forward", 1)
+    a.route("default", left.address(router))
+    b.route("default", right.address(router))
+    echo(a, b, right.address(b))
+
+
+def test_errors_name_the_thing_the_value_and_the_remedy(bed):
+    from parshall.errors import ParshallError, UsageError
+
+    a, b = bed.host("a"), bed.host("b")
+    with pytest.raises(ParshallError, match=r"host a: ls /nowhere ended with status 2: .*No such file"):
+        a.run(["ls", "/nowhere"])
+    with pytest.raises(ParshallError, match="no-such-program cannot be started"):
+        a.run(["no-such-program"])
+    with pytest.raises(UsageError, match=r"loss 1.5 is outside 0 to 1"):
+        bed.link(a, b, loss=1.5)
+    with pytest.raises(UsageError, match="leave offloads off"):
+        bed.link(a, b, delay_ms=1, backend="relay", offloads=True)
+    with pytest.raises(UsageError, match="CPU 4000 cannot be used"):
+        a.run(["true"], cpu=4000)
+    with pytest.raises(ParshallError, match="relay: CPU 900 cannot be used"):
+        bed.link(a, b, delay_ms=1, backend="relay", cpu=900)
+
+
+def ours():
+    """Names of the namespaces of this process."""
+    from parshall.testbed.names import current_owner
+
+    return [path.name for path in Path("/run/netns").glob(f"{current_owner().prefix}-*")]
+
+
+def test_nothing_stays_after_an_exception(bed):
+    from parshall.testbed import Testbed
+
+    before = ours()
+    for error in (RuntimeError, KeyboardInterrupt):
+        with pytest.raises(error), Testbed() as inner:
+            a, b = inner.host("a"), inner.host("b")
+            inner.link(a, b, delay_ms=1, backend="relay")
+            program = a.popen(["sleep", "1000"])
+            assert len(ours()) == len(before) + 3
+            raise error
+        assert ours() == before
+        assert program.poll() is not None
+
+
+def test_nothing_stays_after_a_link_that_could_not_be_made(bed):
+    from parshall.errors import ParshallError
+    from parshall.testbed import Testbed
+
+    before = ours()
+    with Testbed() as inner:
+        with pytest.raises(ParshallError):
+            inner.link(inner.host("a"), inner.host("b"), delay_ms=1, backend="relay", cpu=900)
+    assert ours() == before
+
+
+KILLED = """
+import sys
+from parshall.testbed import Testbed
+with Testbed() as bed:
+    a, b = bed.host("a"), bed.host("b")
+    bed.link(a, b, delay_ms=1, backend="relay")
+    program = a.popen(["sleep", "1000"])
+    print(a.namespace, program.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_run_left_is_removed_and_nothing_else(bed, until):
+    from parshall.testbed import clean, stale
+
+    alive = bed.host("alive")
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    namespace, program = child.stdout.readline().split()
+    assert namespace not in [leftover.name for leftover in stale()]
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdin.close()
+    child.stdout.close()
+    assert namespace in [leftover.name for leftover in stale()]
+    removed = [leftover.name for leftover in clean()]
+    assert len([name for name in removed if name.startswith(namespace.rpartition("-")[0])]) == 3
+    until("its program has ended", lambda: not Path(f"/proc/{program}/ns/net").exists() or zombie(program))
+    assert alive.path.exists()
+    assert namespace not in [leftover.name for leftover in stale()]
+
+
+def zombie(pid):
+    """Whether nobody has yet asked how a process ended."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_stale_interfaces_and_cgroups_are_removed(bed):
+    from parshall.testbed import clean
+    from parshall.testbed.names import Owner, cgroup2_mounts, current_owner
+
+    # Process number 1 lives, but did not start then; this process lives.
+    dead, living = Owner(1, 1), current_owner()
+    interfaces = [owner.interface_name(35 * 36) for owner in (dead, living)]
+    assert {len(name) for name in interfaces} == {15}
+    mount = next(cgroup2_mounts(), None)
+    cgroups = [] if mount is None else [mount / owner.name("test") for owner in (dead, living)]
+    host = bed.host("a")
+    try:
+        for cgroup in cgroups:
+            cgroup.mkdir()
+        # In a namespace of our own, so that the machine's own interfaces are never touched.
+        with host.enter():
+            subprocess.run(["ip", "link", "add", interfaces[0], "type", "dummy"], check=True)
+            subprocess.run(["ip", "link", "add", interfaces[1], "type", "dummy"], check=True)
+            clean()
+        links = host.run(["ip", "-o", "link"]).stdout
+        assert interfaces[0] not in links
+        assert interfaces[1] in links
+        assert [cgroup.exists() for cgroup in cgroups] == [False, True][: len(cgroups)]
+    finally:
+        for cgroup in cgroups:
+            if cgroup.exists():
+                cgroup.rmdir()
+
+
+def test_two_testbeds_at_once(bed, echo):
+    from parshall.testbed import Testbed
+
+    with Testbed() as other:
+        links = []
+        for testbed in (bed, other):
+            a, b = testbed.host("a"), testbed.host("b")
+            links.append((a, b, testbed.link(a, b, delay_ms=2, backend="relay")))
+        for a, b, link in links:
+            echo(a, b, link.address(b))
+            assert link.statistics()["relay"]["a_to_b"]["forwarded"] == 1
+    a, b, link = links[0]
+    echo(a, b, link.address(b))
