@@ -4,7 +4,8 @@
 //! the bytes a record takes, for several zstd levels and batch sizes.
 
 use parshall_core::abi::TcpStateRecord;
-use parshall_core::log::columns::Scale;
+use parshall_core::log::columns::{COLUMNS, Scale};
+use parshall_core::log::compressor::ColumnCompressor;
 use parshall_core::log::{BatchEncoder, StateColumns};
 use std::hint::black_box;
 use std::time::Instant;
@@ -102,8 +103,8 @@ fn generate(records: usize, flows: u32, random: &mut Random) -> Vec<TcpStateReco
                 } else if random.below(200) == 0 {
                     state.ca_state = 0;
                 }
-                state.pacing_rate_Bps = u64::from(state.cwnd_segments) * 1448 * 1_200_000
-                    / u64::from(state.srtt_us_x8 >> 3);
+                state.pacing_rate_Bps =
+                    u64::from(state.cwnd_segments) * 1448 * 1_200_000 / u64::from(state.srtt_us_x8 >> 3);
             }
             out.push(*state);
         }
@@ -112,13 +113,51 @@ fn generate(records: usize, flows: u32, random: &mut Random) -> Vec<TcpStateReco
     out
 }
 
-/// CPU seconds of this thread; the machine may be shared, wall time would count the others.
+/// CPU time of this thread; the machine may be shared, wall time would count the others.
 fn cpu_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_ascii_whitespace()
-        .next()
-        .and_then(|word| word.parse().ok())
-        .unwrap_or(0)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Cost and size of every column alone: where the encoding spends its time.
+fn columns_alone(records: &[TcpStateRecord], batch_rows: usize) {
+    let mut compressors = [
+        ("level 1", ColumnCompressor::with_level(1)),
+        ("level -1", ColumnCompressor::with_level(-1)),
+        ("level -5", ColumnCompressor::with_level(-5)),
+        ("entropy", ColumnCompressor::entropy_only()),
+    ]
+    .map(|(name, compressor)| (name, compressor.expect("zstd knows these settings")));
+    print!("{:>20}", "column");
+    for (name, _) in &compressors {
+        print!("  {name:>9} ns  bytes");
+    }
+    println!();
+    let mut columns = StateColumns::new(batch_rows, Scale::new(0, 1000));
+    let mut sums = vec![[(0u64, 0usize); 4]; COLUMNS.len()];
+    let mut out = vec![0u8; 1 << 20];
+    for batch in records.chunks_exact(batch_rows) {
+        columns.clear();
+        columns.append(batch);
+        let mut sums = sums.iter_mut();
+        let _ = columns.for_each(|_, values| {
+            for (sum, (_, compressor)) in sums.next().into_iter().flatten().zip(&mut compressors) {
+                let start = cpu_ns();
+                let bytes = compressor.compress(values, &mut out).expect("fits");
+                sum.0 += cpu_ns() - start;
+                sum.1 += bytes;
+            }
+            Ok::<(), ()>(())
+        });
+    }
+    let rows = (records.len() / batch_rows * batch_rows) as f64;
+    for (column, sums) in COLUMNS.iter().zip(&sums) {
+        print!("{:>20}", column.name);
+        for (ns, bytes) in sums {
+            print!("  {:>12.1} {:>6.2}", *ns as f64 / rows, *bytes as f64 / rows);
+        }
+        println!();
+    }
 }
 
 struct Measured {
@@ -160,10 +199,15 @@ fn measure(records: &[TcpStateRecord], level: i32, batch_rows: usize) -> Measure
 }
 
 fn main() {
-    println!(
-        "{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}",
-        "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes"
-    );
+    if std::env::args().any(|argument| argument == "--columns") {
+        for flows in [1, 100] {
+            println!("{flows} flows");
+            let records = generate(1 << 18, flows, &mut Random(88_172_645_463_325_252));
+            columns_alone(&records, 8192);
+        }
+        return;
+    }
+    println!("{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}", "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes");
     let started = Instant::now();
     for flows in [1, 10, 100] {
         let records = generate(1 << 19, flows, &mut Random(88_172_645_463_325_252));
@@ -174,9 +218,7 @@ fn main() {
                 }
                 let best = (0..3)
                     .map(|_| measure(&records, level, batch_rows))
-                    .min_by(|a, b| {
-                        (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns))
-                    })
+                    .min_by(|a, b| (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns)))
                     .expect("three runs");
                 println!(
                     "{flows:>6} {batch_rows:>6} {level:>6} {:>10.1} {:>9.1} {:>9.1} {:>7.1}",

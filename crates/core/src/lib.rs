@@ -4,3 +4,4 @@
 pub mod abi;
 pub mod ledger;
 pub mod log;
+pub mod convert;

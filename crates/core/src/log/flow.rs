@@ -7,7 +7,7 @@ use crate::abi::{
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A connection. The last row of a flow in a log is the one that holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FlowRow {
     /// Number of the flow in this log, from 1.
     pub flow: u32,

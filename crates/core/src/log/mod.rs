@@ -6,6 +6,7 @@
 
 mod batch;
 pub mod columns;
+pub mod compressor;
 mod error;
 mod flow;
 mod flow_table;

@@ -1,0 +1,35 @@
+//! All rows with all columns as Parquet. The metadata of the log become those of the file, with the
+//! flow table and the ledger as JSON under `parshall.flows_table` and `parshall.ledger`.
+
+use super::error::ConvertError;
+use super::source::Source;
+use ::parquet::arrow::ArrowWriter;
+use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::file::metadata::KeyValue;
+use ::parquet::file::properties::WriterProperties;
+use std::io::{Read, Seek, Write};
+
+/// Writes the log; returns the number of rows.
+pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut (impl Write + Send)) -> Result<u64, ConvertError> {
+    let schema = source.reader().schema();
+    let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_key_value_metadata(Some(metadata.collect()))
+        .set_created_by(concat!("parshall ", env!("CARGO_PKG_VERSION")).into())
+        .build();
+    let mut writer = ArrowWriter::try_new(out, schema.clone(), Some(properties))?;
+    let mut rows = 0;
+    while let Some(batch) = source.next_batch()? {
+        rows += batch.num_rows() as u64;
+        writer.write(&batch)?;
+    }
+    let flows = source.flows();
+    let json = |error: serde_json::Error| ConvertError::Write(error.into());
+    let table = serde_json::to_string(&flows.values().collect::<Vec<_>>()).map_err(json)?;
+    let ledger = serde_json::to_string(source.ledger()).map_err(json)?;
+    writer.append_key_value_metadata(KeyValue::new("parshall.flows_table".to_string(), table));
+    writer.append_key_value_metadata(KeyValue::new("parshall.ledger".to_string(), ledger));
+    writer.close()?;
+    Ok(rows)
+}

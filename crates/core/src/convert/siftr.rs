@@ -1,0 +1,152 @@
+//! What the versions of SIFTR have in common: FreeBSD's numbers and the footer's counts.
+
+use super::row::{IN, Row};
+use super::source::Source;
+use crate::log::FlowRow;
+use std::io::{Read, Seek};
+
+/// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`): what stands for
+/// Linux's "not yet set".
+pub const SSTHRESH_INFINITE_BYTES: u32 = 65_535 << 14;
+/// FreeBSD's number of `ESTABLISHED`; SIFTR skips packets of connections below it.
+const ESTABLISHED: u8 = 4;
+/// A known reader has room for this many bytes of the last line.
+const FOOTER_BYTES_MAX: usize = 1000;
+/// Values in the first line that are longer overrun a known reader.
+const HEADER_VALUE_CHARS_MAX: usize = 7;
+
+/// FreeBSD's `t_state` of Linux's `sk_state`.
+pub fn state(linux: u8) -> u8 {
+    match linux {
+        1 => ESTABLISHED,
+        2 => 2,
+        3 | 12 => 3,
+        4 => 6,
+        5 => 9,
+        6 => 10,
+        8 => 5,
+        9 => 8,
+        10 => 1,
+        11 => 7,
+        _ => 0,
+    }
+}
+
+/// FreeBSD's `t_flags`, as far as the flow table knows them.
+pub fn t_flags(flow: &FlowRow) -> u32 {
+    const REQ_SCALE_AND_RCVD_SCALE: u32 = 0x60;
+    const REQ_TSTMP_AND_RCVD_TSTMP: u32 = 0x180;
+    const SACK_PERMIT: u32 = 0x200;
+    let flag = |set: bool, bits: u32| if set { bits } else { 0 };
+    flag(flow.window_scaling, REQ_SCALE_AND_RCVD_SCALE)
+        | flag(flow.timestamps, REQ_TSTMP_AND_RCVD_TSTMP)
+        | flag(flow.sack, SACK_PERMIT)
+}
+
+/// FreeBSD's `t_flags2`: `TF2_ECN_PERMIT` only.
+pub fn t_flags2(flow: &FlowRow) -> u32 {
+    if flow.ecn { 0x20 } else { 0 }
+}
+
+/// `i` or `o`.
+pub fn direction(row: &Row) -> char {
+    if row.direction == IN { 'i' } else { 'o' }
+}
+
+/// A flow identifier: any number but 0.
+pub fn flow_id(flow: u32) -> u32 {
+    if flow == 0 { u32::MAX } else { flow }
+}
+
+/// A number of at most seven digits for the kernel's release: 6.18.3 is 618003.
+pub fn sysver(environment: &str) -> String {
+    let release = release(environment);
+    let mut numbers = release.split(|char: char| !char.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor, patch) =
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let text = (major.min(99) * 100_000 + minor.min(99) * 1000 + patch.min(999)).to_string();
+    debug_assert!(text.len() <= HEADER_VALUE_CHARS_MAX);
+    text
+}
+
+/// The kernel's release in the environment of the log: `kernel.release`, or the first `release`.
+pub fn release(environment: &str) -> String {
+    fn find(value: &serde_json::Value) -> Option<&str> {
+        let object = value.as_object()?;
+        object.get("release").and_then(|release| release.as_str()).or_else(|| object.values().find_map(find))
+    }
+    let parsed = serde_json::from_str::<serde_json::Value>(environment).unwrap_or_default();
+    let kernel = parsed.get("kernel").and_then(|kernel| kernel.as_str().or_else(|| find(kernel)));
+    kernel.or_else(|| find(&parsed)).unwrap_or("0").to_string()
+}
+
+/// 6 when there is an IPv6 flow, else 4.
+pub fn ip_mode<R: Read + Seek>(source: &Source<R>) -> u8 {
+    if source.flows().values().any(|flow| flow.ip_version() == 6) { 6 } else { 4 }
+}
+
+/// The counts of the footer.
+#[derive(Default)]
+pub struct Counts {
+    /// Lines by direction.
+    pub rows: [u64; 2],
+    /// Packets of connections below ESTABLISHED, by direction.
+    pub below_established: [u64; 2],
+    /// Time of the last packet.
+    pub end_ns: i64,
+}
+
+impl Counts {
+    /// Counts a packet; false when SIFTR would skip it.
+    pub fn take(&mut self, row: &Row) -> bool {
+        let side = usize::from(row.direction != IN);
+        self.end_ns = self.end_ns.max(row.time_ns);
+        let logged = state(row.state) >= ESTABLISHED;
+        if logged {
+            self.rows[side] += 1;
+        } else {
+            self.below_established[side] += 1;
+        }
+        logged
+    }
+
+    /// Packets that the log lacks, by direction: what SIFTR counts as skipped for want of memory.
+    pub fn lost<R: Read + Seek>(source: &Source<R>) -> [u64; 2] {
+        ["tcp_ingress", "tcp_egress"].map(|hook| {
+            source.ledger().hooks.iter().filter(|account| account.hook == hook).map(|account| account.lost.total()).sum()
+        })
+    }
+
+    /// Packets by direction, logged or not.
+    pub fn packets(&self, lost: [u64; 2]) -> [u64; 2] {
+        [0, 1].map(|side| self.rows[side] + self.below_established[side] + lost[side])
+    }
+}
+
+/// Warns when the last line is too long for a known reader.
+pub fn check_footer<R: Read + Seek>(source: &mut Source<R>, footer: &str, flows: usize) {
+    if footer.len() >= FOOTER_BYTES_MAX {
+        source.warn(format!(
+            "the last line lists {flows} flows in {} bytes; readers with room for {FOOTER_BYTES_MAX} bytes fail on it, \
+             log fewer flows at a time",
+            footer.len()
+        ));
+    }
+}
+
+/// The last line's list of flows.
+pub fn flow_list<R: Read + Seek>(source: &Source<R>) -> String {
+    source
+        .flows()
+        .values()
+        .map(|flow| {
+            format!(
+                "{};{}-{};{},",
+                super::address::siftr(flow.local_address),
+                flow.local_port,
+                super::address::siftr(flow.remote_address),
+                flow.remote_port
+            )
+        })
+        .collect()
+}

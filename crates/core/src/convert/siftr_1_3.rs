@@ -1,0 +1,84 @@
+//! SIFTR 1.3 as FreeBSD writes it today: 27 fields, srtt and rto in microseconds.
+
+use super::address;
+use super::error::ConvertError;
+use super::format::Format;
+use super::row::seconds_and_us;
+use super::siftr::{
+    Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, flow_list, ip_mode, state, sysver, t_flags,
+    t_flags2,
+};
+use super::source::Source;
+use std::io::{Read, Seek, Write};
+
+/// Writes the log; returns the number of data lines.
+pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+    source.require_flow(Format::Siftr13)?;
+    let start_ns = source.start_ns();
+    let (seconds, us) = seconds_and_us(start_ns);
+    writeln!(
+        out,
+        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=1.3.0\tsysname=Linux\tsysver={}\tipmode={}",
+        sysver(&source.reader().header().environment),
+        ip_mode(source)
+    )?;
+    let mut counts = Counts { end_ns: start_ns, ..Default::default() };
+    source.for_each_packet(|row, flow| {
+        if !counts.take(row) {
+            return Ok(());
+        }
+        let (seconds, us) = row.seconds_and_us();
+        writeln!(
+            out,
+            "{},{seconds}.{us:06},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},0,{},0",
+            direction(row),
+            address::siftr(flow.local_address),
+            flow.local_port,
+            address::siftr(flow.remote_address),
+            flow.remote_port,
+            row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES),
+            row.cwnd_bytes(),
+            t_flags2(flow),
+            row.snd_wnd_bytes,
+            row.rcv_wnd_bytes,
+            row.snd_scale,
+            row.rcv_scale,
+            state(row.state),
+            row.mss_bytes,
+            row.srtt_us,
+            u8::from(flow.sack),
+            t_flags(flow),
+            row.rto_us,
+            row.sndbuf_bytes,
+            row.sndbuf_used_bytes,
+            row.rcvbuf_bytes,
+            row.rcvbuf_used_bytes,
+            row.in_flight_bytes(),
+            flow_id(row.flow),
+        )?;
+        Ok(())
+    })?;
+    let (seconds, us) = seconds_and_us(counts.end_ns);
+    let lost = Counts::lost(source);
+    let packets = counts.packets(lost);
+    let below = counts.below_established;
+    let footer = format!(
+        "disable_time_secs={seconds}\tdisable_time_usecs={us:06}\tnum_inbound_tcp_pkts={}\tnum_outbound_tcp_pkts={}\t\
+         total_tcp_pkts={}\tnum_inbound_skipped_pkts_malloc={}\tnum_outbound_skipped_pkts_malloc={}\t\
+         num_inbound_skipped_pkts_tcpcb={}\tnum_outbound_skipped_pkts_tcpcb={}\tnum_inbound_skipped_pkts_inpcb=0\t\
+         num_outbound_skipped_pkts_inpcb=0\ttotal_skipped_tcp_pkts={}\tflow_list={}\n",
+        packets[0],
+        packets[1],
+        packets[0] + packets[1],
+        lost[0],
+        lost[1],
+        below[0],
+        below[1],
+        lost[0] + lost[1] + below[0] + below[1],
+        flow_list(source)
+    );
+    out.write_all(footer.as_bytes())?;
+    let flows = source.flows().len();
+    check_footer(source, &footer, flows);
+    Ok(counts.rows[0] + counts.rows[1])
+}

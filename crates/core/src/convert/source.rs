@@ -1,0 +1,132 @@
+//! A log whose flow table is known before the first row.
+
+use super::error::ConvertError;
+use super::format::Format;
+use super::row::{PACKET, Row, rows};
+use crate::ledger::Ledger;
+use crate::log::{FlowRow, LogReader};
+use arrow::record_batch::RecordBatch;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek};
+use std::sync::Arc;
+
+/// What all conversions read from.
+pub struct Source<R: Read> {
+    reader: LogReader<R>,
+    flows: Arc<BTreeMap<u32, FlowRow>>,
+    ledger: Ledger,
+    first: Option<RecordBatch>,
+    unknown_flows: BTreeSet<u32>,
+    unknown_rows: u64,
+    warnings: Vec<String>,
+}
+
+impl<R: Read + Seek> Source<R> {
+    /// Surveys the log and reads its first batch.
+    pub fn new(mut reader: LogReader<R>) -> Result<Self, ConvertError> {
+        reader.survey()?;
+        let flows = Arc::new(reader.flows().clone());
+        let ledger = reader.ledger().cloned().unwrap_or_default();
+        let first = reader.next().transpose()?;
+        Ok(Self {
+            reader,
+            flows,
+            ledger,
+            first,
+            unknown_flows: BTreeSet::new(),
+            unknown_rows: 0,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// The flow table.
+    pub fn flows(&self) -> Arc<BTreeMap<u32, FlowRow>> {
+        self.flows.clone()
+    }
+
+    /// The last ledger, of zeros when there is none.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The reader, for head and schema.
+    pub fn reader(&self) -> &LogReader<R> {
+        &self.reader
+    }
+
+    /// When the log began: the first row or the first flow, whichever came first.
+    pub fn start_ns(&self) -> i64 {
+        let first_flow = self.flows.values().map(|flow| flow.first_time_ns).min();
+        let first_row = self.first.as_ref().and_then(|batch| rows(batch).map(|row| row.time_ns).min());
+        first_flow.into_iter().chain(first_row).min().unwrap_or(0)
+    }
+
+    /// The error for formats that need a flow, when there is none.
+    pub fn require_flow(&self, format: Format) -> Result<(), ConvertError> {
+        if self.flows.is_empty() {
+            return Err(ConvertError::NoFlow { path: self.reader.path().to_string(), format });
+        }
+        Ok(())
+    }
+
+    /// The next batch.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, ConvertError> {
+        match self.first.take() {
+            Some(batch) => Ok(Some(batch)),
+            None => Ok(self.reader.next().transpose()?),
+        }
+    }
+
+    /// Calls `each` with every row whose flow is in the table.
+    pub fn for_each_row(
+        &mut self,
+        mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
+    ) -> Result<(), ConvertError> {
+        let flows = self.flows();
+        while let Some(batch) = self.next_batch()? {
+            for row in rows(&batch) {
+                match flows.get(&row.flow) {
+                    Some(flow) => each(&row, flow)?,
+                    None => {
+                        self.unknown_rows += 1;
+                        self.unknown_flows.insert(row.flow);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Source::for_each_row`], packets only: no older format knows other events.
+    pub fn for_each_packet(
+        &mut self,
+        mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
+    ) -> Result<(), ConvertError> {
+        self.for_each_row(|row, flow| if row.event == PACKET { each(row, flow) } else { Ok(()) })
+    }
+
+    /// Adds a sentence to the report.
+    pub fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    /// All sentences, with those about the log itself.
+    pub fn into_warnings(mut self) -> Vec<String> {
+        if let Some(truncation) = self.reader.truncation() {
+            self.warnings.push(format!("{}: {truncation}", self.reader.path()));
+        }
+        let lost: u64 = self.ledger.hooks.iter().map(|account| account.lost.total()).sum();
+        if lost > 0 {
+            self.warnings.push(format!("{}: the log lacks {lost} events that were lost while measuring", self.reader.path()));
+        }
+        if self.unknown_rows > 0 {
+            self.warnings.push(format!(
+                "{}: {} rows of {} flows were left out: their addresses never reached the log",
+                self.reader.path(),
+                self.unknown_rows,
+                self.unknown_flows.len()
+            ));
+        }
+        self.warnings
+    }
+}

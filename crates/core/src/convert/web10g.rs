@@ -1,0 +1,84 @@
+//! The log of TEACUP's Web10G logger: 123 values a line with the names of RFC 4898.
+//!
+//! Without an interval, a line a packet. With one, a line a flow at every poll instant, holding the
+//! state as of that instant, so that polling and event-driven sampling can be compared on the same flow.
+
+use super::error::ConvertError;
+use super::row::{CLOSE, PACKET, seconds_and_us};
+use super::source::Source;
+use super::web10g_account::Account;
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, Write};
+
+/// More lines than this are a mistake in the interval, not a wish.
+const POLLS_MAX: i64 = 1_000_000_000;
+
+/// Writes the log; returns the number of lines.
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+    every_ns: Option<u64>,
+) -> Result<u64, ConvertError> {
+    match every_ns {
+        None => each_packet(source, out),
+        Some(every_ns) => polled(source, out, every_ns),
+    }
+}
+
+fn each_packet<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+    let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
+    let mut lines = 0;
+    source.for_each_row(|row, flow| {
+        let account = accounts.entry(row.flow).or_insert_with(|| Account::new(flow));
+        account.take(row);
+        if row.event == PACKET {
+            account.write(out, seconds_and_us(row.time_ns))?;
+            lines += 1;
+        }
+        Ok(())
+    })?;
+    Ok(lines)
+}
+
+fn polled<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write, every_ns: u64) -> Result<u64, ConvertError> {
+    let refused = |reason| ConvertError::Option { option: "every", format: super::Format::Web10g, reason };
+    let every_ns = i64::try_from(every_ns).map_err(|_| refused("the interval is longer than 292 years"))?;
+    if every_ns == 0 {
+        return Err(refused("the interval must be longer than 0"));
+    }
+    let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
+    let mut next_ns: Option<i64> = None;
+    let mut lines = 0;
+    source.for_each_row(|row, flow| {
+        let mut poll_ns = *next_ns.get_or_insert(row.time_ns.saturating_add(every_ns));
+        if row.time_ns.saturating_sub(poll_ns) / every_ns > POLLS_MAX {
+            return Err(refused("the interval is far too short for the pauses in this log"));
+        }
+        while poll_ns < row.time_ns {
+            lines += poll(&mut accounts, out, poll_ns)?;
+            poll_ns = poll_ns.saturating_add(every_ns);
+        }
+        next_ns = Some(poll_ns);
+        let account = accounts.entry(row.flow).or_insert_with(|| Account::new(flow));
+        account.take(row);
+        if row.event == CLOSE {
+            account.closed = true;
+        }
+        Ok(())
+    })?;
+    // The poll that follows the last event sees what it left.
+    if let Some(poll_ns) = next_ns {
+        lines += poll(&mut accounts, out, poll_ns)?;
+    }
+    Ok(lines)
+}
+
+/// One line a flow; a closed flow is seen once more, then its socket is gone.
+fn poll(accounts: &mut BTreeMap<u32, Account>, out: &mut impl Write, poll_ns: i64) -> Result<u64, ConvertError> {
+    for account in accounts.values_mut() {
+        account.write_at(out, poll_ns)?;
+    }
+    let lines = accounts.len() as u64;
+    accounts.retain(|_, account| !account.closed);
+    Ok(lines)
+}

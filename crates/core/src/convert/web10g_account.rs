@@ -1,0 +1,448 @@
+//! What Web10G's kernel patch counts for a connection, accumulated from the rows of a log.
+
+use super::address;
+use super::error::ConvertError;
+use super::row::{ESTABLISHED, IN, OUT, PACKET, RETRANSMIT, Row, seconds_and_us};
+use crate::log::FlowRow;
+use std::io::Write;
+
+/// Values of a line.
+const COLUMNS: usize = 123;
+/// What stands for a slow start threshold that is not yet set.
+const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
+const FLAG_FIN: u16 = 0x01;
+const FLAG_SYN: u16 = 0x02;
+const FLAG_RST: u16 = 0x04;
+const FLAG_ECE: u16 = 0x40;
+const CA_OPEN: i8 = 0;
+const CA_DISORDER: i8 = 1;
+const CA_CWR: i8 = 2;
+const CA_RECOVERY: i8 = 3;
+const CA_LOSS: i8 = 4;
+
+/// What keeps a sender from sending.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Receiver,
+    Congestion,
+    Sender,
+}
+
+/// Segments and bytes of one direction.
+#[derive(Clone, Copy, Default)]
+struct Traffic {
+    segments: u64,
+    data_segments: u64,
+    data_bytes: u64,
+}
+
+/// A value's extremes.
+#[derive(Clone, Copy)]
+struct Range {
+    min: u32,
+    max: u32,
+}
+
+impl Range {
+    const NONE: Range = Range { min: u32::MAX, max: 0 };
+
+    fn take(&mut self, value: u32) {
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// The minimum, 0 when nothing was taken.
+    fn min(self) -> u32 {
+        if self.max == 0 && self.min == u32::MAX { 0 } else { self.min }
+    }
+}
+
+/// One connection.
+pub struct Account {
+    /// The connection was closed: no later poll sees it.
+    pub closed: bool,
+    flow: FlowRow,
+    last: Row,
+    any: bool,
+    sent: Traffic,
+    received: Traffic,
+    retransmitted_bytes: u64,
+    max_pipe_bytes: u64,
+    congestion_signals: u32,
+    timeouts: u32,
+    abrupt_timeouts: u32,
+    fast_retransmits: u32,
+    ecn_signals: u32,
+    ece_sent: u64,
+    pre_congestion_cwnd_sum_bytes: u64,
+    window_sent: Range,
+    window_received: Range,
+    zero_window_sent: u32,
+    zero_window_received: u32,
+    rto_ms: Range,
+    mss_bytes: Range,
+    ssthresh_bytes: Range,
+    max_slow_start_cwnd_bytes: u32,
+    max_avoidance_cwnd_bytes: u32,
+    slow_start_increases: u32,
+    avoidance_increases: u32,
+    duplicate_acks_in: u32,
+    duplicate_ack_run: bool,
+    duplicate_ack_episodes: u32,
+    limit: Option<Limit>,
+    limit_transitions: [u32; 3],
+    limit_ns: [u64; 3],
+    initial_sent: u32,
+    initial_received: u32,
+    max_retransmit_queue_bytes: u32,
+    max_send_queue_bytes: u32,
+    max_receive_queue_bytes: u32,
+    acked: Option<(u32, u64)>,
+    taken: Option<(u32, u64)>,
+}
+
+impl Account {
+    /// Of a connection that has not been seen yet.
+    pub fn new(flow: &FlowRow) -> Self {
+        Self {
+            closed: false,
+            flow: flow.clone(),
+            last: Row::default(),
+            any: false,
+            sent: Traffic::default(),
+            received: Traffic::default(),
+            retransmitted_bytes: 0,
+            max_pipe_bytes: 0,
+            congestion_signals: 0,
+            timeouts: 0,
+            abrupt_timeouts: 0,
+            fast_retransmits: 0,
+            ecn_signals: 0,
+            ece_sent: 0,
+            pre_congestion_cwnd_sum_bytes: 0,
+            window_sent: Range::NONE,
+            window_received: Range::NONE,
+            zero_window_sent: 0,
+            zero_window_received: 0,
+            rto_ms: Range::NONE,
+            mss_bytes: Range::NONE,
+            ssthresh_bytes: Range::NONE,
+            max_slow_start_cwnd_bytes: 0,
+            max_avoidance_cwnd_bytes: 0,
+            slow_start_increases: 0,
+            avoidance_increases: 0,
+            duplicate_acks_in: 0,
+            duplicate_ack_run: false,
+            duplicate_ack_episodes: 0,
+            limit: None,
+            limit_transitions: [0; 3],
+            limit_ns: [0; 3],
+            initial_sent: 0,
+            initial_received: 0,
+            max_retransmit_queue_bytes: 0,
+            max_send_queue_bytes: 0,
+            max_receive_queue_bytes: 0,
+            acked: None,
+            taken: None,
+        }
+    }
+
+    /// Adds a row.
+    pub fn take(&mut self, row: &Row) {
+        if row.event == PACKET {
+            self.take_packet(row);
+        } else if row.event == RETRANSMIT {
+            self.retransmitted_bytes += u64::from(row.payload_bytes);
+        }
+        // Before there is a socket, the state fields are 0 and mean nothing.
+        if (ESTABLISHED..12).contains(&row.state) {
+            self.take_state(row);
+        }
+        self.last = *row;
+        self.any = true;
+    }
+
+    fn take_packet(&mut self, row: &Row) {
+        let traffic = if row.direction == OUT { &mut self.sent } else { &mut self.received };
+        let segments = u64::from(row.gso_segs.max(1));
+        traffic.segments += segments;
+        if row.payload_bytes > 0 {
+            traffic.data_segments += segments;
+            traffic.data_bytes += u64::from(row.payload_bytes);
+        }
+        if row.pkt_flags & FLAG_SYN != 0 {
+            let initial = if row.direction == OUT { &mut self.initial_sent } else { &mut self.initial_received };
+            *initial = row.pkt_seq;
+        }
+        if row.direction == OUT && row.pkt_flags & FLAG_ECE != 0 && row.pkt_flags & FLAG_SYN == 0 {
+            self.ece_sent += segments;
+        }
+        if row.direction == IN {
+            let duplicate = row.payload_bytes == 0
+                && row.packets_out > 0
+                && row.pkt_ack == row.snd_una
+                && row.pkt_flags & (FLAG_SYN | FLAG_FIN | FLAG_RST) == 0;
+            if duplicate {
+                self.duplicate_acks_in += 1;
+                self.duplicate_ack_episodes += u32::from(!self.duplicate_ack_run);
+            }
+            self.duplicate_ack_run = duplicate;
+        }
+    }
+
+    fn take_state(&mut self, row: &Row) {
+        let known = self.any && (ESTABLISHED..12).contains(&self.last.state);
+        if known {
+            self.take_congestion(row);
+            self.take_increase(row);
+            self.zero_window_sent += u32::from(row.rcv_wnd_bytes == 0 && self.last.rcv_wnd_bytes != 0);
+            self.zero_window_received += u32::from(row.snd_wnd_bytes == 0 && self.last.snd_wnd_bytes != 0);
+        }
+        self.take_limit(row);
+        self.max_pipe_bytes = self.max_pipe_bytes.max(pipe_bytes(row));
+        self.window_sent.take(row.rcv_wnd_bytes);
+        self.window_received.take(row.snd_wnd_bytes);
+        self.rto_ms.take(row.rto_us / 1000);
+        self.mss_bytes.take(row.mss_bytes);
+        if row.ssthresh_segments.is_some() {
+            self.ssthresh_bytes.take(row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES));
+        }
+        let max_cwnd =
+            if in_slow_start(row) { &mut self.max_slow_start_cwnd_bytes } else { &mut self.max_avoidance_cwnd_bytes };
+        *max_cwnd = (*max_cwnd).max(row.cwnd_bytes());
+        self.max_retransmit_queue_bytes = self.max_retransmit_queue_bytes.max(row.in_flight_bytes());
+        self.max_send_queue_bytes = self.max_send_queue_bytes.max(row.sndbuf_used_bytes);
+        self.max_receive_queue_bytes = self.max_receive_queue_bytes.max(row.rcvbuf_used_bytes);
+        if row.state != 2 && row.state != 3 {
+            advance(&mut self.acked, row.snd_una);
+            advance(&mut self.taken, row.rcv_nxt);
+        }
+    }
+
+    fn take_congestion(&mut self, row: &Row) {
+        let before = self.last.ca_state;
+        if row.ca_state == before {
+            return;
+        }
+        if row.ca_state >= CA_CWR && before <= CA_DISORDER {
+            self.congestion_signals += 1;
+            self.pre_congestion_cwnd_sum_bytes += u64::from(self.last.cwnd_bytes());
+        }
+        match row.ca_state {
+            CA_CWR => self.ecn_signals += u32::from(self.flow.ecn),
+            CA_RECOVERY => self.fast_retransmits += 1,
+            CA_LOSS => {
+                self.timeouts += 1;
+                self.abrupt_timeouts += u32::from(before == CA_OPEN);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_increase(&mut self, row: &Row) {
+        if row.cwnd_segments > self.last.cwnd_segments && row.ca_state == self.last.ca_state {
+            if in_slow_start(&self.last) {
+                self.slow_start_increases += 1;
+            } else {
+                self.avoidance_increases += 1;
+            }
+        }
+    }
+
+    fn take_limit(&mut self, row: &Row) {
+        let limit = if row.in_flight_bytes().saturating_add(row.mss_bytes) > row.snd_wnd_bytes {
+            Limit::Receiver
+        } else if packets_in_flight(row) >= u64::from(row.cwnd_segments) {
+            Limit::Congestion
+        } else {
+            Limit::Sender
+        };
+        if let Some(before) = self.limit {
+            self.limit_ns[before as usize] += row.time_ns.saturating_sub(self.last.time_ns).max(0) as u64;
+        }
+        if self.limit != Some(limit) {
+            self.limit_transitions[limit as usize] += 1;
+        }
+        self.limit = Some(limit);
+    }
+
+    /// Writes the line of a poll at `time_ns`.
+    pub fn write_at(&self, out: &mut impl Write, time_ns: i64) -> Result<(), ConvertError> {
+        self.write(out, seconds_and_us(time_ns))
+    }
+
+    /// Writes the line with this time stamp.
+    pub fn write(&self, out: &mut impl Write, (seconds, us): (i64, i64)) -> Result<(), ConvertError> {
+        let flow = &self.flow;
+        write!(
+            out,
+            "{seconds}.{us:06},{},{},{},{},{}",
+            flow.flow,
+            address::upper(flow.local_address),
+            flow.local_port,
+            address::upper(flow.remote_address),
+            flow.remote_port
+        )?;
+        for value in &self.values(seconds, us)[6..] {
+            write!(out, ",{value}")?;
+        }
+        out.write_all(b"\n")?;
+        Ok(())
+    }
+
+    /// The values by their number minus 1; the first six are texts and stay 0 here.
+    fn values(&self, seconds: i64, us: i64) -> [i64; COLUMNS] {
+        let (row, flow) = (&self.last, &self.flow);
+        let mut values = [0i64; COLUMNS];
+        let mut put = |number: usize, value: u64| values[number - 1] = value as i64;
+        // Counters without HC in their name are 32 bits wide.
+        let counter = |value: u64| u64::from(value as u32);
+        let elapsed_us =
+            (seconds * 1_000_000 + us).saturating_sub(flow.first_time_ns.div_euclid(1000)).max(0) as u64;
+        let negotiated = |yes: bool| if yes { 1 } else { 2 };
+
+        put(7, counter(self.sent.segments));
+        put(8, counter(self.sent.data_segments));
+        put(9, counter(self.sent.data_bytes));
+        put(10, self.sent.data_bytes);
+        put(11, u64::from(row.total_retrans));
+        put(12, counter(self.retransmitted_bytes));
+        put(13, counter(self.received.segments));
+        put(14, counter(self.received.data_segments));
+        put(15, counter(self.received.data_bytes));
+        put(16, self.received.data_bytes);
+        put(17, elapsed_us / 1_000_000);
+        put(18, elapsed_us % 1_000_000);
+        put(19, flow.first_time_ns.div_euclid(1_000_000_000) as u64);
+
+        put(20, u64::from(row.mss_bytes));
+        put(21, pipe_bytes(row));
+        put(22, self.max_pipe_bytes);
+        put(23, u64::from(row.srtt_us / 1000));
+        put(24, u64::from(row.rto_us / 1000));
+        put(25, u64::from(self.congestion_signals));
+        put(26, u64::from(row.cwnd_bytes()));
+        put(27, u64::from(row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES)));
+        put(28, u64::from(self.timeouts));
+
+        put(29, u64::from(row.rcv_wnd_bytes));
+        put(30, u64::from(self.window_sent.max));
+        put(31, u64::from(self.zero_window_sent));
+        put(32, u64::from(row.snd_wnd_bytes));
+        put(33, u64::from(self.window_received.max));
+        put(34, u64::from(self.zero_window_received));
+        for (index, number) in [35, 36, 37].into_iter().enumerate() {
+            put(number, u64::from(self.limit_transitions[index]));
+            put(number + 3, self.limit_ns[index] / 1_000_000);
+        }
+
+        put(46, u64::from(row.rttvar_us / 1000));
+        put(48, u64::from(row.min_rtt_us.unwrap_or(0) / 1000));
+        put(52, u64::from(self.rto_ms.max));
+        put(53, u64::from(self.rto_ms.min()));
+        put(57, self.pre_congestion_cwnd_sum_bytes);
+
+        put(61, u64::from(self.ecn_signals));
+        put(62, u64::from(self.duplicate_ack_episodes));
+        put(66, self.ece_sent);
+        put(67, negotiated(!flow.passive));
+        put(68, u64::from(flow.advmss_bytes));
+        put(69, u64::from(flow.mss_clamp_bytes));
+        let scale = |scale: u8| if flow.window_scaling { u64::from(scale) } else { -1i64 as u64 };
+        put(70, scale(row.rcv_scale));
+        put(71, scale(row.snd_scale));
+        put(72, negotiated(flow.timestamps));
+        put(73, negotiated(flow.ecn));
+        put(74, negotiated(flow.sack));
+        put(75, negotiated(flow.sack));
+
+        put(76, state(row.state));
+        put(78, u64::from(self.max_slow_start_cwnd_bytes));
+        put(79, u64::from(self.max_avoidance_cwnd_bytes));
+        put(80, u64::from(self.ssthresh_bytes.max));
+        put(81, u64::from(self.ssthresh_bytes.min()));
+        put(82, in_recovery(row.ca_state));
+        put(83, u64::from(self.duplicate_acks_in));
+        put(88, u64::from(self.slow_start_increases));
+        put(89, u64::from(self.avoidance_increases));
+        put(92, u64::from(self.fast_retransmits));
+        put(95, u64::from(self.abrupt_timeouts));
+
+        put(100, u64::from(self.mss_bytes.max));
+        put(101, u64::from(self.mss_bytes.min()));
+        put(102, u64::from(self.initial_sent));
+        put(103, u64::from(self.initial_received));
+        put(104, u64::from(row.in_flight_bytes()));
+        put(105, u64::from(self.max_retransmit_queue_bytes));
+
+        put(108, u64::from(row.snd_una));
+        put(109, u64::from(row.snd_nxt));
+        put(110, u64::from(row.snd_nxt));
+        let acked = self.acked.map_or(0, |(_, bytes)| bytes);
+        put(111, counter(acked));
+        put(112, acked);
+        put(113, u64::from(row.rcv_nxt));
+        let taken = self.taken.map_or(0, |(_, bytes)| bytes);
+        put(114, counter(taken));
+        put(115, taken);
+        put(116, u64::from(row.sndbuf_used_bytes));
+        put(117, u64::from(self.max_send_queue_bytes));
+        put(118, u64::from(row.rcvbuf_used_bytes));
+        put(119, u64::from(self.max_receive_queue_bytes));
+        values
+    }
+}
+
+/// Adds the way from the last sequence number to this one; a step back is none.
+fn advance(progress: &mut Option<(u32, u64)>, to: u32) {
+    match progress {
+        None => *progress = Some((to, 0)),
+        Some((from, bytes)) => {
+            let step = to.wrapping_sub(*from);
+            if step < 1 << 31 {
+                *bytes += u64::from(step);
+                *from = to;
+            }
+        }
+    }
+}
+
+fn in_slow_start(row: &Row) -> bool {
+    row.ssthresh_segments.is_none_or(|ssthresh| row.cwnd_segments < ssthresh)
+}
+
+/// `tcp_packets_in_flight` of the kernel.
+fn packets_in_flight(row: &Row) -> u64 {
+    (u64::from(row.packets_out) + u64::from(row.retrans_out))
+        .saturating_sub(u64::from(row.sacked_out) + u64::from(row.lost_out))
+}
+
+fn pipe_bytes(row: &Row) -> u64 {
+    packets_in_flight(row) * u64::from(row.mss_bytes)
+}
+
+/// `tcpEStatsStackState` of Linux's `sk_state`.
+fn state(linux: u8) -> u64 {
+    match linux {
+        1 => 5,
+        2 => 3,
+        3 | 12 => 4,
+        4 => 6,
+        5 => 7,
+        6 => 11,
+        8 => 8,
+        9 => 9,
+        10 => 2,
+        11 => 10,
+        _ => 1,
+    }
+}
+
+/// `tcpEStatsStackInRecovery`: dataContiguous, dataUnordered, dataRecovery.
+fn in_recovery(ca_state: i8) -> u64 {
+    match ca_state {
+        CA_DISORDER => 2,
+        CA_RECOVERY | CA_LOSS => 3,
+        _ => 1,
+    }
+}
