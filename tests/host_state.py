@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parshall.doctor.leftovers import OWNED, owner_is_gone
+from parshall.testbed import names
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
 BPF_PROG_GET_NEXT_ID = 11
 BPF_LINK_GET_NEXT_ID = 31
+# See parshall.testbed.names: "ps", then the number of the owner's process in base 36.
+INTERFACE = re.compile(r"ps(?P<pid>[0-9a-z]{5})[0-9a-z]{8}")
 # In the environment of every process that the session starts, with the number of the session.
 SESSION_MARK = "PARSHALL_TEST_SESSION"
 # The kernel frees programs and namespaces some time after their last user has gone.
@@ -27,7 +29,7 @@ SETTLE_S = 5.0
 class HostState:
     """Names and numbers of what the host holds at one moment."""
 
-    names: frozenset[str] = field(default_factory=frozenset)
+    named: frozenset[str] = field(default_factory=frozenset)
     programs: frozenset[int] = field(default_factory=frozenset)
     links: frozenset[int] = field(default_factory=frozenset)
 
@@ -48,7 +50,11 @@ def named_things() -> list[str]:
         found += [f"cgroup {path}" for path in mount.rglob("parshall-*") if path.is_dir()]
     for mount in mounts("bpf"):
         found += [f"pin {path}" for path in mount.rglob("parshall*")]
-    found += [f"interface {path.name}" for path in Path("/sys/class/net").glob("parshall*")]
+    found += [
+        f"interface {path.name}"
+        for path in Path("/sys/class/net").iterdir()
+        if INTERFACE.fullmatch(path.name)
+    ]
     return found
 
 
@@ -108,19 +114,20 @@ def descends_from(process: int, ancestor: int) -> bool:
     return False
 
 
-def ours(name: str) -> bool:
-    """Say whether nobody but this session can answer for a name: its owner is gone, or is us."""
-    last = Path(name.partition(" ")[2]).name
-    owner = OWNED.match(last)
-    if owner is None:
-        return True
-    return owner_is_gone(last) or started_by_session(int(owner["pid"]))
+def ours(thing: str) -> bool:
+    """Say whether nobody but this session can answer for a thing: its owner is gone, or is of us."""
+    kind, _, name = thing.partition(" ")
+    if kind == "interface":
+        dead = any(leftover.name == name for leftover in names.stale())
+        return dead or started_by_session(int(INTERFACE.fullmatch(name)["pid"], 36))
+    owner = names.owner_of(Path(name).name)
+    return owner is None or not owner.is_alive() or started_by_session(owner.pid)
 
 
 def left_behind(before: HostState) -> list[str]:
     """Return what is on the host now, was not before, and belongs to nobody else."""
     now = HostState.now()
-    left = sorted(name for name in now.names - before.names if ours(name))
+    left = sorted(thing for thing in now.named - before.named if ours(thing))
     for kind, key, new in (
         ("program", "prog_id", now.programs - before.programs),
         ("link", "link_id", now.links - before.links),

@@ -76,7 +76,8 @@ class Stamp:
 class Tap:
     """Sees the numbered UDP packets of `Probe` at an interface, with the kernel's time stamps."""
 
-    def __init__(self, link: Any, host: Any) -> None:
+    def __init__(self, link: Any, host: Any, destination: Any) -> None:
+        self._destination = socket.inet_aton(link.address(destination))
         with host.enter():
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 512 << 20)
@@ -92,8 +93,10 @@ class Tap:
                 frame, controls, _, _ = self._socket.recvmsg(65536, 256)
             except BlockingIOError:
                 return stamps
-            # IPv4 without options, UDP, our port.
+            # IPv4 without options, UDP, our port, this direction.
             if frame[12:14] != b"\x08\x00" or frame[23] != 17 or frame[36:38] != PORT.to_bytes(2, "big"):
+                continue
+            if frame[30:34] != self._destination:
                 continue
             ((_, _, stamp),) = [control for control in controls if control[1] == SO_TIMESTAMPNS]
             seconds, nanoseconds = struct.unpack("qq", stamp[:16])
@@ -109,8 +112,8 @@ class Probe:
     """Sends numbered UDP packets from one host of a link to the other, seen by a tap at each end."""
 
     def __init__(self, link: Any, source: Any, destination: Any) -> None:
-        self.departures = Tap(link, source)
-        self.arrivals = Tap(link, destination)
+        self.departures = Tap(link, source, destination)
+        self.arrivals = Tap(link, destination, destination)
         with source.enter():
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with destination.enter():

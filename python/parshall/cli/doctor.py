@@ -13,7 +13,6 @@ from rich.text import Text
 
 from parshall.cli.main import COMMANDS
 from parshall.doctor.decisions import Decision, decide
-from parshall.doctor.leftovers import clean as clean_leftovers
 from parshall.doctor.probes import Cause, Probe, Status, probe_host
 
 FORMAT = "parshall-doctor/1"
@@ -33,7 +32,7 @@ def command(
     Everything is found out by trying. Without root it says what it could not try. The exit status is 0
     when every command works, if at a loss, and 1 when one cannot.
     """
-    removed = clean_leftovers() if clean else []
+    removed = _clean() if clean else []
     probes = probe_host()
     decisions = decide(probes, [*COMMANDS, "testbed"])
     if as_json:
@@ -47,6 +46,14 @@ def command(
     else:
         _print(removed, decisions, probes, cleaned=clean)
     return 1 if any(decision.status == "cannot" for decision in decisions) else 0
+
+
+def _clean() -> list[str]:
+    """Remove what killed runs left; return the names of what is gone."""
+    # Imported here, because the testbed brings libraries along that only this needs.
+    from parshall.testbed import names
+
+    return [f"{leftover.kind} {leftover.name}" for leftover in names.clean()]
 
 
 def _word(status: Status, cause: Cause | None) -> Text:

@@ -1,1 +1,1 @@
-"""What this host can do: the probes, what follows from them for each command, and what killed runs left."""
+"""What this host can do: the probes, and what follows from them for each command."""

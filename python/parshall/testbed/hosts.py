@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ class Host:
             route.link("set", index=loopback, state="up")
 
     def __repr__(self) -> str:
+        """Show name and namespace."""
         return f"Host({self.name!r}, namespace={self.namespace!r})"
 
     def enter(self) -> AbstractContextManager[None]:
@@ -89,9 +91,7 @@ class Host:
             with self.enter(), _on_cpu(self.cpu if cpu is None else cpu):
                 program = subprocess.Popen(command, env=environment, **options)
         except OSError as error:
-            raise ParshallError(
-                f"host {self.name}: {command[0]} cannot be started: {error.strerror}"
-            ) from error
+            raise ParshallError(f"host {self.name}: {command[0]} does not start: {error.strerror}") from error
         self._programs = [*(running for running in self._programs if running.poll() is None), program]
         return program
 
@@ -144,9 +144,35 @@ class Host:
         if check and program.returncode != 0:
             last_line = ((complaint or output or "").strip().splitlines() or ["no output"])[-1]
             raise ParshallError(
-                f"host {self.name}: {' '.join(map(str, command))} ended with status {program.returncode}: {last_line}"
+                f"host {self.name}: {' '.join(map(str, command))} ended with status "
+                f"{program.returncode}: {last_line}"
             )
         return subprocess.CompletedProcess(list(command), program.returncode, output, complaint)
+
+    def wait_for_listener(self, port: int, timeout_s: float = 10.0) -> None:
+        """Wait until a program on this host listens on a TCP port.
+
+        Raises
+        ------
+        ParshallError
+            When none does within `timeout_s` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._listens(port):
+            if time.monotonic() > deadline:
+                raise ParshallError(
+                    f"host {self.name}: nothing listens on TCP port {port} after {timeout_s:g} s; "
+                    "did the server start?"
+                )
+            time.sleep(0.002)
+
+    def _listens(self, port: int) -> bool:
+        with self.enter():
+            tables = [Path("/proc/thread-self/net") / name for name in ("tcp", "tcp6")]
+            lines = [line for table in tables if table.exists() for line in table.read_text().splitlines()]
+        # Columns: number, local address:port, remote, state (0A is LISTEN), ...; all hexadecimal.
+        fields = (line.split() for line in lines)
+        return any(field[3] == "0A" and int(field[1].rpartition(":")[2], 16) == port for field in fields)
 
     def sysctl(self, name: str, value: object = None) -> str:
         """Return a setting of this host's network stack, after setting it when a value is given.
@@ -165,9 +191,7 @@ class Host:
             When there is no such setting, or the kernel refuses the value.
         """
         if not name.startswith("net."):
-            raise UsageError(
-                f"host {self.name}: setting {name} is of the whole machine; only net.* is a host's own"
-            )
+            raise UsageError(f"host {self.name}: setting {name} is the machine's; only net.* is a host's")
         path = Path("/proc/sys") / name.translate(str.maketrans("./", "/."))
         try:
             # Which host's setting the file shows is decided by the thread that opens it.
@@ -217,9 +241,7 @@ def _on_cpu(cpu: int | None) -> Iterator[None]:
     try:
         os.sched_setaffinity(0, {cpu})
     except OSError as error:
-        raise UsageError(
-            f"CPU {cpu} cannot be used ({error.strerror}); choose one of {sorted(before)}"
-        ) from error
+        raise UsageError(f"CPU {cpu} cannot be used; choose one of {sorted(before)}") from error
     try:
         yield
     finally:

@@ -2,25 +2,17 @@
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
 
-from parshall.errors import ParshallError, UsageError
-from parshall.testbed import offloads
+from parshall.errors import UsageError
 from parshall.testbed.hosts import Host
-from parshall.testbed.namespaces import entered
+from parshall.testbed.players import Player
 from parshall.testbed.shaping import Shaping
 
-# Seconds until an interface must be up.
-_UP_TIMEOUT_S = 10.0
-# Index of the first of our interfaces. The kernel tells at once that a link is up when an interface
-# and its peer have different indices; when they are equal, as the first interfaces of two fresh
-# namespaces are, it takes the link for one without a peer and may wait a second.
-_FIRST_INDEX = 1000
 # The multicast reports of IPv6 addresses are over when none has come for this long; the settings
-# of `_quiet_ipv6` let the kernel send them within a few clock ticks.
+# of `cables.lay` let the kernel send them within a few clock ticks.
 _SILENCE_S = 0.03
 _NUD_PERMANENT = 0x80
 _IFA_F_NODAD = 0x02
@@ -47,15 +39,6 @@ class End:
     ipv6: str
 
 
-@dataclass(frozen=True)
-class Cable:
-    """Two interfaces, each the other's peer: namespace path, name and Ethernet address of both."""
-
-    a: tuple[Path, str, str]
-    b: tuple[Path, str, str]
-    mtu: int
-
-
 class Link:
     """A link between two hosts; made by `Testbed.link`.
 
@@ -77,7 +60,7 @@ class Link:
         self,
         ends: tuple[End, End],
         shapings: tuple[Shaping, Shaping],
-        backend: Any,
+        player: Player,
         *,
         mtu: int,
         offloads: bool,
@@ -88,11 +71,12 @@ class Link:
         self.mtu = mtu
         self.offloads = offloads
         self.seed = seed
-        self.backend: str = backend.name
-        self._player = backend
+        self.backend = player.name
+        self._player = player
         self._before = {end.host.name: _interface_counters(end) for end in ends}
 
     def __repr__(self) -> str:
+        """Show ends and backend."""
         a, b = (end.host.name for end in self.ends)
         return f"Link({a!r}, {b!r}, backend={self.backend!r})"
 
@@ -120,9 +104,8 @@ class Link:
         end = self.end(host)
         address = {4: end.ipv4, 6: end.ipv6}.get(family)
         if not address:
-            raise UsageError(
-                f"link: no IPv{family} address; this kernel has IPv4{' and 6' if end.ipv6 else ' only'}"
-            )
+            known = "4 and 6" if end.ipv6 else "4 alone"
+            raise UsageError(f"link: no address of family {family}; this kernel has {known}")
         return address
 
     def statistics(self) -> dict[str, Any]:
@@ -159,35 +142,6 @@ class Link:
         return dict(self._player.close())
 
 
-def lay(cable: Cable, *, offloads_on: bool) -> None:
-    """Make the interfaces of a cable, inside their namespaces from the first moment.
-
-    Raises
-    ------
-    ParshallError
-        When an interface does not come up.
-    """
-    (path_a, name_a, mac_a), (path_b, name_b, mac_b) = cable.a, cable.b
-    with path_b.open() as peer, entered(path_a), IPRoute() as route:
-        route.link(
-            "add",
-            index=_FIRST_INDEX + max(link["index"] for link in route.get_links()),
-            ifname=name_a,
-            kind="veth",
-            address=mac_a,
-            mtu=cable.mtu,
-            peer={"ifname": name_b, "address": mac_b, "mtu": cable.mtu, "net_ns_fd": peer.fileno()},
-        )
-    for path, name, _ in (cable.a, cable.b):
-        with entered(path), IPRoute() as route:
-            offloads.switch(name, offloads_on)
-            _quiet_ipv6(name)
-            route.link("set", ifname=name, state="up")
-    for path, name, _ in (cable.a, cable.b):
-        with entered(path), IPRoute() as route:
-            _wait_until_up(route, name)
-
-
 def address(end: End, other: End) -> None:
     """Give an end its addresses, and the other's Ethernet address for good: no ARP on the link."""
     with end.host.enter(), IPRoute() as route:
@@ -210,41 +164,6 @@ def wait_for_silence(end: End) -> None:
         now = _interface_counters(end)["tx_packets"]
         if now != seen:
             seen, since = now, time.monotonic()
-        time.sleep(0.001)
-
-
-def has_ipv6() -> bool:
-    """Whether the kernel has IPv6."""
-    return Path("/proc/sys/net/ipv6/conf/default").is_dir()
-
-
-def _quiet_ipv6(interface: str) -> None:
-    """Switch off what IPv6 does by itself on an interface of the calling thread's namespace."""
-    if not has_ipv6():
-        return
-    own = Path("/proc/sys/net/ipv6/conf") / interface
-    for name, value in {
-        "accept_ra": 0,
-        "autoconf": 0,
-        "dad_transmits": 0,
-        "addr_gen_mode": 1,  # No link-local address.
-        "mldv2_unsolicited_report_interval": 1,
-        "mldv1_unsolicited_report_interval": 1,
-    }.items():
-        (own / name).write_text(str(value))
-
-
-def _wait_until_up(route: IPRoute, interface: str) -> None:
-    deadline = time.monotonic() + _UP_TIMEOUT_S
-    while True:
-        (link,) = route.get_links(ifname=interface)
-        state = link.get_attr("IFLA_OPERSTATE")
-        if state == "UP":
-            return
-        if time.monotonic() > deadline:
-            raise ParshallError(
-                f"interface {interface}: still {state} after {_UP_TIMEOUT_S:g} s; is its peer up?"
-            )
         time.sleep(0.001)
 
 

@@ -56,6 +56,6 @@ def _ethtool(interface: str, offload: str, command: int, value: int) -> int:
             fcntl.ioctl(control, _SIOCETHTOOL, request)
     except OSError as error:
         raise ParshallError(
-            f"interface {interface}: offload {offload} cannot be reached: {error.strerror}; it needs CAP_NET_ADMIN"
+            f"interface {interface}: offload {offload}: {error.strerror}; it needs CAP_NET_ADMIN"
         ) from error
     return int(struct.unpack("II", data.tobytes())[1])

@@ -11,9 +11,13 @@ from typing import Any
 
 from parshall.errors import UsageError
 from parshall.testbed import backends, links, namespaces
+from parshall.testbed.cables import Cable, has_ipv6
+from parshall.testbed.disciplines import Kernel
 from parshall.testbed.hosts import Host
-from parshall.testbed.links import Cable, End, Link
+from parshall.testbed.links import End, Link
 from parshall.testbed.names import clean, current_owner
+from parshall.testbed.players import Player, Veth
+from parshall.testbed.relays import Relay
 from parshall.testbed.shaping import Shaping
 
 _numbers = itertools.count(1)
@@ -47,11 +51,13 @@ class Testbed:
         self._link_number = 0
 
     def __enter__(self) -> "Testbed":
+        """Return the testbed."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Remove everything."""
         self.close()
 
     def host(self, name: str, *, cpu: int | None = None) -> Host:
@@ -140,15 +146,16 @@ class Testbed:
         shapings = (forth, forth.altered(reverse))
         chosen = backends.choose(backend, shapings, offloads)
         ends = self._ends(a, b)
-        cable = Cable(*((end.host.path, end.interface, end.mac) for end in ends), mtu)
+        left, right = ((end.host.path, end.interface, end.mac) for end in ends)
+        cable = Cable(left, right, mtu)
         namespace = self._name(f"link{self._link_number}")
-        player: backends.Veth | backends.Relay | backends.Kernel
+        player: Player
         if chosen == "veth":
-            player = backends.Veth(cable, offloads)
+            player = Veth(cable, offloads)
         elif chosen == "relay":
-            player = backends.Relay(namespace, cable, shapings, cpu, seed)
+            player = Relay(namespace, cable, shapings, cpu, seed)
         else:
-            player = backends.Kernel(namespace, cable, shapings, offloads, seed)
+            player = Kernel(namespace, cable, shapings, offloads, seed)
         for end, other in (ends, ends[::-1]):
             links.address(end, other)
         for end in ends:
@@ -171,8 +178,9 @@ class Testbed:
             return
         self._closed = True
         errors: list[Exception] = []
+        parts: list[Link | Host] = [*self.links, *self.hosts]
         with _uninterrupted():
-            for part in (*self.links, *self.hosts):
+            for part in parts:
                 try:
                     part.close()
                 except Exception as error:
@@ -202,7 +210,7 @@ class Testbed:
             interface = f"eth{host.interface_count}"
             host.interface_count += 1
             mac = f"02:70:73:00:{number:02x}:{side:02x}"
-            ipv6 = f"fd70:7300:0:{number:x}::{side}" if links.has_ipv6() else ""
+            ipv6 = f"fd70:7300:0:{number:x}::{side}" if has_ipv6() else ""
             return End(host, interface, mac, f"10.77.{number}.{side}", ipv6)
 
         return end(a, 1), end(b, 2)

@@ -83,6 +83,11 @@ impl Direction {
         }
     }
 
+    /// Nanoseconds that every frame spends in the link at least.
+    pub fn least_delay_ns(&self) -> u64 {
+        self.channel.shape().least_delay_ns()
+    }
+
     /// When the first frame is due.
     pub fn next_departure_ns(&self) -> Option<u64> {
         self.store.next_departure_ns()

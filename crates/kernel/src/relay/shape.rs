@@ -56,6 +56,15 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Nanoseconds that every frame spends in the link at least, whatever its size.
+    pub fn least_delay_ns(&self) -> u64 {
+        match self.jitter_law {
+            _ if self.jitter_ns == 0 => self.delay_ns,
+            JitterLaw::Uniform => self.delay_ns.saturating_sub(self.jitter_ns),
+            JitterLaw::Normal => 0,
+        }
+    }
+
     /// Checks every range, and gives a queue without any bound the default one.
     pub fn checked(mut self) -> Result<Self, RelayError> {
         let refuse = |parameter, value: String, range| {

@@ -14,6 +14,25 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// behind at most this many.
 const EMIT_BATCH: usize = 16;
 
+/// A thread that sleeps through arrivals wakes this much before a frame could be due, so that a late
+/// wake-up stays without effect.
+const WAKE_MARGIN_NS: u64 = 200_000;
+
+/// Longest sleep through arrivals: bounds what gathers in the sockets' buffers.
+const LONGEST_SLEEP_NS: u64 = 2_000_000;
+
+/// Longest time that an account may spend on reading what has come.
+const LONGEST_READ_NS: u64 = 50_000_000;
+
+/// What can wake the thread before its time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    /// Requests alone.
+    OnlyRequests,
+    /// Requests and arriving frames.
+    Sockets,
+}
+
 /// What the loop works on; it lives in the thread.
 pub struct Worker {
     interfaces: [String; 2],
@@ -53,43 +72,73 @@ impl Worker {
         })
     }
 
+    /// How long the sockets may stay unread: what arrives in that time is not due earlier. Reading
+    /// in batches spares the hosts the cost of waking this thread for every frame.
+    fn sleep_through_ns(&self) -> u64 {
+        let [forth, back] = [0, 1].map(|side| self.directions[side].least_delay_ns());
+        forth
+            .min(back)
+            .saturating_sub(WAKE_MARGIN_NS)
+            .min(LONGEST_SLEEP_NS)
+    }
+
     /// Moves frames until `attend` says false. It is called whenever `wake` has become readable.
     pub fn run(&mut self, wake: &OwnedFd, mut attend: impl FnMut(&mut Self) -> bool) {
+        let sleep_through_ns = self.sleep_through_ns();
         loop {
-            let mut more = false;
-            for side in 0..2 {
-                // A socket whose interface is down says so once and then stays silent.
-                more |= self.directions[side]
-                    .receive(&self.sockets[side], &mut self.batch)
-                    .unwrap_or(false);
-            }
+            let looked_ns = monotonic_ns();
+            let more = self.receive();
             self.emit();
+            // While frames leave, and none can be due among those that arrive, the sockets rest.
+            // With nothing inside, the first frame to come must wake the thread.
+            loop {
+                let wait_ns = self.wait_ns();
+                let rest_ns = (looked_ns + sleep_through_ns).saturating_sub(monotonic_ns());
+                if more || wait_ns == u64::MAX || rest_ns == 0 {
+                    break;
+                }
+                if self.wait(wake, wait_ns.min(rest_ns), Watch::OnlyRequests) && !attend(self) {
+                    return;
+                }
+                self.emit();
+            }
+            // With work at hand the descriptors are looked at, without waiting, in every round: a
+            // request must not starve on a busy link.
             let wait_ns = if more { 0 } else { self.wait_ns() };
-            // With work at hand the descriptors are looked at, without waiting, in every round:
-            // a request must not starve on a busy link.
-            if self.wait(wake, wait_ns) && !attend(self) {
+            if self.wait(wake, wait_ns, Watch::Sockets) && !attend(self) {
                 return;
             }
         }
     }
 
+    /// Reads a batch of each socket; true when one may hold more.
+    fn receive(&mut self) -> bool {
+        let mut more = false;
+        for side in 0..2 {
+            // A socket whose interface is down says so once and then stays silent.
+            more |= self.directions[side]
+                .receive(&self.sockets[side], &mut self.batch)
+                .unwrap_or(false);
+        }
+        more
+    }
+
     /// Refuses further frames, reads what the sockets hold, and gives the final account.
     pub fn finish(&mut self) -> Statistics {
         for side in 0..2 {
-            // Without the filter the loop below still ends: the relay keeps up with its sockets.
+            // Without the filter the account is still right, only of a slightly later moment.
             let _ = self.sockets[side].shut();
-            while self.directions[side]
-                .receive(&self.sockets[side], &mut self.batch)
-                .unwrap_or(false)
-            {}
         }
         let mut statistics = self.statistics();
         statistics.running = false;
         statistics
     }
 
-    /// The account now.
+    /// The account now, of all frames that have come.
     pub fn statistics(&mut self) -> Statistics {
+        // Bounded, so that a link which is busier than the relay cannot hold it here.
+        let deadline_ns = monotonic_ns() + LONGEST_READ_NS;
+        while self.receive() && monotonic_ns() < deadline_ns {}
         let drops_now = interface_drops(&self.interfaces);
         let mut ledgers = [0, 1].map(|side| {
             let other = 1 - side;
@@ -130,7 +179,7 @@ impl Worker {
     }
 
     /// Waits for frames, the time, or a request; true when it is a request.
-    fn wait(&self, wake: &OwnedFd, wait_ns: u64) -> bool {
+    fn wait(&self, wake: &OwnedFd, wait_ns: u64, watch: Watch) -> bool {
         let descriptor = |fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
@@ -150,6 +199,10 @@ impl Worker {
         } else {
             &raw const timeout
         };
+        let watched = match watch {
+            Watch::OnlyRequests => 1,
+            Watch::Sockets => descriptors.len(),
+        };
         // The kernel turns the time that is left into an absolute one at once, so that what passed
         // since the clock was read (tens of nanoseconds) is all that a relative time adds.
         // SAFETY: the descriptors and the timeout outlive the call; null pointers mean no limit of
@@ -157,7 +210,7 @@ impl Worker {
         unsafe {
             libc::ppoll(
                 descriptors.as_mut_ptr(),
-                descriptors.len() as libc::nfds_t,
+                watched as libc::nfds_t,
                 timeout_pointer,
                 std::ptr::null(),
             );

@@ -1,0 +1,91 @@
+"""Cables: pairs of interfaces, each the other's peer, in two namespaces."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from parshall.errors import ParshallError
+from parshall.testbed import offloads
+from parshall.testbed.namespaces import entered
+
+# Seconds until an interface must be up.
+_UP_TIMEOUT_S = 10.0
+# Index of the first of our interfaces. The kernel tells at once that a link is up when an interface
+# and its peer have different indices; when they are equal, as the first interfaces of two fresh
+# namespaces are, it takes the link for one without a peer and may wait a second.
+_FIRST_INDEX = 1000
+
+
+@dataclass(frozen=True)
+class Cable:
+    """Two interfaces, each the other's peer: namespace path, name and Ethernet address of both."""
+
+    a: tuple[Path, str, str]
+    b: tuple[Path, str, str]
+    mtu: int
+
+
+def lay(cable: Cable, *, offloads_on: bool) -> None:
+    """Make the interfaces of a cable, inside their namespaces from the first moment.
+
+    Raises
+    ------
+    ParshallError
+        When an interface does not come up.
+    """
+    (path_a, name_a, mac_a), (path_b, name_b, mac_b) = cable.a, cable.b
+    with path_b.open() as peer, entered(path_a), IPRoute() as route:
+        route.link(
+            "add",
+            index=_FIRST_INDEX + max(link["index"] for link in route.get_links()),
+            ifname=name_a,
+            kind="veth",
+            address=mac_a,
+            mtu=cable.mtu,
+            peer={"ifname": name_b, "address": mac_b, "mtu": cable.mtu, "net_ns_fd": peer.fileno()},
+        )
+    for path, name, _ in (cable.a, cable.b):
+        with entered(path), IPRoute() as route:
+            offloads.switch(name, offloads_on)
+            _quiet_ipv6(name)
+            route.link("set", ifname=name, state="up")
+    for path, name, _ in (cable.a, cable.b):
+        with entered(path), IPRoute() as route:
+            _wait_until_up(route, name)
+
+
+def has_ipv6() -> bool:
+    """Whether the kernel has IPv6."""
+    return Path("/proc/sys/net/ipv6/conf/default").is_dir()
+
+
+def _quiet_ipv6(interface: str) -> None:
+    """Switch off what IPv6 does by itself on an interface of the calling thread's namespace."""
+    if not has_ipv6():
+        return
+    own = Path("/proc/sys/net/ipv6/conf") / interface
+    for name, value in {
+        "accept_ra": 0,
+        "autoconf": 0,
+        "dad_transmits": 0,
+        "addr_gen_mode": 1,  # No link-local address.
+        "mldv2_unsolicited_report_interval": 1,
+        "mldv1_unsolicited_report_interval": 1,
+    }.items():
+        (own / name).write_text(str(value))
+
+
+def _wait_until_up(route: IPRoute, interface: str) -> None:
+    deadline = time.monotonic() + _UP_TIMEOUT_S
+    while True:
+        (link,) = route.get_links(ifname=interface)
+        state = link.get_attr("IFLA_OPERSTATE")
+        if state == "UP":
+            return
+        if time.monotonic() > deadline:
+            raise ParshallError(
+                f"interface {interface}: still {state} after {_UP_TIMEOUT_S:g} s; is its peer up?"
+            )
+        time.sleep(0.001)

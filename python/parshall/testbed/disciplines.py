@@ -1,0 +1,130 @@
+"""The kernel's queueing disciplines (tbf, netem) as the player of a link."""
+
+import json
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from parshall.errors import ParshallError
+from parshall.testbed import namespaces
+from parshall.testbed.cables import Cable, lay
+from parshall.testbed.names import current_owner
+from parshall.testbed.players import Between
+from parshall.testbed.shaping import Shaping
+
+# A bucket of tbf holds what passes in this time, and two packets at least: while its timer is late
+# by less, no rate is lost (one packet alone lost 2.3 % of 20 Mbit/s on a busy machine).
+_BURST_S = 500e-6
+# What is tried to find out whether the kernel has a discipline.
+_TRIALS = {"tbf": ["rate", "1mbit", "burst", "2000", "limit", "2000"], "netem": ["delay", "1ms"]}
+
+
+@cache
+def kernel_offers(qdisc: str) -> str | None:
+    """Try a queueing discipline in a namespace of its own; None when it works, else why not."""
+    if shutil.which("tc") is None:
+        return "tc(8) is not installed (package iproute2)"
+    name = current_owner().name(f"probe-{qdisc}")
+    path = namespaces.create(name)
+    try:
+        _tc(path, "qdisc", "add", "dev", "lo", "root", qdisc, *_TRIALS[qdisc])
+    except ParshallError:
+        return f"this kernel has no {qdisc}"
+    finally:
+        namespaces.remove(name)
+    return None
+
+
+class Kernel(Between):
+    """The kernel's own disciplines.
+
+    ::
+
+        a = bridge = left (tbf) - right = bridge = b (netem)      and the same back
+
+    One direction is queued and serialised where it enters the cable in the middle, and lost and
+    delayed where it leaves the namespace: the relay's order.
+    """
+
+    name = "kernel"
+
+    def __init__(
+        self, namespace: str, cable: Cable, shapings: tuple[Shaping, Shaping], offloads: bool, seed: int
+    ) -> None:
+        super().__init__(namespace, cable, offloads)
+        middle = ((self.path, "left", "02:70:73:ff:ff:03"), (self.path, "right", "02:70:73:ff:ff:04"))
+        lay(Cable(*middle, cable.mtu), offloads_on=offloads)
+        for bridge, ports in (("bridge-a", ("a", "left")), ("bridge-b", ("b", "right"))):
+            self._ip("link", "add", "name", bridge, "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
+            for port in ports:
+                self._ip("link", "set", "dev", port, "master", bridge)
+            self._ip("link", "set", "dev", bridge, "mtu", str(cable.mtu), "up")
+        forth, back = shapings
+        self._serialise(forth, "left", cable.mtu)
+        self._delay(forth, "b", seed)
+        self._serialise(back, "right", cable.mtu)
+        self._delay(back, "a", seed + 1)
+
+    def start(self) -> None:
+        """Nothing to start: the kernel works from the moment it is told."""
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the statistics of the disciplines by interface, as ``tc -s -j`` has them."""
+        show = ("-s", "-j", "qdisc", "show", "dev")
+        interfaces = ("left", "right", "a", "b")
+        return {"qdiscs": {name: json.loads(_tc(self.path, *show, name)) for name in interfaces}}
+
+    def close(self) -> dict[str, Any]:
+        """Return the last statistics and remove the namespace."""
+        if not self.path.exists():
+            return {}
+        try:
+            return self.statistics()
+        finally:
+            namespaces.remove(self.namespace)
+
+    def _serialise(self, shaping: Shaping, interface: str, mtu: int) -> None:
+        if shaping.rate_bps is None:
+            return
+        frame_bytes = mtu + 18 + shaping.overhead_bytes
+        burst_bytes = max(2 * frame_bytes, round(shaping.rate_bps / 8 * _BURST_S))
+        limit_bytes = shaping.queue_bytes or (shaping.queue_packets or 1) * frame_bytes
+        rate = ["rate", f"{round(shaping.rate_bps)}bit", "burst", str(burst_bytes), "limit", str(limit_bytes)]
+        overhead = ["overhead", str(shaping.overhead_bytes)] if shaping.overhead_bytes else []
+        _tc(self.path, "qdisc", "add", "dev", interface, "root", "handle", "1:", "tbf", *rate, *overhead)
+        if shaping.queue_packets is not None:
+            # tbf itself bounds bytes; the queue inside it can bound packets.
+            queue = ["handle", "10:", "pfifo", "limit", str(shaping.queue_packets)]
+            _tc(self.path, "qdisc", "add", "dev", interface, "parent", "1:1", *queue)
+
+    def _delay(self, shaping: Shaping, interface: str, seed: int) -> None:
+        if not shaping.needs_netem:
+            return
+        # Nothing is dropped for want of room here: the queue's bound is in front.
+        parameters = ["limit", "1000000", "delay", f"{round(shaping.delay_ms * 1e6)}ns"]
+        if shaping.loss:
+            parameters += ["loss", "random", f"{shaping.loss * 100:.8f}%"]
+        add = ("qdisc", "add", "dev", interface, "root", "netem", *parameters)
+        try:
+            _tc(self.path, *add, "seed", str(seed))
+        except ParshallError:
+            # netem has a seed since Linux 6.4: without it losses are random, but never the same.
+            _tc(self.path, *add)
+
+    def _ip(self, *arguments: str) -> None:
+        _command(self.path, "ip", *arguments)
+
+
+def _tc(path: Path, *arguments: str) -> str:
+    return _command(path, "tc", *arguments)
+
+
+def _command(path: Path, *command: str) -> str:
+    with namespaces.entered(path):
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        reason = (result.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise ParshallError(f"link: {' '.join(command)} failed: {reason}")
+    return result.stdout
