@@ -25,22 +25,29 @@ class Legend:
         Name of each flow, unique in the log.
     colours : dict of int to str
         Colour of each flow, ``#rrggbb``; the two ends of a connection have the same one in all logs.
+    note : str
+        What captions say of flows that were left out.
     """
 
     labels: dict[int, str]
     colours: dict[int, str]
+    note: str = ""
+
+    @property
+    def flows_text(self) -> str:
+        """How many flows there are, for captions."""
+        return f"{len(self.labels):,} flow{'' if len(self.labels) == 1 else 's'}{self.note}"
 
     @property
     def is_crowded(self) -> bool:
         """Whether the flows are too many to have a colour each."""
         return len(self.labels) > NAMED_MAX
 
-    def only(self, flows: Iterable[int]) -> "Legend":
-        """Return the legend of some of the flows."""
+    def only(self, flows: Iterable[int], note: str = "") -> "Legend":
+        """Return the legend of some of the flows, with what is to be said of the others."""
         kept = sorted(flows)
-        return Legend(
-            {flow: self.labels[flow] for flow in kept}, {flow: self.colours[flow] for flow in kept}
-        )
+        labels, colours = ({flow: named[flow] for flow in kept} for named in (self.labels, self.colours))
+        return Legend(labels, colours, note or self.note)
 
     def colour(self) -> alt.Color:
         """Encoding of the colour by name."""
@@ -70,7 +77,15 @@ def legends(tables: Sequence[pa.Table]) -> list[Legend]:
     found = []
     for table in tables:
         rows = table.select(
-            ["flow", "congestion_control", "local_address", "local_port", "remote_address", "remote_port", "passive"]
+            [
+                "flow",
+                "congestion_control",
+                "local_address",
+                "local_port",
+                "remote_address",
+                "remote_port",
+                "passive",
+            ]
         ).to_pylist()
         colours = {}
         for row in rows:
