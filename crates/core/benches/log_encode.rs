@@ -103,8 +103,8 @@ fn generate(records: usize, flows: u32, random: &mut Random) -> Vec<TcpStateReco
                 } else if random.below(200) == 0 {
                     state.ca_state = 0;
                 }
-                state.pacing_rate_Bps =
-                    u64::from(state.cwnd_segments) * 1448 * 1_200_000 / u64::from(state.srtt_us_x8 >> 3);
+                state.pacing_rate_Bps = u64::from(state.cwnd_segments) * 1448 * 1_200_000
+                    / u64::from(state.srtt_us_x8 >> 3);
             }
             out.push(*state);
         }
@@ -154,7 +154,11 @@ fn columns_alone(records: &[TcpStateRecord], batch_rows: usize) {
     for (column, sums) in COLUMNS.iter().zip(&sums) {
         print!("{:>20}", column.name);
         for (ns, bytes) in sums {
-            print!("  {:>12.1} {:>6.2}", *ns as f64 / rows, *bytes as f64 / rows);
+            print!(
+                "  {:>12.1} {:>6.2}",
+                *ns as f64 / rows,
+                *bytes as f64 / rows
+            );
         }
         println!();
     }
@@ -207,7 +211,10 @@ fn main() {
         }
         return;
     }
-    println!("{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}", "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes");
+    println!(
+        "{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}",
+        "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes"
+    );
     let started = Instant::now();
     for flows in [1, 10, 100] {
         let records = generate(1 << 19, flows, &mut Random(88_172_645_463_325_252));
@@ -218,7 +225,9 @@ fn main() {
                 }
                 let best = (0..3)
                     .map(|_| measure(&records, level, batch_rows))
-                    .min_by(|a, b| (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns)))
+                    .min_by(|a, b| {
+                        (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns))
+                    })
                     .expect("three runs");
                 println!(
                     "{flows:>6} {batch_rows:>6} {level:>6} {:>10.1} {:>9.1} {:>9.1} {:>7.1}",

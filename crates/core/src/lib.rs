@@ -2,6 +2,6 @@
 //! kernel nor privileges. It builds and tests on any machine.
 
 pub mod abi;
+pub mod convert;
 pub mod ledger;
 pub mod log;
-pub mod convert;

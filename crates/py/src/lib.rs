@@ -2,9 +2,9 @@
 
 #[cfg(feature = "kernel")]
 mod capability;
-// Conversions that can fail use it; without the kernel there may be none.
-#[cfg_attr(not(feature = "kernel"), allow(dead_code))]
+mod convert;
 mod errors;
+mod log;
 #[cfg(feature = "kernel")]
 mod relay;
 #[cfg(feature = "kernel")]
@@ -15,6 +15,10 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<log::LogReader>()?;
+    module.add_class::<log::ArrowStream>()?;
+    module.add_function(wrap_pyfunction!(convert::convert_log, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::log_formats, module)?)?;
     #[cfg(feature = "kernel")]
     {
         module.add_class::<relay::Relay>()?;

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 # name -> (module, one line for the table of commands)
 COMMANDS = {
     "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet."),
+    "convert": ("parshall.cli.convert", "Convert a TCP state log into a format that other tools read."),
     "doctor": ("parshall.cli.doctor", "What this host can do, what not, why, and how to mend it."),
 }
 

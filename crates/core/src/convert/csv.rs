@@ -5,11 +5,16 @@ use super::error::ConvertError;
 use super::source::Source;
 use crate::log::columns::{COLUMNS, Kind};
 use arrow::array::{Array, AsArray};
-use arrow::datatypes::{Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow::datatypes::{
+    Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use std::io::{Read, Seek, Write};
 
 /// Writes the log; returns the number of rows.
-pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+) -> Result<u64, ConvertError> {
     out.write_all(b"local_address,local_port,remote_address,remote_port")?;
     for column in COLUMNS {
         write!(out, ",{}", column.name)?;
@@ -34,7 +39,11 @@ pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Re
                     continue;
                 }
                 match column.kind {
-                    Kind::TimestampNs => write!(out, "{}", array.as_primitive::<TimestampNanosecondType>().value(row))?,
+                    Kind::TimestampNs => write!(
+                        out,
+                        "{}",
+                        array.as_primitive::<TimestampNanosecondType>().value(row)
+                    )?,
                     Kind::U8 => write!(out, "{}", array.as_primitive::<UInt8Type>().value(row))?,
                     Kind::U16 => write!(out, "{}", array.as_primitive::<UInt16Type>().value(row))?,
                     Kind::U32 => write!(out, "{}", array.as_primitive::<UInt32Type>().value(row))?,

@@ -13,7 +13,9 @@ pub enum ConvertError {
     #[error("conversion: writing failed: {0}; make room or write elsewhere with -o")]
     Write(#[from] std::io::Error),
     /// The format cannot say "no flow".
-    #[error("{path}: holds no flow, {format} needs at least one in its last line; convert to csv or parquet instead")]
+    #[error(
+        "{path}: holds no flow, {format} needs at least one in its last line; convert to csv or parquet instead"
+    )]
     NoFlow {
         /// The log.
         path: String,

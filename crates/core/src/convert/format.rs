@@ -39,8 +39,16 @@ impl Format {
     ];
 
     /// Their names, in the same order.
-    pub const NAMES: [&str; 8] =
-        ["siftr-1.3", "siftr-1.2", "siftr2", "ttprobe", "ttprobe-binary", "web10g", "csv", "parquet"];
+    pub const NAMES: [&str; 8] = [
+        "siftr-1.3",
+        "siftr-1.2",
+        "siftr2",
+        "ttprobe",
+        "ttprobe-binary",
+        "web10g",
+        "csv",
+        "parquet",
+    ];
 
     /// The name of this one.
     pub fn name(self) -> &'static str {
@@ -79,6 +87,8 @@ impl FromStr for Format {
         Self::ALL
             .into_iter()
             .find(|format| format.name() == name)
-            .ok_or_else(|| ConvertError::UnknownFormat { found: name.to_string() })
+            .ok_or_else(|| ConvertError::UnknownFormat {
+                found: name.to_string(),
+            })
     }
 }

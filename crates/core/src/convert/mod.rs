@@ -58,7 +58,11 @@ pub fn convert<R: Read + Seek>(
     options: ConvertOptions,
 ) -> Result<ConvertReport, ConvertError> {
     if options.every_ns.is_some() && format != Format::Web10g {
-        return Err(ConvertError::Option { option: "every", format, reason: "only web10g is a polled format" });
+        return Err(ConvertError::Option {
+            option: "every",
+            format,
+            reason: "only web10g is a polled format",
+        });
     }
     let mut source = Source::new(reader)?;
     let mut out = BufWriter::with_capacity(1 << 18, out);
@@ -73,7 +77,10 @@ pub fn convert<R: Read + Seek>(
         Format::Parquet => parquet::write(&mut source, &mut out),
     }?;
     out.flush()?;
-    Ok(ConvertReport { rows, warnings: source.into_warnings() })
+    Ok(ConvertReport {
+        rows,
+        warnings: source.into_warnings(),
+    })
 }
 
 #[cfg(test)]

@@ -10,9 +10,15 @@ use ::parquet::file::properties::WriterProperties;
 use std::io::{Read, Seek, Write};
 
 /// Writes the log; returns the number of rows.
-pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut (impl Write + Send)) -> Result<u64, ConvertError> {
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut (impl Write + Send),
+) -> Result<u64, ConvertError> {
     let schema = source.reader().schema();
-    let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    let metadata = schema
+        .metadata()
+        .iter()
+        .map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
         .set_key_value_metadata(Some(metadata.collect()))

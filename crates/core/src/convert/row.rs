@@ -1,7 +1,9 @@
 //! One row of a log, out of the columns of a batch.
 
 use arrow::array::{Array, AsArray};
-use arrow::datatypes::{Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow::datatypes::{
+    Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use arrow::record_batch::RecordBatch;
 
 /// Index of `packet` in the event names.
@@ -25,6 +27,7 @@ macro_rules! rows {
         pub struct Row { $(pub $name: $type,)* }
 
         /// All rows of a batch.
+        #[allow(non_snake_case)]
         pub fn rows(batch: &RecordBatch) -> impl Iterator<Item = Row> + '_ {
             #[allow(non_snake_case)]
             struct Columns<'a> { $($name: rows!(@slice $kind 'a),)* }
@@ -113,8 +116,9 @@ impl Row {
 
     /// The slow start threshold in bytes; `infinite_bytes` when it is not yet set or beyond that.
     pub fn ssthresh_bytes(&self, infinite_bytes: u32) -> u32 {
-        self.ssthresh_segments
-            .map_or(infinite_bytes, |segments| segments.saturating_mul(self.mss_bytes).min(infinite_bytes))
+        self.ssthresh_segments.map_or(infinite_bytes, |segments| {
+            segments.saturating_mul(self.mss_bytes).min(infinite_bytes)
+        })
     }
 
     /// Bytes sent and not acknowledged.
@@ -130,5 +134,8 @@ impl Row {
 
 /// Splits nanoseconds since 1970 into seconds and microseconds.
 pub fn seconds_and_us(time_ns: i64) -> (i64, i64) {
-    (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000) / 1000)
+    (
+        time_ns.div_euclid(1_000_000_000),
+        time_ns.rem_euclid(1_000_000_000) / 1000,
+    )
 }

@@ -61,9 +61,14 @@ pub fn flow_id(flow: u32) -> u32 {
 /// A number of at most seven digits for the kernel's release: 6.18.3 is 618003.
 pub fn sysver(environment: &str) -> String {
     let release = release(environment);
-    let mut numbers = release.split(|char: char| !char.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
-    let (major, minor, patch) =
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let mut numbers = release
+        .split(|char: char| !char.is_ascii_digit())
+        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor, patch) = (
+        numbers.next().unwrap_or(0),
+        numbers.next().unwrap_or(0),
+        numbers.next().unwrap_or(0),
+    );
     let text = (major.min(99) * 100_000 + minor.min(99) * 1000 + patch.min(999)).to_string();
     debug_assert!(text.len() <= HEADER_VALUE_CHARS_MAX);
     text
@@ -73,16 +78,25 @@ pub fn sysver(environment: &str) -> String {
 pub fn release(environment: &str) -> String {
     fn find(value: &serde_json::Value) -> Option<&str> {
         let object = value.as_object()?;
-        object.get("release").and_then(|release| release.as_str()).or_else(|| object.values().find_map(find))
+        object
+            .get("release")
+            .and_then(|release| release.as_str())
+            .or_else(|| object.values().find_map(find))
     }
     let parsed = serde_json::from_str::<serde_json::Value>(environment).unwrap_or_default();
-    let kernel = parsed.get("kernel").and_then(|kernel| kernel.as_str().or_else(|| find(kernel)));
+    let kernel = parsed
+        .get("kernel")
+        .and_then(|kernel| kernel.as_str().or_else(|| find(kernel)));
     kernel.or_else(|| find(&parsed)).unwrap_or("0").to_string()
 }
 
 /// 6 when there is an IPv6 flow, else 4.
 pub fn ip_mode<R: Read + Seek>(source: &Source<R>) -> u8 {
-    if source.flows().values().any(|flow| flow.ip_version() == 6) { 6 } else { 4 }
+    if source.flows().values().any(|flow| flow.ip_version() == 6) {
+        6
+    } else {
+        4
+    }
 }
 
 /// The counts of the footer.
@@ -113,7 +127,13 @@ impl Counts {
     /// Packets that the log lacks, by direction: what SIFTR counts as skipped for want of memory.
     pub fn lost<R: Read + Seek>(source: &Source<R>) -> [u64; 2] {
         ["tcp_ingress", "tcp_egress"].map(|hook| {
-            source.ledger().hooks.iter().filter(|account| account.hook == hook).map(|account| account.lost.total()).sum()
+            source
+                .ledger()
+                .hooks
+                .iter()
+                .filter(|account| account.hook == hook)
+                .map(|account| account.lost.total())
+                .sum()
         })
     }
 

@@ -4,7 +4,9 @@
 use super::error::ConvertError;
 use super::format::Format;
 use super::row::seconds_and_us;
-use super::siftr::{Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, release, t_flags, t_flags2};
+use super::siftr::{
+    Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, release, t_flags, t_flags2,
+};
 use super::source::Source;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
@@ -19,7 +21,10 @@ struct Seen {
 }
 
 /// Writes the log; returns the number of data lines.
-pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+) -> Result<u64, ConvertError> {
     source.require_flow(Format::Siftr2)?;
     let start_ns = source.start_ns();
     let (seconds, us) = seconds_and_us(start_ns);
@@ -28,7 +33,10 @@ pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Re
         "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=2.5\trec_fmt=txt\tsysver=Linux {}",
         release(&source.reader().header().environment)
     )?;
-    let mut counts = Counts { end_ns: start_ns, ..Default::default() };
+    let mut counts = Counts {
+        end_ns: start_ns,
+        ..Default::default()
+    };
     let mut seen: BTreeMap<u32, Seen> = BTreeMap::new();
     let mut longest_bytes = 0;
     let mut line = Vec::new();
@@ -75,11 +83,17 @@ pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Re
     let list: String = listed
         .into_iter()
         .map(|flow| {
-            let none = Seen { mss_bytes: flow.mss_clamp_bytes, ..Default::default() };
+            let none = Seen {
+                mss_bytes: flow.mss_clamp_bytes,
+                ..Default::default()
+            };
             let facts = seen.get(&flow.flow).unwrap_or(&none);
             // An empty name would shift the fields of readers that use strtok.
-            let congestion_control =
-                if flow.congestion_control.is_empty() { "unknown" } else { &flow.congestion_control };
+            let congestion_control = if flow.congestion_control.is_empty() {
+                "unknown"
+            } else {
+                &flow.congestion_control
+            };
             format!(
                 "{:08x},{},{},{},{},{},linux,{congestion_control},{},{},{},{},{},{};",
                 flow_id(flow.flow),

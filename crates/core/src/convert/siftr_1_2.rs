@@ -6,7 +6,8 @@ use super::error::ConvertError;
 use super::format::Format;
 use super::row::seconds_and_us;
 use super::siftr::{
-    Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_list, ip_mode, state, sysver, t_flags,
+    Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_list, ip_mode, state, sysver,
+    t_flags,
 };
 use super::source::Source;
 use std::io::{Read, Seek, Write};
@@ -17,7 +18,10 @@ const HZ: u64 = 1000;
 const TCP_RTT_SCALE: u64 = 32;
 
 /// Writes the log; returns the number of data lines.
-pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+) -> Result<u64, ConvertError> {
     source.require_flow(Format::Siftr12)?;
     let start_ns = source.start_ns();
     let (seconds, us) = seconds_and_us(start_ns);
@@ -28,7 +32,10 @@ pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Re
         sysver(&source.reader().header().environment),
         ip_mode(source)
     )?;
-    let mut counts = Counts { end_ns: start_ns, ..Default::default() };
+    let mut counts = Counts {
+        end_ns: start_ns,
+        ..Default::default()
+    };
     source.for_each_packet(|row, flow| {
         if !counts.take(row) {
             return Ok(());

@@ -5,14 +5,17 @@ use super::error::ConvertError;
 use super::format::Format;
 use super::row::seconds_and_us;
 use super::siftr::{
-    Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, flow_list, ip_mode, state, sysver, t_flags,
-    t_flags2,
+    Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, flow_list, ip_mode, state,
+    sysver, t_flags, t_flags2,
 };
 use super::source::Source;
 use std::io::{Read, Seek, Write};
 
 /// Writes the log; returns the number of data lines.
-pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+) -> Result<u64, ConvertError> {
     source.require_flow(Format::Siftr13)?;
     let start_ns = source.start_ns();
     let (seconds, us) = seconds_and_us(start_ns);
@@ -22,7 +25,10 @@ pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Re
         sysver(&source.reader().header().environment),
         ip_mode(source)
     )?;
-    let mut counts = Counts { end_ns: start_ns, ..Default::default() };
+    let mut counts = Counts {
+        end_ns: start_ns,
+        ..Default::default()
+    };
     source.for_each_packet(|row, flow| {
         if !counts.take(row) {
             return Ok(());

@@ -57,14 +57,20 @@ impl<R: Read + Seek> Source<R> {
     /// When the log began: the first row or the first flow, whichever came first.
     pub fn start_ns(&self) -> i64 {
         let first_flow = self.flows.values().map(|flow| flow.first_time_ns).min();
-        let first_row = self.first.as_ref().and_then(|batch| rows(batch).map(|row| row.time_ns).min());
+        let first_row = self
+            .first
+            .as_ref()
+            .and_then(|batch| rows(batch).map(|row| row.time_ns).min());
         first_flow.into_iter().chain(first_row).min().unwrap_or(0)
     }
 
     /// The error for formats that need a flow, when there is none.
     pub fn require_flow(&self, format: Format) -> Result<(), ConvertError> {
         if self.flows.is_empty() {
-            return Err(ConvertError::NoFlow { path: self.reader.path().to_string(), format });
+            return Err(ConvertError::NoFlow {
+                path: self.reader.path().to_string(),
+                format,
+            });
         }
         Ok(())
     }
@@ -102,7 +108,13 @@ impl<R: Read + Seek> Source<R> {
         &mut self,
         mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
     ) -> Result<(), ConvertError> {
-        self.for_each_row(|row, flow| if row.event == PACKET { each(row, flow) } else { Ok(()) })
+        self.for_each_row(|row, flow| {
+            if row.event == PACKET {
+                each(row, flow)
+            } else {
+                Ok(())
+            }
+        })
     }
 
     /// Adds a sentence to the report.
@@ -113,11 +125,20 @@ impl<R: Read + Seek> Source<R> {
     /// All sentences, with those about the log itself.
     pub fn into_warnings(mut self) -> Vec<String> {
         if let Some(truncation) = self.reader.truncation() {
-            self.warnings.push(format!("{}: {truncation}", self.reader.path()));
+            self.warnings
+                .push(format!("{}: {truncation}", self.reader.path()));
         }
-        let lost: u64 = self.ledger.hooks.iter().map(|account| account.lost.total()).sum();
+        let lost: u64 = self
+            .ledger
+            .hooks
+            .iter()
+            .map(|account| account.lost.total())
+            .sum();
         if lost > 0 {
-            self.warnings.push(format!("{}: the log lacks {lost} events that were lost while measuring", self.reader.path()));
+            self.warnings.push(format!(
+                "{}: the log lacks {lost} events that were lost while measuring",
+                self.reader.path()
+            ));
         }
         if self.unknown_rows > 0 {
             self.warnings.push(format!(

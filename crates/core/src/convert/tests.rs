@@ -2,7 +2,10 @@
 
 use super::row::Row;
 use super::{ConvertError, ConvertOptions, ConvertReport, Format, convert};
-use crate::abi::{FLOW_ECN, FLOW_IS_IPV6, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALING, TcpFlowRecord, TcpStateRecord};
+use crate::abi::{
+    FLOW_ECN, FLOW_IS_IPV6, FLOW_SACK, FLOW_TIMESTAMPS, FLOW_WINDOW_SCALING, TcpFlowRecord,
+    TcpStateRecord,
+};
 use crate::ledger::{HookAccount, Ledger, Lost};
 use crate::log::{FlowRow, LogHeader, LogReader, LogWriter};
 use proptest::prelude::*;
@@ -35,7 +38,9 @@ fn flow(number: u32, ipv6: bool) -> FlowRow {
     if ipv6 {
         record.flags |= FLOW_IS_IPV6;
         record.local_address = [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-        record.remote_address = [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xab, 0xcd];
+        record.remote_address = [
+            0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xab, 0xcd,
+        ];
     }
     record.congestion_control[..5].copy_from_slice(b"cubic");
     FlowRow::new(&record, OFFSET_NS)
@@ -77,7 +82,11 @@ fn packet(flow: u32, time_ns: u64) -> TcpStateRecord {
     }
 }
 
-fn log_with(records: &[TcpStateRecord], flows: &[FlowRow], ledger: &Ledger) -> LogReader<Cursor<Vec<u8>>> {
+fn log_with(
+    records: &[TcpStateRecord],
+    flows: &[FlowRow],
+    ledger: &Ledger,
+) -> LogReader<Cursor<Vec<u8>>> {
     let mut writer = LogWriter::create(Vec::new(), &header()).unwrap();
     writer.push_block(records).unwrap();
     writer.tick(flows, ledger, true).unwrap();
@@ -85,7 +94,11 @@ fn log_with(records: &[TcpStateRecord], flows: &[FlowRow], ledger: &Ledger) -> L
     LogReader::new(Cursor::new(writer.into_inner()), "test.parshall".into()).unwrap()
 }
 
-fn converted(records: &[TcpStateRecord], flows: &[FlowRow], format: Format) -> (Vec<u8>, ConvertReport) {
+fn converted(
+    records: &[TcpStateRecord],
+    flows: &[FlowRow],
+    format: Format,
+) -> (Vec<u8>, ConvertReport) {
     let mut out = Vec::new();
     let log = log_with(records, flows, &Ledger::default());
     let report = convert(log, format, &mut out, ConvertOptions::default()).unwrap();
@@ -97,15 +110,27 @@ fn text(records: &[TcpStateRecord], flows: &[FlowRow], format: Format) -> String
 }
 
 fn incoming(flow: u32, time_ns: u64) -> TcpStateRecord {
-    TcpStateRecord { direction: 0, payload_bytes: 0, pkt_flags: 0x10, ssthresh_segments: 20, ..packet(flow, time_ns) }
+    TcpStateRecord {
+        direction: 0,
+        payload_bytes: 0,
+        pkt_flags: 0x10,
+        ssthresh_segments: 20,
+        ..packet(flow, time_ns)
+    }
 }
 
 /// What must never appear: a packet below ESTABLISHED and an event that is no packet.
 fn with_noise() -> Vec<TcpStateRecord> {
     vec![
-        TcpStateRecord { state: 2, ..packet(1, 1000) },
+        TcpStateRecord {
+            state: 2,
+            ..packet(1, 1000)
+        },
         packet(1, 1_234_567_000),
-        TcpStateRecord { event: 1, ..packet(1, 1_300_000_000) },
+        TcpStateRecord {
+            event: 1,
+            ..packet(1, 1_300_000_000)
+        },
         incoming(1, 2_000_001_999),
     ]
 }
@@ -118,7 +143,10 @@ fn siftr_1_3_golden() {
         disable_time_secs=1700000002\tdisable_time_usecs=000001\tnum_inbound_tcp_pkts=1\tnum_outbound_tcp_pkts=2\ttotal_tcp_pkts=3\t\
         num_inbound_skipped_pkts_malloc=0\tnum_outbound_skipped_pkts_malloc=0\tnum_inbound_skipped_pkts_tcpcb=0\tnum_outbound_skipped_pkts_tcpcb=1\t\
         num_inbound_skipped_pkts_inpcb=0\tnum_outbound_skipped_pkts_inpcb=0\ttotal_skipped_tcp_pkts=1\tflow_list=10.0.0.1;5001-10.0.0.2;80,\n";
-    assert_eq!(text(&with_noise(), &[flow(1, false)], Format::Siftr13), expected);
+    assert_eq!(
+        text(&with_noise(), &[flow(1, false)], Format::Siftr13),
+        expected
+    );
 }
 
 #[test]
@@ -136,8 +164,12 @@ fn siftr_1_2_golden() {
     assert_eq!(lines.len(), 4);
     assert!(lines[3].contains("skipped_pkts_malloc=0\tnum_inbound_skipped_pkts_mtx=0\tnum_outbound_skipped_pkts_mtx=0\tnum_inbound_skipped_pkts_tcpcb=0"));
     // As TEACUP does: words 4 and 5 of the head scale column 17 to seconds.
-    let words: Vec<f64> = lines[0].split('\t').filter_map(|word| word.split('=').nth(1)?.parse().ok()).collect();
-    let srtt_ms = lines[1].split(',').nth(16).unwrap().parse::<f64>().unwrap() * 1000.0 / (words[2] * words[3]);
+    let words: Vec<f64> = lines[0]
+        .split('\t')
+        .filter_map(|word| word.split('=').nth(1)?.parse().ok())
+        .collect();
+    let srtt_ms = lines[1].split(',').nth(16).unwrap().parse::<f64>().unwrap() * 1000.0
+        / (words[2] * words[3]);
     assert!((srtt_ms - 20.125).abs() < 0.02, "{srtt_ms}");
 }
 
@@ -148,7 +180,10 @@ fn siftr2_golden() {
         00000001,i,7d0,3890,7120,4e9d,0,10000,20000,3e0,20,35b60,15400,1200,20000,c,b50,0\n\
         disable_time_secs=1700000002\tdisable_time_usecs=000001\tglobal_flow_cnt=1\tring_drops=0\tmax_str_size=88\tgen_flowid_cnt=0\t\
         flow_list=00000001,4,10.0.0.1,5001,10.0.0.2,80,linux,cubic,1448,1,7,9,2,2;\n";
-    assert_eq!(text(&with_noise(), &[flow(1, false)], Format::Siftr2), expected);
+    assert_eq!(
+        text(&with_noise(), &[flow(1, false)], Format::Siftr2),
+        expected
+    );
 }
 
 #[test]
@@ -167,30 +202,71 @@ fn ttprobe_binary_golden() {
     let u64_at = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap());
     let u32_at = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().unwrap());
     assert_eq!((u64_at(0), u64_at(8)), (1_700_000_001, 234_567));
-    assert_eq!((&record[16..20], &record[32..36]), (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..]));
+    assert_eq!(
+        (&record[16..20], &record[32..36]),
+        (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..])
+    );
     assert_eq!(&record[48..54], &[0x13, 0x89, 0, 80, 0xa8, 0x05]);
     let words: Vec<u32> = (56..88).step_by(4).map(u32_at).collect();
-    assert_eq!(words, [3896, 1000, 65_536, 131_072, 10, 0x7fff_ffff, 20_125, 1448]);
+    assert_eq!(
+        words,
+        [3896, 1000, 65_536, 131_072, 10, 0x7fff_ffff, 20_125, 1448]
+    );
     assert_eq!(&record[88..], &[1, 1, 2, 0, 0, 0, 0, 0]);
 }
 
-fn web10g_lines(records: &[TcpStateRecord], flows: &[FlowRow], every_ns: Option<u64>) -> Vec<Vec<String>> {
+fn web10g_lines(
+    records: &[TcpStateRecord],
+    flows: &[FlowRow],
+    every_ns: Option<u64>,
+) -> Vec<Vec<String>> {
     let mut out = Vec::new();
-    convert(log_with(records, flows, &Ledger::default()), Format::Web10g, &mut out, ConvertOptions { every_ns }).unwrap();
+    convert(
+        log_with(records, flows, &Ledger::default()),
+        Format::Web10g,
+        &mut out,
+        ConvertOptions { every_ns },
+    )
+    .unwrap();
     let written = String::from_utf8(out).unwrap();
     assert!(!written.contains(|char: char| char.is_ascii_lowercase()));
-    written.lines().map(|line| line.split(',').map(str::to_string).collect()).collect()
+    written
+        .lines()
+        .map(|line| line.split(',').map(str::to_string).collect())
+        .collect()
 }
 
 #[test]
 fn web10g_accumulates_per_flow() {
     let mut records = vec![
-        TcpStateRecord { gso_segs: 3, payload_bytes: 4344, ..packet(1, 1_000_000) },
+        TcpStateRecord {
+            gso_segs: 3,
+            payload_bytes: 4344,
+            ..packet(1, 1_000_000)
+        },
         packet(2, 2_000_000),
-        TcpStateRecord { snd_una: 2448, ..incoming(1, 3_000_000) },
-        TcpStateRecord { event: 2, ca_state: 3, direction: 2, ..packet(1, 4_000_000) },
-        TcpStateRecord { event: 1, ca_state: 3, total_retrans: 1, ..packet(1, 5_000_000) },
-        TcpStateRecord { ca_state: 3, total_retrans: 1, snd_una: 2448, ..packet(1, 6_000_000) },
+        TcpStateRecord {
+            snd_una: 2448,
+            ..incoming(1, 3_000_000)
+        },
+        TcpStateRecord {
+            event: 2,
+            ca_state: 3,
+            direction: 2,
+            ..packet(1, 4_000_000)
+        },
+        TcpStateRecord {
+            event: 1,
+            ca_state: 3,
+            total_retrans: 1,
+            ..packet(1, 5_000_000)
+        },
+        TcpStateRecord {
+            ca_state: 3,
+            total_retrans: 1,
+            snd_una: 2448,
+            ..packet(1, 6_000_000)
+        },
     ];
     records[5].cwnd_segments = 7;
     let lines = web10g_lines(&records, &[flow(1, true), flow(2, false)], None);
@@ -198,13 +274,52 @@ fn web10g_accumulates_per_flow() {
     assert!(lines.iter().all(|line| line.len() == 123));
     let last = &lines[3];
     let value = |number: usize| last[number - 1].as_str();
-    assert_eq!(&last[..6], ["1700000000.006000", "1", "2001:0DB8:0000:0000:0000:0000:0000:0001", "5001", "2001:0DB8:0000:0000:0000:0000:0000:ABCD", "80"]);
-    assert_eq!([value(7), value(8), value(9), value(11), value(12)], ["4", "4", "5792", "1", "1448"]);
+    assert_eq!(
+        &last[..6],
+        [
+            "1700000000.006000",
+            "1",
+            "2001:0DB8:0000:0000:0000:0000:0000:0001",
+            "5001",
+            "2001:0DB8:0000:0000:0000:0000:0000:ABCD",
+            "80"
+        ]
+    );
+    assert_eq!(
+        [value(7), value(8), value(9), value(11), value(12)],
+        ["4", "4", "5792", "1", "1448"]
+    );
     assert_eq!([value(13), value(14)], ["1", "0"]);
-    assert_eq!([value(20), value(23), value(24), value(25), value(26), value(27)], ["1448", "20", "220", "1", "10136", "2147483647"]);
-    assert_eq!([value(46), value(48), value(57), value(76), value(82), value(92)], ["3", "19", "14480", "5", "3", "1"]);
-    assert_eq!([value(67), value(70), value(71), value(75)], ["1", "9", "7", "1"]);
-    assert_eq!([value(108), value(109), value(111), value(112)], ["2448", "3896", "1448", "1448"]);
+    assert_eq!(
+        [
+            value(20),
+            value(23),
+            value(24),
+            value(25),
+            value(26),
+            value(27)
+        ],
+        ["1448", "20", "220", "1", "10136", "2147483647"]
+    );
+    assert_eq!(
+        [
+            value(46),
+            value(48),
+            value(57),
+            value(76),
+            value(82),
+            value(92)
+        ],
+        ["3", "19", "14480", "5", "3", "1"]
+    );
+    assert_eq!(
+        [value(67), value(70), value(71), value(75)],
+        ["1", "9", "7", "1"]
+    );
+    assert_eq!(
+        [value(108), value(109), value(111), value(112)],
+        ["2448", "3896", "1448", "1448"]
+    );
     assert_eq!(lines[1][6], "1");
 }
 
@@ -213,13 +328,23 @@ fn web10g_polls_the_state_as_of_each_instant() {
     let ms = 1_000_000;
     let records = [
         packet(1, 10 * ms),
-        TcpStateRecord { cwnd_segments: 20, ..packet(1, 12 * ms + 500_000) },
-        TcpStateRecord { event: 3, state: 7, direction: 2, ..packet(1, 13 * ms + 200_000) },
+        TcpStateRecord {
+            cwnd_segments: 20,
+            ..packet(1, 12 * ms + 500_000)
+        },
+        TcpStateRecord {
+            event: 3,
+            state: 7,
+            direction: 2,
+            ..packet(1, 13 * ms + 200_000)
+        },
         packet(2, 16 * ms),
     ];
     let lines = web10g_lines(&records, &[flow(1, false), flow(2, false)], Some(ms));
-    let seen: Vec<(&str, &str, &str)> =
-        lines.iter().map(|line| (line[0].as_str(), line[1].as_str(), line[25].as_str())).collect();
+    let seen: Vec<(&str, &str, &str)> = lines
+        .iter()
+        .map(|line| (line[0].as_str(), line[1].as_str(), line[25].as_str()))
+        .collect();
     assert_eq!(
         seen,
         [
@@ -235,12 +360,37 @@ fn web10g_polls_the_state_as_of_each_instant() {
 #[test]
 fn csv_joins_the_addresses() {
     let written = text(&with_noise(), &[flow(1, false)], Format::Csv);
-    let lines: Vec<Vec<&str>> = written.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(&lines[0][..6], ["local_address", "local_port", "remote_address", "remote_port", "time_ns", "flow"]);
+    let lines: Vec<Vec<&str>> = written
+        .lines()
+        .map(|line| line.split(',').collect())
+        .collect();
+    assert_eq!(
+        &lines[0][..6],
+        [
+            "local_address",
+            "local_port",
+            "remote_address",
+            "remote_port",
+            "time_ns",
+            "flow"
+        ]
+    );
     assert_eq!(lines.len(), 5);
     assert!(lines.iter().all(|line| line.len() == 44));
     let column = |name: &str| lines[0].iter().position(|found| *found == name).unwrap();
-    assert_eq!(&lines[2][..8], ["10.0.0.1", "5001", "10.0.0.2", "80", "1700000001234567000", "1", "out", "packet"]);
+    assert_eq!(
+        &lines[2][..8],
+        [
+            "10.0.0.1",
+            "5001",
+            "10.0.0.2",
+            "80",
+            "1700000001234567000",
+            "1",
+            "out",
+            "packet"
+        ]
+    );
     assert_eq!(lines[2][column("ssthresh_segments")], "");
     assert_eq!(lines[4][column("ssthresh_segments")], "20");
     assert_eq!(lines[2][column("state")], "ESTABLISHED");
@@ -253,14 +403,30 @@ fn parquet_keeps_rows_and_metadata() {
     assert_eq!(report.rows, 4);
     let mut file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut file, &bytes).unwrap();
-    let builder = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
-    let metadata = builder.metadata().file_metadata().key_value_metadata().unwrap().clone();
-    let value = |key: &str| metadata.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone()).unwrap();
+    let builder =
+        parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let metadata = builder
+        .metadata()
+        .file_metadata()
+        .key_value_metadata()
+        .unwrap()
+        .clone();
+    let value = |key: &str| {
+        metadata
+            .iter()
+            .find(|pair| pair.key == key)
+            .and_then(|pair| pair.value.clone())
+            .unwrap()
+    };
     assert_eq!(value("parshall.format"), "tcp-state");
     let flows: serde_json::Value = serde_json::from_str(&value("parshall.flows_table")).unwrap();
     assert_eq!(flows[0]["local_address"], "10.0.0.1");
     assert!(value("parshall.ledger").contains("\"hooks\""));
-    let rows: usize = builder.build().unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+    let rows: usize = builder
+        .build()
+        .unwrap()
+        .map(|batch| batch.unwrap().num_rows())
+        .sum();
     assert_eq!(rows, 4);
 }
 
@@ -268,10 +434,18 @@ fn parquet_keeps_rows_and_metadata() {
 fn a_log_without_flows_is_refused_by_siftr_only() {
     for format in Format::ALL {
         let mut out = Vec::new();
-        let result = convert(log_with(&[], &[], &Ledger::default()), format, &mut out, ConvertOptions::default());
+        let result = convert(
+            log_with(&[], &[], &Ledger::default()),
+            format,
+            &mut out,
+            ConvertOptions::default(),
+        );
         if matches!(format, Format::Siftr13 | Format::Siftr12 | Format::Siftr2) {
             let error = result.unwrap_err();
-            assert!(matches!(error, ConvertError::NoFlow { .. }) && error.to_string().contains("test.parshall"));
+            assert!(
+                matches!(error, ConvertError::NoFlow { .. })
+                    && error.to_string().contains("test.parshall")
+            );
             assert!(out.is_empty());
         } else {
             assert_eq!(result.unwrap().rows, 0, "{format}");
@@ -285,34 +459,78 @@ fn a_long_last_line_is_warned_of() {
         let flows: Vec<FlowRow> = (1..=flows).map(|number| flow(number, false)).collect();
         for format in [Format::Siftr13, Format::Siftr12, Format::Siftr2] {
             let (_, report) = converted(&[packet(1, 1)], &flows, format);
-            assert_eq!(report.warnings.iter().any(|warning| warning.contains("last line")), warned, "{format}");
+            assert_eq!(
+                report
+                    .warnings
+                    .iter()
+                    .any(|warning| warning.contains("last line")),
+                warned,
+                "{format}"
+            );
         }
     }
 }
 
 #[test]
 fn losses_and_missing_flows_are_said() {
-    let lost = Lost { overwritten: 4, ..Default::default() };
+    let lost = Lost {
+        overwritten: 4,
+        ..Default::default()
+    };
     let ledger = Ledger {
-        hooks: vec![HookAccount { hook: "tcp_egress".into(), seen: 5, logged: 1, lost, ..Default::default() }],
+        hooks: vec![HookAccount {
+            hook: "tcp_egress".into(),
+            seen: 5,
+            logged: 1,
+            lost,
+            ..Default::default()
+        }],
         ..Default::default()
     };
     let mut out = Vec::new();
     let log = log_with(&[packet(1, 1), packet(9, 2)], &[flow(1, false)], &ledger);
     let report = convert(log, Format::Siftr13, &mut out, ConvertOptions::default()).unwrap();
     assert_eq!(report.rows, 1);
-    assert!(report.warnings.iter().any(|warning| warning.contains("lacks 4 events")));
-    assert!(report.warnings.iter().any(|warning| warning.contains("1 rows of 1 flows were left out")));
-    assert!(String::from_utf8(out).unwrap().contains("num_outbound_tcp_pkts=5\t"));
+    assert!(
+        report
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("lacks 4 events"))
+    );
+    assert!(
+        report
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("1 rows of 1 flows were left out"))
+    );
+    assert!(
+        String::from_utf8(out)
+            .unwrap()
+            .contains("num_outbound_tcp_pkts=5\t")
+    );
 }
 
 #[test]
 fn the_interval_is_for_web10g_only() {
     let options = ConvertOptions { every_ns: Some(1) };
-    let error = convert(log_with(&[], &[], &Ledger::default()), Format::Csv, Vec::new(), options).unwrap_err();
+    let error = convert(
+        log_with(&[], &[], &Ledger::default()),
+        Format::Csv,
+        Vec::new(),
+        options,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("every"), "{error}");
     let options = ConvertOptions { every_ns: Some(0) };
-    assert!(convert(log_with(&[], &[], &Ledger::default()), Format::Web10g, Vec::new(), options).is_err());
+    assert!(
+        convert(
+            log_with(&[], &[], &Ledger::default()),
+            Format::Web10g,
+            Vec::new(),
+            options
+        )
+        .is_err()
+    );
 }
 
 /// SIFTR's state numbers, written out from the description: index is Linux's number.
@@ -401,6 +619,12 @@ fn rows_hold_what_was_written() {
     let mut log = log_with(&[packet(3, 9)], &[], &Ledger::default());
     let batch = log.next().unwrap().unwrap();
     let row: Row = super::row::rows(&batch).next().unwrap();
-    assert_eq!((row.flow, row.flow_seq, row.state, row.gso_segs), (3, 7, 1, 1));
-    assert_eq!((row.ssthresh_segments, row.min_rtt_us, row.pacing_rate_Bps), (None, Some(19_500), None));
+    assert_eq!(
+        (row.flow, row.flow_seq, row.state, row.gso_segs),
+        (3, 7, 1, 1)
+    );
+    assert_eq!(
+        (row.ssthresh_segments, row.min_rtt_us, row.pacing_rate_Bps),
+        (None, Some(19_500), None)
+    );
 }

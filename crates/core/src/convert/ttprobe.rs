@@ -10,7 +10,10 @@ use std::io::{Read, Seek, Write};
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
 
 /// Writes the log; returns the number of lines.
-pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+) -> Result<u64, ConvertError> {
     let mut lines = 0;
     source.for_each_packet(|row, flow| {
         let (seconds, us) = row.seconds_and_us();

@@ -11,7 +11,10 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
 /// Writes the log; returns the number of records.
-pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+pub fn write<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+) -> Result<u64, ConvertError> {
     let mut records = 0;
     source.for_each_packet(|row, flow| {
         let (seconds, us) = row.seconds_and_us();
@@ -39,7 +42,11 @@ pub fn write<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Re
         }
         record[88] = row.state;
         record[89] = u8::from(row.direction == OUT);
-        record[90] = if flow.ip_version() == 6 { AF_INET6 } else { AF_INET };
+        record[90] = if flow.ip_version() == 6 {
+            AF_INET6
+        } else {
+            AF_INET
+        };
         out.write_all(&record)?;
         records += 1;
         Ok(())

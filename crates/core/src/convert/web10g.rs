@@ -25,11 +25,16 @@ pub fn write<R: Read + Seek>(
     }
 }
 
-fn each_packet<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> Result<u64, ConvertError> {
+fn each_packet<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+) -> Result<u64, ConvertError> {
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
     let mut lines = 0;
     source.for_each_row(|row, flow| {
-        let account = accounts.entry(row.flow).or_insert_with(|| Account::new(flow));
+        let account = accounts
+            .entry(row.flow)
+            .or_insert_with(|| Account::new(flow));
         account.take(row);
         if row.event == PACKET {
             account.write(out, seconds_and_us(row.time_ns))?;
@@ -40,9 +45,18 @@ fn each_packet<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write) -> 
     Ok(lines)
 }
 
-fn polled<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write, every_ns: u64) -> Result<u64, ConvertError> {
-    let refused = |reason| ConvertError::Option { option: "every", format: super::Format::Web10g, reason };
-    let every_ns = i64::try_from(every_ns).map_err(|_| refused("the interval is longer than 292 years"))?;
+fn polled<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+    every_ns: u64,
+) -> Result<u64, ConvertError> {
+    let refused = |reason| ConvertError::Option {
+        option: "every",
+        format: super::Format::Web10g,
+        reason,
+    };
+    let every_ns =
+        i64::try_from(every_ns).map_err(|_| refused("the interval is longer than 292 years"))?;
     if every_ns == 0 {
         return Err(refused("the interval must be longer than 0"));
     }
@@ -52,14 +66,18 @@ fn polled<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write, every_ns
     source.for_each_row(|row, flow| {
         let mut poll_ns = *next_ns.get_or_insert(row.time_ns.saturating_add(every_ns));
         if row.time_ns.saturating_sub(poll_ns) / every_ns > POLLS_MAX {
-            return Err(refused("the interval is far too short for the pauses in this log"));
+            return Err(refused(
+                "the interval is far too short for the pauses in this log",
+            ));
         }
         while poll_ns < row.time_ns {
             lines += poll(&mut accounts, out, poll_ns)?;
             poll_ns = poll_ns.saturating_add(every_ns);
         }
         next_ns = Some(poll_ns);
-        let account = accounts.entry(row.flow).or_insert_with(|| Account::new(flow));
+        let account = accounts
+            .entry(row.flow)
+            .or_insert_with(|| Account::new(flow));
         account.take(row);
         if row.event == CLOSE {
             account.closed = true;
@@ -74,7 +92,11 @@ fn polled<R: Read + Seek>(source: &mut Source<R>, out: &mut impl Write, every_ns
 }
 
 /// One line a flow; a closed flow is seen once more, then its socket is gone.
-fn poll(accounts: &mut BTreeMap<u32, Account>, out: &mut impl Write, poll_ns: i64) -> Result<u64, ConvertError> {
+fn poll(
+    accounts: &mut BTreeMap<u32, Account>,
+    out: &mut impl Write,
+    poll_ns: i64,
+) -> Result<u64, ConvertError> {
     for account in accounts.values_mut() {
         account.write_at(out, poll_ns)?;
     }

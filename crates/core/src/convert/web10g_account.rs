@@ -44,7 +44,10 @@ struct Range {
 }
 
 impl Range {
-    const NONE: Range = Range { min: u32::MAX, max: 0 };
+    const NONE: Range = Range {
+        min: u32::MAX,
+        max: 0,
+    };
 
     fn take(&mut self, value: u32) {
         self.min = self.min.min(value);
@@ -53,7 +56,11 @@ impl Range {
 
     /// The minimum, 0 when nothing was taken.
     fn min(self) -> u32 {
-        if self.max == 0 && self.min == u32::MAX { 0 } else { self.min }
+        if self.max == 0 && self.min == u32::MAX {
+            0
+        } else {
+            self.min
+        }
     }
 }
 
@@ -163,7 +170,11 @@ impl Account {
     }
 
     fn take_packet(&mut self, row: &Row) {
-        let traffic = if row.direction == OUT { &mut self.sent } else { &mut self.received };
+        let traffic = if row.direction == OUT {
+            &mut self.sent
+        } else {
+            &mut self.received
+        };
         let segments = u64::from(row.gso_segs.max(1));
         traffic.segments += segments;
         if row.payload_bytes > 0 {
@@ -171,7 +182,11 @@ impl Account {
             traffic.data_bytes += u64::from(row.payload_bytes);
         }
         if row.pkt_flags & FLAG_SYN != 0 {
-            let initial = if row.direction == OUT { &mut self.initial_sent } else { &mut self.initial_received };
+            let initial = if row.direction == OUT {
+                &mut self.initial_sent
+            } else {
+                &mut self.initial_received
+            };
             *initial = row.pkt_seq;
         }
         if row.direction == OUT && row.pkt_flags & FLAG_ECE != 0 && row.pkt_flags & FLAG_SYN == 0 {
@@ -195,8 +210,10 @@ impl Account {
         if known {
             self.take_congestion(row);
             self.take_increase(row);
-            self.zero_window_sent += u32::from(row.rcv_wnd_bytes == 0 && self.last.rcv_wnd_bytes != 0);
-            self.zero_window_received += u32::from(row.snd_wnd_bytes == 0 && self.last.snd_wnd_bytes != 0);
+            self.zero_window_sent +=
+                u32::from(row.rcv_wnd_bytes == 0 && self.last.rcv_wnd_bytes != 0);
+            self.zero_window_received +=
+                u32::from(row.snd_wnd_bytes == 0 && self.last.snd_wnd_bytes != 0);
         }
         self.take_limit(row);
         self.max_pipe_bytes = self.max_pipe_bytes.max(pipe_bytes(row));
@@ -205,12 +222,17 @@ impl Account {
         self.rto_ms.take(row.rto_us / 1000);
         self.mss_bytes.take(row.mss_bytes);
         if row.ssthresh_segments.is_some() {
-            self.ssthresh_bytes.take(row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES));
+            self.ssthresh_bytes
+                .take(row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES));
         }
-        let max_cwnd =
-            if in_slow_start(row) { &mut self.max_slow_start_cwnd_bytes } else { &mut self.max_avoidance_cwnd_bytes };
+        let max_cwnd = if in_slow_start(row) {
+            &mut self.max_slow_start_cwnd_bytes
+        } else {
+            &mut self.max_avoidance_cwnd_bytes
+        };
         *max_cwnd = (*max_cwnd).max(row.cwnd_bytes());
-        self.max_retransmit_queue_bytes = self.max_retransmit_queue_bytes.max(row.in_flight_bytes());
+        self.max_retransmit_queue_bytes =
+            self.max_retransmit_queue_bytes.max(row.in_flight_bytes());
         self.max_send_queue_bytes = self.max_send_queue_bytes.max(row.sndbuf_used_bytes);
         self.max_receive_queue_bytes = self.max_receive_queue_bytes.max(row.rcvbuf_used_bytes);
         if row.state != 2 && row.state != 3 {
@@ -258,7 +280,8 @@ impl Account {
             Limit::Sender
         };
         if let Some(before) = self.limit {
-            self.limit_ns[before as usize] += row.time_ns.saturating_sub(self.last.time_ns).max(0) as u64;
+            self.limit_ns[before as usize] +=
+                row.time_ns.saturating_sub(self.last.time_ns).max(0) as u64;
         }
         if self.limit != Some(limit) {
             self.limit_transitions[limit as usize] += 1;
@@ -272,7 +295,11 @@ impl Account {
     }
 
     /// Writes the line with this time stamp.
-    pub fn write(&self, out: &mut impl Write, (seconds, us): (i64, i64)) -> Result<(), ConvertError> {
+    pub fn write(
+        &self,
+        out: &mut impl Write,
+        (seconds, us): (i64, i64),
+    ) -> Result<(), ConvertError> {
         let flow = &self.flow;
         write!(
             out,
@@ -297,8 +324,9 @@ impl Account {
         let mut put = |number: usize, value: u64| values[number - 1] = value as i64;
         // Counters without HC in their name are 32 bits wide.
         let counter = |value: u64| u64::from(value as u32);
-        let elapsed_us =
-            (seconds * 1_000_000 + us).saturating_sub(flow.first_time_ns.div_euclid(1000)).max(0) as u64;
+        let elapsed_us = (seconds * 1_000_000 + us)
+            .saturating_sub(flow.first_time_ns.div_euclid(1000))
+            .max(0) as u64;
         let negotiated = |yes: bool| if yes { 1 } else { 2 };
 
         put(7, counter(self.sent.segments));
@@ -348,7 +376,13 @@ impl Account {
         put(67, negotiated(!flow.passive));
         put(68, u64::from(flow.advmss_bytes));
         put(69, u64::from(flow.mss_clamp_bytes));
-        let scale = |scale: u8| if flow.window_scaling { u64::from(scale) } else { -1i64 as u64 };
+        let scale = |scale: u8| {
+            if flow.window_scaling {
+                u64::from(scale)
+            } else {
+                -1i64 as u64
+            }
+        };
         put(70, scale(row.rcv_scale));
         put(71, scale(row.snd_scale));
         put(72, negotiated(flow.timestamps));
@@ -408,7 +442,8 @@ fn advance(progress: &mut Option<(u32, u64)>, to: u32) {
 }
 
 fn in_slow_start(row: &Row) -> bool {
-    row.ssthresh_segments.is_none_or(|ssthresh| row.cwnd_segments < ssthresh)
+    row.ssthresh_segments
+        .is_none_or(|ssthresh| row.cwnd_segments < ssthresh)
 }
 
 /// `tcp_packets_in_flight` of the kernel.

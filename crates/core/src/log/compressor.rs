@@ -7,8 +7,8 @@
 use std::io;
 use std::ptr::NonNull;
 use zstd::zstd_safe::zstd_sys::{
-    ZSTD_CCtx, ZSTD_CCtx_setParameter, ZSTD_cParameter, ZSTD_compress2, ZSTD_createCCtx, ZSTD_freeCCtx,
-    ZSTD_getErrorName, ZSTD_isError,
+    ZSTD_CCtx, ZSTD_CCtx_setParameter, ZSTD_cParameter, ZSTD_compress2, ZSTD_createCCtx,
+    ZSTD_freeCCtx, ZSTD_getErrorName, ZSTD_isError,
 };
 
 /// `ZSTD_c_literalCompressionMode`, and its value "always".
@@ -42,13 +42,15 @@ impl ColumnCompressor {
 
     fn new() -> io::Result<Self> {
         // SAFETY: no arguments; a null pointer is the only failure and is checked.
-        let context = NonNull::new(unsafe { ZSTD_createCCtx() }).ok_or(io::ErrorKind::OutOfMemory)?;
+        let context =
+            NonNull::new(unsafe { ZSTD_createCCtx() }).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { context })
     }
 
     fn set(&mut self, parameter: ZSTD_cParameter, value: i32) -> io::Result<()> {
         // SAFETY: the context is alive; zstd checks parameter and value itself.
-        checked(unsafe { ZSTD_CCtx_setParameter(self.context.as_ptr(), parameter, value) }).map(|_| ())
+        checked(unsafe { ZSTD_CCtx_setParameter(self.context.as_ptr(), parameter, value) })
+            .map(|_| ())
     }
 
     /// Writes one frame with all of `raw` to the start of `out`; returns its length.
@@ -109,14 +111,21 @@ mod tests {
             })
             .collect();
         let coded = frame(&mut ColumnCompressor::entropy_only().unwrap(), &raw);
-        assert!(coded.len() < raw.len() * 7 / 10, "{} of {}", coded.len(), raw.len());
+        assert!(
+            coded.len() < raw.len() * 7 / 10,
+            "{} of {}",
+            coded.len(),
+            raw.len()
+        );
         assert_eq!(zstd::bulk::decompress(&coded, raw.len()).unwrap(), raw);
     }
 
     #[test]
     fn too_little_room_is_an_error_with_a_name() {
         let mut compressor = ColumnCompressor::with_level(1).unwrap();
-        let error = compressor.compress(b"abcdefgh12345678", &mut [0; 4]).unwrap_err();
+        let error = compressor
+            .compress(b"abcdefgh12345678", &mut [0; 4])
+            .unwrap_err();
         assert!(error.to_string().contains("too small"), "{error}");
     }
 }

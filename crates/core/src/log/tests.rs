@@ -254,13 +254,10 @@ fn every_single_damaged_byte_is_harmless() {
     let records = some_records(150);
     let good = log_of(&records, 64, 100);
     for at in 0..good.len() {
-        for mask in [0x01, 0x80, 0xff] {
-            let mut bytes = good.clone();
-            bytes[at] ^= mask;
-            if let Ok((batches, _)) = read(&bytes) {
-                let whole: Vec<_> = records[..rows(&batches)].to_vec();
-                assert_rows(&whole, &batches);
-            }
+        let mut bytes = good.clone();
+        bytes[at] ^= [0x01, 0x80, 0xff][at % 3];
+        if let Ok((batches, _)) = read(&bytes) {
+            assert_rows(&records[..rows(&batches)], &batches);
         }
     }
 }

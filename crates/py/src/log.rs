@@ -1,0 +1,110 @@
+//! `_native.LogReader`: a log as Arrow streams that any library takes, without a dependency on one.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use arrow::array::RecordBatchIterator;
+use arrow::error::ArrowError;
+use arrow::ffi_stream::FFI_ArrowArrayStream;
+use arrow::record_batch::RecordBatchReader;
+use parshall_core::log::{self, LogError, flow_batch};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::errors::to_python;
+
+/// See `parshall.log.Log`, which documents what is in it.
+#[pyclass(module = "parshall._native", frozen)]
+pub struct LogReader {
+    path: PathBuf,
+    flows: arrow::record_batch::RecordBatch,
+    #[pyo3(get)]
+    metadata: BTreeMap<String, String>,
+    #[pyo3(get)]
+    ledger: Option<String>,
+    #[pyo3(get)]
+    truncation: Option<String>,
+    #[pyo3(get)]
+    complete: bool,
+}
+
+#[pymethods]
+impl LogReader {
+    #[new]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let (reader, flows) = py
+            .detach(|| -> Result<_, LogError> {
+                let mut reader = log::LogReader::open(&path)?;
+                reader.survey()?;
+                let flows: Vec<_> = reader.flows().values().cloned().collect();
+                Ok((reader, flows))
+            })
+            .map_err(to_python)?;
+        Ok(Self {
+            flows: flow_batch(&flows).map_err(to_python)?,
+            metadata: reader
+                .schema()
+                .metadata()
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+            ledger: reader.ledger_json().map(str::to_string),
+            truncation: reader.truncation().map(ToString::to_string),
+            complete: reader.is_complete(),
+            path,
+        })
+    }
+
+    /// The rows, read from the file as they are asked for.
+    fn records(&self, py: Python<'_>) -> PyResult<ArrowStream> {
+        let reader = py
+            .detach(|| log::LogReader::open(&self.path))
+            .map_err(to_python)?;
+        let schema = reader.schema();
+        let batches =
+            reader.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
+        Ok(ArrowStream::new(RecordBatchIterator::new(batches, schema)))
+    }
+
+    /// The flow table.
+    fn flows(&self) -> ArrowStream {
+        let schema = self.flows.schema();
+        ArrowStream::new(RecordBatchIterator::new([Ok(self.flows.clone())], schema))
+    }
+}
+
+/// What the Arrow PyCapsule interface takes, once.
+#[pyclass(module = "parshall._native", frozen)]
+pub struct ArrowStream {
+    reader: Mutex<Option<Box<dyn RecordBatchReader + Send>>>,
+}
+
+impl ArrowStream {
+    fn new(reader: impl RecordBatchReader + Send + 'static) -> Self {
+        Self {
+            reader: Mutex::new(Some(Box::new(reader))),
+        }
+    }
+}
+
+#[pymethods]
+impl ArrowStream {
+    /// Hands the stream over; nobody has asked for another schema than ours to good effect, and the
+    /// interface allows to ignore it.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let reader = self
+            .reader
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .ok_or_else(|| to_python("this stream has been read; ask the log for another one"))?;
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), c"arrow_array_stream")
+    }
+}

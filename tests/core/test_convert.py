@@ -1,0 +1,104 @@
+"""Conversions from Python and from the command line; what they write is tested in Rust."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from parshall.cli.convert import interval_ns
+from parshall.errors import ParshallError, UsageError
+from parshall.log import FORMATS, convert
+
+PARSHALL = Path(sys.executable).with_name("parshall")
+LOG = Path(__file__).parents[1] / "data" / "small.arrow"
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    """Run the installed command."""
+    return subprocess.run([PARSHALL, "convert", *arguments], capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_written(tmp_path, name):
+    result = convert(LOG, name, tmp_path / "out")
+    assert result.path == tmp_path / "out"
+    assert result.rows > 0
+    assert result.path.stat().st_size > 0
+
+
+def test_csv_and_parquet_hold_all_rows(tmp_path):
+    convert(LOG, "csv", tmp_path / "a.csv")
+    convert(LOG, "parquet", tmp_path / "a.parquet")
+    csv = pyarrow.csv.read_csv(tmp_path / "a.csv")
+    parquet = pyarrow.parquet.read_table(tmp_path / "a.parquet")
+    assert csv.num_rows == parquet.num_rows == 300
+    assert csv["cwnd_segments"].to_pylist() == parquet["cwnd_segments"].to_pylist()
+    flows = json.loads(parquet.schema.metadata[b"parshall.flows_table"])
+    assert [flow["local_address"] for flow in flows] == ["10.0.0.1", "2001:db8::1"]
+
+
+def test_text_goes_to_a_pipe():
+    result = run(LOG, "--to", "siftr-1.3")
+    assert result.returncode == 0
+    lines = result.stdout.decode().splitlines()
+    assert lines[0].startswith("enable_time_secs=")
+    assert lines[-1].startswith("disable_time_secs=")
+    assert {len(line.split(",")) for line in lines[1:-1]} == {27}
+
+
+def test_binary_goes_to_a_file_named_after_the_log(tmp_path):
+    log = tmp_path / "run.arrow"
+    log.write_bytes(LOG.read_bytes())
+    result = run(log, "--to", "ttprobe-binary", "--json")
+    assert result.returncode == 0
+    report = json.loads(result.stdout)
+    assert report["output"] == str(tmp_path / "run.ttprobe.bin")
+    assert Path(report["output"]).stat().st_size == 96 * report["rows"]
+
+
+def test_polled_view():
+    result = run(LOG, "--to", "web10g", "--every", "1ms", "-o", "-")
+    assert result.returncode == 0
+    assert {len(line.split(b",")) for line in result.stdout.splitlines()} == {123}
+
+
+@pytest.mark.parametrize(("text", "ns"), [("1ms", 10**6), ("0.5 s", 5 * 10**8), ("250us", 250_000), ("7ns", 7)])
+def test_intervals(text, ns):
+    assert interval_ns(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "1", "ms", "-1ms", "0ms", "1 minute"])
+def test_wrong_intervals(text):
+    with pytest.raises(UsageError, match="--every"):
+        interval_ns(text)
+
+
+def test_wrong_requests_exit_with_2():
+    for arguments in (["--to", "pcap"], ["--to", "csv", "--every", "1ms"], ["--to", "csv", "-o", str(LOG)]):
+        result = run(LOG, *arguments)
+        assert result.returncode == 2, arguments
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_failed_conversion_leaves_no_file(tmp_path):
+    damaged = tmp_path / "damaged.arrow"
+    content = bytearray(LOG.read_bytes())
+    content[content.find(b"parshall.crc32") + 1000] ^= 0xFF
+    damaged.write_bytes(content)
+    with pytest.raises(ParshallError, match="damaged at byte"):
+        convert(damaged, "csv", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+    with pytest.raises(ParshallError, match="cannot be written"):
+        convert(LOG, "csv", tmp_path / "none" / "out.csv")
+
+
+def test_a_log_that_ends_early_is_said(tmp_path):
+    cut = tmp_path / "cut.arrow"
+    cut.write_bytes(LOG.read_bytes()[:-100])
+    result = run(cut, "--to", "csv")
+    assert result.returncode == 0
+    assert b"ends early at byte" in result.stderr

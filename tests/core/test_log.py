@@ -1,0 +1,135 @@
+"""The log as Python sees it: tables, metadata, errors."""
+
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import polars
+import pyarrow as pa
+import pytest
+
+import parshall
+from parshall.errors import ParshallError
+from parshall.log import Log
+
+LOG = Path(__file__).parents[1] / "data" / "small.arrow"
+
+
+def test_records_are_a_table_with_units_in_the_names():
+    log = parshall.read(LOG)
+    assert isinstance(log, Log)
+    assert log.records.shape == (300, 40)
+    assert log.records.schema.field("time_ns").type == pa.timestamp("ns", tz="UTC")
+    assert log.records.schema.field("state").type == pa.dictionary(pa.int8(), pa.string())
+    assert set(log.records["event"].to_pylist()) == {"packet", "retransmit"}
+    assert log.records["ssthresh_segments"].null_count == 150
+    assert log.complete
+    assert log.truncation is None
+    assert "2 flows, complete" in repr(log)
+
+
+def test_flows_ledger_and_environment():
+    log = parshall.read(LOG)
+    assert log.flows.shape == (2, 38)
+    assert log.flows["local_address"].to_pylist() == ["10.0.0.1", "2001:db8::1"]
+    assert log.ledger["complete"] is True
+    assert log.environment["kernel"]["release"] == "6.18.3"
+    assert log.clock["monotonic_offset_ns"] == 1_700_000_000_000_000_000
+    assert log.options == {"packets_per_log": 1}
+
+
+def test_records_of_a_flow():
+    rows = parshall.read(LOG).records_of(2)
+    assert rows.num_rows == 150
+    assert set(rows["flow"].to_pylist()) == {2}
+
+
+def test_batches_are_read_one_by_one():
+    stream = parshall.read(LOG).stream()
+    assert stream.schema.metadata[b"parshall.format"] == b"tcp-state"
+    assert sum(batch.num_rows for batch in stream) == 300
+
+
+def test_any_arrow_reader_opens_it():
+    with pa.ipc.open_stream(LOG) as reader:
+        table = reader.read_all()
+    assert table.equals(parshall.read(LOG).records)
+
+
+def test_ticks_and_checksums_are_what_the_description_says():
+    ticks = 0
+    message_reader = pa.ipc.MessageReader.open_stream(pa.OSFile(str(LOG)))
+    with pa.ipc.open_stream(LOG) as reader:
+        while True:
+            try:
+                batch, metadata = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                break
+            ticks += batch.num_rows == 0
+            assert b"parshall.crc32" in metadata
+            assert (b"parshall.ledger" in metadata) == (batch.num_rows == 0)
+            last = metadata
+            message = message_reader.read_next_message()
+            while message.type != "record batch":
+                message = message_reader.read_next_message()
+            values = b"".join(value for key, value in metadata.items() if key != b"parshall.crc32")
+            body = message.body.to_pybytes() if message.body is not None else b""
+            expected = zlib.crc32(batch.num_rows.to_bytes(8, "little") + values + body)
+            assert metadata[b"parshall.crc32"] == f"{expected:08x}".encode()
+    assert ticks == 2
+    assert last[b"parshall.final"] == b"true"
+
+
+def test_polars_and_pandas_take_it():
+    log = parshall.read(LOG)
+    assert log.to_polars().filter(polars.col("direction").cast(polars.String) == "out").height == 150
+    pytest.importorskip("pandas")
+    assert (log.to_pandas()["state"] == "ESTABLISHED").all()
+
+
+def test_a_stream_is_read_once():
+    stream = parshall.read(LOG)._reader.records()
+    pa.RecordBatchReader.from_stream(stream).read_all()
+    with pytest.raises(ParshallError, match="has been read"):
+        pa.RecordBatchReader.from_stream(stream)
+
+
+def test_a_cut_log_gives_what_is_before_the_cut(tmp_path):
+    cut = tmp_path / "cut.arrow"
+    cut.write_bytes(LOG.read_bytes()[:-100])
+    log = parshall.read(cut)
+    assert not log.complete
+    assert "ends early at byte" in log.truncation
+    assert log.records.num_rows == 300
+
+
+def test_a_damaged_log_names_file_and_byte(tmp_path):
+    damaged = tmp_path / "damaged.arrow"
+    content = bytearray(LOG.read_bytes())
+    # The first batch of rows lies behind schema and dictionaries and before the first tick.
+    at = content.find(b"parshall.crc32") + 1000
+    content[at] ^= 0xFF
+    damaged.write_bytes(content)
+    with pytest.raises(ParshallError, match=rf"^{damaged}: damaged at byte \d+: "):
+        _ = parshall.read(damaged).records
+
+
+@pytest.mark.parametrize(
+    ("content", "found"), [(b"", "an empty file"), (b"col1,col2\n1,2\n3,4\n", "not an Arrow stream")]
+)
+def test_other_files_are_refused(tmp_path, content, found):
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(ParshallError, match=found):
+        parshall.read(path)
+    with pytest.raises(ParshallError, match="cannot be read"):
+        parshall.read(tmp_path / "none")
+
+
+def test_importing_parshall_imports_nothing_slow():
+    code = "import parshall, sys; print('pyarrow' in sys.modules, 'parshall._native' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "False"]
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = parshall.nothing_of_the_kind
