@@ -4,11 +4,13 @@ import json
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+MARKER = b"everything before has passed"
 
 
 @contextmanager
@@ -77,7 +79,7 @@ class Tcpdump:
         self.path = path
         self._process = host.popen(
             ["tcpdump", "-i", interface, "-s", "128", "-B", "65536", "--time-stamp-precision=nano",
-             "-U", "-w", str(path), "tcp", "port", str(port)],
+             "--immediate-mode", "-U", "-w", str(path), "port", str(port)],
             stderr=subprocess.PIPE, text=True,
         )
         assert self._process.stderr is not None
@@ -86,14 +88,15 @@ class Tcpdump:
                 return
         raise AssertionError("tcpdump did not start")
 
-    def stop(self) -> list[Packet]:
-        """End tcpdump and return what it saw; it must not have lost anything."""
+    def stop(self, wait: Callable[..., None]) -> list[Packet]:
+        """End tcpdump when it has written the marker, and return what it saw: it must be all."""
+        wait(f"{self.path.name} holds the marker", lambda: MARKER in self.path.read_bytes()[-4096:])
         self._process.terminate()
         _, said = self._process.communicate(timeout=30)
         assert "0 packets dropped by kernel" in said, said
         fields = ["frame.time_epoch", "ip.src", "ipv6.src", "tcp.srcport", "tcp.seq_raw",
                   "tcp.ack_raw", "tcp.flags", "tcp.len"]
-        command = ["tshark", "-r", str(self.path), "-T", "fields", "-o", "tcp.analyze_sequence_numbers:false"]
+        command = ["tshark", "-r", str(self.path), "-Y", "tcp", "-T", "fields", "-o", "tcp.analyze_sequence_numbers:false"]
         text = subprocess.run(
             [*command, *(word for field in fields for word in ("-e", field))],
             check=True, capture_output=True, text=True,
@@ -103,6 +106,15 @@ class Tcpdump:
             time, four, six, port, seq, ack, flags, length = line.split("\t")
             packets.append(Packet(float(time), four or six, int(port), int(seq), int(ack), int(flags, 16), int(length)))
         return packets
+
+
+def send_marker(source: Any, address: str, port: int) -> None:
+    """Send a packet that tells every witness on its way that all before it has passed."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with source.enter():
+        marking = socket.socket(family, socket.SOCK_DGRAM)
+    with marking:
+        marking.sendto(MARKER, (address, port))
 
 
 def socket_statistics(host: Any, port: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import parshall
-from conversation import Packet, Tcpdump, account, connection, ledger_of, socket_statistics, transfer
+from conversation import Packet, Tcpdump, account, connection, ledger_of, send_marker, socket_statistics, transfer
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
@@ -55,7 +55,7 @@ def assert_same(rows: pl.DataFrame, seen: list[Packet]) -> None:
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_log_and_tcpdump_agree_packet_by_packet(ends: tuple[Any, Any, Any], family: int, tmp_path: Path) -> None:
+def test_log_and_tcpdump_agree_packet_by_packet(ends: tuple[Any, Any, Any], family: int, until: Any, tmp_path: Path) -> None:
     left, right, link = ends
     port = next(_ports)
     addresses = {host: link.address(host, family) for host in (left, right)}
@@ -69,11 +69,12 @@ def test_log_and_tcpdump_agree_packet_by_packet(ends: tuple[Any, Any, Any], fami
             for _ in range(50):
                 transfer(active, passive, 100)
                 transfer(passive, active, 1000)
+    send_marker(left, addresses[right], port)
     ledger = ledger_of(log)
     logged = parshall.read(log.path)
     total = 0
     for host, witness in witnesses.items():
-        seen = witness.stop()
+        seen = witness.stop(until)
         assert len(seen) > 1000
         for direction in ("in", "out"):
             wanted = [each for each in seen if (each.source_address == addresses[host]) == (direction == "out")]
@@ -83,7 +84,7 @@ def test_log_and_tcpdump_agree_packet_by_packet(ends: tuple[Any, Any, Any], fami
     assert all(each["packets_seen"] == each["packets_logged"] for each in logged.flows.to_pylist())
 
 
-def test_with_offloads_log_and_tcpdump_agree_after_summing_segments(bed: Any, tmp_path: Path) -> None:
+def test_with_offloads_log_and_tcpdump_agree_after_summing_segments(bed: Any, until: Any, tmp_path: Path) -> None:
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, offloads=True)
     port = next(_ports)
@@ -94,10 +95,11 @@ def test_with_offloads_log_and_tcpdump_agree_after_summing_segments(bed: Any, tm
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 20_000_000)
             transfer(passive, active, 5_000_000)
+    send_marker(left, link.address(right), port)
     ledger_of(log)
     logged = parshall.read(log.path)
     for host, witness in witnesses.items():
-        seen = witness.stop()
+        seen = witness.stop(until)
         for direction in ("in", "out"):
             wanted = [
                 each for each in seen if (each.source_address == link.address(host)) == (direction == "out")
