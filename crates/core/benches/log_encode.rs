@@ -6,7 +6,7 @@
 use parshall_core::abi::TcpStateRecord;
 use parshall_core::log::columns::{COLUMNS, Scale};
 use parshall_core::log::compressor::ColumnCompressor;
-use parshall_core::log::{BatchEncoder, StateColumns};
+use parshall_core::log::{BatchEncoder, Effort, StateColumns};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -170,9 +170,9 @@ struct Measured {
     bytes: f64,
 }
 
-fn measure(records: &[TcpStateRecord], level: i32, batch_rows: usize) -> Measured {
+fn measure(records: &[TcpStateRecord], effort: Effort, batch_rows: usize) -> Measured {
     let mut columns = StateColumns::new(batch_rows, Scale::new(1_700_000_000_000_000_000, 1000));
-    let mut encoder = BatchEncoder::new(level).expect("a level that zstd knows");
+    let mut encoder = BatchEncoder::new().expect("memory for zstd");
     let mut out = Vec::new();
     let (mut transpose_ns, mut encode_ns, mut bytes) = (0, 0, 0);
     // The reader of the ring hands over blocks of some hundred records.
@@ -186,7 +186,7 @@ fn measure(records: &[TcpStateRecord], level: i32, batch_rows: usize) -> Measure
                 let middle = cpu_ns();
                 transpose_ns += middle - start;
                 out.clear();
-                encoder.encode(&columns, &mut out).expect("encodes");
+                encoder.encode(&columns, effort, &mut out).expect("encodes");
                 bytes += black_box(&out).len();
                 columns.clear();
                 start = cpu_ns();
@@ -212,25 +212,21 @@ fn main() {
         return;
     }
     println!(
-        "{:>6} {:>6} {:>6} {:>10} {:>9} {:>9} {:>7}",
-        "flows", "rows", "level", "transpose", "encode", "sum ns", "bytes"
+        "{:>6} {:>6} {:>9} {:>10} {:>9} {:>9} {:>7}",
+        "flows", "rows", "effort", "transpose", "encode", "sum ns", "bytes"
     );
     let started = Instant::now();
     for flows in [1, 10, 100] {
         let records = generate(1 << 19, flows, &mut Random(88_172_645_463_325_252));
-        for batch_rows in [4096, 8192, 16_384, 32_768] {
-            for level in [3, 1, -1, -3, -5, -7, -20] {
-                if batch_rows != 8192 && ![1, -5].contains(&level) {
-                    continue;
-                }
+        for effort in [Effort::Fast, Effort::Thorough] {
+            for batch_rows in [2048, 4096, 8192, 16_384, 32_768] {
                 let best = (0..3)
-                    .map(|_| measure(&records, level, batch_rows))
-                    .min_by(|a, b| {
-                        (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns))
-                    })
+                    .map(|_| measure(&records, effort, batch_rows))
+                    .min_by(|a, b| (a.transpose_ns + a.encode_ns).total_cmp(&(b.transpose_ns + b.encode_ns)))
                     .expect("three runs");
                 println!(
-                    "{flows:>6} {batch_rows:>6} {level:>6} {:>10.1} {:>9.1} {:>9.1} {:>7.1}",
+                    "{flows:>6} {batch_rows:>6} {:>9} {:>10.1} {:>9.1} {:>9.1} {:>7.1}",
+                    format!("{effort:?}"),
                     best.transpose_ns,
                     best.encode_ns,
                     best.transpose_ns + best.encode_ns,

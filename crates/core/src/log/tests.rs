@@ -439,7 +439,7 @@ proptest! {
     /// rows written + rows counted as unwritten = rows pushed.
     #[test]
     fn a_full_disk_loses_only_what_is_counted(rooms in prop::collection::vec(0..20_000usize, 10), first in 20_000..40_000usize) {
-        let mut writer = LogWriter::create_with(Disk { taken: Vec::new(), room: first }, &header(), 1, 64).unwrap();
+        let mut writer = LogWriter::create_with(Disk { taken: Vec::new(), room: first }, &header(), 64).unwrap();
         let records = some_records(2000);
         for (chunk, room) in records.chunks(200).zip(rooms) {
             let _ = writer.push_block(chunk);
