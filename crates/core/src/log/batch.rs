@@ -24,8 +24,10 @@ impl BatchEncoder {
     /// # Errors
     /// [`LogError::Encode`] when zstd has no memory.
     pub fn new() -> Result<Self, LogError> {
-        let coder = ColumnCoder::new(COLUMNS.len())
-            .map_err(|error| LogError::Encode { rows: 0, reason: error.to_string() })?;
+        let coder = ColumnCoder::new(COLUMNS.len()).map_err(|error| LogError::Encode {
+            rows: 0,
+            reason: error.to_string(),
+        })?;
         Ok(Self {
             coder,
             builder: FlatBufferBuilder::new(),
@@ -40,7 +42,12 @@ impl BatchEncoder {
     ///
     /// # Errors
     /// [`LogError::Encode`] when zstd fails.
-    pub fn encode(&mut self, columns: &StateColumns, effort: Effort, out: &mut Vec<u8>) -> Result<(), LogError> {
+    pub fn encode(
+        &mut self,
+        columns: &StateColumns,
+        effort: Effort,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LogError> {
         let rows = columns.rows();
         self.nodes.clear();
         self.buffers.clear();
@@ -48,11 +55,22 @@ impl BatchEncoder {
         let mut index = 0;
         columns.for_each(|column, values| {
             self.add_column(index, column, rows, values, effort)
-                .map_err(|error| LogError::Encode { rows, reason: format!("{}: {error}", column.name) })?;
+                .map_err(|error| LogError::Encode {
+                    rows,
+                    reason: format!("{}: {error}", column.name),
+                })?;
             index += 1;
             Ok(())
         })?;
-        batch_head(&mut self.builder, rows, &self.nodes, &self.buffers, &[], &self.body, out);
+        batch_head(
+            &mut self.builder,
+            rows,
+            &self.nodes,
+            &self.buffers,
+            &[],
+            &self.body,
+            out,
+        );
         out.extend_from_slice(&self.body);
         Ok(())
     }
@@ -72,8 +90,16 @@ impl BatchEncoder {
         values: &[u8],
         effort: Effort,
     ) -> io::Result<()> {
-        let Self { coder, body, bits, buffers, .. } = self;
-        let nulls = column.null_from.map_or(0, |null_from| validity(column.kind, values, null_from, bits));
+        let Self {
+            coder,
+            body,
+            bits,
+            buffers,
+            ..
+        } = self;
+        let nulls = column.null_from.map_or(0, |null_from| {
+            validity(column.kind, values, null_from, bits)
+        });
         self.nodes.push(FieldNode::new(rows as i64, nulls as i64));
         let start = body.len();
         if nulls > 0 {
@@ -101,20 +127,27 @@ fn end_buffer(start: usize, body: &mut Vec<u8>, buffers: &mut Vec<Buffer>) {
 /// Writes the validity bits of a column whose values from `null_from` upwards are null; returns the
 /// number of nulls.
 fn validity(kind: Kind, values: &[u8], null_from: u64, bits: &mut Vec<u8>) -> usize {
-    fn written<const WIDTH: usize>(values: &[u8], bits: &mut Vec<u8>, is_valid: impl Fn([u8; WIDTH]) -> bool) -> usize {
+    fn written<const WIDTH: usize>(
+        values: &[u8],
+        bits: &mut Vec<u8>,
+        is_valid: impl Fn([u8; WIDTH]) -> bool,
+    ) -> usize {
         let (values, _) = values.as_chunks::<WIDTH>();
         let mut valid = 0;
         bits.clear();
         bits.extend(values.chunks(8).map(|eight| {
-            let byte =
-                eight.iter().enumerate().fold(0u8, |byte, (bit, value)| byte | u8::from(is_valid(*value)) << bit);
+            let byte = eight.iter().enumerate().fold(0u8, |byte, (bit, value)| {
+                byte | u8::from(is_valid(*value)) << bit
+            });
             valid += byte.count_ones() as usize;
             byte
         }));
         values.len() - valid
     }
     match kind.width_bytes() {
-        4 => written(values, bits, |value| u64::from(u32::from_le_bytes(value)) < null_from),
+        4 => written(values, bits, |value| {
+            u64::from(u32::from_le_bytes(value)) < null_from
+        }),
         8 => written(values, bits, |value| u64::from_le_bytes(value) < null_from),
         _ => 0,
     }
@@ -122,7 +155,10 @@ fn validity(kind: Kind, values: &[u8], null_from: u64, bits: &mut Vec<u8>) -> us
 
 fn pack(flags: &[u8], bits: &mut Vec<u8>) {
     bits.clear();
-    bits.extend(
-        flags.chunks(8).map(|eight| eight.iter().enumerate().fold(0u8, |byte, (bit, flag)| byte | (flag & 1) << bit)),
-    );
+    bits.extend(flags.chunks(8).map(|eight| {
+        eight
+            .iter()
+            .enumerate()
+            .fold(0u8, |byte, (bit, flag)| byte | (flag & 1) << bit)
+    }));
 }

@@ -119,7 +119,8 @@ impl ColumnCoder {
         body: &mut Vec<u8>,
     ) -> io::Result<()> {
         let memory = &self.memories[index];
-        let is_known = memory.constant_bytes == values.len() && memory.constant == values[..width_bytes];
+        let is_known =
+            memory.constant_bytes == values.len() && memory.constant == values[..width_bytes];
         if !is_known {
             let start = body.len();
             self.add_searched(values, body)?;
@@ -134,7 +135,7 @@ impl ColumnCoder {
     }
 }
 
-/// Appends a frame, or the bytes as they are when a frame saves less than one in sixteen; returns
+/// Appends a frame, or the bytes as they are when a frame saves less than one in eight; returns
 /// whether it was a frame.
 fn add_frame(
     compressor: &mut ColumnCompressor,
@@ -147,7 +148,7 @@ fn add_frame(
         frame.resize(bound_bytes, 0);
     }
     let frame_bytes = compressor.compress(raw, frame)?;
-    if frame_bytes + raw.len() / 16 >= raw.len() {
+    if frame_bytes + raw.len() / 8 >= raw.len() {
         add_raw(raw, body);
         return Ok(false);
     }
@@ -171,7 +172,10 @@ fn is_constant(values: &[u8], width_bytes: usize) -> bool {
 fn mostly_repeats(values: &[u8], width_bytes: usize) -> bool {
     fn changes<const WIDTH: usize>(values: &[u8]) -> usize {
         let (values, _) = values.as_chunks::<WIDTH>();
-        values.windows(2).map(|pair| usize::from(pair[0] != pair[1])).sum()
+        values
+            .windows(2)
+            .map(|pair| usize::from(pair[0] != pair[1]))
+            .sum()
     }
     let changes = match width_bytes {
         1 => changes::<1>(values),

@@ -248,7 +248,10 @@ impl StateColumns {
     /// Nanoseconds from the first row that waits to the last.
     pub fn span_ns(&self) -> u64 {
         let times = &self.time_ns[..self.rows];
-        times.first().zip(times.last()).map_or(0, |(first, last)| last.abs_diff(*first))
+        times
+            .first()
+            .zip(times.last())
+            .map_or(0, |(first, last)| last.abs_diff(*first))
     }
 
     /// Flow and event (an index of [`EVENT_NAMES`]) of every row that waits.

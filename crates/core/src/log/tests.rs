@@ -405,7 +405,7 @@ fn the_last_row_of_a_flow_wins() {
     assert_eq!(reader.flows()[&1], later);
     assert_eq!(reader.flows()[&2], flow(2));
     assert_eq!(
-        flow_rows(&flow_batch(&[later.clone()]).unwrap()).unwrap(),
+        flow_rows(&flow_batch(std::slice::from_ref(&later)).unwrap()).unwrap(),
         [later]
     );
 }

@@ -30,8 +30,12 @@ pub fn encode(values: &[u8], out: &mut Vec<u8>) -> bool {
     if values.len() < VALUES_MIN || !rest.is_empty() {
         return false;
     }
-    let Some(lower_bytes) = best_lower_bytes(values) else { return false };
-    let Ok(content_bytes) = u32::try_from(values.len() * WIDTH_BYTES) else { return false };
+    let Some(lower_bytes) = best_lower_bytes(values) else {
+        return false;
+    };
+    let Ok(content_bytes) = u32::try_from(values.len() * WIDTH_BYTES) else {
+        return false;
+    };
     out.extend_from_slice(&MAGIC);
     out.push(FRAME_DESCRIPTOR);
     out.extend_from_slice(&content_bytes.to_le_bytes());
@@ -55,7 +59,10 @@ fn best_lower_bytes(values: &[[u8; WIDTH_BYTES]]) -> Option<usize> {
     let (cost_bytes, lower_bytes) = (1..=LOWER_BYTES_MAX)
         .map(|lower| {
             let changes: u32 = changed_bytes[lower + 1..].iter().sum();
-            (values.len() * lower + changes as usize * CHANGE_BYTES, lower)
+            (
+                values.len() * lower + changes as usize * CHANGE_BYTES,
+                lower,
+            )
         })
         .min()?;
     (cost_bytes < values.len() * WIDTH_BYTES * 3 / 4).then_some(lower_bytes)
@@ -77,7 +84,14 @@ fn add_run(run: &[[u8; WIDTH_BYTES]], lower_bytes: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(first);
     out.extend_from_slice(&second[..lower_bytes]);
     // Distance 8 is offset value 11: code 3 and the three bits 011 behind the bit that ends the stream.
-    out.extend_from_slice(&[1, ALL_RLE, literal_bytes as u8, 3, match_code(lower_bytes), 0b1011]);
+    out.extend_from_slice(&[
+        1,
+        ALL_RLE,
+        literal_bytes as u8,
+        3,
+        match_code(lower_bytes),
+        0b1011,
+    ]);
     add_block_header(header_at, BLOCK_COMPRESSED, false, out);
     for block in rest.chunks(BLOCK_VALUES) {
         add_repeats(block, lower_bytes, out);
@@ -136,7 +150,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn bytes_of(values: &[u64]) -> Vec<u8> {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect()
     }
 
     fn assert_round_trip(values: &[u64]) -> Option<usize> {
@@ -155,7 +172,9 @@ mod tests {
 
     #[test]
     fn rising_numbers_take_their_lower_bytes() {
-        let times: Vec<u64> = (0..8192).map(|row| 1_700_000_000_000_000_000 + row * 997).collect();
+        let times: Vec<u64> = (0..8192)
+            .map(|row| 1_700_000_000_000_000_000 + row * 997)
+            .collect();
         let bytes = assert_round_trip(&times).unwrap();
         assert!(bytes < 8192 * 3 + 200, "{bytes}");
         let counts: Vec<u64> = (0..100_000).collect();
@@ -164,7 +183,9 @@ mod tests {
 
     #[test]
     fn numbers_without_common_bytes_are_left_to_others() {
-        let noise: Vec<u64> = (0..1000u64).map(|row| row.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+        let noise: Vec<u64> = (0..1000u64)
+            .map(|row| row.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+            .collect();
         assert_eq!(assert_round_trip(&noise), None);
         assert_eq!(assert_round_trip(&[1, 2, 3]), None);
     }

@@ -82,11 +82,7 @@ impl<W: Write> LogWriter<W> {
     ///
     /// # Errors
     /// As [`LogWriter::create`].
-    pub fn create_with(
-        inner: W,
-        header: &LogHeader,
-        batch_rows: usize,
-    ) -> Result<Self, LogError> {
+    pub fn create_with(inner: W, header: &LogHeader, batch_rows: usize) -> Result<Self, LogError> {
         let monotonic_offset_ns = header.monotonic_offset_ns()?;
         let mut writer = Self {
             inner,
@@ -263,7 +259,8 @@ impl<W: Write> LogWriter<W> {
             return Ok(());
         }
         let effort = Effort::for_rate(rows, self.columns.span_ns());
-        self.encoder.encode(&self.columns, effort, &mut self.pending)?;
+        self.encoder
+            .encode(&self.columns, effort, &mut self.pending)?;
         let written = self.write_pending();
         if written.is_err() {
             count(&self.columns, &mut self.pending_rows);
