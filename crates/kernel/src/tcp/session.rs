@@ -69,7 +69,8 @@ pub struct TcpLog {
     thread: Option<JoinHandle<Result<Summary, TcpError>>>,
     stop: Arc<AtomicBool>,
     status: Arc<Mutex<Status>>,
-    control: Arc<Mutex<TcpHooks>>,
+    /// `None` once stopped: then nothing of ours is in the kernel any more.
+    control: Option<Arc<Mutex<TcpHooks>>>,
 }
 
 impl TcpLog {
@@ -134,7 +135,7 @@ impl TcpLog {
             thread: Some(thread),
             stop,
             status,
-            control,
+            control: Some(control),
         })
     }
 
@@ -154,10 +155,10 @@ impl TcpLog {
     /// # Errors
     /// [`TcpError::Load`] when the kernel refuses.
     pub fn switch(&self, on: bool) -> Result<(), TcpError> {
-        match self.control.lock() {
-            Ok(hooks) => hooks.switch(on),
-            Err(_) => Err(TcpError::Thread {
-                reason: "the reader has died".into(),
+        match self.control.as_ref().map(|hooks| hooks.lock()) {
+            Some(Ok(hooks)) => hooks.switch(on),
+            _ => Err(TcpError::Thread {
+                reason: "the log has been stopped, or its reader has died".into(),
             }),
         }
     }
@@ -171,6 +172,7 @@ impl TcpLog {
         let thread = self.thread.take().ok_or_else(|| TcpError::Thread {
             reason: "the log has been stopped already".into(),
         })?;
+        self.control = None;
         thread.join().map_err(|_| TcpError::Thread {
             reason: "it died; the file is whole up to its last tick".into(),
         })?
