@@ -1,0 +1,170 @@
+"""The frame around every figure: size, axes, what the pointer does. It draws, and computes nothing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from parshall.figures.bins import Bins
+from parshall.figures.legend import GREY, PICKED, Legend
+
+WIDTH_PX = 900
+HEIGHT_PX = 240
+# Below this many rows a line may have a single point, which would not be seen.
+POINTS_MAX = 80
+_CONFIG: dict[str, Any] = {
+    "font": "Helvetica, Arial, sans-serif",
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": {
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelColor": "#333",
+        "titleColor": "#333",
+        "gridColor": "#e8e8e8",
+        "domainColor": "#999",
+        "tickColor": "#999",
+    },
+    # Room for the widest number, so that the time axes of all figures stand below each other.
+    "axisY": {"minExtent": 42, "titleX": -44},
+    "legend": {"labelFontSize": 12, "labelColor": "#222"},
+    "title": {"fontSize": 15, "anchor": "start", "color": "#111", "subtitleColor": "#555", "subtitleFontSize": 12},
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and what must be said about it.
+
+    Attributes
+    ----------
+    name : str
+        File name without suffix.
+    title : str
+        What it shows, with the unit.
+    caption : str
+        How it was reduced, and from what.
+    chart : altair.LayerChart
+        The drawing.
+    """
+
+    name: str
+    title: str
+    caption: str
+    chart: alt.LayerChart
+
+
+def named(reduced: pl.DataFrame, legend: Legend) -> alt.InlineData:
+    """Return rows as data of a chart, flows by name; as CSV, which is a third of JSON's size."""
+    names = pl.col("flow").replace_strict(legend.labels, return_dtype=pl.String)
+    text = reduced.with_columns(names).with_columns(pl.selectors.float().round_sig_figs(7)).write_csv()
+    numbers: dict[str, Any] = {
+        name: "number" for name, kind in reduced.schema.items() if name != "flow" and kind.is_numeric()
+    }
+    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
+
+
+def time_axis(bins: Bins) -> alt.X:
+    """Seconds after the origin; all figures of a report have the same axis."""
+    return alt.X(
+        "time_s:Q",
+        title="time (s)",
+        scale=alt.Scale(domain=[bins.begin_s, max(bins.end_s, bins.begin_s + 1e-6)], nice=False, zero=False),
+        axis=alt.Axis(grid=False, tickCount=10),
+    )
+
+
+def frame(
+    layers: list[alt.Chart], legend: Legend, *, title: str, caption: str
+) -> alt.LayerChart:
+    """Lay layers over each other, and add what the pointer does.
+
+    The first layer gets the parameters: ``zoom`` (shift and wheel, or drag, along the time) and
+    ``pick`` (click on a flow or its name).
+    """
+    first, *others = layers
+    zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom="wheel![event.shiftKey]")
+    chart = alt.layer(first.add_params(zoom, pick(legend)), *others)
+    return chart.properties(
+        width=WIDTH_PX,
+        height=HEIGHT_PX,
+        title=alt.TitleParams(title, subtitle=caption),
+        description=f"{title} against time. {caption}",
+    ).configure(**_CONFIG)
+
+
+def pick(legend: Legend) -> alt.Parameter:
+    """Return the parameter that holds the flows picked by a click."""
+    if legend.is_crowded:
+        return alt.selection_point(name="pick", fields=["flow"], on="click", empty=False)
+    return alt.selection_point(name="pick", fields=["flow"], on="click", bind="legend")
+
+
+def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float) -> list[alt.Chart]:
+    """Give a layer the colours of its flows; what is not picked becomes faint.
+
+    Parameters
+    ----------
+    layer
+        Marks that have the field ``flow``.
+    legend
+        Names and colours.
+    strong
+        Opacity of a flow that is picked, and of all when none is.
+    grey
+        Opacity of each of many flows that have no colour of their own; 0 leaves them out.
+    """
+    picked = pick(legend)
+    if legend.is_crowded:
+        behind = [layer.encode(color=alt.value(GREY), opacity=alt.value(grey))] if grey else []
+        above = layer.transform_filter(picked).encode(color=alt.value(PICKED), opacity=alt.value(strong))
+        return [*behind, above]
+    opacity = alt.when(picked).then(alt.value(strong)).otherwise(alt.value(strong * 0.1))
+    return [layer.encode(color=legend.colour(), opacity=opacity)]
+
+
+def touch(data: alt.InlineData, bins: Bins, y: str, tooltip: list[alt.Tooltip]) -> alt.Chart:
+    """Layer that catches the pointer: larger than what is drawn, and not seen."""
+    marks = alt.Chart(data).mark_point(size=100, filled=True, opacity=0)
+    return marks.encode(x=time_axis(bins), y=alt.Y(f"{y}:Q"), detail="flow:N", tooltip=tooltip)
+
+
+def state_layers(
+    data: alt.InlineData, rows: int, legend: Legend, bins: Bins, unit: str
+) -> list[alt.Chart]:
+    """Layers that show smallest to largest of each bin as a band and the mean as a line.
+
+    Parameters
+    ----------
+    data
+        ``flow``, ``time_s``, ``min``, ``max``, ``mean``.
+    rows
+        How many rows that are.
+    legend, bins
+        Names and colours; the time axis.
+    unit
+        Title of the vertical axis.
+    """
+    base = alt.Chart(data).encode(x=time_axis(bins), detail="flow:N")
+    scale = alt.Scale(zero=True)
+    band = base.mark_area(interpolate="step").encode(y=alt.Y("min:Q", title=unit, scale=scale), y2="max:Q")
+    line = base.mark_line(strokeWidth=1.6, strokeJoin="round", point=rows <= POINTS_MAX).encode(
+        y=alt.Y("mean:Q", title=unit)
+    )
+    return [*coloured(line, legend, 1, 0.35), *coloured(band, legend, 0.22, 0.06)]
+
+
+def dashed_layers(
+    data: alt.InlineData, field: str, legend: Legend, bins: Bins, unit: str
+) -> list[alt.Chart]:
+    """Layers that show a limit as a dashed line; many flows show it when they are picked only."""
+    line = (
+        alt.Chart(data)
+        .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2)
+        .encode(x=time_axis(bins), y=alt.Y(f"{field}:Q", title=unit), detail="flow:N")
+        # An empty field of the CSV is no number, and would be drawn as 0.
+        .transform_filter(f"isValid(datum.{field})")
+    )
+    return coloured(line, legend, 0.8, 0)

@@ -1,0 +1,105 @@
+"""What flows are called and which colour they have: the same in every figure of a report."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import altair as alt
+import pyarrow as pa
+
+# Okabe and Ito, "Color Universal Design" (2008), for all kinds of colour vision; without yellow,
+# which is lost on white, and with the darkest last.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# More flows than this cannot be told apart by colour: then one at a time is picked out of grey.
+NAMED_MAX = 12
+GREY = "#8a8f98"
+PICKED = "#D55E00"
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Names and colours of the flows of one log.
+
+    Attributes
+    ----------
+    labels : dict of int to str
+        Name of each flow, unique in the log.
+    colours : dict of int to str
+        Colour of each flow, ``#rrggbb``; the two ends of a connection have the same one in all logs.
+    """
+
+    labels: dict[int, str]
+    colours: dict[int, str]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the flows are too many to have a colour each."""
+        return len(self.labels) > NAMED_MAX
+
+    def only(self, flows: Iterable[int]) -> "Legend":
+        """Return the legend of some of the flows."""
+        kept = sorted(flows)
+        return Legend(
+            {flow: self.labels[flow] for flow in kept}, {flow: self.colours[flow] for flow in kept}
+        )
+
+    def colour(self) -> alt.Color:
+        """Encoding of the colour by name."""
+        return alt.Color(
+            "flow:N",
+            scale=alt.Scale(domain=list(self.labels.values()), range=list(self.colours.values())),
+            legend=alt.Legend(
+                title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, labelLimit=400, columns=4
+            ),
+        )
+
+
+def legends(tables: Sequence[pa.Table]) -> list[Legend]:
+    """Name and colour the flows of several logs.
+
+    Parameters
+    ----------
+    tables : sequence of pyarrow.Table
+        The flow table of each log.
+
+    Returns
+    -------
+    list of Legend
+        One a log.
+    """
+    connections: dict[frozenset[tuple[str, int]], int] = {}
+    found = []
+    for table in tables:
+        rows = table.select(
+            ["flow", "congestion_control", "local_address", "local_port", "remote_address", "remote_port", "passive"]
+        ).to_pylist()
+        colours = {}
+        for row in rows:
+            ends = frozenset(
+                ((row["local_address"], row["local_port"]), (row["remote_address"], row["remote_port"]))
+            )
+            number = connections.setdefault(ends, len(connections))
+            colours[row["flow"]] = COLOURS[number % len(COLOURS)]
+        found.append(Legend(_labels(rows), colours))
+    return found
+
+
+def _labels(rows: Sequence[dict[str, object]]) -> dict[int, str]:
+    """The shortest of three names that tells the flows of a log apart."""
+
+    def service_port(row: dict[str, object]) -> object:
+        return row["local_port"] if row["passive"] else row["remote_port"]
+
+    def client_port(row: dict[str, object]) -> object:
+        return row["remote_port"] if row["passive"] else row["local_port"]
+
+    forms = (
+        lambda row: f"{row['congestion_control']}, port {service_port(row)}",
+        lambda row: f"{row['congestion_control']}, ports {client_port(row)} to {service_port(row)}",
+        lambda row: f"flow {row['flow']}, {row['congestion_control']}, port {service_port(row)}",
+    )
+    labels: list[str] = []
+    for form in forms:
+        labels = [form(row) for row in rows]
+        if len(set(labels)) == len(labels):
+            break
+    return {int(str(row["flow"])): label for row, label in zip(rows, labels, strict=True)}
