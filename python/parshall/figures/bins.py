@@ -114,3 +114,14 @@ def extremes(states: pl.DataFrame, column: str, bins: Bins, scale: float = 1.0) 
         )
         .collect()
     )
+
+
+def envelope(reduced: pl.DataFrame) -> pl.DataFrame:
+    """Reduce what `extremes` returns once more, over all flows.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (bins, 3), sorted by time: ``time_s``, ``min``, ``max`` (float64).
+    """
+    return reduced.group_by("time_s").agg(pl.col("min").min(), pl.col("max").max()).sort("time_s")

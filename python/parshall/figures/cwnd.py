@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, extremes
-from parshall.figures.frame import Figure, dashed_layers, frame, named, state_layers, touch
+from parshall.figures.frame import Figure, dashed_layers, frame, named, pointer_layers, reading, state_layers, upward
 from parshall.figures.legend import Legend
 
 TITLE = "Congestion window (segments)"
@@ -28,8 +28,7 @@ def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the window as a band and a line, the threshold as a dashed line."""
     caption = (
-        "Line: mean over the records of a bin. Shading: smallest to largest. Dashed: slow-start threshold. "
-        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {len(legend.labels):,} flows."
+        f"{reading(legend, 'mean', 'slow-start threshold')} Bins of {bins.width_text}; {reduced['records'].sum():,} records of {len(legend.labels):,} flows."
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -41,9 +40,10 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("records:Q", title="records"),
     ]
     data = named(reduced.drop("first", "last"), legend)
+    greatest = reduced["max"].max()
     layers = [
-        *state_layers(data, reduced.height, legend, bins, "segments"),
-        *dashed_layers(data, "ssthresh", legend, bins, "segments"),
-        touch(data, bins, "mean", tooltip),
+        *state_layers(reduced, data, legend, bins, "segments"),
+        *dashed_layers(data, upward("ssthresh", "segments", greatest), legend, bins),
+        *pointer_layers(data, upward("mean", "segments", greatest), legend, bins, tooltip),
     ]
     return Figure("cwnd", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

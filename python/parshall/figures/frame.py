@@ -6,13 +6,15 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins
+from parshall.figures.bins import Bins, envelope
 from parshall.figures.legend import GREY, PICKED, Legend
 
 WIDTH_PX = 900
 HEIGHT_PX = 240
 # Below this many rows a line may have a single point, which would not be seen.
 POINTS_MAX = 80
+# Name of the layer that nobody sees.
+POINTER_LAYER = "pointer"
 _CONFIG: dict[str, Any] = {
     "font": "Helvetica, Arial, sans-serif",
     "background": "white",
@@ -86,7 +88,8 @@ def frame(
     """
     first, *others = layers
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom="wheel![event.shiftKey]")
-    chart = alt.layer(first.add_params(zoom, pick(legend)), *others)
+    parameters = [zoom, pick(legend), *([hover()] if legend.is_crowded else [])]
+    chart = alt.layer(first.add_params(*parameters), *others)
     return chart.properties(
         width=WIDTH_PX,
         height=HEIGHT_PX,
@@ -100,6 +103,11 @@ def pick(legend: Legend) -> alt.Parameter:
     if legend.is_crowded:
         return alt.selection_point(name="pick", fields=["flow"], on="click", empty=False)
     return alt.selection_point(name="pick", fields=["flow"], on="click", bind="legend")
+
+
+def hover() -> alt.Parameter:
+    """Return the parameter that holds the flow under the pointer."""
+    return alt.selection_point(name="hover", fields=["flow"], on="pointerover", clear="pointerout", empty=False)
 
 
 def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float) -> list[alt.Chart]:
@@ -118,53 +126,99 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float) -> li
     """
     picked = pick(legend)
     if legend.is_crowded:
-        behind = [layer.encode(color=alt.value(GREY), opacity=alt.value(grey))] if grey else []
-        above = layer.transform_filter(picked).encode(color=alt.value(PICKED), opacity=alt.value(strong))
-        return [*behind, above]
+        # Opacity of the stroke: that of the mark would have each line composed as a picture of its own.
+        behind = [layer.encode(color=alt.value(GREY), strokeOpacity=alt.value(grey))] if grey else []
+        above = layer.transform_filter(picked | hover())
+        return [*behind, above.encode(color=alt.value(PICKED), opacity=alt.value(strong))]
     opacity = alt.when(picked).then(alt.value(strong)).otherwise(alt.value(strong * 0.1))
     return [layer.encode(color=legend.colour(), opacity=opacity)]
 
 
-def touch(data: alt.InlineData, bins: Bins, y: str, tooltip: list[alt.Tooltip]) -> alt.Chart:
-    """Layer that catches the pointer: larger than what is drawn, and not seen."""
-    marks = alt.Chart(data).mark_point(size=100, filled=True, opacity=0)
-    return marks.encode(x=time_axis(bins), y=alt.Y(f"{y}:Q"), detail="flow:N", tooltip=tooltip)
+def pointer_layers(
+    data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins, tooltip: list[alt.Tooltip]
+) -> list[alt.Chart]:
+    """Layers that catch the pointer, larger than what is drawn, and that name a flow out of many."""
+    base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail="flow:N")
+    touch = base.mark_point(size=100, filled=True, opacity=0).encode(tooltip=tooltip)
+    layers = [touch.properties(name=POINTER_LAYER)]
+    if legend.is_crowded:
+        name = base.mark_text(align="right", dy=-9, fontSize=12, fontWeight="bold", color=PICKED)
+        is_last = "datum.time_s == datum.end_s"
+        layers.append(
+            name.encode(text="flow:N")
+            .transform_filter(pick(legend) | hover())
+            .transform_joinaggregate(end_s="max(time_s)", groupby=["flow"])
+            .transform_filter(is_last)
+        )
+    return layers
+
+
+def reading(legend: Legend, line: str, dashed: str) -> str:
+    """How to read the layers of a state, for the caption."""
+    if legend.is_crowded:
+        return (
+            f"Lines: {line} over the records of a bin, a line a flow. Shading: smallest to largest of all "
+            f"flows. Point at a flow for its own, and for its {dashed} (dashed)."
+        )
+    return f"Line: {line} over the records of a bin. Shading: smallest to largest. Dashed: {dashed}."
+
+
+def upward(field: str, unit: str, greatest: float | None) -> alt.Y:
+    """Vertical axis from 0 to the greatest value that is drawn."""
+    # Given, not left to Vega: what is drawn only when it is picked must not move the axis.
+    return alt.Y(f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, (greatest or 0) * 1.02 or 1], nice=True))
 
 
 def state_layers(
-    data: alt.InlineData, rows: int, legend: Legend, bins: Bins, unit: str
+    reduced: pl.DataFrame, data: alt.InlineData, legend: Legend, bins: Bins, unit: str
 ) -> list[alt.Chart]:
     """Layers that show smallest to largest of each bin as a band and the mean as a line.
 
     Parameters
     ----------
+    reduced
+        What `extremes` returns.
     data
-        ``flow``, ``time_s``, ``min``, ``max``, ``mean``.
-    rows
-        How many rows that are.
+        The same, as data of a chart.
     legend, bins
         Names and colours; the time axis.
     unit
         Title of the vertical axis.
     """
+    greatest = reduced["max"].max()
     base = alt.Chart(data).encode(x=time_axis(bins), detail="flow:N")
-    scale = alt.Scale(zero=True)
-    band = base.mark_area(interpolate="step").encode(y=alt.Y("min:Q", title=unit, scale=scale), y2="max:Q")
-    line = base.mark_line(strokeWidth=1.6, strokeJoin="round", point=rows <= POINTS_MAX).encode(
-        y=alt.Y("mean:Q", title=unit)
+    band = base.mark_area(interpolate="step").encode(y=upward("min", unit, greatest), y2="max:Q")
+    line = base.mark_line(strokeWidth=1.6, strokeJoin="round", point=reduced.height <= POINTS_MAX)
+    line = line.encode(y=upward("mean", unit, greatest))
+    if not legend.is_crowded:
+        return [*coloured(line, legend, 1, 0), *coloured(band, legend, 0.22, 0)]
+    # The bands of many flows would cover each other and all lines: one band around all of them.
+    everything = alt.InlineData(values=envelope(reduced).write_csv(), format=alt.CsvDataFormat(type="csv"))
+    around = (
+        alt.Chart(everything)
+        .mark_area(interpolate="step", color="#eceef1")
+        .encode(x=time_axis(bins), y=upward("min", unit, greatest), y2="max:Q")
     )
-    return [*coloured(line, legend, 1, 0.35), *coloured(band, legend, 0.22, 0.06)]
+    return [around, *coloured(line, legend, 1, 0.3), *coloured(band, legend, 0.3, 0)]
 
 
 def dashed_layers(
-    data: alt.InlineData, field: str, legend: Legend, bins: Bins, unit: str
+    data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins
 ) -> list[alt.Chart]:
     """Layers that show a limit as a dashed line; many flows show it when they are picked only."""
     line = (
         alt.Chart(data)
         .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2)
-        .encode(x=time_axis(bins), y=alt.Y(f"{field}:Q", title=unit), detail="flow:N")
+        .encode(x=time_axis(bins), y=height, detail="flow:N")
         # An empty field of the CSV is no number, and would be drawn as 0.
-        .transform_filter(f"isValid(datum.{field})")
+        .transform_filter(f"isValid(datum.{height.shorthand.split(':')[0]})")
     )
     return coloured(line, legend, 0.8, 0)
+
+
+def step_line(
+    reduced: pl.DataFrame, data: alt.InlineData, field: str, bins: Bins, unit: str
+) -> alt.Chart:
+    """Layer of one step a bin; a flow with a single bin is a point."""
+    line = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=reduced.height <= POINTS_MAX)
+    return line.encode(x=time_axis(bins), y=upward(field, unit, reduced[field].max()), detail="flow:N")

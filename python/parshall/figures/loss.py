@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, extremes
-from parshall.figures.frame import Figure, coloured, frame, named, time_axis, touch
+from parshall.figures.frame import Figure, coloured, frame, named, pointer_layers, step_line, time_axis, upward
 from parshall.figures.legend import Legend
 
 TITLE = "Retransmitted segments (cumulative)"
@@ -53,13 +53,8 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
         f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {len(legend.labels):,} flows."
     )
     data = named(reduced.select("flow", "time_s", "last", "records"), legend)
-    line = (
-        alt.Chart(data)
-        .mark_line(interpolate="step", strokeWidth=1.6, point=reduced["flow"].n_unique() == reduced.height)
-        .encode(
-            x=time_axis(bins), y=alt.Y("last:Q", title="segments", scale=alt.Scale(zero=True)), detail="flow:N"
-        )
-    )
+    line = step_line(reduced, data, "last", bins, "segments")
+    height = upward("last", "segments", reduced["last"].max())
     shape = alt.Shape(
         "ca_state:N",
         scale=alt.Scale(domain=list(entered), range=[MARKS[name] for name in entered]),
@@ -70,7 +65,7 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
         .mark_point(size=45, filled=False, strokeWidth=1.2)
         .encode(
             x=time_axis(bins),
-            y=alt.Y("last:Q", title="segments"),
+            y=height,
             shape=shape,
             tooltip=[
                 alt.Tooltip("flow:N"),
@@ -87,8 +82,8 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
         alt.Tooltip("records:Q", title="records"),
     ]
     layers = [
-        *coloured(line, legend, 1, 0.35),
-        touch(data, bins, "last", tooltip),
+        *coloured(line, legend, 1, 0.3),
+        *pointer_layers(data, height, legend, bins, tooltip),
         *(coloured(points, legend, 1, 0) if entered else []),
     ]
     return Figure("loss", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

@@ -10,7 +10,7 @@ from parshall.figures.legend import Legend
 from parshall.figures.states import senders, states
 
 # Rows of a figure, over all flows: some 40 bytes each in the report, and as much as a screen shows.
-ROWS_MAX = 12_000
+ROWS_MAX = 20_000
 BINS_OF_STATE = (50, 600)
 # A bin of throughput must hold many packets, or it shows their arrivals and not a rate.
 BINS_OF_RATE = (50, 200)

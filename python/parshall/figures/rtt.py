@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, extremes
-from parshall.figures.frame import Figure, dashed_layers, frame, named, state_layers, touch
+from parshall.figures.frame import Figure, dashed_layers, frame, named, pointer_layers, reading, state_layers, upward
 from parshall.figures.legend import Legend
 
 TITLE = "Smoothed round-trip time (ms)"
@@ -28,9 +28,8 @@ def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the smoothed time as a band and a line, the smallest as a dashed line."""
     caption = (
-        "Line: mean of srtt over the records of a bin. Shading: smallest to largest. Dashed: min_rtt of the "
-        f"kernel. Bins of {bins.width_text}; {reduced['records'].sum():,} records of "
-        f"{len(legend.labels):,} flows."
+        f"{reading(legend, 'mean', 'smallest round-trip time of the kernel')} Bins of {bins.width_text}; "
+        f"{reduced['records'].sum():,} records of {len(legend.labels):,} flows."
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -42,9 +41,10 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("records:Q", title="records"),
     ]
     data = named(reduced.drop("first", "last"), legend)
+    greatest = reduced["max"].max()
     layers = [
-        *state_layers(data, reduced.height, legend, bins, "ms"),
-        *dashed_layers(data, "min_rtt", legend, bins, "ms"),
-        touch(data, bins, "mean", tooltip),
+        *state_layers(reduced, data, legend, bins, "ms"),
+        *dashed_layers(data, upward("min_rtt", "ms", greatest), legend, bins),
+        *pointer_layers(data, upward("mean", "ms", greatest), legend, bins, tooltip),
     ]
     return Figure("rtt", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins
-from parshall.figures.frame import Figure, coloured, frame, named, time_axis, touch
+from parshall.figures.frame import Figure, coloured, frame, named, pointer_layers, step_line, upward
 from parshall.figures.legend import Legend
 
 TITLE = "Throughput (Mbit/s)"
@@ -90,12 +90,7 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("measure:N", title="payload"),
     ]
     data = named(reduced, legend)
-    line = (
-        alt.Chart(data)
-        .mark_line(interpolate="step", strokeWidth=1.6, point=reduced["flow"].n_unique() == reduced.height)
-        .encode(
-            x=time_axis(bins), y=alt.Y("Mbps:Q", title="Mbit/s", scale=alt.Scale(zero=True)), detail="flow:N"
-        )
-    )
-    layers = [*coloured(line, legend, 1, 0.35), touch(data, bins, "Mbps", tooltip)]
+    line = step_line(reduced, data, "Mbps", bins, "Mbit/s")
+    height = upward("Mbps", "Mbit/s", reduced["Mbps"].max())
+    layers = [*coloured(line, legend, 1, 0.3), *pointer_layers(data, height, legend, bins, tooltip)]
     return Figure("throughput", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

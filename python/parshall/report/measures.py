@@ -18,9 +18,9 @@ def measures(states: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Shape (flows, 12), in ascending order of ``flow``: ``records`` (of full sockets), ``begin_s`` and
+        Shape (flows, 13), in ascending order of ``flow``: ``records`` (of full sockets), ``begin_s`` and
         ``duration_s`` (from the first record of the log), ``measure`` ("acknowledged" or "received"),
-        ``bytes``, ``Mbps`` (mean over the duration, null for a single moment), and, null for flows that
+        ``bytes``, ``megabytes``, ``Mbps`` (mean over the duration, null for a single moment), and, null for flows that
         sent no payload, ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_max_ms``, ``min_rtt_ms``,
         ``retransmitted`` (segments).
     """
@@ -50,6 +50,7 @@ def measures(states: pl.DataFrame) -> pl.DataFrame:
         of_flow.join(moved, on="flow", how="left")
         .with_columns(
             pl.when(pl.col("duration_s") > 0).then(rate).alias("Mbps"),
+            (pl.col("bytes") / 1e6).alias("megabytes"),
             *(pl.when(sent).then(name).alias(name) for name in of_sender),
         )
         .sort("flow")

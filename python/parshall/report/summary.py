@@ -46,7 +46,7 @@ def of_log(
     return said
 
 
-def of_flows(measured: pl.DataFrame, labels: Mapping[int, str], most: int = 6) -> str | None:
+def of_flows(measured: pl.DataFrame, labels: Mapping[int, str], most: int = 4) -> str | None:
     """Return a sentence about the flows that moved most, None when nothing moved."""
     if measured.is_empty() or not measured["bytes"].sum():
         return None

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from parshall.errors import ParshallError
 from parshall.figures import Figure, Legend, figures_of, legends
+from parshall.figures.frame import POINTER_LAYER
 from parshall.figures.states import states
 from parshall.report import summary
 from parshall.report.account import findings, flow_accounts, hook_accounts, total
@@ -24,6 +25,8 @@ from parshall.report.measures import measures
 
 FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
+# The page's own sections.
+_SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
 # Above so many characters of data, marks are painted, not put into the page one by one.
 _SVG_CHARS_MAX = 200_000
 
@@ -91,8 +94,8 @@ def write_report(
     names = legends([log.flows for log in logs.values()])
     span_ns = shared_span_ns([log.records for log in logs.values()])
     parts = [
-        _part(name, log, legend, span_ns)
-        for (name, log), legend in zip(logs.items(), names, strict=True)
+        _part(name, identity, log, legend, span_ns)
+        for (name, log), identity, legend in zip(logs.items(), _identities(logs), names, strict=True)
     ]
     page = _render(title, parts, testbed)
     path = directory / "report.html"
@@ -118,7 +121,19 @@ def shared_span_ns(tables: list[pa.Table]) -> tuple[int, int] | None:
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _part(name: str, log: ReadableLog, legend: Legend, span_ns: tuple[int, int] | None) -> dict[str, Any]:
+def _identities(names: Iterable[str]) -> list[str]:
+    """Names as they can stand in links and names of files, each once."""
+    found: list[str] = []
+    for name in names:
+        plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
+        wanted = f"log-{plain}" if plain in _SECTIONS else plain
+        found.append(wanted if wanted not in found else f"{wanted}-{len(found) + 1}")
+    return found
+
+
+def _part(
+    name: str, identity: str, log: ReadableLog, legend: Legend, span_ns: tuple[int, int] | None
+) -> dict[str, Any]:
     """Everything that the page says of one log."""
     measured = measures(states(log.records))
     numbers = {row["flow"]: row for row in measured.iter_rows(named=True)}
@@ -139,7 +154,7 @@ def _part(name: str, log: ReadableLog, legend: Legend, span_ns: tuple[int, int] 
     wrong = findings(ledger, log.flows, log.records.num_rows)
     return {
         "name": name,
-        "id": "".join(letter if letter.isalnum() else "-" for letter in name),
+        "id": identity,
         "sentences": summary.of_log(
             name,
             measured,
@@ -218,15 +233,18 @@ def _vega() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
+def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
+    """The specification without the layer that only catches the pointer, thousands of unseen marks."""
+    layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
+    return {**specification, "layer": layers}
+
+
 def _write_images(directory: Path, parts: list[dict[str, Any]]) -> None:
     directory.mkdir(exist_ok=True)
     figure: Figure
     for part in parts:
         for figure, specification in part["figures"]:
             stem = directory / f"{part['id']}-{figure.name}"
-            stem.with_suffix(".png").write_bytes(
-                vl_convert.vegalite_to_png(specification, scale=_PNG_SCALE)
-            )
-            stem.with_suffix(".svg").write_text(
-                vl_convert.vegalite_to_svg(specification), encoding="utf-8"
-            )
+            drawing = vl_convert.vegalite_to_svg(_still(specification))
+            stem.with_suffix(".svg").write_text(drawing, encoding="utf-8")
+            stem.with_suffix(".png").write_bytes(vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))
