@@ -820,4 +820,12 @@ int sum_up_flows(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return 0;
 }
 
+/* Brings the records into the object's type information, which the layout test reads. */
+union {
+	struct record_header header;
+	struct tcp_state_record state;
+	struct tcp_flow_record flow;
+	struct tcp_flow_end_record flow_end;
+} *described_records;
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,6 +1,9 @@
 """The Rust side of Parshall, as Python sees it."""
 
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
+from typing import Any
 
 __version__: str
 
@@ -24,3 +27,23 @@ def log_formats() -> list[tuple[str, str, bool]]: ...
 # Only in a module that was built with the kernel's side.
 def probe_capabilities() -> str: ...
 def cgroup2_mount() -> Path | None: ...
+
+class TcpLog:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        environment: str,
+        options: str,
+        packets_per_log: int,
+        on_change: bool,
+        ports: Sequence[int],
+        hosts: Sequence[IPv4Address | IPv6Address],
+        directions: str,
+        cgroup: Path | None,
+        ring_bytes: int,
+        slow_reader: bool,
+    ) -> None: ...
+    def status(self) -> dict[str, Any]: ...
+    def switch(self, on: bool) -> None: ...
+    def stop(self) -> tuple[str, int, str | None]: ...

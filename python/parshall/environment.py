@@ -1,25 +1,14 @@
 """The environment of a measurement: what a reader must know to repeat or to doubt it."""
 
-import array
-import fcntl
 import os
 import platform
 import socket
-import struct
 import sys
 from pathlib import Path
 from typing import Any
 
-_SIOCETHTOOL = 0x8946
-# The classic ethtool queries: each asks for one switch and answers with 0 or 1.
-_OFFLOADS = {
-    "rx_checksum": 0x14,
-    "tx_checksum": 0x16,
-    "scatter_gather": 0x18,
-    "tso": 0x1E,
-    "gso": 0x23,
-    "gro": 0x2B,
-}
+from parshall.errors import ParshallError
+
 _SYSCTL_CORE = ("rmem_max", "wmem_max", "netdev_max_backlog", "netdev_budget", "default_qdisc")
 
 
@@ -86,19 +75,17 @@ def _interface(name: str) -> dict[str, Any]:
         "mtu_bytes": int(mtu) if mtu else None,
         "state": _text(base / "operstate"),
         "driver": (base / "device/driver").resolve().name if (base / "device/driver").exists() else None,
-        "offloads": {key: _ethtool(name, query) for key, query in _OFFLOADS.items()},
+        "offloads": _offloads(name),
     }
 
 
-def _ethtool(name: str, query: int) -> bool | None:
-    value = array.array("I", [query, 0])
-    request = struct.pack("16sP16x", name.encode(), value.buffer_info()[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        try:
-            fcntl.ioctl(control, _SIOCETHTOOL, request)
-        except OSError:
-            return None
-    return bool(value[1])
+def _offloads(interface: str) -> dict[str, bool] | None:
+    from parshall.testbed import offloads
+
+    try:
+        return offloads.read(interface)
+    except ParshallError:
+        return None  # an interface without ethtool
 
 
 def _qdiscs() -> list[dict[str, Any]]:

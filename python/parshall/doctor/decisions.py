@@ -116,6 +116,9 @@ def decide(probes: Iterable[Probe], commands: Sequence[str]) -> list[Decision]:
 
 def _decide_one(command: str, probes: dict[str, Probe]) -> Decision:
     rule = RULES[command]
+    analysis_only = probes.get("installation.kernel")
+    if analysis_only is not None and (rule.needs or rule.uses):
+        return Decision(command, "cannot", analysis_only.cause, analysis_only.detail, analysis_only.remedy)
     found = [*(_of_need(command, need, probes) for need in rule.needs)]
     found += [_of_wish(command, wish, probes) for wish in rule.wishes]
     for used in rule.uses:
