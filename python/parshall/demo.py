@@ -110,8 +110,10 @@ def measure(
         _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
         tell("The flows have ended; I detach the hooks and close the logs")
         summaries = {name: log.stop() for name, log in logs.items()}
-        results = [_result(program) for program in sending]
-        received = {line["port"]: line["received_bytes"] for line in _result(reading) or []}
+        results = [
+            _result(program, f"the {name} sender") for program, name in zip(sending, controls, strict=True)
+        ]
+        received = {line["port"]: line["received_bytes"] for line in _result(reading, "the receiver") or []}
         description = bed.describe() | {"statistics": [link.statistics() for link in bed.links]}
     flows = [
         {"port": port, "congestion_control": name, "received_bytes": received.get(port)} | (result or {})
@@ -182,10 +184,10 @@ def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: S
             program.terminate()
 
 
-def _result(program: "subprocess.Popen[str]") -> Any:
+def _result(program: "subprocess.Popen[str]", name: str) -> Any:
     """Return what a program reported; None when we ended it."""
     output, complaint = program.communicate()
     if program.returncode > 0:
         last_line = (complaint.strip().splitlines() or ["no output"])[-1]
-        raise ParshallError(f"demo: {' '.join(program.args[1:])} failed: {last_line}")  # type: ignore[union-attr]
+        raise ParshallError(f"demo: {name} ended with status {program.returncode}: {last_line}")
     return json.loads(output) if program.returncode == 0 else None

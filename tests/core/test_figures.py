@@ -7,8 +7,8 @@ import pytest
 import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
-
 from made_log import BEGIN_NS, flow_row, log_of, many_flows, records
+
 from parshall.figures import figures_of, legends, throughput
 from parshall.figures.bins import NS_PER_S, Bins, envelope, extremes
 from parshall.figures.legend import NAMED_MAX

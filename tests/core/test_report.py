@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import vl_convert
-
 from made_log import flow_row, hook_account, ledger_of, log_of, many_flows, records
+
 from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
 from parshall.report.write import as_data, shared_axis_ns
@@ -32,6 +32,7 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
+        """Note what a tag would load."""
         given = dict(attributes)
         if tag not in VOID:
             self.open.append(tag)
@@ -42,10 +43,12 @@ class Page(HTMLParser):
             self._figure = given["id"]
 
     def handle_endtag(self, tag):
+        """Close the tag that is open."""
         assert self.open.pop() == tag
         self._figure = None
 
     def handle_data(self, data):
+        """Keep figures and text."""
         if self._figure:
             self.figures[self._figure] = json.loads(data)
         elif self.open and self.open[-1] not in ("script", "style"):

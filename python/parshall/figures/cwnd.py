@@ -36,7 +36,10 @@ def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the window as a band and a line, the threshold as a dashed line."""
-    caption = f"{reading(legend, 'mean', 'slow-start threshold')} Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}."
+    caption = (
+        f"{reading(legend, 'mean', 'slow-start threshold')} Bins of {bins.width_text}; "
+        f"{reduced['records'].sum():,} records of {legend.flows_text}."
+    )
     tooltip = [
         alt.Tooltip("flow:N"),
         alt.Tooltip("time_s:Q", title="time (s)", format=".3f"),

@@ -94,12 +94,13 @@ def frame(layers: list[alt.Chart], legend: Legend, *, title: str, caption: str) 
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom="wheel![event.shiftKey]")
     parameters = [zoom, pick(legend), *([hover()] if legend.is_crowded else [])]
     chart = alt.layer(first.add_params(*parameters), *others)
-    return chart.properties(
+    finished: alt.LayerChart = chart.properties(
         width=WIDTH_PX,
         height=HEIGHT_PX,
         title=alt.TitleParams(title, subtitle=caption),
         description=f"{title} against time. {caption}",
     ).configure(**_CONFIG)
+    return finished
 
 
 def pick(legend: Legend) -> alt.Parameter:
@@ -172,9 +173,7 @@ def reading(legend: Legend, line: str, dashed: str) -> str:
 def upward(field: str, unit: str, top: float) -> alt.Y:
     """Vertical axis from 0 to the greatest value that is drawn."""
     # Given, not left to Vega: what is drawn only when it is picked must not move the axis.
-    return alt.Y(
-        f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, top * 1.02 or 1], nice=True)
-    )
+    return alt.Y(f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, top * 1.02 or 1], nice=True))
 
 
 def state_layers(
@@ -224,5 +223,8 @@ def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bin
 
 def step_line(reduced: pl.DataFrame, data: alt.InlineData, field: str, bins: Bins, unit: str) -> alt.Chart:
     """Layer of one step a bin; a flow with a single bin is a point."""
-    line = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=reduced.height <= POINTS_MAX)
-    return line.encode(x=time_axis(bins), y=upward(field, unit, greatest(reduced, field)), detail="flow:N")
+    marks = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=reduced.height <= POINTS_MAX)
+    line: alt.Chart = marks.encode(
+        x=time_axis(bins), y=upward(field, unit, greatest(reduced, field)), detail="flow:N"
+    )
+    return line

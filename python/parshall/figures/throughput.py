@@ -21,7 +21,8 @@ def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
     Parameters
     ----------
     states : polars.DataFrame
-        Shape (records, ...): ``flow``, ``time_ns``, ``state``, ``snd_una``, ``rcv_nxt``, in the order of time.
+        Shape (records, ...): ``flow``, ``time_ns``, ``state``, ``snd_una``, ``rcv_nxt``, in
+        the order of time.
     bins : Bins
         Where the bins are.
 

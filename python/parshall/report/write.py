@@ -234,13 +234,13 @@ def _pretty(value: object) -> str:
 
 @cache
 def _vega() -> str:
-    bundle = vl_convert.javascript_bundle()
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # Nothing in a script may look like its end.
     return bundle.replace("</script", "<\\/script")
 
 
 def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
-    """The specification without the layer that only catches the pointer, thousands of unseen marks."""
+    """Return the specification without the layer of unseen marks that only catches the pointer."""
     layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
     return {**specification, "layer": layers}
 
