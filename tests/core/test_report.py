@@ -13,6 +13,7 @@ from made_log import flow_row, hook_account, ledger_of, log_of, many_flows, reco
 
 from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
+from parshall.report.links import links
 from parshall.report.write import as_data, shared_axis_ns
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
@@ -189,3 +190,38 @@ def test_the_page_draws_itself_in_a_browser_and_complains_of_nothing(tmp_path, t
     assert [line for line in browser.stderr.splitlines() if "CONSOLE" in line] == []
     assert 'data-figures="8"' in browser.stdout
     assert browser.stdout.count('class="mark-line role-mark') > 8
+
+
+DIRECTION = {"rate_bps": 1e8, "delay_ms": 3.0, "queue_packets": 100, "loss": 0.0}
+CARRIED = {
+    "arrived": 110,
+    "forwarded": 100,
+    "queue_dropped": 10,
+    "loss_dropped": 0,
+    "own_lost": {"socket": 0, "memory": 0},
+    "lateness": {"median_ns": 9000, "p99_ns": 42_000},
+}
+
+
+def carrying(**changes):
+    link = {"hosts": ["a", "b"], "backend": "relay", "a_to_b": DIRECTION, "b_to_a": DIRECTION}
+    return {"links": [link], "statistics": [{"relay": {"a_to_b": CARRIED | changes, "b_to_a": CARRIED}}]}
+
+
+def test_a_link_that_was_not_what_was_asked_for_is_doubted(tmp_path):
+    (fine,) = links(carrying())
+    assert (
+        fine.what == "a to b, played by relay: 100 Mbit/s, 3 ms there and 3 ms back, a queue of 100 packets."
+    )
+    assert "100 of 110 packets there (10 dropped by the full queue" in fine.did
+    assert fine.doubts == ()
+    (late,) = links(carrying(lateness={"median_ns": 9000, "p99_ns": 19_751_000}))
+    assert len(late.doubts) == 1
+    assert "19.8 ms late" in late.doubts[0]
+    lossy = carrying(own_lost={"socket": 4, "memory": 1})
+    page = page_of(
+        write_report({"a": log_of(records([1], [0]))}, tmp_path, "Lossy", testbed=lossy, images=False)
+    )
+    assert "The relay itself lost 5 packets on the way there" in page.text
+    (silent,) = links({"links": carrying()["links"]})
+    assert (silent.did, silent.doubts) == ("", ())

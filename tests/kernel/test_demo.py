@@ -27,7 +27,9 @@ def tour(root, tmp_path_factory):
 
 def test_the_tour_ends_well_and_leaves_a_report(tour):
     directory, ended = tour
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 0
+    # On a busy machine it says that the link was late; nothing else may be said.
+    assert [line for line in ended.stderr.splitlines() if "too busy" not in line] == []
     report = Path(json.loads(ended.stdout)["report"])
     assert report == directory / "report.html"
     assert report.stat().st_size > 500_000
@@ -118,7 +120,8 @@ def test_interrupted_it_keeps_what_it_has(root, tmp_path):
             break
     running.send_signal(signal.SIGINT)
     rest, complaint = running.communicate(timeout=60)
-    assert (running.returncode, complaint) == (0, "")
+    assert running.returncode == 0
+    assert [line for line in complaint.splitlines() if "too busy" not in line] == []
     assert "The report:" in rest
     assert (tmp_path / "report.html").exists()
 
@@ -128,7 +131,7 @@ def test_a_wrong_duration_is_a_usage_error_in_one_line(tmp_path, duration):
     ended = demo("--duration", duration, "-o", tmp_path / "none")
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
-    assert duration in ended.stderr
+    assert "--duration" in ended.stderr
     assert not (tmp_path / "none").exists()
 
 

@@ -48,8 +48,14 @@ def command(
             raise ParshallError(f"the log of the {name} failed: {summary.failure}")
 
     tell("I draw the figures and write the report")
+    # Imported late: drawing brings libraries along that must not load while the flows run.
     from parshall.log import read
     from parshall.report import write_report
+    from parshall.report.links import links
+
+    for link in links(measurement.testbed):
+        for doubt in link.doubts:
+            print(f"parshall: demo: {doubt}", file=sys.stderr)
 
     controls = [str(flow["congestion_control"]).upper() for flow in measurement.flows]
     report = write_report(

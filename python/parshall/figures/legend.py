@@ -7,9 +7,12 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-# Okabe and Ito, "Color Universal Design" (2008), for all kinds of colour vision; without yellow,
-# which is lost on white, and with the darkest last.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito, "Color Universal Design" (2008), for all kinds of colour vision; without yellow, which
+# is lost on white. Behind them five of Tol's "muted" (2021), for logs of more than seven flows.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
+    *("#332288", "#999933", "#882255", "#44AA99", "#DDCC77"),
+)
 # More flows than this cannot be told apart by colour: then one at a time is picked out of grey.
 NAMED_MAX = 12
 GREY = "#8a8f98"

@@ -23,6 +23,7 @@ from parshall.figures.frame import POINTER_LAYER
 from parshall.figures.states import states
 from parshall.report import summary
 from parshall.report.account import findings, flow_accounts, hook_accounts, total
+from parshall.report.links import links
 from parshall.report.measures import measures
 
 FIGURE_DIRECTORY = "figures"
@@ -213,6 +214,7 @@ def _render(title: str, parts: list[dict[str, Any]], testbed: Mapping[str, Any] 
         title=title,
         parts=parts,
         testbed=testbed,
+        links=links(testbed) if testbed else [],
         written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         style=Markup((page / "report.css").read_text(encoding="utf-8")),
         script=Markup((page / "report.js").read_text(encoding="utf-8")),
