@@ -4,7 +4,16 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, extremes
-from parshall.figures.frame import Figure, coloured, frame, named, pointer_layers, step_line, time_axis, upward
+from parshall.figures.frame import (
+    Figure,
+    coloured,
+    frame,
+    named,
+    pointer_layers,
+    step_line,
+    time_axis,
+    upward,
+)
 from parshall.figures.legend import Legend
 
 TITLE = "Retransmitted segments (cumulative)"

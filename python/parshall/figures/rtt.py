@@ -4,7 +4,16 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, extremes
-from parshall.figures.frame import Figure, dashed_layers, frame, named, pointer_layers, reading, state_layers, upward
+from parshall.figures.frame import (
+    Figure,
+    dashed_layers,
+    frame,
+    named,
+    pointer_layers,
+    reading,
+    state_layers,
+    upward,
+)
 from parshall.figures.legend import Legend
 
 TITLE = "Smoothed round-trip time (ms)"

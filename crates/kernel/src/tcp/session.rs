@@ -216,7 +216,7 @@ impl Session {
             .with_hooks(|hooks| hooks.sum_up_flows())
             .and_then(|sweep| sweep);
         match summary {
-            Ok(sweep) => self.sweep(sweep),
+            Ok(sweep) => self.sweep(sweep, true),
             Err(error) => {
                 failure.get_or_insert(error);
             }
@@ -255,7 +255,7 @@ impl Session {
     /// Reads and writes until asked to stop, or until the file takes no more.
     fn observe(&mut self, stop: &AtomicBool) -> Result<(), TcpError> {
         let sweep = self.with_hooks(|hooks| hooks.find_flows())??;
-        self.sweep(sweep);
+        self.sweep(sweep, false);
         let mut sampler = CostSampler::new();
         let mut next_tick = Instant::now() + TICK;
         let nap =
@@ -282,18 +282,19 @@ impl Session {
             .map_err(|error| self.cut(error))
     }
 
-    /// Lets the kernel walk over its sockets in a thread of its own and reads meanwhile.
-    fn sweep(&mut self, sweep: Sweep) {
+    /// Lets the kernel walk over its sockets in a thread of its own and reads meanwhile; everything
+    /// when the hooks are off, else what is old enough to be in order.
+    fn sweep(&mut self, sweep: Sweep, everything: bool) {
         std::thread::scope(|scope| {
             let walk = scope.spawn(|| sweep.run());
             while !walk.is_finished() {
                 // An error of the file shows again at the next write.
-                if matches!(self.collect(true), Ok(0)) {
+                if matches!(self.collect(everything), Ok(0)) {
                     std::thread::yield_now();
                 }
             }
         });
-        let _ = self.collect(true);
+        let _ = self.collect(everything);
     }
 
     /// Reads to the end after the detach: programs that were running still commit.
