@@ -89,9 +89,7 @@ def measure(
             f"{DELAY_MS:g} ms each way, and a queue of {QUEUE_PACKETS} packets"
         )
         sender, receiver = bed.host("sender"), bed.host("receiver")
-        link = bed.link(
-            sender, receiver, rate_bps=RATE_BPS, delay_ms=DELAY_MS, queue_packets=QUEUE_PACKETS
-        )
+        link = bed.link(sender, receiver, rate_bps=RATE_BPS, delay_ms=DELAY_MS, queue_packets=QUEUE_PACKETS)
         tell(f"The link is played by: {link.backend}")
 
         controls = _two_controls(tell)
@@ -102,7 +100,9 @@ def measure(
             name: stack.enter_context(_log(directory / f"{name}.arrow", host, cgroups[name]))
             for name, host in (("sender", sender), ("receiver", receiver))
         }
-        tell(f"{' and '.join(name.upper() for name in controls)} send against each other for {duration_s:g} s")
+        tell(
+            f"{' and '.join(name.upper() for name in controls)} send against each other for {duration_s:g} s"
+        )
         sending = [
             _start_sender(sender, link.address(receiver), cgroups["sender"], port, name, duration_s)
             for port, name in ports.items()
@@ -110,8 +110,10 @@ def measure(
         _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
         tell("The flows have ended; I detach the hooks and close the logs")
         summaries = {name: log.stop() for name, log in logs.items()}
-        results = [_result(program) for program in sending]
-        received = {line["port"]: line["received_bytes"] for line in _result(reading) or []}
+        results = [
+            _result(program, f"the {name} sender") for program, name in zip(sending, controls, strict=True)
+        ]
+        received = {line["port"]: line["received_bytes"] for line in _result(reading, "the receiver") or []}
         description = bed.describe() | {"statistics": [link.statistics() for link in bed.links]}
     flows = [
         {"port": port, "congestion_control": name, "received_bytes": received.get(port)} | (result or {})
@@ -145,9 +147,7 @@ def _log(path: Path, host: Host, cgroup: Path) -> TcpLog:
         return TcpLog(path, cgroup=cgroup, environment_extra={"host": host.name})
 
 
-def _start_receiver(
-    host: Host, link: Link, cgroup: Path, ports: dict[int, str]
-) -> "subprocess.Popen[str]":
+def _start_receiver(host: Host, link: Link, cgroup: Path, ports: dict[int, str]) -> "subprocess.Popen[str]":
     pairs = [f"{port}:{name}" for port, name in ports.items()]
     program = _start(host, cgroup, "receive", link.address(host), *pairs)
     for port in ports:
@@ -166,9 +166,7 @@ def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]"
     return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _wait(
-    programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: Stopping | None
-) -> None:
+def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: Stopping | None) -> None:
     """Return when all have ended, or some failed, or we are asked to stop; then none runs any more."""
     waiting = stopping or Stopping()
     deadline_s = time.monotonic() + timeout_s
@@ -186,10 +184,10 @@ def _wait(
             program.terminate()
 
 
-def _result(program: "subprocess.Popen[str]") -> Any:
+def _result(program: "subprocess.Popen[str]", name: str) -> Any:
     """Return what a program reported; None when we ended it."""
     output, complaint = program.communicate()
     if program.returncode > 0:
         last_line = (complaint.strip().splitlines() or ["no output"])[-1]
-        raise ParshallError(f"demo: {' '.join(program.args[1:])} failed: {last_line}")  # type: ignore[union-attr]
+        raise ParshallError(f"demo: {name} ended with status {program.returncode}: {last_line}")
     return json.loads(output) if program.returncode == 0 else None

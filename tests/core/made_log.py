@@ -78,7 +78,11 @@ def hook_account(hook: str, seen: int, **changes: Any) -> dict[str, Any]:
 def ledger_of(count: int) -> dict[str, Any]:
     """Return a ledger that balances, for a log of some records."""
     return {
-        "hooks": [hook_account("tcp_ingress", 0), hook_account("tcp_egress", count), hook_account("tcp_flow", 2)],
+        "hooks": [
+            hook_account("tcp_ingress", 0),
+            hook_account("tcp_egress", count),
+            hook_account("tcp_flow", 2),
+        ],
         "sequence_gaps": 0,
         "cost": {
             "programs": [

@@ -109,8 +109,14 @@ def extremes(states: pl.DataFrame, column: str, bins: Bins, scale: float = 1.0) 
         )
         .sort("flow", "bin")
         .select(
-            "flow", bins.middle_s(pl.col("bin")).alias("time_s"),
-            "min", "max", "mean", "first", "last", "records",
+            "flow",
+            bins.middle_s(pl.col("bin")).alias("time_s"),
+            "min",
+            "max",
+            "mean",
+            "first",
+            "last",
+            "records",
         )
         .collect()
     )
@@ -125,3 +131,14 @@ def envelope(reduced: pl.DataFrame) -> pl.DataFrame:
         Shape (bins, 3), sorted by time: ``time_s``, ``min``, ``max`` (float64).
     """
     return reduced.group_by("time_s").agg(pl.col("min").min(), pl.col("max").max()).sort("time_s")
+
+
+def greatest(reduced: pl.DataFrame, column: str) -> float:
+    """Return the greatest value of a column, 0 when there is none: where an axis must reach."""
+    return float(reduced.select(pl.col(column).max()).item() or 0)
+
+
+def span_ns(states: pl.DataFrame) -> tuple[int, int]:
+    """Return the first and the last ``time_ns`` of records that exist."""
+    first_ns, last_ns = states.select(pl.col("time_ns").min(), last=pl.col("time_ns").max()).row(0)
+    return int(first_ns), int(last_ns)

@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, extremes
+from parshall.figures.bins import Bins, extremes, greatest
 from parshall.figures.frame import (
     Figure,
     dashed_layers,
@@ -37,7 +37,8 @@ def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the window as a band and a line, the threshold as a dashed line."""
     caption = (
-        f"{reading(legend, 'mean', 'slow-start threshold')} Bins of {bins.width_text}; {reduced['records'].sum():,} records of {len(legend.labels):,} flows."
+        f"{reading(legend, 'mean', 'slow-start threshold')} Bins of {bins.width_text}; "
+        f"{reduced['records'].sum():,} records of {legend.flows_text}."
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -49,10 +50,10 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("records:Q", title="records"),
     ]
     data = named(reduced.drop("first", "last"), legend)
-    greatest = reduced["max"].max()
+    top = greatest(reduced, "max")
     layers = [
         *state_layers(reduced, data, legend, bins, "segments"),
-        *dashed_layers(data, upward("ssthresh", "segments", greatest), legend, bins),
-        *pointer_layers(data, upward("mean", "segments", greatest), legend, bins, tooltip),
+        *dashed_layers(data, upward("ssthresh", "segments", top), legend, bins),
+        *pointer_layers(data, upward("mean", "segments", top), legend, bins, tooltip),
     ]
     return Figure("cwnd", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

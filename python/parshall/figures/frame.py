@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, envelope
+from parshall.figures.bins import Bins, envelope, greatest
 from parshall.figures.legend import GREY, PICKED, Legend
 
 WIDTH_PX = 900
@@ -32,7 +32,13 @@ _CONFIG: dict[str, Any] = {
     # Room for the widest number, so that the time axes of all figures stand below each other.
     "axisY": {"minExtent": 42, "titleX": -44},
     "legend": {"labelFontSize": 12, "labelColor": "#222"},
-    "title": {"fontSize": 15, "anchor": "start", "color": "#111", "subtitleColor": "#555", "subtitleFontSize": 12},
+    "title": {
+        "fontSize": 15,
+        "anchor": "start",
+        "color": "#111",
+        "subtitleColor": "#555",
+        "subtitleFontSize": 12,
+    },
 }
 
 
@@ -78,9 +84,7 @@ def time_axis(bins: Bins) -> alt.X:
     )
 
 
-def frame(
-    layers: list[alt.Chart], legend: Legend, *, title: str, caption: str
-) -> alt.LayerChart:
+def frame(layers: list[alt.Chart], legend: Legend, *, title: str, caption: str) -> alt.LayerChart:
     """Lay layers over each other, and add what the pointer does.
 
     The first layer gets the parameters: ``zoom`` (shift and wheel, or drag, along the time) and
@@ -90,12 +94,13 @@ def frame(
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom="wheel![event.shiftKey]")
     parameters = [zoom, pick(legend), *([hover()] if legend.is_crowded else [])]
     chart = alt.layer(first.add_params(*parameters), *others)
-    return chart.properties(
+    finished: alt.LayerChart = chart.properties(
         width=WIDTH_PX,
         height=HEIGHT_PX,
         title=alt.TitleParams(title, subtitle=caption),
         description=f"{title} against time. {caption}",
     ).configure(**_CONFIG)
+    return finished
 
 
 def pick(legend: Legend) -> alt.Parameter:
@@ -107,7 +112,9 @@ def pick(legend: Legend) -> alt.Parameter:
 
 def hover() -> alt.Parameter:
     """Return the parameter that holds the flow under the pointer."""
-    return alt.selection_point(name="hover", fields=["flow"], on="pointerover", clear="pointerout", empty=False)
+    return alt.selection_point(
+        name="hover", fields=["flow"], on="pointerover", clear="pointerout", empty=False
+    )
 
 
 def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float) -> list[alt.Chart]:
@@ -163,10 +170,10 @@ def reading(legend: Legend, line: str, dashed: str) -> str:
     return f"Line: {line} over the records of a bin. Shading: smallest to largest. Dashed: {dashed}."
 
 
-def upward(field: str, unit: str, greatest: float | None) -> alt.Y:
+def upward(field: str, unit: str, top: float) -> alt.Y:
     """Vertical axis from 0 to the greatest value that is drawn."""
     # Given, not left to Vega: what is drawn only when it is picked must not move the axis.
-    return alt.Y(f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, (greatest or 0) * 1.02 or 1], nice=True))
+    return alt.Y(f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, top * 1.02 or 1], nice=True))
 
 
 def state_layers(
@@ -185,11 +192,11 @@ def state_layers(
     unit
         Title of the vertical axis.
     """
-    greatest = reduced["max"].max()
+    top = greatest(reduced, "max")
     base = alt.Chart(data).encode(x=time_axis(bins), detail="flow:N")
-    band = base.mark_area(interpolate="step").encode(y=upward("min", unit, greatest), y2="max:Q")
+    band = base.mark_area(interpolate="step").encode(y=upward("min", unit, top), y2="max:Q")
     line = base.mark_line(strokeWidth=1.6, strokeJoin="round", point=reduced.height <= POINTS_MAX)
-    line = line.encode(y=upward("mean", unit, greatest))
+    line = line.encode(y=upward("mean", unit, top))
     if not legend.is_crowded:
         return [*coloured(line, legend, 1, 0), *coloured(band, legend, 0.22, 0)]
     # The bands of many flows would cover each other and all lines: one band around all of them.
@@ -197,14 +204,12 @@ def state_layers(
     around = (
         alt.Chart(everything)
         .mark_area(interpolate="step", color="#eceef1")
-        .encode(x=time_axis(bins), y=upward("min", unit, greatest), y2="max:Q")
+        .encode(x=time_axis(bins), y=upward("min", unit, top), y2="max:Q")
     )
     return [around, *coloured(line, legend, 1, 0.3), *coloured(band, legend, 0.3, 0)]
 
 
-def dashed_layers(
-    data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins
-) -> list[alt.Chart]:
+def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins) -> list[alt.Chart]:
     """Layers that show a limit as a dashed line; many flows show it when they are picked only."""
     line = (
         alt.Chart(data)
@@ -216,9 +221,10 @@ def dashed_layers(
     return coloured(line, legend, 0.8, 0)
 
 
-def step_line(
-    reduced: pl.DataFrame, data: alt.InlineData, field: str, bins: Bins, unit: str
-) -> alt.Chart:
+def step_line(reduced: pl.DataFrame, data: alt.InlineData, field: str, bins: Bins, unit: str) -> alt.Chart:
     """Layer of one step a bin; a flow with a single bin is a point."""
-    line = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=reduced.height <= POINTS_MAX)
-    return line.encode(x=time_axis(bins), y=upward(field, unit, reduced[field].max()), detail="flow:N")
+    marks = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=reduced.height <= POINTS_MAX)
+    line: alt.Chart = marks.encode(
+        x=time_axis(bins), y=upward(field, unit, greatest(reduced, field)), detail="flow:N"
+    )
+    return line

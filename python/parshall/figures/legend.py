@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
@@ -25,25 +26,32 @@ class Legend:
         Name of each flow, unique in the log.
     colours : dict of int to str
         Colour of each flow, ``#rrggbb``; the two ends of a connection have the same one in all logs.
+    note : str
+        What captions say of flows that were left out.
     """
 
     labels: dict[int, str]
     colours: dict[int, str]
+    note: str = ""
+
+    @property
+    def flows_text(self) -> str:
+        """How many flows there are, for captions."""
+        return f"{len(self.labels):,} flow{'' if len(self.labels) == 1 else 's'}{self.note}"
 
     @property
     def is_crowded(self) -> bool:
         """Whether the flows are too many to have a colour each."""
         return len(self.labels) > NAMED_MAX
 
-    def only(self, flows: Iterable[int]) -> "Legend":
-        """Return the legend of some of the flows."""
+    def only(self, flows: Iterable[int], note: str = "") -> "Legend":
+        """Return the legend of some of the flows, with what is to be said of the others."""
         kept = sorted(flows)
-        return Legend(
-            {flow: self.labels[flow] for flow in kept}, {flow: self.colours[flow] for flow in kept}
-        )
+        labels, colours = ({flow: named[flow] for flow in kept} for named in (self.labels, self.colours))
+        return Legend(labels, colours, note or self.note)
 
     def colour(self) -> alt.Color:
-        """Encoding of the colour by name."""
+        """Return the encoding of the colour by name."""
         return alt.Color(
             "flow:N",
             scale=alt.Scale(domain=list(self.labels.values()), range=list(self.colours.values())),
@@ -70,7 +78,15 @@ def legends(tables: Sequence[pa.Table]) -> list[Legend]:
     found = []
     for table in tables:
         rows = table.select(
-            ["flow", "congestion_control", "local_address", "local_port", "remote_address", "remote_port", "passive"]
+            [
+                "flow",
+                "congestion_control",
+                "local_address",
+                "local_port",
+                "remote_address",
+                "remote_port",
+                "passive",
+            ]
         ).to_pylist()
         colours = {}
         for row in rows:
@@ -83,23 +99,19 @@ def legends(tables: Sequence[pa.Table]) -> list[Legend]:
     return found
 
 
-def _labels(rows: Sequence[dict[str, object]]) -> dict[int, str]:
-    """The shortest of three names that tells the flows of a log apart."""
+def _labels(rows: Sequence[dict[str, Any]]) -> dict[int, str]:
+    """Name flows by the shortest of three forms that tells them apart."""
+    by_form = zip(*(_forms(row) for row in rows), strict=True)
+    labels = next((names for names in by_form if len(set(names)) == len(names)), ())
+    return {row["flow"]: label for row, label in zip(rows, labels, strict=True)}
 
-    def service_port(row: dict[str, object]) -> object:
-        return row["local_port"] if row["passive"] else row["remote_port"]
 
-    def client_port(row: dict[str, object]) -> object:
-        return row["remote_port"] if row["passive"] else row["local_port"]
-
-    forms = (
-        lambda row: f"{row['congestion_control']}, port {service_port(row)}",
-        lambda row: f"{row['congestion_control']}, ports {client_port(row)} to {service_port(row)}",
-        lambda row: f"flow {row['flow']}, {row['congestion_control']}, port {service_port(row)}",
+def _forms(row: dict[str, Any]) -> tuple[str, str, str]:
+    ends = (row["local_port"], row["remote_port"])
+    service, client = ends if row["passive"] else ends[::-1]
+    control = row["congestion_control"]
+    return (
+        f"{control}, port {service}",
+        f"{control}, ports {client} to {service}",
+        f"flow {row['flow']}, {control}, port {service}",
     )
-    labels: list[str] = []
-    for form in forms:
-        labels = [form(row) for row in rows]
-        if len(set(labels)) == len(labels):
-            break
-    return {int(str(row["flow"])): label for row, label in zip(rows, labels, strict=True)}

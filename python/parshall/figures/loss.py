@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, extremes
+from parshall.figures.bins import Bins, extremes, greatest
 from parshall.figures.frame import (
     Figure,
     coloured,
@@ -59,15 +59,17 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
     marks = ", ".join(f"{name} {count:,}" for name, count in entered.items()) or "none"
     caption = (
         f"Steps: segments retransmitted so far. Marks: congestion control entered a state ({marks}). "
-        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {len(legend.labels):,} flows."
+        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}."
     )
     data = named(reduced.select("flow", "time_s", "last", "records"), legend)
     line = step_line(reduced, data, "last", bins, "segments")
-    height = upward("last", "segments", reduced["last"].max())
+    height = upward("last", "segments", greatest(reduced, "last"))
     shape = alt.Shape(
         "ca_state:N",
         scale=alt.Scale(domain=list(entered), range=[MARKS[name] for name in entered]),
-        legend=alt.Legend(title=None, orient="top", labelExpr="'entered ' + datum.label", symbolStrokeColor="#333"),
+        legend=alt.Legend(
+            title=None, orient="top", labelExpr="'entered ' + datum.label", symbolStrokeColor="#333"
+        ),
     )
     points = (
         alt.Chart(named(changed, legend))

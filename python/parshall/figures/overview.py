@@ -4,7 +4,7 @@ import polars as pl
 import pyarrow as pa
 
 from parshall.figures import cwnd, loss, rtt, throughput
-from parshall.figures.bins import Bins
+from parshall.figures.bins import Bins, span_ns
 from parshall.figures.frame import Figure
 from parshall.figures.legend import Legend
 from parshall.figures.states import senders, states
@@ -18,9 +18,7 @@ BINS_OF_RATE = (50, 200)
 FLOWS_MAX = 200
 
 
-def figures_of(
-    records: pa.Table, legend: Legend, *, span_ns: tuple[int, int] | None = None
-) -> list[Figure]:
+def figures_of(records: pa.Table, legend: Legend, *, axis_ns: tuple[int, int] | None = None) -> list[Figure]:
     """Return the figures of a log.
 
     Parameters
@@ -29,7 +27,7 @@ def figures_of(
         Shape (records, 40).
     legend : Legend
         Names and colours of its flows.
-    span_ns : tuple of int, optional
+    axis_ns : tuple of int, optional
         First and last moment of the time axis, when several logs share one; the log's own by default.
 
     Returns
@@ -40,17 +38,24 @@ def figures_of(
     all_states = states(records)
     if all_states.is_empty():
         return []
-    own_ns = (all_states["time_ns"].min(), all_states["time_ns"].max())
-    begin_ns, end_ns = span_ns or own_ns  # type: ignore[assignment]
+    begin_ns, end_ns = axis_ns or span_ns(all_states)
     drawn = most_recorded(all_states)
-    kept = all_states if len(drawn) == all_states["flow"].n_unique() else all_states.filter(pl.col("flow").is_in(drawn))
+    kept = (
+        all_states
+        if len(drawn) == all_states["flow"].n_unique()
+        else all_states.filter(pl.col("flow").is_in(drawn))
+    )
     of_state = Bins.over(begin_ns, end_ns, _count(BINS_OF_STATE, len(drawn)))
     of_rate = Bins.over(begin_ns, end_ns, _count(BINS_OF_RATE, len(drawn)))
-    found = [throughput.draw(throughput.reduce(kept, of_rate), legend.only(drawn), of_rate)]
+    left_out = len(legend.labels) - len(drawn)
+    shown = legend.only(
+        drawn, f" (of {len(legend.labels):,}: those with the most records)" if left_out else ""
+    )
+    found = [throughput.draw(throughput.reduce(kept, of_rate), shown, of_rate)]
     sending = senders(kept)
     if sending:
         sent = kept.filter(pl.col("flow").is_in(sending))
-        names = legend.only(sending)
+        names = shown.only(sending)
         found += [
             cwnd.draw(cwnd.reduce(sent, of_state), names, of_state),
             rtt.draw(rtt.reduce(sent, of_state), names, of_state),

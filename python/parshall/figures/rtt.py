@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, extremes
+from parshall.figures.bins import Bins, extremes, greatest
 from parshall.figures.frame import (
     Figure,
     dashed_layers,
@@ -38,7 +38,7 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the smoothed time as a band and a line, the smallest as a dashed line."""
     caption = (
         f"{reading(legend, 'mean', 'smallest round-trip time of the kernel')} Bins of {bins.width_text}; "
-        f"{reduced['records'].sum():,} records of {len(legend.labels):,} flows."
+        f"{reduced['records'].sum():,} records of {legend.flows_text}."
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -50,10 +50,10 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("records:Q", title="records"),
     ]
     data = named(reduced.drop("first", "last"), legend)
-    greatest = reduced["max"].max()
+    top = greatest(reduced, "max")
     layers = [
         *state_layers(reduced, data, legend, bins, "ms"),
-        *dashed_layers(data, upward("min_rtt", "ms", greatest), legend, bins),
-        *pointer_layers(data, upward("mean", "ms", greatest), legend, bins, tooltip),
+        *dashed_layers(data, upward("min_rtt", "ms", top), legend, bins),
+        *pointer_layers(data, upward("mean", "ms", top), legend, bins, tooltip),
     ]
     return Figure("rtt", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

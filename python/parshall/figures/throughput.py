@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins
+from parshall.figures.bins import Bins, greatest
 from parshall.figures.frame import Figure, coloured, frame, named, pointer_layers, step_line, upward
 from parshall.figures.legend import Legend
 
@@ -21,7 +21,8 @@ def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
     Parameters
     ----------
     states : polars.DataFrame
-        Shape (records, ...): ``flow``, ``time_ns``, ``state``, ``snd_una``, ``rcv_nxt``, in the order of time.
+        Shape (records, ...): ``flow``, ``time_ns``, ``state``, ``snd_una``, ``rcv_nxt``, in
+        the order of time.
     bins : Bins
         Where the bins are.
 
@@ -80,7 +81,7 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     measures = " or ".join(sorted(reduced["measure"].unique()))
     caption = (
         f"Payload {measures} per bin of {bins.width_text}, retransmissions not counted twice; "
-        f"{reduced['bytes'].sum() / 1e6:,.1f} MB of {len(legend.labels):,} flows."
+        f"{int(reduced['bytes'].sum()) / 1e6:,.1f} MB of {legend.flows_text}."
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -91,6 +92,6 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     ]
     data = named(reduced, legend)
     line = step_line(reduced, data, "Mbps", bins, "Mbit/s")
-    height = upward("Mbps", "Mbit/s", reduced["Mbps"].max())
+    height = upward("Mbps", "Mbit/s", greatest(reduced, "Mbps"))
     layers = [*coloured(line, legend, 1, 0.3), *pointer_layers(data, height, legend, bins, tooltip)]
     return Figure("throughput", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

@@ -20,9 +20,9 @@ def measures(states: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         Shape (flows, 13), in ascending order of ``flow``: ``records`` (of full sockets), ``begin_s`` and
         ``duration_s`` (from the first record of the log), ``measure`` ("acknowledged" or "received"),
-        ``bytes``, ``megabytes``, ``Mbps`` (mean over the duration, null for a single moment), and, null for flows that
-        sent no payload, ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_max_ms``, ``min_rtt_ms``,
-        ``retransmitted`` (segments).
+        ``bytes``, ``megabytes``, ``Mbps`` (mean over the duration, null for a single moment), and, null for
+        flows that sent no payload, ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_max_ms``,
+        ``min_rtt_ms``, ``retransmitted`` (segments).
     """
     if states.is_empty():
         return pl.DataFrame()

@@ -81,7 +81,8 @@ def _loss(account: Account, findings: Sequence[str], complete: bool) -> str:
     verdict = "the ledger balances" if not findings else "the ledger does not balance, see below"
     if not complete:
         verdict = "the ledger is one taken while the hooks ran, which need not balance"
-    return f"Of {account.seen:,} events that reached the hooks, {account.logged:,} were logged{kept_back}, {lost}; {verdict}."
+    logged = f"Of {account.seen:,} events that reached the hooks, {account.logged:,} were logged"
+    return f"{logged}{kept_back}, {lost}; {verdict}."
 
 
 def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:

@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from markupsafe import Markup
 
 from parshall.errors import ParshallError
 from parshall.figures import Figure, Legend, figures_of, legends
+from parshall.figures.bins import span_ns
 from parshall.figures.frame import POINTER_LAYER
 from parshall.figures.states import states
 from parshall.report import summary
@@ -92,9 +94,9 @@ def write_report(
         raise ParshallError("report: there is no log; name at least one")
     directory = Path(directory)
     names = legends([log.flows for log in logs.values()])
-    span_ns = shared_span_ns([log.records for log in logs.values()])
+    axis_ns = shared_axis_ns([log.records for log in logs.values()])
     parts = [
-        _part(name, identity, log, legend, span_ns)
+        _part(name, identity, log, legend, axis_ns)
         for (name, log), identity, legend in zip(logs.items(), _identities(logs), names, strict=True)
     ]
     page = _render(title, parts, testbed)
@@ -109,16 +111,17 @@ def write_report(
     return path
 
 
-def shared_span_ns(tables: list[pa.Table]) -> tuple[int, int] | None:
+def shared_axis_ns(tables: list[pa.Table]) -> tuple[int, int] | None:
     """Return the time from the first to the last record of all logs; None when they do not overlap."""
-    spans = []
-    for table in tables:
-        if table.num_rows:
-            times = pl.Series(table["time_ns"]).dt.epoch("ns")
-            spans.append((int(times.min()), int(times.max())))  # type: ignore[call-overload]
+    spans = [_span_ns(table) for table in tables if table.num_rows]
     if not spans or max(begin for begin, _ in spans) > min(end for _, end in spans):
         return None
     return min(begin for begin, _ in spans), max(end for _, end in spans)
+
+
+def _span_ns(records: pa.Table) -> tuple[int, int]:
+    times = pl.select(pl.Series("time_ns", records["time_ns"]).dt.epoch("ns"))
+    return span_ns(times)
 
 
 def _identities(names: Iterable[str]) -> list[str]:
@@ -132,7 +135,7 @@ def _identities(names: Iterable[str]) -> list[str]:
 
 
 def _part(
-    name: str, identity: str, log: ReadableLog, legend: Legend, span_ns: tuple[int, int] | None
+    name: str, identity: str, log: ReadableLog, legend: Legend, axis_ns: tuple[int, int] | None
 ) -> dict[str, Any]:
     """Everything that the page says of one log."""
     measured = measures(states(log.records))
@@ -165,7 +168,9 @@ def _part(
             findings=wrong,
         ),
         "of_flows": summary.of_flows(measured, legend.labels),
-        "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(log.records, legend, span_ns=span_ns)],
+        "figures": [
+            (figure, figure.chart.to_dict()) for figure in figures_of(log.records, legend, axis_ns=axis_ns)
+        ],
         "flows": flows,
         "hooks": [*hooks, total(hooks)] if hooks else [],
         "causes": list(hooks[0].lost) if hooks else [],
@@ -183,7 +188,7 @@ def _part(
 def _began(records: pa.Table) -> str | None:
     if not records.num_rows:
         return None
-    first_ns = int(pl.Series(records["time_ns"]).dt.epoch("ns").min())  # type: ignore[call-overload]
+    first_ns, _ = _span_ns(records)
     return f"{datetime.fromtimestamp(first_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -227,14 +232,15 @@ def _pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+@cache
 def _vega() -> str:
-    bundle = vl_convert.javascript_bundle()
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # Nothing in a script may look like its end.
     return bundle.replace("</script", "<\\/script")
 
 
 def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
-    """The specification without the layer that only catches the pointer, thousands of unseen marks."""
+    """Return the specification without the layer of unseen marks that only catches the pointer."""
     layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
     return {**specification, "layer": layers}
 
