@@ -17,6 +17,8 @@
 #include "ring.h"
 
 #define PASS 1
+#define SYN_ALONE 0x02
+#define SYN_OR_ACK 0x12
 #define CGROUP_DEPTH_MAX 32
 
 /* Set by the loader before the verifier looks, so that what is not asked for costs nothing. */
@@ -72,6 +74,8 @@ struct flow_state {
 	__u32 marks;
 	__u32 last_cwnd_segments;
 	__u32 last_ssthresh_segments;
+	__u32 syn_seq;       /* of a handshake: tells a SYN that comes again from another connection's */
+	__u32 pad;
 };
 
 struct {
@@ -81,13 +85,14 @@ struct {
 	__type(value, struct flow_state);
 } flows SEC(".maps");
 
+/* Aligned so that an address on the stack can be compared in two words. */
 struct connection_key {
 	__u8 local_address[16];
 	__u8 remote_address[16];
 	__u16 local_port;
 	__u16 remote_port;
 	__u32 netns_inode;
-};
+} __attribute__((aligned(8)));
 
 /* Passive opens before they have a socket of their own. A SYN flood evicts the oldest. */
 struct {
@@ -494,8 +499,15 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 		return PASS;
 	}
 	flow = bpf_map_lookup_elem(&handshakes, connection);
+	if (flow && direction == DIRECTION_IN && (tcp_header_flags(tcp) & SYN_OR_ACK) == SYN_ALONE &&
+	    bpf_ntohl(tcp->seq) != flow->syn_seq) {
+		/* The handshake before came to nothing; this is another connection between the same ends. */
+		write_flow_end(flow, FLOW_END_DESTROYED);
+		flow = 0;
+	}
 	if (!flow) {
 		fresh.flow = next_flow();
+		fresh.syn_seq = bpf_ntohl(tcp->seq);
 		if (bpf_map_update_elem(&handshakes, connection, &fresh, BPF_ANY) ||
 		    !(flow = bpf_map_lookup_elem(&handshakes, connection))) {
 			count(&account->failed);
@@ -722,6 +734,17 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 	return 0;
 }
 
+/* A socket that connects again, after a refusal say, begins another flow. */
+static __noinline void end_former_flow(const struct sock *sk)
+{
+	struct flow_state *flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+
+	if (!flow)
+		return;
+	write_flow_end(flow, FLOW_END_DESTROYED);
+	bpf_sk_storage_delete(&flows, (void *)sk);
+}
+
 /*
  * The last state of a connection, as it was before it became CLOSED. It goes through the flow
  * ring, where packets cannot overwrite it.
@@ -738,8 +761,11 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	struct tcp_sock *tp;
 	__u64 position;
 
-	if (!enabled || !account || !lane || new_state != TCP_CLOSE ||
-	    sk->sk_protocol != IPPROTO_TCP || old_state == TCP_LISTEN)
+	if (!enabled || sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (new_state == TCP_SYN_SENT)
+		end_former_flow(sk);
+	if (!account || !lane || new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !(flow = flow_of_event(sk, account)))

@@ -90,7 +90,7 @@ def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, tmp_
     left, right = bed.host("left"), bed.host("right")
     # A short queue, so that the window goes up and down.
     link = bed.link(left, right, rate_bps=100e6, delay_ms=2, queue_packets=30)
-    left.sysctl("net.ipv4.tcp_congestion_control", "cubic")
+    left.sysctl("net.ipv4.tcp_congestion_control", "reno")
     port = next(_ports)
     with (
         TcpLog(tmp_path / "all", ports=[port]) as everything,
