@@ -17,6 +17,8 @@
 #include "ring.h"
 
 #define PASS 1
+#define FLAG_SYN 0x02
+#define FLAG_ACK 0x10
 #define CGROUP_DEPTH_MAX 32
 
 /* Set by the loader before the verifier looks, so that what is not asked for costs nothing. */
@@ -72,6 +74,9 @@ struct flow_state {
 	__u32 marks;
 	__u32 last_cwnd_segments;
 	__u32 last_ssthresh_segments;
+	__u64 congestion_ops;  /* that of the facts written last */
+	__u32 syn_seq;         /* of a handshake: tells a SYN that comes again from another connection's */
+	__u32 has_ended;       /* its account was written */
 };
 
 struct {
@@ -81,13 +86,14 @@ struct {
 	__type(value, struct flow_state);
 } flows SEC(".maps");
 
+/* Aligned so that an address on the stack can be compared in two words. */
 struct connection_key {
 	__u8 local_address[16];
 	__u8 remote_address[16];
 	__u16 local_port;
 	__u16 remote_port;
 	__u32 netns_inode;
-};
+} __attribute__((aligned(8)));
 
 /* Passive opens before they have a socket of their own. A SYN flood evicts the oldest. */
 struct {
@@ -269,6 +275,12 @@ static __always_inline __u32 next_flow(void)
 	return __sync_fetch_and_add(&last_flow, 1) + 1;
 }
 
+/* Congestion control may be chosen at any time. */
+static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
+{
+	return (__u64)tp->inet_conn.icsk_ca_ops;
+}
+
 /*
  * Gives a new storage its flow number, once: the first of two CPUs that meet here takes a number,
  * the other sees it. A connection whose handshake was seen at the listener takes over its number
@@ -302,12 +314,13 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		bpf_map_delete_elem(&handshakes, &facts.connection);
 	}
 	facts.flow = number;
+	flow->congestion_ops = congestion_ops_of(tp);
 	write_flow(tp, &facts);
 }
 
 /*
- * Writes the facts again when more of them became known: the options when the handshake is done,
- * the owner when a process works on the socket. The lock of a socket is owned exactly while a
+ * Writes the facts again when more of them became known or congestion control was changed: the
+ * options are known when the handshake is done, the owner when a process works on the socket. The lock of a socket is owned exactly while a
  * process works on it, and then the process that runs here is that one: softirq work on a socket
  * never runs while its lock is owned.
  */
@@ -325,9 +338,10 @@ static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow
 		facts.owner.pid = bpf_get_current_pid_tgid() >> 32;
 		bpf_get_current_comm(facts.owner.command, sizeof(facts.owner.command));
 	}
-	if (known == marks)
+	if (known == marks && flow->congestion_ops == congestion_ops_of(tp))
 		return;
 	flow->marks = known;
+	flow->congestion_ops = congestion_ops_of(tp);
 	facts.socket_cookie = bpf_get_socket_cookie(skb);
 	connection_of(sk, &facts.connection);
 	write_flow(tp, &facts);
@@ -461,6 +475,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	struct iphdr *ip = at.next;
 	struct tcphdr *tcp;
 	__u8 *source, *destination;
+	__u32 flags, syn_seq;
 	__u64 position;
 
 	if (!account)
@@ -488,14 +503,29 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	connection->remote_port = bpf_ntohs(direction == DIRECTION_IN ? tcp->source : tcp->dest);
 	connection->netns_inode = listener->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum;
 
-	count(&account->seen);
 	if (!is_wanted(connection)) {
+		count(&account->seen);
 		count(&account->filtered);
 		return PASS;
 	}
 	flow = bpf_map_lookup_elem(&handshakes, connection);
+	flags = tcp_header_flags(tcp);
+	if (!flow && !(flags & FLAG_SYN)) {
+		/* It belongs to a connection that is gone, or was never there. */
+		count(&account->unowned);
+		return PASS;
+	}
+	count(&account->seen);
+	syn_seq = direction == DIRECTION_IN ? bpf_ntohl(tcp->seq) : bpf_ntohl(tcp->ack_seq) - 1;
+	if (flow && direction == DIRECTION_IN && (flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN &&
+	    syn_seq != flow->syn_seq) {
+		/* The handshake before came to nothing; this is another connection between the same ends. */
+		write_flow_end(flow, FLOW_END_DESTROYED);
+		flow = 0;
+	}
 	if (!flow) {
 		fresh.flow = next_flow();
+		fresh.syn_seq = syn_seq;
 		if (bpf_map_update_elem(&handshakes, connection, &fresh, BPF_ANY) ||
 		    !(flow = bpf_map_lookup_elem(&handshakes, connection))) {
 			count(&account->failed);
@@ -527,19 +557,22 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	return PASS;
 }
 
+/* Whether a connection that is met for the first time is older than the log. */
+static __always_inline __u32 age_of(struct tcp_sock *tp)
+{
+	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_state == TCP_SYN_SENT ? 0 : FLOW_BEGAN_BEFORE;
+}
+
 /* Finds or makes the storage of a connection's socket. */
 static __noinline struct flow_state *first_sight(struct __sk_buff *skb, struct bpf_sock *sk,
 						 struct tcp_sock *tp)
 {
 	struct flow_state *flow = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	__u32 flags = tp->inet_conn.icsk_inet.sk.__sk_common.skc_state == TCP_SYN_SENT
-			      ? 0 : FLOW_BEGAN_BEFORE;
-
 	/* Two CPUs may create at once; the one that came second finds what the first made. */
 	if (!flow)
 		flow = bpf_sk_storage_get(&flows, sk, 0, 0);
 	if (flow && !flow->flow)
-		begin_flow(flow, tp, bpf_get_socket_cookie(skb), flags);
+		begin_flow(flow, tp, bpf_get_socket_cookie(skb), age_of(tp));
 	return flow;
 }
 
@@ -585,25 +618,25 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		return PASS;
 	}
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
-	if (flow->marks != ALL_KNOWN)
+	if (flow->marks != ALL_KNOWN || flow->congestion_ops != congestion_ops_of(tp))
 		learn_more(skb, flow, tp, direction);
 	if ((options.packets_per_log > 1 || options.on_change) && !is_due(flow, tp, flow_seq)) {
 		count(&account->thinned);
 		count(&flow->packets_thinned);
-		return PASS;
-	}
-	record = reserve_state(cpu, hook, &position);
-	if (!record) {
+	} else if ((record = reserve_state(cpu, hook, &position))) {
+		record->time_ns = bpf_ktime_get_ns();
+		record->flow_seq = flow_seq;
+		record->flow = flow->flow;
+		fill_state(record, tp);
+		fill_packet(record, skb, direction);
+		ring_commit(&record->header, &packet_layout, position);
+	} else {
 		count(&account->dropped);
 		count(&flow->packets_dropped);
-		return PASS;
 	}
-	record->time_ns = bpf_ktime_get_ns();
-	record->flow_seq = flow_seq;
-	record->flow = flow->flow;
-	fill_state(record, tp);
-	fill_packet(record, skb, direction);
-	ring_commit(&record->header, &packet_layout, position);
+	/* A packet that found the socket while another CPU closed it: the account must have it, too. */
+	if (*(volatile __u32 *)&flow->has_ended)
+		write_flow_end(flow, FLOW_END_DESTROYED);
 	return PASS;
 }
 
@@ -722,6 +755,17 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 	return 0;
 }
 
+/* A socket that connects again, after a refusal say, begins another flow. */
+static __noinline void end_former_flow(const struct sock *sk)
+{
+	struct flow_state *flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+
+	if (!flow)
+		return;
+	write_flow_end(flow, FLOW_END_DESTROYED);
+	bpf_sk_storage_delete(&flows, (void *)sk);
+}
+
 /*
  * The last state of a connection, as it was before it became CLOSED. It goes through the flow
  * ring, where packets cannot overwrite it.
@@ -738,8 +782,11 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	struct tcp_sock *tp;
 	__u64 position;
 
-	if (!enabled || !account || !lane || new_state != TCP_CLOSE ||
-	    sk->sk_protocol != IPPROTO_TCP || old_state == TCP_LISTEN)
+	if (!enabled || sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (new_state == TCP_SYN_SENT)
+		end_former_flow(sk);
+	if (!account || !lane || new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !(flow = flow_of_event(sk, account)))
@@ -758,15 +805,17 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	return 0;
 }
 
-/* The flow's account leaves with the socket: nothing of it is seen afterwards. */
+/* The flow's account leaves with the socket; what is seen afterwards writes it again. */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(tcp_destroy, struct sock *sk)
 {
 	struct flow_state *flow;
 
 	flow = bpf_sk_storage_get(&flows, sk, 0, 0);
-	if (flow)
-		write_flow_end(flow, FLOW_END_DESTROYED);
+	if (!flow)
+		return 0;
+	__sync_lock_test_and_set(&flow->has_ended, 1);
+	write_flow_end(flow, FLOW_END_DESTROYED);
 	return 0;
 }
 
@@ -796,7 +845,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 	if (!flow || flow->flow == FLOW_IGNORED)
 		return 0;
 	if (!flow->flow)
-		begin_flow(flow, tp, bpf_get_socket_cookie(sk), FLOW_BEGAN_BEFORE);
+		begin_flow(flow, tp, bpf_get_socket_cookie(sk), age_of(tp));
 	if (!flow->flow || flow->flow == FLOW_IGNORED || flow->marks & OWNER_KNOWN)
 		return 0;
 	struct flow_facts facts = { .socket_cookie = bpf_get_socket_cookie(sk), .flow = flow->flow };

@@ -126,12 +126,22 @@ impl FlowTable {
         entry.see(record.time_ns, offset);
     }
 
-    /// Takes in a flow's account.
+    /// Takes in a flow's account. It may come more than once, from several CPUs: counts only grow.
     pub fn note_end(&mut self, record: &TcpFlowEndRecord) {
         let offset = self.monotonic_offset_ns;
         let is_destroyed = record.flags & FLOW_END_DESTROYED != 0;
         let entry = self.entry(record.flow);
-        entry.end = Some(*record);
+        let end = entry.end.get_or_insert_default();
+        for (known, new) in [
+            (&mut end.packets_seen, record.packets_seen),
+            (&mut end.packets_filtered, record.packets_filtered),
+            (&mut end.packets_thinned, record.packets_thinned),
+            (&mut end.packets_dropped, record.packets_dropped),
+            (&mut end.events_seen, record.events_seen),
+            (&mut end.events_dropped, record.events_dropped),
+        ] {
+            *known = new.max(*known);
+        }
         if is_destroyed {
             entry.row.ended = true;
             entry.see(record.time_ns, offset);

@@ -19,12 +19,15 @@ pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.
 /// Bytes of the flow ring for each CPU: 100,000 short connections write 50 MB in all.
 const FLOW_RING_BYTES: u64 = 4 << 20;
 
+/// The program that writes a flow's account when its socket goes.
+const FLOW_END_PROGRAM: &str = "tcp_destroy";
+
 /// Programs that are attached for the events, with the hook whose account each keeps.
 const EVENT_PROGRAMS: [&str; 4] = [
     "tcp_retransmit",
     "tcp_congestion_state",
     "tcp_close",
-    "tcp_destroy",
+    FLOW_END_PROGRAM,
 ];
 
 /// One program's run-time statistics, as the kernel keeps them.
@@ -57,7 +60,7 @@ impl Sweep {
 /// The loaded programs with their rings.
 pub struct TcpHooks {
     object: Object,
-    links: Vec<Link>,
+    links: Vec<(&'static str, Link)>,
     counters: Mapping,
     cpus: usize,
     /// Lanes of the packet ring, one a CPU.
@@ -162,13 +165,13 @@ impl TcpHooks {
         Ok(())
     }
 
-    fn attach_packets(&mut self, name: &str, cgroup: &OwnedFd) -> Result<(), TcpError> {
+    fn attach_packets(&mut self, name: &'static str, cgroup: &OwnedFd) -> Result<(), TcpError> {
         self.link(name, |program| program.attach_cgroup(cgroup.as_raw_fd()))
     }
 
     fn link(
         &mut self,
-        name: &str,
+        name: &'static str,
         attach: impl FnOnce(&libbpf_rs::ProgramMut<'_>) -> libbpf_rs::Result<Link>,
     ) -> Result<(), TcpError> {
         let program = self
@@ -183,7 +186,7 @@ impl TcpHooks {
             program: name.into(),
             reason: error.to_string(),
         })?;
-        self.links.push(link);
+        self.links.push((name, link));
         Ok(())
     }
 
@@ -201,6 +204,12 @@ impl TcpHooks {
         .map_err(TcpError::load)
     }
 
+    /// Detaches everything that observes. What writes the account of a flow whose socket goes stays:
+    /// a socket may go before [`TcpHooks::sum_up_flows`] comes by.
+    pub fn detach_observers(&mut self) {
+        self.links.retain(|(name, _)| *name == FLOW_END_PROGRAM);
+    }
+
     /// Detaches everything; programs that run at this moment still finish.
     pub fn detach(&mut self) {
         self.links.clear();
@@ -214,7 +223,7 @@ impl TcpHooks {
         self.sweep("find_flows", IterOpts::None)
     }
 
-    /// A sweep that writes the accounts of all flows that are alive. For when the hooks are off.
+    /// A sweep that writes the accounts of all flows that are alive. For when nothing observes any more.
     ///
     /// # Errors
     /// [`TcpError::Attach`].

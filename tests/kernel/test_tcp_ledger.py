@@ -1,0 +1,121 @@
+"""The ledger of the TCP log: what it says was lost is what is missing, to the record."""
+
+import signal
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conversation import connection, transfer
+from parshall.tcp import TcpLog
+from tcp_logger import PACKET_HOOKS, Logger, check_log, packets_of, rows_of, total
+
+pytestmark = pytest.mark.kernel
+_ports = count(21000)
+SMALLEST_RING_BYTES = 16 << 10
+
+
+@pytest.fixture
+def pair(bed: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Two hosts on a plain link where one skb is one packet, and the second one's address."""
+    left, right = bed.host("left"), bed.host("right")
+    link = bed.link(left, right)
+    for host in (left, right):
+        host.run(["ip", "link", "set", "dev", link.interface(host), "gso_max_segs", "1"])
+    yield left, right, link.address(right)
+
+
+def flood(pair: tuple[Any, Any, str], port: int, payload_bytes: int, flows: int = 1) -> None:
+    """Several connections one after another, data in both directions."""
+    left, right, address = pair
+    for _ in range(flows):
+        with connection(left, right, address, port) as (active, passive):
+            transfer(active, passive, payload_bytes)
+            transfer(passive, active, payload_bytes // 4)
+
+
+def test_without_loss_every_packet_is_in_the_log(pair: Any, tmp_path: Path) -> None:
+    port = next(_ports)
+    with TcpLog(tmp_path / "log", ports=[port]) as log:
+        flood(pair, port, 500_000, flows=3)
+    logged, ledger = check_log(log.path)
+    assert log.summary.ledger == ledger
+    assert logged.flows.num_rows == 6
+    assert not any(sum(account["lost"].values()) for account in ledger["hooks"])
+    rows = rows_of(logged)
+    for flow in logged.flows.to_pylist():
+        assert packets_of(rows, flow["flow"])["flow_seq"].to_list() == list(range(1, flow["packets_seen"] + 1))
+
+
+@pytest.mark.parametrize("slow_reader", [False, True], ids=["fast", "slow"])
+def test_what_the_smallest_ring_loses_is_what_the_ledger_says(pair: Any, slow_reader: bool, tmp_path: Path) -> None:
+    port = next(_ports)
+    with TcpLog(tmp_path / "log", ports=[port], ring_bytes=SMALLEST_RING_BYTES, slow_reader=slow_reader) as log:
+        flood(pair, port, 10_000_000, flows=2)
+    assert_lost(log.path, "dropped" if slow_reader else "overwritten")
+
+
+@pytest.mark.parametrize("policy", ["fast", "slow"])
+def test_what_a_stalled_reader_loses_is_what_the_ledger_says(pair: Any, policy: str, until: Any, tmp_path: Path) -> None:
+    port, path = next(_ports), tmp_path / "log"
+    with Logger(until, "-o", path, "--port", str(port), "--ring-mib", "1", "--policy", policy) as logger:
+        flood(pair, port, 1_000_000)
+        logger.process.send_signal(signal.SIGSTOP)
+        flood(pair, port, 20_000_000)
+        logger.process.send_signal(signal.SIGCONT)
+        flood(pair, port, 1_000_000)
+        said = logger.end(signal.SIGINT)
+    assert said.returncode == 0
+    cause = "dropped" if policy == "slow" else "overwritten"
+    lost = assert_lost(path, cause)
+    assert f"{lost:,} {cause}" in said.stderr
+
+
+def assert_lost(path: Path, cause: str) -> int:
+    """Records were lost for this cause alone; in every flow the gaps are what its account says."""
+    log, ledger = check_log(path)
+    causes = {
+        name: sum(account["lost"][name] for account in ledger["hooks"]) for name in ledger["hooks"][0]["lost"]
+    }
+    assert causes.pop(cause) > 0
+    assert not any(causes.values()), causes
+    rows = rows_of(log)
+    gaps = 0
+    for flow in log.flows.to_pylist():
+        missing = set(range(1, flow["packets_seen"] + 1)) - set(packets_of(rows, flow["flow"])["flow_seq"])
+        assert len(missing) == flow[f"packets_{cause}"]
+        gaps += len(missing)
+    assert gaps == total(ledger, cause, PACKET_HOOKS) > 0
+    return sum(account["lost"][cause] for account in ledger["hooks"])
+
+
+def test_flow_facts_survive_a_flood_of_packets(pair: Any, tmp_path: Path) -> None:
+    """Facts go through a ring of their own: every flow is known although most packets are lost."""
+    left, right, address = pair
+    port = next(_ports)
+    with TcpLog(tmp_path / "log", ports=[port], ring_bytes=SMALLEST_RING_BYTES) as log:
+        with connection(left, right, address, next(_ports)) as (active, passive):
+            transfer(active, passive, 1_000)
+        for _ in range(20):
+            flood(pair, port, 1_000_000)
+    logged, ledger = check_log(log.path)
+    assert logged.flows.num_rows == 40
+    for flow in logged.flows.to_pylist():
+        assert flow["local_port"] == port or flow["remote_port"] == port
+        assert flow["ended"]
+    assert total(ledger, "filtered", PACKET_HOOKS) > 0
+
+
+def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> None:
+    port = next(_ports)
+    with TcpLog(tmp_path / "log", ports=[port]) as log:
+        log.switch(False)
+        flood(pair, port, 100_000)
+        log.switch(True)
+        flood(pair, port, 100_000)
+    logged, _ = check_log(log.path)
+    # What processes hold is looked for when the log begins, so the first connection may be known.
+    observed = [flow for flow in logged.flows.to_pylist() if flow["packets_seen"] or flow["events_seen"]]
+    assert len(observed) == 2
