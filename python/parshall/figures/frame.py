@@ -13,6 +13,8 @@ WIDTH_PX = 900
 HEIGHT_PX = 240
 # Below this many rows a line may have a single point, which would not be seen.
 POINTS_MAX = 80
+# More dashed lines than this hide what they belong to.
+DASHED_MAX = 4
 # Name of the layer that nobody sees.
 POINTER_LAYER = "pointer"
 _CONFIG: dict[str, Any] = {
@@ -112,9 +114,7 @@ def pick(legend: Legend) -> alt.Parameter:
 
 def hover() -> alt.Parameter:
     """Return the parameter that holds the flow under the pointer."""
-    return alt.selection_point(
-        name="hover", fields=["flow"], on="pointerover", clear="pointerout", empty=False
-    )
+    return alt.selection_point(name="hover", fields=["flow"], on="pointerover", clear="pointerout", empty=False)
 
 
 def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float) -> list[alt.Chart]:
@@ -149,14 +149,15 @@ def pointer_layers(
     touch = base.mark_point(size=100, filled=True, opacity=0).encode(tooltip=tooltip)
     layers = [touch.properties(name=POINTER_LAYER)]
     if legend.is_crowded:
-        name = base.mark_text(align="right", dy=-9, fontSize=12, fontWeight="bold", color=PICKED)
-        is_last = "datum.time_s == datum.end_s"
-        layers.append(
-            name.encode(text="flow:N")
+        # White below the letters, for the lines run through them.
+        layers += [
+            base.mark_text(align="right", dy=-9, fontSize=12, fontWeight="bold", **ink)
+            .encode(text="flow:N")
             .transform_filter(pick(legend) | hover())
             .transform_joinaggregate(end_s="max(time_s)", groupby=["flow"])
-            .transform_filter(is_last)
-        )
+            .transform_filter("datum.time_s == datum.end_s")
+            for ink in ({"stroke": "white", "strokeWidth": 4}, {"color": PICKED})
+        ]
     return layers
 
 
@@ -167,7 +168,8 @@ def reading(legend: Legend, line: str, dashed: str) -> str:
             f"Lines: {line} over the records of a bin, a line a flow. Shading: smallest to largest of all "
             f"flows. Point at a flow for its own, and for its {dashed} (dashed)."
         )
-    return f"Line: {line} over the records of a bin. Shading: smallest to largest. Dashed: {dashed}."
+    of_which = "" if len(legend.labels) <= DASHED_MAX else " of the flow that is clicked"
+    return f"Line: {line} over the records of a bin. Shading: smallest to largest. Dashed: {dashed}{of_which}."
 
 
 def upward(field: str, unit: str, top: float) -> alt.Y:
@@ -176,9 +178,7 @@ def upward(field: str, unit: str, top: float) -> alt.Y:
     return alt.Y(f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, top * 1.02 or 1], nice=True))
 
 
-def state_layers(
-    reduced: pl.DataFrame, data: alt.InlineData, legend: Legend, bins: Bins, unit: str
-) -> list[alt.Chart]:
+def state_layers(reduced: pl.DataFrame, data: alt.InlineData, legend: Legend, bins: Bins, unit: str) -> list[alt.Chart]:
     """Layers that show smallest to largest of each bin as a band and the mean as a line.
 
     Parameters
@@ -210,7 +210,7 @@ def state_layers(
 
 
 def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins) -> list[alt.Chart]:
-    """Layers that show a limit as a dashed line; many flows show it when they are picked only."""
+    """Layers that show a limit as a dashed line; of more than a few flows it shows when they are picked."""
     line = (
         alt.Chart(data)
         .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2)
@@ -218,13 +218,14 @@ def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bin
         # An empty field of the CSV is no number, and would be drawn as 0.
         .transform_filter(f"isValid(datum.{height.shorthand.split(':')[0]})")
     )
-    return coloured(line, legend, 0.8, 0)
+    if legend.is_crowded or len(legend.labels) <= DASHED_MAX:
+        return coloured(line, legend, 0.8, 0)
+    shown = alt.when(pick(legend), empty=False).then(alt.value(0.8)).otherwise(alt.value(0))
+    return [line.encode(color=legend.colour(), opacity=shown)]
 
 
 def step_line(reduced: pl.DataFrame, data: alt.InlineData, field: str, bins: Bins, unit: str) -> alt.Chart:
     """Layer of one step a bin; a flow with a single bin is a point."""
     marks = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=reduced.height <= POINTS_MAX)
-    line: alt.Chart = marks.encode(
-        x=time_axis(bins), y=upward(field, unit, greatest(reduced, field)), detail="flow:N"
-    )
+    line: alt.Chart = marks.encode(x=time_axis(bins), y=upward(field, unit, greatest(reduced, field)), detail="flow:N")
     return line

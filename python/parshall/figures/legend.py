@@ -93,9 +93,7 @@ def legends(tables: Sequence[pa.Table]) -> list[Legend]:
         ).to_pylist()
         colours = {}
         for row in rows:
-            ends = frozenset(
-                ((row["local_address"], row["local_port"]), (row["remote_address"], row["remote_port"]))
-            )
+            ends = frozenset(((row["local_address"], row["local_port"]), (row["remote_address"], row["remote_port"])))
             number = connections.setdefault(ends, len(connections))
             colours[row["flow"]] = COLOURS[number % len(COLOURS)]
         found.append(Legend(_labels(rows), colours))

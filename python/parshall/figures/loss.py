@@ -67,9 +67,7 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
     shape = alt.Shape(
         "ca_state:N",
         scale=alt.Scale(domain=list(entered), range=[MARKS[name] for name in entered]),
-        legend=alt.Legend(
-            title=None, orient="top", labelExpr="'entered ' + datum.label", symbolStrokeColor="#333"
-        ),
+        legend=alt.Legend(title=None, orient="top", labelExpr="'entered ' + datum.label", symbolStrokeColor="#333"),
     )
     points = (
         alt.Chart(named(changed, legend))

@@ -24,7 +24,7 @@ def figures_of(records: pa.Table, legend: Legend, *, axis_ns: tuple[int, int] | 
     Parameters
     ----------
     records : pyarrow.Table
-        Shape (records, 40).
+        Shape (records, columns of the log).
     legend : Legend
         Names and colours of its flows.
     axis_ns : tuple of int, optional
@@ -40,17 +40,11 @@ def figures_of(records: pa.Table, legend: Legend, *, axis_ns: tuple[int, int] | 
         return []
     begin_ns, end_ns = axis_ns or span_ns(all_states)
     drawn = most_recorded(all_states)
-    kept = (
-        all_states
-        if len(drawn) == all_states["flow"].n_unique()
-        else all_states.filter(pl.col("flow").is_in(drawn))
-    )
+    kept = all_states if len(drawn) == all_states["flow"].n_unique() else all_states.filter(pl.col("flow").is_in(drawn))
     of_state = Bins.over(begin_ns, end_ns, _count(BINS_OF_STATE, len(drawn)))
     of_rate = Bins.over(begin_ns, end_ns, _count(BINS_OF_RATE, len(drawn)))
     left_out = len(legend.labels) - len(drawn)
-    shown = legend.only(
-        drawn, f" (of {len(legend.labels):,}: those with the most records)" if left_out else ""
-    )
+    shown = legend.only(drawn, f" (of {len(legend.labels):,}: those with the most records)" if left_out else "")
     found = [throughput.draw(throughput.reduce(kept, of_rate), shown, of_rate)]
     sending = senders(kept)
     if sending:

@@ -30,12 +30,12 @@ def states(records: pa.Table) -> pl.DataFrame:
     Parameters
     ----------
     records : pyarrow.Table
-        Shape (records, 40): the rows of a log.
+        Shape (records, columns of the log): the rows of a log.
 
     Returns
     -------
     polars.DataFrame
-        Shape (records of full sockets, 14): `COLUMNS`, with ``time_ns`` as int64 nanoseconds since
+        Shape (records of full sockets, columns): `COLUMNS`, with ``time_ns`` as int64 nanoseconds since
         1970 and without values where the kernel had none (``srtt_us`` before the first sample).
     """
     frame = pl.from_arrow(records.select(COLUMNS))
