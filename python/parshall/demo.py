@@ -100,9 +100,7 @@ def measure(
             name: stack.enter_context(_log(directory / f"{name}.arrow", host, cgroups[name]))
             for name, host in (("sender", sender), ("receiver", receiver))
         }
-        tell(
-            f"{' and '.join(name.upper() for name in controls)} send against each other for {duration_s:g} s"
-        )
+        tell(f"{' and '.join(name.upper() for name in controls)} send against each other for {duration_s:g} s")
         sending = [
             _start_sender(sender, link.address(receiver), cgroups["sender"], port, name, duration_s)
             for port, name in ports.items()
@@ -110,9 +108,7 @@ def measure(
         _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
         tell("The flows have ended; I detach the hooks and close the logs")
         summaries = {name: log.stop() for name, log in logs.items()}
-        results = [
-            _result(program, f"the {name} sender") for program, name in zip(sending, controls, strict=True)
-        ]
+        results = [_result(program, f"the {name} sender") for program, name in zip(sending, controls, strict=True)]
         received = {line["port"]: line["received_bytes"] for line in _result(reading, "the receiver") or []}
         description = bed.describe() | {"statistics": [link.statistics() for link in bed.links]}
     flows = [
@@ -176,9 +172,7 @@ def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: S
         if waiting.wait(_LOOK_INTERVAL_S):
             break
         if time.monotonic() > deadline_s:
-            raise ParshallError(
-                f"demo: the flows did not end within {timeout_s:g} s; is the machine overloaded?"
-            )
+            raise ParshallError(f"demo: the flows did not end within {timeout_s:g} s; is the machine overloaded?")
     for program in programs:
         if program.poll() is None:
             program.terminate()

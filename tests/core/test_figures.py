@@ -24,9 +24,7 @@ ROWS = st.lists(
 def frame_of(rows: list[tuple[int, int, int]]) -> pl.DataFrame:
     """Return states with a column ``value``, in the order of time."""
     ordered = sorted(rows, key=lambda row: row[1])
-    return pl.DataFrame(
-        ordered, schema={"flow": pl.UInt32, "time_ns": pl.Int64, "value": pl.UInt32}, orient="row"
-    )
+    return pl.DataFrame(ordered, schema={"flow": pl.UInt32, "time_ns": pl.Int64, "value": pl.UInt32}, orient="row")
 
 
 @given(ROWS, st.integers(1, 100))

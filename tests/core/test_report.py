@@ -78,9 +78,7 @@ def test_a_report_needs_nothing_else(tmp_path, two_flows):
         assert vl_convert.vegalite_to_svg(specification)
     words = " ".join(page.text.split())
     assert "4,000 records of 2 flows" in words
-    assert (
-        "4,002 events that reached the hooks, 4,002 were logged, none was lost; the ledger balances" in words
-    )
+    assert "4,002 events that reached the hooks, 4,002 were logged, none was lost; the ledger balances" in words
     assert "432 ns in the mean of 250 timed runs" in words
     assert "parshall tcp" in words
 
@@ -210,18 +208,14 @@ def carrying(**changes):
 
 def test_a_link_that_was_not_what_was_asked_for_is_doubted(tmp_path):
     (fine,) = links(carrying())
-    assert (
-        fine.what == "a to b, played by relay: 100 Mbit/s, 3 ms there and 3 ms back, a queue of 100 packets."
-    )
+    assert fine.what == "a to b, played by relay: 100 Mbit/s, 3 ms there and 3 ms back, a queue of 100 packets."
     assert "100 of 110 packets there (10 dropped by the full queue" in fine.did
     assert fine.doubts == ()
     (late,) = links(carrying(lateness={"median_ns": 9000, "p99_ns": 19_751_000}))
     assert len(late.doubts) == 1
     assert "19.8 ms late" in late.doubts[0]
     lossy = carrying(own_lost={"socket": 4, "memory": 1})
-    page = page_of(
-        write_report({"a": log_of(records([1], [0]))}, tmp_path, "Lossy", testbed=lossy, images=False)
-    )
+    page = page_of(write_report({"a": log_of(records([1], [0]))}, tmp_path, "Lossy", testbed=lossy, images=False))
     assert "The relay itself lost 5 packets on the way there" in page.text
     (silent,) = links({"links": carrying()["links"]})
     assert (silent.did, silent.doubts) == ("", ())

@@ -13,9 +13,7 @@ pytestmark = pytest.mark.kernel
 
 
 def demo(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PARSHALL, "demo", *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
+    return subprocess.run([PARSHALL, "demo", *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +99,7 @@ def test_the_flows_fill_the_bottleneck_and_its_queue(tour):
 
 def test_the_report_can_be_written_again_from_its_directory(tour, tmp_path):
     directory, _ = tour
-    again = subprocess.run(
-        [PARSHALL, "report", directory, "-o", tmp_path], capture_output=True, text=True, timeout=120
-    )
+    again = subprocess.run([PARSHALL, "report", directory, "-o", tmp_path], capture_output=True, text=True, timeout=120)
     assert (again.returncode, again.stdout.strip()) == (0, str(tmp_path / "report.html"))
     assert "a queue of 100 packets" in " ".join((tmp_path / "report.html").read_text().split())
 

@@ -16,9 +16,9 @@ from parshall.stopping import Stopping
 
 
 def command(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="Where logs and report go.")
-    ] = Path("parshall-demo"),
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where logs and report go.")] = Path(
+        "parshall-demo"
+    ),
     duration: Annotated[float, typer.Option(metavar="S", help="Seconds for which the flows send.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Give the results as JSON.")] = False,
 ) -> int:

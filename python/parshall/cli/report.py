@@ -13,9 +13,7 @@ TESTBED_FILE = "testbed.json"
 
 
 def command(
-    inputs: Annotated[
-        list[Path], typer.Argument(metavar="LOG_OR_DIR...", help="Logs, or directories of them.")
-    ],
+    inputs: Annotated[list[Path], typer.Argument(metavar="LOG_OR_DIR...", help="Logs, or directories of them.")],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="Where the report goes; beside the first log."),

@@ -120,9 +120,7 @@ def findings(ledger: Mapping[str, Any], flows: pa.Table, records: int) -> list[s
         ]
     overwritten = sum(account.lost.get("overwritten", 0) for account in hooks)
     if hooks and overwritten != ledger.get("sequence_gaps", overwritten):
-        said.append(
-            f"{overwritten:,} overwritten, but {ledger['sequence_gaps']:,} gaps in the sequence numbers"
-        )
+        said.append(f"{overwritten:,} overwritten, but {ledger['sequence_gaps']:,} gaps in the sequence numbers")
     logged = sum(account.logged for account in hooks if account.name != HOOK_OF_FLOWS)
     if hooks and logged != records:
         said.append(f"the hooks' accounts hold {logged:,} logged records, the file {records:,}")

@@ -169,9 +169,7 @@ def _part(
             findings=wrong,
         ),
         "of_flows": summary.of_flows(measured, legend.labels),
-        "figures": [
-            (figure, figure.chart.to_dict()) for figure in figures_of(log.records, legend, axis_ns=axis_ns)
-        ],
+        "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(log.records, legend, axis_ns=axis_ns)],
         "flows": flows,
         "hooks": [*hooks, total(hooks)] if hooks else [],
         "causes": list(hooks[0].lost) if hooks else [],
