@@ -9,6 +9,8 @@ from parshall.testbed import names, removal
 class OwnCgroup:
     """A control group (version 2) directly below the mount.
 
+    Making one also removes what killed runs left (`parshall.testbed.names.clean`).
+
     Parameters
     ----------
     purpose : str
@@ -21,6 +23,7 @@ class OwnCgroup:
     """
 
     def __init__(self, purpose: str) -> None:
+        names.clean()
         mount = next(names.cgroup2_mounts(), None)
         if mount is None:
             raise ParshallError(

@@ -1,5 +1,6 @@
 """What this process may do, asked before the kernel refuses with less clear words."""
 
+import os
 from pathlib import Path
 
 from parshall.errors import ParshallError
@@ -32,11 +33,15 @@ def require_bpf(command: str) -> None:
     if not mask & 1 << CAP_SYS_ADMIN:
         missing = [name for bit, name in _NAMES.items() if not mask & 1 << bit]
         if missing:
-            raise ParshallError(
-                f"{command} needs {', '.join(missing)}: run it as root (sudo parshall {command} ...)"
+            # Root of a container may be without them.
+            remedy = (
+                f"run it as root (sudo parshall {command} ...)"
+                if os.geteuid()
+                else "root is without them here; give them to the container (--cap-add) or run it outside"
             )
+            raise ParshallError(f"needs {', '.join(missing)}: {remedy}")
     if not _BTF.exists():
         raise ParshallError(
-            f"{command} needs the kernel's type information, and {_BTF} is not there: "
+            f"needs the kernel's type information, and {_BTF} is not there: "
             "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"
         )

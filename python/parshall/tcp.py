@@ -18,6 +18,7 @@ from parshall.environment import environment
 from parshall.errors import UsageError
 
 DEFAULT_RING_BYTES = 16 << 20
+RING_BYTES_MIN, RING_BYTES_MAX = 16 << 10, 256 << 20
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,12 @@ class TcpLog:
         slow_reader: bool = False,
         environment_extra: dict[str, Any] | None = None,
     ) -> None:
-        if packets_per_log < 1:
-            raise UsageError(f"--ppl {packets_per_log}: expected 1 (every packet) or more")
+        if not 1 <= packets_per_log < 1 << 32:
+            raise UsageError(f"--ppl {packets_per_log}: expected 1 (every packet) to {(1 << 32) - 1}")
+        if ring_bytes.bit_count() != 1 or not RING_BYTES_MIN <= ring_bytes <= RING_BYTES_MAX:
+            raise UsageError(
+                f"ring of {ring_bytes} bytes: expected a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX}"
+            )
         for port in ports:
             if not 0 < port < 65536:
                 raise UsageError(f"--port {port}: expected a port from 1 to 65535")

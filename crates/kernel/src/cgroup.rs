@@ -33,33 +33,33 @@ pub fn mount_point() -> Option<PathBuf> {
 /// # Errors
 /// [`TcpError::Cgroup`] when it is not a directory of the hierarchy.
 pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
-    let fail = |path: &Path, reason: &str| TcpError::Cgroup {
-        path: path.into(),
-        reason: reason.into(),
-    };
-    let root = mount_point().ok_or_else(|| {
-        fail(
-            Path::new("/sys/fs/cgroup"),
-            "no cgroup-v2 hierarchy is mounted; mount -t cgroup2 none DIR",
-        )
+    let root = mount_point().ok_or_else(|| TcpError::Cgroup {
+        path: "/sys/fs/cgroup".into(),
+        reason: "no cgroup-v2 hierarchy is mounted; mount -t cgroup2 none DIR".into(),
     })?;
-    let Some(path) = path else {
+    let Some(given) = path else {
         return Ok(Cgroup { path: root, id: 0 });
     };
-    let path = if path.starts_with(&root) {
-        path.to_path_buf()
+    let fail = |reason: &str| TcpError::Cgroup {
+        path: given.into(),
+        reason: format!(
+            "{reason}; give a directory below {}, where cgroup v2 is mounted",
+            root.display()
+        ),
+    };
+    let path = if given.starts_with(&root) {
+        given.to_path_buf()
     } else {
-        root.join(path.strip_prefix("/").unwrap_or(path))
+        root.join(given.strip_prefix("/").unwrap_or(given))
     };
     let directory = fs::metadata(&path).map_err(|error| {
-        let reason = match error.kind() {
-            std::io::ErrorKind::NotFound => "does not exist".to_string(),
-            _ => error.to_string(),
-        };
-        fail(&path, &reason)
+        match error.kind() {
+            std::io::ErrorKind::NotFound => fail("there is no such control group"),
+            _ => fail(&error.to_string()),
+        }
     })?;
     if !directory.is_dir() || !path.join("cgroup.procs").exists() {
-        return Err(fail(&path, "is not a control group"));
+        return Err(fail("is not a control group"));
     }
     let is_root = fs::metadata(&root).is_ok_and(|root| root.ino() == directory.ino());
     Ok(Cgroup {

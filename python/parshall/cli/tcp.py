@@ -15,7 +15,7 @@ from parshall.cli.ledger_text import ledger_lines
 from parshall.command import Command
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
-from parshall.tcp import DEFAULT_RING_BYTES, Summary, TcpLog
+from parshall.tcp import DEFAULT_RING_BYTES, RING_BYTES_MAX, Summary, TcpLog
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
@@ -60,6 +60,8 @@ def command(
         raise UsageError(f"--duration {duration}: expected seconds above 0")
     if policy not in ("fast", "slow"):
         raise UsageError(f"--policy {policy}: expected fast or slow")
+    if ring_mib.bit_count() != 1 or not 1 <= ring_mib <= RING_BYTES_MAX >> 20:
+        raise UsageError(f"--ring-mib {ring_mib}: expected a power of two from 1 to {RING_BYTES_MAX >> 20}")
     if cmd and cgroup:
         raise UsageError(f"--cgroup {cgroup}: CMD runs in a cgroup of its own; give one or the other")
     path = output or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
@@ -86,7 +88,7 @@ def command(
         summary = log.stop()
     _show(path, summary, as_json)
     if summary.failure:
-        print(f"parshall: {summary.failure}", file=sys.stderr)
+        print(f"parshall: tcp: {summary.failure}", file=sys.stderr)
         return status or 1
     return status
 

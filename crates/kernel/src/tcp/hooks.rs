@@ -16,8 +16,9 @@ use crate::ring::{self, Preference};
 
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
 
-/// Bytes of the flow ring for each CPU: 100,000 short connections write 50 MB in all.
-const FLOW_RING_BYTES: u64 = 4 << 20;
+/// Smallest flow ring for each CPU. 100,000 short connections write 50 MB in all; whose reader must
+/// wait longer for a CPU asks for a larger packet ring, and gets half of that here.
+const FLOW_RING_MIN_BYTES: u64 = 4 << 20;
 
 /// The program that writes a flow's account when its socket goes.
 const FLOW_END_PROGRAM: &str = "tcp_destroy";
@@ -85,7 +86,10 @@ impl TcpHooks {
     pub fn load(options: &TcpLogOptions, cgroup_id: u64) -> Result<Self, TcpError> {
         let cpus = libbpf_rs::num_possible_cpus().map_err(TcpError::load)?;
         let packet_layout = ring::layout(options.ring_bytes, options.preference)?;
-        let flow_layout = ring::layout(FLOW_RING_BYTES, Preference::FastReader)?;
+        let flow_layout = ring::layout(
+            FLOW_RING_MIN_BYTES.max(options.ring_bytes / 2),
+            Preference::FastReader,
+        )?;
         let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
 
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
@@ -150,7 +154,7 @@ impl TcpHooks {
         )
         .map_err(|source| TcpError::Cgroup {
             path: cgroup.into(),
-            reason: source.to_string(),
+            reason: format!("{source}; give one that exists and may be read"),
         })?;
         // Events first: a flow that a packet hook finds must not miss its end.
         for name in EVENT_PROGRAMS {

@@ -46,11 +46,11 @@ pub enum TcpError {
         reason: String,
     },
     /// The control group cannot be used.
-    #[error("cgroup {}: {reason}; give a directory below the cgroup-v2 mount", path.display())]
+    #[error("cgroup {}: {reason}", path.display())]
     Cgroup {
         /// What was given.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with it, and the remedy.
         reason: String,
     },
     /// The log could not be written.
@@ -61,6 +61,19 @@ pub enum TcpError {
     Output {
         /// The file.
         path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The file took no more.
+    #[error(
+        "log {}: {source} after {written_bytes} bytes, which can be read; make room, or log to another disk",
+        path.display()
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that the file has taken.
+        written_bytes: u64,
         /// What the kernel said.
         source: std::io::Error,
     },

@@ -246,10 +246,10 @@ impl Session {
             failure.get_or_insert(self.cut(error));
         }
         let mut ledger = self.ledger(true)?;
-        if let Err(error) = self
-            .tick(&ledger, true)
-            .and_then(|()| Ok(self.writer.finish()?))
-        {
+        let ticked = self.tick(&ledger, true);
+        // Also after a failure: it counts what can no longer be written.
+        let finished = self.writer.finish().map_err(|error| self.cut(error));
+        if let Err(error) = ticked.and(finished) {
             failure.get_or_insert(error);
             ledger = self.ledger(true)?;
         }
@@ -309,13 +309,21 @@ impl Session {
     /// Reads to the end after these hooks were detached: programs that were running still commit.
     fn drain(&mut self, hooks: &Range<usize>) -> Result<(), TcpError> {
         let deadline = Instant::now() + SETTLE;
+        let mut result = Ok(());
         loop {
-            let taken = self.collect(true)?;
+            let taken = match self.collect(true) {
+                Ok(taken) => taken,
+                // What the file does not take must still be counted.
+                Err(error) => {
+                    result = result.and(Err(error));
+                    continue;
+                }
+            };
             if taken == 0 && self.collector.is_caught_up() && self.is_at_rest(hooks)? {
-                return Ok(());
+                return result;
             }
             if Instant::now() > deadline {
-                return Ok(()); // the ledger will say what does not add up
+                return result; // the ledger will say what does not add up
             }
             if taken == 0 {
                 std::thread::sleep(NAP);
@@ -347,8 +355,12 @@ impl Session {
 
     fn cut(&self, error: LogError) -> TcpError {
         match error {
-            LogError::Write { source, .. } => TcpError::Output {
+            LogError::Write {
+                written_bytes,
+                source,
+            } => TcpError::Full {
                 path: self.path.clone(),
+                written_bytes,
                 source,
             },
             error => TcpError::Log(error),

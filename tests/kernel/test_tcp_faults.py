@@ -1,0 +1,505 @@
+"""What `parshall tcp` does when something is wrong: one clear line, the right status, no traces."""
+
+import contextlib
+import itertools
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import parshall
+from conversation import check_balance, connection, transfer
+from parshall.cgroups import OwnCgroup
+from parshall.testbed import names
+from tcp_logger import PACKET_HOOKS, PARSHALL, Logger, check_log, links_of, rows_of, run, the_complaint, total
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+_ports = itertools.count(24000)
+MOUNT = next(names.cgroup2_mounts(), None)
+WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No cgroup of ours is there after a test that was not there before."""
+    before = our_cgroups()
+    yield
+    assert our_cgroups() <= before
+
+
+def our_cgroups() -> set[Path]:
+    """Control groups that this process or its children made."""
+    groups = [path for path in MOUNT.glob("parshall-*") if path.is_dir()]
+    return {path for path in groups if (owner := names.owner_of(path.name)) and is_of_us(owner)}
+
+
+def is_of_us(owner: names.Owner) -> bool:
+    """Whether nobody else that lives can have made it."""
+    return not owner.is_alive() or owner.pid == os.getpid()
+
+
+@pytest.fixture
+def pair(bed: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Two hosts on a plain link where one skb is one packet, and the second one's address."""
+    left, right = bed.host("left"), bed.host("right")
+    link = bed.link(left, right)
+    for host in (left, right):
+        host.run(["ip", "link", "set", "dev", link.interface(host), "gso_max_segs", "1"])
+    yield left, right, link.address(right)
+
+
+class Traffic:
+    """Connections one after another, until stopped."""
+
+    def __init__(self, pair: tuple[Any, Any, str], port: int, payload_bytes: int = 200_000) -> None:
+        self._arguments = (*pair, port)
+        self._payload_bytes = payload_bytes
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            with connection(*self._arguments) as (active, passive):
+                for _ in range(5):
+                    transfer(active, passive, self._payload_bytes)
+
+    def __enter__(self) -> "Traffic":
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End with the last connection closed."""
+        self._stop.set()
+        self._thread.join(60)
+
+
+# ---- requests that cannot be met -------------------------------------------------------------
+
+REFUSALS = [
+    (["--ppl", "0"], 2, r"--ppl 0: expected 1 \(every packet\) to 4294967295"),
+    (["--ppl", "-1"], 2, r"--ppl -1: expected 1"),
+    (["--ppl", "5000000000"], 2, r"--ppl 5000000000: expected 1"),
+    (["--ppl", "few"], 2, r"'--ppl'.*integer.*; see `parshall tcp --help`"),
+    (["--port", "0"], 2, r"--port 0: expected a port from 1 to 65535"),
+    (["--port", "65536"], 2, r"--port 65536: expected a port from 1 to 65535"),
+    (["--port", "http"], 2, r"'--port'.*integer"),
+    (sum((["--port", str(1 + port)] for port in range(17)), []), 2, r"--port 17 ports: expected at most 16"),
+    (sum((["--host", f"10.0.0.{1 + n}"] for n in range(17)), []), 2, r"--host 17 addresses: expected at most 16"),
+    (["--host", "nobody.invalid"], 2, r"--host nobody.invalid: .*give an address, or a name that resolves"),
+    (["--duration", "0"], 2, r"--duration 0.0: expected seconds above 0"),
+    (["--duration", "-3"], 2, r"--duration -3.0: expected seconds above 0"),
+    (["--duration", "nan"], 2, r"--duration nan: expected seconds above 0"),
+    (["--duration", "soon"], 2, r"'--duration'.*number"),
+    (["--ring-mib", "0"], 2, r"--ring-mib 0: expected a power of two from 1 to 256"),
+    (["--ring-mib", "-1"], 2, r"--ring-mib -1: expected a power of two"),
+    (["--ring-mib", "3"], 2, r"--ring-mib 3: expected a power of two"),
+    (["--ring-mib", "512"], 2, r"--ring-mib 512: expected a power of two from 1 to 256"),
+    (["--direction", "up"], 2, r"--direction up: expected in, out or both"),
+    (["--policy", "medium"], 2, r"--policy medium: expected fast or slow"),
+    (["--no-such-option"], 2, r"--no-such-option; see `parshall tcp --help`"),
+    (["--cgroup", "/x", "true"], 2, r"--cgroup /x: CMD runs in a cgroup of its own; give one or the other"),
+    (["--cgroup", "/no-such-group"], 1, rf"cgroup /no-such-group: there is no such .*; give a directory below {MOUNT}"),
+    (["--cgroup", "/usr"], 1, rf"cgroup /usr: there is no such control group; give a directory below {MOUNT}"),
+    (["--cgroup", f"{MOUNT}/cgroup.procs"], 1, r"cgroup.procs: is not a control group; give a directory"),
+    (["--cgroup", f"{MOUNT}/../.."], 1, r"is not a control group; give a directory below"),
+    (["no-such-command"], 127, r"no-such-command: no such command; check the name and PATH"),
+    (["/no/such/command"], 127, r"/no/such/command: no such command"),
+    (["/etc/passwd"], 126, r"/etc/passwd: cannot be run; is it executable\?"),
+    (["/usr"], 126, r"/usr: cannot be run"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "status", "words"), REFUSALS, ids=[" ".join(each[0][:4]) for each in REFUSALS])
+def test_a_refusal_is_one_line_and_touches_nothing(arguments: list[str], status: int, words: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("an older log")
+    answer = run("tcp", "-o", log, *arguments)
+    assert answer.stdout == ""
+    assert re.search(words, the_complaint(answer.stderr)), answer.stderr
+    assert answer.returncode == status
+    assert log.read_text() == "an older log"
+    assert list(tmp_path.iterdir()) == [log]
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("missing/log", r"log .*/missing/log: No such file or directory.*; name a file in a directory that exists"),
+        (".", r"log .*: Is a directory.*; name a file"),
+        ("file/log", r"log .*/file/log: Not a directory.*; name a file"),
+    ],
+)
+def test_an_output_that_cannot_be(output: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = run("tcp", "-o", tmp_path / output, "--duration", "1")
+    assert re.search(words, the_complaint(answer.stderr))
+    assert answer.returncode == 1
+
+
+def test_without_privileges(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    answer = subprocess.run(
+        [*WITHOUT_CAPABILITIES, PARSHALL, "tcp", "-o", log, "--", "true"], capture_output=True, text=True, timeout=60
+    )
+    said = the_complaint(answer.stderr)
+    assert answer.returncode == 1
+    assert "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF" in said or "run it as root" in said
+    assert not log.exists()
+
+
+def test_without_type_information(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    hide = 'mount -t tmpfs none /sys/kernel/btf && exec "$@"'
+    answer = subprocess.run(
+        ["unshare", "-m", "sh", "-c", hide, "sh", PARSHALL, "tcp", "-o", log, "--duration", "1"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    said = the_complaint(answer.stderr)
+    assert "/sys/kernel/btf/vmlinux is not there: boot a kernel built with CONFIG_DEBUG_INFO_BTF=y" in said
+    assert answer.returncode == 1
+    assert not log.exists()
+
+
+# ---- the disk, and the end --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
+    """A file system of this size."""
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", directory], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", directory], check=True)
+
+
+def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any, until: Any, tmp_path: Path) -> None:
+    port = next(_ports)
+    with small_disk(tmp_path / "disk", "1m") as disk, Traffic(pair, port, 2_000_000):
+        with Logger(until, "-o", disk / "log", "--port", str(port), "--json") as logger:
+            said = logger.end()
+        log = parshall.read(disk / "log")
+        rows = rows_of(log)
+        assert shutil.disk_usage(disk).free == 0
+    assert said.returncode == 1
+    complaint = the_complaint(said.stderr)
+    assert re.search(rf"log {disk}/log: No space left on device.* after \d+ bytes, which can be read; make room", complaint)
+    assert not log.complete
+    assert log.truncation
+    account = json.loads(said.stdout)
+    assert account["failure"] in complaint
+    ledger = account["ledger"]
+    check_balance(ledger)
+    causes = {cause: sum(each["lost"][cause] for each in ledger["hooks"]) for cause in ledger["hooks"][0]["lost"]}
+    assert causes.pop("unwritten") > 0
+    assert not any(causes.values()), causes
+    # What the ledger calls logged is what opens, to the row.
+    assert len(rows) == sum(each["logged"] for each in ledger["hooks"] if each["hook"] != "tcp_flow")
+    assert len(rows) > 10_000
+
+
+def test_a_disk_without_any_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4k") as disk:
+        (disk / "full").write_bytes(bytes(4096))
+        answer = run("tcp", "-o", disk / "log", "--duration", "1")
+    assert re.search(r"log .*No space left on device", the_complaint(answer.stderr))
+    assert answer.returncode == 1
+
+
+def test_after_a_kill_the_log_opens_and_the_hooks_are_gone(pair: Any, until: Any, tmp_path: Path) -> None:
+    port, path = next(_ports), tmp_path / "log"
+    with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
+        # Two ticks and a bit.
+        until("the log has ticked", lambda: path.stat().st_size > 0 and bool(parshall.read(path).ledger))
+        first = len(parshall.read(path).records)
+        until("it has ticked again", lambda: len(parshall.read(path).records) > first)
+        process = logger.process
+        killed_s = time.time()
+        process.kill()
+        process.wait()
+        assert links_of(process.pid) == 0
+    log = parshall.read(path)
+    assert not log.complete
+    rows = rows_of(log)
+    last_s = rows["time_ns"].dt.epoch("ns").max() / 1e9
+    assert -0.1 < killed_s - last_s < 1.5
+    flows = {flow["flow"] for flow in log.flows.to_pylist()}
+    # Rows reach the file before the flow table of the same tick.
+    known = rows.filter(rows["time_ns"].dt.epoch("ns") / 1e9 < last_s - 1)
+    assert set(known["flow"]) <= flows
+    assert log.ledger["complete"] is False
+
+
+def test_after_a_kill_the_next_run_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
+    with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60") as logger:
+        group = the_cgroup_of(logger.process.pid, until)
+        (child,) = until_some(until, lambda: (group / "cgroup.procs").read_text().split())
+        logger.process.kill()
+        logger.process.communicate()
+    assert group.is_dir()
+    answer = run("tcp", "-o", tmp_path / "next", "--", "true")
+    assert answer.returncode == 0, answer.stderr
+    assert not group.exists()
+    # The command belongs to the user and goes on.
+    os.kill(int(child), 0)
+    os.kill(int(child), signal.SIGKILL)
+
+
+def test_after_a_kill_doctor_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
+    with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60") as logger:
+        group = the_cgroup_of(logger.process.pid, until)
+        (child,) = until_some(until, lambda: (group / "cgroup.procs").read_text().split())
+        logger.process.kill()
+        logger.process.communicate()
+    os.kill(int(child), signal.SIGKILL)
+    answer = run("doctor", "--clean")
+    assert group.name in answer.stdout
+    assert not group.exists()
+
+
+def the_cgroup_of(pid: int, until: Any) -> Path:
+    """The control group that a logger made for its command."""
+    (group,) = until_some(until, lambda: list(MOUNT.glob(f"parshall-{pid}-*")))
+    return group
+
+
+def until_some(until: Any, look: Any) -> Any:
+    """What a look gives when it gives something."""
+    found: list[Any] = []
+
+    def has_come() -> bool:
+        found[:] = look()
+        return bool(found)
+
+    until("there is something", has_come)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals, until: Any, tmp_path: Path) -> None:
+    port, path = next(_ports), tmp_path / "log"
+    with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
+        until("there are records", lambda: path.stat().st_size > 100_000)
+        said = logger.end(number)
+    assert (said.returncode, said.stdout) == (0, "")
+    log, ledger = check_log(path)
+    first, *table = said.stderr.splitlines()
+    assert first == f"{path}: {log.flows.num_rows:,} flows"
+    assert table[0].split() == ["seen", "filtered", "thinned", "logged", "lost"]
+    for line, account in zip(table[1:], ledger["hooks"], strict=False):
+        lost = sum(account["lost"].values())
+        numbers = [account["seen"], account["filtered"], account["thinned"], account["logged"], lost]
+        assert line.split() == [account["hook"], *(f"{each:,}" for each in numbers)]
+    assert table[-1].startswith("  cost: ")
+    assert total(ledger, "logged", PACKET_HOOKS) > 0
+
+
+def test_the_flow_accounts_of_a_log_that_ends_amid_short_connections(pair: Any, until: Any, tmp_path: Path) -> None:
+    """Sockets come and go while the hooks are taken off: no account is lost with them."""
+    for attempt in range(5):
+        port, path = next(_ports), tmp_path / f"log{attempt}"
+        with Traffic(pair, port, 100), Logger(until, "-o", path, "--port", str(port), "--ppl", "3") as logger:
+            until("there are flows", lambda: path.stat().st_size > 20_000)
+            assert logger.end(signal.SIGINT).returncode == 0
+        check_log(path, is_thinned=True)
+
+
+# ---- commands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)],
+)
+def test_the_status_of_a_command_is_ours(code: str, status: int, tmp_path: Path) -> None:
+    answer = run("tcp", "-o", tmp_path / "log", "--", "sh", "-c", f"echo said; {code}")
+    assert (answer.returncode, answer.stdout) == (status, "said\n")
+    log, _ = check_log(tmp_path / "log")
+    assert log.environment["command"].startswith("sh -c")
+
+
+def test_only_the_flows_of_a_command_and_its_children_are_logged(tmp_path: Path) -> None:
+    """The command talks to itself over the loopback of a namespace of its own; others talk, too."""
+    code = (
+        "import socket, sys\n"
+        "with socket.create_server(('127.0.0.1', 0)) as listener:\n"
+        "    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:\n"
+        "        active.sendall(bytes(1000)); active.shutdown(socket.SHUT_WR)\n"
+        "        while passive.recv(65536): pass\n"
+    )
+    script = f"ip link set lo up && {sys.executable} -c \"$0\" & wait $!"
+    answer = run("tcp", "-o", tmp_path / "log", "--json", "--", "unshare", "-n", "sh", "-c", script, code)
+    assert answer.returncode == 0, answer.stderr
+    log, ledger = check_log(tmp_path / "log")
+    assert log.flows.num_rows == 2
+    assert {flow["passive"] for flow in log.flows.to_pylist()} == {True, False}
+    assert total(ledger, "filtered", PACKET_HOOKS) == 0
+    assert all("-cmd" in flow["cgroup"] for flow in log.flows.to_pylist())
+
+
+def test_an_interrupt_goes_to_the_command_and_its_status_is_ours(until: Any, tmp_path: Path) -> None:
+    """As the terminal does it: the whole foreground group is sent SIGINT."""
+    code = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+    with Logger(until, "-o", tmp_path / "log", "--", "sh", "-c", code, start_new_session=True) as logger:
+        assert logger.process.stdout.readline() == "ready\n"
+        os.killpg(logger.process.pid, signal.SIGINT)
+        said = logger.end()
+    assert (said.returncode, said.stdout) == (5, "interrupted\n")
+    check_log(tmp_path / "log")
+    assert "cost:" in said.stderr
+
+
+def test_a_command_that_dies_of_the_interrupt(until: Any, tmp_path: Path) -> None:
+    with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60", start_new_session=True) as logger:
+        group = the_cgroup_of(logger.process.pid, until)
+        until_some(until, lambda: (group / "cgroup.procs").read_text().split())
+        until("the command runs", lambda: runs_sleep(group))
+        os.killpg(logger.process.pid, signal.SIGINT)
+        said = logger.end()
+    assert said.returncode == 130
+    check_log(tmp_path / "log")
+
+
+def runs_sleep(group: Path) -> bool:
+    """Whether the process in the group is the command already, and not yet to become it."""
+    for pid in (group / "cgroup.procs").read_text().split():
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+    return False
+
+
+def test_a_request_to_end_reaches_the_command(until: Any, tmp_path: Path) -> None:
+    with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60") as logger:
+        group = the_cgroup_of(logger.process.pid, until)
+        until("the command runs", lambda: runs_sleep(group))
+        said = logger.end(signal.SIGTERM)
+    assert said.returncode == 143
+    check_log(tmp_path / "log")
+
+
+def test_daemons_that_a_command_leaves_go_on_outside(tmp_path: Path) -> None:
+    script = "sleep 60 >/dev/null 2>&1 & echo $!; exit 4"
+    answer = run("tcp", "-o", tmp_path / "log", "--", "sh", "-c", script)
+    assert answer.returncode == 4
+    daemon = int(answer.stdout)
+    try:
+        assert "parshall" not in Path(f"/proc/{daemon}/cgroup").read_text()
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+
+
+def test_a_disk_that_fills_up_ends_the_log_but_not_with_the_status_of_success(pair: Any, until: Any, tmp_path: Path) -> None:
+    """Without its log the command is asked to end: going on would measure nothing."""
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        code = (
+            "import socket\n"
+            "with socket.create_server(('127.0.0.1', 0)) as listener:\n"
+            "  while True:\n"
+            "    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:\n"
+            "      active.sendall(bytes(1000)); passive.recv(1000)\n"
+        )
+        script = f"ip link set lo up && exec {sys.executable} -c \"$0\""
+        answer = run("tcp", "-o", disk / "log", "--", "unshare", "-n", "sh", "-c", script, code)
+    assert "No space left on device" in answer.stderr.splitlines()[-1]
+    assert answer.returncode not in (0, 2)
+
+
+# ---- at rest, at once, for machines ------------------------------------------------------------
+
+
+def test_a_log_of_no_flows(tmp_path: Path) -> None:
+    answer = run("tcp", "-o", tmp_path / "log", "--port", "1", "--host", "192.0.2.1", "--duration", "0.2")
+    assert answer.returncode == 0
+    assert answer.stderr.splitlines()[0] == f"{tmp_path}/log: 0 flows"
+    log, _ = check_log(tmp_path / "log")
+    assert (log.flows.num_rows, log.records.num_rows) == (0, 0)
+
+
+def test_two_loggers_at_once_see_the_same(pair: Any, until: Any, tmp_path: Path) -> None:
+    port = next(_ports)
+    paths = [tmp_path / name for name in ("one", "two")]
+    with contextlib.ExitStack() as stack:
+        loggers = [stack.enter_context(Logger(until, "-o", path, "--port", str(port))) for path in paths]
+        with connection(*pair, port) as (active, passive):
+            transfer(active, passive, 1_000_000)
+        assert [logger.end(signal.SIGINT).returncode for logger in loggers] == [0, 0]
+    what = ["flow_seq", "direction", "event", "state", "cwnd_segments", "pkt_seq", "pkt_ack", "payload_bytes"]
+    seen = []
+    for path in paths:
+        log, _ = check_log(path)
+        assert log.flows.num_rows == 2
+        flows = sorted(log.flows.to_pylist(), key=lambda flow: flow["passive"])
+        rows = rows_of(log)
+        seen.append([rows.filter(flow=flow["flow"]).sort("flow_seq", "event").select(what).to_dicts() for flow in flows])
+    assert seen[0] == seen[1]
+
+
+def test_json_is_one_object_and_nothing_else(pair: Any, until: Any, tmp_path: Path) -> None:
+    port = next(_ports)
+    with Logger(until, "-o", tmp_path / "log", "--port", str(port), "--json") as logger:
+        with connection(*pair, port) as (active, passive):
+            transfer(active, passive, 10_000)
+        said = logger.end(signal.SIGINT)
+    assert (said.returncode, said.stderr) == (0, "")
+    account = json.loads(said.stdout)
+    assert account.keys() == {"log", "flows", "ledger", "failure"}
+    assert (account["log"], account["flows"], account["failure"]) == (str(tmp_path / "log"), 2, None)
+    log, ledger = check_log(tmp_path / "log")
+    assert account["ledger"] == ledger
+
+
+def test_progress_is_a_live_line_on_a_terminal_and_nothing_elsewhere(tmp_path: Path) -> None:
+    answer = run("tcp", "-o", tmp_path / "log", "--duration", "1.2")
+    assert "\r" not in answer.stderr
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        process = subprocess.Popen(
+            [PARSHALL, "tcp", "-o", tmp_path / "log2", "--duration", "1.2"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs,
+        )  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal goes with its last user
+            while part := screen.read(65536):
+                shown += part
+        assert process.communicate(timeout=30) == (b"", None)
+    assert process.returncode == 0
+    lines = [each for each in shown.split(b"\r") if b" records " in each]
+    assert len(lines) >= 2
+    assert re.search(rb"1\.\d s  [\d,]+ records  [\d,]+ flows  [\d,]+ lost  \d+\.\d MB", lines[-1])
+    assert b"cost:" in shown
+
+
+def test_a_listener_that_nobody_talks_to_is_no_flow(pair: Any, tmp_path: Path) -> None:
+    _, right, address = pair
+    port = next(_ports)
+    with right.enter(), socket.create_server((address, port)):
+        answer = run("tcp", "-o", tmp_path / "log", "--port", str(port), "--duration", "0.2")
+    assert answer.returncode == 0
+    assert parshall.read(tmp_path / "log").flows.num_rows == 0
+
+
+def test_an_empty_cgroup(tmp_path: Path) -> None:
+    group = OwnCgroup(f"empty{os.getpid()}")
+    try:
+        answer = run("tcp", "-o", tmp_path / "log", "--cgroup", group.path, "--duration", "0.2", "--json")
+    finally:
+        group.remove()
+    assert answer.returncode == 0
+    assert json.loads(answer.stdout)["flows"] == 0
+    ledger = check_log(tmp_path / "log")[1]
+    assert total(ledger, "seen", PACKET_HOOKS) == 0
