@@ -24,7 +24,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn the skip of a required test into a failure: under CI nothing may go untested unseen."""
     report = yield
-    if UNDER_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("kernel"):
+    required = item.get_closest_marker("kernel") and not item.get_closest_marker("optional")
+    if UNDER_CI and report.skipped and not hasattr(report, "wasxfail") and required:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"required under CI, but {reason}"

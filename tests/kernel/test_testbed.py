@@ -257,6 +257,7 @@ def test_the_kernel_obeys_the_same_rate(bed, probe, until):
     assert queue()[0]["drops"] == sent - len(arrivals) > 0
 
 
+@pytest.mark.optional
 def test_netem_delays_and_loses_where_the_kernel_has_it(bed, probe, until):
     from parshall.testbed.disciplines import kernel_offers
 
