@@ -439,7 +439,8 @@ def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any,
     assert server.stdout.readline() == "ready\n"
     memory = []
     began_s = time.monotonic()
-    with TcpLog(tmp_path / "log", ports=ports) as log:
+    # On a busy machine the reader may wait long for a CPU, so the rings are large.
+    with TcpLog(tmp_path / "log", ports=ports, ring_bytes=64 << 20) as log:
         clients = left.popen(
             [sys.executable, "-c", _CLIENTS, link.address(right), str(first), str(SERVERS), str(connections)],
             stderr=subprocess.PIPE, text=True,

@@ -185,18 +185,14 @@ def test_ports_and_hosts(ends: Any, family: int, tmp_path: Path) -> None:
             address = second if port == ports[3] else first
             with connection(left, right, address, port) as (active, passive):
                 transfer(active, passive, 20_000)
-    seen = set()
     for name, log in logs.items():
         logged, ledger = check_log(log.path)
-        ours = [each for each in logged.flows.to_pylist() if {each["local_address"], each["remote_address"]} & {first, second}]
+        ours = [each for each in logged.flows.to_pylist() if {each["local_port"], each["remote_port"]} & {*ports}]
         found = {min(each["local_port"], each["remote_port"]) for each in ours}
         assert found == set(wanted[name]), name
         assert len(ours) == 2 * len(wanted[name])
         if name != "hosts":
             assert total(ledger, "filtered", PACKET_HOOKS) > 0, name
-        seen.add(total(ledger, "seen", PACKET_HOOKS))
-    # Others may use TCP on this host meanwhile: if nobody did, all logs saw the same.
-    assert min(seen) > 0
 
 
 def test_a_mapped_address_is_found_by_its_ipv4_address(ends: Any, tmp_path: Path) -> None:
