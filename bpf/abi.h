@@ -130,7 +130,7 @@ enum tcp_event {
 /*
  * The state of one connection at one event. Fields are those of struct tcp_sock and its parents
  * unless a unit says otherwise. Before the connection has a socket of its own (SYN on a listener)
- * the state fields are 0 and state is 12, TCP_NEW_SYN_RECV.
+ * the state fields are 0 (ssthresh and min_rtt: none yet) and state is 12, TCP_NEW_SYN_RECV.
  */
 struct tcp_state_record {
 	struct record_header header;

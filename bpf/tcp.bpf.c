@@ -17,6 +17,7 @@
 #include "ring.h"
 
 #define PASS 1
+#define TCP_INFINITE_SSTHRESH 0x7fffffff
 #define FLAG_SYN 0x02
 #define FLAG_ACK 0x10
 #define CGROUP_DEPTH_MAX 32
@@ -320,9 +321,9 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 
 /*
  * Writes the facts again when more of them became known or congestion control was changed: the
- * options are known when the handshake is done, the owner when a process works on the socket. The lock of a socket is owned exactly while a
- * process works on it, and then the process that runs here is that one: softirq work on a socket
- * never runs while its lock is owned.
+ * options are known when the handshake is done, the owner when a process works on the socket. The
+ * lock of a socket is owned exactly while a process works on it, and then the process that runs
+ * here is that one: softirq work on a socket never runs while its lock is owned.
  */
 static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow,
 				  struct tcp_sock *tp, __u32 direction)
@@ -407,7 +408,9 @@ static __always_inline void fill_no_state(struct tcp_state_record *record)
 
 	record->pacing_rate_Bps = 0;
 	__builtin_memset((__u8 *)record + cwnd, 0, packet - cwnd);
+	/* The kernel's own words for "none yet", which readers know from other records. */
 	record->min_rtt_us = ~0U;
+	record->ssthresh_segments = TCP_INFINITE_SSTHRESH;
 	record->state = TCP_NEW_SYN_RECV;
 	record->ca_state = 0;
 	record->window_scales = 0;

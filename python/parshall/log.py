@@ -250,9 +250,7 @@ def convert(
     ParshallError
         If the log is damaged, the output cannot be written, or the format needs a flow and there is none.
     """
-    rows, warnings = _native.convert_log(
-        Path(path), to, None if output is None else Path(output), every_ns
-    )
+    rows, warnings = _native.convert_log(Path(path), to, None if output is None else Path(output), every_ns)
     return Conversion(None if output is None else Path(output), rows, warnings)
 
 

@@ -78,9 +78,24 @@ class Tcpdump:
     def __init__(self, host: Any, interface: str, port: int, path: Path) -> None:
         self.path = path
         self._process = host.popen(
-            ["tcpdump", "-i", interface, "-s", "128", "-B", "65536", "--time-stamp-precision=nano",
-             "--immediate-mode", "-U", "-w", str(path), "port", str(port)],
-            stderr=subprocess.PIPE, text=True,
+            [
+                "tcpdump",
+                "-i",
+                interface,
+                "-s",
+                "128",
+                "-B",
+                "65536",
+                "--time-stamp-precision=nano",
+                "--immediate-mode",
+                "-U",
+                "-w",
+                str(path),
+                "port",
+                str(port),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stderr is not None
         for line in self._process.stderr:
@@ -94,12 +109,32 @@ class Tcpdump:
         self._process.terminate()
         _, said = self._process.communicate(timeout=30)
         assert "0 packets dropped by kernel" in said, said
-        fields = ["frame.time_epoch", "ip.src", "ipv6.src", "tcp.srcport", "tcp.seq_raw",
-                  "tcp.ack_raw", "tcp.flags", "tcp.len"]
-        command = ["tshark", "-r", str(self.path), "-Y", "tcp", "-T", "fields", "-o", "tcp.analyze_sequence_numbers:false"]
+        fields = [
+            "frame.time_epoch",
+            "ip.src",
+            "ipv6.src",
+            "tcp.srcport",
+            "tcp.seq_raw",
+            "tcp.ack_raw",
+            "tcp.flags",
+            "tcp.len",
+        ]
+        command = [
+            "tshark",
+            "-r",
+            str(self.path),
+            "-Y",
+            "tcp",
+            "-T",
+            "fields",
+            "-o",
+            "tcp.analyze_sequence_numbers:false",
+        ]
         text = subprocess.run(
             [*command, *(word for field in fields for word in ("-e", field))],
-            check=True, capture_output=True, text=True,
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
         packets = []
         for line in text.splitlines():
@@ -119,9 +154,7 @@ def send_marker(source: Any, address: str, port: int) -> None:
 
 def socket_statistics(host: Any, port: int) -> dict[str, str]:
     """What ``ss -ti`` says of the one established connection with this local or remote port."""
-    text = host.run(
-        ["ss", "-tinHO", "state", "established", f"( sport = :{port} or dport = :{port} )"]
-    ).stdout
+    text = host.run(["ss", "-tinHO", "state", "established", f"( sport = :{port} or dport = :{port} )"]).stdout
     (line,) = text.strip().splitlines()
     found = {}
     for word in line.split():

@@ -1,6 +1,6 @@
 """The testbed on this machine: what links do to packets, what ledgers say, what stays behind."""
 
-# ruff: noqa: D103 - the name of a test says what it tests.
+
 
 import json
 import os

@@ -243,6 +243,14 @@ pub fn view_plain<T: Plain>(words: &[u64]) -> Option<&T> {
     Some(unsafe { &*words.as_ptr().cast::<T>() })
 }
 
+/// Looks at as many values as lie in aligned words, one behind the other, without a copy.
+pub fn view_plain_slice<T: Plain>(words: &[u64]) -> &[T] {
+    const { assert!(align_of::<T>() <= align_of::<u64>() && size_of::<T>() > 0) };
+    let count = size_of_val(words) / size_of::<T>();
+    // SAFETY: as in `view_plain`; `count` values lie within `words`.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<T>(), count) }
+}
+
 /// The bytes of a value.
 pub fn plain_bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: `Plain` promises that there is no padding, so every byte is initialised.

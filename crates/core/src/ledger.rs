@@ -19,6 +19,7 @@ pub const HOOK_NAMES: [&str; crate::abi::HOOK_COUNT] = [
 
 /// Why events that should have been logged were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)] // a count that an older log lacks is 0
 pub struct Lost {
     /// Overwritten in the ring before this reader came (fast-reader preference).
     pub overwritten: u64,
@@ -41,6 +42,7 @@ impl Lost {
 
 /// The account of one hook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)] // a count that an older log lacks is 0
 pub struct HookAccount {
     /// Name, one of [`HOOK_NAMES`].
     pub hook: String,
@@ -71,6 +73,7 @@ impl HookAccount {
 
 /// What the measuring cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)] // a count that an older log lacks is 0
 pub struct Cost {
     /// Mean run time of each program, by the kernel's run-time statistics in sampled windows.
     pub programs: Vec<ProgramCost>,
@@ -84,6 +87,7 @@ pub struct Cost {
 
 /// Run time of one eBPF program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)] // a count that an older log lacks is 0
 pub struct ProgramCost {
     /// Name of the program in the kernel.
     pub program: String,
@@ -95,6 +99,7 @@ pub struct ProgramCost {
 
 /// The whole account of a log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)] // a count that an older log lacks is 0
 pub struct Ledger {
     /// One account a hook.
     pub hooks: Vec<HookAccount>,

@@ -10,10 +10,10 @@ pub fn keep(_level: libbpf_rs::PrintLevel, line: String) {
     if std::env::var_os("PARSHALL_LIBBPF_LOG").is_some() {
         eprint!("{line}");
     }
-    if let Ok(mut lines) = LAST_LINES.lock() {
-        if lines.len() < LINES_MAX {
-            lines.push(line.trim().to_string());
-        }
+    if let Ok(mut lines) = LAST_LINES.lock()
+        && lines.len() < LINES_MAX
+    {
+        lines.push(line.trim().to_string());
     }
 }
 

@@ -98,7 +98,7 @@ RULES = {
         ),
     ),
     "lab": Rule(uses=("testbed", "tcp", "capture")),
-    "demo": Rule(uses=("testbed", "tcp", "capture")),
+    "demo": Rule(uses=("testbed", "tcp")),
 }
 
 

@@ -5,37 +5,45 @@ use super::error::ConvertError;
 use super::source::Source;
 use ::parquet::arrow::ArrowWriter;
 use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::KeyValue;
 use ::parquet::file::properties::WriterProperties;
 use std::io::{Read, Seek, Write};
+use std::sync::Arc;
 
 /// Writes the log; returns the number of rows.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut (impl Write + Send),
 ) -> Result<u64, ConvertError> {
-    let schema = source.reader().schema();
-    let metadata = schema
-        .metadata()
-        .iter()
-        .map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-        .set_key_value_metadata(Some(metadata.collect()))
-        .set_created_by(concat!("parshall ", env!("CARGO_PKG_VERSION")).into())
-        .build();
-    let mut writer = ArrowWriter::try_new(out, schema.clone(), Some(properties))?;
-    let mut rows = 0;
-    while let Some(batch) = source.next_batch()? {
-        rows += batch.num_rows() as u64;
-        writer.write(&batch)?;
-    }
     let flows = source.flows();
     let json = |error: serde_json::Error| ConvertError::Write(error.into());
     let table = serde_json::to_string(&flows.values().collect::<Vec<_>>()).map_err(json)?;
     let ledger = serde_json::to_string(source.ledger()).map_err(json)?;
-    writer.append_key_value_metadata(KeyValue::new("parshall.flows_table".to_string(), table));
-    writer.append_key_value_metadata(KeyValue::new("parshall.ledger".to_string(), ledger));
+    let log_schema = source.reader().schema();
+    let mut metadata = log_schema.metadata().clone();
+    metadata.insert("parshall.flows_table", table);
+    metadata.insert("parshall.ledger", ledger);
+    // Some readers look into the schema, some into the file's own list.
+    let listed = metadata
+        .iter()
+        .map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_key_value_metadata(Some(listed.collect()))
+        .set_created_by(concat!("parshall ", env!("CARGO_PKG_VERSION")).into())
+        .build();
+    let schema = Arc::new(log_schema.as_ref().clone().with_metadata(metadata));
+    let mut writer = ArrowWriter::try_new(out, schema.clone(), Some(properties))?;
+    let mut rows = 0;
+    while let Some(batch) = source.next_batch()? {
+        rows += batch.num_rows() as u64;
+        writer.write(
+            &batch
+                .with_schema(schema.clone())
+                .map_err(ParquetError::from)?,
+        )?;
+    }
     writer.close()?;
     Ok(rows)
 }

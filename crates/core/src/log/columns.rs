@@ -245,6 +245,15 @@ impl StateColumns {
         self.rows = 0;
     }
 
+    /// Nanoseconds from the first row that waits to the last.
+    pub fn span_ns(&self) -> u64 {
+        let times = &self.time_ns[..self.rows];
+        times
+            .first()
+            .zip(times.last())
+            .map_or(0, |(first, last)| last.abs_diff(*first))
+    }
+
     /// Flow and event (an index of [`EVENT_NAMES`]) of every row that waits.
     pub fn flows_and_events(&self) -> impl Iterator<Item = (u32, u8, u8)> + '_ {
         (0..self.rows).map(|row| (self.flow[row], self.event[row], self.direction[row]))

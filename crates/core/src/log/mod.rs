@@ -5,6 +5,7 @@
 //! that the file needs no index, can be cut anywhere, and what is before the cut opens.
 
 mod batch;
+mod column_coder;
 pub mod columns;
 pub mod compressor;
 mod error;
@@ -16,9 +17,11 @@ mod message_reader;
 mod reader;
 mod rows;
 mod schema;
+mod upper_bytes;
 mod writer;
 
-pub use batch::{BatchEncoder, DEFAULT_ZSTD_LEVEL};
+pub use batch::BatchEncoder;
+pub use column_coder::Effort;
 pub use columns::StateColumns;
 pub use error::LogError;
 pub use flow::FlowRow;

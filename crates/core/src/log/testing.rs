@@ -37,7 +37,7 @@ pub fn flow(flow: u32) -> FlowRow {
 
 /// A whole log in memory: batches of `batch_rows`, one tick after every `tick_rows` records.
 pub fn log_of(records: &[TcpStateRecord], batch_rows: usize, tick_rows: usize) -> Vec<u8> {
-    let mut writer = LogWriter::create_with(Vec::new(), &header(), 1, batch_rows).unwrap();
+    let mut writer = LogWriter::create_with(Vec::new(), &header(), batch_rows).unwrap();
     for (number, chunk) in records.chunks(tick_rows).enumerate() {
         writer.push_block(chunk).unwrap();
         writer

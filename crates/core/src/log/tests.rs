@@ -405,7 +405,7 @@ fn the_last_row_of_a_flow_wins() {
     assert_eq!(reader.flows()[&1], later);
     assert_eq!(reader.flows()[&2], flow(2));
     assert_eq!(
-        flow_rows(&flow_batch(&[later.clone()]).unwrap()).unwrap(),
+        flow_rows(&flow_batch(std::slice::from_ref(&later)).unwrap()).unwrap(),
         [later]
     );
 }
@@ -439,7 +439,7 @@ proptest! {
     /// rows written + rows counted as unwritten = rows pushed.
     #[test]
     fn a_full_disk_loses_only_what_is_counted(rooms in prop::collection::vec(0..20_000usize, 10), first in 20_000..40_000usize) {
-        let mut writer = LogWriter::create_with(Disk { taken: Vec::new(), room: first }, &header(), 1, 64).unwrap();
+        let mut writer = LogWriter::create_with(Disk { taken: Vec::new(), room: first }, &header(), 64).unwrap();
         let records = some_records(2000);
         for (chunk, room) in records.chunks(200).zip(rooms) {
             let _ = writer.push_block(chunk);

@@ -1,6 +1,7 @@
 //! Writes a log. Whatever happens to the process or the disk, what the file has taken opens.
 
-use super::batch::{BatchEncoder, DEFAULT_ZSTD_LEVEL};
+use super::batch::BatchEncoder;
+use super::column_coder::Effort;
 use super::columns::{Scale, StateColumns};
 use super::error::LogError;
 use super::flow::FlowRow;
@@ -74,19 +75,14 @@ impl<W: Write> LogWriter<W> {
     /// # Errors
     /// [`LogError::Header`] when the header cannot be used, [`LogError::Write`] when `inner` fails.
     pub fn create(inner: W, header: &LogHeader) -> Result<Self, LogError> {
-        Self::create_with(inner, header, DEFAULT_ZSTD_LEVEL, BATCH_ROWS)
+        Self::create_with(inner, header, BATCH_ROWS)
     }
 
-    /// As [`LogWriter::create`], with a zstd level and a number of rows for full batches.
+    /// As [`LogWriter::create`], with a number of rows for full batches.
     ///
     /// # Errors
-    /// As [`LogWriter::create`], and [`LogError::Encode`] when zstd refuses the level.
-    pub fn create_with(
-        inner: W,
-        header: &LogHeader,
-        zstd_level: i32,
-        batch_rows: usize,
-    ) -> Result<Self, LogError> {
+    /// As [`LogWriter::create`].
+    pub fn create_with(inner: W, header: &LogHeader, batch_rows: usize) -> Result<Self, LogError> {
         let monotonic_offset_ns = header.monotonic_offset_ns()?;
         let mut writer = Self {
             inner,
@@ -94,7 +90,7 @@ impl<W: Write> LogWriter<W> {
                 batch_rows.max(1),
                 Scale::new(monotonic_offset_ns, header.hz),
             ),
-            encoder: BatchEncoder::new(zstd_level)?,
+            encoder: BatchEncoder::new()?,
             monotonic_offset_ns,
             pending: stream_start(header.to_metadata())?,
             pending_at: 0,
@@ -262,7 +258,9 @@ impl<W: Write> LogWriter<W> {
         if rows == 0 {
             return Ok(());
         }
-        self.encoder.encode(&self.columns, &mut self.pending)?;
+        let effort = Effort::for_rate(rows, self.columns.span_ns());
+        self.encoder
+            .encode(&self.columns, effort, &mut self.pending)?;
         let written = self.write_pending();
         if written.is_err() {
             count(&self.columns, &mut self.pending_rows);

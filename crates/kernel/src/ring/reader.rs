@@ -60,6 +60,34 @@ impl Block {
         self.words.get(start..end)
     }
 
+    /// The next `count` records, which lie one behind the other.
+    #[inline]
+    pub fn peek_many(&self, count: usize) -> &[u64] {
+        let bounds = (
+            self.starts.get(self.next),
+            self.starts.get(self.next + count),
+        );
+        match bounds {
+            (Some(start), Some(end)) => &self.words[*start as usize..*end as usize],
+            _ => &[],
+        }
+    }
+
+    /// How many of the next records `belongs` accepts without a refusal in between.
+    #[inline]
+    pub fn run_length(&self, belongs: impl Fn(&[u64]) -> bool) -> usize {
+        self.starts[self.next.min(self.starts.len())..]
+            .windows(2)
+            .take_while(|bounds| belongs(&self.words[bounds[0] as usize..bounds[1] as usize]))
+            .count()
+    }
+
+    /// Takes `count` records.
+    #[inline]
+    pub fn advance_many(&mut self, count: usize) {
+        self.next += count;
+    }
+
     /// Takes the record that [`Block::peek`] showed.
     #[inline]
     pub fn advance(&mut self) {

@@ -2,7 +2,7 @@
 
 use parshall_core::abi::{
     HOOK_COUNT, RECORD_TCP_FLOW, RECORD_TCP_FLOW_END, RECORD_TCP_STATE, RecordHeader,
-    TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord, view_plain,
+    TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord, view_plain, view_plain_slice,
 };
 
 use super::flows::FlowTable;
@@ -16,6 +16,8 @@ use crate::ring::registry::LaneReaders;
 const BLOCK_BYTES: usize = 128 << 10;
 /// State records handed on at once.
 const HAND_ON_RECORDS: usize = 512;
+/// From so many records of one lane on, a run is handed on from where it lies, without a copy.
+const LONG_RUN_RECORDS: usize = 32;
 /// Records younger than this wait for the next look, so that lanes can be merged by time although
 /// a hook on another CPU may still be at work.
 const HOLD_BACK_NS: u64 = 1_000_000;
@@ -91,23 +93,35 @@ impl Collector {
             source.refill();
         }
         // The source with the oldest record gives records until another one's is older.
-        while let Some((oldest, limit_ns)) = self.oldest(horizon_ns) {
+        'sources: while let Some((oldest, limit_ns)) = self.oldest(horizon_ns) {
             loop {
                 let source = &mut self.sources[oldest];
-                let Some(record) = source.block.peek() else {
+                if source.block.is_empty() {
                     source.refill();
-                    if source.block.is_empty() {
-                        break;
-                    }
-                    continue;
-                };
-                if time_ns(record) > limit_ns {
-                    break;
                 }
-                let is_full = note(record, &mut self.read, &mut self.flows, &mut self.handed_on);
-                source.block.advance();
-                taken += 1;
-                if is_full {
+                let run = source.block.run_length(|record| {
+                    time_ns(record) <= limit_ns && kind(record) == RECORD_TCP_STATE
+                });
+                if run >= LONG_RUN_RECORDS {
+                    self.hand_on(sink)?;
+                    self.hand_on_in_place(oldest, run, sink)?;
+                    taken += run;
+                    continue;
+                }
+                // A short run, or one record of another kind.
+                for _ in 0..run.max(1) {
+                    let block = &mut self.sources[oldest].block;
+                    let Some(record) = block.peek() else {
+                        continue 'sources;
+                    };
+                    if time_ns(record) > limit_ns {
+                        continue 'sources;
+                    }
+                    note(record, &mut self.read, &mut self.flows, &mut self.handed_on);
+                    block.advance();
+                    taken += 1;
+                }
+                if self.handed_on.len() >= HAND_ON_RECORDS {
                     self.hand_on(sink)?;
                 }
             }
@@ -123,6 +137,30 @@ impl Collector {
         self.flows.note_states(&self.handed_on);
         let result = sink(&self.handed_on);
         self.handed_on.clear();
+        result
+    }
+
+    /// Hands on the next `run` records of a source, all of them states, from where they lie.
+    fn hand_on_in_place<E>(
+        &mut self,
+        source: usize,
+        run: usize,
+        sink: &mut dyn FnMut(&[TcpStateRecord]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let block = &mut self.sources[source].block;
+        let states: &[TcpStateRecord] = view_plain_slice(block.peek_many(run));
+        for state in states {
+            if let Some(count) = self.read.get_mut(state.header.hook as usize) {
+                *count += 1;
+            }
+        }
+        self.flows.note_states(states);
+        // All are given, also after an error: the sink counts what it cannot take.
+        let mut result = Ok(());
+        for states in states.chunks(HAND_ON_RECORDS) {
+            result = result.and(sink(states));
+        }
+        self.sources[source].block.advance_many(run);
         result
     }
 
@@ -193,6 +231,12 @@ impl Drop for Source {
     }
 }
 
+/// What a record is; see `enum record_kind` of `bpf/abi.h`.
+#[inline]
+fn kind(record: &[u64]) -> u16 {
+    view_plain::<RecordHeader>(record).map_or(0, |header| header.kind)
+}
+
 /// Every record of ours has its time right behind the header.
 #[inline]
 fn time_ns(record: &[u64]) -> u64 {
@@ -202,16 +246,16 @@ fn time_ns(record: &[u64]) -> u64 {
         .unwrap_or(0)
 }
 
-/// Books one record; true when enough state records have come together to be handed on.
+/// Books one record; a state waits in `states` to be handed on.
 #[inline]
 fn note(
     record: &[u64],
     read: &mut [u64; HOOK_COUNT],
     flows: &mut FlowTable,
     states: &mut Vec<TcpStateRecord>,
-) -> bool {
+) {
     let Some(header) = view_plain::<RecordHeader>(record) else {
-        return false;
+        return;
     };
     if let Some(count) = read.get_mut(header.hook as usize) {
         *count += 1;
@@ -230,5 +274,4 @@ fn note(
         }
         _ => {}
     }
-    states.len() >= HAND_ON_RECORDS
 }

@@ -1,7 +1,7 @@
 //! Holds the Rust mirror of `bpf/abi.h` against the types of the compiled object, field by field.
 
-use libbpf_rs::btf::{Btf, HasSize};
 use libbpf_rs::btf::types::{MemberAttr, Struct};
+use libbpf_rs::btf::{Btf, HasSize};
 use parshall_core::abi::{
     HookCounters, RecordHeader, RingLayout, TcpFlowEndRecord, TcpFlowRecord, TcpOptions,
     TcpStateRecord,

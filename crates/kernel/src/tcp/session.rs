@@ -22,8 +22,13 @@ use crate::clock::{kernel_hz, realtime_offset_ns, thread_cpu_s};
 use crate::cost::{CostSampler, program_cost};
 use crate::ring::Preference;
 
-/// How long the reader sleeps when it found nothing.
+/// How long to wait for what other threads and programs are about to finish.
 const NAP: Duration = Duration::from_millis(4);
+/// Bytes that a lane is taken to fill in a second when the reader's sleep is measured out: four
+/// times what a CPU that does nothing but TCP was seen to write.
+const LANE_BYTES_PER_S: u64 = 1_000_000_000;
+/// The longest sleep: records become visible to readers of the log's progress this late.
+const NAP_MAX: Duration = Duration::from_millis(10);
 /// What is in the log is at most this old plus the time of one write.
 const TICK: Duration = Duration::from_millis(800);
 /// How long programs that were running at the detach may take to finish.
@@ -128,6 +133,7 @@ impl TcpLog {
             hooks: Arc::clone(&control),
             status: Arc::clone(&status),
             cgroup_paths: cgroup::Paths::new(),
+            ring_bytes: options.ring_bytes,
         };
         let stop_seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -201,6 +207,7 @@ struct Session {
     hooks: Arc<Mutex<TcpHooks>>,
     status: Arc<Mutex<Status>>,
     cgroup_paths: cgroup::Paths,
+    ring_bytes: u64,
 }
 
 impl Session {
@@ -214,7 +221,7 @@ impl Session {
             .with_hooks(|hooks| hooks.sum_up_flows())
             .and_then(|sweep| sweep);
         match summary {
-            Ok(sweep) => self.sweep(sweep),
+            Ok(sweep) => self.sweep(sweep, true),
             Err(error) => {
                 failure.get_or_insert(error);
             }
@@ -257,11 +264,13 @@ impl Session {
     /// Reads and writes until asked to stop, or until the file takes no more.
     fn observe(&mut self, stop: &AtomicBool) -> Result<(), TcpError> {
         let sweep = self.with_hooks(|hooks| hooks.find_flows())??;
-        self.sweep(sweep);
+        self.sweep(sweep, false);
         let mut sampler = CostSampler::new();
         let mut next_tick = Instant::now() + TICK;
+        let nap =
+            Duration::from_nanos(self.ring_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
         while !stop.load(Ordering::Acquire) {
-            let taken = self.collect(false)?;
+            self.collect(false)?;
             sampler.turn();
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
@@ -269,9 +278,8 @@ impl Session {
                 self.tick(&ledger, false)?;
                 self.report(false);
             }
-            if taken == 0 {
-                std::thread::sleep(NAP);
-            }
+            // Rare and long looks disturb what is measured less than many short ones.
+            std::thread::sleep(nap);
         }
         Ok(())
     }
@@ -283,18 +291,19 @@ impl Session {
             .map_err(|error| self.cut(error))
     }
 
-    /// Lets the kernel walk over its sockets in a thread of its own and reads meanwhile.
-    fn sweep(&mut self, sweep: Sweep) {
+    /// Lets the kernel walk over its sockets in a thread of its own and reads meanwhile; everything
+    /// when the hooks are off, else what is old enough to be in order.
+    fn sweep(&mut self, sweep: Sweep, everything: bool) {
         std::thread::scope(|scope| {
             let walk = scope.spawn(|| sweep.run());
             while !walk.is_finished() {
                 // An error of the file shows again at the next write.
-                if matches!(self.collect(true), Ok(0)) {
+                if matches!(self.collect(everything), Ok(0)) {
                     std::thread::yield_now();
                 }
             }
         });
-        let _ = self.collect(true);
+        let _ = self.collect(everything);
     }
 
     /// Reads to the end after these hooks were detached: programs that were running still commit.

@@ -1,0 +1,132 @@
+"""Bulk flows: a program that sends as fast as TCP lets it, and one that reads what comes.
+
+Run as ``python -m parshall.bulk send|receive ...``. Each end can put itself into a control group
+before it opens its first socket, so that a state log can hold that end alone.
+"""
+
+import argparse
+import json
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+CHUNK_BYTES = 256 * 1024
+# Python has the name for Linux; mypy checks for every platform.
+TCP_CONGESTION: int = getattr(socket, "TCP_CONGESTION", 13)
+
+
+def send(address: str, port: int, congestion_control: str, duration_s: float) -> dict[str, object]:
+    """Send to a receiver for some seconds, and close.
+
+    Parameters
+    ----------
+    address, port
+        The receiver.
+    congestion_control
+        Name of the kernel's module.
+    duration_s
+        Seconds from the established connection to the last byte handed to the kernel.
+
+    Returns
+    -------
+    dict
+        ``congestion_control``, ``local_port`` and ``handed_over_bytes``.
+    """
+    payload = memoryview(bytes(CHUNK_BYTES))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    handed_over_bytes = 0
+    with socket.socket(family, socket.SOCK_STREAM) as flow:
+        flow.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
+        flow.connect((address, port))
+        local_port = flow.getsockname()[1]
+        deadline_s = time.monotonic() + duration_s
+        # A flow that stands still, its path gone, must end too.
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            flow.settimeout(left_s)
+            try:
+                handed_over_bytes += flow.send(payload)
+            except TimeoutError:
+                break
+    return {
+        "congestion_control": congestion_control,
+        "local_port": local_port,
+        "handed_over_bytes": handed_over_bytes,
+    }
+
+
+def receive(address: str, ports: Sequence[tuple[int, str]]) -> list[dict[str, object]]:
+    """Accept one flow on each port and read it to its end.
+
+    Parameters
+    ----------
+    address
+        Where to listen.
+    ports
+        Port and congestion control of the accepted connection: a receiver's choice changes next to
+        nothing, but both ends then carry the same name in their flow tables.
+
+    Returns
+    -------
+    list of dict
+        ``port`` and ``received_bytes`` of each, in the order of `ports`.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    received_bytes = dict.fromkeys((port for port, _ in ports), 0)
+
+    def read(listening: socket.socket, port: int) -> None:
+        with listening:
+            flow, _ = listening.accept()
+        buffer = bytearray(CHUNK_BYTES)
+        with flow:
+            while count := flow.recv_into(buffer):
+                received_bytes[port] += count
+
+    readers = []
+    for port, congestion_control in ports:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
+        listening.bind((address, port))
+        listening.listen(1)
+        readers.append(threading.Thread(target=read, args=(listening, port)))
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    return [{"port": port, "received_bytes": count} for port, count in received_bytes.items()]
+
+
+def enter_cgroup(path: str) -> None:
+    """Move this process into a control group; sockets opened from now on belong to it."""
+    # 0 is the process that writes.
+    Path(path, "cgroup.procs").write_text("0")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one end, and print what it did as one line of JSON."""
+    parser = argparse.ArgumentParser(prog="python -m parshall.bulk", description=__doc__)
+    parser.add_argument("--cgroup", help="control group to enter first")
+    ends = parser.add_subparsers(dest="end", required=True)
+    sender = ends.add_parser("send")
+    sender.add_argument("address")
+    sender.add_argument("port", type=int)
+    sender.add_argument("congestion_control")
+    sender.add_argument("duration_s", type=float)
+    receiver = ends.add_parser("receive")
+    receiver.add_argument("address")
+    receiver.add_argument("ports", nargs="+", metavar="PORT:CONGESTION_CONTROL")
+    chosen = parser.parse_args(arguments)
+    if chosen.cgroup:
+        enter_cgroup(chosen.cgroup)
+    if chosen.end == "send":
+        result: object = send(chosen.address, chosen.port, chosen.congestion_control, chosen.duration_s)
+    else:
+        pairs = (text.split(":", 1) for text in chosen.ports)
+        result = receive(chosen.address, [(int(port), name) for port, name in pairs])
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""``parshall demo``: the tour. Measure a testbed, show the account, write a report."""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parshall.cli.ledger_text import ledger_lines
+from parshall.cli.report import TESTBED_FILE
+from parshall.errors import ParshallError, UsageError
+from parshall.stopping import Stopping
+
+
+def command(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where logs and report go.")] = Path(
+        "parshall-demo"
+    ),
+    duration: Annotated[float, typer.Option(metavar="S", help="Seconds for which the flows send.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Give the results as JSON.")] = False,
+) -> int:
+    """Let a CUBIC and a BBR flow compete on a testbed, log both ends, and report what was seen."""
+    if not 0 < duration <= 3600:
+        raise UsageError(f"--duration {duration:g}: expected seconds above 0, up to 3600")
+    started_s = time.monotonic()
+
+    def tell(text: str) -> None:
+        # With --json the standard output is for the machine alone; a pipe gets quiet.
+        if not as_json or sys.stderr.isatty():
+            stream = sys.stderr if as_json else sys.stdout
+            print(f"{time.monotonic() - started_s:5.1f} s  {text}", file=stream, flush=True)
+
+    from parshall.demo import measure
+
+    with Stopping() as stopping:
+        measurement = measure(output, duration, tell=tell, stopping=stopping)
+    (output / TESTBED_FILE).write_text(json.dumps(measurement.testbed, indent=2))
+    if not as_json:
+        for name, summary in measurement.summaries.items():
+            print(f"\n{name}: {measurement.logs[name]}, {summary.flows} flows")
+            print("\n".join(ledger_lines(summary.ledger)))
+        print()
+    for name, summary in measurement.summaries.items():
+        if summary.failure:
+            raise ParshallError(f"the log of the {name} failed: {summary.failure}")
+
+    tell("I draw the figures and write the report")
+    # Imported late: drawing brings libraries along that must not load while the flows run.
+    from parshall.log import read
+    from parshall.report import write_report
+    from parshall.report.links import links
+
+    for link in links(measurement.testbed):
+        for doubt in link.doubts:
+            print(f"parshall: demo: {doubt}", file=sys.stderr)
+
+    controls = [str(flow["congestion_control"]).upper() for flow in measurement.flows]
+    report = write_report(
+        {name: read(path) for name, path in measurement.logs.items()},
+        output,
+        f"{' against '.join(controls)} through one bottleneck",
+        testbed=measurement.testbed,
+    )
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "report": str(report),
+                    "flows": measurement.flows,
+                    "logs": {
+                        name: {"log": str(measurement.logs[name])} | dataclasses.asdict(summary)
+                        for name, summary in measurement.summaries.items()
+                    },
+                    "testbed": measurement.testbed,
+                }
+            )
+        )
+    else:
+        tell(f"Nothing of the testbed is left on this host. The report: {report}")
+    return 0

@@ -1,0 +1,187 @@
+"""The tour's measurement: two flows compete for a bottleneck, and both ends keep a state log."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parshall import bulk
+from parshall.cgroups import OwnCgroup
+from parshall.errors import ParshallError
+from parshall.stopping import Stopping
+from parshall.tcp import Summary, TcpLog
+from parshall.testbed import Host, Link, Testbed
+
+RATE_BPS = 100e6
+DELAY_MS = 3.0
+# 100 Mbit/s x 6 ms are 75 kB, or 50 full packets of 1514 bytes; twice that lets a loss-based flow keep
+# the link busy after it has halved its window, and adds at most 12 ms of waiting.
+QUEUE_PACKETS = 100
+FIRST_PORT = 5001
+# How long a flow may take to hand over what is in its send buffer after its time is over.
+_DRAIN_S = 10.0
+_LOOK_INTERVAL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the tour measured.
+
+    Attributes
+    ----------
+    logs : dict of str to pathlib.Path
+        The log of each host, by the host's name.
+    summaries : dict of str to Summary
+        How each log ended.
+    flows : list of dict
+        Per flow: ``congestion_control``, ``port``, ``local_port``, ``received_bytes``.
+    testbed : dict
+        Hosts and links with their parameters, and under ``statistics`` what each link did.
+    """
+
+    logs: dict[str, Path]
+    summaries: dict[str, Summary]
+    flows: list[dict[str, Any]]
+    testbed: dict[str, Any]
+
+
+def measure(
+    directory: Path,
+    duration_s: float,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    stopping: Stopping | None = None,
+) -> Measurement:
+    """Let two flows compete on a testbed and log the TCP state of both ends.
+
+    Parameters
+    ----------
+    directory
+        Where the logs go: ``sender.arrow`` and ``receiver.arrow``; made when it is not there.
+    duration_s
+        Seconds for which the flows send.
+    tell
+        Called with a sentence before each step.
+    stopping
+        When it is asked to stop, the flows end early, and what was measured is kept.
+
+    Raises
+    ------
+    ParshallError
+        Missing privileges, or a part of the measurement that failed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        cgroups = {}
+        for name in ("sender", "receiver"):
+            cgroup = OwnCgroup(name)
+            stack.callback(cgroup.remove)
+            cgroups[name] = cgroup.path
+        bed = stack.enter_context(Testbed())
+        tell(
+            f"I set up a testbed: a sender and a receiver, and between them {RATE_BPS / 1e6:.0f} Mbit/s, "
+            f"{DELAY_MS:g} ms each way, and a queue of {QUEUE_PACKETS} packets"
+        )
+        sender, receiver = bed.host("sender"), bed.host("receiver")
+        link = bed.link(sender, receiver, rate_bps=RATE_BPS, delay_ms=DELAY_MS, queue_packets=QUEUE_PACKETS)
+        tell(f"The link is played by: {link.backend}")
+
+        controls = _two_controls(tell)
+        ports = {FIRST_PORT + number: name for number, name in enumerate(controls)}
+        reading = _start_receiver(receiver, link, cgroups["receiver"], ports)
+        tell("I attach the hooks: one log for the sender's sockets, one for the receiver's")
+        logs = {
+            name: stack.enter_context(_log(directory / f"{name}.arrow", host, cgroups[name]))
+            for name, host in (("sender", sender), ("receiver", receiver))
+        }
+        tell(f"{' and '.join(name.upper() for name in controls)} send against each other for {duration_s:g} s")
+        sending = [
+            _start_sender(sender, link.address(receiver), cgroups["sender"], port, name, duration_s)
+            for port, name in ports.items()
+        ]
+        _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
+        tell("The flows have ended; I detach the hooks and close the logs")
+        summaries = {name: log.stop() for name, log in logs.items()}
+        results = [_result(program, f"the {name} sender") for program, name in zip(sending, controls, strict=True)]
+        received = {line["port"]: line["received_bytes"] for line in _result(reading, "the receiver") or []}
+        description = bed.describe() | {"statistics": [link.statistics() for link in bed.links]}
+    flows = [
+        {"port": port, "congestion_control": name, "received_bytes": received.get(port)} | (result or {})
+        for (port, name), result in zip(ports.items(), results, strict=True)
+    ]
+    return Measurement({name: log.path for name, log in logs.items()}, summaries, flows, description)
+
+
+def offers(congestion_control: str) -> bool:
+    """Say whether a socket of this kernel can have a congestion control; loads its module if need be."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, bulk.TCP_CONGESTION, congestion_control.encode())
+        except OSError:
+            return False
+    return True
+
+
+def _two_controls(tell: Callable[[str], None]) -> list[str]:
+    chosen = []
+    for wanted in ("cubic", "bbr"):
+        chosen.append(wanted if offers(wanted) else "reno")
+        if chosen[-1] != wanted:
+            tell(f"This kernel does not offer {wanted}; I take reno in its place")
+    return chosen
+
+
+def _log(path: Path, host: Host, cgroup: Path) -> TcpLog:
+    # Inside the host, so that the environment at the head of the log is that host's.
+    with host.enter():
+        return TcpLog(path, cgroup=cgroup, environment_extra={"host": host.name})
+
+
+def _start_receiver(host: Host, link: Link, cgroup: Path, ports: dict[int, str]) -> "subprocess.Popen[str]":
+    pairs = [f"{port}:{name}" for port, name in ports.items()]
+    program = _start(host, cgroup, "receive", link.address(host), *pairs)
+    for port in ports:
+        host.wait_for_listener(port)
+    return program
+
+
+def _start_sender(
+    host: Host, address: str, cgroup: Path, port: int, congestion_control: str, duration_s: float
+) -> "subprocess.Popen[str]":
+    return _start(host, cgroup, "send", address, str(port), congestion_control, str(duration_s))
+
+
+def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "parshall.bulk", "--cgroup", str(cgroup), *arguments]
+    return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: Stopping | None) -> None:
+    """Return when all have ended, or some failed, or we are asked to stop; then none runs any more."""
+    waiting = stopping or Stopping()
+    deadline_s = time.monotonic() + timeout_s
+    while any(program.poll() is None for program in programs):
+        if any(program.poll() not in (None, 0) for program in programs):
+            break
+        if waiting.wait(_LOOK_INTERVAL_S):
+            break
+        if time.monotonic() > deadline_s:
+            raise ParshallError(f"demo: the flows did not end within {timeout_s:g} s; is the machine overloaded?")
+    for program in programs:
+        if program.poll() is None:
+            program.terminate()
+
+
+def _result(program: "subprocess.Popen[str]", name: str) -> Any:
+    """Return what a program reported; None when we ended it."""
+    output, complaint = program.communicate()
+    if program.returncode > 0:
+        last_line = (complaint.strip().splitlines() or ["no output"])[-1]
+        raise ParshallError(f"demo: {name} ended with status {program.returncode}: {last_line}")
+    return json.loads(output) if program.returncode == 0 else None

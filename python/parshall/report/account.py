@@ -1,0 +1,127 @@
+"""The ledger of a log as rows of tables, each with the check whether it balances."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+LOST_OF_PACKETS = ("dropped", "overwritten", "unwritten")
+# The hook that reports flows; what it logs stands in the flow table, not among the records.
+HOOK_OF_FLOWS = "tcp_flow"
+
+
+@dataclass(frozen=True)
+class Account:
+    """One account: of a hook, or of a flow's packets or events.
+
+    Attributes
+    ----------
+    name : str
+        Whose account it is.
+    seen, filtered, thinned, logged : int
+        Counts of events.
+    lost : dict of str to int
+        Counts of events by cause.
+    """
+
+    name: str
+    seen: int
+    filtered: int
+    thinned: int
+    logged: int
+    lost: Mapping[str, int]
+
+    @property
+    def lost_total(self) -> int:
+        """Events lost, over all causes."""
+        return sum(self.lost.values())
+
+    @property
+    def difference(self) -> int:
+        """``seen - (filtered + thinned + logged + lost)``; 0 when the account balances."""
+        return self.seen - self.filtered - self.thinned - self.logged - self.lost_total
+
+
+def hook_accounts(ledger: Mapping[str, Any]) -> list[Account]:
+    """Return the account of every hook; none when the log ended before its first ledger."""
+    return [
+        Account(hook["hook"], hook["seen"], hook["filtered"], hook["thinned"], hook["logged"], hook["lost"])
+        for hook in ledger.get("hooks", [])
+    ]
+
+
+def flow_accounts(flows: pa.Table, kind: str) -> dict[int, Account]:
+    """Return the account of every flow.
+
+    Parameters
+    ----------
+    flows : pyarrow.Table
+        The flow table of a log.
+    kind : {"packets", "events"}
+        Packets, or events that are no packets.
+    """
+    found = {}
+    for row in flows.to_pylist():
+        count = {key.removeprefix(f"{kind}_"): value for key, value in row.items() if key.startswith(kind)}
+        lost = {cause: count.get(cause, 0) for cause in LOST_OF_PACKETS}
+        found[row["flow"]] = Account(
+            str(row["flow"]),
+            count["seen"],
+            count.get("filtered", 0),
+            count.get("thinned", 0),
+            count["logged"],
+            lost,
+        )
+    return found
+
+
+def total(accounts: list[Account], name: str = "all") -> Account:
+    """Return the sum of accounts."""
+    causes = {cause: 0 for account in accounts for cause in account.lost}
+    return Account(
+        name,
+        sum(account.seen for account in accounts),
+        sum(account.filtered for account in accounts),
+        sum(account.thinned for account in accounts),
+        sum(account.logged for account in accounts),
+        {cause: sum(account.lost.get(cause, 0) for account in accounts) for cause in causes},
+    )
+
+
+def findings(ledger: Mapping[str, Any], flows: pa.Table, records: int) -> list[str]:
+    """Hold the accounts against each other; say in sentences where they disagree.
+
+    Parameters
+    ----------
+    ledger
+        The ledger of a log.
+    flows
+        Its flow table.
+    records
+        Rows that were read from the file.
+
+    Returns
+    -------
+    list of str
+        Empty when everything balances.
+    """
+    hooks = hook_accounts(ledger)
+    said = [
+        f"hook {account.name}: {account.difference:+,} of {account.seen:,} seen are in no column"
+        for account in hooks
+        if account.difference
+    ]
+    for kind in ("packets", "events"):
+        said += [
+            f"flow {account.name}, {kind}: {account.difference:+,} of {account.seen:,} seen are in no column"
+            for account in flow_accounts(flows, kind).values()
+            if account.difference
+        ]
+    overwritten = sum(account.lost.get("overwritten", 0) for account in hooks)
+    if hooks and overwritten != ledger.get("sequence_gaps", overwritten):
+        said.append(f"{overwritten:,} overwritten, but {ledger['sequence_gaps']:,} gaps in the sequence numbers")
+    logged = sum(account.logged for account in hooks if account.name != HOOK_OF_FLOWS)
+    if hooks and logged != records:
+        said.append(f"the hooks' accounts hold {logged:,} logged records, the file {records:,}")
+    return said

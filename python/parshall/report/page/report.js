@@ -1,0 +1,45 @@
+// Draws every figure, and lets all of them share the zoom along the time; those of one log share the
+// flow that is singled out.
+"use strict";
+(() => {
+  const drawn = [];
+  let sharing = false;
+
+  // Passes a change on to the other figures; what they then report themselves is not passed back.
+  async function share(source, change) {
+    if (sharing) return;
+    sharing = true;
+    try {
+      await Promise.all(drawn.filter((other) => other !== source).map(change));
+    } finally {
+      sharing = false;
+    }
+  }
+
+  function listen(figure) {
+    figure.view.addSignalListener("zoom_time_s", (_, range) => {
+      share(figure, (other) => other.view.signal("zoom_time_s", range).runAsync());
+    });
+    figure.view.addDataListener("pick_store", (_, picked) => {
+      const copy = picked.map((entry) => ({ ...entry }));
+      share(figure, (other) => other.log === figure.log && other.view.data("pick_store", copy).runAsync());
+    });
+  }
+
+  async function draw(element) {
+    const specification = JSON.parse(document.getElementById(element.dataset.specification).textContent);
+    specification.width = "container";
+    const { view } = await window.vegaEmbed(element, specification, {
+      renderer: element.dataset.renderer,
+      actions: { export: true, source: false, compiled: false, editor: false },
+    });
+    const figure = { view, log: element.dataset.log };
+    drawn.push(figure);
+    listen(figure);
+  }
+
+  Promise.all([...document.querySelectorAll(".chart")].map(draw)).then(() => {
+    document.documentElement.dataset.figures = String(drawn.length);
+    window.parshallFigures = drawn;
+  });
+})();

@@ -1,0 +1,221 @@
+"""Reports: complete in one file, small, escaped, and honest about what does not balance."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import vl_convert
+from made_log import flow_row, hook_account, ledger_of, log_of, many_flows, records
+
+from parshall.report import write_report
+from parshall.report.account import findings, flow_accounts, hook_accounts
+from parshall.report.links import links
+from parshall.report.write import as_data, shared_axis_ns
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
+
+
+class Page(HTMLParser):
+    """What a page consists of: its tags in balance, what it would load, its text and its figures."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.text = ""
+        self.figures: dict[str, dict] = {}
+        self._figure: str | None = None
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        """Note what a tag would load."""
+        given = dict(attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.loads += [f"{tag} {given[key]}" for key in ("src", "data", "srcset", "poster") if key in given]
+        if tag in ("link", "base", "iframe", "object"):
+            self.loads.append(tag)
+        if tag == "script" and given.get("type") == "application/json":
+            self._figure = given["id"]
+
+    def handle_endtag(self, tag):
+        """Close the tag that is open."""
+        assert self.open.pop() == tag
+        self._figure = None
+
+    def handle_data(self, data):
+        """Keep figures and text."""
+        if self._figure:
+            self.figures[self._figure] = json.loads(data)
+        elif self.open and self.open[-1] not in ("script", "style"):
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def two_flows():
+    return log_of(many_flows(2, 2000, np.random.default_rng(3), span_s=10))
+
+
+def page_of(path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_a_report_needs_nothing_else(tmp_path, two_flows):
+    path = write_report({"sender": two_flows}, tmp_path, "Two flows", images=False)
+    page = page_of(path)
+    assert page.loads == []
+    text = path.read_text()
+    assert "default-src 'none'" in text
+    assert not re.search(r"@import|url\(\s*['\"]?http", text.split("<script", 1)[0])
+    assert list(page.figures) == [f"sender-{name}" for name in ("throughput", "cwnd", "rtt", "loss")]
+    for specification in page.figures.values():
+        assert "data" not in specification or "url" not in specification["data"]
+        assert vl_convert.vegalite_to_svg(specification)
+    words = " ".join(page.text.split())
+    assert "4,000 records of 2 flows" in words
+    assert "4,002 events that reached the hooks, 4,002 were logged, none was lost; the ledger balances" in words
+    assert "432 ns in the mean of 250 timed runs" in words
+    assert "parshall tcp" in words
+
+
+def test_figures_are_also_files(tmp_path, two_flows):
+    write_report({"sender": two_flows}, tmp_path, "Two flows")
+    assert (tmp_path / "figures/sender-cwnd.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "figures/sender-cwnd.svg").read_text().startswith("<svg")
+    # Twice the size of the drawing: the width stands in the header of the PNG.
+    width_px = int.from_bytes((tmp_path / "figures/sender-cwnd.png").read_bytes()[16:20], "big")
+    assert width_px > 2 * 900
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_log_of_almost_nothing_has_a_report(tmp_path, count):
+    log = log_of(records([1] * count, list(range(count))))
+    page = page_of(write_report({"empty": log}, tmp_path, "Almost nothing"))
+    assert f"{count} record" in page.text
+    assert len(page.figures) == count
+
+
+def test_a_log_without_a_ledger_has_a_report(tmp_path):
+    log = log_of(records([1], [0]), ledger={}, environment={}, complete=False)
+    text = " ".join(page_of(write_report({"killed": log}, tmp_path, "Killed", images=False)).text.split())
+    assert "The log ended early" in text
+    assert "no ledger" in text
+    assert "do not hold the command line" in text
+
+
+def test_a_hundred_flows_and_a_million_records_are_a_small_report(tmp_path):
+    log = log_of(many_flows(100, 10_000, np.random.default_rng(5)))
+    path = write_report({"many": log}, tmp_path, "A hundred flows", images=False)
+    assert path.stat().st_size < 5_000_000
+    page = page_of(path)
+    assert len(page.figures) == 4
+    assert "1,000,000 records of 100 flows" in page.text
+
+
+def test_what_does_not_balance_is_said(tmp_path):
+    table = records([1, 1], [0, 1])
+    ledger = ledger_of(2)
+    ledger["hooks"][1] = hook_account("tcp_egress", 9, logged=2, lost={"overwritten": 4})
+    log = log_of(table, ledger=ledger)
+    log.flows = log.flows.set_column(log.flows.schema.get_field_index("packets_seen"), "packets_seen", [[5]])
+    said = findings(ledger, log.flows, 3)
+    assert said == [
+        "hook tcp_egress: +3 of 9 seen are in no column",
+        "flow 1, packets: +3 of 5 seen are in no column",
+        "4 overwritten, but 0 gaps in the sequence numbers",
+        "the hooks' accounts hold 2 logged records, the file 3",
+    ]
+    text = page_of(write_report({"odd": log}, tmp_path, "Odd", images=False)).text
+    assert "✗ 3 unaccounted" in text
+    assert "the ledger does not balance" in text
+    assert "4 were lost (4 overwritten)" in text
+
+
+def test_accounts_balance_by_their_columns():
+    (account,) = flow_accounts(
+        log_of(records([1] * 3, [0, 1, 2])).flows.replace_schema_metadata(None), "packets"
+    ).values()
+    assert (account.seen, account.logged, account.difference) == (3, 3, 0)
+    (hook,) = hook_accounts(
+        {"hooks": [hook_account("tcp_close", 7, filtered=2, thinned=1, logged=3, lost={"missed": 1})]}
+    )
+    assert (hook.lost_total, hook.difference) == (1, 0)
+
+
+def test_everything_from_outside_is_escaped(tmp_path):
+    evil = "<script>alert(1)</script>"
+    log = log_of(records([1] * 3, [0, 1, 2], snd_nxt=[0, 5, 10]))
+    rows = [flow_row(1, 3, congestion_control=f"</script>{evil}")]
+    log.flows = log.flows.from_pylist(rows)
+    log.environment = {"kernel": evil, "command_line": [evil, evil]}
+    path = write_report({evil: log}, tmp_path, evil)
+    assert evil not in path.read_text()
+    assert page_of(path).text.count("alert(1)") > 3
+    assert as_data({"x": "</script>"}) == '{"x": "\\u003c/script>"}'
+
+
+def test_logs_that_overlap_share_a_time_axis_and_others_do_not():
+    early, late = records([1, 1], [0, 100]), records([1, 1], [50, 300])
+    begin, end = shared_axis_ns([early, late])
+    assert end - begin == 300
+    assert shared_axis_ns([early, records([1], [500])]) is None
+    assert shared_axis_ns([early.slice(0, 0)]) is None
+
+
+def test_the_page_draws_itself_in_a_browser_and_complains_of_nothing(tmp_path, two_flows):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("chromium is not installed (package chromium)")
+    crowd = log_of(many_flows(20, 100, np.random.default_rng(4), span_s=10))
+    path = write_report({"sender": two_flows, "crowd": crowd}, tmp_path, "Two logs", images=False)
+    browser = subprocess.run(
+        [
+            chromium,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+            *(f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"),
+            *("--virtual-time-budget=30000", path.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    # Whatever the page logs, and every request that its own policy refuses, comes as such a line.
+    assert [line for line in browser.stderr.splitlines() if "CONSOLE" in line] == []
+    assert 'data-figures="8"' in browser.stdout
+    assert browser.stdout.count('class="mark-line role-mark') > 8
+
+
+DIRECTION = {"rate_bps": 1e8, "delay_ms": 3.0, "queue_packets": 100, "loss": 0.0}
+CARRIED = {
+    "arrived": 110,
+    "forwarded": 100,
+    "queue_dropped": 10,
+    "loss_dropped": 0,
+    "own_lost": {"socket": 0, "memory": 0},
+    "lateness": {"median_ns": 9000, "p99_ns": 42_000},
+}
+
+
+def carrying(**changes):
+    link = {"hosts": ["a", "b"], "backend": "relay", "a_to_b": DIRECTION, "b_to_a": DIRECTION}
+    return {"links": [link], "statistics": [{"relay": {"a_to_b": CARRIED | changes, "b_to_a": CARRIED}}]}
+
+
+def test_a_link_that_was_not_what_was_asked_for_is_doubted(tmp_path):
+    (fine,) = links(carrying())
+    assert fine.what == "a to b, played by relay: 100 Mbit/s, 3 ms there and 3 ms back, a queue of 100 packets."
+    assert "100 of 110 packets there (10 dropped by the full queue" in fine.did
+    assert fine.doubts == ()
+    (late,) = links(carrying(lateness={"median_ns": 9000, "p99_ns": 19_751_000}))
+    assert len(late.doubts) == 1
+    assert "19.8 ms late" in late.doubts[0]
+    lossy = carrying(own_lost={"socket": 4, "memory": 1})
+    page = page_of(write_report({"a": log_of(records([1], [0]))}, tmp_path, "Lossy", testbed=lossy, images=False))
+    assert "The relay itself lost 5 packets on the way there" in page.text
+    (silent,) = links({"links": carrying()["links"]})
+    assert (silent.did, silent.doubts) == ("", ())

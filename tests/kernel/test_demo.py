@@ -1,0 +1,137 @@
+"""The tour, as a user runs it: it ends well, its report and its accounts are right, nothing stays."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PARSHALL = Path(sys.executable).with_name("parshall")
+pytestmark = pytest.mark.kernel
+
+
+def demo(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PARSHALL, "demo", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def tour(root, tmp_path_factory):
+    """Run the tour for three seconds, once for all tests."""
+    directory = tmp_path_factory.mktemp("demo")
+    return directory, demo("--duration", 3, "-o", directory, "--json")
+
+
+def test_the_tour_ends_well_and_leaves_a_report(tour):
+    directory, ended = tour
+    assert ended.returncode == 0
+    # On a busy machine it says that the link was late; nothing else may be said.
+    assert [line for line in ended.stderr.splitlines() if "too busy" not in line] == []
+    report = Path(json.loads(ended.stdout)["report"])
+    assert report == directory / "report.html"
+    assert report.stat().st_size > 500_000
+    figures = {path.name for path in (directory / "figures").iterdir()}
+    assert {"sender-cwnd.png", "sender-rtt.svg", "receiver-throughput.png"} <= figures
+
+
+def test_the_ledgers_of_both_ends_balance(tour):
+    import parshall
+    from parshall.report.account import findings, hook_accounts
+
+    directory, _ = tour
+    for name in ("sender", "receiver"):
+        log = parshall.read(directory / f"{name}.arrow")
+        assert log.complete
+        assert findings(log.ledger, log.flows, log.records.num_rows) == []
+        assert sum(account.logged for account in hook_accounts(log.ledger)) > 1000
+        assert log.environment["host"] == name
+        # The host's own interfaces, not those of the machine.
+        assert set(log.environment["interfaces"]) == {"lo", "eth0"}
+
+
+def test_each_log_holds_its_end_of_both_flows(tour):
+    import parshall
+
+    directory, ended = tour
+    told = {flow["port"]: flow for flow in json.loads(ended.stdout)["flows"]}
+    assert [flow["congestion_control"] for flow in told.values()] == ["cubic", "bbr"]
+    for name, port, is_passive in (("sender", "remote_port", False), ("receiver", "local_port", True)):
+        rows = parshall.read(directory / f"{name}.arrow").flows.to_pylist()
+        assert {row[port]: row["congestion_control"] for row in rows} == {
+            number: flow["congestion_control"] for number, flow in told.items()
+        }
+        assert [row["passive"] for row in rows] == [is_passive] * 2
+
+
+def test_the_log_has_the_bytes_that_the_programs_moved(tour):
+    import parshall
+    from parshall.figures.states import states
+    from parshall.report.measures import measures
+
+    directory, ended = tour
+    told = {flow["port"]: flow for flow in json.loads(ended.stdout)["flows"]}
+    for name, port, measure in (
+        ("sender", "remote_port", "acknowledged"),
+        ("receiver", "local_port", "received"),
+    ):
+        log = parshall.read(directory / f"{name}.arrow")
+        ports = {row["flow"]: row[port] for row in log.flows.to_pylist()}
+        for row in measures(states(log.records)).iter_rows(named=True):
+            assert row["measure"] == measure
+            moved = told[ports[row["flow"]]]["received_bytes"]
+            # The FIN takes one sequence number; the receiver's log begins with the first data.
+            assert 0 <= moved + 1 - row["bytes"] <= 1448
+
+
+def test_the_flows_fill_the_bottleneck_and_its_queue(tour):
+    _, ended = tour
+    result = json.loads(ended.stdout)
+    relay = result["testbed"]["statistics"][0].get("relay")
+    if relay is None:
+        pytest.skip("the link was played by the kernel, which keeps another account")
+    assert relay["a_to_b"]["queue_peak_packets"] == 100
+    assert sum(relay["a_to_b"]["own_lost"].values()) == 0
+    received_bytes = sum(flow["received_bytes"] for flow in result["flows"])
+    # 95.64 Mbit/s of payload are possible; slow start and the way back take some.
+    assert 0.6 * 95.64e6 / 8 * 3 < received_bytes < 1.1 * 95.64e6 / 8 * 3
+
+
+def test_the_report_can_be_written_again_from_its_directory(tour, tmp_path):
+    directory, _ = tour
+    again = subprocess.run([PARSHALL, "report", directory, "-o", tmp_path], capture_output=True, text=True, timeout=120)
+    assert (again.returncode, again.stdout.strip()) == (0, str(tmp_path / "report.html"))
+    assert "a queue of 100 packets" in " ".join((tmp_path / "report.html").read_text().split())
+
+
+def test_interrupted_it_keeps_what_it_has(root, tmp_path):
+    running = subprocess.Popen(
+        [PARSHALL, "demo", "--duration", "60", "-o", tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in running.stdout:
+        if "send against each other" in line:
+            break
+    running.send_signal(signal.SIGINT)
+    rest, complaint = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert [line for line in complaint.splitlines() if "too busy" not in line] == []
+    assert "The report:" in rest
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("duration", ["0", "-1", "1e9", "soon"])
+def test_a_wrong_duration_is_a_usage_error_in_one_line(tmp_path, duration):
+    ended = demo("--duration", duration, "-o", tmp_path / "none")
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "--duration" in ended.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_nothing_stays_behind(tour):
+    owners = {path.name.split("-")[1] for path in Path("/run/netns").glob("parshall-*")}
+    # Others may measure on this machine; what is ours belongs to processes that are gone.
+    assert not [pid for pid in owners if not Path(f"/proc/{pid}").exists()]
