@@ -444,17 +444,12 @@ static __always_inline void fill_packet(struct tcp_state_record *record, struct 
 }
 
 /* Thinning: is this packet of the flow one that the log wants? */
-static __always_inline int is_due(struct flow_state *flow, struct tcp_sock *tp, __u64 flow_seq)
+static __always_inline int is_due(const struct flow_state *flow, struct tcp_sock *tp, __u64 flow_seq)
 {
-	int due = options.packets_per_log > 1 ? flow_seq % options.packets_per_log == 0 : !options.on_change;
-
 	if (options.on_change && (flow->last_cwnd_segments != tp->snd_cwnd ||
-			  flow->last_ssthresh_segments != tp->snd_ssthresh)) {
-		flow->last_cwnd_segments = tp->snd_cwnd;
-		flow->last_ssthresh_segments = tp->snd_ssthresh;
-		due = 1;
-	}
-	return due;
+				  flow->last_ssthresh_segments != tp->snd_ssthresh))
+		return 1;
+	return options.packets_per_log > 1 ? flow_seq % options.packets_per_log == 0 : !options.on_change;
 }
 
 /* ---- packets ---------------------------------------------------------------------------- */
@@ -632,6 +627,9 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		record->flow = flow->flow;
 		fill_state(record, tp);
 		fill_packet(record, skb, direction);
+		/* What was logged, not what was looked at: a change that found no room is still due. */
+		flow->last_cwnd_segments = record->cwnd_segments;
+		flow->last_ssthresh_segments = record->ssthresh_segments;
 		ring_commit(&record->header, &packet_layout, position);
 	} else {
 		count(&account->dropped);

@@ -439,7 +439,8 @@ def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any,
     assert server.stdout.readline() == "ready\n"
     memory = []
     began_s = time.monotonic()
-    with TcpLog(tmp_path / "log", ports=ports) as log:
+    # On a busy machine the reader may wait long for a CPU, so the rings are large.
+    with TcpLog(tmp_path / "log", ports=ports, ring_bytes=64 << 20) as log:
         clients = left.popen(
             [sys.executable, "-c", _CLIENTS, link.address(right), str(first), str(SERVERS), str(connections)],
             stderr=subprocess.PIPE, text=True,
@@ -463,10 +464,10 @@ def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any,
     assert not any(sum(account["lost"].values()) for account in ledger["hooks"])
     flows = logged.flows.to_pylist()
     assert sum(flow["passive"] for flow in flows) == connections
-    assert all(flow["ended"] and flow["events_logged"] == 1 for flow in flows)
+    assert all(flow["ended"] for flow in flows)
+    assert all(close == 1 for close in rows_of(logged).filter(event="close").group_by("flow").len()["len"])
     assert total(ledger, "logged", ["tcp_close"]) == 2 * connections
     assert total(ledger, "logged", PACKET_HOOKS) == sum(flow["packets_logged"] for flow in flows)
-    assert total(ledger, "logged", EVENT_HOOKS) == 2 * connections
     # Flows that are over are forgotten: the second half of the log costs no more memory.
     halfway = [used for known, used in memory if known >= connections]
     print(f"memory: {memory[0][1] / 1e6:.0f} MB at the begin, {halfway[0] / 1e6:.0f} halfway, {memory[-1][1] / 1e6:.0f} at the end")

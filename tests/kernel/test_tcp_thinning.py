@@ -32,6 +32,19 @@ def ends(bed: Any) -> Iterator[tuple[Any, Any, Any]]:
     yield left, right, link
 
 
+@pytest.fixture
+def one_cpu() -> Iterator[int]:
+    """Keep everything on one CPU.
+
+    A packet that comes in is looked at before the socket is locked. On another CPU the window may
+    change between the looks of two logs, which then rightly differ.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield min(before)
+    os.sched_setaffinity(0, before)
+
+
 def talk(ends: tuple[Any, Any, Any], port: int, payload_bytes: int, family: int = 4) -> None:
     """One connection with data in both directions."""
     left, right, link = ends
@@ -85,11 +98,11 @@ def test_every_nth_packet_also_when_records_are_lost(ends: Any, slow_reader: boo
         assert flow["packets_thinned"] == flow["packets_seen"] - len(due)
 
 
-def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, tmp_path: Path) -> None:
+def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, one_cpu: int, tmp_path: Path) -> None:
     """Two logs of the same packets at once: the one tells what the other must hold."""
     left, right = bed.host("left"), bed.host("right")
     # A short queue, so that the window goes up and down.
-    link = bed.link(left, right, rate_bps=100e6, delay_ms=2, queue_packets=30)
+    link = bed.link(left, right, rate_bps=100e6, delay_ms=2, queue_packets=30, cpu=one_cpu)
     left.sysctl("net.ipv4.tcp_congestion_control", "reno")
     port = next(_ports)
     with (
@@ -115,7 +128,7 @@ def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, tmp_
         assert packets_of(thin_rows, others[flow["socket_cookie"]]).select(what).to_dicts() == wanted
 
 
-def test_on_change_and_every_nth_give_both(ends: Any, tmp_path: Path) -> None:
+def test_on_change_and_every_nth_give_both(ends: Any, one_cpu: int, tmp_path: Path) -> None:
     port = next(_ports)
     with (
         TcpLog(tmp_path / "changes", ports=[port], on_change=True) as changes,
@@ -185,18 +198,14 @@ def test_ports_and_hosts(ends: Any, family: int, tmp_path: Path) -> None:
             address = second if port == ports[3] else first
             with connection(left, right, address, port) as (active, passive):
                 transfer(active, passive, 20_000)
-    seen = set()
     for name, log in logs.items():
         logged, ledger = check_log(log.path)
-        ours = [each for each in logged.flows.to_pylist() if {each["local_address"], each["remote_address"]} & {first, second}]
+        ours = [each for each in logged.flows.to_pylist() if {each["local_port"], each["remote_port"]} & {*ports}]
         found = {min(each["local_port"], each["remote_port"]) for each in ours}
         assert found == set(wanted[name]), name
         assert len(ours) == 2 * len(wanted[name])
         if name != "hosts":
             assert total(ledger, "filtered", PACKET_HOOKS) > 0, name
-        seen.add(total(ledger, "seen", PACKET_HOOKS))
-    # Others may use TCP on this host meanwhile: if nobody did, all logs saw the same.
-    assert min(seen) > 0
 
 
 def test_a_mapped_address_is_found_by_its_ipv4_address(ends: Any, tmp_path: Path) -> None:

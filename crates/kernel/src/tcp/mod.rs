@@ -66,7 +66,7 @@ pub enum TcpError {
     },
     /// The file took no more.
     #[error(
-        "log {}: {source} after {written_bytes} bytes, which can be read; make room, or log to another disk",
+        "log {}: {source} after {written_bytes} bytes; make room, or log to another disk",
         path.display()
     )]
     Full {

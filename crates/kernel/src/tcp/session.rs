@@ -109,7 +109,7 @@ impl TcpLog {
             path: path.into(),
             source,
         })?;
-        let writer = LogWriter::create(file, &header)?;
+        let writer = LogWriter::create(file, &header).map_err(|error| cut(path, error))?;
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
             hooks
@@ -354,17 +354,7 @@ impl Session {
     }
 
     fn cut(&self, error: LogError) -> TcpError {
-        match error {
-            LogError::Write {
-                written_bytes,
-                source,
-            } => TcpError::Full {
-                path: self.path.clone(),
-                written_bytes,
-                source,
-            },
-            error => TcpError::Log(error),
-        }
+        cut(&self.path, error)
     }
 
     fn ledger(&self, complete: bool) -> Result<Ledger, TcpError> {
@@ -429,6 +419,21 @@ impl Session {
                 reason: "another thread died with the hooks in hand".into(),
             }),
         }
+    }
+}
+
+/// The error of a log that takes no more.
+fn cut(path: &Path, error: LogError) -> TcpError {
+    match error {
+        LogError::Write {
+            written_bytes,
+            source,
+        } => TcpError::Full {
+            path: path.into(),
+            written_bytes,
+            source,
+        },
+        error => TcpError::Log(error),
     }
 }
 
