@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from conversation import check_balance
 
 import parshall
-from conversation import check_balance
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 # Four for events, two for packets.
@@ -22,9 +22,7 @@ EVENT_HOOKS = ("tcp_retransmit", "tcp_congestion_state", "tcp_close")
 class Logger:
     """A `parshall tcp` that runs, its hooks attached."""
 
-    def __init__(
-        self, until: Callable[..., None], *arguments: str | Path, hooks: int = HOOKS, **options: Any
-    ) -> None:
+    def __init__(self, until: Callable[..., None], *arguments: str | Path, hooks: int = HOOKS, **options: Any) -> None:
         self.process = subprocess.Popen(
             [PARSHALL, "tcp", *arguments],
             stdin=subprocess.DEVNULL,
@@ -113,37 +111,43 @@ def check_log(path: Path, *, is_thinned: bool = False) -> tuple[Any, dict[str, A
     assert log.complete, log.truncation
     ledger = log.ledger
     check_balance(ledger)
-    rows, flows = rows_of(log), log.flows.to_pylist()
-    assert len(rows) == total(ledger, "logged", (*PACKET_HOOKS, *EVENT_HOOKS))
-    per_flow = {
-        (row["flow"], row["is_packet"]): row
-        for row in rows.group_by("flow", is_packet=pl.col("event") == "packet")
-        .agg(pl.len(), pl.col("flow_seq").n_unique().alias("distinct"), pl.col("flow_seq").max().alias("last"))
-        .iter_rows(named=True)
-    }
-    nothing = {"len": 0, "distinct": 0, "last": 0}
-    for flow in flows:
-        packets = per_flow.get((flow["flow"], True), nothing)
-        events = per_flow.get((flow["flow"], False), nothing)
-        kept_back = sum(flow[f"packets_{why}"] for why in ("filtered", "thinned", "dropped", "overwritten", "unwritten"))
-        assert flow["packets_seen"] == flow["packets_logged"] + kept_back, flow
-        lost = sum(flow[f"events_{why}"] for why in ("dropped", "overwritten", "unwritten"))
-        assert flow["events_seen"] == flow["events_logged"] + lost, flow
-        assert (packets["len"], events["len"]) == (flow["packets_logged"], flow["events_logged"]), flow
+    rows, flows = rows_of(log), pl.from_arrow(log.flows)
+    assert len(rows) == total(ledger, "logged", (*PACKET_HOOKS, *EVENT_HOOKS)), account_text(ledger)
+    is_packet = pl.col("event") == "packet"
+    found = rows.group_by("flow").agg(
+        packets=is_packet.sum().cast(pl.UInt64),
+        events=(~is_packet).sum().cast(pl.UInt64),
+        distinct=pl.col("flow_seq").filter(is_packet).n_unique().cast(pl.UInt64),
+        last=pl.col("flow_seq").filter(is_packet).max(),
+    )
+    assert set(found["flow"]) <= set(flows["flow"])
+    accounts = flows.join(found, on="flow", how="left").with_columns(
+        pl.col("packets", "events", "distinct", "last").fill_null(0)
+    )
+    lost_packets = pl.sum_horizontal(f"packets_{cause}" for cause in ("dropped", "overwritten", "unwritten"))
+    lost_events = pl.sum_horizontal(f"events_{cause}" for cause in ("dropped", "overwritten", "unwritten"))
+    kept_back = pl.col("packets_filtered") + pl.col("packets_thinned") + lost_packets
+    promises = {
+        "packets balance": pl.col("packets_seen") == pl.col("packets_logged") + kept_back,
+        "events balance": pl.col("events_seen") == pl.col("events_logged") + lost_events,
+        "packets are there": pl.col("packets_logged") == pl.col("packets"),
+        "events are there": pl.col("events_logged") == pl.col("events"),
         # Every packet has a number of its own, so what is not in the log is a gap in the numbers.
-        assert packets["distinct"] == packets["len"], flow
-        assert packets["last"] <= flow["packets_seen"], flow
-        if not is_thinned:
-            assert flow["packets_seen"] - packets["distinct"] == kept_back, flow
+        "numbers differ": pl.col("distinct") == pl.col("packets"),
+        "numbers are below what was seen": pl.col("last") <= pl.col("packets_seen"),
+    }
+    if not is_thinned:
+        promises["gaps are what was lost"] = pl.col("packets_seen") - pl.col("distinct") == kept_back
+    for promise, holds in promises.items():
+        broken = accounts.filter(~holds)
+        assert broken.is_empty(), f"{len(broken)} flows break {promise!r}: {broken.row(0, named=True)}"
     wanted = total(ledger, "seen", PACKET_HOOKS) - total(ledger, "filtered", PACKET_HOOKS)
     unknown = total(ledger, "failed", PACKET_HOOKS) + total(ledger, "missed", PACKET_HOOKS)
-    assert sum(flow["packets_seen"] for flow in flows) == wanted - unknown
+    assert flows["packets_seen"].sum() == wanted - unknown, account_text(ledger)
     wanted = total(ledger, "seen", EVENT_HOOKS) - total(ledger, "filtered", EVENT_HOOKS)
-    assert sum(flow["events_seen"] for flow in flows) == wanted - total(ledger, "missed", EVENT_HOOKS)
-    for what, hook_column in (("thinned", "thinned"), ("dropped", "dropped"), ("unwritten", "unwritten")):
-        assert sum(flow[f"packets_{what}"] for flow in flows) == total(ledger, hook_column, PACKET_HOOKS)
-    overwritten = sum(flow["packets_overwritten"] for flow in flows)
-    assert overwritten == total(ledger, "overwritten", PACKET_HOOKS)
+    assert flows["events_seen"].sum() == wanted - total(ledger, "missed", EVENT_HOOKS), account_text(ledger)
+    for cause in ("thinned", "dropped", "overwritten", "unwritten"):
+        assert flows[f"packets_{cause}"].sum() == total(ledger, cause, PACKET_HOOKS), account_text(ledger)
     return log, ledger
 
 

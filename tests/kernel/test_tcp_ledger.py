@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from conversation import connection, transfer
-from parshall.tcp import TcpLog
 from tcp_logger import PACKET_HOOKS, Logger, check_log, packets_of, rows_of, total
+
+from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 _ports = count(21000)
@@ -58,7 +58,9 @@ def test_what_the_smallest_ring_loses_is_what_the_ledger_says(pair: Any, slow_re
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
-def test_what_a_stalled_reader_loses_is_what_the_ledger_says(pair: Any, policy: str, until: Any, tmp_path: Path) -> None:
+def test_what_a_stalled_reader_loses_is_what_the_ledger_says(
+    pair: Any, policy: str, until: Any, tmp_path: Path
+) -> None:
     port, path = next(_ports), tmp_path / "log"
     with Logger(until, "-o", path, "--port", str(port), "--ring-mib", "1", "--policy", policy) as logger:
         flood(pair, port, 1_000_000)
@@ -76,9 +78,7 @@ def test_what_a_stalled_reader_loses_is_what_the_ledger_says(pair: Any, policy: 
 def assert_lost(path: Path, cause: str) -> int:
     """Records were lost for this cause alone; in every flow the gaps are what its account says."""
     log, ledger = check_log(path)
-    causes = {
-        name: sum(account["lost"][name] for account in ledger["hooks"]) for name in ledger["hooks"][0]["lost"]
-    }
+    causes = {name: sum(account["lost"][name] for account in ledger["hooks"]) for name in ledger["hooks"][0]["lost"]}
     assert causes.pop(cause) > 0
     assert not any(causes.values()), causes
     rows = rows_of(log)

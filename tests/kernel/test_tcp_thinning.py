@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from conversation import account, connection, transfer
+from tcp_logger import PACKET_HOOKS, check_log, packets_of, rows_of, total
+
 from parshall.cgroups import OwnCgroup
 from parshall.tcp import TcpLog
-from tcp_logger import PACKET_HOOKS, check_log, packets_of, rows_of, total
 
 pytestmark = pytest.mark.kernel
 _ports = count(22000)
@@ -82,9 +82,7 @@ def test_every_nth_packet_of_each_flow_is_logged(ends: Any, ppl: int, tmp_path: 
 @pytest.mark.parametrize("slow_reader", [False, True], ids=["fast", "slow"])
 def test_every_nth_packet_also_when_records_are_lost(ends: Any, slow_reader: bool, tmp_path: Path) -> None:
     ports = [next(_ports) for _ in range(4)]
-    with TcpLog(
-        tmp_path / "log", ports=ports, packets_per_log=2, ring_bytes=16 << 10, slow_reader=slow_reader
-    ) as log:
+    with TcpLog(tmp_path / "log", ports=ports, packets_per_log=2, ring_bytes=16 << 10, slow_reader=slow_reader) as log:
         talk_at_once(ends, ports, 10_000_000)
     logged, ledger = check_log(log.path, is_thinned=True)
     cause = "dropped" if slow_reader else "overwritten"
@@ -116,7 +114,16 @@ def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, one_
     all_rows, thin_rows = rows_of(full), rows_of(thin)
     others = {flow["socket_cookie"]: flow["flow"] for flow in thin.flows.to_pylist()}
     assert len(others) == full.flows.num_rows == 2
-    what = ["flow_seq", "direction", "cwnd_segments", "ssthresh_segments", "pkt_seq", "pkt_ack", "payload_bytes", "state"]
+    what = [
+        "flow_seq",
+        "direction",
+        "cwnd_segments",
+        "ssthresh_segments",
+        "pkt_seq",
+        "pkt_ack",
+        "payload_bytes",
+        "state",
+    ]
     for flow in full.flows.to_pylist():
         last: tuple[Any, Any] = (0, 0)
         wanted = []

@@ -52,11 +52,9 @@ pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
     } else {
         root.join(given.strip_prefix("/").unwrap_or(given))
     };
-    let directory = fs::metadata(&path).map_err(|error| {
-        match error.kind() {
-            std::io::ErrorKind::NotFound => fail("there is no such control group"),
-            _ => fail(&error.to_string()),
-        }
+    let directory = fs::metadata(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => fail("there is no such control group"),
+        _ => fail(&error.to_string()),
     })?;
     if !directory.is_dir() || !path.join("cgroup.procs").exists() {
         return Err(fail("is not a control group"));

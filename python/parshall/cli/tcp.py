@@ -29,9 +29,7 @@ def command(
     cmd: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]", help="Run CMD, log it.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log.")] = None,
     ppl: Annotated[int, typer.Option(metavar="N", help="Log every N-th packet of each flow.")] = 1,
-    on_change: Annotated[
-        bool, typer.Option("--on-change", help="Log when a flow's cwnd or ssthresh changed.")
-    ] = False,
+    on_change: Annotated[bool, typer.Option("--on-change", help="Log when a flow's cwnd or ssthresh changed.")] = False,
     port: Annotated[
         list[int] | None, typer.Option(metavar="P", help="Only flows with this port; may be repeated.")
     ] = None,
