@@ -86,9 +86,7 @@ def summary(values: list[float]) -> dict[str, float]:
 
 def main() -> int:
     """Measure, print, and fail when the relay lost packets of its own at 1 Gbit/s."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
@@ -97,9 +95,7 @@ def main() -> int:
     for _ in range(arguments.repeats):
         for case, done in runs.items():
             done.append(measure(case, arguments.seconds, cpus[0], cpus[-1]))
-    results = {
-        case: {name: summary([run[name] for run in done]) for name in done[0]} for case, done in runs.items()
-    }
+    results = {case: {name: summary([run[name] for run in done]) for name in done[0]} for case, done in runs.items()}
     iperf3 = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, check=True).stdout
     environment = {
         "parshall": _native.__version__,

@@ -232,9 +232,7 @@ def main() -> int:
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
     parser.add_argument("--archive", action="store_true", help="keep the raw numbers in benches/archive/")
     arguments = parser.parse_args()
-    names = [
-        name for name in arguments.instruments.split(",") if name != "bpftrace" or shutil.which("bpftrace")
-    ]
+    names = [name for name in arguments.instruments.split(",") if name != "bpftrace" or shutil.which("bpftrace")]
     raw = {}
     for flows in map(int, arguments.flows.split(",")):
         raw[flows] = measure(flows, arguments.rounds, arguments.seconds, names)

@@ -50,11 +50,7 @@ def named_things() -> list[str]:
         found += [f"cgroup {path}" for path in mount.rglob("parshall-*") if path.is_dir()]
     for mount in mounts("bpf"):
         found += [f"pin {path}" for path in mount.rglob("parshall*")]
-    found += [
-        f"interface {path.name}"
-        for path in Path("/sys/class/net").iterdir()
-        if INTERFACE.fullmatch(path.name)
-    ]
+    found += [f"interface {path.name}" for path in Path("/sys/class/net").iterdir() if INTERFACE.fullmatch(path.name)]
     return found
 
 

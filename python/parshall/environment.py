@@ -32,9 +32,7 @@ def environment() -> dict[str, Any]:
         "cpu_model": _cpu_model(),
         "clock_source": _text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control"),
-        "congestion_control_available": (
-            _text("/proc/sys/net/ipv4/tcp_available_congestion_control") or ""
-        ).split(),
+        "congestion_control_available": (_text("/proc/sys/net/ipv4/tcp_available_congestion_control") or "").split(),
         "sysctl": _sysctls(),
         "interfaces": {name: _interface(name) for _, name in socket.if_nameindex()},
         "qdiscs": _qdiscs(),

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 # What arrow puts before the text of an error that is not its own.
 _FOREIGN_ERROR_PREFIX = "External error: "
 
-FORMATS: dict[str, tuple[str, bool]] = {
-    name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()
-}
+FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()}
 """Name of a conversion -> (suffix of its files, whether it is text)."""
 
 

@@ -170,9 +170,7 @@ def test_a_module_with_subcommands_is_taken_as_it_is(command_that, capsys):
 
 
 def test_a_reader_that_went_away_is_no_error():
-    with subprocess.Popen(
-        [PARSHALL, "doctor", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([PARSHALL, "doctor", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0

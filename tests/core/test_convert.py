@@ -66,9 +66,7 @@ def test_polled_view():
     assert {len(line.split(b",")) for line in result.stdout.splitlines()} == {123}
 
 
-@pytest.mark.parametrize(
-    ("text", "ns"), [("1ms", 10**6), ("0.5 s", 5 * 10**8), ("250us", 250_000), ("7ns", 7)]
-)
+@pytest.mark.parametrize(("text", "ns"), [("1ms", 10**6), ("0.5 s", 5 * 10**8), ("250us", 250_000), ("7ns", 7)])
 def test_intervals(text, ns):
     assert interval_ns(text) == ns
 

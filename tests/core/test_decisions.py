@@ -51,9 +51,7 @@ def test_a_missing_wish_degrades_and_says_what_is_lost():
 
 def test_a_second_choice_degrades_and_no_choice_stops():
     assert decided("capture", host(attach__xdp_native="unsupported")).status == "degraded"
-    nothing = host(
-        attach__xdp_native="unsupported", attach__tcx="unsupported", attach__xdp_generic="unsupported"
-    )
+    nothing = host(attach__xdp_native="unsupported", attach__tcx="unsupported", attach__xdp_generic="unsupported")
     assert decided("capture", nothing).status == "cannot"
 
 

@@ -1,7 +1,5 @@
 """The testbed on this machine: what links do to packets, what ledgers say, what stays behind."""
 
-
-
 import json
 import os
 import re
@@ -150,9 +148,7 @@ def test_jitter_varies_the_delay_and_keeps_the_order(bed, probe, until):
     until("all have arrived", lambda: link.statistics()["relay"]["a_to_b"]["forwarded"] == 300)
     arrivals = probe.arrivals.read()
     assert [stamp.number for stamp in arrivals] == list(range(300))
-    delays_ms = [
-        (out.at_ns - into.at_ns) / 1e6 for into, out in zip(probe.departures.read(), arrivals, strict=True)
-    ]
+    delays_ms = [(out.at_ns - into.at_ns) / 1e6 for into, out in zip(probe.departures.read(), arrivals, strict=True)]
     assert min(delays_ms) > 2.98
     assert statistics.quantiles(delays_ms, n=10)[8] < 7.2
     assert statistics.stdev(delays_ms) > 0.5
@@ -390,9 +386,7 @@ def test_what_a_killed_run_left_is_removed_and_nothing_else(bed, until):
     from parshall.testbed import clean, stale
 
     alive = bed.host("alive")
-    child = subprocess.Popen(
-        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    child = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     namespace, program = child.stdout.readline().split()
     assert namespace not in [leftover.name for leftover in stale()]
     child.send_signal(signal.SIGKILL)

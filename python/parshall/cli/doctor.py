@@ -62,9 +62,7 @@ def _word(status: Status, cause: Cause | None) -> Text:
     return Text(word, style=COLOURS.get(word, "bold red"))
 
 
-def _print(
-    removed: Sequence[str], decisions: Sequence[Decision], probes: Sequence[Probe], *, cleaned: bool
-) -> None:
+def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequence[Probe], *, cleaned: bool) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
@@ -73,18 +71,14 @@ def _print(
     if cleaned and not removed:
         console.print("nothing was left to remove")
 
-    _print_rows(
-        console, "Commands", [(d.command, _word(d.status, d.cause), d.why, d.remedy) for d in decisions]
-    )
+    _print_rows(console, "Commands", [(d.command, _word(d.status, d.cause), d.why, d.remedy) for d in decisions])
     _print_rows(console, "Probes", [(p.name, _word(p.status, p.cause), p.detail, p.remedy) for p in probes])
 
     console.print()
     forbidden = sum(probe.cause == "forbidden" and probe.status == "cannot" for probe in probes)
     if forbidden and os.geteuid() != 0:
         console.print(f"Not run as root: {forbidden} of {len(probes)} things could not be tried.")
-    counts = [
-        sum(decision.status == status for decision in decisions) for status in ("works", "degraded", "cannot")
-    ]
+    counts = [sum(decision.status == status for decision in decisions) for status in ("works", "degraded", "cannot")]
     console.print("Commands: {} work, {} degraded, {} cannot be used.".format(*counts))
 
 

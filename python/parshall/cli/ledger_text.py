@@ -19,10 +19,7 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
         + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]
-    causes = {
-        cause: sum(account["lost"][cause] for account in ledger["hooks"])
-        for cause in ledger["hooks"][0]["lost"]
-    }
+    causes = {cause: sum(account["lost"][cause] for account in ledger["hooks"]) for cause in ledger["hooks"][0]["lost"]}
     if any(causes.values()):
         lines.append("  lost: " + ", ".join(f"{count:,} {cause}" for cause, count in causes.items() if count))
     lines.append("  " + _cost_line(ledger["cost"]))

@@ -85,7 +85,5 @@ def _wait_until_up(route: IPRoute, interface: str) -> None:
         if state == "UP":
             return
         if time.monotonic() > deadline:
-            raise ParshallError(
-                f"interface {interface}: still {state} after {_UP_TIMEOUT_S:g} s; is its peer up?"
-            )
+            raise ParshallError(f"interface {interface}: still {state} after {_UP_TIMEOUT_S:g} s; is its peer up?")
         time.sleep(0.001)

@@ -144,8 +144,7 @@ class Host:
         if check and program.returncode != 0:
             last_line = ((complaint or output or "").strip().splitlines() or ["no output"])[-1]
             raise ParshallError(
-                f"host {self.name}: {' '.join(map(str, command))} ended with status "
-                f"{program.returncode}: {last_line}"
+                f"host {self.name}: {' '.join(map(str, command))} ended with status {program.returncode}: {last_line}"
             )
         return subprocess.CompletedProcess(list(command), program.returncode, output, complaint)
 
@@ -161,8 +160,7 @@ class Host:
         while not self._listens(port):
             if time.monotonic() > deadline:
                 raise ParshallError(
-                    f"host {self.name}: nothing listens on TCP port {port} after {timeout_s:g} s; "
-                    "did the server start?"
+                    f"host {self.name}: nothing listens on TCP port {port} after {timeout_s:g} s; did the server start?"
                 )
             time.sleep(0.002)
 

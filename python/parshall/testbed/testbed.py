@@ -140,9 +140,7 @@ class Testbed:
             raise UsageError(f"link: both ends are at host {a.name}; a link needs two hosts")
         if not 1280 <= mtu <= 65521:
             raise UsageError(f"link: mtu {mtu} is outside 1280 (IPv6 needs it) to 65521")
-        forth = Shaping(
-            rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes
-        )
+        forth = Shaping(rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes)
         shapings = (forth, forth.altered(reverse))
         chosen = backends.choose(backend, shapings, offloads)
         ends = self._ends(a, b)
