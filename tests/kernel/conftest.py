@@ -64,6 +64,19 @@ def echo() -> Callable[..., None]:
     return exchange
 
 
+@pytest.fixture
+def one_cpu() -> Iterator[int]:
+    """Keep everything on one CPU, whose number is given.
+
+    A packet that comes in is looked at before the socket is locked. On another CPU the window may
+    change between the looks of two logs, or packets change places, and then both are right.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield min(before)
+    os.sched_setaffinity(0, before)
+
+
 @dataclass(frozen=True)
 class Stamp:
     """A numbered packet at a tap: sequence number, kernel time in ns, bytes of the frame."""

@@ -13,6 +13,8 @@ from conversation import check_balance
 import parshall
 
 PARSHALL = Path(sys.executable).with_name("parshall")
+# Process numbers of the loggers of this session.
+STARTED: set[int] = set()
 # Four for events, two for packets.
 HOOKS = 6
 PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
@@ -28,6 +30,7 @@ class Logger:
             stdin=subprocess.DEVNULL,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options},
         )
+        STARTED.add(self.process.pid)
         try:
             until("the hooks are attached", lambda: self.has_ended() or links_of(self.process.pid) >= hooks)
         except BaseException:
@@ -69,10 +72,16 @@ def links_of(pid: int) -> int:
 
 def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run `parshall` to its end."""
-    return subprocess.run(
-        [PARSHALL, *arguments],
-        **{"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60, **options},
-    )
+    pipe = subprocess.PIPE
+    settings = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True, **options}
+    with subprocess.Popen([PARSHALL, *arguments], **settings) as process:
+        STARTED.add(process.pid)
+        try:
+            said = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, *said)
 
 
 def the_complaint(said: str) -> str:
