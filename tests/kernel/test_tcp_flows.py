@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 from conversation import connection, socket_statistics, transfer
-from tcp_logger import check_log, packets_of, rows_of, total
+from tcp_logger import Logger, check_log, packets_of, rows_of, total
 
 from parshall.tcp import TcpLog
 
@@ -422,46 +423,44 @@ for number in range(connections):
 SERVERS = 16
 
 
-def resident_bytes() -> int:
-    """Memory of this process, in which the logger's reader runs, without the mapped ring."""
-    return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+def memory_mb(pid: int) -> float:
+    """Memory of a process, without the mapped ring."""
+    return int(re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) / 1000
 
 
 def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any, tmp_path: Path) -> None:
     left, right, link = ends
-    connections, first = 100_000, 23500
-    ports = [first + number for number in range(SERVERS)]
+    connections, first, path = 100_000, 23500, tmp_path / "log"
+    where = [link.address(right), str(first), str(SERVERS)]
+    filters = [f"--port={first + number}" for number in range(SERVERS)]
     left.sysctl("net.ipv4.ip_local_port_range", "10000 22999")
-    server = right.popen(
-        [sys.executable, "-c", _SERVER, link.address(right), str(first), str(SERVERS)],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    server = right.popen([sys.executable, "-c", _SERVER, *where], stdout=subprocess.PIPE, text=True)
     assert server.stdout.readline() == "ready\n"
     memory = []
-    began_s = time.monotonic()
     # On a busy machine the reader may wait long for a CPU, so the rings are large.
-    with TcpLog(tmp_path / "log", ports=ports, ring_bytes=64 << 20) as log:
+    with Logger(until, "-o", path, "--ring-mib", "64", *filters) as logger:
+        began_s = time.monotonic()
         clients = left.popen(
-            [sys.executable, "-c", _CLIENTS, link.address(right), str(first), str(SERVERS), str(connections)],
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", _CLIENTS, *where, str(connections)], stderr=subprocess.PIPE, text=True
+        )
 
         def look() -> bool:
-            memory.append((log.status()["flows"], resident_bytes()))
+            memory.append(memory_mb(logger.process.pid))
             return clients.poll() is not None
 
         until("the clients are done", look, timeout_s=connections / 500 + 30)
         took_s = time.monotonic() - began_s
         assert clients.returncode == 0, clients.stderr.read()
+        assert logger.end(signal.SIGINT).returncode == 0
     with contextlib.suppress(ProcessLookupError):
         server.terminate()
     server.wait(10)
     server.stdout.close()
     clients.stderr.close()
-    cost = log.summary.ledger["cost"]
+    logged, ledger = check_log(path)
+    cost = ledger["cost"]
     print(f"{connections} connections in {took_s:.1f} s, {cost['log_bytes'] / 1e6:.1f} MB, {cost}")
-    logged, ledger = check_log(log.path)
-    assert logged.flows.num_rows == log.summary.flows == 2 * connections
+    assert logged.flows.num_rows == 2 * connections
     assert not any(sum(account["lost"].values()) for account in ledger["hooks"])
     flows = pl.from_arrow(logged.flows)
     assert flows["passive"].sum() == connections
@@ -472,7 +471,7 @@ def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any,
     assert (~flows["ended"]).sum() <= connections // 10_000
     assert flows.filter(~pl.col("ended"))["events_seen"].sum() == 0
     # Flows that are over are forgotten: were they kept, the second half would cost 60 MB.
-    halfway = [used for known, used in memory if known >= connections]
-    at = [round(used / 1e6) for used in (memory[0][1], halfway[0], memory[-1][1])]
-    print(f"memory: {at[0]} MB at the begin, {at[1]} halfway, {at[2]} at the end")
-    assert at[2] - at[1] < 40
+    halfway_mb, end_mb = memory[len(memory) // 2], memory[-1]
+    assert end_mb - halfway_mb < 30, (
+        f"{memory[0]:.0f} MB at the begin, {halfway_mb:.0f} halfway, {end_mb:.0f} at the end"
+    )
