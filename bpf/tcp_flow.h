@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The flows of the TCP instrument: what the loader asks for, the maps, the number and the facts of
+ * a connection from its first packet on, and its account. The hooks are in tcp.bpf.c.
+ */
+#ifndef PARSHALL_TCP_FLOW_H
+#define PARSHALL_TCP_FLOW_H
+
+#include "kernel_types.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+#include "parse.h"
+#include "ring.h"
+
+#define PASS 1
+#define TCP_INFINITE_SSTHRESH 0x7fffffff
+#define FLAG_SYN 0x02
+#define FLAG_ACK 0x10
+#define CGROUP_DEPTH_MAX 32
+
+/* Set by the loader before the verifier looks, so that what is not asked for costs nothing. */
+const volatile struct tcp_options options SEC(".rodata.options");
+#define packet_layout options.packet_layout
+#define flow_layout options.flow_layout
+
+/* Switched while attached. */
+volatile __u32 enabled SEC(".data.control") = 1;
+__u32 last_flow;
+
+/* max_entries and value_size of the rings are the loader's: one lane a CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, LANE_HEADER_BYTES + LANE_SLACK_BYTES);
+} packet_ring SEC(".maps"), flow_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lane_readers);
+} packet_readers SEC(".maps"), flow_readers SEC(".maps");
+
+/* Element cpu * HOOK_COUNT + hook. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, HOOK_COUNT);
+	__type(key, __u32);
+	__type(value, struct hook_counters);
+} hook_accounts SEC(".maps");
+
+#define FLOW_IGNORED (~0U)
+/* What is known of a flow beyond its addresses. */
+#define OWNER_KNOWN 1u
+#define OPTIONS_KNOWN 2u
+#define ALL_KNOWN (OWNER_KNOWN | OPTIONS_KNOWN)
+
+/* What we keep at a socket. Both directions may run at once on two CPUs: atomics only. */
+struct flow_state {
+	__u64 packets_seen;
+	__u64 packets_filtered;
+	__u64 packets_thinned;
+	__u64 packets_dropped;
+	__u64 events_seen;
+	__u64 events_dropped;
+	__u32 flow;          /* 0: being made; FLOW_IGNORED: the filters do not want it */
+	__u32 marks;
+	__u32 last_cwnd_segments;
+	__u32 last_ssthresh_segments;
+	__u64 congestion_ops;  /* that of the facts written last */
+	__u32 syn_seq;         /* of a handshake: tells a SYN that comes again from another connection's */
+	__u32 has_ended;       /* its account was written */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct flow_state);
+} flows SEC(".maps");
+
+/* Aligned so that an address on the stack can be compared in two words. */
+struct connection_key {
+	__u8 local_address[16];
+	__u8 remote_address[16];
+	__u16 local_port;
+	__u16 remote_port;
+	__u32 netns_inode;
+} __attribute__((aligned(8)));
+
+/* Passive opens before they have a socket of their own. A SYN flood evicts the oldest. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct connection_key);
+	__type(value, struct flow_state);
+} handshakes SEC(".maps");
+
+static __always_inline struct hook_counters *account_of(__u32 cpu, __u32 hook)
+{
+	__u32 key = cpu * HOOK_COUNT + hook;
+
+	return bpf_map_lookup_elem(&hook_accounts, &key);
+}
+
+static __always_inline void count(__u64 *counter)
+{
+	__sync_fetch_and_add(counter, 1);
+}
+
+static __noinline int is_wanted(const struct connection_key *connection)
+{
+	const __u64 *remote = (const __u64 *)connection->remote_address;
+	const __u64 *local = (const __u64 *)connection->local_address;
+	int port_matches = options.port_count == 0, host_matches = options.host_count == 0;
+
+	for (__u32 i = 0; i < FILTER_PORTS_MAX && i < options.port_count; i++)
+		if (options.ports[i] == connection->local_port || options.ports[i] == connection->remote_port)
+			port_matches = 1;
+	for (__u32 i = 0; i < FILTER_HOSTS_MAX && i < options.host_count; i++)
+		if ((options.hosts[i][0] == remote[0] && options.hosts[i][1] == remote[1]) ||
+		    (options.hosts[i][0] == local[0] && options.hosts[i][1] == local[1]))
+			host_matches = 1;
+	return port_matches && host_matches;
+}
+
+static __noinline int is_in_wanted_cgroup(struct sock *sk)
+{
+	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
+
+	if (!options.cgroup_id)
+		return 1;
+	for (int depth = 0; depth < CGROUP_DEPTH_MAX && cgroup; depth++) {
+		if (cgroup->kn->id == options.cgroup_id)
+			return 1;
+		/* self is the first member of struct cgroup. */
+		cgroup = bpf_core_cast(cgroup->self.parent, struct cgroup);
+	}
+	return 0;
+}
+
+static __always_inline void connection_of(struct sock *sk, struct connection_key *connection)
+{
+	__u32 *local = (__u32 *)connection->local_address;
+	__u32 *remote = (__u32 *)connection->remote_address;
+
+	if (sk->__sk_common.skc_family == AF_INET) {
+		map_ipv4(connection->local_address, sk->__sk_common.skc_rcv_saddr);
+		map_ipv4(connection->remote_address, sk->__sk_common.skc_daddr);
+	} else {
+		for (int i = 0; i < 4; i++) {
+			local[i] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[i];
+			remote[i] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i];
+		}
+	}
+	connection->local_port = sk->__sk_common.skc_num;
+	connection->remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	connection->netns_inode = sk->__sk_common.skc_net.net->ns.inum;
+}
+
+static __always_inline int is_mapped_ipv4(const __u8 address[16])
+{
+	const __u32 *words = (const __u32 *)address;
+
+	return words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline struct record_header *reserve_in_flow_ring(__u32 length_bytes, __u16 kind,
+								  __u64 *position)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct hook_counters *account = account_of(cpu, HOOK_TCP_FLOW);
+	void *lane = bpf_map_lookup_elem(&flow_ring, &cpu);
+	struct lane_readers *readers = bpf_map_lookup_elem(&flow_readers, &cpu);
+	struct record_header *record;
+
+	if (!account || !lane)
+		return 0;
+	count(&account->seen);
+	record = ring_reserve(lane, readers, &flow_layout, length_bytes, kind, HOOK_TCP_FLOW,
+			      position);
+	if (!record)
+		count(&account->dropped);
+	return record;
+}
+
+struct owner {
+	__u32 pid;
+	char command[16];
+};
+
+struct flow_facts {
+	__u32 flow;
+	__u32 flags;
+	__u64 socket_cookie;
+	struct owner owner;
+	struct connection_key connection;
+};
+
+static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *facts)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	const struct tcp_congestion_ops *congestion_control = tp->inet_conn.icsk_ca_ops;
+	struct tcp_flow_record *record;
+	__u64 position;
+	__u32 flags = facts->flags;
+
+	record = (void *)reserve_in_flow_ring(sizeof(*record), RECORD_TCP_FLOW, &position);
+	if (!record)
+		return;
+	if (!is_mapped_ipv4(facts->connection.remote_address))
+		flags |= FLOW_IS_IPV6;
+	if (BPF_CORE_READ_BITFIELD(tp, rx_opt.sack_ok))
+		flags |= FLOW_SACK;
+	if (BPF_CORE_READ_BITFIELD(tp, rx_opt.tstamp_ok))
+		flags |= FLOW_TIMESTAMPS;
+	if (BPF_CORE_READ_BITFIELD(tp, rx_opt.wscale_ok))
+		flags |= FLOW_WINDOW_SCALING;
+	if (tp->ecn_flags & TCP_ECN_OK)
+		flags |= FLOW_ECN;
+	record->time_ns = bpf_ktime_get_ns();
+	record->socket_cookie = facts->socket_cookie;
+	record->cgroup_id = sk->sk_cgrp_data.cgroup->kn->id;
+	record->netns_cookie = sk->__sk_common.skc_net.net->net_cookie;
+	record->netns_inode = facts->connection.netns_inode;
+	record->flow = facts->flow;
+	record->flags = flags;
+	record->pid = facts->owner.pid;
+	record->uid = sk->sk_uid.val;
+	record->mss_clamp_bytes = tp->rx_opt.mss_clamp;
+	record->advmss_bytes = tp->advmss;
+	record->local_port = facts->connection.local_port;
+	record->remote_port = facts->connection.remote_port;
+	__builtin_memcpy(record->local_address, facts->connection.local_address, 16);
+	__builtin_memcpy(record->remote_address, facts->connection.remote_address, 16);
+	__builtin_memcpy(record->command, facts->owner.command, 16);
+	if (bpf_probe_read_kernel(record->congestion_control, 16, congestion_control->name))
+		__builtin_memset(record->congestion_control, 0, 16);
+	ring_commit(&record->header, &flow_layout, position);
+}
+
+static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags)
+{
+	struct tcp_flow_end_record *record;
+	__u64 position;
+
+	if (flow->flow == 0 || flow->flow == FLOW_IGNORED)
+		return;
+	record = (void *)reserve_in_flow_ring(sizeof(*record), RECORD_TCP_FLOW_END, &position);
+	if (!record)
+		return;
+	record->time_ns = bpf_ktime_get_ns();
+	record->packets_seen = flow->packets_seen;
+	record->packets_filtered = flow->packets_filtered;
+	record->packets_thinned = flow->packets_thinned;
+	record->packets_dropped = flow->packets_dropped;
+	record->events_seen = flow->events_seen;
+	record->events_dropped = flow->events_dropped;
+	record->flow = flow->flow;
+	record->flags = flags;
+	ring_commit(&record->header, &flow_layout, position);
+}
+
+static __always_inline __u32 next_flow(void)
+{
+	return __sync_fetch_and_add(&last_flow, 1) + 1;
+}
+
+/* Congestion control may be chosen at any time. */
+static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
+{
+	return (__u64)tp->inet_conn.icsk_ca_ops;
+}
+
+/*
+ * Gives a new storage its flow number, once: the first of two CPUs that meet here takes a number,
+ * the other sees it. A connection whose handshake was seen at the listener takes over its number
+ * and counts.
+ */
+static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
+				  __u64 socket_cookie, __u32 flags)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	struct flow_facts facts = { .socket_cookie = socket_cookie, .flags = flags };
+	struct flow_state *handshake;
+	__u32 number;
+
+	connection_of(sk, &facts.connection);
+	handshake = bpf_map_lookup_elem(&handshakes, &facts.connection);
+	if (!is_wanted(&facts.connection) || !is_in_wanted_cgroup(sk))
+		number = FLOW_IGNORED;
+	else if (handshake)
+		number = handshake->flow;
+	else
+		number = next_flow();
+	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
+		return;
+	if (number == FLOW_IGNORED)
+		return;
+	if (handshake) {
+		__sync_fetch_and_add(&flow->packets_seen, handshake->packets_seen);
+		__sync_fetch_and_add(&flow->packets_thinned, handshake->packets_thinned);
+		__sync_fetch_and_add(&flow->packets_dropped, handshake->packets_dropped);
+		facts.flags = (facts.flags & ~FLOW_BEGAN_BEFORE) | FLOW_PASSIVE;
+		bpf_map_delete_elem(&handshakes, &facts.connection);
+	}
+	facts.flow = number;
+	flow->congestion_ops = congestion_ops_of(tp);
+	write_flow(tp, &facts);
+}
+
+/*
+ * Writes the facts again when more of them became known or congestion control was changed: the
+ * options are known when the handshake is done, the owner when a process works on the socket. The
+ * lock of a socket is owned exactly while a process works on it, and then the process that runs
+ * here is that one: softirq work on a socket never runs while its lock is owned.
+ */
+static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow,
+				  struct tcp_sock *tp, __u32 direction)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	struct flow_facts facts = { .flow = flow->flow };
+	__u32 marks = flow->marks, known = marks;
+
+	if (sk->__sk_common.skc_state != TCP_SYN_SENT)
+		known |= OPTIONS_KNOWN;
+	if (direction == DIRECTION_OUT && sk->sk_lock.owned && !(marks & OWNER_KNOWN)) {
+		known |= OWNER_KNOWN;
+		facts.owner.pid = bpf_get_current_pid_tgid() >> 32;
+		bpf_get_current_comm(facts.owner.command, sizeof(facts.owner.command));
+	}
+	if (known == marks && flow->congestion_ops == congestion_ops_of(tp))
+		return;
+	flow->marks = known;
+	flow->congestion_ops = congestion_ops_of(tp);
+	facts.socket_cookie = bpf_get_socket_cookie(skb);
+	connection_of(sk, &facts.connection);
+	write_flow(tp, &facts);
+}
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The state record: reserved in the packet ring, filled from a tcp_sock and a packet; and the
+ * thinning that decides whether one is due.
+ */
+#ifndef PARSHALL_TCP_STATE_H
+#define PARSHALL_TCP_STATE_H
+
+#include "tcp_flow.h"
+
+static __always_inline struct tcp_state_record *
+reserve_state(__u32 cpu, __u16 hook, __u64 *position)
+{
+	void *lane = bpf_map_lookup_elem(&packet_ring, &cpu);
+	struct lane_readers *readers = bpf_map_lookup_elem(&packet_readers, &cpu);
+
+	if (!lane)
+		return 0;
+	return (void *)ring_reserve(lane, readers, &packet_layout,
+				    sizeof(struct tcp_state_record), RECORD_TCP_STATE, hook,
+				    position);
+}
+
+static __always_inline void fill_state(struct tcp_state_record *record, struct tcp_sock *tp)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+
+	record->pacing_rate_Bps = sk->sk_pacing_rate;
+	record->cwnd_segments = tp->snd_cwnd;
+	record->ssthresh_segments = tp->snd_ssthresh;
+	record->mss_bytes = tp->mss_cache;
+	record->srtt_us_x8 = tp->srtt_us;
+	record->mdev_us_x4 = tp->mdev_us;
+	record->min_rtt_us = tp->rtt_min.s[0].v;
+	record->rto_jiffies = tp->inet_conn.icsk_rto;
+	record->snd_una = tp->snd_una;
+	record->snd_nxt = tp->snd_nxt;
+	record->snd_wnd_bytes = tp->snd_wnd;
+	record->rcv_nxt = tp->rcv_nxt;
+	record->rcv_wnd_bytes = tp->rcv_wnd;
+	record->packets_out = tp->packets_out;
+	record->retrans_out = tp->retrans_out;
+	record->lost_out = tp->lost_out;
+	record->sacked_out = tp->sacked_out;
+	record->total_retrans = tp->total_retrans;
+	record->rate_delivered = tp->rate_delivered;
+	record->rate_interval_us = tp->rate_interval_us;
+	record->delivered = tp->delivered;
+	record->delivered_ce = tp->delivered_ce;
+	record->sndbuf_bytes = sk->sk_sndbuf;
+	record->sndbuf_used_bytes = sk->sk_wmem_queued;
+	record->rcvbuf_bytes = sk->sk_rcvbuf;
+	record->rcvbuf_used_bytes = sk->sk_backlog.rmem_alloc.counter;
+	record->state = sk->__sk_common.skc_state;
+	record->ca_state = BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_state);
+	record->window_scales = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale) |
+				BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale) << 4;
+	record->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
+}
+
+/* A passive open has no tcp_sock yet. */
+static __always_inline void fill_no_state(struct tcp_state_record *record)
+{
+	__u32 cwnd = offsetof(struct tcp_state_record, cwnd_segments);
+	__u32 packet = offsetof(struct tcp_state_record, pkt_seq);
+
+	record->pacing_rate_Bps = 0;
+	__builtin_memset((__u8 *)record + cwnd, 0, packet - cwnd);
+	/* The kernel's own words for "none yet", which readers know from other records. */
+	record->min_rtt_us = ~0U;
+	record->ssthresh_segments = TCP_INFINITE_SSTHRESH;
+	record->state = TCP_NEW_SYN_RECV;
+	record->ca_state = 0;
+	record->window_scales = 0;
+	record->app_limited = 0;
+}
+
+static __always_inline void fill_packet(struct tcp_state_record *record, struct __sk_buff *skb,
+					__u8 direction)
+{
+	struct cursor at = { (void *)(long)skb->data, (void *)(long)skb->data_end };
+	void *start = at.next;
+	struct tcphdr *tcp = parse_tcp(&at, skb->protocol);
+	__u32 segments = skb->gso_segs;
+	__u64 header_bytes;
+
+	record->gso_segs = segments ? segments : 1;
+	record->direction = direction;
+	record->event = EVENT_PACKET;
+	if (!tcp) {
+		record->pkt_seq = record->pkt_ack = record->payload_bytes = 0;
+		record->pkt_flags = 0;
+		return;
+	}
+	record->pkt_seq = bpf_ntohl(tcp->seq);
+	record->pkt_ack = bpf_ntohl(tcp->ack_seq);
+	record->pkt_flags = tcp_header_flags(tcp);
+	header_bytes = (void *)tcp - start;
+	/* The difference of two pointers is a number only in 64 bits; keep it there. */
+	asm volatile("" : "+r"(header_bytes));
+	record->payload_bytes = skb->len - header_bytes - tcp->doff * 4;
+}
+
+/* Thinning: is this packet of the flow one that the log wants? */
+static __always_inline int is_due(const struct flow_state *flow, struct tcp_sock *tp, __u64 flow_seq)
+{
+	if (options.on_change && (flow->last_cwnd_segments != tp->snd_cwnd ||
+				  flow->last_ssthresh_segments != tp->snd_ssthresh))
+		return 1;
+	return options.packets_per_log > 1 ? flow_seq % options.packets_per_log == 0 : !options.on_change;
+}
+
+#endif
