@@ -31,16 +31,21 @@
 #define RING_READERS_MAX 64
 
 /*
- * reserved_bytes and records are advanced by atomic adds of the writers of this CPU, which may
- * interrupt each other. dropped_records counts what slow-reader preference refused.
+ * The first five are advanced by the writers of this CPU, which may interrupt each other at any
+ * instruction and for any time. Below quiet_bytes every record is committed. A writer never
+ * reserves more than the data area beyond it: one that was interrupted half-way would otherwise
+ * wake up in a record of the next lap. dropped_records counts what was refused, for that reason
+ * or by slow-reader preference.
  * boundary[k] is the position of the first record that starts in the k-th part of the lane (the
  * data area cut into LANE_INDEX_SLOTS equal parts): where a reader that was overtaken goes on.
  */
 struct lane_header {
 	__u64 reserved_bytes;
+	__u64 committed_bytes;
+	__u64 quiet_bytes;
 	__u64 records;
 	__u64 dropped_records;
-	__u64 pad[5];
+	__u64 pad[3];
 	__u64 boundary[LANE_INDEX_SLOTS];
 };
 
@@ -82,7 +87,7 @@ struct hook_counters {
 	__u64 seen;
 	__u64 filtered;
 	__u64 thinned;
-	__u64 dropped;   /* no room under slow-reader preference */
+	__u64 dropped;   /* no room: see lane_header */
 	__u64 unowned;   /* not TCP, or no connection that we follow: outside "seen" */
 	__u64 failed;    /* no memory for a flow's storage: its events cannot be told apart */
 	__u64 pad[2];

@@ -30,18 +30,35 @@ static __noinline int lane_has_room(const struct lane_readers *readers, __u64 si
 #define RESERVE_TRIES 16
 #define NO_POSITION (~0ULL)
 
-static __always_inline __u64 lane_reserve_if_room(struct lane_header *lane,
-						  const struct lane_readers *readers,
-						  __u64 size_bytes, __u32 length_bytes)
+/* A place that was reserved and must be committed. */
+struct ring_slot {
+	struct lane_header *lane;
+	__u64 position;
+};
+
+static __always_inline __u64 lane_reserve(struct lane_header *lane,
+					  const struct lane_readers *readers,
+					  const volatile struct ring_layout *layout,
+					  __u32 length_bytes)
 {
 	for (int try = 0; try < RESERVE_TRIES; try++) {
+		/* In this order: equal, they say that nobody was half-way at this position. */
+		__u64 committed = *(volatile __u64 *)&lane->committed_bytes;
 		__u64 position = *(volatile __u64 *)&lane->reserved_bytes;
+		__u64 quiet = *(volatile __u64 *)&lane->quiet_bytes;
 
-		if (!lane_has_room(readers, size_bytes, position + length_bytes))
+		if (committed == position)
+			quiet = position;
+		if (position + length_bytes - quiet > layout->size_bytes)
+			break;
+		if (layout->wait_for_readers &&
+		    !lane_has_room(readers, layout->size_bytes, position + length_bytes))
 			break;
 		if (__sync_val_compare_and_swap(&lane->reserved_bytes, position,
-						position + length_bytes) == position)
+						position + length_bytes) == position) {
+			*(volatile __u64 *)&lane->quiet_bytes = quiet;
 			return position;
+		}
 	}
 	__sync_fetch_and_add(&lane->dropped_records, 1);
 	return NO_POSITION;
@@ -49,25 +66,21 @@ static __always_inline __u64 lane_reserve_if_room(struct lane_header *lane,
 
 /*
  * Reserves length_bytes (a multiple of RECORD_ALIGN_BYTES, at most LANE_SLACK_BYTES) and fills the
- * header but for the stamp. Returns NULL when slow-reader preference leaves no room. The compiler
+ * header but for the stamp. Returns NULL when there is no room. The compiler
  * must know layout and length, so that the verifier sees a masked offset and a constant size.
  */
 static __always_inline struct record_header *
 ring_reserve(void *lane_memory, const struct lane_readers *readers,
 	     const volatile struct ring_layout *layout, __u32 length_bytes, __u16 kind, __u16 hook,
-	     __u64 *position_out)
+	     struct ring_slot *slot)
 {
 	struct lane_header *lane = lane_memory;
 	struct record_header *record;
 	__u64 position, next;
 
-	if (layout->wait_for_readers) {
-		position = lane_reserve_if_room(lane, readers, layout->size_bytes, length_bytes);
-		if (position == NO_POSITION)
-			return 0;
-	} else {
-		position = __sync_fetch_and_add(&lane->reserved_bytes, length_bytes);
-	}
+	position = lane_reserve(lane, readers, layout, length_bytes);
+	if (position == NO_POSITION)
+		return 0;
 	next = position + length_bytes;
 	if ((position ^ next) >> layout->part_shift)
 		lane->boundary[(next >> layout->part_shift) & (LANE_INDEX_SLOTS - 1)] = next;
@@ -77,15 +90,18 @@ ring_reserve(void *lane_memory, const struct lane_readers *readers,
 	record->length_bytes = length_bytes;
 	record->kind = kind;
 	record->hook = hook;
-	*position_out = position;
+	slot->lane = lane;
+	slot->position = position;
 	return record;
 }
 
 /* Makes the record visible: nothing of it may be written afterwards. */
 static __always_inline void ring_commit(struct record_header *record,
-					const volatile struct ring_layout *layout, __u64 position)
+					const volatile struct ring_layout *layout,
+					const struct ring_slot *slot)
 {
-	__u64 stamp = position ^ layout->secret;
+	__u64 stamp = slot->position ^ layout->secret;
+	__u32 length_bytes = record->length_bytes;
 
 	barrier();
 #if defined(__TARGET_ARCH_x86)
@@ -94,6 +110,7 @@ static __always_inline void ring_commit(struct record_header *record,
 #else
 	__sync_lock_test_and_set(&record->stamp, stamp);
 #endif
+	__sync_fetch_and_add(&slot->lane->committed_bytes, length_bytes);
 }
 
 #endif

@@ -32,7 +32,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	struct tcphdr *tcp;
 	__u8 *source, *destination;
 	__u32 flags, syn_seq;
-	__u64 position;
+	struct ring_slot slot;
 
 	if (!account)
 		return PASS;
@@ -98,7 +98,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 		count(&flow->packets_thinned);
 		return PASS;
 	}
-	record = reserve_state(cpu, hook, &position);
+	record = reserve_state(cpu, hook, &slot);
 	if (!record) {
 		count(&account->dropped);
 		count(&flow->packets_dropped);
@@ -109,7 +109,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	record->flow = flow->flow;
 	fill_no_state(record);
 	fill_packet(record, skb, direction);
-	ring_commit(&record->header, &packet_layout, position);
+	ring_commit(&record->header, &packet_layout, &slot);
 	return PASS;
 }
 
@@ -140,7 +140,8 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	struct flow_state *flow;
 	struct bpf_sock *sk;
 	struct tcp_sock *tp;
-	__u64 position, flow_seq;
+	struct ring_slot slot;
+	__u64 flow_seq;
 	__u32 cpu;
 
 	if (!enabled)
@@ -179,7 +180,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	if ((options.packets_per_log > 1 || options.on_change) && !is_due(flow, tp, flow_seq)) {
 		count(&account->thinned);
 		count(&flow->packets_thinned);
-	} else if ((record = reserve_state(cpu, hook, &position))) {
+	} else if ((record = reserve_state(cpu, hook, &slot))) {
 		record->time_ns = bpf_ktime_get_ns();
 		record->flow_seq = flow_seq;
 		record->flow = flow->flow;
@@ -188,7 +189,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		/* What was logged, not what was looked at: a change that found no room is still due. */
 		flow->last_cwnd_segments = record->cwnd_segments;
 		flow->last_ssthresh_segments = record->ssthresh_segments;
-		ring_commit(&record->header, &packet_layout, position);
+		ring_commit(&record->header, &packet_layout, &slot);
 	} else {
 		count(&account->dropped);
 		count(&flow->packets_dropped);
@@ -253,14 +254,14 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	struct tcp_state_record *record;
 	struct flow_state *flow;
 	struct tcp_sock *tp;
-	__u64 position;
+	struct ring_slot slot;
 
 	if (!enabled || !account)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !(flow = flow_of_event(sk, account)))
 		return 0;
-	record = reserve_state(cpu, HOOK_TCP_RETRANSMIT, &position);
+	record = reserve_state(cpu, HOOK_TCP_RETRANSMIT, &slot);
 	if (!record) {
 		count(&account->dropped);
 		count(&flow->events_dropped);
@@ -278,7 +279,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	record->payload_bytes = BPF_CORE_READ(cb, end_seq) - record->pkt_seq -
 				(record->pkt_flags & 1) - ((record->pkt_flags >> 1) & 1);
 	record->gso_segs = BPF_CORE_READ(cb, tcp_gso_segs) ?: 1;
-	ring_commit(&record->header, &packet_layout, position);
+	ring_commit(&record->header, &packet_layout, &slot);
 	return 0;
 }
 
@@ -290,7 +291,7 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 	struct tcp_state_record *record;
 	struct flow_state *flow;
 	struct tcp_sock *tp;
-	__u64 position;
+	struct ring_slot slot;
 
 	if (!enabled || !account)
 		return 0;
@@ -300,7 +301,7 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 	flow = flow_of_event(sk, account);
 	if (!flow)
 		return 0;
-	record = reserve_state(cpu, HOOK_TCP_CONGESTION_STATE, &position);
+	record = reserve_state(cpu, HOOK_TCP_CONGESTION_STATE, &slot);
 	if (!record) {
 		count(&account->dropped);
 		count(&flow->events_dropped);
@@ -310,7 +311,7 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 	fill_event(record, flow, EVENT_CONGESTION_STATE);
 	/* The tracepoint stands before the change. */
 	record->ca_state = ca_state;
-	ring_commit(&record->header, &packet_layout, position);
+	ring_commit(&record->header, &packet_layout, &slot);
 	return 0;
 }
 
@@ -339,7 +340,7 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	struct tcp_state_record *record;
 	struct flow_state *flow;
 	struct tcp_sock *tp;
-	__u64 position;
+	struct ring_slot slot;
 
 	if (!enabled || sk->sk_protocol != IPPROTO_TCP)
 		return 0;
@@ -351,7 +352,7 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	if (!tp || !(flow = flow_of_event(sk, account)))
 		return 0;
 	record = (void *)ring_reserve(lane, readers, &flow_layout, sizeof(*record),
-				      RECORD_TCP_STATE, HOOK_TCP_CLOSE, &position);
+				      RECORD_TCP_STATE, HOOK_TCP_CLOSE, &slot);
 	if (!record) {
 		count(&account->dropped);
 		count(&flow->events_dropped);
@@ -360,7 +361,7 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	fill_state(record, tp);
 	fill_event(record, flow, EVENT_CLOSE);
 	record->state = old_state;
-	ring_commit(&record->header, &flow_layout, position);
+	ring_commit(&record->header, &flow_layout, &slot);
 	return 0;
 }
 

@@ -173,7 +173,7 @@ static __always_inline int is_mapped_ipv4(const __u8 address[16])
 }
 
 static __always_inline struct record_header *reserve_in_flow_ring(__u32 length_bytes, __u16 kind,
-								  __u64 *position)
+								  struct ring_slot *slot)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct hook_counters *account = account_of(cpu, HOOK_TCP_FLOW);
@@ -185,7 +185,7 @@ static __always_inline struct record_header *reserve_in_flow_ring(__u32 length_b
 		return 0;
 	count(&account->seen);
 	record = ring_reserve(lane, readers, &flow_layout, length_bytes, kind, HOOK_TCP_FLOW,
-			      position);
+			      slot);
 	if (!record)
 		count(&account->dropped);
 	return record;
@@ -209,10 +209,10 @@ static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	const struct tcp_congestion_ops *congestion_control = tp->inet_conn.icsk_ca_ops;
 	struct tcp_flow_record *record;
-	__u64 position;
+	struct ring_slot slot;
 	__u32 flags = facts->flags;
 
-	record = (void *)reserve_in_flow_ring(sizeof(*record), RECORD_TCP_FLOW, &position);
+	record = (void *)reserve_in_flow_ring(sizeof(*record), RECORD_TCP_FLOW, &slot);
 	if (!record)
 		return;
 	if (!is_mapped_ipv4(facts->connection.remote_address))
@@ -243,17 +243,17 @@ static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *
 	__builtin_memcpy(record->command, facts->owner.command, 16);
 	if (bpf_probe_read_kernel(record->congestion_control, 16, congestion_control->name))
 		__builtin_memset(record->congestion_control, 0, 16);
-	ring_commit(&record->header, &flow_layout, position);
+	ring_commit(&record->header, &flow_layout, &slot);
 }
 
 static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags)
 {
 	struct tcp_flow_end_record *record;
-	__u64 position;
+	struct ring_slot slot;
 
 	if (flow->flow == 0 || flow->flow == FLOW_IGNORED)
 		return;
-	record = (void *)reserve_in_flow_ring(sizeof(*record), RECORD_TCP_FLOW_END, &position);
+	record = (void *)reserve_in_flow_ring(sizeof(*record), RECORD_TCP_FLOW_END, &slot);
 	if (!record)
 		return;
 	record->time_ns = bpf_ktime_get_ns();
@@ -265,7 +265,7 @@ static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags
 	record->events_dropped = flow->events_dropped;
 	record->flow = flow->flow;
 	record->flags = flags;
-	ring_commit(&record->header, &flow_layout, position);
+	ring_commit(&record->header, &flow_layout, &slot);
 }
 
 static __always_inline __u32 next_flow(void)

@@ -9,7 +9,7 @@
 #include "tcp_flow.h"
 
 static __always_inline struct tcp_state_record *
-reserve_state(__u32 cpu, __u16 hook, __u64 *position)
+reserve_state(__u32 cpu, __u16 hook, struct ring_slot *slot)
 {
 	void *lane = bpf_map_lookup_elem(&packet_ring, &cpu);
 	struct lane_readers *readers = bpf_map_lookup_elem(&packet_readers, &cpu);
@@ -18,7 +18,7 @@ reserve_state(__u32 cpu, __u16 hook, __u64 *position)
 		return 0;
 	return (void *)ring_reserve(lane, readers, &packet_layout,
 				    sizeof(struct tcp_state_record), RECORD_TCP_STATE, hook,
-				    position);
+				    slot);
 }
 
 static __always_inline void fill_state(struct tcp_state_record *record, struct tcp_sock *tp)

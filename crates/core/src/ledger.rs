@@ -23,7 +23,7 @@ pub const HOOK_NAMES: [&str; crate::abi::HOOK_COUNT] = [
 pub struct Lost {
     /// Overwritten in the ring before this reader came (fast-reader preference).
     pub overwritten: u64,
-    /// Refused by the kernel side for want of room (slow-reader preference).
+    /// Refused by the kernel side for want of room in the ring.
     pub dropped: u64,
     /// The kernel did not run the program because it was already running on this CPU.
     pub missed: u64,

@@ -273,6 +273,28 @@ fn a_record_that_is_reserved_and_not_committed_is_not_delivered() {
 }
 
 #[test]
+fn a_writer_that_was_interrupted_for_a_lap_does_not_wake_up_in_the_next() {
+    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
+    let writer = LaneWriter::new(lane.clone(), None);
+    writer.write(5, 0, &payload(0, 0, 5)).unwrap();
+    // Half-way: reserved, not yet written.
+    let open = lane.reserved_bytes().fetch_add(64, Ordering::SeqCst);
+    let mut written = 1;
+    while writer.write(5, 0, &payload(0, written, 5)).is_some() {
+        written += 1;
+    }
+    let reserved = lane.reserved_bytes().load(Ordering::SeqCst);
+    assert!(reserved <= open + LANE_SIZE_MIN_BYTES, "a lap, no more");
+    assert!(reserved > LANE_SIZE_MIN_BYTES - 128, "nearly a lap");
+    assert_eq!(lane.dropped_records().load(Ordering::SeqCst), 1);
+    // It goes on: its record is a good one, and the lane is open again.
+    lane.data(open, 3)[2].store(64, Ordering::SeqCst);
+    lane.data(open, 1)[0].store(lane.stamp(open), Ordering::SeqCst);
+    lane.committed_bytes().fetch_add(64, Ordering::SeqCst);
+    assert!(writer.write(5, 0, &payload(0, written, 5)).is_some());
+}
+
+#[test]
 fn stale_bytes_that_look_like_records_are_not_taken() {
     let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
     // Bytes as they might come from the network: a header with every position as stamp.

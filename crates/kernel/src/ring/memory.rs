@@ -123,8 +123,10 @@ pub struct Lane {
 }
 
 const RESERVED_WORD: usize = 0;
-const RECORDS_WORD: usize = 8;
-const DROPPED_WORD: usize = 16;
+const COMMITTED_WORD: usize = 8;
+const QUIET_WORD: usize = 16;
+const RECORDS_WORD: usize = 24;
+const DROPPED_WORD: usize = 32;
 const BOUNDARY_WORDS: usize = 64;
 
 impl Lane {
@@ -187,7 +189,19 @@ impl Lane {
         self.mapping.word(self.start_bytes + RECORDS_WORD)
     }
 
-    /// Records that slow-reader preference refused.
+    /// Bytes of records that are whole.
+    #[inline]
+    pub fn committed_bytes(&self) -> &AtomicU64 {
+        self.mapping.word(self.start_bytes + COMMITTED_WORD)
+    }
+
+    /// A position below which every record is whole.
+    #[inline]
+    pub fn quiet_bytes(&self) -> &AtomicU64 {
+        self.mapping.word(self.start_bytes + QUIET_WORD)
+    }
+
+    /// Records that were refused for want of room.
     pub fn dropped_records(&self) -> &AtomicU64 {
         self.mapping.word(self.start_bytes + DROPPED_WORD)
     }

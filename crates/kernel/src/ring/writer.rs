@@ -26,7 +26,8 @@ impl LaneWriter {
     }
 
     /// Writes one record: `payload` follows the header. Returns its number in the lane, or `None`
-    /// when slow-reader preference left no room.
+    /// when there was no room: under slow-reader preference for want of readers' progress, and
+    /// always when another writer has been half-way for a whole lap.
     ///
     /// # Panics
     /// When the record would be longer than the slack: a caller's mistake.
@@ -58,26 +59,48 @@ impl LaneWriter {
             word.store(*value, Ordering::Relaxed);
         }
         data[0].store(self.lane.stamp(position), Ordering::Release);
+        self.lane
+            .committed_bytes()
+            .fetch_add(length_bytes as u64, Ordering::SeqCst);
         Some(seq)
     }
 
     fn reserve(&self, length_bytes: u64) -> Option<u64> {
-        let reserved = self.lane.reserved_bytes();
-        let layout = self.lane.layout();
-        if layout.wait_for_readers == 0 {
-            return Some(reserved.fetch_add(length_bytes, Ordering::SeqCst));
-        }
-        let granted = reserved.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |position| {
-            let end = position + length_bytes;
-            let room = self
-                .readers
-                .as_ref()
-                .is_none_or(|readers| end - readers.slowest(end) <= layout.size_bytes);
-            room.then_some(end)
-        });
-        if granted.is_err() {
+        let position = self.try_reserve(length_bytes);
+        if position.is_none() {
             self.lane.dropped_records().fetch_add(1, Ordering::Relaxed);
         }
-        granted.ok()
+        position
+    }
+
+    fn try_reserve(&self, length_bytes: u64) -> Option<u64> {
+        let (lane, layout) = (&self.lane, self.lane.layout());
+        loop {
+            // In this order: equal, they say that nobody was half-way at this position.
+            let committed = lane.committed_bytes().load(Ordering::SeqCst);
+            let position = lane.reserved_bytes().load(Ordering::SeqCst);
+            let quiet = match committed == position {
+                true => position,
+                false => lane.quiet_bytes().load(Ordering::SeqCst),
+            };
+            let end = position + length_bytes;
+            if end - quiet > layout.size_bytes {
+                return None;
+            }
+            if layout.wait_for_readers != 0
+                && let Some(readers) = &self.readers
+                && end - readers.slowest(end) > layout.size_bytes
+            {
+                return None;
+            }
+            if lane
+                .reserved_bytes()
+                .compare_exchange(position, end, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+            {
+                lane.quiet_bytes().store(quiet, Ordering::SeqCst);
+                return Some(position);
+            }
+        }
     }
 }
