@@ -5,3 +5,4 @@ pub mod abi;
 pub mod convert;
 pub mod ledger;
 pub mod log;
+pub mod trace;
