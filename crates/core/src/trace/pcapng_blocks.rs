@@ -17,9 +17,9 @@ pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 pub(super) const OPTION_END: u16 = 0;
 pub(super) const OPTION_COMMENT: u16 = 1;
-const SHB_HARDWARE: u16 = 2;
-const SHB_OS: u16 = 3;
-const SHB_USERAPPL: u16 = 4;
+pub(super) const SHB_HARDWARE: u16 = 2;
+pub(super) const SHB_OS: u16 = 3;
+pub(super) const SHB_USERAPPL: u16 = 4;
 pub(super) const IF_NAME: u16 = 2;
 pub(super) const IF_DESCRIPTION: u16 = 3;
 pub(super) const IF_SPEED: u16 = 8;
@@ -29,13 +29,13 @@ pub(super) const IF_OS: u16 = 12;
 pub(super) const IF_TSOFFSET: u16 = 14;
 pub(super) const EPB_FLAGS: u16 = 2;
 pub(super) const EPB_DROPCOUNT: u16 = 4;
-const ISB_STARTTIME: u16 = 2;
-const ISB_ENDTIME: u16 = 3;
-const ISB_IFRECV: u16 = 4;
-const ISB_IFDROP: u16 = 5;
-const ISB_FILTERACCEPT: u16 = 6;
-const ISB_OSDROP: u16 = 7;
-const ISB_USRDELIV: u16 = 8;
+pub(super) const ISB_STARTTIME: u16 = 2;
+pub(super) const ISB_ENDTIME: u16 = 3;
+pub(super) const ISB_IFRECV: u16 = 4;
+pub(super) const ISB_IFDROP: u16 = 5;
+pub(super) const ISB_FILTERACCEPT: u16 = 6;
+pub(super) const ISB_OSDROP: u16 = 7;
+pub(super) const ISB_USRDELIV: u16 = 8;
 
 /// Most bytes of a value: its length is told in 16 bits.
 pub(super) const OPTION_MAX_BYTES: usize = u16::MAX as usize;
