@@ -3,5 +3,6 @@
 
 pub mod abi;
 pub mod convert;
+pub mod filter;
 pub mod ledger;
 pub mod log;

@@ -5,6 +5,7 @@ pub mod capability;
 pub mod cgroup;
 pub mod clock;
 pub mod cost;
+pub mod filter;
 mod libbpf_log;
 pub mod relay;
 pub mod ring;
