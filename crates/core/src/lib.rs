@@ -3,5 +3,6 @@
 
 pub mod abi;
 pub mod convert;
+pub mod laws;
 pub mod ledger;
 pub mod log;
