@@ -14,7 +14,7 @@ use super::level::Level;
 use super::model::StationKind;
 use super::network::{Network, PolicyPlan, ServiceTime};
 use super::sharing::Sharing;
-use super::time::{picoseconds, seconds};
+use super::time::{picoseconds, seconds, whole};
 use super::trace::{Fate, Trace};
 use crate::laws::Generator;
 
@@ -327,7 +327,7 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             _ => state
                 .size
                 .next(0, &mut state.sizes)
-                .map_or(0, |bytes| bytes.round() as u32),
+                .map_or(0, |bytes| whole(bytes) as u32),
         };
         let packet = self.packets;
         self.packets += 1;

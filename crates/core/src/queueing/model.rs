@@ -88,7 +88,6 @@ pub enum StationKind {
 
 /// The policy among the queues of one priority.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LevelPolicy {
     /// The priority.
     #[serde(default)]
@@ -100,7 +99,7 @@ pub struct LevelPolicy {
 
 /// How queues of the same priority are served.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "policy", rename_all = "kebab-case")]
+#[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Policy {
     /// Whoever came first, over all queues; at equal times in the order of the queues.
     #[default]

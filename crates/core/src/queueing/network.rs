@@ -7,7 +7,7 @@ use super::check;
 use super::error::ModelError;
 use super::model::{Frees, Model, Policy, Service, StationKind, Tags, Transition};
 use super::stability;
-use super::time::picoseconds;
+use super::time::{picoseconds, whole};
 use super::traces::Traces;
 use crate::laws::Generator;
 
@@ -127,9 +127,7 @@ impl ServiceTime {
     pub fn draw(&mut self, bytes: u32, generator: &mut Generator) -> u64 {
         match self {
             Self::Fixed(time) => *time,
-            Self::PerByte { base, per_byte } => {
-                (f64::from(bytes).mul_add(*per_byte, *base)).round() as u64
-            }
+            Self::PerByte { base, per_byte } => whole(f64::from(bytes) * *per_byte + *base),
             Self::Drawn {
                 law,
                 factor,
@@ -141,7 +139,7 @@ impl ServiceTime {
                     .next(bytes, generator)
                     .or_else(|| law.next(bytes, generator))
                     .unwrap_or(0.0);
-                (value * *factor + f64::from(bytes) * *per_byte + *base).round() as u64
+                whole(value * *factor + f64::from(bytes) * *per_byte + *base)
             }
         }
     }
@@ -345,7 +343,7 @@ fn service_time(
     let (base, per_byte) = (service.fixed_ns * 1000.0, service.per_byte_ns * factor);
     Ok(match service.law_ns.draw(place, traces)? {
         Draw::Constant(value) if per_byte == 0.0 => {
-            ServiceTime::Fixed((value * factor + base).round() as u64)
+            ServiceTime::Fixed(whole(value * factor + base))
         }
         Draw::Constant(value) => ServiceTime::PerByte {
             base: value * factor + base,

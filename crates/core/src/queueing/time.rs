@@ -9,7 +9,14 @@ pub const PS_PER_NS: u64 = 1000;
 /// The nearest whole picosecond.
 #[inline]
 pub fn picoseconds(ns: impl std::borrow::Borrow<f64>) -> u64 {
-    (ns.borrow() * PS_PER_NS as f64).round() as u64
+    whole(ns.borrow() * PS_PER_NS as f64)
+}
+
+/// The nearest whole number of one that is not negative; halves go up.
+#[inline]
+pub fn whole(value: f64) -> u64 {
+    // Not `round`, which is a call into the C library on processors without SSE 4.1.
+    (value + 0.5) as u64
 }
 
 /// Nanoseconds, as results give them.

@@ -1,5 +1,15 @@
 //! What happened to every packet, when that is asked for: two tables, written as the model runs.
 
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, DictionaryArray, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+use arrow::datatypes::UInt32Type;
+use arrow::error::ArrowError;
+
+use super::model::Model;
+
 /// How a visit or a packet ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -59,4 +69,72 @@ pub struct Trace {
     pub visits: VisitTable,
     /// Packets that left.
     pub packets: PacketTable,
+}
+
+impl VisitTable {
+    /// The table with names instead of numbers: `packet`, `clone`, `class`, `queue`, `arrived_ps`,
+    /// `started_ps`, `left_ps`, `lost`.
+    pub fn batch(&self, model: &Model) -> Result<RecordBatch, ArrowError> {
+        let queues = model.queues.iter().map(|queue| queue.name.as_str());
+        RecordBatch::try_from_iter([
+            ("packet", numbers(&self.packet)),
+            ("clone", truths(self.clone.iter().copied())),
+            ("class", classes(&self.class, model)?),
+            ("queue", names(self.queue.clone(), queues)?),
+            ("arrived_ps", numbers(&self.arrived)),
+            ("started_ps", numbers(&self.started)),
+            ("left_ps", numbers(&self.left)),
+            (
+                "lost",
+                truths(self.fate.iter().map(|&fate| fate == Fate::Lost)),
+            ),
+        ])
+    }
+}
+
+impl PacketTable {
+    /// The table with names instead of numbers: `packet`, `clone`, `class`, `bytes`, `born_ps`,
+    /// `left_ps`, `place`, `lost`.
+    pub fn batch(&self, model: &Model) -> Result<RecordBatch, ArrowError> {
+        let queues = model.queues.iter().map(|queue| queue.name.as_str());
+        let places = queues.chain(model.sinks.iter().map(String::as_str));
+        RecordBatch::try_from_iter([
+            ("packet", numbers(&self.packet)),
+            ("clone", truths(self.clone.iter().copied())),
+            ("class", classes(&self.class, model)?),
+            (
+                "bytes",
+                Arc::new(UInt32Array::from(self.bytes.clone())) as ArrayRef,
+            ),
+            ("born_ps", numbers(&self.born)),
+            ("left_ps", numbers(&self.left)),
+            ("place", names(self.place.clone(), places)?),
+            (
+                "lost",
+                truths(self.fate.iter().map(|&fate| fate == Fate::Lost)),
+            ),
+        ])
+    }
+}
+
+fn numbers(values: &[u64]) -> ArrayRef {
+    Arc::new(UInt64Array::from(values.to_vec()))
+}
+
+fn truths(values: impl Iterator<Item = bool>) -> ArrayRef {
+    Arc::new(BooleanArray::from(values.collect::<Vec<_>>()))
+}
+
+fn classes(numbers: &[u16], model: &Model) -> Result<ArrayRef, ArrowError> {
+    let numbers = numbers.iter().map(|&class| u32::from(class)).collect();
+    names(numbers, model.classes.iter().map(String::as_str))
+}
+
+fn names<'a>(
+    numbers: Vec<u32>,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<ArrayRef, ArrowError> {
+    let names = StringArray::from(names.collect::<Vec<_>>());
+    let column = DictionaryArray::<UInt32Type>::try_new(numbers.into(), Arc::new(names))?;
+    Ok(Arc::new(column))
 }
