@@ -15,7 +15,8 @@ from parshall.errors import UsageError
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 _Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter; see `parshall model list NAME`.")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter; see `parshall model list NAME`."),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Give the result as JSON.")]
 _Seed = Annotated[int, typer.Option(help="Where all random numbers come from.")]
@@ -26,7 +27,12 @@ _Load = Annotated[
 _Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the table as CSV, too.")]
 
 # unit -> (parameter, factor)
-_LOAD_UNITS = {"mbps": ("load_mbps", 1.0), "gbps": ("load_mbps", 1e3), "kpps": ("load_pps", 1e3), "pps": ("load_pps", 1.0)}
+_LOAD_UNITS = {
+    "mbps": ("load_mbps", 1.0),
+    "gbps": ("load_mbps", 1e3),
+    "kpps": ("load_pps", 1e3),
+    "pps": ("load_pps", 1.0),
+}
 
 
 @app.command("list")
@@ -59,7 +65,8 @@ def run_model(
     ] = None,
     replications: _Replications = 5,
     precision: Annotated[
-        float | None, typer.Option(metavar="PART", help="Replicate until intervals at the sinks are this small, as 0.01.")
+        float | None,
+        typer.Option(metavar="PART", help="Replicate until intervals at the sinks are this small, as 0.01."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     seed: _Seed = 1,
@@ -67,7 +74,9 @@ def run_model(
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write packets.arrow and visits.arrow of the first replication.")
     ] = None,
-    allow_unstable: Annotated[bool, typer.Option("--allow-unstable", help="Run it even if a queue grows for ever.")] = False,
+    allow_unstable: Annotated[
+        bool, typer.Option("--allow-unstable", help="Run it even if a queue grows for ever.")
+    ] = False,
     as_json: _Json = False,
 ) -> None:
     """Simulate a model, and show what every station, queue and sink did."""
@@ -148,7 +157,9 @@ def sweep_model(
 
 @app.command("compare")
 def compare_models(
-    measured: Annotated[Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow: arrived_ns, left_ns, bytes.")],
+    measured: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow: arrived_ns, left_ns, bytes.")
+    ],
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Built-in models or files.")],
     settings: _Settings = None,
     seed: _Seed = 1,
@@ -184,7 +195,10 @@ def plan_capacity(
     if as_json:
         print(json.dumps(found))
     else:
-        _table([{"": name, "at the greatest load": _text(value)} for name, value in found.items() if name != "class"], False)
+        _table(
+            [{"": name, "at the greatest load": _text(value)} for name, value in found.items() if name != "class"],
+            False,
+        )
 
 
 @app.command("published")
@@ -222,7 +236,7 @@ def show_published(output: _Output = None, as_json: _Json = False) -> None:
 @app.command("figure")
 def draw_figure(
     names: Annotated[list[str], typer.Argument(metavar="FIGURE...", help="3.11 3.12 3.15 3.17 3.19 3.21, or all.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where PNG, SVG and HTML go.")] = Path("."),
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where PNG, SVG and HTML go.")] = Path(),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer points, shorter runs.")] = False,
 ) -> None:
     """Draw figures of the software-router study from the models."""
@@ -248,7 +262,9 @@ def built(name: str, settings: list[str] | None, load: str | None) -> Any:
             chosen = {key: value for key, value in chosen.items() if not key.startswith("load_")} | offered(load)
         return parameters(name, chosen).build()
     if settings or load is not None:
-        raise UsageError(f"{name}: --set and --load are for built-in models; change the file, or name one of {', '.join(MODELS)}")
+        raise UsageError(
+            f"{name}: --set and --load are for built-in models; change the file, or name one of {', '.join(MODELS)}"
+        )
     return load_file(name)
 
 

@@ -100,8 +100,13 @@ def _times(source: Mapping[str, Any], span_ns: float) -> int:
 def _is_only_of(queue: Mapping[str, Any], flows: set[str], model: Model, first: Mapping[str, Any]) -> bool:
     """Whether a queue is reached by flows alone that are no longer there."""
     reached: set[str] = set()
-    open_ = [choice["place"] for source in (first, *model.sources) if source["class"] not in flows for way in source["to"]
-             for choice in way["to"]]  # fmt: skip
+    open_ = [
+        choice["place"]
+        for source in (first, *model.sources)
+        if source["class"] not in flows
+        for way in source["to"]
+        for choice in way["to"]
+    ]
     by_name = {each["name"]: each for each in model.queues}
     while open_:
         place = open_.pop()

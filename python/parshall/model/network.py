@@ -44,7 +44,12 @@ class Model:
         return self
 
     def queue(
-        self, name: str, station: str, service_ns: Amount | list[dict[str, Any]], to: Way | Iterable[Way], **settings: Any
+        self,
+        name: str,
+        station: str,
+        service_ns: Amount | list[dict[str, Any]],
+        to: Way | Iterable[Way],
+        **settings: Any,
     ) -> "Model":
         """Add a queue.
 
@@ -97,7 +102,9 @@ class Model:
         for part in (*self.queues, *self.sources):
             for way in part["to"]:
                 sinks += [
-                    choice["place"] for choice in way["to"] if choice["place"] not in queues and choice["place"] not in sinks
+                    choice["place"]
+                    for choice in way["to"]
+                    if choice["place"] not in queues and choice["place"] not in sinks
                 ]
         return {
             "name": self.name,

@@ -81,11 +81,8 @@ class Results:
             Nothing came to the sink.
         """
         rows = [row for row in self.data["latencies"] if row["sink"] == sink]
-        if packet_class is None:
-            # All together stand last, and alone when there is one class.
-            rows = rows[-1:]
-        else:
-            rows = [row for row in rows if row["class"] == packet_class]
+        # All together stand last, and alone when there is one class.
+        rows = rows[-1:] if packet_class is None else [row for row in rows if row["class"] == packet_class]
         if not rows:
             raise ParshallError(f"no packet came to {sink!r}; run longer, or offer less")
         return dict(rows[0])

@@ -22,28 +22,23 @@ pub(super) struct Visits {
 pub(super) struct Length {
     pub now: u64,
     pub longest: u64,
-    since: u64,
-    integral: u128,
+    /// Departures minus arrivals, each with its time, ps: with the time at the end for each who is
+    /// still there it is the integral of the length.
+    times: i128,
 }
 
 impl Length {
     #[inline]
     pub fn add(&mut self, time: u64) {
-        self.settle(time);
+        self.times -= i128::from(time);
         self.now += 1;
         self.longest = self.longest.max(self.now);
     }
 
     #[inline]
     pub fn remove(&mut self, time: u64) {
-        self.settle(time);
+        self.times += i128::from(time);
         self.now -= 1;
-    }
-
-    #[inline]
-    fn settle(&mut self, time: u64) {
-        self.integral += u128::from(self.now) * u128::from(time - self.since);
-        self.since = time;
     }
 
     /// Begins anew, with who is there.
@@ -51,19 +46,17 @@ impl Length {
         *self = Self {
             now: self.now,
             longest: self.now,
-            since: time,
-            integral: 0,
+            times: -i128::from(time) * i128::from(self.now),
         };
     }
 
     /// Mean over a period that ends now.
-    pub fn mean(mut self, time: u64, period: u64) -> f64 {
-        self.settle(time);
+    pub fn mean(self, time: u64, period: u64) -> f64 {
         if period == 0 {
-            0.0
-        } else {
-            self.integral as f64 / period as f64
+            return 0.0;
         }
+        let integral = self.times + i128::from(time) * i128::from(self.now);
+        integral as f64 / period as f64
     }
 }
 
@@ -71,6 +64,8 @@ impl Length {
 #[derive(Clone)]
 pub(super) struct Departures {
     pub packets: u64,
+    /// Clones, which have neither a throughput nor a latency.
+    pub clones: u64,
     pub bytes: u64,
     /// Sum of the times from source to sink, ps.
     pub latencies: u128,
@@ -82,6 +77,7 @@ impl Departures {
     pub fn new() -> Self {
         Self {
             packets: 0,
+            clones: 0,
             bytes: 0,
             latencies: 0,
             histogram: None,

@@ -199,6 +199,23 @@ fn queue(queue: &Queue, model: &Model, names: &Names) -> Result<(), ModelError> 
             expected,
         ));
     }
+    // Who waits for his next quantum holds a place further on, for which those before him would wait.
+    let mut policies = station
+        .policies
+        .iter()
+        .filter(|level| level.priority == queue.priority);
+    let has_quantum = policies.any(|level| {
+        matches!(
+            level.policy,
+            Policy::RoundRobin {
+                quantum_ns: Some(_)
+            }
+        )
+    });
+    if has_quantum && queue.to.iter().any(|way| way.blocks) {
+        let expected = "no quantum before a blocking transition";
+        return Err(ModelError::value(&place, "quantum_ns", "given", expected));
+    }
     if queue.batch.is_some() && queue.to.iter().any(|way| way.blocks) {
         return Err(ModelError::value(
             &place,

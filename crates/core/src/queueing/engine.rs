@@ -351,6 +351,7 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
     // --- ways --------------------------------------------------------------------------------------
 
     /// Sends a job and its clones from a queue or source to where they go next.
+    #[inline]
     fn send_on(&mut self, job: u32, origin: usize) {
         let network = self.network;
         let class = usize::from(self.jobs[job].class);
@@ -467,11 +468,19 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
 
     fn leave(&mut self, job: u32, place: u32) {
         let Job {
-            born, bytes, class, ..
+            born,
+            bytes,
+            class,
+            clone,
+            ..
         } = self.jobs[job];
         let sink = place as usize - self.queues.len();
-        self.departures[sink * self.network.classes + usize::from(class)]
-            .add(self.now - born, bytes);
+        let departures = &mut self.departures[sink * self.network.classes + usize::from(class)];
+        if clone {
+            departures.clones += 1;
+        } else {
+            departures.add(self.now - born, bytes);
+        }
         self.balance.left += 1;
         if TRACED {
             self.record_packet(job, place, Fate::Served);
@@ -507,9 +516,14 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
     }
 
     /// Gives servers work for as long as there is a server for it and work for the server.
+    #[inline]
     fn choose(&mut self, station: usize) {
         let plan = &self.network.stations[station];
         loop {
+            let state = &self.stations[station];
+            if state.idle == 0 && !can_interrupt(plan.kind, state) {
+                return;
+            }
             let Some(level) = self.first_ready(station) else {
                 let state = &mut self.stations[station];
                 if state.polls && state.idle == plan.servers {
@@ -520,10 +534,8 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             let state = &self.stations[station];
             let server = if state.idle > 0 {
                 state.servers.iter().position(|server| server.job == NONE)
-            } else if plan.kind == StationKind::PreemptiveResume {
-                self.interrupt(station, level)
             } else {
-                None
+                self.interrupt(station, level)
             };
             let Some(server) = server else {
                 return;
@@ -845,4 +857,12 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
 #[inline]
 fn bit(level: u32) -> u64 {
     1 << level
+}
+
+/// Whether somebody waits whose priority number is smaller than that of somebody in service.
+#[inline]
+fn can_interrupt(kind: StationKind, state: &StationState) -> bool {
+    let largest = state.servers.iter().map(|server| server.level).max();
+    let above = largest.map_or(0, |level| bit(level) - 1);
+    kind == StationKind::PreemptiveResume && state.ready & above != 0
 }

@@ -135,11 +135,13 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         let network = self.network;
         let queues = &network.stations[station].levels[level].queues;
         let turn = self.stations[station].levels[level].turn;
-        for step in 0..queues.len() {
-            let at = (turn + step) % queues.len();
+        let mut at = turn;
+        for _ in queues {
+            let after = if at + 1 == queues.len() { 0 } else { at + 1 };
             if self.is_servable(queues[at] as usize) {
-                return Some((queues[at] as usize, (at + 1) % queues.len()));
+                return Some((queues[at] as usize, after));
             }
+            at = after;
         }
         None
     }

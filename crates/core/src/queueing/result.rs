@@ -62,8 +62,10 @@ pub struct SinkCounts {
     pub sink: String,
     /// Name of the class.
     pub class: String,
-    /// Packets.
+    /// Packets, without clones.
     pub packets: u64,
+    /// Clones of packets.
+    pub clones: u64,
     /// Bytes.
     pub bytes: u64,
     /// Packets per second.
@@ -226,6 +228,7 @@ pub(super) fn replication<C: Calendar, const TRACED: bool>(
             sink: model.sinks[at / network.classes].clone(),
             class: class_of(at),
             packets: departures.packets,
+            clones: departures.clones,
             bytes: departures.bytes,
             throughput_pps: per_second(departures.packets as f64),
             throughput_bps: per_second(departures.bytes as f64 * 8.0),

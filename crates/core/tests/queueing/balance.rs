@@ -129,9 +129,20 @@ fn a_network() -> impl Strategy<Value = Model> {
                 s.name == queue.station
                     && matches!(s.kind, StationKind::ProcessorSharing | StationKind::Delay)
             });
+            let has_quantum = model.stations.iter().any(|s| {
+                s.name == queue.station
+                    && s.policies.iter().any(|level| {
+                        matches!(
+                            level.policy,
+                            Policy::RoundRobin {
+                                quantum_ns: Some(_)
+                            }
+                        )
+                    })
+            });
             let mut first = Transition::to(next);
             match bits[at] >> 1 & 3 {
-                0 => first.blocks = queue.batch.is_none() && !is_shared,
+                0 => first.blocks = queue.batch.is_none() && !is_shared && !has_quantum,
                 1 => {
                     first.to[0].probability = 0.25;
                     first.to.push(Choice {
@@ -185,7 +196,7 @@ proptest! {
             );
             prop_assert!(balance.entered > 0);
             let lost: u64 = replication.queues.iter().map(|queue| queue.lost).sum();
-            let left: u64 = replication.sinks.iter().map(|sink| sink.packets).sum();
+            let left: u64 = replication.sinks.iter().map(|sink| sink.packets + sink.clones).sum();
             prop_assert_eq!((lost, left), (balance.lost, balance.left));
             for (queue, length) in model.queues.iter().zip(&replication.lengths) {
                 if let (Some(places), Frees::AtEnd) = (queue.capacity_packets, queue.frees) {

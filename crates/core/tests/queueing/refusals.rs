@@ -2,7 +2,7 @@
 
 use crate::networks::*;
 use parshall_core::queueing::{
-    Amount, Frees, Network, RunOptions, StationKind, Traces, Transition, run,
+    Amount, Frees, Network, Policy, RunOptions, StationKind, Traces, Transition, run,
 };
 use std::sync::atomic::AtomicBool;
 
@@ -172,6 +172,16 @@ fn circles_of_blocking() {
         queue.frees = Frees::AtEnd;
     }
     says(&refused(&model), &["q -> q2 -> q", "blocks = false"]);
+}
+
+#[test]
+fn a_quantum_before_a_blocking_transition() {
+    let mut model = single(exponential(2.0), exponential(0.1));
+    model.stations[0].policies = policy(Policy::RoundRobin {
+        quantum_ns: Some(10.0),
+    });
+    model.queues[0].to[0].blocks = true;
+    says(&refused(&model), &["queue \"q\"", "quantum_ns"]);
 }
 
 #[test]

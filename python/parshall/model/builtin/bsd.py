@@ -1,4 +1,4 @@
-"""``bsd-router``: a personal computer that forwards packets with the networking code of 4.4BSD (Figures 3.3 and 3.16)."""
+"""``bsd-router``: a computer that forwards packets with the networking code of 4.4BSD (Figures 3.3 and 3.16)."""
 
 import math
 from dataclasses import dataclass

@@ -48,7 +48,6 @@ class BsdFunctions(ForwardingRouter):
         # The way back through the protocols' functions, and the interrupt at the end of a transmission.
         model.queue("return", "cpu", self.work(self.grain_us("ipreturn")), RESIDUE, priority=4)
         model.queue("if_eotx", "cpu", self.work(self.grain_us("ifeotx")), RESIDUE, priority=2)
-        rate = self.link_mbps if self.link_mbps > 0 else 1000.0
-        service = [{"law_ns": 0, "per_byte_ns": 8e3 / rate}]
+        service = [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}]
         model.queue("link", "link", service, [FORWARDED, "if_eotx"], capacity_packets=self.nic_packets)
         return model

@@ -27,7 +27,10 @@ class Router(Traffic):
 
     cpu_mhz: float = parameter(1000.0, "MHz", "clock of the processor, to which all its services scale")
     ports: int = parameter(2, "", "network cards")
-    link_mbps: float = parameter(1000.0, "Mbit/s", "rate of the links; 0 leaves out the links that lead in")
+    link_mbps: float = parameter(1000.0, "Mbit/s", "rate of the link that leads out")
+    medium_mbps: float = parameter(
+        0.0, "Mbit/s", "rate of each link that leads in; 0: packets come as the flows send them"
+    )
     bus_mhz: float = parameter(100 / 3, "MHz", "clock of the I/O bus")
     bus_bits: int = parameter(32, "bit", "width of the I/O bus")
     bus_overhead_cycles: float = parameter(6.0, "cycles", "bus cycles of a transfer besides its data")
@@ -38,8 +41,8 @@ class Router(Traffic):
     tx_ring: int = parameter(64, "packets", "transmit descriptors of a card")
     tx_queue: int = parameter(50, "packets", "transmit queue of the driver")
     noise_period_ms: float = parameter(4.2, "ms", "period of the noise; 0 is none (3.5.10)")
-    noise_us: float = parameter(10.0, "us at 1 GHz", "mean of the noise's normal law (assumed: not published)")
-    noise_deviation_us: float = parameter(2.0, "us at 1 GHz", "its standard deviation (assumed)")
+    noise_us: float = parameter(1.0, "us at 1 GHz", "mean of the noise's normal law (assumed: not published)")
+    noise_deviation_us: float = parameter(0.25, "us at 1 GHz", "its standard deviation (assumed)")
 
     def entries(self) -> list[int]:
         """Port by which each flow enters."""
@@ -65,16 +68,16 @@ class Router(Traffic):
         ``to`` has, for each port that packets enter by, the ways from the bus on.
         """
         entries = self.entries()
-        first = "link" if self.link_mbps > 0 else "nic"
+        first = "link" if self.medium_mbps > 0 else "nic"
         self.add_sources(model, [f"{first}{port}.rx" for port in entries])
         for port in sorted(set(entries)):
-            if self.link_mbps > 0:
+            if self.medium_mbps > 0:
                 model.station(f"link{port}")
                 # Whoever offers more than the link carries loses it before the router.
                 model.queue(
                     f"link{port}.rx",
                     f"link{port}",
-                    [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}],
+                    [{"law_ns": 0, "per_byte_ns": 8e3 / self.medium_mbps}],
                     f"nic{port}.rx",
                     capacity_packets=1000,
                 )
@@ -103,11 +106,10 @@ class Router(Traffic):
             priority=0 if is_equal else 1,
         )
         model.station(card)
-        rate = self.link_mbps if self.link_mbps > 0 else 1000.0
         model.queue(
             f"{card}.tx",
             card,
-            [{"law_ns": 0, "per_byte_ns": 8e3 / rate}],
+            [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}],
             done,
             capacity_packets=self.nic_packets,
             capacity_bytes=self.nic_bytes or None,
