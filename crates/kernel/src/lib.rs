@@ -2,9 +2,11 @@
 //! ledger's counters, and the relay that plays a link.
 
 pub mod capability;
+pub mod capture;
 pub mod cgroup;
 pub mod clock;
 pub mod cost;
+pub mod filter;
 mod libbpf_log;
 pub mod relay;
 pub mod ring;

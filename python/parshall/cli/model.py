@@ -47,7 +47,7 @@ def list_models(
         parameters(name, {})
         rows = [
             {"parameter": each.name, "default": each.default, **{key: each.metadata[key] for key in ("unit", "what")}}
-            for each in fields(MODELS[name])  # type: ignore[arg-type]
+            for each in fields(MODELS[name])
         ]
     else:
         rows = [{"model": model, "what": (kind.__doc__ or "").splitlines()[0]} for model, kind in MODELS.items()]

@@ -1,6 +1,6 @@
 """Measured latencies beside those of models that were fed the same arrivals."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,12 @@ from parshall.model.builtin.hardware import NOISE
 from parshall.model.network import Model
 from parshall.model.simulation import run
 
-_READERS = {".csv": pl.read_csv, ".parquet": pl.read_parquet, ".arrow": pl.read_ipc, ".feather": pl.read_ipc}
+_READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
+    ".csv": pl.read_csv,
+    ".parquet": pl.read_parquet,
+    ".arrow": pl.read_ipc,
+    ".feather": pl.read_ipc,
+}
 # Sources that are no traffic: what the processor does besides.
 _BESIDES = {NOISE, "interrupts", "tasks"}
 QUANTILES = (0.1, 0.5, 0.9, 0.99, 0.999)

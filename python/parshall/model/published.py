@@ -7,7 +7,7 @@ of 50 packets, for 3.8.2; B has 11.2 us and an IP queue of 256, for 3.8.1. Every
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import polars as pl
@@ -119,70 +119,49 @@ def _forwarding_us(calibration: str, mhz: float, routes: int) -> float:
     return sum(own.grain_us(grain) for grain in GRAINS_US if grain != "dmarx") / mhz * 1e3
 
 
-def _bus_us(mhz: float, bits: int) -> float:
-    (transfer,) = BsdRouter(bus_mhz=mhz, bus_bits=bits)._transfer()
-    return float(transfer["law_ns"] + 1500 * transfer["per_byte_ns"]) / 1e3
+def _encrypting_us(calibration: str, mhz: float) -> float:
+    return _forwarding_us(calibration, mhz, 4) + 1500 * CIPHERS_US_PER_BYTE["3des"] / mhz * 1e3
 
 
 def quantities() -> list[Quantity]:
     """Return every published number."""
-    one = {"packet_bytes": "64"}
     listed = [
         Quantity(
             "3.7.4",
             f"forwarding time, 600 MHz, {routes} routes",
             "us",
             us,
-            lambda c, routes=routes: _forwarding_us(c, 600, routes),
-            True,
-            "the grains without dmarx, and the cost of the table" if routes == 4 else "",
+            partial(_forwarding_us, mhz=600.0, routes=routes),
+            is_input=True,
+            note="the grains without dmarx, and the cost of the table" if routes == 4 else "",
         )
         for routes, us in LOOKUP_US.items()
     ]
-    for mhz, plain, encrypted in ((600, 15.44, 580.0), (1200, 7.72, 290.0), (4800, 1.93, 72.5)):
-        listed.append(
+    for mhz, plain, encrypted in ((600.0, 15.44, 580.0), (1200.0, 7.72, 290.0), (4800.0, 1.93, 72.5)):
+        name = f"{mhz:.0f} MHz"
+        is_input = mhz == 600
+        listed += [
+            Quantity("3.7.5", f"forwarding, {name}", "us", plain, partial(_forwarding_us, mhz=mhz, routes=4), is_input),
             Quantity(
-                "3.7.5",
-                f"forwarding time, {mhz} MHz",
-                "us",
-                plain,
-                lambda c, m=mhz: _forwarding_us(c, m, 4),
-                mhz == 600,
-            )
-        )
-        listed.append(
-            Quantity(
-                "3.7.5",
-                f"forwarding and 3DES of 1500 B, {mhz} MHz",
-                "us",
-                encrypted,
-                lambda c, m=mhz: _forwarding_us(c, m, 4) + 1500 * CIPHERS_US_PER_BYTE["3des"] / m * 1e3,
-                mhz == 600,
-            )
-        )
-    for mhz, bits, us in ((100 / 3, 32, 11.4), (200 / 3, 64, 2.9)):
-        listed.append(
-            Quantity(
-                "3.7.5",
-                f"bus transfer of 1500 B, {mhz:.0f} MHz x {bits} bit",
-                "us",
-                us,
-                lambda _, m=mhz, b=bits: _bus_us(m, b),
-            )
-        )
+                "3.7.5", f"forwarding and 3DES, {name}", "us", encrypted, partial(_encrypting_us, mhz=mhz), is_input
+            ),
+        ]
+    slow, fast = BsdRouter(), BsdRouter(bus_mhz=200 / 3, bus_bits=64)
     listed += [
-        Quantity(
-            "3.8.1", "capacity, 100 MHz", "kpps", 8.5, lambda c: _capacity_kpps(c, "bsd-router", cpu_mhz=100, **one)
-        ),
-        Quantity(
-            "3.8.1", "capacity, 650 MHz", "kpps", 55.0, lambda c: _capacity_kpps(c, "bsd-router", cpu_mhz=650, **one)
-        ),
+        Quantity("3.7.5", "bus transfer of 1500 B, 33 MHz x 32 bit", "us", 11.4, lambda _: slow.transfer_us(1500)),
+        Quantity("3.7.5", "bus transfer of 1500 B, 66 MHz x 64 bit", "us", 2.9, lambda _: fast.transfer_us(1500)),
+    ]
+    plain_router = partial(_capacity_kpps, model="bsd-router", packet_bytes="64")
+    gateway = partial(_capacity_kpps, model="security-gateway")
+    listed += [
+        Quantity("3.8.1", "capacity, 100 MHz", "kpps", 8.5, partial(plain_router, cpu_mhz=100)),
+        Quantity("3.8.1", "capacity, 650 MHz", "kpps", 55.0, partial(plain_router, cpu_mhz=650)),
         Quantity(
             "3.8.1",
             "P99 latency, 100 MHz, 8.5 kpps",
             "ms",
             10.0,
-            lambda c: _p99_ms(c, "bsd-router", 8500, cpu_mhz=100, **one),
+            partial(_p99_ms, model="bsd-router", load_pps=8500, packet_bytes="64", cpu_mhz=100),
             note="'around 10 ms'; A is overloaded there",
         ),
         Quantity(
@@ -190,55 +169,35 @@ def quantities() -> list[Quantity]:
             "capacity, AH + DES, 512 B, 650 MHz",
             "kpps",
             4.2,
-            lambda c: _capacity_kpps(c, "security-gateway", cipher="des", packet_bytes="512"),
-            note="discrepancy of the source: no law a + b x bytes gives this beside the next two rows",
+            partial(gateway, cipher="des", packet_bytes="512"),
+            note="discrepancy of the source: no law a + b x bytes gives this beside the next two",
         ),
-        Quantity(
-            "3.8.1",
-            "capacity, AH + DES, 1386 B, 650 MHz",
-            "kpps",
-            3.6,
-            lambda c: _capacity_kpps(c, "security-gateway", cipher="des"),
-        ),
-        Quantity(
-            "3.8.1",
-            "capacity, AH + 3DES, 1386 B, 650 MHz",
-            "kpps",
-            1.5,
-            lambda c: _capacity_kpps(c, "security-gateway"),
-            note="'around 1.5'",
-        ),
+        Quantity("3.8.1", "capacity, AH + DES, 1386 B, 650 MHz", "kpps", 3.6, partial(gateway, cipher="des")),
+        Quantity("3.8.1", "capacity, AH + 3DES, 1386 B, 650 MHz", "kpps", 1.5, gateway, note="'around 1.5'"),
         Quantity(
             "3.8.1",
             "P99 latency, AH + 3DES, 1386 B, 650 MHz, 1.5 kpps",
             "ms",
             10.0,
-            lambda c: _p99_ms(c, "security-gateway", 1500),
+            partial(_p99_ms, model="security-gateway", load_pps=1500),
             note="'around 10 ms'",
         ),
-        Quantity("3.8.2", "saturation, 1 GHz", "Mbit/s", 225.0, lambda c: saturation_mbps(c, 1000.0)),
-        Quantity("3.8.2", "CPU at saturation, 1 GHz", "%", 100.0, lambda c: _utilisation(c, "cpu", 1000.0)),
-        Quantity(
-            "3.8.2",
-            "bus at saturation, 1 GHz",
-            "%",
-            50.0,
-            lambda c: _utilisation(c, "bus", 1000.0),
-            note="'around 50 %'",
-        ),
-        Quantity("3.8.2", "live-lock, 1 GHz", "Mbit/s", 810.0, _livelock_mbps),
-        Quantity("3.8.2", "saturation, 3 GHz", "Mbit/s", 500.0, lambda c: saturation_mbps(c, 3000.0)),
-        Quantity(
-            "3.8.2",
-            "CPU at saturation, 3 GHz",
-            "%",
-            70.0,
-            lambda c: _utilisation(c, "cpu", 3000.0),
-            note="'around 70 %'",
-        ),
-        Quantity("3.8.2", "bus at saturation, 3 GHz", "%", 100.0, lambda c: _utilisation(c, "bus", 3000.0)),
     ]
-    return listed
+    for mhz, name, mbps, cpu, bus in ((1000.0, "1 GHz", 225.0, 100.0, 50.0), (3000.0, "3 GHz", 500.0, 70.0, 100.0)):
+        busy = {
+            station: Quantity(
+                "3.8.2",
+                f"{station} at saturation, {name}",
+                "%",
+                percent,
+                partial(_utilisation, station=station, cpu_mhz=mhz),
+                note=f"'around {percent:.0f} %'" if percent < 100 else "",
+            )
+            for station, percent in (("cpu", cpu), ("bus", bus))
+        }
+        saturation = partial(saturation_mbps, cpu_mhz=mhz)
+        listed += [Quantity("3.8.2", f"saturation, {name}", "Mbit/s", mbps, saturation), *busy.values()]
+    return [*listed, Quantity("3.8.2", "live-lock, 1 GHz", "Mbit/s", 810.0, _livelock_mbps)]
 
 
 def table(progress: Callable[[int, int], None] | None = None) -> pl.DataFrame:

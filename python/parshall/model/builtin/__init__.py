@@ -4,7 +4,7 @@ A field's metadata hold its unit and what it is; they are what `parshall model l
 """
 
 from dataclasses import fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 from parshall.errors import UsageError
 from parshall.model.builtin.bsd import BsdRouter
@@ -13,20 +13,10 @@ from parshall.model.builtin.gateway import SecurityGateway
 from parshall.model.builtin.napi import LinuxNapi
 from parshall.model.builtin.polling import MogulRamakrishnan, WfqRouter
 from parshall.model.builtin.single import SingleQueue
-from parshall.model.network import Model
+from parshall.model.builtin.traffic import Traffic
 
 
-class Parameters(Protocol):
-    """What all built-in models have."""
-
-    __dataclass_fields__: Any
-
-    def build(self) -> Model:
-        """Return the network."""
-        ...
-
-
-MODELS: dict[str, type[Parameters]] = {
+MODELS: dict[str, type[Traffic]] = {
     "single-queue": SingleQueue,
     "bsd-router": BsdRouter,
     "bsd-router-functions": BsdFunctions,
@@ -40,7 +30,7 @@ MODELS: dict[str, type[Parameters]] = {
 FORWARDED = "forwarded"
 
 
-def parameters(name: str, settings: dict[str, str | float]) -> Parameters:
+def parameters(name: str, settings: dict[str, str | float]) -> Traffic:
     """Return a built-in model's parameters with some of them set, from numbers or text.
 
     Raises
@@ -55,11 +45,11 @@ def parameters(name: str, settings: dict[str, str | float]) -> Parameters:
     for key, value in settings.items():
         if key not in known:
             raise UsageError(f"{name}: no parameter {key!r}; there are {', '.join(known)}")
-        kind = type(known[key].default)
+        kind: Any = type(known[key].default)
         try:
             # 128.0 is a whole number, too.
             values[key] = int(float(value)) if kind is int and float(value) == int(float(value)) else kind(value)
         except ValueError:
             what = {int: "a whole number", float: "a number"}.get(kind, "text")
             raise UsageError(f"{name}: {key} is {value!r}; expected {what}") from None
-    return replace(MODELS[name](), **values)  # type: ignore[type-var]
+    return replace(MODELS[name](), **values)

@@ -121,6 +121,11 @@ class Router(Traffic):
         policy = {"policy": "round-robin"}
         model.station("bus", policies=[{"priority": 0, **policy}])
 
+    def transfer_us(self, size_bytes: float) -> float:
+        """Return how long a packet is on the bus."""
+        (transfer,) = self._transfer()
+        return float(transfer["law_ns"] + size_bytes * transfer["per_byte_ns"]) / 1e3
+
     def _is_equal(self) -> bool:
         if self.bus_arbitration not in ("round-robin", "reception-first"):
             raise UsageError(f"bus_arbitration is {self.bus_arbitration!r}; expected round-robin or reception-first")

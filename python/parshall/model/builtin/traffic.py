@@ -26,6 +26,10 @@ class Traffic:
     load_pps: float = parameter(0.0, "packets/s", "offered instead of load_mbps, in equal packet rates")
     gaps: str = parameter("poisson", "", "poisson or constant gaps of each flow")
 
+    def build(self) -> Model:
+        """Return the network."""
+        raise NotImplementedError
+
     @property
     def sizes_bytes(self) -> list[float]:
         """Packet lengths of the flows.
