@@ -5,6 +5,7 @@ mod capability;
 mod convert;
 mod errors;
 mod log;
+mod model;
 #[cfg(feature = "kernel")]
 mod relay;
 #[cfg(feature = "kernel")]
@@ -17,6 +18,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<log::LogReader>()?;
     module.add_class::<log::ArrowStream>()?;
+    module.add_class::<model::Simulation>()?;
+    module.add_function(wrap_pyfunction!(model::check_model, module)?)?;
     module.add_function(wrap_pyfunction!(convert::convert_log, module)?)?;
     module.add_function(wrap_pyfunction!(convert::log_formats, module)?)?;
     #[cfg(feature = "kernel")]
