@@ -6,3 +6,4 @@ pub mod convert;
 pub mod laws;
 pub mod ledger;
 pub mod log;
+pub mod sizes;
