@@ -7,3 +7,4 @@ pub mod laws;
 pub mod ledger;
 pub mod log;
 pub mod sizes;
+pub mod workload;
