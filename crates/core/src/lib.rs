@@ -7,4 +7,5 @@ pub mod laws;
 pub mod ledger;
 pub mod log;
 pub mod sizes;
+pub mod trace;
 pub mod workload;

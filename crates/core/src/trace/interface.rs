@@ -1,0 +1,45 @@
+//! An interface that packets were captured on.
+
+/// Link type of Ethernet, `LINKTYPE_ETHERNET`.
+pub const LINK_TYPE_ETHERNET: u16 = 1;
+/// Link type of packets that start with their IP header, `LINKTYPE_RAW`.
+pub const LINK_TYPE_RAW: u16 = 101;
+/// Link type of Linux cooked capture, `LINKTYPE_LINUX_SLL`: `AF_PACKET` without the link header.
+pub const LINK_TYPE_LINUX_SLL: u16 = 113;
+
+/// An interface, as the interface description block of pcapng tells it; classic pcap keeps the link type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Name in the kernel, like `eth0`; empty when not known.
+    pub name: String,
+    /// What its administrator calls it, or where it is.
+    pub description: Option<String>,
+    /// What a packet starts with, a number of the registry of link types of libpcap.
+    pub link_type: u16,
+    /// Most bytes that were captured of a packet; 0 means no limit.
+    pub snaplen_bytes: u32,
+    /// The filter that chose the packets, in libpcap's language.
+    pub filter: Option<String>,
+    /// Bits per second.
+    pub speed_bps: Option<u64>,
+    /// Operating system of the host of the interface, as `uname` tells it.
+    pub os: Option<String>,
+    /// Nanoseconds of one unit of the times in the file, rounded down; 1 in what Parshall writes.
+    /// Times are converted by the reader, so this says only how exact they are.
+    pub resolution_ns: u64,
+}
+
+impl Default for Interface {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            description: None,
+            link_type: LINK_TYPE_ETHERNET,
+            snaplen_bytes: 0,
+            filter: None,
+            speed_bps: None,
+            os: None,
+            resolution_ns: 1,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Packet traces as files: pcapng and classic pcap, written and read.
+//!
+//! `docs/formats/capture-files.md` tells what stands where.
+
+mod byte_order;
+mod decompressor;
+mod encoder;
+mod error;
+mod format;
+mod input;
+mod interface;
+mod output;
+mod packet;
+mod pcap_reader;
+mod pcap_records;
+mod pcapng_blocks;
+mod pcapng_reader;
+mod reader;
+mod resolution;
+mod rotation;
+mod section;
+mod statistics;
+mod writer;
+
+pub use error::TraceError;
+pub use format::{Compression, Format};
+pub use interface::{Interface, LINK_TYPE_ETHERNET, LINK_TYPE_LINUX_SLL, LINK_TYPE_RAW};
+pub use output::Sink;
+pub use packet::{Direction, Packet};
+pub use reader::{Counters, Reader};
+pub use rotation::Rotation;
+pub use section::Section;
+pub use statistics::{Account, Statistics, Written};
+pub use writer::{Writer, WriterOptions};

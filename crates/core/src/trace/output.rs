@@ -1,0 +1,170 @@
+//! Where capture files go, and how they stay readable when the disk is full.
+
+use super::error::TraceError;
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+/// Something that takes bytes at its end.
+pub trait Sink: Send {
+    /// As [`io::Write::write`].
+    ///
+    /// # Errors
+    /// As [`io::Write::write`].
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Cuts it to `length_bytes`, and goes on there. False when it cannot be cut (a pipe).
+    ///
+    /// # Errors
+    /// When it could be cut, but that failed.
+    fn cut(&mut self, length_bytes: u64) -> io::Result<bool>;
+
+    /// Whether somebody may be reading along, so that packets should not wait in a buffer.
+    fn is_live(&self) -> bool;
+}
+
+/// A file, a pipe or a device.
+struct FileSink {
+    file: File,
+    /// Where our bytes start, when it is a file that can be cut.
+    start: Option<u64>,
+}
+
+impl FileSink {
+    fn new(mut file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let start = if metadata.is_file() {
+            let position = file.stream_position()?;
+            // Opened to append (`>> all.pcapng`), the position is 0 until the first write.
+            Some(if position == 0 {
+                metadata.len()
+            } else {
+                position
+            })
+        } else {
+            None
+        };
+        Ok(Self { file, start })
+    }
+}
+
+impl Sink for FileSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn cut(&mut self, length_bytes: u64) -> io::Result<bool> {
+        if let Some(start) = self.start {
+            self.file.set_len(start + length_bytes)?;
+            self.file.seek(SeekFrom::Start(start + length_bytes))?;
+        }
+        Ok(self.start.is_some())
+    }
+
+    fn is_live(&self) -> bool {
+        self.start.is_none()
+    }
+}
+
+/// What is written to, and how far.
+pub(super) struct Output {
+    sink: Box<dyn Sink>,
+    name: String,
+    position_bytes: u64,
+    /// A part of a block is in it and cannot be taken back, and it takes no more.
+    is_broken: bool,
+}
+
+impl Output {
+    /// Opens a file for writing; what was in it is gone.
+    pub(super) fn file(path: &Path) -> Result<Self, TraceError> {
+        let name = path.display().to_string();
+        Self::of(File::create(path).and_then(FileSink::new), name)
+    }
+
+    /// Standard output: a pipe, a terminal or a file.
+    pub(super) fn stdout() -> Result<Self, TraceError> {
+        let stdout = io::stdout().as_fd().try_clone_to_owned();
+        Self::of(
+            stdout.map(File::from).and_then(FileSink::new),
+            "standard output".to_owned(),
+        )
+    }
+
+    fn of(sink: io::Result<FileSink>, name: String) -> Result<Self, TraceError> {
+        match sink {
+            Ok(sink) => Ok(Self::new(Box::new(sink), name)),
+            Err(source) => Err(TraceError::Create { path: name, source }),
+        }
+    }
+
+    pub(super) fn new(sink: Box<dyn Sink>, name: String) -> Self {
+        Self {
+            sink,
+            name,
+            position_bytes: 0,
+            is_broken: false,
+        }
+    }
+
+    /// Bytes that it has taken.
+    pub(super) fn position_bytes(&self) -> u64 {
+        self.position_bytes
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.sink.is_live()
+    }
+
+    /// Writes all of `bytes`, or as much as `boundary` allows: given how many bytes went out before
+    /// the failure, it says how many of them may stay. Returns how many are in, and what failed.
+    pub(super) fn put(
+        &mut self,
+        bytes: &[u8],
+        boundary: impl FnOnce(usize) -> usize,
+    ) -> (usize, Result<(), TraceError>) {
+        let mut done = 0;
+        let source = loop {
+            if self.is_broken {
+                break io::ErrorKind::BrokenPipe.into();
+            }
+            if done == bytes.len() {
+                self.position_bytes += done as u64;
+                return (done, Ok(()));
+            }
+            match self.sink.write(&bytes[done..]) {
+                Ok(0) => break io::ErrorKind::WriteZero.into(),
+                Ok(taken) => done += taken,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break error,
+            }
+        };
+        let stays = boundary(done).min(done);
+        let kept = match self.sink.cut(self.position_bytes + stays as u64) {
+            Ok(true) => stays,
+            Ok(false) | Err(_) => {
+                self.is_broken = true;
+                done
+            }
+        };
+        self.position_bytes += kept as u64;
+        (kept, Err(self.error(source)))
+    }
+
+    fn error(&self, source: io::Error) -> TraceError {
+        let (path, written_bytes) = (self.name.clone(), self.position_bytes);
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            TraceError::ReaderGone {
+                path,
+                written_bytes,
+            }
+        } else {
+            TraceError::Write {
+                path,
+                written_bytes,
+                source,
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What a capture file says of the host and the program that made it.
+
+/// The environment of a capture, for the section header of pcapng; classic pcap has no place for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// Processor and machine.
+    pub hardware: Option<String>,
+    /// Kernel and distribution.
+    pub os: Option<String>,
+    /// Program and version.
+    pub application: Option<String>,
+    /// Remarks; Parshall puts its environment here as a JSON object. Each at most 65,535 bytes.
+    pub comments: Vec<String>,
+}

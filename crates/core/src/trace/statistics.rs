@@ -1,0 +1,103 @@
+//! The account of an interface, as a capture file carries it.
+
+use crate::ledger::Lost;
+
+/// What was seen and lost at an interface since the capture started, as its reader knows it. The
+/// writer adds what only it knows: how many packets are in the files and how many the files did not
+/// take, so that `seen = filtered + logged + lost`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Start of the capture, nanoseconds since 1970-01-01 UTC.
+    pub start_ns: u64,
+    /// When these numbers were taken, on the same clock.
+    pub end_ns: u64,
+    /// Packets that reached the hook.
+    pub seen: u64,
+    /// Packets that the filter of this file did not want.
+    pub filtered: u64,
+    /// Packets that were wanted and did not reach the writer, by cause. `unwritten` is the writer's: what
+    /// stands here is added to it.
+    pub lost: Lost,
+    /// Packets that the interface or its driver dropped since the capture started, when it counts them.
+    /// They are outside `seen`.
+    pub dropped_by_interface: Option<u64>,
+    /// No hook is running any more, so the account must balance.
+    pub complete: bool,
+}
+
+/// What the writer knows of the packets of an interface, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Packets handed to the writer.
+    pub handed: u64,
+    /// Of those, given up because no file could take them.
+    pub unwritten: u64,
+    /// Packets handed over for the file that is being written now.
+    pub in_file: u64,
+}
+
+impl Written {
+    /// Packets that are in the files, or wait for the next flush.
+    pub fn logged(&self) -> u64 {
+        self.handed - self.unwritten
+    }
+}
+
+/// The whole account of an interface: [`Statistics`] and [`Written`] of the same moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// From the reader of the ring.
+    pub statistics: Statistics,
+    /// From the writer.
+    pub written: Written,
+}
+
+impl Account {
+    /// All losses, with what the files did not take.
+    pub fn lost(&self) -> Lost {
+        Lost {
+            unwritten: self.statistics.lost.unwritten + self.written.unwritten,
+            ..self.statistics.lost
+        }
+    }
+
+    /// `seen - (filtered + logged + lost)`; 0 when the account balances.
+    pub fn difference(&self) -> i128 {
+        i128::from(self.statistics.seen)
+            - i128::from(self.statistics.filtered)
+            - i128::from(self.written.logged())
+            - i128::from(self.lost().total())
+    }
+
+    /// The account in one line, for people.
+    pub fn sentence(&self) -> String {
+        let lost = self.lost();
+        format!(
+            "seen {} = filtered {} + logged {} + lost {} (overwritten {}, dropped {}, missed {}, failed {}, unwritten {})",
+            self.statistics.seen,
+            self.statistics.filtered,
+            self.written.logged(),
+            lost.total(),
+            lost.overwritten,
+            lost.dropped,
+            lost.missed,
+            lost.failed,
+            lost.unwritten
+        )
+    }
+
+    /// The account as a JSON object, for machines: `docs/formats/capture-files.md` tells its keys.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "parshall_ledger": {
+                "seen": self.statistics.seen,
+                "filtered": self.statistics.filtered,
+                "logged": self.written.logged(),
+                "lost": self.lost(),
+                "dropped_by_interface": self.statistics.dropped_by_interface,
+                "packets_in_file": self.written.in_file,
+                "complete": self.statistics.complete,
+            }
+        })
+    }
+}
