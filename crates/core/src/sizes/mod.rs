@@ -15,6 +15,7 @@ mod spec;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trace;
 mod two_stage;
 
 pub use built_in::{BUILT_IN, built_in};
@@ -24,4 +25,5 @@ pub use error::SizesError;
 pub use procfs::{read_procfs, write_procfs};
 pub use spec::SizeLaw;
 pub use text::{read_dist, read_sizes, write_dist, write_sizes};
+pub use trace::{CountError, TraceLedger, count_trace, trace_gaps_ns};
 pub use two_stage::{CellSize, Parameters, TwoStage};

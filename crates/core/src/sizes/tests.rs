@@ -411,3 +411,91 @@ proptest! {
         }
     }
 }
+
+/// A pcap file in memory (link type, packets).
+fn pcap(link_type: u32, packets: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, link_type] {
+        file.extend(word.to_le_bytes());
+    }
+    for (number, packet) in (0_u32..).zip(packets) {
+        for word in [number, 5 * number, packet.len() as u32, 1500] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(packet);
+    }
+    file
+}
+
+fn ethernet(ethertype: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&[2; 12], ethertype, rest].concat()
+}
+
+fn ipv4(length: u16) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 0];
+    header[2..].copy_from_slice(&length.to_be_bytes());
+    header.resize(20, 0);
+    header
+}
+
+fn ipv6(payload: u16) -> Vec<u8> {
+    let mut header = vec![0x60, 0, 0, 0, 0, 0];
+    header[4..].copy_from_slice(&payload.to_be_bytes());
+    header.resize(40, 0);
+    header
+}
+
+fn count(file: Vec<u8>) -> (SizeCounts, TraceLedger) {
+    let source = Box::new(std::io::Cursor::new(file));
+    let mut reader = crate::trace::Reader::new(source, "made.pcap").unwrap();
+    count_trace(&mut reader, |_| true).unwrap()
+}
+
+#[test]
+fn packets_of_a_trace_are_counted_by_the_length_in_their_header() {
+    let (counted, ledger) = count(pcap(
+        1,
+        &[
+            ethernet(&[8, 0], &ipv4(40)),
+            ethernet(&[8, 0], &ipv4(1500)),
+            ethernet(&[0x81, 0, 0, 5, 8, 0], &ipv4(40)),
+            ethernet(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 0x86, 0xdd], &ipv6(12)),
+            ethernet(&[8, 6], &[0; 28]),
+            ethernet(&[8, 0], &[0x45, 0]),
+            // Where the hardware was to fill the length in.
+            ethernet(&[8, 0], &ipv4(0)),
+            vec![2; 5],
+        ],
+    ));
+    assert_eq!(counted, counts(&[(40, 2), (52, 1), (1500, 1)]));
+    let expected = TraceLedger {
+        seen: 8,
+        ipv4: 3,
+        ipv6: 1,
+        not_ip: 1,
+        cut_short: 3,
+        lost_by_capture: 0,
+    };
+    assert_eq!(ledger, expected);
+    let (counted, ledger) = count(pcap(101, &[ipv4(99), ipv6(60), vec![0x10], vec![]]));
+    assert_eq!(counted, counts(&[(99, 1), (100, 1)]));
+    assert_eq!((ledger.not_ip, ledger.cut_short), (1, 1));
+    assert_eq!(count(pcap(1, &[])).1.seen, 0);
+}
+
+#[test]
+fn a_count_can_be_interrupted() {
+    let packets = vec![ethernet(&[8, 0], &ipv4(40)); 70_000];
+    let source = Box::new(std::io::Cursor::new(pcap(1, &packets)));
+    let mut reader = crate::trace::Reader::new(source, "made.pcap").unwrap();
+    let stopped = count_trace(&mut reader, |_| false).unwrap_err();
+    assert_eq!(stopped.to_string(), "counting was interrupted after 65536 packets");
+}
+
+#[test]
+fn gaps_of_a_trace_are_its_times() {
+    // One second and 5 us from packet to packet.
+    let file = pcap(1, &vec![ethernet(&[8, 0], &ipv4(40)); 4]);
+    let mut reader = crate::trace::Reader::new(Box::new(std::io::Cursor::new(file)), "made").unwrap();
+    assert_eq!(trace_gaps_ns(&mut reader).unwrap(), (vec![1_000_005_000.0; 3], 0));
+}
