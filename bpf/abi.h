@@ -284,6 +284,21 @@ struct generate_state {
 	__u64 pad_program[2];
 };
 
+/*
+ * Capture. A hook is one interface in one direction; every hook has a program of its own, generated
+ * from the filters of all subscribers, which leaves its verdict here and goes on to the program that
+ * copies the packet. One element for each CPU: programs of one hook do not interrupt each other.
+ */
+#define CAPTURE_SUBSCRIBERS_MAX 64
+#define CAPTURE_SNAPLEN_MAX 262144
+
+struct capture_verdict {
+	__u64 seen;
+	__u64 subscribers;   /* bit s: the filter of subscriber s matches */
+	__u32 snaplen;       /* the largest of theirs */
+	__u32 pad;
+};
+
 _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
@@ -297,5 +312,6 @@ _Static_assert(sizeof(struct planned_packet) == 16, "planned_packet");
 _Static_assert(sizeof(struct flow_header) == 80, "flow_header");
 _Static_assert(sizeof(struct generate_options) == 56, "generate_options");
 _Static_assert(sizeof(struct generate_state) == 128, "generate_state: two cache lines");
+_Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 
 #endif

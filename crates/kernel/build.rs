@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OBJECTS: [&str; 2] = ["generate", "tcp"];
+const OBJECTS: [&str; 3] = ["express", "generate", "tcp"];
 /// Older compilers lack section names and builtins that the programs use.
 const CLANG_MAJOR_MIN: u32 = 15;
 
@@ -13,6 +13,8 @@ fn main() {
     let bpf = Path::new("../../bpf");
     println!("cargo:rerun-if-changed={}", bpf.display());
     println!("cargo:rerun-if-env-changed=CLANG");
+    // libpcap compiles the expressions of filters; see src/filter/libpcap.rs.
+    println!("cargo:rustc-link-lib=pcap");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let libbpf_headers =
         env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");

@@ -21,6 +21,11 @@ pub const RECORD_TCP_FLOW: u16 = 2;
 /// `record_header.kind` of a [`TcpFlowEndRecord`].
 pub const RECORD_TCP_FLOW_END: u16 = 3;
 
+/// Subscribers of one capture ring.
+pub const CAPTURE_SUBSCRIBERS_MAX: usize = 64;
+/// Most bytes of a packet that a capture ring takes.
+pub const CAPTURE_SNAPLEN_MAX: u32 = 262_144;
+
 /// Readers of one ring.
 pub const RING_READERS_MAX: usize = 64;
 /// Hosts that a filter may name.
@@ -267,6 +272,13 @@ plain! {
         events_dropped: u64,
         flow: u32,
         flags: u32,
+    }
+    /// See `struct capture_verdict`.
+    struct CaptureVerdict = 24 {
+        seen: u64,
+        subscribers: u64,
+        snaplen: u32,
+        pad: u32,
     }
 }
 

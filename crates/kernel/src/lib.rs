@@ -2,9 +2,11 @@
 //! ledger's counters, the generator, and the relay that plays a link.
 
 pub mod capability;
+pub mod capture;
 pub mod cgroup;
 pub mod clock;
 pub mod cost;
+pub mod filter;
 pub mod generate;
 mod libbpf_log;
 pub mod relay;

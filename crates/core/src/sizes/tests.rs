@@ -485,17 +485,25 @@ fn packets_of_a_trace_are_counted_by_the_length_in_their_header() {
 
 #[test]
 fn a_count_can_be_interrupted() {
-    let packets = vec![ethernet(&[8, 0], &ipv4(40)); 70_000];
+    let packets: Vec<_> = std::iter::repeat_n(ethernet(&[8, 0], &ipv4(40)), 70_000).collect();
     let source = Box::new(std::io::Cursor::new(pcap(1, &packets)));
     let mut reader = crate::trace::Reader::new(source, "made.pcap").unwrap();
     let stopped = count_trace(&mut reader, |_| false).unwrap_err();
-    assert_eq!(stopped.to_string(), "counting was interrupted after 65536 packets");
+    assert_eq!(
+        stopped.to_string(),
+        "counting was interrupted after 65536 packets"
+    );
 }
 
 #[test]
 fn gaps_of_a_trace_are_its_times() {
     // One second and 5 us from packet to packet.
-    let file = pcap(1, &vec![ethernet(&[8, 0], &ipv4(40)); 4]);
-    let mut reader = crate::trace::Reader::new(Box::new(std::io::Cursor::new(file)), "made").unwrap();
-    assert_eq!(trace_gaps_ns(&mut reader).unwrap(), (vec![1_000_005_000.0; 3], 0));
+    let packet = ethernet(&[8, 0], &ipv4(40));
+    let file = pcap(1, &[packet.clone(), packet.clone(), packet.clone(), packet]);
+    let mut reader =
+        crate::trace::Reader::new(Box::new(std::io::Cursor::new(file)), "made").unwrap();
+    assert_eq!(
+        trace_gaps_ns(&mut reader).unwrap(),
+        (vec![1_000_005_000.0; 3], 0)
+    );
 }

@@ -59,9 +59,7 @@ pub fn count_trace(
     let mut counts = SizeCounts::new();
     let mut ledger = TraceLedger::default();
     let mut link_types: Vec<u16> = Vec::new();
-    loop {
-        // Interfaces may be told between any two packets.
-        let Some(packet) = reader.next()? else { break };
+    while let Some(packet) = reader.next()? {
         let (interface, lost_before) = (packet.interface as usize, packet.lost_before);
         ledger.seen += 1;
         ledger.lost_by_capture += lost_before;
@@ -69,7 +67,8 @@ pub fn count_trace(
         let link_type = match known {
             Some(link_type) => link_type,
             None => {
-                // The packet borrows the reader: keep its first bytes for this once.
+                // Interfaces may be told between any two packets, and the packet borrows the reader:
+                // keep its first bytes for this once.
                 let head = packet.captured[..packet.captured.len().min(HEAD_BYTES)].to_vec();
                 link_types = reader
                     .interfaces()
