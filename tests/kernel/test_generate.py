@@ -1,6 +1,7 @@
 """The generator: bytes as the seed promises, an account that balances, honest refusals."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -183,6 +184,20 @@ def test_it_does_not_flood_what_is_no_test_interface(road):
     )
     assert result.returncode == 1
     assert "lo" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_gives_the_account(road, tap):
+    sender, _, link = road
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    command += ["--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    tap(500)
+    program.send_signal(signal.SIGINT)
+    text, complaint = program.communicate(timeout=30)
+    assert program.returncode == 0, complaint
+    account = json.loads(text)
+    assert account["asked"] is None and account["sent"] >= 500
+    assert account["sent"] == account["arrived"] + account["lost"]
 
 
 def test_the_command_tells_its_account(road):
