@@ -1,6 +1,6 @@
 //! What merged filters cost in the kernel: nanoseconds for each packet, by `BPF_PROG_TEST_RUN`.
 //!
-//! `cargo run --release --workspace --example filter_cost`, as root. Every line is measured once in
+//! `cargo run --release --example filter_cost`, as root. Every line is measured once in
 //! each round, one behind the other, so that a change of the machine's speed meets all alike.
 
 use std::os::fd::AsFd;

@@ -218,7 +218,7 @@ fn filters_without_anything_in_common_are_spread() {
     let merged = MergedFilter::new(&subscribe(&programs)).unwrap();
     assert!(merged.stages() > 1);
     assert!(
-        merged.questions() < 64 * 12 * 2,
+        merged.questions() < 64 * 12 * 8,
         "{} questions",
         merged.questions()
     );
