@@ -7,6 +7,7 @@ mod errors;
 #[cfg(feature = "kernel")]
 mod generate;
 mod log;
+mod model;
 #[cfg(feature = "kernel")]
 mod relay;
 mod sizes;
@@ -20,6 +21,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<log::LogReader>()?;
     module.add_class::<log::ArrowStream>()?;
+    module.add_class::<model::Simulation>()?;
+    module.add_function(wrap_pyfunction!(model::check_model, module)?)?;
     module.add_function(wrap_pyfunction!(convert::convert_log, module)?)?;
     module.add_function(wrap_pyfunction!(convert::log_formats, module)?)?;
     module.add_function(wrap_pyfunction!(sizes::read_size_counts, module)?)?;

@@ -81,7 +81,8 @@ pub struct ArrowStream {
 }
 
 impl ArrowStream {
-    fn new(reader: impl RecordBatchReader + Send + 'static) -> Self {
+    /// What a reader reads.
+    pub fn new(reader: impl RecordBatchReader + Send + 'static) -> Self {
         Self {
             reader: Mutex::new(Some(Box::new(reader))),
         }

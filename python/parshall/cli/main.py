@@ -14,6 +14,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet."),
     "convert": ("parshall.cli.convert", "Convert a TCP state log into a format that other tools read."),
+    "model": ("parshall.cli.model", "Queueing models of packet paths: run, sweep, compare, plan."),
     "gen": ("parshall.cli.gen", "Generate packets that follow a law of sizes and a law of gaps."),
     "sizes": ("parshall.cli.sizes", "Turn packet sizes into a law for the generator, or draw from one."),
     "cpu": ("parshall.cli.cpu", "Tell what the CPUs spend their time on while something runs."),
