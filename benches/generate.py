@@ -82,28 +82,6 @@ def road(drop: Path | None) -> Iterator[tuple[Host, Host, Link]]:
         yield sender, receiver, link
 
 
-def receive_on(receiver: Host, link: Link, cpu: int) -> None:
-    """Let a thread of its own, on this CPU, do what the kernel does for the receiving end.
-
-    Without that it runs on the sender's CPU, between the sender's packets.
-    """
-    name = link.interface(receiver)
-    before = set(_napi_threads(name))
-    write = f"mount -t sysfs none /sys && echo 1 > /sys/class/net/{name}/threaded"
-    receiver.run(["unshare", "-m", "sh", "-c", write])
-    for thread in set(_napi_threads(name)) - before:
-        os.sched_setaffinity(thread, {cpu})
-
-
-def _napi_threads(name: str) -> Iterator[int]:
-    for status in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            if status.read_text().startswith(f"napi/{name}-"):
-                yield int(status.parent.name)
-        except OSError:
-            continue
-
-
 def received(receiver: Host, link: Link) -> int:
     """Packets that the receiving end has counted."""
     text = receiver.run(["ip", "-j", "-s", "link", "show", "dev", link.interface(receiver)]).stdout
@@ -192,7 +170,6 @@ def captured_gaps(
     """Send, capture with tcpdump at the peer; return account and the gaps by its time stamps, ns."""
     trace = directory / "captured.pcap"
     other = str(max(os.sched_getaffinity(0) - {cpu}, default=cpu))
-    receive_on(receiver, link, int(other))
     command = ["tcpdump", "-i", link.interface(receiver), "--time-stamp-precision=nano", "-s", "64", "-B", "262144"]
     command += ["-w", str(trace), "udp and port 9"]
     program = receiver.popen(["taskset", "-c", other, *command], stderr=subprocess.PIPE, text=True)
