@@ -15,7 +15,6 @@ from parshall.model.builtin.polling import MogulRamakrishnan, WfqRouter
 from parshall.model.builtin.single import SingleQueue
 from parshall.model.builtin.traffic import Traffic
 
-
 MODELS: dict[str, type[Traffic]] = {
     "single-queue": SingleQueue,
     "bsd-router": BsdRouter,
