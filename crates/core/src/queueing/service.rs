@@ -107,7 +107,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     }
 
     /// Whether a queue has somebody at its front who is not blocked.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_servable(&mut self, queue: usize) -> bool {
         let head = self.queues[queue].line.head;
         head != NONE && (!self.network.queues[queue].blocks || !self.is_blocked(queue, head))
@@ -230,7 +230,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
             .set(clock, self.now.saturating_add(stretch).min(NEVER - 1));
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop(&mut self, station: usize, level: usize, queue: usize) -> u32 {
         let state = &mut self.queues[queue];
         let job = state.line.pop(&self.jobs);
@@ -245,7 +245,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     }
 
     /// A packet's service begins: its work is drawn, its place further on reserved.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(&mut self, job: u32, queue: usize, cost: u64) -> u64 {
         let network = self.network;
         let plan = &network.queues[queue];
@@ -273,7 +273,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     }
 
     /// A place in a queue is free again; whoever waited for one looks again.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free(&mut self, queue: usize, bytes: u32) {
         let state = &mut self.queues[queue];
         state.held -= 1;
