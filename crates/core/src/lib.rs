@@ -8,4 +8,6 @@ pub mod laws;
 pub mod ledger;
 pub mod log;
 pub mod queueing;
+pub mod sizes;
 pub mod trace;
+pub mod workload;

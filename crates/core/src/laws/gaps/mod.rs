@@ -226,6 +226,23 @@ impl GapLaw {
         }
     }
 
+    /// The smallest gap x with P(gap <= x) >= `probability`, ns, where [`GapLaw::cdf`] is known and a
+    /// single law stands behind it.
+    pub fn quantile(&self, probability: f64) -> Option<f64> {
+        match &self.shape {
+            Shape::Renewal(law) => Some((law.quantile(probability) * self.scale).max(0.0)),
+            _ => None,
+        }
+    }
+
+    /// The gap, ns, when all are to be the same.
+    pub fn fixed_gap_ns(&self) -> Option<f64> {
+        match &self.shape {
+            Shape::Renewal(Law::Constant(_)) => Some(self.mean_gap_ns()),
+            _ => None,
+        }
+    }
+
     /// Begin: sources take the state that they have at a random moment.
     pub fn start(&self, generator: &mut Generator) -> GapProcess {
         GapProcess::new(self, generator)
