@@ -57,7 +57,7 @@ def read_trace(path: Path) -> pl.DataFrame:
     arrived = frame["arrived_ns"].cast(pl.Float64)
     broken = arrived.is_null() | arrived.is_nan() | (arrived.diff().fill_null(0) < 0)
     if broken.any():
-        row = broken.arg_max()
+        row = broken.arg_max() or 0
         raise ParshallError(f"{path}: arrived_ns of row {row} is {arrived[row]}; expected numbers that never go back")
     if frame["left_ns"].cast(pl.Float64).is_nan().any():
         raise ParshallError(f"{path}: left_ns has a NaN; leave it empty where a packet was lost")

@@ -136,7 +136,7 @@ def summary_rows(results: Results) -> list[dict[str, Any]]:
                 "share": bps / total_bps if total_bps else 0.0,
                 "latency_us": _mean_latency_us(rates, at) if is_seen else None,
                 "p99_us": _p99_us(results, name) if is_seen else None,
-                "loss": sum(lost.values()),
+                "loss": sum(lost.values(), 0.0),
                 "lost_in": max(lost, key=lambda queue: lost[queue]) if lost else "",
                 **busy,
             }

@@ -64,7 +64,7 @@ impl Amount {
                     Draw::Constant(constant.mean())
                 }
                 Ok(parsed) => {
-                    if !(parsed.mean() >= 0.0) {
+                    if parsed.mean().is_nan() || parsed.mean() < 0.0 {
                         return Err(ModelError::value(
                             place,
                             "mean",

@@ -82,7 +82,7 @@ impl Level {
 impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     /// The queue of a level to serve, of which one can be served; None when the level has just
     /// decided to give way.
-    #[inline]
+    #[inline(always)]
     pub(super) fn select(&mut self, station: usize, level: usize) -> Option<usize> {
         let network = self.network;
         let plan = &network.stations[station].levels[level];

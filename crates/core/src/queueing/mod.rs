@@ -19,11 +19,13 @@ mod network;
 mod result;
 mod run;
 mod series;
+mod service;
 mod sharing;
 mod stability;
 mod time;
 mod trace;
 mod traces;
+mod travel;
 
 pub use amount::Amount;
 pub use error::ModelError;

@@ -123,7 +123,7 @@ impl ServiceTime {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn draw(&mut self, bytes: u32, generator: &mut Generator) -> u64 {
         match self {
             Self::Fixed(time) => *time,

@@ -8,6 +8,8 @@ use arrow::array::{
 use arrow::datatypes::UInt32Type;
 use arrow::error::ArrowError;
 
+use super::calendar::Calendar;
+use super::engine::Engine;
 use super::model::Model;
 
 /// How a visit or a packet ended.
@@ -137,4 +139,30 @@ fn names<'a>(
     let names = StringArray::from(names.collect::<Vec<_>>());
     let column = DictionaryArray::<UInt32Type>::try_new(numbers.into(), Arc::new(names))?;
     Ok(Arc::new(column))
+}
+
+impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
+    pub(super) fn record_visit(&mut self, job: u32, queue: usize, fate: Fate) {
+        let (slot, table) = (&self.jobs[job], &mut self.trace.visits);
+        table.packet.push(slot.packet);
+        table.clone.push(slot.clone);
+        table.class.push(slot.class);
+        table.queue.push(queue as u32);
+        table.arrived.push(slot.arrived);
+        table.started.push(slot.started);
+        table.left.push(self.now);
+        table.fate.push(fate);
+    }
+
+    pub(super) fn record_packet(&mut self, job: u32, place: u32, fate: Fate) {
+        let (slot, table) = (&self.jobs[job], &mut self.trace.packets);
+        table.packet.push(slot.packet);
+        table.clone.push(slot.clone);
+        table.class.push(slot.class);
+        table.bytes.push(slot.bytes);
+        table.born.push(slot.born);
+        table.left.push(self.now);
+        table.place.push(place);
+        table.fate.push(fate);
+    }
 }

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from parshall.errors import UsageError
-from parshall.model.builtin.bsd import BsdRouter
+from parshall.model.builtin.bsd import FORWARDED, BsdRouter
 from parshall.model.builtin.functions import BsdFunctions
 from parshall.model.builtin.gateway import SecurityGateway
 from parshall.model.builtin.napi import LinuxNapi
@@ -15,6 +15,7 @@ from parshall.model.builtin.polling import MogulRamakrishnan, WfqRouter
 from parshall.model.builtin.single import SingleQueue
 from parshall.model.builtin.traffic import Traffic
 
+__all__ = ["FORWARDED", "MODELS", "parameters"]
 
 MODELS: dict[str, type[Traffic]] = {
     "single-queue": SingleQueue,
@@ -25,9 +26,6 @@ MODELS: dict[str, type[Traffic]] = {
     "wfq-router": WfqRouter,
     "linux-napi": LinuxNapi,
 }
-
-# Where packets that were forwarded leave every built-in model.
-FORWARDED = "forwarded"
 
 
 def parameters(name: str, settings: dict[str, str | float]) -> Traffic:

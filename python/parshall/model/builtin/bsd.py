@@ -9,6 +9,7 @@ from parshall.model.builtin.hardware import RESIDUE, Router
 from parshall.model.builtin.parameter import parameter
 from parshall.model.network import Model
 
+# Where packets that were forwarded leave every built-in model.
 FORWARDED = "forwarded"
 # Service times of the five grains, us at 1 GHz. Published are their sum without dmarx (Table 3-I) and, from
 # the load of the live-lock, dmarx; how the rest divides is ours, by the number of instructions (3.7.1).
