@@ -48,6 +48,29 @@ class TcpLog:
     def switch(self, on: bool) -> None: ...
     def stop(self) -> tuple[str, int, str | None]: ...
 
+class Capture:
+    def __init__(
+        self,
+        outputs: Sequence[dict[str, Any]],
+        *,
+        ring: dict[str, Any] | None,
+        join: str | None,
+        keeper: Sequence[str],
+        count: int | None,
+        application: str,
+        os: str,
+        environment: str,
+    ) -> None: ...
+    ring: str
+    interfaces: list[str]
+    def status(self) -> dict[str, Any]: ...
+    def request_stop(self) -> None: ...
+    def stop(self) -> tuple[str, str | None]: ...
+
+def keep_capture_ring() -> None: ...
+def list_capture_rings() -> list[str]: ...
+def clean_capture_rings() -> list[str]: ...
+
 class Relay:
     def __init__(
         self,

@@ -2,6 +2,7 @@
 //! ledger's counters, and the relay that plays a link.
 
 pub mod capability;
+pub mod capture;
 pub mod cgroup;
 pub mod clock;
 pub mod cost;

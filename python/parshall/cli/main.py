@@ -13,6 +13,7 @@ from collections.abc import Sequence
 # name -> (module, one line for the table of commands)
 COMMANDS = {
     "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet."),
+    "capture": ("parshall.cli.capture", "Capture packets: many filters, many files, many readers, one copy."),
     "convert": ("parshall.cli.convert", "Convert a TCP state log into a format that other tools read."),
     "report": ("parshall.cli.report", "Turn logs into a report: figures, account, cost, environment."),
     "demo": ("parshall.cli.demo", "The tour: measure a testbed on this host, and see the report."),

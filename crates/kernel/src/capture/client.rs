@@ -1,0 +1,245 @@
+//! A subscriber's end: founds or joins a ring, maps it, and talks to its keeper.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::CaptureError;
+use super::keeper::message::{
+    Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
+};
+use super::keeper::{Channel, directory};
+use super::kept_ring::{HookCount, RunTime};
+use super::request::{RingRequest, Subscription};
+use crate::ring::memory::Lane;
+use crate::ring::registry::LaneReaders;
+
+/// A keeper compiles and loads programs in milliseconds; only a machine at its end takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The final account of the subscriptions of one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Left {
+    /// For each subscription, by hook.
+    pub counts: Vec<Vec<HookCount>>,
+    /// By hook.
+    pub run_times: Vec<RunTime>,
+    /// For each lane: nothing for them lies behind.
+    pub ends: Vec<u64>,
+}
+
+/// A connection to the keeper of a ring, and the ring in memory.
+pub struct Client {
+    channel: Channel,
+    /// What the keeper told of the ring.
+    pub ring: RingDescription,
+    /// The lanes, which can only be read.
+    pub lanes: Vec<Lane>,
+    /// Under slow-reader preference: where to report how far one has read.
+    pub register: Option<(Vec<LaneReaders>, usize)>,
+    events: VecDeque<Event>,
+}
+
+impl Client {
+    /// Starts a keeper and lets it found a ring. `keeper` is the program that calls
+    /// [`super::keeper::keep`] with its standard input.
+    ///
+    /// # Errors
+    /// What the keeper refused, or [`CaptureError::Keeper`].
+    pub fn found(keeper: &[OsString], ring: &RingRequest) -> Result<Self, CaptureError> {
+        ring.check()?;
+        let (program, arguments) = keeper
+            .split_first()
+            .ok_or_else(|| CaptureError::keeper("no program was named"))?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(CaptureError::keeper)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A group of its own: Ctrl-C in the terminal is meant for us.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| {
+                CaptureError::keeper(format!("{} cannot be started: {error}", program.display()))
+            })?;
+        // It may outlive us, and then has another parent; while we live, somebody must take its status.
+        std::thread::Builder::new()
+            .name("parshall-keeper".into())
+            .spawn(move || child.wait())
+            .map_err(CaptureError::keeper)?;
+        let channel = Channel::new(ours);
+        let first = Request::Found {
+            ring: ring.clone(),
+            version: PROTOCOL_VERSION,
+        };
+        let name = ring.name.clone();
+        Self::enter(channel, &first, &name.unwrap_or_else(|| "(new)".into()))
+    }
+
+    /// Joins a ring that runs.
+    ///
+    /// # Errors
+    /// [`CaptureError::Name`] when there is none or it may not be read, and what its keeper refused.
+    pub fn join(name: &str) -> Result<Self, CaptureError> {
+        let channel = Channel::new(directory::connect_to(name)?);
+        let first = Request::Join {
+            version: PROTOCOL_VERSION,
+        };
+        Self::enter(channel, &first, name)
+    }
+
+    fn enter(mut channel: Channel, first: &Request, name: &str) -> Result<Self, CaptureError> {
+        channel
+            .send(first, &[])
+            .map_err(|error| gone(name, &error))?;
+        let (answer, descriptors) = channel
+            .receive(PATIENCE)
+            .map_err(|error| gone(name, &error))?;
+        let ring = match answer {
+            Answer::Ring(ring) => ring,
+            answer => return Err(unexpected(answer)),
+        };
+        let mut descriptors = descriptors.into_iter();
+        let memory = descriptors
+            .next()
+            .ok_or_else(|| CaptureError::keeper("it sent no ring"))?;
+        let lanes = Lane::of_map(&memory, ring.lanes, ring.layout.into(), false)?;
+        let register = match (ring.reader_slot, descriptors.next()) {
+            (Some(slot), Some(memory)) => Some((LaneReaders::of_map(&memory, ring.lanes)?, slot)),
+            _ => None,
+        };
+        Ok(Self {
+            channel,
+            ring,
+            lanes,
+            register,
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Takes in subscribers. Returns their bits, and from where in each lane to read.
+    ///
+    /// # Errors
+    /// What the keeper refused: a filter that does not compile, a ring that is full.
+    pub fn subscribe(
+        &mut self,
+        subscriptions: &[Subscription],
+    ) -> Result<(Vec<usize>, Vec<u64>), CaptureError> {
+        let subscriptions = subscriptions.to_vec();
+        match self.ask(&Request::Subscribe { subscriptions })? {
+            Answer::Subscribed { bits, starts } => Ok((bits, starts)),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    /// What was counted so far: for each subscription by hook, and the run times by hook.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn account(&mut self) -> Result<(Vec<Vec<HookCount>>, Vec<RunTime>), CaptureError> {
+        match self.ask(&Request::Account)? {
+            Answer::Account { counts, run_times } => Ok((counts, run_times)),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    /// Ends the subscriptions. What is in the ring can still be read.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn leave(&mut self) -> Result<Left, CaptureError> {
+        match self.ask(&Request::Leave)? {
+            Answer::Left {
+                counts,
+                run_times,
+                ends,
+            } => Ok(Left {
+                counts,
+                run_times,
+                ends,
+            }),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    /// What the keeper says unasked, waited for at most this long.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn event(&mut self, timeout: Duration) -> Result<Option<Event>, CaptureError> {
+        if let Some(event) = self.events.pop_front() {
+            return Ok(Some(event));
+        }
+        match self.channel.receive(timeout) {
+            Ok((Answer::Event(event), _)) => Ok(Some(event)),
+            Ok((answer, _)) => Err(unexpected(answer)),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(gone(&self.ring.name, &error)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, CaptureError> {
+        let name = self.ring.name.clone();
+        self.channel
+            .send(request, &[])
+            .map_err(|error| gone(&name, &error))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.channel.receive(left) {
+                Ok((Answer::Event(event), _)) => self.events.push_back(event),
+                Ok((answer, _)) => return Ok(answer),
+                // A signal ends a wait early.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}
+                Err(error) => return Err(gone(&name, &error)),
+            }
+        }
+    }
+}
+
+/// What a ring tells of itself.
+///
+/// # Errors
+/// As [`Client::join`].
+pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
+    let mut channel = Channel::new(directory::connect_to(name)?);
+    channel
+        .send(&Request::List, &[])
+        .map_err(|error| gone(name, &error))?;
+    match channel.receive(PATIENCE) {
+        Ok((Answer::Listed(ring), _)) => Ok(ring),
+        Ok((answer, _)) => Err(unexpected(answer)),
+        Err(error) => Err(gone(name, &error)),
+    }
+}
+
+fn gone(ring: &str, error: &io::Error) -> CaptureError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => CaptureError::keeper(format!(
+            "that of ring {ring} does not answer; end it, and found the ring again"
+        )),
+        io::ErrorKind::InvalidData => CaptureError::keeper(format!(
+            "that of ring {ring} does not speak as it should; use the same Parshall as who founded the ring"
+        )),
+        _ => CaptureError::KeeperGone { ring: ring.into() },
+    }
+}
+
+fn unexpected(answer: Answer) -> CaptureError {
+    match answer {
+        Answer::Refused { message, is_usage } => CaptureError::Refused { message, is_usage },
+        _ => CaptureError::keeper("it answered another question"),
+    }
+}

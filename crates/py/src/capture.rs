@@ -1,0 +1,255 @@
+//! `_native.Capture`: packets being captured, and what belongs to the rings.
+
+use std::ffi::OsString;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use parshall_core::trace::{Compression, Format, Rotation, Section, WriterOptions};
+use parshall_kernel::capture::CaptureError;
+use parshall_kernel::capture::batch::PacketBatch;
+use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest, Subscription};
+use parshall_kernel::capture::session::{self, CaptureRequest, Output, Source};
+use parshall_kernel::capture::sink::Target;
+use parshall_kernel::capture::{client, keeper};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{to_python, usage_to_python};
+
+/// Batches that may wait for Python: a few, so that memory is bounded and no reader starves.
+const BATCHES_MAX: usize = 16;
+
+fn raise(error: CaptureError) -> PyErr {
+    match error.is_usage() {
+        true => usage_to_python(error),
+        false => to_python(error),
+    }
+}
+
+/// One word of a table, or the complaint that names the option and what it may be.
+fn choice<T: Copy>(option: &str, value: &str, table: &[(&str, T)]) -> PyResult<T> {
+    let found = table.iter().find(|(name, _)| *name == value);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+        usage_to_python(format!("--{option} {value}: expected {}", names.join(", ")))
+    })
+}
+
+/// See `parshall.capture.Ring`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct RingOptions {
+    name: Option<String>,
+    interfaces: Vec<String>,
+    hook: String,
+    direction: String,
+    ring_bytes: u64,
+    slow_reader: bool,
+    promiscuous: bool,
+    group: Option<String>,
+}
+
+impl RingOptions {
+    fn request(self) -> PyResult<RingRequest> {
+        let hooks = [
+            ("auto", HookChoice::Auto),
+            ("xdp", HookChoice::Xdp),
+            ("tcx", HookChoice::Tcx),
+        ];
+        let directions = [
+            ("in", Directions::In),
+            ("out", Directions::Out),
+            ("both", Directions::Both),
+        ];
+        Ok(RingRequest {
+            name: self.name,
+            interfaces: self.interfaces,
+            hook: choice("hook", &self.hook, &hooks)?,
+            directions: choice("direction", &self.direction, &directions)?,
+            ring_bytes: self.ring_bytes,
+            slow_reader: self.slow_reader,
+            promiscuous: self.promiscuous,
+            group: self.group,
+        })
+    }
+}
+
+/// See `parshall.capture.Output`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct OutputOptions {
+    filter: String,
+    snaplen: u32,
+    /// `None`: to Python, as batches.
+    path: Option<PathBuf>,
+    format: Option<String>,
+    compression: Option<String>,
+    rotate_bytes: Option<u64>,
+    rotate_ns: Option<u64>,
+    rotate_files: Option<u32>,
+}
+
+impl OutputOptions {
+    fn writer_options(&self, path: &std::path::Path) -> PyResult<WriterOptions> {
+        let formats = [("pcapng", Format::Pcapng), ("pcap", Format::Pcap)];
+        let compressions = [
+            ("none", Compression::None),
+            ("gzip", Compression::Gzip),
+            ("zstd", Compression::Zstd),
+        ];
+        Ok(WriterOptions {
+            format: match &self.format {
+                Some(name) => choice("format", name, &formats)?,
+                None => Format::of_name(path),
+            },
+            compression: match &self.compression {
+                Some(name) => choice("compress", name, &compressions)?,
+                None => Compression::of_name(path),
+            },
+            snaplen_bytes: self.snaplen,
+            rotation: Rotation {
+                size_bytes: self.rotate_bytes,
+                time_ns: self.rotate_ns,
+                files: self.rotate_files,
+            },
+        })
+    }
+}
+
+/// See `parshall.capture.Capture`, which documents the arguments.
+#[pyclass(module = "parshall._native")]
+pub struct Capture {
+    inner: session::Capture,
+    batches: Option<Mutex<Receiver<PacketBatch>>>,
+}
+
+#[pymethods]
+impl Capture {
+    #[new]
+    #[pyo3(signature = (outputs, *, ring, join, keeper, count, application, os, environment))]
+    #[allow(clippy::too_many_arguments)] // one keyword argument an option: Python names them
+    fn start(
+        py: Python<'_>,
+        outputs: Vec<OutputOptions>,
+        ring: Option<RingOptions>,
+        join: Option<String>,
+        keeper: Vec<OsString>,
+        count: Option<u64>,
+        application: String,
+        os: String,
+        environment: String,
+    ) -> PyResult<Self> {
+        let source = match (ring, join) {
+            (_, Some(name)) => Source::Join(name),
+            (Some(ring), None) => Source::Found {
+                ring: ring.request()?,
+                keeper,
+            },
+            (None, None) => return Err(usage_to_python("name an interface, or a ring to join")),
+        };
+        let mut batches = None;
+        let mut targets = Vec::new();
+        for output in outputs {
+            let target = match &output.path {
+                Some(path) => Target::File {
+                    path: path.clone(),
+                    options: output.writer_options(path)?,
+                },
+                None => {
+                    let (sender, receiver) = sync_channel(BATCHES_MAX);
+                    batches = Some(Mutex::new(receiver));
+                    Target::Batches(sender)
+                }
+            };
+            targets.push(Output {
+                subscription: Subscription {
+                    filter: output.filter,
+                    snaplen: output.snaplen,
+                },
+                target,
+            });
+        }
+        let request = CaptureRequest {
+            source,
+            outputs: targets,
+            count,
+            section: Section {
+                hardware: None,
+                os: Some(os),
+                application: Some(application),
+                comments: vec![environment],
+            },
+        };
+        let inner = py
+            .detach(|| session::Capture::start(request))
+            .map_err(raise)?;
+        Ok(Self { inner, batches })
+    }
+
+    #[getter]
+    fn ring(&self) -> String {
+        self.inner.ring.clone()
+    }
+
+    #[getter]
+    fn interfaces(&self) -> Vec<String> {
+        self.inner.interfaces.clone()
+    }
+
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let status = self.inner.status();
+        let dict = PyDict::new(py);
+        dict.set_item("packets", status.packets)?;
+        dict.set_item("wire_bytes", status.wire_bytes)?;
+        dict.set_item("lost", status.lost)?;
+        dict.set_item("notices", status.notices)?;
+        dict.set_item("has_ended", status.has_ended)?;
+        Ok(dict)
+    }
+
+    fn request_stop(&self) {
+        self.inner.request_stop();
+    }
+
+    /// Returns `(ledger as JSON, what stopped it or None)`.
+    fn stop(&mut self, py: Python<'_>) -> PyResult<(String, Option<String>)> {
+        // A reader that waits for us to take a batch must not wait for ever.
+        self.batches = None;
+        let summary = py.detach(|| self.inner.stop()).map_err(raise)?;
+        let ledger = serde_json::to_string(&summary.ledger).map_err(to_python)?;
+        Ok((ledger, summary.failure.map(|failure| failure.to_string())))
+    }
+}
+
+/// Keeps a ring for whoever is at the other end of the standard input, until its last reader has gone.
+#[pyfunction]
+pub fn keep_capture_ring(py: Python<'_>) {
+    // SAFETY: this process was started for nothing but this, and nobody else here uses descriptor 0.
+    let founder = unsafe { OwnedFd::from_raw_fd(0) };
+    py.detach(|| keeper::keep(founder));
+}
+
+/// The rings of this host as JSON objects: `{"name": ..., ...}` or `{"name": ..., "unreadable": why}`.
+#[pyfunction]
+pub fn list_capture_rings(py: Python<'_>) -> PyResult<Vec<String>> {
+    py.detach(|| {
+        keeper::directory::names()
+            .into_iter()
+            .map(|name| match client::list(&name) {
+                Ok(ring) => serde_json::to_string(&ring),
+                Err(error) => serde_json::to_string(
+                    &serde_json::json!({"name": name, "unreadable": error.to_string()}),
+                ),
+            })
+            .collect::<Result<_, _>>()
+            .map_err(to_python)
+    })
+}
+
+/// Removes what keepers that were killed left; returns the names of their rings.
+#[pyfunction]
+pub fn clean_capture_rings(py: Python<'_>) -> Vec<String> {
+    py.detach(keeper::directory::clean)
+}
