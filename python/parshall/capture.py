@@ -7,15 +7,18 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from parshall import privileges
 from parshall.environment import environment
 from parshall.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
@@ -65,8 +68,8 @@ class Output:
 
     Attributes
     ----------
-    path : path-like
-        The file; ``-`` is standard output.
+    path : path-like or None
+        The file; ``-`` is standard output; None: packets come as Arrow batches, see `Capture.batches`.
     filter : str
         In libpcap's language; empty: everything.
     snaplen : int
@@ -79,7 +82,7 @@ class Output:
         A new file at this size, after this time; the oldest goes when there are more than this many.
     """
 
-    path: str | os.PathLike[str]
+    path: str | os.PathLike[str] | None
     filter: str = ""
     snaplen: int = SNAPLEN_MAX
     format: str | None = None
@@ -89,7 +92,7 @@ class Output:
     rotate_files: int | None = None
 
     def _native(self) -> dict[str, Any]:
-        fields = asdict(self) | {"path": Path(self.path)}
+        fields = asdict(self) | {"path": None if self.path is None else Path(self.path)}
         rotate_s = fields.pop("rotate_s")
         return fields | {"rotate_ns": None if rotate_s is None else round(rotate_s * 1e9)}
 
@@ -180,6 +183,35 @@ class Capture:
     def interfaces(self) -> list[str]:
         """Names of the ring's interfaces, by number."""
         return self._capture.interfaces
+
+    def batches(self) -> Iterator["pyarrow.RecordBatch"]:
+        """Give the packets of the output without a path, until the capture ends.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+            ``time`` (timestamp, ns, UTC), ``interface`` and ``direction`` ("in", "out"; dictionaries),
+            ``wire_bytes`` (uint32), ``packet`` (binary: the captured bytes). At most 65,536 packets or
+            about 4 MiB of bytes, and whatever there is when no more come for a moment.
+
+        Notes
+        -----
+        Up to 16 batches wait. Whoever is slower than the packets makes the reader wait, and what the ring
+        overwrites meanwhile is in the account.
+        """
+        import pyarrow
+
+        while True:
+            try:
+                stream = self._capture.next_batch(0.1)
+            except StopIteration:
+                return
+            if stream is not None:
+                yield from pyarrow.RecordBatchReader.from_stream(stream)
+
+    def request_stop(self) -> None:
+        """Ask the capture to end; `batches` then gives what is left."""
+        self._capture.request_stop()
 
     def status(self) -> dict[str, Any]:
         """Where the capture stands: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""

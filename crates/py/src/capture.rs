@@ -3,8 +3,17 @@
 use std::ffi::OsString;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow::array::{
+    ArrayRef, BinaryArray, DictionaryArray, RecordBatch, RecordBatchIterator, StringArray,
+    TimestampNanosecondArray, UInt8Array, UInt32Array,
+};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit, UInt8Type};
+use arrow::error::ArrowError;
 
 use parshall_core::trace::{Compression, Format, Rotation, Section, WriterOptions};
 use parshall_kernel::capture::CaptureError;
@@ -13,10 +22,12 @@ use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest, Sub
 use parshall_kernel::capture::session::{self, CaptureRequest, Output, Source};
 use parshall_kernel::capture::sink::Target;
 use parshall_kernel::capture::{client, keeper};
+use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{to_python, usage_to_python};
+use crate::log::ArrowStream;
 
 /// Batches that may wait for Python: a few, so that memory is bounded and no reader starves.
 const BATCHES_MAX: usize = 16;
@@ -209,6 +220,29 @@ impl Capture {
         Ok(dict)
     }
 
+    /// Waits for the next packets: a stream of one batch, or `None` when none came in time. Raises
+    /// `StopIteration` when there will be no more.
+    fn next_batch(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<ArrowStream>> {
+        let Some(batches) = &self.batches else {
+            return Err(usage_to_python("packets go to files alone; ask for some as batches"));
+        };
+        let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+        let received = py.detach(|| {
+            let receiver = batches.lock().unwrap_or_else(PoisonError::into_inner);
+            receiver.recv_timeout(timeout)
+        });
+        match received {
+            Ok(batch) => {
+                let batch = columns(batch, &self.inner.interfaces).map_err(to_python)?;
+                let schema = batch.schema();
+                let reader = RecordBatchIterator::new([Ok(batch)], schema);
+                Ok(Some(ArrowStream::new(reader)))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(PyStopIteration::new_err(())),
+        }
+    }
+
     fn request_stop(&self) {
         self.inner.request_stop();
     }
@@ -221,6 +255,45 @@ impl Capture {
         let ledger = serde_json::to_string(&summary.ledger).map_err(to_python)?;
         Ok((ledger, summary.failure.map(|failure| failure.to_string())))
     }
+}
+
+/// Packets as an Arrow batch; their bytes are not copied.
+fn columns(batch: PacketBatch, interfaces: &[String]) -> Result<RecordBatch, ArrowError> {
+    let utc = "UTC";
+    let named = |keys: Vec<u8>, names: Vec<&str>| -> Result<ArrayRef, ArrowError> {
+        let names = Arc::new(StringArray::from(names));
+        let keys = UInt8Array::from(keys);
+        Ok(Arc::new(DictionaryArray::<UInt8Type>::try_new(keys, names)?))
+    };
+    let mut offsets = vec![0];
+    offsets.extend(batch.ends);
+    let bytes = BinaryArray::try_new(
+        OffsetBuffer::new(ScalarBuffer::from(offsets)),
+        batch.bytes.into(),
+        None,
+    )?;
+    let name = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Utf8));
+    let time = DataType::Timestamp(TimeUnit::Nanosecond, Some(utc.into()));
+    let schema = Schema::new(vec![
+        Field::new("time", time, false),
+        Field::new("interface", name.clone(), false),
+        Field::new("direction", name, false),
+        Field::new("wire_bytes", DataType::UInt32, false),
+        Field::new("packet", DataType::Binary, false),
+    ]);
+    RecordBatch::try_new(
+        Arc::new(schema),
+        vec![
+            Arc::new(TimestampNanosecondArray::from(batch.time_ns).with_timezone(utc)),
+            named(
+                batch.interface,
+                interfaces.iter().map(String::as_str).collect(),
+            )?,
+            named(batch.direction, vec!["in", "out"])?,
+            Arc::new(UInt32Array::from(batch.wire_bytes)),
+            Arc::new(bytes),
+        ],
+    )
 }
 
 /// Keeps a ring for whoever is at the other end of the standard input, until its last reader has gone.

@@ -14,7 +14,7 @@ use super::keeper::message::{
     Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
 };
 use super::keeper::{Channel, directory};
-use super::kept_ring::{HookCount, RunTime};
+use super::kept_ring::{HookCount, RunTime, Start};
 use super::request::{RingRequest, Subscription};
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
@@ -136,7 +136,7 @@ impl Client {
     pub fn subscribe(
         &mut self,
         subscriptions: &[Subscription],
-    ) -> Result<(Vec<usize>, Vec<u64>), CaptureError> {
+    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
         let subscriptions = subscriptions.to_vec();
         match self.ask(&Request::Subscribe { subscriptions })? {
             Answer::Subscribed { bits, starts } => Ok((bits, starts)),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parshall_core::abi::{CaptureRecord, RECORD_PACKET, bytes_of_words, view_plain};
 
+use super::kept_ring::Start;
 use crate::ring::memory::Lane;
 use crate::ring::reader::{Block, LaneReader};
 use crate::ring::registry::LaneReaders;
@@ -29,11 +30,11 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector of what these subscribers want, from these positions on. With a register, it is
+    /// A collector of what these subscribers want, from these places on. With a register, it is
     /// told how far everything has been read.
     pub fn new(
         lanes: &[Lane],
-        starts: &[u64],
+        starts: &[Start],
         register: Option<(&[LaneReaders], usize)>,
         subscribers: u64,
         snaplen: u32,
@@ -43,7 +44,7 @@ impl Collector {
             .zip(starts)
             .enumerate()
             .map(|(lane, (memory, start))| Source {
-                reader: LaneReader::from_position(memory.clone(), *start),
+                reader: LaneReader::from_position(memory.clone(), start.position, start.records),
                 block: Block::default(),
                 register: register.map(|(readers, slot)| (readers[lane].clone(), slot)),
             })

@@ -37,6 +37,15 @@ impl HookCount {
     }
 }
 
+/// Where a subscriber begins to read a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Position in the lane.
+    pub position: u64,
+    /// Records before it, or a few less while others write.
+    pub records: u64,
+}
+
 /// Timed runs of a hook's programs, and the nanoseconds of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTime {
@@ -170,7 +179,7 @@ impl KeptRing {
     pub fn subscribe(
         &mut self,
         subscriptions: &[Subscription],
-    ) -> Result<(Vec<usize>, Vec<u64>), CaptureError> {
+    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
         for subscription in subscriptions {
             subscription.check()?;
         }
@@ -187,7 +196,7 @@ impl KeptRing {
         }
         // Whoever had one of these bits before has left, and its last program has ended: what it
         // wanted lies before these positions.
-        let starts = self.positions();
+        let starts = self.starts();
         for (bit, subscription) in free.iter().zip(subscriptions) {
             self.subscribers[*bit] = Some(Subscriber {
                 subscription: subscription.clone(),
@@ -354,6 +363,16 @@ impl KeptRing {
             .iter()
             .map(|lane| lane.reserved_bytes().load(Ordering::Acquire))
             .collect()
+    }
+
+    fn starts(&self) -> Vec<Start> {
+        let start = |lane: &Lane| {
+            // In this order, because a record is numbered after its place was reserved.
+            let records = lane.records().load(Ordering::Acquire);
+            let position = lane.reserved_bytes().load(Ordering::Acquire);
+            Start { position, records }
+        };
+        self.lanes.iter().map(start).collect()
     }
 
     pub(super) fn maps(&self) -> (&MapHandle, &MapHandle) {

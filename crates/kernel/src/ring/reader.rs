@@ -117,15 +117,21 @@ impl LaneReader {
     /// A reader that joins now: what was written before is not its business.
     pub fn from_now(lane: Lane) -> Self {
         let position = lane.reserved_bytes().load(Ordering::Acquire);
-        Self::from_position(lane, position)
-    }
-
-    /// A reader that starts at the record at `position`; what was before is not its business.
-    pub fn from_position(lane: Lane, position: u64) -> Self {
         Self {
             lane,
             position,
             next_seq: None,
+            counts: ReaderCounts::default(),
+        }
+    }
+
+    /// A reader that starts at the record at `position`, before which there were `records` (or a few
+    /// more: what it misses at the very beginning is then overestimated by these).
+    pub fn from_position(lane: Lane, position: u64, records: u64) -> Self {
+        Self {
+            lane,
+            position,
+            next_seq: Some(records),
             counts: ReaderCounts::default(),
         }
     }

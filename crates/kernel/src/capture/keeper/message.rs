@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::generation::Hook;
 use crate::capture::interface::Interface;
-use crate::capture::kept_ring::{HookCount, RunTime};
+use crate::capture::kept_ring::{HookCount, RunTime, Start};
 use crate::capture::request::{RingRequest, Subscription};
 
 /// Version of these messages and of the records in the ring.
@@ -52,7 +52,7 @@ pub enum Answer {
         /// The bit of each.
         bits: Vec<usize>,
         /// For each lane: where what they want begins.
-        starts: Vec<u64>,
+        starts: Vec<Start>,
     },
     /// To `Account`.
     Account {
