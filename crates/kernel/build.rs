@@ -13,6 +13,8 @@ fn main() {
     let bpf = Path::new("../../bpf");
     println!("cargo:rerun-if-changed={}", bpf.display());
     println!("cargo:rerun-if-env-changed=CLANG");
+    // libpcap compiles the expressions of filters; see src/filter/libpcap.rs.
+    println!("cargo:rustc-link-lib=pcap");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let libbpf_headers =
         env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");

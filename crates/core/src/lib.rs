@@ -3,6 +3,7 @@
 
 pub mod abi;
 pub mod convert;
+pub mod filter;
 pub mod ledger;
 pub mod log;
 pub mod trace;

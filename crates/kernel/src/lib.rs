@@ -6,6 +6,7 @@ pub mod capture;
 pub mod cgroup;
 pub mod clock;
 pub mod cost;
+pub mod filter;
 mod libbpf_log;
 pub mod relay;
 pub mod ring;

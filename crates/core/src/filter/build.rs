@@ -1,0 +1,338 @@
+//! Turns a classic program into a graph of decisions, by carrying it out on values instead of
+//! numbers. Registers and scratch memory vanish: what they held stands in the questions.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::classic::{
+    Arithmetic, ClassicProgram, Live, Operand, Operation, ProgramError, Register, Relation,
+    SCRATCH_WORDS, Source, Width,
+};
+use super::condition::{Asked, Condition};
+use super::decision::{ConditionId, Decisions, NodeId};
+use super::value::ValueId;
+
+/// Places times values at which a program may be. What libpcap compiles has about as many as
+/// instructions; a program that is written to have more is refused.
+const STATES_MAX: usize = 65_536;
+
+/// What the registers hold at a place; what does not matter there is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    position: usize,
+    accumulator: Option<ValueId>,
+    index: Option<ValueId>,
+    scratch: [Option<ValueId>; SCRATCH_WORDS],
+}
+
+/// What a straight piece of program comes to: questions that all must be answered so, then an end.
+struct Step {
+    /// Each question with the answer that goes on; the other one rejects.
+    demands: Vec<(ConditionId, bool)>,
+    end: End,
+}
+
+enum End {
+    Reject,
+    Accept,
+    Go(usize),
+    Branch {
+        condition: ConditionId,
+        yes: usize,
+        no: usize,
+    },
+}
+
+/// The graph of a program.
+///
+/// # Errors
+/// [`ProgramError`] when it reads scratch memory that it did not write, or has too many states.
+pub fn build(program: &ClassicProgram, decisions: &mut Decisions) -> Result<NodeId, ProgramError> {
+    let mut builder = Builder {
+        live: program.live(),
+        program,
+        decisions,
+        states: Vec::new(),
+        numbers: HashMap::new(),
+    };
+    let steps = builder.explore()?;
+    Ok(builder.assemble(&steps))
+}
+
+struct Builder<'a> {
+    program: &'a ClassicProgram,
+    live: Vec<Live>,
+    decisions: &'a mut Decisions,
+    states: Vec<State>,
+    numbers: HashMap<State, usize>,
+}
+
+impl Builder<'_> {
+    /// Follows every way through the program; a state is a number, in order of discovery.
+    fn explore(&mut self) -> Result<Vec<Step>, ProgramError> {
+        let zero = self.decisions.values.constant(0);
+        self.state(State {
+            position: 0,
+            accumulator: Some(zero),
+            index: Some(zero),
+            scratch: [None; SCRATCH_WORDS],
+        })?;
+        let mut steps = Vec::new();
+        while let Some(state) = self.states.get(steps.len()).cloned() {
+            let mut demands = Vec::new();
+            let end = self.walk(state, &mut demands)?;
+            steps.push(Step { demands, end });
+        }
+        Ok(steps)
+    }
+
+    /// The number of a state, after what does not matter there is taken out.
+    fn state(&mut self, mut state: State) -> Result<usize, ProgramError> {
+        let live = self.live[state.position];
+        if !live.has_register(Register::Accumulator) {
+            state.accumulator = None;
+        }
+        if !live.has_register(Register::Index) {
+            state.index = None;
+        }
+        for (word, held) in state.scratch.iter_mut().enumerate() {
+            if !live.has_word(word) {
+                *held = None;
+            }
+        }
+        if let Some(number) = self.numbers.get(&state) {
+            return Ok(*number);
+        }
+        let number = self.states.len();
+        if number == STATES_MAX {
+            return Err(ProgramError::TooManyStates { limit: STATES_MAX });
+        }
+        self.states.push(state.clone());
+        self.numbers.insert(state, number);
+        Ok(number)
+    }
+
+    /// Goes on from a state to the next branch or return.
+    fn walk(
+        &mut self,
+        mut state: State,
+        demands: &mut Vec<(ConditionId, bool)>,
+    ) -> Result<End, ProgramError> {
+        loop {
+            let position = state.position;
+            let operation = self.program.operations()[position];
+            state.position += 1;
+            match operation {
+                Operation::Load(register, source) => {
+                    let Some(value) = self.load(&state, position, source, demands)? else {
+                        return Ok(End::Reject);
+                    };
+                    *register_of(&mut state, register) = Some(value);
+                }
+                Operation::Store(register, word) => {
+                    state.scratch[word] = *register_of(&mut state, register);
+                }
+                Operation::CopyTo(Register::Index) => state.index = state.accumulator,
+                Operation::CopyTo(Register::Accumulator) => state.accumulator = state.index,
+                Operation::Negate => {
+                    let zero = self.decisions.values.constant(0);
+                    let value = held(state.accumulator);
+                    state.accumulator =
+                        self.decisions
+                            .values
+                            .compute(Arithmetic::Subtract, zero, value);
+                }
+                Operation::Compute(operator, operand) => {
+                    let (left, right) = (held(state.accumulator), self.operand(&state, operand));
+                    let divides = matches!(operator, Arithmetic::Divide | Arithmetic::Remainder);
+                    if divides {
+                        let zero = self.decisions.values.constant(0);
+                        let asked = Condition::compare(
+                            &self.decisions.values,
+                            Relation::Equal,
+                            right,
+                            zero,
+                        );
+                        if !self.demand(asked, false, demands) {
+                            return Ok(End::Reject);
+                        }
+                    }
+                    state.accumulator = self.decisions.values.compute(operator, left, right);
+                }
+                Operation::Jump(distance) => {
+                    state.position += distance as usize;
+                    return self.state(state).map(End::Go);
+                }
+                Operation::Branch {
+                    relation,
+                    operand,
+                    if_true,
+                    if_false,
+                } => {
+                    let (left, right) = (held(state.accumulator), self.operand(&state, operand));
+                    let (mut yes, mut no) = (state.clone(), state);
+                    yes.position += usize::from(if_true);
+                    no.position += usize::from(if_false);
+                    return match Condition::compare(&self.decisions.values, relation, left, right) {
+                        Asked::Known(answer) => {
+                            self.state(if answer { yes } else { no }).map(End::Go)
+                        }
+                        Asked::Ask {
+                            condition,
+                            opposite,
+                        } => {
+                            let (yes, no) = if opposite { (no, yes) } else { (yes, no) };
+                            Ok(End::Branch {
+                                condition: self.decisions.condition_id(condition),
+                                yes: self.state(yes)?,
+                                no: self.state(no)?,
+                            })
+                        }
+                    };
+                }
+                Operation::Return(Some(constant)) => return Ok(end(constant != 0)),
+                Operation::Return(None) => {
+                    let value = held(state.accumulator);
+                    let zero = self.decisions.values.constant(0);
+                    let asked =
+                        Condition::compare(&self.decisions.values, Relation::Equal, value, zero);
+                    return Ok(end(self.demand(asked, false, demands)));
+                }
+            }
+        }
+    }
+
+    /// A load's value; `None` when it lies behind the end of every frame.
+    fn load(
+        &mut self,
+        state: &State,
+        position: usize,
+        source: Source,
+        demands: &mut Vec<(ConditionId, bool)>,
+    ) -> Result<Option<ValueId>, ProgramError> {
+        Ok(match source {
+            Source::Constant(constant) => Some(self.decisions.values.constant(constant)),
+            Source::Length => Some(self.decisions.values.length()),
+            Source::Scratch(word) => Some(
+                state.scratch[word].ok_or(ProgramError::UnwrittenScratchWord { position, word })?,
+            ),
+            Source::Packet(width, offset) => {
+                let zero = self.decisions.values.constant(0);
+                self.load_packet(width, zero, offset, demands)
+            }
+            Source::PacketIndexed(width, offset) => {
+                self.load_packet(width, held(state.index), offset, demands)
+            }
+            Source::HeaderLength(offset) => {
+                let zero = self.decisions.values.constant(0);
+                self.load_packet(Width::Byte, zero, offset, demands)
+                    .and_then(|byte| {
+                        let values = &mut self.decisions.values;
+                        let low_half = values.constant(0xf);
+                        let words = values.compute(Arithmetic::And, byte, low_half)?;
+                        let two = values.constant(2);
+                        values.compute(Arithmetic::ShiftLeft, words, two)
+                    })
+            }
+        })
+    }
+
+    fn load_packet(
+        &mut self,
+        width: Width,
+        index: ValueId,
+        offset: u32,
+        demands: &mut Vec<(ConditionId, bool)>,
+    ) -> Option<ValueId> {
+        let values = &mut self.decisions.values;
+        let value = values.load_indexed(width, index, offset)?;
+        let (index, offset) = values.anchor(index, offset)?;
+        let end = u64::from(offset) + u64::from(width.bytes());
+        let condition = match values.as_constant(index) {
+            Some(_) => Condition::Reaches {
+                end: u32::try_from(end).ok()?,
+            },
+            None => Condition::ReachesIndexed { index, end },
+        };
+        let asked = Asked::Ask {
+            condition,
+            opposite: false,
+        };
+        self.demand(asked, true, demands).then_some(value)
+    }
+
+    /// Notes that a question must have an answer; `false` when it never has it.
+    fn demand(
+        &mut self,
+        asked: Asked,
+        answer: bool,
+        demands: &mut Vec<(ConditionId, bool)>,
+    ) -> bool {
+        match asked {
+            Asked::Known(known) => known == answer,
+            Asked::Ask {
+                condition,
+                opposite,
+            } => {
+                demands.push((self.decisions.condition_id(condition), answer != opposite));
+                true
+            }
+        }
+    }
+
+    fn operand(&mut self, state: &State, operand: Operand) -> ValueId {
+        match operand {
+            Operand::Constant(constant) => self.decisions.values.constant(constant),
+            Operand::Index => held(state.index),
+        }
+    }
+
+    /// Makes the nodes, those of later places first: jumps only go forward.
+    fn assemble(&mut self, steps: &[Step]) -> NodeId {
+        let mut nodes = vec![NodeId::REJECT; steps.len()];
+        let order: BTreeSet<(usize, usize)> = self
+            .states
+            .iter()
+            .enumerate()
+            .map(|(number, state)| (state.position, number))
+            .collect();
+        for (_, number) in order.into_iter().rev() {
+            let step = &steps[number];
+            let end = match step.end {
+                End::Reject => NodeId::REJECT,
+                End::Accept => NodeId::ACCEPT,
+                End::Go(to) => nodes[to],
+                End::Branch { condition, yes, no } => {
+                    self.decisions.decide(condition, nodes[yes], nodes[no])
+                }
+            };
+            nodes[number] = step
+                .demands
+                .iter()
+                .rev()
+                .fold(end, |node, &(condition, answer)| {
+                    if answer {
+                        self.decisions.decide(condition, node, NodeId::REJECT)
+                    } else {
+                        self.decisions.decide(condition, NodeId::REJECT, node)
+                    }
+                });
+        }
+        nodes[0]
+    }
+}
+
+const fn end(accepts: bool) -> End {
+    if accepts { End::Accept } else { End::Reject }
+}
+
+/// A register's value where an instruction reads it, so where it matters: it is always there.
+fn held(register: Option<ValueId>) -> ValueId {
+    register.expect("a register that is read is live, and both start as 0")
+}
+
+fn register_of(state: &mut State, register: Register) -> &mut Option<ValueId> {
+    match register {
+        Register::Accumulator => &mut state.accumulator,
+        Register::Index => &mut state.index,
+    }
+}

@@ -1,0 +1,342 @@
+//! Instructions of the classic BPF machine, raw and decoded.
+
+use super::ProgramError;
+
+/// One instruction as libpcap and the kernel lay it out (`struct bpf_insn`, `struct sock_filter`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClassicInstruction {
+    /// Class, size, mode or operation.
+    pub code: u16,
+    /// Instructions to skip when a test holds.
+    pub jt: u8,
+    /// Instructions to skip when it does not.
+    pub jf: u8,
+    /// Constant, offset or distance.
+    pub k: u32,
+}
+
+/// Width of a load from the packet; values are in network byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Width {
+    /// 8 bits.
+    Byte,
+    /// 16 bits.
+    Half,
+    /// 32 bits.
+    Word,
+}
+
+impl Width {
+    /// Bytes.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Byte => 1,
+            Self::Half => 2,
+            Self::Word => 4,
+        }
+    }
+}
+
+/// Arithmetic on 32 unsigned bits. Results wrap; a shift by 32 or more gives 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Arithmetic {
+    /// Sum.
+    Add,
+    /// Difference.
+    Subtract,
+    /// Product.
+    Multiply,
+    /// Quotient; the filter rejects when the divisor is 0.
+    Divide,
+    /// Remainder; the filter rejects when the divisor is 0.
+    Remainder,
+    /// Bits of both.
+    And,
+    /// Bits of either.
+    Or,
+    /// Bits of one of them.
+    ExclusiveOr,
+    /// Shift to the left.
+    ShiftLeft,
+    /// Shift to the right.
+    ShiftRight,
+}
+
+impl Arithmetic {
+    /// The result, or `None` for a division by 0.
+    pub fn apply(self, left: u32, right: u32) -> Option<u32> {
+        Some(match self {
+            Self::Add => left.wrapping_add(right),
+            Self::Subtract => left.wrapping_sub(right),
+            Self::Multiply => left.wrapping_mul(right),
+            Self::Divide => left.checked_div(right)?,
+            Self::Remainder => left.checked_rem(right)?,
+            Self::And => left & right,
+            Self::Or => left | right,
+            Self::ExclusiveOr => left ^ right,
+            Self::ShiftLeft => left.checked_shl(right).unwrap_or(0),
+            Self::ShiftRight => left.checked_shr(right).unwrap_or(0),
+        })
+    }
+
+    /// Whether the operands may change places.
+    pub const fn commutes(self) -> bool {
+        matches!(
+            self,
+            Self::Add | Self::Multiply | Self::And | Self::Or | Self::ExclusiveOr
+        )
+    }
+}
+
+/// What a branch asks of the accumulator, unsigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Relation {
+    /// Both are the same.
+    Equal,
+    /// The accumulator is the greater one.
+    Greater,
+    /// The accumulator is greater, or both are the same.
+    GreaterOrEqual,
+    /// They share a set bit.
+    AnyBit,
+}
+
+impl Relation {
+    /// Whether it holds.
+    pub const fn holds(self, left: u32, right: u32) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+            Self::AnyBit => left & right != 0,
+        }
+    }
+}
+
+/// Second operand of arithmetic and branches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// The instruction's constant.
+    Constant(u32),
+    /// The index register.
+    Index,
+}
+
+/// A register of the classic machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// A.
+    Accumulator,
+    /// X.
+    Index,
+}
+
+/// Where a load takes its value from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The constant.
+    Constant(u32),
+    /// The frame's length on the wire, in bytes.
+    Length,
+    /// A word of scratch memory.
+    Scratch(usize),
+    /// The packet at a constant offset.
+    Packet(Width, u32),
+    /// The packet at the index register plus a constant.
+    PacketIndexed(Width, u32),
+    /// Four times the low half of a byte: the length of an IPv4 header.
+    HeaderLength(u32),
+}
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Sets a register.
+    Load(Register, Source),
+    /// Puts a register into a word of scratch memory.
+    Store(Register, usize),
+    /// Computes on the accumulator.
+    Compute(Arithmetic, Operand),
+    /// Negates the accumulator.
+    Negate,
+    /// Skips instructions; backwards when negative.
+    Jump(i32),
+    /// Skips instructions after a test of the accumulator.
+    Branch {
+        /// The question.
+        relation: Relation,
+        /// What the accumulator is held against.
+        operand: Operand,
+        /// Instructions to skip when it holds.
+        if_true: u8,
+        /// Instructions to skip when it does not.
+        if_false: u8,
+    },
+    /// Ends: anything but 0 accepts.
+    Return(Option<u32>),
+    /// Copies one register into the other, which is named here.
+    CopyTo(Register),
+}
+
+/// Words of scratch memory.
+pub const SCRATCH_WORDS: usize = 16;
+
+const CLASS: u16 = 0x07;
+const OPERATION: u16 = 0xf0;
+const FROM_INDEX: u16 = 0x08;
+
+impl ClassicInstruction {
+    /// Decodes the instruction that stands at `position`.
+    ///
+    /// # Errors
+    /// [`ProgramError`] that names the instruction when it is not one, or never can be carried out.
+    pub fn decode(self, position: usize) -> Result<Operation, ProgramError> {
+        let unknown = || ProgramError::UnknownInstruction {
+            position,
+            code: self.code,
+        };
+        let scratch = || {
+            let word = self.k as usize;
+            (word < SCRATCH_WORDS)
+                .then_some(word)
+                .ok_or(ProgramError::NoSuchScratchWord {
+                    position,
+                    word: self.k,
+                })
+        };
+        let operand = if self.code & FROM_INDEX != 0 {
+            Operand::Index
+        } else {
+            Operand::Constant(self.k)
+        };
+        Ok(match self.code & CLASS {
+            0x00 => Operation::Load(Register::Accumulator, self.source(position, unknown)?),
+            0x01 => Operation::Load(
+                Register::Index,
+                match self.code {
+                    0x01 => Source::Constant(self.k),
+                    0x81 => Source::Length,
+                    0x61 => Source::Scratch(scratch()?),
+                    0xb1 => Source::HeaderLength(self.absolute(position)?),
+                    _ => return Err(unknown()),
+                },
+            ),
+            0x02 if self.code == 0x02 => Operation::Store(Register::Accumulator, scratch()?),
+            0x03 if self.code == 0x03 => Operation::Store(Register::Index, scratch()?),
+            0x04 => self.arithmetic(position, operand, unknown)?,
+            0x05 => {
+                let relation = match self.code & OPERATION {
+                    0x00 if self.code == 0x05 => return Ok(Operation::Jump(self.k as i32)),
+                    0x10 => Relation::Equal,
+                    0x20 => Relation::Greater,
+                    0x30 => Relation::GreaterOrEqual,
+                    0x40 => Relation::AnyBit,
+                    _ => return Err(unknown()),
+                };
+                Operation::Branch {
+                    relation,
+                    operand,
+                    if_true: self.jt,
+                    if_false: self.jf,
+                }
+            }
+            0x06 => match self.code {
+                0x06 => Operation::Return(Some(self.k)),
+                0x16 => Operation::Return(None),
+                _ => return Err(unknown()),
+            },
+            0x07 => match self.code {
+                0x07 => Operation::CopyTo(Register::Index),
+                0x87 => Operation::CopyTo(Register::Accumulator),
+                _ => return Err(unknown()),
+            },
+            _ => return Err(unknown()),
+        })
+    }
+
+    fn source(
+        self,
+        position: usize,
+        unknown: impl Fn() -> ProgramError,
+    ) -> Result<Source, ProgramError> {
+        let width = match self.code & 0x18 {
+            0x00 => Width::Word,
+            0x08 => Width::Half,
+            0x10 => Width::Byte,
+            _ => return Err(unknown()),
+        };
+        Ok(match self.code & 0xe0 {
+            0x20 => Source::Packet(width, self.absolute(position)?),
+            0x40 => Source::PacketIndexed(width, self.k),
+            0x00 if self.code == 0x00 => Source::Constant(self.k),
+            0x80 if self.code == 0x80 => Source::Length,
+            0x60 if self.code == 0x60 => {
+                let word = self.k as usize;
+                if word >= SCRATCH_WORDS {
+                    return Err(ProgramError::NoSuchScratchWord {
+                        position,
+                        word: self.k,
+                    });
+                }
+                Source::Scratch(word)
+            }
+            _ => return Err(unknown()),
+        })
+    }
+
+    /// A constant offset; beyond 2 GiB Linux keeps what is no byte of the frame.
+    fn absolute(self, position: usize) -> Result<u32, ProgramError> {
+        if self.k >= 0x8000_0000 {
+            return Err(ProgramError::Ancillary {
+                position,
+                what: ancillary(self.k),
+            });
+        }
+        Ok(self.k)
+    }
+
+    fn arithmetic(
+        self,
+        position: usize,
+        operand: Operand,
+        unknown: impl Fn() -> ProgramError,
+    ) -> Result<Operation, ProgramError> {
+        let operator = match self.code & OPERATION {
+            0x00 => Arithmetic::Add,
+            0x10 => Arithmetic::Subtract,
+            0x20 => Arithmetic::Multiply,
+            0x30 => Arithmetic::Divide,
+            0x40 => Arithmetic::Or,
+            0x50 => Arithmetic::And,
+            0x60 => Arithmetic::ShiftLeft,
+            0x70 => Arithmetic::ShiftRight,
+            0x80 if self.code == 0x84 => return Ok(Operation::Negate),
+            0x90 => Arithmetic::Remainder,
+            0xa0 => Arithmetic::ExclusiveOr,
+            _ => return Err(unknown()),
+        };
+        match (operator, operand) {
+            (Arithmetic::Divide | Arithmetic::Remainder, Operand::Constant(0)) => {
+                Err(ProgramError::DivisionByZero { position })
+            }
+            (Arithmetic::ShiftLeft | Arithmetic::ShiftRight, Operand::Constant(bits))
+                if bits > 31 =>
+            {
+                Err(ProgramError::ShiftTooFar { position, bits })
+            }
+            _ => Ok(Operation::Compute(operator, operand)),
+        }
+    }
+}
+
+/// What Linux keeps at the negative offset `k`, and the words of the filter language that ask it.
+fn ancillary(k: u32) -> &'static str {
+    match k.wrapping_add(0x1000) {
+        0 => "the protocol of the socket buffer",
+        4 => "the packet's direction (inbound, outbound)",
+        8 => "the interface's index (ifindex)",
+        44 | 48 | 60 => "the VLAN tag beside the frame",
+        _ => "what Linux keeps beside the frame",
+    }
+}

@@ -1,0 +1,15 @@
+//! Classic BPF programs: what libpcap makes of an expression.
+
+mod error;
+mod instruction;
+mod interpreter;
+mod program;
+
+pub use error::ProgramError;
+pub use instruction::{
+    Arithmetic, ClassicInstruction, Operand, Operation, Register, Relation, SCRATCH_WORDS, Source,
+    Width,
+};
+pub(super) use interpreter::read;
+pub use program::ClassicProgram;
+pub(super) use program::Live;

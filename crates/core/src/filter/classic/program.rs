@@ -1,0 +1,126 @@
+//! A whole classic program, decoded and checked.
+
+use super::{ClassicInstruction, Operation, ProgramError, Register, Source};
+
+/// A program all of whose instructions are known, and which can neither loop nor run off its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassicProgram {
+    operations: Vec<Operation>,
+}
+
+impl ClassicProgram {
+    /// Decodes and checks the instructions.
+    ///
+    /// # Errors
+    /// [`ProgramError`] names the first instruction that cannot be.
+    pub fn new(instructions: &[ClassicInstruction]) -> Result<Self, ProgramError> {
+        if instructions.is_empty() {
+            return Err(ProgramError::Empty);
+        }
+        let length = instructions.len();
+        let mut operations = Vec::with_capacity(length);
+        for (position, instruction) in instructions.iter().enumerate() {
+            let operation = instruction.decode(position)?;
+            if matches!(operation, Operation::Jump(distance) if distance < 0) {
+                return Err(ProgramError::Loop { position });
+            }
+            let (first, second) = successors(position, operation);
+            if [first, second].into_iter().flatten().any(|to| to >= length) {
+                return Err(ProgramError::LeavesProgram { position, length });
+            }
+            operations.push(operation);
+        }
+        Ok(Self { operations })
+    }
+
+    /// The instructions.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// Which registers and scratch words matter in front of each instruction.
+    pub(in crate::filter) fn live(&self) -> Vec<Live> {
+        let mut live = vec![Live(0); self.operations.len()];
+        for (position, operation) in self.operations.iter().enumerate().rev() {
+            let (first, second) = successors(position, *operation);
+            let after = [first, second]
+                .into_iter()
+                .flatten()
+                .fold(Live(0), |all, to| Live(all.0 | live[to].0));
+            live[position] = after.before(*operation);
+        }
+        live
+    }
+}
+
+/// Where an instruction may go on.
+fn successors(position: usize, operation: Operation) -> (Option<usize>, Option<usize>) {
+    let next = position + 1;
+    match operation {
+        Operation::Return(_) => (None, None),
+        Operation::Jump(distance) => (Some(next + distance as usize), None),
+        Operation::Branch {
+            if_true, if_false, ..
+        } => (
+            Some(next + usize::from(if_true)),
+            Some(next + usize::from(if_false)),
+        ),
+        _ => (Some(next), None),
+    }
+}
+
+/// A set of registers and scratch words: bit 0 the accumulator, bit 1 the index, then the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::filter) struct Live(u32);
+
+impl Live {
+    const fn register(register: Register) -> u32 {
+        match register {
+            Register::Accumulator => 1,
+            Register::Index => 2,
+        }
+    }
+
+    const fn word(word: usize) -> u32 {
+        4 << word
+    }
+
+    /// Whether a register is in the set.
+    pub const fn has_register(self, register: Register) -> bool {
+        self.0 & Self::register(register) != 0
+    }
+
+    /// Whether a scratch word is in the set.
+    pub const fn has_word(self, word: usize) -> bool {
+        self.0 & Self::word(word) != 0
+    }
+
+    /// What is live before an operation when this set is live behind it.
+    fn before(self, operation: Operation) -> Self {
+        use super::Operand;
+        let (writes, reads) = match operation {
+            Operation::Load(register, source) => (
+                Self::register(register),
+                match source {
+                    Source::Scratch(word) => Self::word(word),
+                    Source::PacketIndexed(..) => Self::register(Register::Index),
+                    _ => 0,
+                },
+            ),
+            Operation::Store(register, word) => (Self::word(word), Self::register(register)),
+            Operation::Compute(_, Operand::Index)
+            | Operation::Branch {
+                operand: Operand::Index,
+                ..
+            } => (0, 3),
+            Operation::Compute(..) | Operation::Branch { .. } | Operation::Negate => (0, 1),
+            Operation::Return(None) => (0, 1),
+            Operation::Return(Some(_)) | Operation::Jump(_) => (0, 0),
+            Operation::CopyTo(Register::Index) => (2, 1),
+            Operation::CopyTo(Register::Accumulator) => (1, 2),
+        };
+        // What may reject here (a load, a division) must stay where it is, but a rejection needs
+        // no register: only the operands count.
+        Self(self.0 & !writes | reads)
+    }
+}

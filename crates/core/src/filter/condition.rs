@@ -1,0 +1,291 @@
+//! Questions about a frame, and what the answer to one says about another.
+
+use super::classic::Relation;
+use super::value::{Value, ValueId, Values};
+
+/// A question whose answer is yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// The frame has at least so many bytes: guards loads at constant offsets.
+    Reaches {
+        /// Bytes.
+        end: u32,
+    },
+    /// The frame has at least `index + end` bytes, summed without wrapping: guards indexed loads.
+    ReachesIndexed {
+        /// The part that depends on the frame.
+        index: ValueId,
+        /// The constant part, bytes.
+        end: u64,
+    },
+    /// A value has a relation to a constant.
+    Holds {
+        /// The question; never "greater or equal".
+        relation: Relation,
+        /// The value.
+        value: ValueId,
+        /// The constant.
+        constant: u32,
+    },
+    /// A value has a relation to another one.
+    Compares {
+        /// The question; never "greater or equal".
+        relation: Relation,
+        /// The value on the left.
+        left: ValueId,
+        /// The value on the right.
+        right: ValueId,
+    },
+}
+
+/// What a condition asks about. Only conditions on the same subject say something of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    /// The length of the frame.
+    Length,
+    /// The length of the frame from an index.
+    Behind(ValueId),
+    /// A value.
+    Value(ValueId),
+    /// Two values.
+    Pair(ValueId, ValueId),
+}
+
+/// A condition as a filter asked it: known at once, or a question and whether to turn its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The answer does not depend on the frame.
+    Known(bool),
+    /// The answer is that of the condition, or its opposite.
+    Ask {
+        /// The question.
+        condition: Condition,
+        /// Whether the answer is the opposite.
+        opposite: bool,
+    },
+}
+
+impl Asked {
+    const fn ask(condition: Condition, opposite: bool) -> Self {
+        Self::Ask {
+            condition,
+            opposite,
+        }
+    }
+}
+
+impl Condition {
+    /// Brings a comparison into its one form, so that filters that ask the same ask it alike.
+    pub fn compare(values: &Values, relation: Relation, left: ValueId, right: ValueId) -> Asked {
+        match (values.as_constant(left), values.as_constant(right)) {
+            (Some(left), Some(right)) => Asked::Known(relation.holds(left, right)),
+            (None, Some(constant)) => Self::compare_constant(values, relation, left, constant),
+            (Some(constant), None) => match relation {
+                Relation::Equal | Relation::AnyBit => {
+                    Self::compare_constant(values, relation, right, constant)
+                }
+                // constant > value: not value >= constant.
+                Relation::Greater => opposite(Self::compare_constant(
+                    values,
+                    Relation::GreaterOrEqual,
+                    right,
+                    constant,
+                )),
+                Relation::GreaterOrEqual => opposite(Self::compare_constant(
+                    values,
+                    Relation::Greater,
+                    right,
+                    constant,
+                )),
+            },
+            (None, None) => {
+                let (relation, left, right, opposite) = match relation {
+                    Relation::Equal | Relation::AnyBit => {
+                        (relation, left.min(right), left.max(right), false)
+                    }
+                    Relation::Greater => (relation, left, right, false),
+                    Relation::GreaterOrEqual => (Relation::Greater, right, left, true),
+                };
+                if left == right {
+                    match relation {
+                        Relation::Equal => return Asked::Known(true),
+                        Relation::AnyBit => {
+                            let zero = Self::compare_constant(values, Relation::Equal, left, 0);
+                            return self::opposite(zero);
+                        }
+                        _ => return Asked::Known(opposite),
+                    }
+                }
+                let condition = Self::Compares {
+                    relation,
+                    left,
+                    right,
+                };
+                Asked::ask(condition, opposite)
+            }
+        }
+    }
+
+    fn compare_constant(
+        values: &Values,
+        relation: Relation,
+        value: ValueId,
+        constant: u32,
+    ) -> Asked {
+        let maximum = values.maximum(value);
+        let (relation, constant) = match relation {
+            Relation::GreaterOrEqual => match constant.checked_sub(1) {
+                None => return Asked::Known(true),
+                Some(below) => (Relation::Greater, below),
+            },
+            _ => (relation, constant),
+        };
+        let never = match relation {
+            Relation::Equal => constant > maximum,
+            Relation::AnyBit => constant == 0,
+            _ => constant >= maximum,
+        };
+        if never {
+            return Asked::Known(false);
+        }
+        let (relation, constant, opposite) = match (relation, constant) {
+            // All bits, and more than nothing: not 0.
+            (Relation::AnyBit, u32::MAX) | (Relation::Greater, 0) => (Relation::Equal, 0, true),
+            _ => (relation, constant, false),
+        };
+        let condition = Self::Holds {
+            relation,
+            value,
+            constant,
+        };
+        Asked::ask(condition, opposite)
+    }
+
+    /// What it asks about.
+    pub fn subject(&self, values: &Values) -> Subject {
+        match *self {
+            Self::Reaches { .. } => Subject::Length,
+            Self::ReachesIndexed { index, .. } => Subject::Behind(index),
+            Self::Holds { value, .. } if values.get(value) == Value::Length => Subject::Length,
+            Self::Holds { value, .. } => Subject::Value(value),
+            Self::Compares { left, right, .. } => Subject::Pair(left, right),
+        }
+    }
+
+    /// The answer to `other` when this condition has the answer `answer`, if that decides it.
+    ///
+    /// Both must have the same [`Subject`].
+    pub fn implies(&self, answer: bool, other: &Self) -> Option<bool> {
+        match (*self, *other) {
+            (Self::ReachesIndexed { end: known, .. }, Self::ReachesIndexed { end, .. }) => {
+                (if answer { end <= known } else { end >= known }).then_some(answer)
+            }
+            (Self::Compares { .. }, Self::Compares { .. }) => (self == other).then_some(answer),
+            _ => Numbers::of(self, answer)?.decide(other),
+        }
+    }
+
+    /// The answer for a frame; `None` when it asks a value that the frame does not have.
+    pub fn evaluate(
+        &self,
+        values: &Values,
+        frame: &[u8],
+        known: &mut super::value::Known,
+    ) -> Option<bool> {
+        let length = frame.len() as u64;
+        Some(match *self {
+            Self::Reaches { end } => length >= u64::from(end),
+            Self::ReachesIndexed { index, end } => {
+                u64::from(values.evaluate(index, frame, known)?) + end <= length
+            }
+            Self::Holds {
+                relation,
+                value,
+                constant,
+            } => relation.holds(values.evaluate(value, frame, known)?, constant),
+            Self::Compares {
+                relation,
+                left,
+                right,
+            } => {
+                let left = values.evaluate(left, frame, known)?;
+                relation.holds(left, values.evaluate(right, frame, known)?)
+            }
+        })
+    }
+}
+
+fn opposite(asked: Asked) -> Asked {
+    match asked {
+        Asked::Known(answer) => Asked::Known(!answer),
+        Asked::Ask {
+            condition,
+            opposite,
+        } => Asked::ask(condition, !opposite),
+    }
+}
+
+/// What an answer leaves of the numbers that a subject can be.
+#[derive(Clone, Copy, Debug)]
+enum Numbers {
+    /// From the first to the last.
+    Range(u32, u32),
+    /// All but one.
+    AllBut(u32),
+    /// Those that have at least one of these bits.
+    WithBit(u32),
+    /// Those that have none of these bits.
+    WithoutBits(u32),
+}
+
+impl Numbers {
+    /// The numbers for which a condition has an answer; `None` when there are none.
+    fn of(condition: &Condition, answer: bool) -> Option<Self> {
+        let (relation, constant) = question(condition)?;
+        Some(match (relation, answer) {
+            (Relation::Equal, true) => Self::Range(constant, constant),
+            (Relation::Equal, false) => Self::AllBut(constant),
+            (Relation::Greater, true) => Self::Range(constant.checked_add(1)?, u32::MAX),
+            (Relation::Greater, false) => Self::Range(0, constant),
+            (Relation::GreaterOrEqual, true) => Self::Range(constant, u32::MAX),
+            (Relation::GreaterOrEqual, false) => Self::Range(0, constant.checked_sub(1)?),
+            (Relation::AnyBit, true) => Self::WithBit(constant),
+            (Relation::AnyBit, false) => Self::WithoutBits(constant),
+        })
+    }
+
+    /// The answer that all of these numbers give, if they agree.
+    fn decide(self, condition: &Condition) -> Option<bool> {
+        let (relation, constant) = question(condition)?;
+        match (self, relation) {
+            (Self::Range(first, last), _) if first == last => Some(relation.holds(first, constant)),
+            (Self::Range(first, last), Relation::Equal) => {
+                (constant < first || constant > last).then_some(false)
+            }
+            (Self::Range(first, last), Relation::Greater | Relation::GreaterOrEqual) => {
+                let (low, high) = (
+                    relation.holds(first, constant),
+                    relation.holds(last, constant),
+                );
+                (low == high).then_some(low)
+            }
+            (Self::AllBut(number), Relation::Equal) => (number == constant).then_some(false),
+            (Self::WithBit(bits), Relation::Equal) => (bits & constant == 0).then_some(false),
+            (Self::WithBit(bits), Relation::AnyBit) => (bits & !constant == 0).then_some(true),
+            (Self::WithoutBits(bits), Relation::Equal) => (bits & constant != 0).then_some(false),
+            (Self::WithoutBits(bits), Relation::AnyBit) => (constant & !bits == 0).then_some(false),
+            _ => None,
+        }
+    }
+}
+
+/// A condition on one number as relation and constant.
+fn question(condition: &Condition) -> Option<(Relation, u32)> {
+    match *condition {
+        Condition::Reaches { end } => Some((Relation::GreaterOrEqual, end)),
+        Condition::Holds {
+            relation, constant, ..
+        } => Some((relation, constant)),
+        _ => None,
+    }
+}

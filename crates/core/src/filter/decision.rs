@@ -1,0 +1,187 @@
+//! Filters as graphs of decisions: at every node one question, at the ends yes or no.
+
+use std::collections::HashMap;
+
+use super::condition::{Condition, Subject};
+use super::value::Values;
+
+/// Number of a condition in its [`Decisions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConditionId(u32);
+
+/// Number of a node in its [`Decisions`]. A node's number is greater than those behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// The filter does not want the frame.
+    pub const REJECT: Self = Self(0);
+    /// The filter wants the frame.
+    pub const ACCEPT: Self = Self(1);
+
+    /// Whether there is nothing left to ask.
+    pub const fn is_end(self) -> bool {
+        self.0 < 2
+    }
+}
+
+/// One question and where each answer leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Decision {
+    /// The question.
+    pub condition: ConditionId,
+    /// Where "yes" leads.
+    pub yes: NodeId,
+    /// Where "no" leads.
+    pub no: NodeId,
+}
+
+/// All questions and nodes of a set of filters; what is equal is there once.
+#[derive(Clone, Debug, Default)]
+pub struct Decisions {
+    /// The values that the questions are about.
+    pub values: Values,
+    conditions: Vec<(Condition, Subject)>,
+    condition_numbers: HashMap<Condition, ConditionId>,
+    nodes: Vec<Decision>,
+    /// The subjects asked at or behind each node, one bit for several of them.
+    subjects_behind: Vec<u64>,
+    node_numbers: HashMap<Decision, NodeId>,
+    restrictions: HashMap<(NodeId, ConditionId, bool), NodeId>,
+    /// Nodes looked at in restrictions: what the work is measured by.
+    visits: u64,
+}
+
+impl Decisions {
+    /// A condition's number.
+    pub fn condition_id(&mut self, condition: Condition) -> ConditionId {
+        let subject = condition.subject(&self.values);
+        *self.condition_numbers.entry(condition).or_insert_with(|| {
+            let id = ConditionId(
+                u32::try_from(self.conditions.len()).expect("fewer than 2^32 conditions"),
+            );
+            self.conditions.push((condition, subject));
+            id
+        })
+    }
+
+    /// The condition of a number.
+    pub fn condition(&self, id: ConditionId) -> Condition {
+        self.conditions[id.0 as usize].0
+    }
+
+    /// What a condition asks about.
+    pub fn subject(&self, id: ConditionId) -> Subject {
+        self.conditions[id.0 as usize].1
+    }
+
+    /// The node of a number; not for the ends.
+    pub fn node(&self, id: NodeId) -> Decision {
+        self.nodes[id.0 as usize - 2]
+    }
+
+    /// The node that asks `condition`; when both answers lead to the same, that.
+    pub fn decide(&mut self, condition: ConditionId, yes: NodeId, no: NodeId) -> NodeId {
+        if yes == no {
+            return yes;
+        }
+        let decision = Decision { condition, yes, no };
+        if let Some(id) = self.node_numbers.get(&decision) {
+            return *id;
+        }
+        let id = NodeId(u32::try_from(self.nodes.len() + 2).expect("fewer than 2^32 nodes"));
+        self.nodes.push(decision);
+        self.subjects_behind.push(
+            self.subjects_behind(yes)
+                | self.subjects_behind(no)
+                | subject_bit(self.subject(condition)),
+        );
+        self.node_numbers.insert(decision, id);
+        id
+    }
+
+    fn subjects_behind(&self, id: NodeId) -> u64 {
+        if id.is_end() {
+            0
+        } else {
+            self.subjects_behind[id.0 as usize - 2]
+        }
+    }
+
+    /// Nodes looked at in all restrictions up to now.
+    pub fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    /// All nodes from `root` on, without the ends, those that come later in a filter first.
+    pub fn reachable(&self, root: NodeId) -> Vec<NodeId> {
+        self.reachable_with(root, |_| true)
+    }
+
+    fn reachable_with(&self, root: NodeId, wanted: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+        let mut found = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut open = vec![root];
+        while let Some(id) = open.pop() {
+            if id.is_end() || !wanted(id) || !seen.insert(id) {
+                continue;
+            }
+            found.push(id);
+            let decision = self.node(id);
+            open.extend([decision.yes, decision.no]);
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// What is left of a filter at `root` when `condition` has the answer `answer`: every question
+    /// that this decides is gone.
+    pub fn restrict(&mut self, root: NodeId, condition: ConditionId, answer: bool) -> NodeId {
+        let bit = subject_bit(self.subject(condition));
+        if self.subjects_behind(root) & bit == 0 {
+            return root;
+        }
+        if let Some(left) = self.restrictions.get(&(root, condition, answer)) {
+            return *left;
+        }
+        let asked = self.condition(condition);
+        let subject = self.subject(condition);
+        let concerned = self.reachable_with(root, |id| {
+            self.subjects_behind(id) & bit != 0
+                && !self.restrictions.contains_key(&(id, condition, answer))
+        });
+        self.visits += concerned.len() as u64;
+        for id in concerned {
+            let decision = self.node(id);
+            let implied = (self.subject(decision.condition) == subject)
+                .then(|| asked.implies(answer, &self.condition(decision.condition)))
+                .flatten();
+            let left = |node: NodeId| {
+                self.restrictions
+                    .get(&(node, condition, answer))
+                    .copied()
+                    .unwrap_or(node)
+            };
+            let (yes, no) = (left(decision.yes), left(decision.no));
+            let restricted = match implied {
+                Some(true) => yes,
+                Some(false) => no,
+                None => self.decide(decision.condition, yes, no),
+            };
+            self.restrictions
+                .insert((id, condition, answer), restricted);
+        }
+        self.restrictions[&(root, condition, answer)]
+    }
+}
+
+/// The bit that stands for a subject; several subjects share one.
+fn subject_bit(subject: Subject) -> u64 {
+    let number = match subject {
+        Subject::Length => 0,
+        Subject::Behind(value) => 2 * value.index() + 1,
+        Subject::Value(value) => 2 * value.index() + 2,
+        Subject::Pair(left, right) => left.index() * 31 + right.index() * 7 + 3,
+    };
+    1 << (number % 64)
+}

@@ -1,0 +1,67 @@
+//! Merged filters as an eBPF program.
+//!
+//! | register | holds |
+//! |---|---|
+//! | r1 | the value at hand |
+//! | r2 to r4 | what an instruction or two need |
+//! | r5 | the frame at an index, when the frame is read in place |
+//! | r6 | the context |
+//! | r7, r8 | start and end of the frame's linear part; r8 in a copied frame: bytes of the tag that is not in it |
+//! | r9 | the verdict |
+//!
+//! What a later question needs is not kept in registers unless there is one way only to that
+//! question, and never on the stack: so the verifier, which follows every way, finds the same state
+//! wherever ways meet, and its work grows with the length of the program, not with the number of
+//! ways through it. For the same reason the answers are collected in the verdict itself: memory of
+//! a map is the one place whose contents the verifier does not follow.
+
+mod copied;
+mod direct;
+mod program;
+mod questions;
+mod slots;
+mod target;
+mod values;
+
+pub use program::{EmittedProgram, Map, MapAddress};
+pub use target::{Hook, LinkLayer, Target};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::decision::Decisions;
+use super::ebpf::{Assembler, Label};
+use super::merged::MergedFilter;
+use super::value::ValueId;
+use slots::Slots;
+
+/// How a piece of program gets at the bytes of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    /// In place: the frame lies there as it was on the wire.
+    Plain,
+    /// In place, but four bytes short: the VLAN tag stands in the metadata of the packet.
+    Tagged,
+    /// From a copy of its start, and by a helper behind that: for what is not in the linear part.
+    Copied,
+}
+
+/// Bytes of the VLAN tag, and where it stands in a frame.
+const TAG_BYTES: u32 = 4;
+const TAG_START: u32 = 12;
+const TAG_END: u32 = TAG_START + TAG_BYTES;
+
+/// The furthest that an instruction's offset reaches, in bytes.
+const OFFSET_MAX: u64 = 0x7fff;
+
+/// A program under construction.
+struct Emitter<'a> {
+    filter: &'a MergedFilter,
+    decisions: &'a Decisions,
+    target: Target,
+    assembler: Assembler,
+    slots: Slots,
+    /// Where frames go on that cannot be read in place.
+    copied: Label,
+    /// Ends of the loads, in bytes, of those at constant offsets and of those behind each index.
+    ends: BTreeMap<Option<ValueId>, BTreeSet<u64>>,
+}

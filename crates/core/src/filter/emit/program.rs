@@ -1,0 +1,346 @@
+//! The frame around the questions: what happens before the first and after the last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::offset_of;
+
+use super::slots::{COPY, COPY_BYTES, SCRATCH, Slots};
+use super::{Emitter, Hook, TAG_BYTES, TAG_END, TAG_START, Target, View};
+use crate::abi::CaptureVerdict;
+use crate::filter::condition::Condition;
+use crate::filter::ebpf::Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
+use crate::filter::ebpf::{Alu, Assembler, Bits, Helper, Instruction, Operand, Size, Test};
+use crate::filter::value::{Value, ValueId};
+use crate::filter::{FilterError, MergedFilter};
+
+/// The maps of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Map {
+    /// `BPF_MAP_TYPE_PERCPU_ARRAY` with one `struct capture_verdict`.
+    Verdict,
+    /// `BPF_MAP_TYPE_PROG_ARRAY`; slot 0 takes the frames that somebody wants.
+    Jumps,
+}
+
+/// Where the file descriptor of a map belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapAddress {
+    /// Index of the instruction.
+    pub position: usize,
+    /// Which map.
+    pub map: Map,
+}
+
+/// A program that lacks only the file descriptors of its maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmittedProgram {
+    /// For which place it is.
+    pub target: Target,
+    /// The instructions.
+    pub instructions: Vec<Instruction>,
+    /// Where the maps belong.
+    pub map_addresses: Vec<MapAddress>,
+}
+
+/// Fields of the verdict. The length of the frame stands where the snapshot length will be until
+/// the questions are answered.
+const SEEN: i16 = offset_of!(CaptureVerdict, seen) as i16;
+pub(super) const SUBSCRIBERS: i16 = offset_of!(CaptureVerdict, subscribers) as i16;
+const SNAPLEN: i16 = offset_of!(CaptureVerdict, snaplen) as i16;
+pub(super) const LENGTH: i16 = SNAPLEN;
+
+const MAPS: [Map; 2] = [Map::Verdict, Map::Jumps];
+
+impl MergedFilter {
+    /// Makes the eBPF program that counts a frame as seen, finds who wants it, and when there is
+    /// anybody, leaves subscribers and snapshot length in the verdict and goes on in slot 0 of
+    /// [`Map::Jumps`]. It lets every packet pass.
+    ///
+    /// # Errors
+    /// [`FilterError::TooManyValues`] when one question needs more of the stack than there is.
+    pub fn emit(&self, target: Target) -> Result<EmittedProgram, FilterError> {
+        let mut assembler = Assembler::default();
+        let copied = assembler.label();
+        let mut emitter = Emitter {
+            filter: self,
+            decisions: &self.decisions,
+            target,
+            assembler,
+            slots: Slots::default(),
+            copied,
+            ends: self.ends(),
+        };
+        emitter.program()?;
+        let (instructions, relocations) = emitter.assembler.finish();
+        Ok(EmittedProgram {
+            target,
+            instructions,
+            map_addresses: relocations
+                .into_iter()
+                .map(|relocation| MapAddress {
+                    position: relocation.slot,
+                    map: MAPS[relocation.map],
+                })
+                .collect(),
+        })
+    }
+
+    /// Ends of the loads, in bytes, of those at constant offsets and of those behind each index.
+    fn ends(&self) -> BTreeMap<Option<ValueId>, BTreeSet<u64>> {
+        let mut ends: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
+        for condition in self.conditions() {
+            let (index, end) = match condition {
+                Condition::Reaches { end } => (None, u64::from(end)),
+                Condition::ReachesIndexed { index, end } => (Some(index), end),
+                _ => continue,
+            };
+            ends.entry(index).or_default().insert(end);
+        }
+        ends
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = Condition> + '_ {
+        self.stages
+            .iter()
+            .flat_map(|stage| &stage.questions)
+            .map(|question| self.decisions.condition(question.condition))
+    }
+}
+
+impl Emitter<'_> {
+    fn program(&mut self) -> Result<(), FilterError> {
+        let tagged = self.assembler.label();
+        let finish = self.assembler.label();
+        let pass = self.assembler.label();
+
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R6, R1.into()));
+        self.put(Instruction::store_constant(Size::Word, R10, SCRATCH, 0));
+        self.assembler.put_map(R1, map_number(Map::Verdict));
+        self.address(R2, SCRATCH);
+        self.put(Instruction::call(Helper::MapLookup));
+        self.assembler.branch(Bits::B64, Test::Equal, R0, 0, pass);
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R9, R0.into()));
+        self.put(Instruction::load(Size::Double, R1, R9, SEEN));
+        self.put(Instruction::alu(Bits::B64, Alu::Add, R1, 1.into()));
+        self.put(Instruction::store(Size::Double, R9, SEEN, R1));
+        self.put(Instruction::store_constant(
+            Size::Double,
+            R9,
+            SUBSCRIBERS,
+            0,
+        ));
+        let (data, data_end) = (self.target.data(), self.target.data_end());
+        self.put(Instruction::load(Size::Word, R7, R6, data));
+        self.put(Instruction::load(Size::Word, R8, R6, data_end));
+        if self.target.may_be_tagged() {
+            let present = Target::SKB_VLAN_PRESENT;
+            self.put(Instruction::load(Size::Word, R1, R6, present));
+            self.assembler
+                .branch(Bits::B32, Test::NotEqual, R1, 0, tagged);
+        }
+
+        self.note_length_if_asked(View::Plain);
+        self.questions(View::Plain)?;
+
+        self.assembler.place(finish);
+        self.finish(pass);
+        self.assembler.place(pass);
+        let verdict = self.target.hook.pass();
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R0, verdict.into()));
+        self.put(Instruction::exit());
+
+        if self.target.may_be_tagged() {
+            self.assembler.place(tagged);
+            self.note_length_if_asked(View::Tagged);
+            if self.questions(View::Tagged)? {
+                self.assembler.jump(finish);
+            }
+        }
+        if self.assembler.is_jumped_to(self.copied) {
+            self.assembler.place(self.copied);
+            self.put(Instruction::store_constant(
+                Size::Double,
+                R9,
+                SUBSCRIBERS,
+                0,
+            ));
+            self.copy_start();
+            if self.questions(View::Copied)? {
+                self.assembler.jump(finish);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the frame's length in the verdict, when a question wants to know it.
+    fn note_length_if_asked(&mut self, view: View) {
+        let asked = self.filter.conditions().any(|condition| {
+            self.values_of(condition)
+                .any(|value| value == Value::Length)
+        });
+        if asked {
+            self.note_length(view);
+        }
+    }
+
+    /// Notes the frame's length on the wire in the verdict. In a copied frame r8 holds what the
+    /// tag adds.
+    fn note_length(&mut self, view: View) {
+        match self.target.hook {
+            Hook::SchedCls => {
+                self.put(Instruction::load(Size::Word, R1, R6, Target::SKB_LEN));
+                match view {
+                    View::Plain => {}
+                    View::Tagged => {
+                        let tag = TAG_BYTES as i32;
+                        self.put(Instruction::alu(Bits::B32, Alu::Add, R1, tag.into()));
+                    }
+                    View::Copied => {
+                        self.put(Instruction::alu(Bits::B32, Alu::Add, R1, R8.into()));
+                    }
+                }
+            }
+            Hook::Xdp { frags: true } => {
+                self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R6.into()));
+                self.put(Instruction::call(Helper::XdpGetBuffLen));
+                self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R0.into()));
+            }
+            Hook::Xdp { frags: false } => {
+                let (data, data_end) = (self.target.data(), self.target.data_end());
+                self.put(Instruction::load(Size::Word, R1, R6, data_end));
+                self.put(Instruction::load(Size::Word, R2, R6, data));
+                self.put(Instruction::alu(Bits::B64, Alu::Subtract, R1, R2.into()));
+            }
+        }
+        self.put(Instruction::store(Size::Word, R9, LENGTH, R1));
+    }
+
+    /// Copies the start of the frame, as it was on the wire, to the stack; zeros stand behind it.
+    fn copy_start(&mut self) {
+        let filled = self.assembler.label();
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R8, 0.into()));
+        if self.target.may_be_tagged() {
+            let untagged = self.assembler.label();
+            let present = Target::SKB_VLAN_PRESENT;
+            self.put(Instruction::load(Size::Word, R1, R6, present));
+            self.assembler
+                .branch(Bits::B32, Test::Equal, R1, 0, untagged);
+            let tag = TAG_BYTES as i32;
+            self.put(Instruction::alu(Bits::B64, Alu::Move, R8, tag.into()));
+            self.assembler.place(untagged);
+        }
+        self.note_length(View::Copied);
+        for offset in (COPY..0).step_by(8) {
+            self.put(Instruction::store_constant(Size::Double, R10, offset, 0));
+        }
+        if self.target.may_be_tagged() {
+            let untagged = self.assembler.label();
+            self.assembler
+                .branch(Bits::B64, Test::Equal, R8, 0, untagged);
+            self.put(Instruction::alu(
+                Bits::B64,
+                Alu::Move,
+                R4,
+                (TAG_START as i32).into(),
+            ));
+            self.load_bytes(0, COPY);
+            let proto = Target::SKB_VLAN_PROTO;
+            self.put(Instruction::load(Size::Word, R1, R6, proto));
+            let tag = COPY + TAG_START as i16;
+            self.put(Instruction::store(Size::Half, R10, tag, R1));
+            self.put(Instruction::load(Size::Word, R1, R6, Target::SKB_VLAN_TCI));
+            self.put(Instruction::network_order(R1, 16));
+            self.put(Instruction::store(Size::Half, R10, tag + 2, R1));
+            self.copy_rest(TAG_START, TAG_END, filled);
+            self.assembler.jump(filled);
+            self.assembler.place(untagged);
+        }
+        self.copy_rest(0, 0, filled);
+        self.assembler.place(filled);
+    }
+
+    /// Copies what the copy has room for: from `from` in the packet to `to` in the copy.
+    fn copy_rest(&mut self, from: u32, to: u32, filled: crate::filter::ebpf::Label) {
+        let fits = self.assembler.label();
+        let room = (COPY_BYTES - to) as i32;
+        self.put(Instruction::load(Size::Word, R4, R9, LENGTH));
+        self.assembler
+            .branch(Bits::B64, Test::LessOrEqual, R4, to as i32, filled);
+        if to > 0 {
+            let before = to as i32;
+            self.put(Instruction::alu(
+                Bits::B64,
+                Alu::Subtract,
+                R4,
+                before.into(),
+            ));
+        }
+        self.assembler
+            .branch(Bits::B64, Test::LessOrEqual, R4, room, fits);
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R4, room.into()));
+        self.assembler.place(fits);
+        self.load_bytes(from as i32, COPY + to as i16);
+    }
+
+    /// Lets the kernel copy r4 bytes of the packet to the stack.
+    pub(super) fn load_bytes(&mut self, from: impl Into<Operand>, to: i16) {
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R6.into()));
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R2, from.into()));
+        self.address(R3, to);
+        self.put(Instruction::call(match self.target.hook {
+            Hook::Xdp { .. } => Helper::XdpLoadBytes,
+            Hook::SchedCls => Helper::SkbLoadBytes,
+        }));
+    }
+
+    /// Finds the snapshot length and hands the frame on; without subscribers it goes to `pass`.
+    fn finish(&mut self, pass: crate::filter::ebpf::Label) {
+        self.put(Instruction::load(Size::Double, R1, R9, SUBSCRIBERS));
+        self.assembler.branch(Bits::B64, Test::Equal, R1, 0, pass);
+        let found = self.assembler.label();
+        let snaplens = &self.filter.snaplens;
+        for (at, &(snaplen_bytes, subscribers)) in snaplens.iter().enumerate() {
+            let snaplen = (snaplen_bytes as i32).into();
+            self.put(Instruction::alu(Bits::B32, Alu::Move, R3, snaplen));
+            // Whoever is left wants the last, the shortest one.
+            if at + 1 < snaplens.len() {
+                let mask = self.mask(subscribers);
+                self.assembler
+                    .branch(Bits::B64, Test::AnyBit, R1, mask, found);
+            }
+        }
+        self.assembler.place(found);
+        self.put(Instruction::store(Size::Word, R9, SNAPLEN, R3));
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R6.into()));
+        self.assembler.put_map(R2, map_number(Map::Jumps));
+        self.put(Instruction::alu(Bits::B64, Alu::Move, R3, 0.into()));
+        self.put(Instruction::call(Helper::TailCall));
+    }
+
+    /// Bits as an operand; in r2 when a constant of 31 bits does not hold them.
+    pub(super) fn mask(&mut self, bits: u64) -> Operand {
+        if let Ok(constant) = i32::try_from(bits) {
+            return constant.into();
+        }
+        for half in Instruction::constant(R2, bits) {
+            self.put(half);
+        }
+        R2.into()
+    }
+
+    /// Puts the address of a place on the stack into a register.
+    fn address(&mut self, to: crate::filter::ebpf::Register, offset: i16) {
+        self.put(Instruction::alu(Bits::B64, Alu::Move, to, R10.into()));
+        let offset = i32::from(offset);
+        self.put(Instruction::alu(Bits::B64, Alu::Add, to, offset.into()));
+    }
+
+    pub(super) fn put(&mut self, instruction: Instruction) {
+        self.assembler.put(instruction);
+    }
+}
+
+fn map_number(map: Map) -> usize {
+    MAPS.iter()
+        .position(|known| *known == map)
+        .expect("every map is in the table")
+}

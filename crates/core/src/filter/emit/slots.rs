@@ -1,0 +1,56 @@
+//! The stack: scratch space, the copy of the frame's start, and values that wait for each other.
+//!
+//! ```text
+//! r10 -8    scratch: the key of the lookup, later what a helper loads
+//! r10 -136  the copy
+//! r10 -512  slots of 8 bytes, so that the verifier remembers what it knows of a value in one
+//! ```
+
+use crate::filter::FilterError;
+
+/// Offset of the scratch space.
+pub const SCRATCH: i16 = -8;
+/// Bytes of the frame's start that are copied: all headers up to TCP's over IPv6 with two tags.
+pub const COPY_BYTES: u32 = 128;
+/// Offset of the copy.
+pub const COPY: i16 = SCRATCH - COPY_BYTES as i16;
+const SLOT_BYTES: i16 = 8;
+const STACK_BYTES: i16 = 512;
+const SLOTS: usize = ((STACK_BYTES + COPY) / SLOT_BYTES) as usize;
+
+/// Which slots are taken.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    taken: [bool; SLOTS],
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self {
+            taken: [false; SLOTS],
+        }
+    }
+}
+
+impl Slots {
+    /// A free slot's offset.
+    pub fn take(&mut self) -> Result<i16, FilterError> {
+        let slot = self
+            .taken
+            .iter()
+            .position(|taken| !taken)
+            .ok_or(FilterError::TooManyValues { limit: SLOTS })?;
+        self.taken[slot] = true;
+        Ok(COPY - SLOT_BYTES * (slot as i16 + 1))
+    }
+
+    /// Gives a slot back.
+    pub fn give_back(&mut self, offset: i16) {
+        self.taken[((COPY - offset) / SLOT_BYTES - 1) as usize] = false;
+    }
+
+    /// Gives all slots back.
+    pub fn clear(&mut self) {
+        self.taken.fill(false);
+    }
+}

@@ -1,0 +1,77 @@
+//! For which place in the kernel a program is made.
+
+/// The kind of eBPF program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hook {
+    /// XDP, in front of the stack.
+    Xdp {
+        /// Whether the program is loaded with `BPF_F_XDP_HAS_FRAGS` and may meet frames of several
+        /// buffers.
+        frags: bool,
+    },
+    /// A classifier: tcx or clsact.
+    SchedCls,
+}
+
+impl Hook {
+    /// What the program returns to let a packet pass: `XDP_PASS` or `TCX_NEXT`.
+    pub const fn pass(self) -> i32 {
+        match self {
+            Self::Xdp { .. } => 2,
+            Self::SchedCls => -1,
+        }
+    }
+}
+
+/// What frames start with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkLayer {
+    /// An Ethernet header.
+    Ethernet,
+    /// An IPv4 or IPv6 header: interfaces without a link header.
+    RawIp,
+}
+
+impl LinkLayer {
+    /// The shortest frame that real traffic has: an IPv4 header with 8 bytes behind it. A frame
+    /// that is shorter is read from a copy.
+    pub(super) const fn usual_bytes(self) -> u32 {
+        match self {
+            Self::Ethernet => 42,
+            Self::RawIp => 28,
+        }
+    }
+}
+
+/// For which place in the kernel a program is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The kind of program.
+    pub hook: Hook,
+    /// What frames start with.
+    pub link_layer: LinkLayer,
+}
+
+/// Fields of `struct xdp_md` and `struct __sk_buff`, as offsets in bytes.
+impl Target {
+    pub(super) const SKB_LEN: i16 = 0;
+    pub(super) const SKB_VLAN_PRESENT: i16 = 20;
+    pub(super) const SKB_VLAN_TCI: i16 = 24;
+    pub(super) const SKB_VLAN_PROTO: i16 = 28;
+
+    pub(super) const fn data(self) -> i16 {
+        match self.hook {
+            Hook::Xdp { .. } => 0,
+            Hook::SchedCls => 76,
+        }
+    }
+
+    pub(super) const fn data_end(self) -> i16 {
+        self.data() + 4
+    }
+
+    /// Whether a VLAN tag may stand in the packet's metadata instead of the frame.
+    pub(super) fn may_be_tagged(self) -> bool {
+        self.hook == Hook::SchedCls && self.link_layer == LinkLayer::Ethernet
+    }
+}

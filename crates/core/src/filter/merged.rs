@@ -1,0 +1,184 @@
+//! The filters of all subscribers as one.
+
+use crate::abi::{CAPTURE_SNAPLEN_MAX, CAPTURE_SUBSCRIBERS_MAX};
+
+use super::build::build;
+use super::classic::ClassicProgram;
+use super::decision::{Decisions, NodeId};
+use super::error::FilterError;
+use super::stage::{Budget, Edge, Stage, ranks};
+use super::value::Known;
+
+/// Questions in a stage, beyond which its filters are spread over two: so that the program stays
+/// far from the verifier's limit with 64 filters and three ways to read a frame.
+const QUESTIONS_MAX: usize = 4096;
+/// Questions in a stage for each one that its filters have alone; more would make the program
+/// longer without making it quicker.
+const QUESTIONS_PER_NODE: usize = 8;
+/// Nodes that may be looked at to merge one stage: well below a second.
+const VISITS_MAX: u64 = 2_000_000;
+
+/// What one subscriber wants.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// The subscriber's bit in the verdict, 0 to 63.
+    pub subscriber: u32,
+    /// Which frames.
+    pub program: ClassicProgram,
+    /// How much of each, in bytes, up to [`CAPTURE_SNAPLEN_MAX`].
+    pub snaplen_bytes: u32,
+}
+
+/// A set of filters that is evaluated as one.
+#[derive(Clone, Debug)]
+pub struct MergedFilter {
+    pub(super) decisions: Decisions,
+    pub(super) stages: Vec<Stage>,
+    /// Snapshot lengths and who wants them, the longest first.
+    pub(super) snaplens: Vec<(u32, u64)>,
+}
+
+impl MergedFilter {
+    /// Merges the filters of 1 to 64 subscribers.
+    ///
+    /// # Errors
+    /// [`FilterError`] names the subscriber whose filter cannot be merged, and why.
+    pub fn new(subscriptions: &[Subscription]) -> Result<Self, FilterError> {
+        check(subscriptions)?;
+        let mut decisions = Decisions::default();
+        let mut filters: Vec<(NodeId, u64)> = Vec::new();
+        for subscription in subscriptions {
+            let root = build(&subscription.program, &mut decisions).map_err(|source| {
+                FilterError::Program {
+                    subscriber: subscription.subscriber,
+                    source,
+                }
+            })?;
+            let bit = 1 << subscription.subscriber;
+            match filters.iter_mut().find(|(known, _)| *known == root) {
+                Some((_, subscribers)) => *subscribers |= bit,
+                None => filters.push((root, bit)),
+            }
+        }
+        let roots: Vec<NodeId> = filters.iter().map(|(root, _)| *root).collect();
+        let ranks = ranks(&decisions, &roots);
+        let mut stages = Vec::new();
+        let mut open = vec![filters];
+        while let Some(mut filters) = open.pop() {
+            let budget = budget(&decisions, &filters);
+            if let Some(stage) = Stage::merge(&mut decisions, &ranks, &filters, budget) {
+                stages.push(stage);
+            } else {
+                let rest = filters.split_off(filters.len() / 2);
+                open.extend([rest, filters]);
+            }
+        }
+        Ok(Self {
+            decisions,
+            stages,
+            snaplens: snaplens(subscriptions),
+        })
+    }
+
+    /// Which subscribers want a frame, as bits, when all of the frame is at hand.
+    pub fn subscribers(&self, frame: &[u8]) -> u64 {
+        let mut known = Known::default();
+        self.stages
+            .iter()
+            .map(|stage| self.walk(stage, frame, &mut known))
+            .fold(0, |all, accepted| all | accepted)
+    }
+
+    /// The longest snapshot that one of these subscribers wants, in bytes; 0 for none.
+    pub fn snaplen_bytes(&self, subscribers: u64) -> u32 {
+        self.snaplens
+            .iter()
+            .find(|(_, wanted)| wanted & subscribers != 0)
+            .map_or(0, |(snaplen_bytes, _)| *snaplen_bytes)
+    }
+
+    /// Questions in the whole program: its length, whatever the frame.
+    pub fn questions(&self) -> usize {
+        self.stages.iter().map(|stage| stage.questions.len()).sum()
+    }
+
+    /// Stages that run one behind the other: 1 unless the filters differ in too many ways.
+    pub fn stages(&self) -> usize {
+        self.stages.len()
+    }
+
+    fn walk(&self, stage: &Stage, frame: &[u8], known: &mut Known) -> u64 {
+        let mut accepted = 0;
+        let mut edge: Edge = stage.entry;
+        loop {
+            accepted |= edge.accepts;
+            let Some(at) = edge.to else { return accepted };
+            let question = stage.questions[at];
+            let answer = self.decisions.condition(question.condition).evaluate(
+                &self.decisions.values,
+                frame,
+                known,
+            );
+            edge = match answer {
+                Some(true) => question.yes,
+                Some(false) => question.no,
+                None => unreachable!("a question asks for bytes that no question before it found"),
+            };
+        }
+    }
+}
+
+fn check(subscriptions: &[Subscription]) -> Result<(), FilterError> {
+    if subscriptions.is_empty() || subscriptions.len() > CAPTURE_SUBSCRIBERS_MAX {
+        return Err(FilterError::Subscriptions {
+            found: subscriptions.len(),
+        });
+    }
+    let mut seen = 0_u64;
+    for &Subscription {
+        subscriber,
+        snaplen_bytes,
+        ..
+    } in subscriptions
+    {
+        if subscriber as usize >= CAPTURE_SUBSCRIBERS_MAX {
+            return Err(FilterError::Subscriber { found: subscriber });
+        }
+        if seen & 1 << subscriber != 0 {
+            return Err(FilterError::SubscriberTwice { subscriber });
+        }
+        seen |= 1 << subscriber;
+        if snaplen_bytes > CAPTURE_SNAPLEN_MAX {
+            return Err(FilterError::Snaplen {
+                subscriber,
+                found: snaplen_bytes,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn snaplens(subscriptions: &[Subscription]) -> Vec<(u32, u64)> {
+    let mut snaplens = std::collections::BTreeMap::new();
+    for subscription in subscriptions {
+        *snaplens.entry(subscription.snaplen_bytes).or_insert(0) |= 1 << subscription.subscriber;
+    }
+    snaplens.into_iter().rev().collect()
+}
+
+fn budget(decisions: &Decisions, filters: &[(NodeId, u64)]) -> Budget {
+    if filters.len() == 1 {
+        return Budget {
+            questions: usize::MAX,
+            visits: u64::MAX,
+        };
+    }
+    let nodes: usize = filters
+        .iter()
+        .map(|(root, _)| decisions.reachable(*root).len())
+        .sum();
+    Budget {
+        questions: (nodes * QUESTIONS_PER_NODE).min(QUESTIONS_MAX),
+        visits: VISITS_MAX,
+    }
+}

@@ -1,0 +1,265 @@
+//! A stage: one graph of decisions that answers for several filters at once.
+//!
+//! Where filters ask the same, they go on together; where an answer decides what another filter
+//! would ask later, that question is gone. A place in the stage is the set of what each filter has
+//! left, so two ways that leave the same behind meet again.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::condition::Subject;
+use super::decision::{ConditionId, Decisions, NodeId};
+
+/// Where an answer leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Edge {
+    /// Subscribers whose filters this answer makes accept, as bits.
+    pub accepts: u64,
+    /// The next question; `None` when the stage is done.
+    pub to: Option<usize>,
+}
+
+/// One question for all filters that have it before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The question.
+    pub condition: ConditionId,
+    /// Where "yes" leads.
+    pub yes: Edge,
+    /// Where "no" leads.
+    pub no: Edge,
+}
+
+/// A graph of questions. An edge leads only to a question further behind.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// What is known before any question, and the first of them.
+    pub entry: Edge,
+    /// The questions.
+    pub questions: Vec<Question>,
+}
+
+/// What the filters that are not decided yet have left: node and subscribers, in order of nodes.
+type Residue = Vec<(NodeId, u64)>;
+
+/// How much a stage may cost before its filters are spread over two.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Questions in the stage.
+    pub questions: usize,
+    /// Nodes that may be looked at to make it.
+    pub visits: u64,
+}
+
+/// When in a filter a subject is asked about, the earliest of all filters: what comes early
+/// everywhere is asked first.
+pub fn ranks(decisions: &Decisions, roots: &[NodeId]) -> HashMap<Subject, usize> {
+    let mut ranks = HashMap::new();
+    for root in roots {
+        let mut depths: HashMap<NodeId, usize> = HashMap::from([(*root, 0)]);
+        for id in decisions.reachable(*root).into_iter().rev() {
+            let depth = depths[&id];
+            let decision = decisions.node(id);
+            for next in [decision.yes, decision.no] {
+                let deepest = depths.entry(next).or_insert(0);
+                *deepest = (*deepest).max(depth + 1);
+            }
+            let rank = ranks
+                .entry(decisions.subject(decision.condition))
+                .or_insert(depth);
+            *rank = (*rank).min(depth);
+        }
+    }
+    ranks
+}
+
+impl Stage {
+    /// Merges filters; `None` when that costs more than the budget.
+    pub fn merge(
+        decisions: &mut Decisions,
+        ranks: &HashMap<Subject, usize>,
+        filters: &[(NodeId, u64)],
+        budget: Budget,
+    ) -> Option<Self> {
+        let visits = decisions.visits() + budget.visits;
+        let mut product = Product {
+            decisions,
+            ranks,
+            numbers: HashMap::new(),
+            residues: Vec::new(),
+        };
+        let entry = product.edge(filters.iter().copied());
+        let mut questions = Vec::new();
+        while let Some(residue) = product.residues.get(questions.len()).cloned() {
+            if questions.len() == budget.questions || product.decisions.visits() > visits {
+                return None;
+            }
+            questions.push(product.ask(&residue));
+        }
+        Some(Self { entry, questions }.reduced())
+    }
+
+    /// Drops questions whose answer does not matter, joins those that are alike, and puts each
+    /// before those that it leads to.
+    fn reduced(self) -> Self {
+        let mut reduction = Reduction {
+            questions: Vec::new(),
+            numbers: HashMap::new(),
+            resolved: vec![None; self.questions.len()],
+        };
+        let mut open: Vec<usize> = self.entry.to.into_iter().collect();
+        while let Some(&at) = open.last() {
+            if reduction.resolved[at].is_some() {
+                open.pop();
+                continue;
+            }
+            let question = self.questions[at];
+            let before: Vec<usize> = [question.yes.to, question.no.to]
+                .into_iter()
+                .flatten()
+                .filter(|to| reduction.resolved[*to].is_none())
+                .collect();
+            if before.is_empty() {
+                reduction.resolve(at, question);
+                open.pop();
+            } else {
+                open.extend(before);
+            }
+        }
+        let entry = reduction.follow(self.entry);
+        let last = reduction.questions.len().wrapping_sub(1);
+        let turn = |edge: Edge| Edge {
+            accepts: edge.accepts,
+            to: edge.to.map(|to| last - to),
+        };
+        Self {
+            entry: turn(entry),
+            questions: reduction
+                .questions
+                .iter()
+                .rev()
+                .map(|question| Question {
+                    condition: question.condition,
+                    yes: turn(question.yes),
+                    no: turn(question.no),
+                })
+                .collect(),
+        }
+    }
+}
+
+struct Product<'a> {
+    decisions: &'a mut Decisions,
+    ranks: &'a HashMap<Subject, usize>,
+    numbers: HashMap<Residue, usize>,
+    residues: Vec<Residue>,
+}
+
+impl Product<'_> {
+    /// The edge to what is left of filters.
+    fn edge(&mut self, filters: impl Iterator<Item = (NodeId, u64)>) -> Edge {
+        let mut accepts = 0;
+        let mut left: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for (node, subscribers) in filters {
+            match node {
+                NodeId::REJECT => {}
+                NodeId::ACCEPT => accepts |= subscribers,
+                _ => *left.entry(node).or_default() |= subscribers,
+            }
+        }
+        if left.is_empty() {
+            return Edge { accepts, to: None };
+        }
+        let residue: Residue = left.into_iter().collect();
+        let next = self.residues.len();
+        let to = *self.numbers.entry(residue).or_insert_with_key(|residue| {
+            self.residues.push(residue.clone());
+            next
+        });
+        Edge {
+            accepts,
+            to: Some(to),
+        }
+    }
+
+    /// Chooses the question for what is left, and follows both answers.
+    fn ask(&mut self, residue: &Residue) -> Question {
+        let decisions = &*self.decisions;
+        let condition = residue
+            .iter()
+            .map(|(node, _)| decisions.node(*node).condition)
+            .min_by_key(|condition| {
+                let subject = decisions.subject(*condition);
+                (self.ranks.get(&subject), subject, *condition)
+            })
+            .expect("a residue holds at least one filter");
+        // A filter alone was made lean by its compiler; restricting it would only unfold it.
+        let (yes, no): (Residue, Residue) = if let [(node, subscribers)] = residue[..] {
+            let decision = decisions.node(node);
+            (
+                vec![(decision.yes, subscribers)],
+                vec![(decision.no, subscribers)],
+            )
+        } else {
+            let mut left = |answer| {
+                residue
+                    .iter()
+                    .map(|&(node, subscribers)| {
+                        (
+                            self.decisions.restrict(node, condition, answer),
+                            subscribers,
+                        )
+                    })
+                    .collect()
+            };
+            (left(true), left(false))
+        };
+        Question {
+            condition,
+            yes: self.edge(yes.into_iter()),
+            no: self.edge(no.into_iter()),
+        }
+    }
+}
+
+struct Reduction {
+    /// Each behind those that it leads to.
+    questions: Vec<Question>,
+    numbers: HashMap<Question, usize>,
+    resolved: Vec<Option<Edge>>,
+}
+
+impl Reduction {
+    fn follow(&self, edge: Edge) -> Edge {
+        match edge.to {
+            None => edge,
+            Some(to) => {
+                let further = self.resolved[to].expect("what an edge leads to is resolved first");
+                Edge {
+                    accepts: edge.accepts | further.accepts,
+                    to: further.to,
+                }
+            }
+        }
+    }
+
+    fn resolve(&mut self, at: usize, question: Question) {
+        let question = Question {
+            condition: question.condition,
+            yes: self.follow(question.yes),
+            no: self.follow(question.no),
+        };
+        self.resolved[at] = Some(if question.yes == question.no {
+            question.yes
+        } else {
+            let next = self.questions.len();
+            let to = *self.numbers.entry(question).or_insert_with_key(|question| {
+                self.questions.push(*question);
+                next
+            });
+            Edge {
+                accepts: 0,
+                to: Some(to),
+            }
+        });
+    }
+}

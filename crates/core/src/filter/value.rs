@@ -1,0 +1,309 @@
+//! Values that a filter computes from a frame, each known by one number however many filters and
+//! instructions compute it.
+
+use std::collections::HashMap;
+
+use super::classic::{Arithmetic, Width, read};
+
+/// Number of a value in its [`Values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(u32);
+
+impl ValueId {
+    /// The number as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a value comes about. All are unsigned, of 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// Known without a frame.
+    Constant(u32),
+    /// Bytes of the frame on the wire.
+    Length,
+    /// Bytes of the frame at a constant offset, in network byte order.
+    Load {
+        /// How many.
+        width: Width,
+        /// Where they start.
+        offset: u32,
+    },
+    /// Bytes of the frame at `index + offset`, summed without wrapping, in network byte order.
+    LoadIndexed {
+        /// How many.
+        width: Width,
+        /// The part of the offset that depends on the frame.
+        index: ValueId,
+        /// The constant part.
+        offset: u32,
+    },
+    /// Arithmetic on two values. A divisor is never 0: a condition in front of it sees to that.
+    Computed {
+        /// The operation.
+        operator: Arithmetic,
+        /// The first operand.
+        left: ValueId,
+        /// The second operand.
+        right: ValueId,
+    },
+}
+
+/// Value numbering: equal values have equal numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Values {
+    values: Vec<Value>,
+    /// The greatest number each can be.
+    maxima: Vec<u32>,
+    numbers: HashMap<Value, ValueId>,
+}
+
+impl Values {
+    /// How a value comes about.
+    pub fn get(&self, id: ValueId) -> Value {
+        self.values[id.index()]
+    }
+
+    /// The greatest number that a value can be.
+    pub fn maximum(&self, id: ValueId) -> u32 {
+        self.maxima[id.index()]
+    }
+
+    /// The number itself, when the value is a constant.
+    pub fn as_constant(&self, id: ValueId) -> Option<u32> {
+        match self.get(id) {
+            Value::Constant(constant) => Some(constant),
+            _ => None,
+        }
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, constant: u32) -> ValueId {
+        self.intern(Value::Constant(constant), constant)
+    }
+
+    /// The length of the frame.
+    pub fn length(&mut self) -> ValueId {
+        self.intern(Value::Length, u32::MAX)
+    }
+
+    /// A load at a constant offset.
+    pub fn load(&mut self, width: Width, offset: u32) -> ValueId {
+        self.intern(Value::Load { width, offset }, greatest(width))
+    }
+
+    /// A load at `index + offset`; `None` when no frame is that long.
+    pub fn load_indexed(&mut self, width: Width, index: ValueId, offset: u32) -> Option<ValueId> {
+        let (index, offset) = self.anchor(index, offset)?;
+        Some(match self.as_constant(index) {
+            Some(0) => self.load(width, offset),
+            _ => {
+                let value = Value::LoadIndexed {
+                    width,
+                    index,
+                    offset,
+                };
+                self.intern(value, greatest(width))
+            }
+        })
+    }
+
+    /// Moves what is constant of an index into the offset, so that loads beside each other share
+    /// their index; `None` when the sum exceeds 32 bits.
+    pub fn anchor(&mut self, index: ValueId, offset: u32) -> Option<(ValueId, u32)> {
+        if let Some(constant) = self.as_constant(index) {
+            return Some((self.constant(0), constant.checked_add(offset)?));
+        }
+        if let Value::Computed {
+            operator: Arithmetic::Add,
+            left,
+            right,
+        } = self.get(index)
+            && let Some(constant) = self.as_constant(right)
+            // Only when the filter's own addition cannot have wrapped.
+            && self.maximum(left).checked_add(constant).is_some()
+            && let Some(sum) = offset.checked_add(constant)
+        {
+            return Some((left, sum));
+        }
+        Some((index, offset))
+    }
+
+    /// Arithmetic; `None` when it divides by a constant 0.
+    pub fn compute(
+        &mut self,
+        operator: Arithmetic,
+        left: ValueId,
+        right: ValueId,
+    ) -> Option<ValueId> {
+        let (left, right) = if operator.commutes() && self.goes_right(left, right) {
+            (right, left)
+        } else {
+            (left, right)
+        };
+        match (self.as_constant(left), self.as_constant(right)) {
+            (Some(left), Some(right)) => {
+                let result = operator.apply(left, right)?;
+                return Some(self.constant(result));
+            }
+            (None, Some(constant)) => {
+                return self.compute_with_constant(operator, left, right, constant);
+            }
+            _ => {}
+        }
+        Some(self.intern_computed(operator, left, right))
+    }
+
+    /// Whether `left` should stand on the right: constants do, else the greater number.
+    fn goes_right(&self, left: ValueId, right: ValueId) -> bool {
+        match (
+            self.as_constant(left).is_some(),
+            self.as_constant(right).is_some(),
+        ) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => left > right,
+        }
+    }
+
+    fn compute_with_constant(
+        &mut self,
+        operator: Arithmetic,
+        left: ValueId,
+        right: ValueId,
+        constant: u32,
+    ) -> Option<ValueId> {
+        match (operator, constant) {
+            (Arithmetic::Divide | Arithmetic::Remainder, 0) => return None,
+            (Arithmetic::Subtract, _) => {
+                let negated = self.constant(constant.wrapping_neg());
+                return self.compute(Arithmetic::Add, left, negated);
+            }
+            (Arithmetic::ShiftLeft | Arithmetic::ShiftRight, 32..) => {
+                return Some(self.constant(0));
+            }
+            (Arithmetic::And | Arithmetic::Multiply, 0) => return Some(self.constant(0)),
+            (Arithmetic::And, _) if covers(constant, self.maximum(left)) => return Some(left),
+            (Arithmetic::Multiply | Arithmetic::Divide, 1)
+            | (
+                Arithmetic::Add
+                | Arithmetic::Or
+                | Arithmetic::ExclusiveOr
+                | Arithmetic::ShiftLeft
+                | Arithmetic::ShiftRight,
+                0,
+            ) => return Some(left),
+            _ => {}
+        }
+        // (value op constant) op constant: one operation.
+        if let Value::Computed {
+            operator: inner,
+            left: innermost,
+            right: first,
+        } = self.get(left)
+            && inner == operator
+            && matches!(
+                operator,
+                Arithmetic::Add | Arithmetic::And | Arithmetic::Or | Arithmetic::ExclusiveOr
+            )
+            && let Some(first) = self.as_constant(first)
+        {
+            let both = operator.apply(first, constant)?;
+            let both = self.constant(both);
+            return self.compute(operator, innermost, both);
+        }
+        Some(self.intern_computed(operator, left, right))
+    }
+
+    fn intern_computed(&mut self, operator: Arithmetic, left: ValueId, right: ValueId) -> ValueId {
+        let (most, by) = (self.maximum(left), self.maximum(right));
+        let constant = self.as_constant(right);
+        let maximum = match operator {
+            Arithmetic::And => most.min(by),
+            Arithmetic::Or | Arithmetic::ExclusiveOr => ones_up_to(most | by),
+            Arithmetic::Add => most.checked_add(by).unwrap_or(u32::MAX),
+            Arithmetic::Multiply => most.checked_mul(by).unwrap_or(u32::MAX),
+            Arithmetic::Divide => constant.map_or(most, |divisor| most / divisor.max(1)),
+            Arithmetic::Remainder => most.min(by.saturating_sub(1)),
+            Arithmetic::ShiftRight => constant.map_or(most, |bits| most >> bits),
+            Arithmetic::ShiftLeft => match constant {
+                Some(bits) if most.leading_zeros() >= bits => most << bits,
+                _ => u32::MAX,
+            },
+            Arithmetic::Subtract => u32::MAX,
+        };
+        let value = Value::Computed {
+            operator,
+            left,
+            right,
+        };
+        self.intern(value, maximum)
+    }
+
+    fn intern(&mut self, value: Value, maximum: u32) -> ValueId {
+        *self.numbers.entry(value).or_insert_with(|| {
+            let id = ValueId(u32::try_from(self.values.len()).expect("fewer than 2^32 values"));
+            self.values.push(value);
+            self.maxima.push(maximum);
+            id
+        })
+    }
+
+    /// Computes a value from a frame.
+    ///
+    /// `None` when a byte lies behind the frame's end or a divisor is 0: the conditions in front
+    /// of a value make sure that this does not happen where the value is asked for.
+    pub fn evaluate(&self, id: ValueId, frame: &[u8], known: &mut Known) -> Option<u32> {
+        if let Some(number) = known.0.get(&id) {
+            return *number;
+        }
+        let number = match self.get(id) {
+            Value::Constant(constant) => Some(constant),
+            Value::Length => Some(frame.len() as u32),
+            Value::Load { width, offset } => read(frame, width, u64::from(offset)),
+            Value::LoadIndexed {
+                width,
+                index,
+                offset,
+            } => self
+                .evaluate(index, frame, known)
+                .and_then(|index| read(frame, width, u64::from(index) + u64::from(offset))),
+            Value::Computed {
+                operator,
+                left,
+                right,
+            } => {
+                let left = self.evaluate(left, frame, known)?;
+                operator.apply(left, self.evaluate(right, frame, known)?)
+            }
+        };
+        known.0.insert(id, number);
+        number
+    }
+}
+
+/// Values that were computed from one frame already.
+#[derive(Clone, Debug, Default)]
+pub struct Known(HashMap<ValueId, Option<u32>>);
+
+const fn greatest(width: Width) -> u32 {
+    match width {
+        Width::Byte => 0xff,
+        Width::Half => 0xffff,
+        Width::Word => u32::MAX,
+    }
+}
+
+/// All bits set up to the highest one that is set.
+const fn ones_up_to(number: u32) -> u32 {
+    match number {
+        0 => 0,
+        _ => u32::MAX >> number.leading_zeros(),
+    }
+}
+
+/// Whether a mask leaves every number up to `maximum` as it is.
+const fn covers(mask: u32, maximum: u32) -> bool {
+    ones_up_to(maximum) & !mask == 0
+}

@@ -1,0 +1,120 @@
+//! The few functions of libpcap that the filters need.
+//!
+//! The crates that wrap libpcap hide the instructions of a compiled program, which are all that is
+//! wanted here.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::net::Ipv4Addr;
+use std::ptr::NonNull;
+
+use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
+use parshall_core::filter::classic::ClassicInstruction;
+use parshall_core::filter::emit::LinkLayer;
+
+const DLT_EN10MB: c_int = 1;
+const DLT_RAW: c_int = 12;
+const OPTIMIZE: c_int = 1;
+const PCAP_NETMASK_UNKNOWN: u32 = 0xffff_ffff;
+
+#[repr(C)]
+struct Handle {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+struct Program {
+    length: c_uint,
+    instructions: *mut ClassicInstruction,
+}
+
+unsafe extern "C" {
+    fn pcap_open_dead(link_type: c_int, snaplen: c_int) -> *mut Handle;
+    fn pcap_close(handle: *mut Handle);
+    fn pcap_geterr(handle: *mut Handle) -> *const c_char;
+    fn pcap_compile(
+        handle: *mut Handle,
+        program: *mut Program,
+        expression: *const c_char,
+        optimize: c_int,
+        netmask: u32,
+    ) -> c_int;
+    fn pcap_freecode(program: *mut Program);
+    fn bpf_filter(
+        instructions: *const ClassicInstruction,
+        packet: *const u8,
+        wire_length: c_uint,
+        captured_length: c_uint,
+    ) -> c_uint;
+}
+
+/// A handle without an interface, for one kind of link layer. Its compiler takes frames as they
+/// were on the wire: a VLAN tag stands in them.
+pub(super) struct Compiler {
+    handle: NonNull<Handle>,
+    netmask: u32,
+}
+
+impl Compiler {
+    /// `None` when there is no memory.
+    pub fn new(link_layer: LinkLayer, netmask: Option<Ipv4Addr>) -> Option<Self> {
+        let link_type = match link_layer {
+            LinkLayer::Ethernet => DLT_EN10MB,
+            LinkLayer::RawIp => DLT_RAW,
+        };
+        // SAFETY: the function takes numbers only.
+        let handle = unsafe { pcap_open_dead(link_type, CAPTURE_SNAPLEN_MAX as c_int) };
+        Some(Self {
+            handle: NonNull::new(handle)?,
+            netmask: netmask.map_or(PCAP_NETMASK_UNKNOWN, |mask| u32::from(mask).to_be()),
+        })
+    }
+
+    /// The optimized program of an expression, or what libpcap says of it.
+    pub fn compile(&mut self, expression: &CString) -> Result<Vec<ClassicInstruction>, String> {
+        let mut program = Program {
+            length: 0,
+            instructions: std::ptr::null_mut(),
+        };
+        // SAFETY: the handle is open, the expression ends with 0, and both outlive the call, which
+        // fills in the program.
+        let status = unsafe {
+            pcap_compile(
+                self.handle.as_ptr(),
+                &mut program,
+                expression.as_ptr(),
+                OPTIMIZE,
+                self.netmask,
+            )
+        };
+        if status != 0 {
+            // SAFETY: the handle is open; its message ends with 0 and is copied at once.
+            let message = unsafe { CStr::from_ptr(pcap_geterr(self.handle.as_ptr())) };
+            return Err(message.to_string_lossy().into_owned());
+        }
+        // SAFETY: libpcap has just filled in so many instructions; its `struct bpf_insn` has the
+        // layout of ours.
+        let instructions = unsafe {
+            std::slice::from_raw_parts(program.instructions, program.length as usize).to_vec()
+        };
+        // SAFETY: the program is the one just filled in, and nothing refers to it any more.
+        unsafe { pcap_freecode(&mut program) };
+        Ok(instructions)
+    }
+}
+
+impl Drop for Compiler {
+    fn drop(&mut self) {
+        // SAFETY: the handle is open, and closed only here.
+        unsafe { pcap_close(self.handle.as_ptr()) };
+    }
+}
+
+/// Runs a program by libpcap's own interpreter on a whole frame.
+///
+/// # Safety
+/// The program is valid: every jump stays in it and its last instruction returns.
+pub(super) unsafe fn run(instructions: &[ClassicInstruction], frame: &[u8]) -> u32 {
+    let bytes = frame.len() as c_uint;
+    // SAFETY: the frame has so many bytes; the caller vouches for the program.
+    unsafe { bpf_filter(instructions.as_ptr(), frame.as_ptr(), bytes, bytes) }
+}

@@ -1,0 +1,11 @@
+//! Packet filters: expressions become classic programs by libpcap, `parshall_core::filter` merges
+//! them, and what comes out is loaded here.
+
+mod expression;
+mod libpcap;
+mod load;
+mod trial;
+
+pub use expression::{Expression, ExpressionError};
+pub use load::{LoadError, Maps, load};
+pub use trial::{Trial, try_out};
