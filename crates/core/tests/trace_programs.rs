@@ -226,3 +226,167 @@ fn capinfos_sees_the_environment() {
         assert!(text.contains(expected), "{expected:?} is not in:\n{text}");
     }
 }
+
+/// Every kind of file that can be written.
+fn kinds() -> impl Iterator<Item = (&'static str, WriterOptions)> {
+    [
+        "t.pcapng",
+        "t.pcap",
+        "t.pcapng.gz",
+        "t.pcapng.zst",
+        "t.pcap.gz",
+        "t.pcap.zst",
+    ]
+    .into_iter()
+    .map(|name| {
+        let options = WriterOptions {
+            format: Format::of_name(Path::new(name)),
+            compression: Compression::of_name(Path::new(name)),
+            ..WriterOptions::default()
+        };
+        (name, options)
+    })
+}
+
+#[test]
+fn tshark_reads_every_kind() {
+    if !has("tshark") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, options) in kinds() {
+        let path = directory.path().join(name);
+        write(&path, &options);
+        let text = tshark(
+            &path,
+            &["-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len"],
+        );
+        let expected: String = (0..PACKETS)
+            .map(|number| {
+                let time_ns = START_NS + number * 1000;
+                let bytes = 42 + number % 1473;
+                format!(
+                    "{}.{:09}\t{bytes}\n",
+                    time_ns / 1_000_000_000,
+                    time_ns % 1_000_000_000
+                )
+            })
+            .collect();
+        assert!(text == expected, "{name}: {} lines", text.lines().count());
+    }
+}
+
+#[test]
+fn tcpdump_reads_every_kind() {
+    if !has("tcpdump") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, options) in kinds() {
+        let path = directory.path().join(name);
+        write(&path, &options);
+        let path = path.to_str().expect("text");
+        // libpcap does not decompress: gzip and zstd do, which also shows that they take the file for good.
+        let decompress = match options.compression {
+            Compression::None => "cat",
+            Compression::Gzip => "gzip -dc",
+            Compression::Zstd if has("zstd") => "zstd -dcq",
+            Compression::Zstd => continue,
+        };
+        let line = format!("set -o pipefail; {decompress} {path} | tcpdump -n -tt --nano -r -");
+        let text = output_of("bash", &["-c", &line], &["reading from file"]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len() as u64, PACKETS, "{name}");
+        assert_eq!(
+            lines[2].rsplit_once("IP").map(|(_, rest)| rest),
+            Some(" 10.0.0.1.4000 > 10.0.0.2.5000: UDP, length 2"),
+            "{name}"
+        );
+        let time_ns = START_NS + 2000;
+        let time = format!(
+            "{}.{:09} ",
+            time_ns / 1_000_000_000,
+            time_ns % 1_000_000_000
+        );
+        assert!(lines[2].starts_with(&time), "{name}: {}", lines[2]);
+    }
+}
+
+#[test]
+fn tcpdump_follows_a_pipe() {
+    use std::io::{BufRead as _, BufReader};
+    if !has("tcpdump") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+        .expect("a pipe");
+    let mut tcpdump = Command::new("tcpdump")
+        .args(["-n", "-l", "-r"])
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program runs");
+    let options = WriterOptions::default();
+    let mut writer =
+        Writer::create(&path, &options, &section(), &interfaces()).expect("tcpdump reads");
+    let mut lines = BufReader::new(tcpdump.stdout.take().expect("a pipe")).lines();
+    for number in 0..20 {
+        let bytes = frame(number, 100 + number as usize);
+        writer
+            .write(&Packet {
+                time_ns: START_NS,
+                wire_bytes: bytes.len() as u32,
+                captured: &bytes,
+                ..Packet::default()
+            })
+            .expect("tcpdump reads");
+        writer.caught_up().expect("tcpdump reads");
+        let line = lines.next().expect("it goes on").expect("text");
+        assert!(
+            line.ends_with(&format!("length {}", 100 + number)),
+            "{line}"
+        );
+    }
+    writer.finish(&statistics(20)).1.expect("tcpdump reads");
+    assert!(tcpdump.wait().expect("it ends").success());
+}
+
+#[test]
+fn what_the_programs_write_is_read() {
+    if !has("editcap") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let ours = directory.path().join("ours.pcapng");
+    write(&ours, &WriterOptions::default());
+    for format in ["pcapng", "pcap", "nsecpcap", "modpcap"] {
+        let theirs = directory.path().join(format);
+        let paths = [ours.to_str().expect("text"), theirs.to_str().expect("text")];
+        output_of(
+            "editcap",
+            &[&["-F", format], paths.as_slice()].concat(),
+            &[],
+        );
+        let mut reader = Reader::open(&theirs).expect("a capture file");
+        let unit_ns = if format.ends_with("capng") || format == "nsecpcap" {
+            1
+        } else {
+            1000
+        };
+        for number in 0..PACKETS {
+            let packet = reader.next().expect("good").expect("all packets");
+            let time_ns = START_NS + number * 1000;
+            assert_eq!(packet.time_ns, time_ns / unit_ns * unit_ns, "{format}");
+            assert_eq!(
+                packet.captured,
+                frame(number, number as usize % 1473),
+                "{format}"
+            );
+        }
+        assert_eq!(reader.next().expect("good"), None);
+    }
+}

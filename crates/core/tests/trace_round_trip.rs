@@ -173,8 +173,7 @@ fn write(
     for account in accounts {
         assert_eq!(account.difference(), 0, "{}", account.sentence());
     }
-    let bytes = memory.0.lock().expect("one thread").clone();
-    bytes
+    std::mem::take(&mut *memory.0.lock().expect("one thread"))
 }
 
 fn open(bytes: Vec<u8>) -> Result<Reader, TraceError> {

@@ -25,9 +25,8 @@ pub(super) struct Encoder {
 /// A piece of a file that must not be cut: a block or a record.
 pub(super) struct Piece {
     /// Where it ends.
-    pub end: usize,
-    /// The interface, when it is a packet.
-    pub interface: Option<u32>,
+    pub(super) end: usize,
+    pub(super) is_packet: bool,
 }
 
 impl Encoder {
@@ -140,19 +139,16 @@ impl Encoder {
                     .and_then(|word| word.try_into().ok())
                     .map_or(0, u32::from_le_bytes)
             };
-            let (length_bytes, interface) = match format {
-                Format::Pcap if is_file_start && at == 0 => (PCAP_HEAD_BYTES, None),
+            let (length_bytes, is_packet) = match format {
+                Format::Pcap if is_file_start && at == 0 => (PCAP_HEAD_BYTES, false),
                 Format::Pcap => {
                     let captured_bytes = word(8) as usize;
-                    (pcap_records::RECORD_HEADER_BYTES + captured_bytes, Some(0))
+                    (pcap_records::RECORD_HEADER_BYTES + captured_bytes, true)
                 }
-                Format::Pcapng if word(0) == pcapng_blocks::ENHANCED_PACKET => {
-                    (word(4) as usize, Some(word(8)))
-                }
-                Format::Pcapng => (word(4) as usize, None),
+                Format::Pcapng => (word(4) as usize, word(0) == pcapng_blocks::ENHANCED_PACKET),
             };
             at += length_bytes.max(1);
-            Some(Piece { end: at, interface })
+            Some(Piece { end: at, is_packet })
         })
     }
 }

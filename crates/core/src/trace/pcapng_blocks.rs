@@ -132,7 +132,10 @@ pub(super) fn packet(out: &mut Vec<u8>, packet: &Packet, captured: &[u8]) {
         has_options = true;
     }
     if let Some(comment) = packet.comment {
-        let end = comment.floor_char_boundary(OPTION_MAX_BYTES);
+        let mut end = comment.len().min(OPTION_MAX_BYTES);
+        while !comment.is_char_boundary(end) {
+            end -= 1;
+        }
         option(out, OPTION_COMMENT, &comment.as_bytes()[..end]);
         has_options = true;
     }

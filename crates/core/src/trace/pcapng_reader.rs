@@ -59,7 +59,9 @@ impl PcapngReader {
                 self.order = byte_order(head, input)?;
             }
             let block_bytes = self.order.u32(input.bytes(), 4) as usize;
-            if !(FRAME_BYTES..=BLOCK_MAX_BYTES).contains(&block_bytes) || block_bytes % 4 != 0 {
+            if !(FRAME_BYTES..=BLOCK_MAX_BYTES).contains(&block_bytes)
+                || !block_bytes.is_multiple_of(4)
+            {
                 return Err(input.corrupt(
                     format!("a block of type {kind:#x} and {block_bytes} bytes"),
                     format!("{FRAME_BYTES} to {BLOCK_MAX_BYTES}, a multiple of 4"),

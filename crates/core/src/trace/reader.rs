@@ -91,7 +91,10 @@ impl Reader {
             let name = "standard input";
             return match io::stdin().as_fd().try_clone_to_owned() {
                 Ok(stdin) => Self::new(Box::new(File::from(stdin)), name),
-                Err(source) => Err(TraceError::Read { path: name.into(), source }),
+                Err(source) => Err(TraceError::Read {
+                    path: name.into(),
+                    source,
+                }),
             };
         }
         let name = path.display().to_string();

@@ -69,6 +69,8 @@ pub struct Writer {
     /// Encoded, not compressed, not written.
     buffer: Vec<u8>,
     buffer_bytes: usize,
+    /// The interfaces of the packets in the buffer.
+    waiting: Vec<u32>,
     frame: Vec<u8>,
     written: Vec<Written>,
     /// The accounts at the last tick.
@@ -150,7 +152,12 @@ impl Writer {
     ) -> Result<Self, TraceError> {
         let encoder = Encoder::new(options.format, section, interfaces, options.snaplen_bytes)?;
         let buffer_bytes = match (options.compression, options.rotation.size_bytes) {
-            (Compression::None, _) => BUFFER_BYTES,
+            (Compression::None, None) => BUFFER_BYTES,
+            // What waits while no file can be made must fit into one.
+            (Compression::None, Some(size_bytes)) => {
+                let most = usize::try_from(size_bytes).unwrap_or(usize::MAX);
+                BUFFER_BYTES.min(most.saturating_sub(2 * encoder.statistics_bytes()))
+            }
             // The size of a file is known only after compression, so no piece may be a large part of it.
             (_, Some(size_bytes)) => {
                 BUFFER_COMPRESSED_BYTES.min((size_bytes / 16).max(4096) as usize)
@@ -172,6 +179,7 @@ impl Writer {
             output: None,
             buffer,
             buffer_bytes,
+            waiting: Vec::new(),
             frame: Vec::new(),
             written: vec![Written::default(); interfaces.len()],
             accounts: vec![Account::default(); interfaces.len()],
@@ -211,6 +219,7 @@ impl Writer {
             }
         }
         self.written[interface].in_file += 1;
+        self.waiting.push(packet.interface);
         self.encoder.packet(&mut self.buffer, packet, captured);
         result
     }
@@ -300,7 +309,7 @@ impl Writer {
 
     fn rotate_if_due(&mut self, now_ns: u64, needed_bytes: usize) -> Result<(), TraceError> {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
-        if self.written.iter().all(|written| written.in_file == 0) {
+        if self.output.is_none() || self.written.iter().all(|written| written.in_file == 0) {
             return Ok(());
         }
         let is_over = self
@@ -332,7 +341,10 @@ impl Writer {
             _ => false,
         };
         if is_over || is_full {
-            result = result.and(self.end_file(None)).and(self.open_next());
+            result = result.and(self.end_file(None));
+            let begun = self.open_next().and_then(|()| self.write_buffer());
+            self.is_stalled = begun.is_err();
+            result = result.and(begun);
             self.began_ns = Some(now_ns);
         }
         result
@@ -344,9 +356,7 @@ impl Writer {
             return Ok(());
         };
         let (output, removed) = series.open_next();
-        self.is_stalled = output.is_err();
-        let opened = output.map(|output| self.output = Some(output));
-        removed.and(opened)
+        output.map(|output| self.output = Some(output)).and(removed)
     }
 
     /// Writes what waits and the accounts: `statistics`, or those of the last tick. What cannot be
@@ -412,6 +422,14 @@ impl Writer {
                         .unwrap_or(0)
                 });
                 self.buffer.drain(..whole_bytes);
+                if result.is_ok() {
+                    self.waiting.clear();
+                } else {
+                    let is_file_start = output.position_bytes() == 0;
+                    let pieces = self.encoder.pieces(&self.buffer, is_file_start);
+                    let packets = pieces.filter(|piece| piece.is_packet).count();
+                    self.waiting.drain(..self.waiting.len() - packets);
+                }
                 result
             }
             Some(compressor) => {
@@ -419,6 +437,7 @@ impl Writer {
                 let (_, result) = output.put(&self.frame, |_| 0);
                 if result.is_ok() {
                     self.buffer.clear();
+                    self.waiting.clear();
                 }
                 result
             }
@@ -427,15 +446,10 @@ impl Writer {
 
     /// Counts the packets that wait as unwritten and forgets them.
     fn give_up_buffer(&mut self) {
-        let is_file_start = self.file_bytes() == 0;
-        for piece in self.encoder.pieces(&self.buffer, is_file_start) {
-            let written = piece
-                .interface
-                .and_then(|number| self.written.get_mut(number as usize));
-            if let Some(written) = written {
-                written.unwritten += 1;
-                written.in_file -= 1;
-            }
+        for interface in self.waiting.drain(..) {
+            let written = &mut self.written[interface as usize];
+            written.unwritten += 1;
+            written.in_file -= 1;
         }
         self.buffer.clear();
     }

@@ -10,6 +10,7 @@
 //! nobody runs the programs of before.
 
 pub mod attachment;
+pub mod backend;
 pub mod batch;
 pub mod client;
 pub mod collector;

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Hands the packets of one receive queue to an AF_XDP socket, and counts them. A packet of a queue
+ * without a socket goes its way through the stack.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#define QUEUES_MAX 1024
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+/* Packets handed to a socket, whether it had room or not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} handed SEC(".maps");
+
+SEC("xdp")
+int hand_over(struct xdp_md *context)
+{
+	int action = bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
+	__u32 zero = 0;
+	__u64 *packets = bpf_map_lookup_elem(&handed, &zero);
+
+	if (packets && action == XDP_REDIRECT)
+		__sync_fetch_and_add(packets, 1);
+	return action;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,115 @@
+//! The ways in which others capture, as yardsticks: plain receiving from a packet socket, a mapped
+//! ring of blocks, AF_XDP. One capture has one socket, one filter, one reader.
+//!
+//! | kind | sees | what stays in the stack |
+//! |---|---|---|
+//! | [`Kind::Receive`] | what comes and goes | all |
+//! | [`Kind::MappedBlocks`] | what comes and goes | all |
+//! | [`Kind::Express`] | what comes, on one queue | **nothing that it sees**: it takes packets away |
+
+mod error;
+mod express;
+mod mapped_blocks;
+mod mapping;
+mod packet_socket;
+mod receive;
+mod vlan;
+
+use std::time::Duration;
+
+use parshall_core::trace::Packet;
+
+pub use error::BackendError;
+
+/// Most bytes of a packet that are asked for when there is no limit.
+pub const SNAPLEN_MAX_BYTES: u32 = 262_144;
+
+/// A way to capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `AF_PACKET`, one system call and one copy a packet: the Linux Socket Filter, as libpcap read it
+    /// before there were mapped rings.
+    Receive,
+    /// `AF_PACKET` with `TPACKET_V3`: the kernel copies into blocks that are mapped, as libpcap reads today.
+    MappedBlocks,
+    /// `AF_XDP`: the driver hands over packets before the stack sees them; where it cannot do that without a
+    /// copy, with one. They are lost to the stack. Sent packets are not seen. Times are those of the reader.
+    Express,
+}
+
+/// What to capture.
+#[derive(Clone, Debug)]
+pub struct Settings<'a> {
+    /// Name of the interface, in the network namespace of the calling thread.
+    pub interface: &'a str,
+    /// A program of the classic filter machine; without one all packets are wanted.
+    pub filter: Option<&'a [libc::sock_filter]>,
+    /// Most bytes of a packet; 0 means no limit.
+    pub snaplen_bytes: u32,
+    /// Bytes of the buffer in the kernel: of the socket, of the ring, of the frames.
+    pub buffer_bytes: usize,
+    /// Packets for others, too.
+    pub promiscuous: bool,
+}
+
+impl Settings<'_> {
+    fn snaplen_bytes(&self) -> u32 {
+        match self.snaplen_bytes {
+            0 => SNAPLEN_MAX_BYTES,
+            bytes => bytes.min(SNAPLEN_MAX_BYTES),
+        }
+    }
+}
+
+/// The account of a capture since it was opened. `seen = dropped + delivered + waiting`, where nothing waits
+/// after [`Backend::stop`] and a batch of no packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that the filter accepted, counted by the kernel. It does not count the others.
+    pub seen: u64,
+    /// Of those, dropped for want of room, counted by the kernel.
+    pub dropped: u64,
+    /// Packets handed on, counted by the reader.
+    pub delivered: u64,
+}
+
+/// A running capture.
+pub trait Backend: Send {
+    /// What packets start with, a number of libpcap's registry of link types.
+    fn link_type(&self) -> u16;
+
+    /// Hands the packets that are there to `take`, at most a batch; waits for the first of them no longer than
+    /// `timeout`. Gives their number. The bytes are good until `take` returns.
+    ///
+    /// # Errors
+    /// [`BackendError::Socket`] when the interface went away.
+    fn next_batch(
+        &mut self,
+        timeout: Duration,
+        take: &mut dyn FnMut(&Packet<'_>),
+    ) -> Result<usize, BackendError>;
+
+    /// Lets no more packets in; those that wait can still be read.
+    ///
+    /// # Errors
+    /// [`BackendError::Socket`] when the kernel refuses.
+    fn stop(&mut self) -> Result<(), BackendError>;
+
+    /// The account so far.
+    ///
+    /// # Errors
+    /// [`BackendError::Socket`] when the kernel does not tell.
+    fn counts(&mut self) -> Result<Counts, BackendError>;
+}
+
+/// Starts a capture. No packet is seen that does not pass the filter, not even at the start.
+///
+/// # Errors
+/// [`BackendError`] says what the host or the caller lacks.
+pub fn open(kind: Kind, settings: &Settings<'_>) -> Result<Box<dyn Backend>, BackendError> {
+    Ok(match kind {
+        Kind::Receive => Box::new(receive::Receive::open(settings)?),
+        Kind::MappedBlocks => Box::new(mapped_blocks::MappedBlocks::open(settings)?),
+        Kind::Express => Box::new(express::Express::open(settings)?),
+    })
+}
