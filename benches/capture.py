@@ -9,11 +9,10 @@ order that rotates. Prints a table and one JSON object; ``--archive`` puts it in
 
 instruments
     bare       nobody captures
+    hook       no traffic: the XDP program alone in test runs on one frame, its readers stopped
     xdp        ``parshall capture --hook xdp``, and N - 1 that join
     tcx        ``parshall capture --hook tcx``, and N - 1 that join
     tcpdump    N x ``tcpdump -w /dev/null`` (TPACKET_V3)
-
-``hook ns`` is the mean run time of our program in a test run of its own, without generator and stack.
 """
 
 import argparse
@@ -124,9 +123,7 @@ def parshall(cable: Cable, hook: str, readers: int, report: Report, buffer_mib: 
         arguments = first if number == 0 else ["--join", ring]
         command = [PARSHALL, "capture", *arguments, "-w", "/dev/null", "--json"]
         processes.append(cable.receiver.popen(command, cpu=reader_cpu, stdout=subprocess.PIPE, text=True))
-        wait_until(lambda: len(subscribers(ring)) > number)
-    (keeper,) = {one["keeper_pid"] for one in rings() if one["name"] == ring}
-    report["hook_ns"] = hook_ns(keeper, report["frame_bytes"]) if hook == "xdp" else None
+        wait_until(lambda: len(subscribers(ring)) == len(processes))
     before = [cpu_s(process.pid) for process in processes]
     yield
     report["reader_cpu_s"] = sum(cpu_s(process.pid) for process in processes) - sum(before)
@@ -140,6 +137,24 @@ def parshall(cable: Cable, hook: str, readers: int, report: Report, buffer_mib: 
     report["lost"] = lost
 
 
+@contextmanager
+def hook_alone(
+    cable: Cable, _hook: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
+) -> Iterator[None]:
+    """Run our program by itself, with readers that stand still: what it costs without anything else."""
+    with parshall(cable, "xdp", readers, {}, buffer_mib, reader_cpu):
+        found = next(one for one in rings() if one["name"] == f"bench-{os.getpid()}")
+        pids = {one["pid"] for one in found["subscribers"]}
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            report["hook_ns"] = hook_ns(found["keeper_pid"], report["frame_bytes"])
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        yield
+
+
 def subscribers(ring: str) -> list[Any]:
     """Who reads a ring."""
     return next((one["subscribers"] for one in rings() if one["name"] == ring), [])
@@ -148,7 +163,8 @@ def subscribers(ring: str) -> list[Any]:
 def hook_ns(keeper: int, frame_bytes: int) -> float:
     """Mean run time of the program that a keeper has attached, in a run of its own."""
     links = [path.read_text() for path in Path(f"/proc/{keeper}/fdinfo").iterdir()]
-    (program,) = {int(match[1]) for text in links if (match := re.search(r"link_type:\s*xdp.*prog_id:\s*(\d+)", text, re.DOTALL))}
+    found = (re.search(r"link_type:\s*xdp.*prog_id:\s*(\d+)", text, re.DOTALL) for text in links)
+    (program,) = {int(match[1]) for match in found if match}
     descriptor, _ = bpf(PROG_GET_FD_BY_ID, struct.pack("I", program))
     try:
         return statistics.median(test_run(descriptor, frame_of(frame_bytes), 200_000, live=False) for _ in range(5))
@@ -186,7 +202,13 @@ def bare(_cable: Cable, _hook: str, _readers: int, _report: Report, _buffer: int
     yield
 
 
-INSTRUMENTS: dict[str, Callable[..., Any]] = {"bare": bare, "xdp": parshall, "tcx": parshall, "tcpdump": tcpdump}
+INSTRUMENTS: dict[str, Callable[..., Any]] = {
+    "bare": bare,
+    "hook": hook_alone,
+    "xdp": parshall,
+    "tcx": parshall,
+    "tcpdump": tcpdump,
+}
 
 
 def cpu_s(process: int) -> float:
@@ -212,11 +234,12 @@ def run(instrument: str, readers: int, frame_bytes: int, arguments: argparse.Nam
         cable = Cable(bed)
         observe = INSTRUMENTS[instrument]
         with observe(cable, instrument, readers, report, arguments.buffer_mib, cpus[-1]):
-            os.sched_setaffinity(0, {cpus[0]})
-            try:
-                report["packets_per_s"] = cable.flood(frame_bytes, arguments.packets)
-            finally:
-                os.sched_setaffinity(0, cpus)
+            if instrument != "hook":
+                os.sched_setaffinity(0, {cpus[0]})
+                try:
+                    report["packets_per_s"] = cable.flood(frame_bytes, arguments.packets)
+                finally:
+                    os.sched_setaffinity(0, cpus)
         os.close(cable.program)
     return report
 
@@ -261,18 +284,22 @@ def main() -> int:
 
 def table(frame_bytes: int, raw: dict[str, list[Report]]) -> list[str]:
     """Return the lines of one table: medians over the rounds, and the worst reader."""
-    lines = [f"{frame_bytes} bytes", f"  {'':8} {'readers':>7} {'Mpps':>7} {'range':>13} {'worst loss':>10} {'hook ns':>8}"]
+    lines = [f"{frame_bytes} bytes", f"  {'':8} {'readers':>7} {'Mpps':>7} {'range':>13} {'worst loss':>10}"]
     for name, reports in raw.items():
         mine = [report for report in reports if report["frame_bytes"] == frame_bytes]
         for readers in sorted({report["readers"] for report in mine}):
             some = [report for report in mine if report["readers"] == readers]
+            hook = [report["hook_ns"] for report in some if "hook_ns" in report]
+            if hook:
+                lines.append(
+                    f"  {name:8} {readers:7} {statistics.median(hook):7.0f} ns a packet ({min(hook)}-{max(hook)})"
+                )
+                continue
             rates = [report["packets_per_s"] / 1e6 for report in some]
             lost = [max(report["lost"]) for report in some if report.get("lost")]
-            hook = [report["hook_ns"] for report in some if report.get("hook_ns")]
             lines.append(
                 f"  {name:8} {readers:7} {statistics.median(rates):7.2f} {min(rates):6.2f}-{max(rates):.2f}"
                 f" {f'{statistics.median(lost):.1%}' if lost else '':>10}"
-                f" {f'{statistics.median(hook):.0f}' if hook else '':>8}"
             )
     return lines
 

@@ -55,13 +55,14 @@ class Capture:
         *,
         ring: dict[str, Any] | None,
         join: str | None,
+        backend: str,
         keeper: Sequence[str],
         count: int | None,
         application: str,
         os: str,
         environment: str,
     ) -> None: ...
-    ring: str
+    ring: str | None
     interfaces: list[str]
     def status(self) -> dict[str, Any]: ...
     def next_batch(self, timeout_s: float) -> ArrowStream | None: ...

@@ -126,6 +126,9 @@ class Capture:
         The ring to join, in place of founding one.
     count : int, optional
         End by itself when every output has so many packets.
+    backend : {"ring", "af-packet", "tpacket-v3", "af-xdp"}
+        "ring" is ours. The others are the ways of others, as yardsticks: one socket, one filter and one
+        thread an output, on one interface; see ``docs/capture-backends.md``.
 
     Raises
     ------
@@ -150,6 +153,7 @@ class Capture:
         *,
         join: str | None = None,
         count: int | None = None,
+        backend: str = "ring",
     ) -> None:
         if (ring is None) == (join is None):
             raise UsageError("name an interface to found a ring on, or a ring to join")
@@ -157,6 +161,10 @@ class Capture:
             raise UsageError("nothing to write to: give a file, or - for standard output")
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 or more")
+        if backend != "ring" and ring is not None and ring != _of_a_socket(ring):
+            raise UsageError(
+                f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"
+            )
         if ring is not None:
             privileges.require_bpf("capture")
         from parshall import _native
@@ -167,6 +175,7 @@ class Capture:
             [output._native() for output in outputs],
             ring=None if ring is None else asdict(ring) | {"interfaces": list(ring.interfaces)},
             join=join,
+            backend=backend,
             keeper=list(_KEEPER),
             count=count,
             application=f"parshall {described['parshall']}",
@@ -175,8 +184,8 @@ class Capture:
         )
 
     @property
-    def ring(self) -> str:
-        """Name of the ring."""
+    def ring(self) -> str | None:
+        """Name of the ring; None for the backends that have none."""
         return self._capture.ring
 
     @property
@@ -234,6 +243,11 @@ class Capture:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _of_a_socket(ring: Ring) -> Ring:
+    """What of a ring a socket can have, too."""
+    return Ring(ring.interfaces[:1], ring_bytes=ring.ring_bytes, promiscuous=ring.promiscuous)
 
 
 def rings() -> list[dict[str, Any]]:

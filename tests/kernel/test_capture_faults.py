@@ -69,21 +69,24 @@ def test_a_request_that_cannot_be_is_told_in_one_line(
     assert the_complaint(said).startswith(says), said.stderr
 
 
-def test_a_ring_larger_than_the_memory_is_refused_before_anybody_suffers(place: Place, tmp_path: Path) -> None:
-    """Many interfaces share one ring, so it is the buffer for each CPU that counts."""
-    cpus = len(os.sched_getaffinity(0))
-    available = next(
-        int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").open() if line.startswith("MemAvailable")
-    )
-    if 256 << 20 < available // cpus:
-        # What is the largest fits here; a limit of the cgroup stands in for a smaller machine in no test.
-        said = run(place.host, "-i", "lo", "--buffer", "512M", "--write", tmp_path / "x.pcapng")
-        assert said.returncode == 2
-        assert "expected a power of two from 1048576 to 268435456" in the_complaint(said)
-        return
-    said = run(place.host, "-i", "lo", "--buffer", "256M", "--write", tmp_path / "x.pcapng")
-    assert said.returncode == 1
-    assert "bytes of memory are free; choose a smaller one" in the_complaint(said)
+def test_a_filter_that_does_not_compile_says_where_and_disturbs_nobody(
+    place: Place, until: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.pcapng"
+    with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
+        place.send(10)
+        for where in (["--join", capture.ring], ["-i", place.interface, "--name", ring_name()]):
+            said = run(place.host, *where, "--filter", "udp port 53 and host", "-w", tmp_path / "y.pcapng")
+            assert said.returncode == 2
+            complaint = the_complaint(said)
+            assert complaint.startswith("filter 'udp port 53 and host': can't parse filter expression: syntax error, at column")
+        assert len(subscribers_of(capture.ring)) == 1
+        place.send(10)
+        until("they are there", lambda: says_logged(capture, file, 20))
+        said = capture.end()
+    assert said.returncode == 0
+    assert numbers_of(file) == list(range(20))
+    account_of(said)
 
 
 def test_an_interface_that_goes_down_and_comes_back(place: Place, until: Any, tmp_path: Path) -> None:

@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capturer import EXPERIMENT, Capturer, Packets, Sender, account_of, classic_packets, frame, packets_of, total
+from capturer import (
+    EXPERIMENT,
+    PARSHALL,
+    Capturer,
+    Packets,
+    Sender,
+    account_of,
+    classic_packets,
+    frame,
+    packets_of,
+    run,
+    total,
+)
 from conversation import connection, transfer
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -208,9 +220,7 @@ def test_each_filter_fills_its_own_file_in_one_pass(pair: Pair, until: Any, tmp_
         said = capture.end()
     ledger = account_of(said)
     for kind, file, account in zip(kinds, files, ledger["subscribers"], strict=False):
-        assert [one for _, one in packets_of(file)] == [
-            one for one in frames if one[12:14] == kind.to_bytes(2, "big")
-        ]
+        assert [one for _, one in packets_of(file)] == [one for one in frames if one[12:14] == kind.to_bytes(2, "big")]
         assert total(account, "logged") == 100
         assert total(account, "filtered") == total(account, "seen") - 100
     assert total(ledger["subscribers"][3], "filtered") == 0
@@ -220,3 +230,37 @@ def capture_has(pair: Pair, packets: int) -> bool:
     """Whether so many packets came in at the right host."""
     statistics = pair.right.run(["cat", f"/sys/class/net/{pair.interface}/statistics/rx_packets"], check=False)
     return int(statistics.stdout or packets) >= packets
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "tpacket-v3", "af-xdp"])
+def test_the_ways_of_others_write_the_same_packets(pair: Pair, until: Any, tmp_path: Path, backend: str) -> None:
+    ours = tmp_path / "ours.pcapng"
+    command = [PARSHALL, "capture", "-i", pair.interface, "--backend", backend, "-w", ours, "--json", "--count", "100"]
+    if backend != "af-xdp":
+        command += ["--filter", f"ether proto {EXPERIMENT}"]
+    process = pair.right.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    frames = numbered(200_000)
+    rounds = iter(range(0, len(frames), 50))
+
+    def has_enough() -> bool:
+        # It begins somewhere in the row.
+        if process.poll() is None and (start := next(rounds, None)) is not None:
+            pair.senders[0].send(frames[start : start + 50])
+        return process.poll() is not None
+
+    until("it has what it was to count", has_enough)
+    output, complaint = process.communicate(timeout=20)
+    assert process.returncode == 0, complaint
+    written = [one for _, one in packets_of(ours) if one[12:14] == EXPERIMENT.to_bytes(2, "big")]
+    first = int.from_bytes(written[0][14:18], "big")
+    assert written == frames[first : first + len(written)]
+    assert len(packets_of(ours)) == 100
+    (account,) = account_of(subprocess.CompletedProcess(command, 0, output, complaint))["subscribers"]
+    assert total(account, "logged") == 100
+
+
+def test_the_ways_of_others_have_no_rings(pair: Pair, tmp_path: Path) -> None:
+    for arguments in (["--join", "ring"], ["-i", pair.interface, "--name", "ring"]):
+        said = run(pair.right, *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
+        assert said.returncode == 2
+        assert said.stderr.startswith("parshall: capture: --backend af-packet: it has ")

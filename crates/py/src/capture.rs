@@ -17,10 +17,12 @@ use arrow::error::ArrowError;
 
 use parshall_core::trace::{Compression, Format, Rotation, Section, WriterOptions};
 use parshall_kernel::capture::CaptureError;
+use parshall_kernel::capture::backend::Kind;
 use parshall_kernel::capture::batch::PacketBatch;
 use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest, Subscription};
 use parshall_kernel::capture::session::{self, CaptureRequest, Output, Source};
 use parshall_kernel::capture::sink::Target;
+use parshall_kernel::capture::yardstick::{Yardstick, YardstickRequest};
 use parshall_kernel::capture::{client, keeper};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
@@ -129,37 +131,44 @@ impl OutputOptions {
     }
 }
 
+/// What captures: the ring, or a yardstick.
+enum Running {
+    Ring(session::Capture),
+    Yardstick(Yardstick),
+}
+
+/// The ways of others, by the names of the command.
+const BACKENDS: [(&str, Option<Kind>); 4] = [
+    ("ring", None),
+    ("af-packet", Some(Kind::Receive)),
+    ("tpacket-v3", Some(Kind::MappedBlocks)),
+    ("af-xdp", Some(Kind::Express)),
+];
+
 /// See `parshall.capture.Capture`, which documents the arguments.
 #[pyclass(module = "parshall._native")]
 pub struct Capture {
-    inner: session::Capture,
+    running: Running,
     batches: Option<Mutex<Receiver<PacketBatch>>>,
 }
 
 #[pymethods]
 impl Capture {
     #[new]
-    #[pyo3(signature = (outputs, *, ring, join, keeper, count, application, os, environment))]
+    #[pyo3(signature = (outputs, *, ring, join, backend, keeper, count, application, os, environment))]
     #[allow(clippy::too_many_arguments)] // one keyword argument an option: Python names them
     fn start(
         py: Python<'_>,
         outputs: Vec<OutputOptions>,
         ring: Option<RingOptions>,
         join: Option<String>,
+        backend: &str,
         keeper: Vec<OsString>,
         count: Option<u64>,
         application: String,
         os: String,
         environment: String,
     ) -> PyResult<Self> {
-        let source = match (ring, join) {
-            (_, Some(name)) => Source::Join(name),
-            (Some(ring), None) => Source::Found {
-                ring: ring.request()?,
-                keeper,
-            },
-            (None, None) => return Err(usage_to_python("name an interface, or a ring to join")),
-        };
         let mut batches = None;
         let mut targets = Vec::new();
         for output in outputs {
@@ -182,35 +191,78 @@ impl Capture {
                 target,
             });
         }
-        let request = CaptureRequest {
-            source,
-            outputs: targets,
-            count,
-            section: Section {
-                hardware: None,
-                os: Some(os),
-                application: Some(application),
-                comments: vec![environment],
-            },
+        let section = Section {
+            hardware: None,
+            os: Some(os),
+            application: Some(application),
+            comments: vec![environment],
         };
-        let inner = py
-            .detach(|| session::Capture::start(request))
-            .map_err(raise)?;
-        Ok(Self { inner, batches })
+        let kind = choice("backend", backend, &BACKENDS)?;
+        let running = match (kind, ring, join) {
+            (Some(kind), Some(ring), None) => {
+                let request = YardstickRequest {
+                    kind,
+                    interface: ring.interfaces.concat(),
+                    buffer_bytes: ring.ring_bytes as usize,
+                    promiscuous: ring.promiscuous,
+                    outputs: targets,
+                    count,
+                    section,
+                };
+                Running::Yardstick(py.detach(|| Yardstick::start(request)).map_err(raise)?)
+            }
+            (None, ring, join) => {
+                let source = match (ring, join) {
+                    (_, Some(name)) => Source::Join(name),
+                    (Some(ring), None) => Source::Found {
+                        ring: ring.request()?,
+                        keeper,
+                    },
+                    (None, None) => {
+                        return Err(usage_to_python("name an interface, or a ring to join"));
+                    }
+                };
+                let request = CaptureRequest {
+                    source,
+                    outputs: targets,
+                    count,
+                    section,
+                };
+                Running::Ring(
+                    py.detach(|| session::Capture::start(request))
+                        .map_err(raise)?,
+                )
+            }
+            (Some(_), _, _) => {
+                return Err(usage_to_python(format!(
+                    "--backend {backend}: it has no rings to join; name an interface with -i"
+                )));
+            }
+        };
+        Ok(Self { running, batches })
     }
 
     #[getter]
-    fn ring(&self) -> String {
-        self.inner.ring.clone()
+    fn ring(&self) -> Option<String> {
+        match &self.running {
+            Running::Ring(capture) => Some(capture.ring.clone()),
+            Running::Yardstick(_) => None,
+        }
     }
 
     #[getter]
     fn interfaces(&self) -> Vec<String> {
-        self.inner.interfaces.clone()
+        match &self.running {
+            Running::Ring(capture) => capture.interfaces.clone(),
+            Running::Yardstick(yardstick) => vec![yardstick.interface.clone()],
+        }
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let status = self.inner.status();
+        let status = match &self.running {
+            Running::Ring(capture) => capture.status(),
+            Running::Yardstick(yardstick) => yardstick.status(),
+        };
         let dict = PyDict::new(py);
         dict.set_item("packets", status.packets)?;
         dict.set_item("wire_bytes", status.wire_bytes)?;
@@ -224,7 +276,9 @@ impl Capture {
     /// `StopIteration` when there will be no more.
     fn next_batch(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<ArrowStream>> {
         let Some(batches) = &self.batches else {
-            return Err(usage_to_python("packets go to files alone; ask for some as batches"));
+            return Err(usage_to_python(
+                "packets go to files alone; ask for some as batches",
+            ));
         };
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
         let received = py.detach(|| {
@@ -233,7 +287,7 @@ impl Capture {
         });
         match received {
             Ok(batch) => {
-                let batch = columns(batch, &self.inner.interfaces).map_err(to_python)?;
+                let batch = columns(batch, &self.interfaces()).map_err(to_python)?;
                 let schema = batch.schema();
                 let reader = RecordBatchIterator::new([Ok(batch)], schema);
                 Ok(Some(ArrowStream::new(reader)))
@@ -244,14 +298,22 @@ impl Capture {
     }
 
     fn request_stop(&self) {
-        self.inner.request_stop();
+        match &self.running {
+            Running::Ring(capture) => capture.request_stop(),
+            Running::Yardstick(yardstick) => yardstick.request_stop(),
+        }
     }
 
     /// Returns `(ledger as JSON, what stopped it or None)`.
     fn stop(&mut self, py: Python<'_>) -> PyResult<(String, Option<String>)> {
         // A reader that waits for us to take a batch must not wait for ever.
         self.batches = None;
-        let summary = py.detach(|| self.inner.stop()).map_err(raise)?;
+        let summary = py
+            .detach(|| match &mut self.running {
+                Running::Ring(capture) => capture.stop(),
+                Running::Yardstick(yardstick) => yardstick.stop(),
+            })
+            .map_err(raise)?;
         let ledger = serde_json::to_string(&summary.ledger).map_err(to_python)?;
         Ok((ledger, summary.failure.map(|failure| failure.to_string())))
     }
@@ -263,7 +325,9 @@ fn columns(batch: PacketBatch, interfaces: &[String]) -> Result<RecordBatch, Arr
     let named = |keys: Vec<u8>, names: Vec<&str>| -> Result<ArrayRef, ArrowError> {
         let names = Arc::new(StringArray::from(names));
         let keys = UInt8Array::from(keys);
-        Ok(Arc::new(DictionaryArray::<UInt8Type>::try_new(keys, names)?))
+        Ok(Arc::new(DictionaryArray::<UInt8Type>::try_new(
+            keys, names,
+        )?))
     };
     let mut offsets = vec![0];
     offsets.extend(batch.ends);

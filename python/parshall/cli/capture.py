@@ -32,9 +32,7 @@ def command(
     write: Annotated[
         list[str] | None, typer.Option("-w", "--write", metavar="FILE", help=f"Where to; - is a pipe; {_MANY}.")
     ] = None,
-    snaplen: Annotated[
-        int, typer.Option("-s", "--snaplen", metavar="N", help="Most bytes of a packet.")
-    ] = SNAPLEN_MAX,
+    snaplen: Annotated[int, typer.Option("-s", "--snaplen", metavar="N", help="Most bytes of a packet.")] = SNAPLEN_MAX,
     count: Annotated[
         int | None, typer.Option("-c", "--count", metavar="N", help="End when every file has N packets.")
     ] = None,
@@ -43,9 +41,7 @@ def command(
     hook: Annotated[
         str, typer.Option(metavar="auto|tcx|xdp", help="Where packets are taken; xdp is fastest, and sees in only.")
     ] = "auto",
-    promiscuous: Annotated[
-        bool, typer.Option("--promiscuous", "-p", help="Also packets that are for others.")
-    ] = False,
+    promiscuous: Annotated[bool, typer.Option("--promiscuous", "-p", help="Also packets that are for others.")] = False,
     policy: Annotated[
         str,
         typer.Option(
@@ -71,6 +67,10 @@ def command(
         typer.Option(metavar="GROUP", help="Its members may join, and see everything that anybody here captures."),
     ] = None,
     join: Annotated[str | None, typer.Option(metavar="RING", help="Join this ring in place of founding one.")] = None,
+    backend: Annotated[
+        str,
+        typer.Option(metavar="ring|af-packet|tpacket-v3|af-xdp", help="The ring, or a way of others, to compare with."),
+    ] = "ring",
     show_rings: Annotated[bool, typer.Option("--list", help="Show the rings that run, and do nothing else.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Give the account as JSON.")] = False,
 ) -> int:
@@ -108,7 +108,7 @@ def command(
         option = "-i" if interface else "--name" if name else "--group"
         raise UsageError(f"--join {join}: the ring is there already, so {option} cannot be given")
     with Stopping() as stopping:
-        capture = Capture(outputs, ring, join=join, count=count)
+        capture = Capture(outputs, ring, join=join, count=count, backend=backend)
         with capture:
             _watch(capture, stopping, duration_s)
         summary = capture.stop()
@@ -130,7 +130,8 @@ def _outputs(filters: list[str], files: list[str], **settings: Any) -> list[Outp
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise UsageError(f"--write {twice}: it is named twice; give every filter a file of its own")
-    return [Output(file, expression, **settings) for file, expression in zip(files, filters or [""] * len(files))]
+    pairs = zip(files, filters or [""] * len(files), strict=True)
+    return [Output(file, expression, **settings) for file, expression in pairs]
 
 
 def _watch(capture: Capture, stopping: Stopping, duration_s: float | None) -> None:

@@ -25,7 +25,7 @@ def capture_ledger_lines(ledger: dict[str, Any]) -> list[str]:
 
 def _table(accounts: list[tuple[str, dict[str, Any]]]) -> list[str]:
     """Return a table of named accounts, and the causes of loss if there was any."""
-    rows = [("", *_COLUMNS)]
+    rows: list[tuple[str, ...]] = [("", *_COLUMNS)]
     for name, account in accounts:
         lost = sum(account["lost"].values())
         counts = (account["seen"], account["filtered"], account["thinned"], account["logged"], lost)

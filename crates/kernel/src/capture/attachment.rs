@@ -128,11 +128,7 @@ impl Attachment {
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: two descriptors that live, and no options.
         let status = unsafe {
-            sys::bpf_link_update(
-                self.link.as_raw_fd(),
-                program.as_raw_fd(),
-                std::ptr::null(),
-            )
+            sys::bpf_link_update(self.link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
         };
         if status < 0 {
             return Err(io::Error::last_os_error());

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::CaptureError;
+use super::decider::CompiledFilter;
 use super::keeper::message::{
     Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
 };
@@ -33,6 +34,22 @@ pub struct Left {
     pub ends: Vec<u64>,
 }
 
+/// What a keeper says while one reads.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// Something happened.
+    Event(Event),
+    /// What was counted so far.
+    Account {
+        /// For each subscription, by hook.
+        counts: Vec<Vec<HookCount>>,
+        /// By hook.
+        run_times: Vec<RunTime>,
+    },
+    /// The subscriptions have ended.
+    Left(Left),
+}
+
 /// A connection to the keeper of a ring, and the ring in memory.
 pub struct Client {
     channel: Channel,
@@ -42,7 +59,8 @@ pub struct Client {
     pub lanes: Vec<Lane>,
     /// Under slow-reader preference: where to report how far one has read.
     pub register: Option<(Vec<LaneReaders>, usize)>,
-    events: VecDeque<Event>,
+    heard: VecDeque<Heard>,
+    waits_for_account: bool,
 }
 
 impl Client {
@@ -125,68 +143,91 @@ impl Client {
             ring,
             lanes,
             register,
-            events: VecDeque::new(),
+            heard: VecDeque::new(),
+            waits_for_account: false,
         })
     }
 
     /// Takes in subscribers. Returns their bits, and from where in each lane to read.
     ///
     /// # Errors
-    /// What the keeper refused: a filter that does not compile, a ring that is full.
+    /// [`CaptureError::Filter`] for a filter that does not compile, and what the keeper refused: a ring
+    /// that is full.
     pub fn subscribe(
         &mut self,
         subscriptions: &[Subscription],
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
-        let subscriptions = subscriptions.to_vec();
+        let subscriptions = subscriptions
+            .iter()
+            .map(|one| {
+                let filter = CompiledFilter::compile(&one.filter, &self.ring.interfaces)?;
+                Ok((one.clone(), filter))
+            })
+            .collect::<Result<_, CaptureError>>()?;
         match self.ask(&Request::Subscribe { subscriptions })? {
             Answer::Subscribed { bits, starts } => Ok((bits, starts)),
             answer => Err(unexpected(answer)),
         }
     }
 
-    /// What was counted so far: for each subscription by hook, and the run times by hook.
+    /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. Somebody may be
+    /// joining, which takes the keeper's time, and the ring must be read meanwhile.
     ///
     /// # Errors
     /// [`CaptureError::KeeperGone`].
-    pub fn account(&mut self) -> Result<(Vec<Vec<HookCount>>, Vec<RunTime>), CaptureError> {
-        match self.ask(&Request::Account)? {
-            Answer::Account { counts, run_times } => Ok((counts, run_times)),
-            answer => Err(unexpected(answer)),
+    pub fn ask_account(&mut self) -> Result<(), CaptureError> {
+        if !self.waits_for_account {
+            self.channel
+                .send(&Request::Account, &[])
+                .map_err(|error| gone(&self.ring.name, &error))?;
+            self.waits_for_account = true;
+        }
+        Ok(())
+    }
+
+    /// Asks to end the subscriptions; [`Client::hear`] has the account when it comes.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn ask_leave(&mut self) -> Result<(), CaptureError> {
+        self.channel
+            .send(&Request::Leave, &[])
+            .map_err(|error| gone(&self.ring.name, &error))
+    }
+
+    /// What the keeper says, waited for at most this long.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, CaptureError> {
+        if let Some(heard) = self.heard.pop_front() {
+            return Ok(Some(heard));
+        }
+        match self.channel.receive(timeout) {
+            Ok((answer, _)) => self.understand(answer).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(gone(&self.ring.name, &error)),
         }
     }
 
-    /// Ends the subscriptions. What is in the ring can still be read.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
-    pub fn leave(&mut self) -> Result<Left, CaptureError> {
-        match self.ask(&Request::Leave)? {
+    /// What is no answer to a question that somebody waits for.
+    fn understand(&mut self, answer: Answer) -> Result<Heard, CaptureError> {
+        match answer {
+            Answer::Event(event) => Ok(Heard::Event(event)),
+            Answer::Account { counts, run_times } if self.waits_for_account => {
+                self.waits_for_account = false;
+                Ok(Heard::Account { counts, run_times })
+            }
             Answer::Left {
                 counts,
                 run_times,
                 ends,
-            } => Ok(Left {
+            } => Ok(Heard::Left(Left {
                 counts,
                 run_times,
                 ends,
-            }),
+            })),
             answer => Err(unexpected(answer)),
-        }
-    }
-
-    /// What the keeper says unasked, waited for at most this long.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
-    pub fn event(&mut self, timeout: Duration) -> Result<Option<Event>, CaptureError> {
-        if let Some(event) = self.events.pop_front() {
-            return Ok(Some(event));
-        }
-        match self.channel.receive(timeout) {
-            Ok((Answer::Event(event), _)) => Ok(Some(event)),
-            Ok((answer, _)) => Err(unexpected(answer)),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
-            Err(error) => Err(gone(&self.ring.name, &error)),
         }
     }
 
@@ -199,7 +240,10 @@ impl Client {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.channel.receive(left) {
-                Ok((Answer::Event(event), _)) => self.events.push_back(event),
+                Ok((answer @ (Answer::Event(_) | Answer::Account { .. }), _)) => {
+                    let heard = self.understand(answer)?;
+                    self.heard.push_back(heard);
+                }
                 Ok((answer, _)) => return Ok(answer),
                 // A signal ends a wait early.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}

@@ -24,11 +24,9 @@ pub enum CaptureError {
         reason: String,
     },
     /// A filter is not in libpcap's language.
-    #[error("--filter {filter:?}: {reason}")]
+    #[error("{reason}")]
     Filter {
-        /// The expression.
-        filter: String,
-        /// What libpcap says, and where.
+        /// The expression, what libpcap says, and where.
         reason: String,
     },
     /// The programs were not accepted.
@@ -119,6 +117,9 @@ pub enum CaptureError {
     /// The ring could not be made or mapped.
     #[error(transparent)]
     Ring(#[from] crate::ring::RingError),
+    /// A yardstick cannot capture.
+    #[error(transparent)]
+    Backend(#[from] super::backend::BackendError),
     /// A file could not be written.
     #[error(transparent)]
     Trace(#[from] parshall_core::trace::TraceError),

@@ -13,10 +13,10 @@ use parshall_core::abi::{
 use serde::{Deserialize, Serialize};
 
 use super::attachment::{HookKind, Way};
-use super::decider::{self, Connections};
+use super::decider::Deciders;
 use super::interface::Interface;
-use super::request::Subscription;
 use super::{CaptureError, OBJECT};
+use crate::filter::Maps;
 
 /// One interface in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,12 +73,12 @@ impl Generation {
     /// Loads the programs; they are not attached.
     ///
     /// # Errors
-    /// [`CaptureError::Filter`] or [`CaptureError::Load`].
+    /// [`CaptureError::Load`].
     pub fn load(
         hook: &Hook,
         hook_number: usize,
         maps: &RingMaps,
-        subscribers: &[(usize, &Subscription)],
+        deciders: &Deciders,
     ) -> Result<Self, CaptureError> {
         let options = CaptureOptions {
             layout: maps.layout,
@@ -105,11 +105,11 @@ impl Generation {
             )
             .map_err(CaptureError::load)?;
         let verdict = find_map(&object, "verdict")?;
-        let connections = Connections {
+        let connections = Maps {
             verdict: verdict.as_fd(),
             jumps: jumps.as_fd(),
         };
-        let decider = decider::load(hook.kind.is_xdp(), subscribers, &connections)?;
+        let decider = deciders.load(&hook.interface, hook.kind, connections)?;
         Ok(Self { object, decider })
     }
 
@@ -175,10 +175,7 @@ fn load_object(
     options: &CaptureOptions,
     copy: &str,
 ) -> Result<Object, CaptureError> {
-    libbpf_rs::set_print(Some((
-        libbpf_rs::PrintLevel::Warn,
-        crate::libbpf_log::keep,
-    )));
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)
         .map_err(CaptureError::load)?;
@@ -187,9 +184,7 @@ fn load_object(
         let done = match name.as_str() {
             "ring" => map.reuse_fd(maps.ring.as_fd()),
             "ring_readers" => map.reuse_fd(maps.readers.as_fd()),
-            name if name.ends_with("rodata.options") => {
-                map.set_initial_value(plain_bytes(options))
-            }
+            name if name.ends_with("rodata.options") => map.set_initial_value(plain_bytes(options)),
             _ => Ok(()),
         };
         done.map_err(CaptureError::load)?;

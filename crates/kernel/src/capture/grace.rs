@@ -53,9 +53,8 @@ fn create(kind: u32, inner: Option<&OwnedFd>) -> Result<OwnedFd, CaptureError> {
         ..Default::default()
     };
     // SAFETY: the name and the options outlive the call.
-    let descriptor = unsafe {
-        libbpf_sys::bpf_map_create(kind, c"parshall_grace".as_ptr(), 4, 4, 1, &options)
-    };
+    let descriptor =
+        unsafe { libbpf_sys::bpf_map_create(kind, c"parshall_grace".as_ptr(), 4, 4, 1, &options) };
     if descriptor < 0 {
         return Err(CaptureError::load(std::io::Error::last_os_error()));
     }

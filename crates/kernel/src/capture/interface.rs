@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use parshall_core::filter::emit::LinkLayer;
 use parshall_core::trace::{LINK_TYPE_ETHERNET, LINK_TYPE_RAW};
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,15 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// What its packets start with, as filters know it.
+    pub fn link_layer(&self) -> LinkLayer {
+        if self.link_type == LINK_TYPE_RAW {
+            LinkLayer::RawIp
+        } else {
+            LinkLayer::Ethernet
+        }
+    }
+
     /// Looks an interface up.
     ///
     /// # Errors

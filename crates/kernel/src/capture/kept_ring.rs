@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use super::attachment::{Attachment, HookKind, Way};
+use super::decider::{CompiledFilter, Deciders};
 use super::generation::{Counts, Generation, Hook, RingMaps};
 use super::grace::Grace;
 use super::interface::Interface;
@@ -57,6 +58,7 @@ pub struct RunTime {
 
 struct Subscriber {
     subscription: Subscription,
+    filter: CompiledFilter,
     /// Of generations that are past, by hook.
     past: Vec<HookCount>,
 }
@@ -139,6 +141,7 @@ impl KeptRing {
             (HookChoice::Tcx, _) | (HookChoice::Auto, Way::Out) => vec![HookKind::Tcx],
             (HookChoice::Auto, Way::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
         };
+        let nobody = Deciders::merge(&[], [])?;
         let mut failure = None;
         for kind in kinds {
             let hook = Hook {
@@ -147,7 +150,7 @@ impl KeptRing {
                 way,
                 kind,
             };
-            let attached = Generation::load(&hook, self.hooks.len(), &self.maps, &[]).and_then(
+            let attached = Generation::load(&hook, self.hooks.len(), &self.maps, &nobody).and_then(
                 |generation| {
                     Attachment::new(interface, kind, way, generation.program())
                         .map(|attachment| (generation, attachment))
@@ -178,9 +181,9 @@ impl KeptRing {
     /// [`CaptureError`]; nothing has changed then.
     pub fn subscribe(
         &mut self,
-        subscriptions: &[Subscription],
+        subscriptions: &[(Subscription, CompiledFilter)],
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
-        for subscription in subscriptions {
+        for (subscription, _) in subscriptions {
             subscription.check()?;
         }
         let free: Vec<usize> = (0..CAPTURE_SUBSCRIBERS_MAX)
@@ -197,13 +200,16 @@ impl KeptRing {
         // Whoever had one of these bits before has left, and its last program has ended: what it
         // wanted lies before these positions.
         let starts = self.starts();
-        for (bit, subscription) in free.iter().zip(subscriptions) {
+        for (bit, (subscription, filter)) in free.iter().zip(subscriptions) {
             self.subscribers[*bit] = Some(Subscriber {
                 subscription: subscription.clone(),
+                filter: filter.clone(),
                 past: vec![HookCount::default(); self.hooks.len()],
             });
         }
-        let before = free.iter().fold(self.mask(), |mask, bit| mask & !(1 << bit));
+        let before = free
+            .iter()
+            .fold(self.mask(), |mask, bit| mask & !(1 << bit));
         if let Err(error) = self.renew(before) {
             for bit in free {
                 self.subscribers[bit] = None;
@@ -245,17 +251,22 @@ impl KeptRing {
     /// Replaces the programs by those for the present subscribers, and books what the ones before had
     /// counted for the subscribers `served` that are still here. Returns those counts, by hook.
     fn renew(&mut self, served: u64) -> Result<Vec<Option<Counts>>, CaptureError> {
-        let subscribers: Vec<(usize, &Subscription)> = self
+        let subscribers: Vec<(usize, &Subscription, &CompiledFilter)> = self
             .subscribers
             .iter()
             .enumerate()
-            .filter_map(|(bit, one)| Some((bit, &one.as_ref()?.subscription)))
+            .filter_map(|(bit, one)| {
+                let one = one.as_ref()?;
+                Some((bit, &one.subscription, &one.filter))
+            })
             .collect();
+        let interfaces = self.hooks().map(|hook| &hook.interface);
+        let deciders = Deciders::merge(&subscribers, interfaces)?;
         let fresh = self
             .hooks
             .iter()
             .enumerate()
-            .map(|(number, kept)| Generation::load(&kept.hook, number, &self.maps, &subscribers))
+            .map(|(number, kept)| Generation::load(&kept.hook, number, &self.maps, &deciders))
             .collect::<Result<Vec<_>, _>>()?;
         let mut past = Vec::new();
         for (kept, fresh) in self.hooks.iter_mut().zip(fresh) {
@@ -403,19 +414,7 @@ fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
 
 fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError> {
     let lane_bytes = ring::lane_bytes(layout);
-    let total_bytes = (lane_bytes * cpus) as u64;
-    let refused = |free_bytes| CaptureError::Memory {
-        asked_bytes: layout.size_bytes,
-        total_bytes,
-        cpus,
-        free_bytes,
-    };
-    // The kernel would try, and let other processes pay for it.
-    if let Some(free_bytes) = available_bytes()
-        && total_bytes > free_bytes
-    {
-        return Err(refused(free_bytes));
-    }
+    check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
         map_flags: libbpf_sys::BPF_F_MMAPABLE,
@@ -431,8 +430,7 @@ fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError>
             &options,
         )
     };
-    let ring = make("parshall_ring", lane_bytes)
-        .map_err(|_| refused(available_bytes().unwrap_or(0)))?;
+    let ring = make("parshall_ring", lane_bytes).map_err(CaptureError::load)?;
     // From now on only programs write into it: nobody who gets its descriptor can, not even we. (A
     // descriptor that is open for reading only would do the same, but cannot be mapped.)
     ring.freeze().map_err(CaptureError::load)?;
@@ -443,10 +441,49 @@ fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError>
     })
 }
 
+/// Refuses a ring that is larger than what is free: the kernel would try, and let others pay for it.
+fn check_memory(layout: &RingLayout, cpus: usize, free_bytes: u64) -> Result<(), CaptureError> {
+    let total_bytes = (ring::lane_bytes(layout) * cpus) as u64;
+    if total_bytes > free_bytes {
+        return Err(CaptureError::Memory {
+            asked_bytes: layout.size_bytes,
+            total_bytes,
+            cpus,
+            free_bytes,
+        });
+    }
+    Ok(())
+}
+
 /// `MemAvailable` of `/proc/meminfo`.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Preference;
+
+    #[test]
+    fn a_ring_larger_than_the_free_memory_is_refused_in_words() {
+        let layout =
+            ring::layout_with_slack(1 << 28, Preference::FastReader, CAPTURE_SLACK_BYTES).unwrap();
+        let total_bytes = 4 * ring::lane_bytes(&layout) as u64;
+        assert!(check_memory(&layout, 4, total_bytes).is_ok());
+        let refusal = check_memory(&layout, 4, total_bytes - 1).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            format!(
+                "--buffer 268435456: a ring of {total_bytes} bytes for 4 CPUs, but {} bytes of memory are free; choose a smaller one",
+                total_bytes - 1
+            )
+        );
+        assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
 }

@@ -14,7 +14,7 @@ pub mod backend;
 pub mod batch;
 pub mod client;
 pub mod collector;
-mod decider;
+pub mod decider;
 mod error;
 pub mod generation;
 mod grace;
@@ -27,6 +27,7 @@ pub mod request;
 pub mod session;
 pub mod sink;
 mod tagged;
+pub mod yardstick;
 
 #[cfg(test)]
 mod layout_test;

@@ -11,8 +11,9 @@ use parshall_core::ledger::{Cost, HookAccount, Lost};
 use parshall_core::trace::{Direction, Interface, Packet, Section, Statistics};
 
 use super::CaptureError;
-use super::client::{Client, Left};
+use super::client::{Client, Heard, Left};
 use super::collector::Collector;
+use super::decider::CompiledFilter;
 use super::keeper::message::Event;
 use super::kept_ring::{HookCount, RunTime};
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
@@ -31,6 +32,8 @@ const HOLD_BACK_NS: u64 = 1_000_000;
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// A lane is filled at most about this fast: naps are short enough for small rings.
 const LANE_BYTES_PER_S: u64 = 4_000_000_000;
+/// How long a keeper may take to let us go.
+const LEAVE: Duration = Duration::from_secs(60);
 /// How long the last packets may take from the ring to us.
 const SETTLE: Duration = Duration::from_secs(10);
 
@@ -115,14 +118,17 @@ impl Capture {
             output.subscription.check()?;
         }
         let mut client = match &request.source {
-            Source::Found { ring, keeper } => Client::found(keeper, ring)?,
+            Source::Found { ring, keeper } => {
+                check_filters(&request.outputs, &ring.interfaces)?;
+                Client::found(keeper, ring)?
+            }
             Source::Join(name) => Client::join(name)?,
         };
         let started_ns = monotonic_ns();
         let outputs = request
             .outputs
             .into_iter()
-            .map(|output| Opened::new(output, &request.section, &client))
+            .map(|output| Opened::new(output, &request.section, &client.ring.interfaces))
             .collect::<Result<Vec<_>, _>>()?;
         let subscriptions: Vec<Subscription> = outputs
             .iter()
@@ -162,6 +168,7 @@ impl Capture {
             outputs,
             bits,
             count: request.count,
+            counts: Vec::new(),
             started: Instant::now(),
             started_ns,
             offset_ns: realtime_offset_ns(),
@@ -230,29 +237,42 @@ impl Drop for Capture {
     }
 }
 
+/// A mistake in a filter should not cost an interface that a program comes and goes.
+fn check_filters(outputs: &[Output], interfaces: &[String]) -> Result<(), CaptureError> {
+    let interfaces = interfaces
+        .iter()
+        .map(|name| super::interface::Interface::find(name))
+        .collect::<Result<Vec<_>, _>>()?;
+    for output in outputs {
+        CompiledFilter::compile(&output.subscription.filter, &interfaces)?;
+    }
+    Ok(())
+}
+
 /// A subscriber of ours with its open target.
-struct Opened {
-    subscription: Subscription,
-    file: String,
-    sink: Option<Sink>,
+pub(super) struct Opened {
+    pub(super) subscription: Subscription,
+    pub(super) file: String,
+    pub(super) sink: Option<Sink>,
     /// Packets that its sink has been given.
-    packets: u64,
+    pub(super) packets: u64,
 }
 
 impl Opened {
-    fn new(output: Output, section: &Section, client: &Client) -> Result<Self, CaptureError> {
+    pub(super) fn new(
+        output: Output,
+        section: &Section,
+        interfaces: &[super::interface::Interface],
+    ) -> Result<Self, CaptureError> {
         let subscription = output.subscription;
-        let hardware_os = section.os.clone();
-        let interfaces: Vec<Interface> = client
-            .ring
-            .interfaces
+        let interfaces: Vec<Interface> = interfaces
             .iter()
             .map(|interface| Interface {
                 name: interface.name.clone(),
                 link_type: interface.link_type,
                 snaplen_bytes: subscription.snaplen,
                 filter: Some(subscription.filter.clone()).filter(|filter| !filter.is_empty()),
-                os: hardware_os.clone(),
+                os: section.os.clone(),
                 ..Interface::default()
             })
             .collect();
@@ -302,6 +322,8 @@ struct Session {
     bits: Vec<usize>,
     count: Option<u64>,
     tally: Tally,
+    /// What the kernel had counted when the keeper was asked last, by subscriber and hook.
+    counts: Vec<Vec<HookCount>>,
     started: Instant,
     started_ns: u64,
     offset_ns: i64,
@@ -314,7 +336,7 @@ impl Session {
     fn run(mut self, stop: &AtomicBool) -> Summary {
         let observed = self.observe(stop);
         self.note(observed);
-        let last = match self.client.leave() {
+        let last = match self.leave() {
             Ok(left) => {
                 self.drain(&left.ends);
                 Some(left)
@@ -354,7 +376,34 @@ impl Session {
                 self.tick()?;
             }
             let pause = if taken == 0 { nap } else { Duration::ZERO };
-            while let Some(event) = self.client.event(pause)? {
+            while let Some(heard) = self.client.hear(pause)? {
+                self.take_in(heard)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the subscriptions, and reads on while the keeper is at it.
+    fn leave(&mut self) -> Result<Left, CaptureError> {
+        self.client.ask_leave()?;
+        let deadline = Instant::now() + LEAVE;
+        while Instant::now() < deadline {
+            self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
+            if let Some(Heard::Left(left)) = self.client.hear(Duration::from_millis(1))? {
+                return Ok(left);
+            }
+        }
+        Err(CaptureError::Keeper {
+            reason: format!(
+                "that of ring {} does not answer; end it, and found the ring again",
+                self.client.ring.name
+            ),
+        })
+    }
+
+    fn take_in(&mut self, heard: Heard) -> Result<(), CaptureError> {
+        match heard {
+            Heard::Event(event) => {
                 self.say(event.sentence());
                 if matches!(event, Event::Gone { was_last: true, .. }) {
                     return Err(CaptureError::InterfacesGone {
@@ -362,6 +411,8 @@ impl Session {
                     });
                 }
             }
+            Heard::Account { counts, .. } => self.counts = counts,
+            Heard::Left(_) => {} // nobody has asked yet
         }
         Ok(())
     }
@@ -450,11 +501,12 @@ impl Session {
 
     fn tick(&mut self) -> Result<(), CaptureError> {
         self.offset_ns = realtime_offset_ns();
-        let (counts, _) = self.client.account()?;
+        self.client.ask_account()?;
         let now_ns = self.realtime_ns(monotonic_ns());
         let mut lost = 0;
         for number in 0..self.outputs.len() {
-            let statistics = self.statistics(number, &counts[number], now_ns, false);
+            let counts = self.counts.get(number).map_or(&[][..], Vec::as_slice);
+            let statistics = self.statistics(number, counts, now_ns, false);
             lost += statistics.iter().map(|one| one.lost.total()).sum::<u64>();
             if let Some(sink) = &mut self.outputs[number].sink
                 && let Err(error) = sink.tick(now_ns, &statistics)
@@ -495,9 +547,7 @@ impl Session {
         complete: bool,
     ) -> Vec<Statistics> {
         let gaps = self.collector.sequence_gaps();
-        let mut all: Vec<Statistics> = self
-            .tally
-            .thinned[number]
+        let mut all: Vec<Statistics> = self.tally.thinned[number]
             .iter()
             .map(|thinned| Statistics {
                 start_ns: self.realtime_ns(self.started_ns),
@@ -510,8 +560,9 @@ impl Session {
             .collect();
         for (hook, count) in counts.iter().enumerate() {
             let statistics = &mut all[self.tally.hook_interfaces[hook]];
-            let mut overwritten =
-                count.matched.saturating_sub(count.refused + self.tally.read[number][hook]);
+            let mut overwritten = count
+                .matched
+                .saturating_sub(count.refused + self.tally.read[number][hook]);
             if !complete {
                 // The rest is on its way.
                 overwritten = overwritten.min(gaps);
@@ -530,7 +581,10 @@ impl Session {
 
     fn finish(mut self, last: Option<Left>) -> Summary {
         let complete = last.is_some();
-        let left = last.unwrap_or_default();
+        let left = last.unwrap_or_else(|| Left {
+            counts: std::mem::take(&mut self.counts),
+            ..Left::default()
+        });
         let now_ns = self.realtime_ns(monotonic_ns());
         let mut subscribers = Vec::new();
         for number in 0..self.outputs.len() {
@@ -613,7 +667,7 @@ impl Session {
 
 /// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has gone
 /// is none.
-fn complain(
+pub(super) fn complain(
     status: &Mutex<Status>,
     failure: &mut Option<CaptureError>,
     error: parshall_core::trace::TraceError,

@@ -43,11 +43,7 @@ impl Channel {
     ///
     /// # Errors
     /// What `sendmsg(2)` says; `WouldBlock` when the other end does not listen.
-    pub fn send(
-        &self,
-        message: &impl Serialize,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
+    pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut beside = SendAncillaryBuffer::new(&mut space);

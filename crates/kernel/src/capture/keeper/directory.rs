@@ -238,7 +238,10 @@ mod tests {
 
     #[test]
     fn a_ring_is_called_after_its_interfaces_and_can_always_be_a_file() {
-        assert_eq!(default_name(&["eth0".into(), "eth1.5".into()]), "eth0+eth1.5");
+        assert_eq!(
+            default_name(&["eth0".into(), "eth1.5".into()]),
+            "eth0+eth1.5"
+        );
         assert_eq!(default_name(&["..".into()]), "_.");
         for odd in ["wlan/0", ".", "käse", "a b"] {
             assert!(check_name(&default_name(&[odd.into()])).is_ok(), "{odd}");

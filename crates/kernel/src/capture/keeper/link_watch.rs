@@ -74,7 +74,9 @@ impl LinkWatch {
         let mut events = Vec::new();
         while let Some(message) = first_message(messages) {
             events.extend(self.read_one(message));
-            messages = messages.get(message.len().next_multiple_of(4)..).unwrap_or_default();
+            messages = messages
+                .get(message.len().next_multiple_of(4)..)
+                .unwrap_or_default();
         }
         events
     }
@@ -94,7 +96,13 @@ impl LinkWatch {
         if kind == Some(RTM_DELLINK) {
             self.interfaces.remove(&index);
             let was_last = self.interfaces.is_empty();
-            return vec![(index, Event::Gone { interface, was_last })];
+            return vec![(
+                index,
+                Event::Gone {
+                    interface,
+                    was_last,
+                },
+            )];
         }
         if kind != Some(RTM_NEWLINK) {
             return Vec::new();

@@ -3,6 +3,7 @@
 use parshall_core::abi::RingLayout;
 use serde::{Deserialize, Serialize};
 
+use crate::capture::decider::CompiledFilter;
 use crate::capture::generation::Hook;
 use crate::capture::interface::Interface;
 use crate::capture::kept_ring::{HookCount, RunTime, Start};
@@ -29,8 +30,8 @@ pub enum Request {
     },
     /// Takes in subscribers.
     Subscribe {
-        /// What each wants.
-        subscriptions: Vec<Subscription>,
+        /// What each wants, and its filter as a program.
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
     },
     /// Asks what was counted so far.
     Account,
@@ -121,8 +122,15 @@ impl Event {
                 format!("interface {interface} went down; the capture goes on when it is up again")
             }
             Self::Up { interface } => format!("interface {interface} is up again"),
-            Self::Gone { interface, was_last } => {
-                let rest = if *was_last { "it was the last one" } else { "the others go on" };
+            Self::Gone {
+                interface,
+                was_last,
+            } => {
+                let rest = if *was_last {
+                    "it was the last one"
+                } else {
+                    "the others go on"
+                };
                 format!("interface {interface} is gone; {rest}")
             }
             Self::Mtu { interface, bytes } => {

@@ -27,6 +27,7 @@ use self::message::{
     Answer, Event, ListedRing, ListedSubscriber, PROTOCOL_VERSION, Request, RingDescription,
 };
 use super::CaptureError;
+use super::decider::CompiledFilter;
 use super::generation::Hook;
 use super::kept_ring::KeptRing;
 use super::request::{RingRequest, Subscription};
@@ -142,7 +143,10 @@ impl Keeper {
                 .map(|one| PollFd::new(&one.channel, PollFlags::IN)),
         );
         match poll(&mut waiting, Some(&NAP)) {
-            Ok(_) => waiting.iter().map(|one| !one.revents().is_empty()).collect(),
+            Ok(_) => waiting
+                .iter()
+                .map(|one| !one.revents().is_empty())
+                .collect(),
             Err(_) => Vec::new(), // a signal
         }
     }
@@ -200,10 +204,20 @@ impl Keeper {
     fn say(&mut self, number: usize, answer: Result<Reply, CaptureError>) {
         let sent = match &answer {
             Ok(Reply::Plain(answer)) => self.connections[number].channel.send(answer, &[]),
-            Ok(Reply::Ring { description, ring, readers, .. }) => {
-                let descriptors: Vec<BorrowedFd<'_>> =
-                    [Some(ring), readers.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
-                self.connections[number].channel.send(description, &descriptors)
+            Ok(Reply::Ring {
+                description,
+                ring,
+                readers,
+                ..
+            }) => {
+                let descriptors: Vec<BorrowedFd<'_>> = [Some(ring), readers.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .map(AsFd::as_fd)
+                    .collect();
+                self.connections[number]
+                    .channel
+                    .send(description, &descriptors)
             }
             Err(error) => self.connections[number].channel.send(&refusal(error), &[]),
         };
@@ -259,7 +273,7 @@ impl Keeper {
     fn subscribe(
         &mut self,
         number: usize,
-        subscriptions: &[Subscription],
+        subscriptions: &[(Subscription, CompiledFilter)],
     ) -> Result<Reply, CaptureError> {
         let connection = &mut self.connections[number];
         if !connection.is_member || !connection.bits.is_empty() {
@@ -350,7 +364,12 @@ impl Keeper {
             hooks: self.ring.hooks().map(Hook::name).collect(),
             ring_bytes: self.ring.layout().size_bytes,
             lanes: self.ring.lanes(),
-            policy: if self.request.slow_reader { "slow" } else { "fast" }.into(),
+            policy: if self.request.slow_reader {
+                "slow"
+            } else {
+                "fast"
+            }
+            .into(),
             group: self.request.group.clone(),
             subscribers: self
                 .ring
