@@ -1,11 +1,13 @@
 """What the TCP state log costs a saturated host: throughput kept, beside tcpdump and bpftrace.
 
-Run as root: ``benches/run tcp_log`` or ``.venv/bin/python benches/tcp_log.py [--rounds 5]
-[--seconds 4] [--flows 1,10,100] [--archive]``. Two hosts in namespaces on one cable, segmentation
+Run as root: ``benches/run tcp_log`` or ``.venv/bin/python benches/tcp_log.py [--rounds 10]
+[--seconds 1] [--flows 1,10,100] [--archive]``. Two hosts in namespaces on one cable, segmentation
 offloads off, sender and receiver on a CPU each, the reader where the scheduler puts it: everything
-competes for two CPUs. A round runs every instrument once, in an order that rotates from round to
-round, between two runs without any; a ratio compares a run with the mean of the round's two bare
-runs. Prints a table and one JSON object; ``--archive`` puts it into ``benches/archive/``.
+competes for two CPUs. One transfer runs all the time, and instruments come and go: each has its
+stretch of seconds between two stretches without any, and its ratio is that to the mean of those two,
+so that what else a shared machine does, which lasts longer, falls out. The order rotates from round
+to round. Prints a table of medians and quartiles, and one JSON object; ``--archive`` puts it into
+``benches/archive/``.
 
 instruments
     off        attached, and switched off
@@ -24,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -34,6 +37,8 @@ from parshall.tcp import TcpLog
 from parshall.testbed import Testbed
 
 PORT = 5201
+# How long a transfer may take to find its new rate when an instrument came or went.
+SETTLE_S = 0.2
 BPFTRACE = """tracepoint:tcp:tcp_probe { printf("%llu %d %d %u %u %u %u %u %u %u\\n", nsecs, args->sport,
 args->dport, args->snd_nxt, args->snd_una, args->snd_cwnd, args->ssthresh, args->snd_wnd, args->srtt,
 args->rcv_wnd); }"""
@@ -149,52 +154,82 @@ def counted(said: str, what: str) -> int:
     return next((int(line.split()[0]) for line in said.splitlines() if line.endswith(what)), 0)
 
 
-def run(instrument: Callable[..., Any], flows: int, seconds: float) -> Report:
-    """Measure one transfer under one instrument."""
-    report: Report = {}
-    with ExitStack() as stack:
-        bed = stack.enter_context(Testbed())
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+class Transfer:
+    """Bulk transfers that run while instruments come and go."""
+
+    def __init__(self, stack: ExitStack, flows: int) -> None:
+        self.bed = stack.enter_context(Testbed())
         cpus = (0, (os.cpu_count() or 1) - 1)
-        sender, receiver = bed.host("sender", cpu=cpus[0]), bed.host("receiver", cpu=cpus[1])
-        link = bed.link(sender, receiver, offloads=False, backend="veth")
-        server = receiver.popen(["iperf3", "-s", "-1", "-p", str(PORT)], stdout=subprocess.DEVNULL)
-        receiver.wait_for_listener(PORT)
-        hosts = [(host, link.interface(host)) for host in (sender, receiver)]
-        with instrument(bed, hosts, directory, report):
-            command = ["iperf3", "-c", link.address(receiver), "-p", str(PORT), "-t", f"{seconds:g}"]
-            result = sender.run([*command, "-P", str(flows), "-J"])
-        server.wait()
-        end = json.loads(result.stdout)["end"]
-        report["gbit_per_s"] = end["sum_received"]["bits_per_second"] / 1e9
-        report["seconds"] = end["sum_received"]["seconds"]
-    if "records" in report:
-        report["records_per_s"] = report["records"] / report["seconds"]
-    return report
+        self.sender = self.bed.host("sender", cpu=cpus[0])
+        self.receiver = self.bed.host("receiver", cpu=cpus[1])
+        link = self.bed.link(self.sender, self.receiver, offloads=False, backend="veth")
+        self.hosts = [(host, link.interface(host)) for host in (self.sender, self.receiver)]
+        self.server = self.receiver.popen(["iperf3", "-s", "-1", "-p", str(PORT)], stdout=subprocess.DEVNULL)
+        self.receiver.wait_for_listener(PORT)
+        command = ["iperf3", "-c", link.address(self.receiver), "-p", str(PORT), "-t", "86400", "-P", str(flows)]
+        self.client = self.sender.popen(command, stdout=subprocess.DEVNULL)
+        stack.callback(self.end)
+        while self.received_bytes() < 100_000_000:
+            if self.client.poll() is not None:
+                raise SystemExit("iperf3 ended before it had sent 100 MB")
+            time.sleep(0.05)
+
+    def received_bytes(self) -> int:
+        """Return what the receiver's interface has taken in, frames and all."""
+        interface = self.hosts[1][1]
+        for line in Path(f"/proc/{self.server.pid}/net/dev").read_text().splitlines():
+            name, _, counts = line.partition(":")
+            if name.strip() == interface:
+                return int(counts.split()[0])
+        raise SystemExit(f"no interface {interface} in the receiver's namespace")
+
+    def rate(self, seconds: float) -> float:
+        """Return Gbit/s on the cable over the next seconds."""
+        begin, begin_bytes = time.monotonic(), self.received_bytes()
+        time.sleep(seconds)
+        end, end_bytes = time.monotonic(), self.received_bytes()
+        return (end_bytes - begin_bytes) * 8e-9 / (end - begin)
+
+    def end(self) -> None:
+        """Stop both ends."""
+        for process in (self.client, self.server):
+            process.terminate()
+            process.wait()
 
 
 def measure(flows: int, rounds: int, seconds: float, names: list[str]) -> dict[str, list[Report]]:
-    """Measure all instruments, round by round; every report has the ratio to the bare runs around it."""
+    """Measure all instruments on one transfer; a report has the ratio to the bare stretches around it."""
     results: dict[str, list[Report]] = {name: [] for name in ("bare", *names)}
-    for number in range(rounds):
-        order = names[number % len(names) :] + names[: number % len(names)]
-        bare = [run(nothing, flows, seconds)]
-        reports = {name: run(INSTRUMENTS[name], flows, seconds) for name in order}
-        bare.append(run(nothing, flows, seconds))
-        base = statistics.mean(each["gbit_per_s"] for each in bare)
-        for name, report in reports.items():
-            report["kept"] = report["gbit_per_s"] / base
-            results[name].append(report)
-        for each in bare:
-            each["kept"] = each["gbit_per_s"] / base
-        results["bare"] += bare
-        print(f"{flows} flows, round {number + 1} of {rounds}", file=sys.stderr)
+    with ExitStack() as stack:
+        transfer = Transfer(stack, flows)
+        before = transfer.rate(seconds)
+        for number in range(rounds):
+            turn = number % len(names)
+            for name in names[turn:] + names[:turn]:
+                report: Report = {}
+                directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                with INSTRUMENTS[name](transfer.bed, transfer.hosts, directory, report):
+                    begin = time.monotonic()
+                    transfer.rate(SETTLE_S)
+                    report["gbit_per_s"] = transfer.rate(seconds)
+                    elapsed = time.monotonic() - begin
+                if "records" in report:
+                    report["records_per_s"] = report["records"] / elapsed
+                transfer.rate(SETTLE_S)
+                after = transfer.rate(seconds)
+                report["kept"] = report["gbit_per_s"] / statistics.mean((before, after))
+                results[name].append(report)
+                # What bare stretches differ by among themselves is what no ratio can be better than.
+                results["bare"].append({"gbit_per_s": after, "kept": after / before})
+                before = after
+            print(f"{flows} flows, round {number + 1} of {rounds}", file=sys.stderr)
     return results
 
 
 def spread(values: list[float]) -> str:
-    """Return median and range of some values."""
-    return f"{statistics.median(values):8.3f} ({min(values):.3f}-{max(values):.3f})"
+    """Return the median of some values and their quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else 3 * values
+    return f"{middle:8.3f} ({low:.3f}-{high:.3f})"
 
 
 def table(flows: int, results: dict[str, list[Report]]) -> list[str]:
@@ -226,8 +261,8 @@ def version_of(*command: str) -> str:
 def main() -> int:
     """Measure, print, archive."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--flows", default="1,10,100")
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
     parser.add_argument("--archive", action="store_true", help="keep the raw numbers in benches/archive/")

@@ -214,12 +214,23 @@ int tcp_egress(struct __sk_buff *skb)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
-/* The flow of a socket for an event, or NULL when it is none of ours. */
-static __always_inline struct flow_state *flow_of_event(const struct sock *sk,
-							struct hook_counters *account)
-{
-	struct flow_state *flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+/* What an event needs to be written. */
+struct event {
+	struct tcp_state_record *record;
+	struct flow_state *flow;
+	struct ring_slot slot;
+};
 
+/* Counts an event of a socket and reserves its record; 0 when there is none to fill. */
+static __always_inline int begin_event(struct event *event, const struct sock *sk, __u16 hook)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct hook_counters *account = account_of(cpu, hook);
+	struct flow_state *flow;
+
+	if (!account)
+		return 0;
+	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
 	if (!flow || !flow->flow) {
 		count(&account->unowned);
 		return 0;
@@ -230,16 +241,24 @@ static __always_inline struct flow_state *flow_of_event(const struct sock *sk,
 		return 0;
 	}
 	count(&flow->events_seen);
-	return flow;
+	event->flow = flow;
+	event->record = reserve_state(cpu, hook, &event->slot);
+	if (event->record)
+		return 1;
+	count(&account->dropped);
+	count(&flow->events_dropped);
+	return 0;
 }
 
-static __always_inline void fill_event(struct tcp_state_record *record, struct flow_state *flow,
-				       __u8 event)
+static __always_inline void fill_event(const struct event *event, struct tcp_sock *tp, __u8 kind)
 {
+	struct tcp_state_record *record = event->record;
+
+	fill_state(record, tp);
 	record->time_ns = bpf_ktime_get_ns();
-	record->flow_seq = flow->packets_seen;
-	record->flow = flow->flow;
-	record->event = event;
+	record->flow_seq = event->flow->packets_seen;
+	record->flow = event->flow->flow;
+	record->event = kind;
 	record->direction = DIRECTION_NONE;
 	record->pkt_seq = record->pkt_ack = record->payload_bytes = 0;
 	record->pkt_flags = 0;
@@ -249,28 +268,19 @@ static __always_inline void fill_event(struct tcp_state_record *record, struct f
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct hook_counters *account = account_of(cpu, HOOK_TCP_RETRANSMIT);
 	struct tcp_state_record *record;
-	struct flow_state *flow;
+	struct event event;
 	struct tcp_sock *tp;
-	struct ring_slot slot;
 
-	if (!enabled || !account)
+	if (!enabled)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (!tp || !(flow = flow_of_event(sk, account)))
+	if (!tp || !begin_event(&event, sk, HOOK_TCP_RETRANSMIT))
 		return 0;
-	record = reserve_state(cpu, HOOK_TCP_RETRANSMIT, &slot);
-	if (!record) {
-		count(&account->dropped);
-		count(&flow->events_dropped);
-		return 0;
-	}
-	fill_state(record, tp);
-	fill_event(record, flow, EVENT_RETRANSMIT);
+	fill_event(&event, tp, EVENT_RETRANSMIT);
 	struct tcp_skb_cb *cb = (void *)skb->cb;
 
+	record = event.record;
 	record->direction = DIRECTION_OUT;
 	record->pkt_seq = BPF_CORE_READ(cb, seq);
 	record->pkt_ack = BPF_CORE_READ(cb, ack_seq);
@@ -279,39 +289,26 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	record->payload_bytes = BPF_CORE_READ(cb, end_seq) - record->pkt_seq -
 				(record->pkt_flags & 1) - ((record->pkt_flags >> 1) & 1);
 	record->gso_segs = BPF_CORE_READ(cb, tcp_gso_segs) ?: 1;
-	ring_commit(&record->header, &packet_layout, &slot);
+	ring_commit(&record->header, &packet_layout, &event.slot);
 	return 0;
 }
 
 SEC("tp_btf/tcp_cong_state_set")
 int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct hook_counters *account = account_of(cpu, HOOK_TCP_CONGESTION_STATE);
-	struct tcp_state_record *record;
-	struct flow_state *flow;
+	struct event event;
 	struct tcp_sock *tp;
-	struct ring_slot slot;
 
-	if (!enabled || !account)
+	if (!enabled)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp || BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_state) == ca_state)
+	if (!tp || BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_state) == ca_state ||
+	    !begin_event(&event, sk, HOOK_TCP_CONGESTION_STATE))
 		return 0;
-	flow = flow_of_event(sk, account);
-	if (!flow)
-		return 0;
-	record = reserve_state(cpu, HOOK_TCP_CONGESTION_STATE, &slot);
-	if (!record) {
-		count(&account->dropped);
-		count(&flow->events_dropped);
-		return 0;
-	}
-	fill_state(record, tp);
-	fill_event(record, flow, EVENT_CONGESTION_STATE);
+	fill_event(&event, tp, EVENT_CONGESTION_STATE);
 	/* The tracepoint stands before the change. */
-	record->ca_state = ca_state;
-	ring_commit(&record->header, &packet_layout, &slot);
+	event.record->ca_state = ca_state;
+	ring_commit(&event.record->header, &packet_layout, &event.slot);
 	return 0;
 }
 
@@ -326,42 +323,25 @@ static __noinline void end_former_flow(const struct sock *sk)
 	bpf_sk_storage_delete(&flows, (void *)sk);
 }
 
-/*
- * The last state of a connection, as it was before it became CLOSED. It goes through the flow
- * ring, where packets cannot overwrite it.
- */
+/* The last state of a connection, as it was before it became CLOSED. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct hook_counters *account = account_of(cpu, HOOK_TCP_CLOSE);
-	void *lane = bpf_map_lookup_elem(&flow_ring, &cpu);
-	struct lane_readers *readers = bpf_map_lookup_elem(&flow_readers, &cpu);
-	struct tcp_state_record *record;
-	struct flow_state *flow;
+	struct event event;
 	struct tcp_sock *tp;
-	struct ring_slot slot;
 
 	if (!enabled || sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	if (new_state == TCP_SYN_SENT)
 		end_former_flow(sk);
-	if (!account || !lane || new_state != TCP_CLOSE || old_state == TCP_LISTEN)
+	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (!tp || !(flow = flow_of_event(sk, account)))
+	if (!tp || !begin_event(&event, sk, HOOK_TCP_CLOSE))
 		return 0;
-	record = (void *)ring_reserve(lane, readers, &flow_layout, sizeof(*record),
-				      RECORD_TCP_STATE, HOOK_TCP_CLOSE, &slot);
-	if (!record) {
-		count(&account->dropped);
-		count(&flow->events_dropped);
-		return 0;
-	}
-	fill_state(record, tp);
-	fill_event(record, flow, EVENT_CLOSE);
-	record->state = old_state;
-	ring_commit(&record->header, &flow_layout, &slot);
+	fill_event(&event, tp, EVENT_CLOSE);
+	event.record->state = old_state;
+	ring_commit(&event.record->header, &flow_layout, &event.slot);
 	return 0;
 }
 

@@ -8,17 +8,20 @@
 
 #include "tcp_flow.h"
 
+/* Packets cannot overwrite what goes through the flow ring: the last state of a connection. */
 static __always_inline struct tcp_state_record *
 reserve_state(__u32 cpu, __u16 hook, struct ring_slot *slot)
 {
-	void *lane = bpf_map_lookup_elem(&packet_ring, &cpu);
-	struct lane_readers *readers = bpf_map_lookup_elem(&packet_readers, &cpu);
+	const int is_last = hook == HOOK_TCP_CLOSE;
+	void *lane = is_last ? bpf_map_lookup_elem(&flow_ring, &cpu)
+			     : bpf_map_lookup_elem(&packet_ring, &cpu);
+	struct lane_readers *readers = is_last ? bpf_map_lookup_elem(&flow_readers, &cpu)
+					       : bpf_map_lookup_elem(&packet_readers, &cpu);
 
 	if (!lane)
 		return 0;
-	return (void *)ring_reserve(lane, readers, &packet_layout,
-				    sizeof(struct tcp_state_record), RECORD_TCP_STATE, hook,
-				    slot);
+	return (void *)ring_reserve(lane, readers, is_last ? &flow_layout : &packet_layout,
+				    sizeof(struct tcp_state_record), RECORD_TCP_STATE, hook, slot);
 }
 
 static __always_inline void fill_state(struct tcp_state_record *record, struct tcp_sock *tp)

@@ -1,0 +1,73 @@
+"""Every example of README.md and of the pages on logs runs as it is printed, in one directory."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.kernel
+
+ROOT = Path(__file__).parents[2]
+# What stands for "CMD..." in the examples: a conversation of some packets.
+CONVERSATION = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:
+        active.sendall(bytes(100_000))
+        active.shutdown(socket.SHUT_WR)
+        while passive.recv(65536):
+            pass
+"""
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the fenced blocks of a page in one language ('' for commands)."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [block for its, block in fenced if its == language]
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the command lines of parshall on a page, comments taken off."""
+    lines = [line.split(" # ")[0].strip() for block in blocks(page, "") for line in block.splitlines()]
+    return [shlex.split(line) for line in lines if line.startswith(".venv/bin/parshall")]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make an empty directory the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def parshall(*words: str) -> None:
+    """Run the command of this interpreter's environment."""
+    subprocess.run([sys.executable, "-m", "parshall", *words], check=True, timeout=120)
+
+
+def log_a_conversation() -> None:
+    """Run the first example: a log of a command's sockets."""
+    (example,) = (words[1:] for words in commands("README.md") if words[1] == "tcp")
+    at = example.index("CMD...")
+    parshall(*example[:at], sys.executable, "-c", CONVERSATION, *example[at + 1 :])
+
+
+def test_the_commands_of_the_readme(place: Path) -> None:
+    log_a_conversation()
+    others = [words[1:] for words in commands("README.md") if words[1] != "tcp"]
+    assert {words[0] for words in others} >= {"doctor", "report", "convert"}
+    for words in others:
+        parshall(*words)
+    assert "siftrver=1.3" in (place / "flows.siftr").read_text().splitlines()[0]
+
+
+def test_the_python_of_the_pages(place: Path) -> None:
+    log_a_conversation()
+    (place / "flows.arrow").rename(place / "sender.arrow")
+    for page in ("docs/tcp.md", "README.md", "docs/report.md"):
+        space: dict[str, object] = {}
+        for example in blocks(page, "python"):
+            exec(compile(example, page, "exec"), space)  # the examples of a page share their names
+    assert list((place / "report").glob("*.html"))
