@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,35 @@ def test_who_joins_gets_what_comes_from_then_on_and_the_founder_misses_nothing(
     assert total(account, "logged") == 100
     assert total(account, "filtered") == 0
     assert total(account_of(founder_said)["subscribers"][0], "logged") >= 300
+
+
+@pytest.mark.parametrize("hook", ["tcx", "xdp"])
+def test_nobody_misses_a_packet_while_others_come_and_go(place: Place, until: Any, tmp_path: Path, hook: str) -> None:
+    """Every change of the subscribers replaces the programs, under traffic."""
+    first = tmp_path / "first.pcapng"
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.is_set():
+            place.send(20)
+
+    sending = threading.Thread(target=send)
+    with capture(place, until, first, "--hook", hook) as founder:
+        sending.start()
+        try:
+            for number in range(4):
+                file = tmp_path / f"{number}.pcapng"
+                with capture(place, until, file, "--filter", "greater 60", join=founder.ring) as joiner:
+                    until("it has some", lambda file=file: len(numbers_of(file)) > 100)
+                    account_of(joiner.end())
+                numbers = numbers_of(file)
+                assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        finally:
+            stop.set()
+            sending.join()
+        (account,) = account_of(founder.end())["subscribers"]
+    assert numbers_of(first) == list(range(place.sent))
+    assert not any(account["interfaces"][0]["lost"].values())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["leaves", "is killed"])

@@ -201,8 +201,12 @@ def test_a_pipe_gets_packets_while_they_come(pair: Pair, until: Any, tmp_path: P
         assert len(classic_packets(read)) == 40
         # Its reader has gone, which is how a pipe ends.
         pair.senders[0].send(numbered(40))
-        capture.process.wait(timeout=20)
+        _, said = capture.process.communicate(timeout=20)
         assert capture.process.returncode == 0
+        # What came when nobody read any more is in the account.
+        done = subprocess.CompletedProcess([], 0, said.decode(), "")
+        (account,) = account_of(done)["subscribers"]
+        assert total(account, "seen") > 40
 
 
 def test_each_filter_fills_its_own_file_in_one_pass(pair: Pair, until: Any, tmp_path: Path) -> None:

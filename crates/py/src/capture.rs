@@ -19,8 +19,9 @@ use parshall_core::trace::{Compression, Format, Rotation, Section, WriterOptions
 use parshall_kernel::capture::CaptureError;
 use parshall_kernel::capture::backend::Kind;
 use parshall_kernel::capture::batch::PacketBatch;
+use parshall_kernel::capture::output::Output;
 use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest, Subscription};
-use parshall_kernel::capture::session::{self, CaptureRequest, Output, Source};
+use parshall_kernel::capture::session::{self, CaptureRequest, Source};
 use parshall_kernel::capture::sink::Target;
 use parshall_kernel::capture::yardstick::{Yardstick, YardstickRequest};
 use parshall_kernel::capture::{client, keeper};

@@ -102,8 +102,13 @@ impl Client {
             ring: ring.clone(),
             version: PROTOCOL_VERSION,
         };
-        let name = ring.name.clone();
-        Self::enter(channel, &first, &name.unwrap_or_else(|| "(new)".into()))
+        Self::enter(channel, &first, "").map_err(|error| match error {
+            CaptureError::KeeperGone { .. } => CaptureError::keeper(format!(
+                "{} ended before the ring was there; `parshall doctor` tells what this host offers",
+                program.display()
+            )),
+            error => error,
+        })
     }
 
     /// Joins a ring that runs.

@@ -20,7 +20,7 @@ impl Promiscuous {
         let fail = || CaptureError::Interface {
             name: interface.name.clone(),
             reason: format!(
-                "cannot be made promiscuous: {}; run as root, or with --no-promiscuous",
+                "cannot be made promiscuous: {}; run as root, or without --promiscuous",
                 std::io::Error::last_os_error()
             ),
         };

@@ -7,19 +7,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
-use parshall_core::ledger::{Cost, HookAccount, Lost};
-use parshall_core::trace::{Direction, Interface, Packet, Section, Statistics};
+use parshall_core::ledger::Cost;
+use parshall_core::trace::{Direction, Packet, Section, Statistics, TraceError};
 
 use super::CaptureError;
 use super::client::{Client, Heard, Left};
 use super::collector::Collector;
-use super::decider::CompiledFilter;
 use super::keeper::message::Event;
 use super::kept_ring::{HookCount, RunTime};
-use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
+use super::ledger::{CaptureLedger, SubscriberAccount};
+use super::output::{Opened, Output, check_filters, complain};
 use super::request::{RingRequest, Subscription};
-use super::sink::{Sink, Target};
+use super::sink::Sink;
 use super::tagged::Retag;
+use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::cost::program_cost;
 
@@ -49,15 +50,6 @@ pub enum Source {
     },
     /// Join the one of this name.
     Join(String),
-}
-
-/// One subscriber of ours.
-#[derive(Debug)]
-pub struct Output {
-    /// What it wants.
-    pub subscription: Subscription,
-    /// Where that goes.
-    pub target: Target,
 }
 
 /// What a capture is asked for.
@@ -162,7 +154,7 @@ impl Capture {
         }));
         let ring = client.ring.name.clone();
         let session = Session {
-            tally: Tally::new(&client, outputs.len()),
+            tally: Tally::new(&client.ring, outputs.len()),
             client,
             collector,
             outputs,
@@ -233,83 +225,6 @@ impl Drop for Capture {
         if self.thread.is_some() {
             // The caller went away without asking for the account; the files still get it.
             let _ = self.stop();
-        }
-    }
-}
-
-/// A mistake in a filter should not cost an interface that a program comes and goes.
-fn check_filters(outputs: &[Output], interfaces: &[String]) -> Result<(), CaptureError> {
-    let interfaces = interfaces
-        .iter()
-        .map(|name| super::interface::Interface::find(name))
-        .collect::<Result<Vec<_>, _>>()?;
-    for output in outputs {
-        CompiledFilter::compile(&output.subscription.filter, &interfaces)?;
-    }
-    Ok(())
-}
-
-/// A subscriber of ours with its open target.
-pub(super) struct Opened {
-    pub(super) subscription: Subscription,
-    pub(super) file: String,
-    pub(super) sink: Option<Sink>,
-    /// Packets that its sink has been given.
-    pub(super) packets: u64,
-}
-
-impl Opened {
-    pub(super) fn new(
-        output: Output,
-        section: &Section,
-        interfaces: &[super::interface::Interface],
-    ) -> Result<Self, CaptureError> {
-        let subscription = output.subscription;
-        let interfaces: Vec<Interface> = interfaces
-            .iter()
-            .map(|interface| Interface {
-                name: interface.name.clone(),
-                link_type: interface.link_type,
-                snaplen_bytes: subscription.snaplen,
-                filter: Some(subscription.filter.clone()).filter(|filter| !filter.is_empty()),
-                os: section.os.clone(),
-                ..Interface::default()
-            })
-            .collect();
-        let file = match &output.target {
-            Target::File { path, .. } => path.display().to_string(),
-            Target::Batches(_) => String::new(),
-        };
-        Ok(Self {
-            sink: Some(Sink::open(output.target, section, &interfaces)?),
-            subscription,
-            file,
-            packets: 0,
-        })
-    }
-}
-
-/// What was read of the ring, by subscriber and hook.
-struct Tally {
-    read: Vec<Vec<u64>>,
-    /// By subscriber and interface.
-    thinned: Vec<Vec<u64>>,
-    wire_bytes: u64,
-    hook_interfaces: Vec<usize>,
-}
-
-impl Tally {
-    fn new(client: &Client, outputs: usize) -> Self {
-        Self {
-            read: vec![vec![0; client.ring.hooks.len()]; outputs],
-            thinned: vec![vec![0; client.ring.interfaces.len()]; outputs],
-            wire_bytes: 0,
-            hook_interfaces: client
-                .ring
-                .hooks
-                .iter()
-                .map(|hook| usize::from(hook.interface_number))
-                .collect(),
         }
     }
 }
@@ -417,12 +332,8 @@ impl Session {
         Ok(())
     }
 
-    /// Every subscriber has its count, or has nobody who takes more.
     fn is_done(&self) -> bool {
-        self.outputs.iter().all(|output| {
-            let is_full = self.count.is_some_and(|count| output.packets >= count);
-            is_full || output.sink.as_ref().is_none_or(Sink::is_over)
-        })
+        self.outputs.iter().all(|output| output.is_done(self.count))
     }
 
     fn collect(&mut self, horizon_ns: u64) -> usize {
@@ -476,20 +387,9 @@ impl Session {
         })
     }
 
-    fn with_sinks(
-        &mut self,
-        mut act: impl FnMut(&mut Sink) -> Result<(), parshall_core::trace::TraceError>,
-    ) {
+    fn with_sinks(&mut self, act: fn(&mut Sink) -> Result<(), TraceError>) {
         for output in &mut self.outputs {
-            if let Some(sink) = &mut output.sink
-                && let Err(error) = act(sink)
-            {
-                let is_gone = error.is_reader_gone();
-                complain(&self.status, &mut self.failure, error);
-                if is_gone {
-                    output.sink = None;
-                }
-            }
+            output.with_sink(&self.status, &mut self.failure, act);
         }
     }
 
@@ -508,11 +408,8 @@ impl Session {
             let counts = self.counts.get(number).map_or(&[][..], Vec::as_slice);
             let statistics = self.statistics(number, counts, now_ns, false);
             lost += statistics.iter().map(|one| one.lost.total()).sum::<u64>();
-            if let Some(sink) = &mut self.outputs[number].sink
-                && let Err(error) = sink.tick(now_ns, &statistics)
-            {
-                complain(&self.status, &mut self.failure, error);
-            }
+            let tick = |sink: &mut Sink| sink.tick(now_ns, &statistics);
+            self.outputs[number].with_sink(&self.status, &mut self.failure, tick);
         }
         if let Ok(mut status) = self.status.lock() {
             status.packets = self.outputs.iter().map(|output| output.packets).sum();
@@ -546,33 +443,14 @@ impl Session {
         now_ns: u64,
         complete: bool,
     ) -> Vec<Statistics> {
+        let whole = Statistics {
+            start_ns: self.realtime_ns(self.started_ns),
+            end_ns: now_ns,
+            complete,
+            ..Statistics::default()
+        };
         let gaps = self.collector.sequence_gaps();
-        let mut all: Vec<Statistics> = self.tally.thinned[number]
-            .iter()
-            .map(|thinned| Statistics {
-                start_ns: self.realtime_ns(self.started_ns),
-                end_ns: now_ns,
-                // The file knows one reason for what was not wanted.
-                filtered: *thinned,
-                complete,
-                ..Statistics::default()
-            })
-            .collect();
-        for (hook, count) in counts.iter().enumerate() {
-            let statistics = &mut all[self.tally.hook_interfaces[hook]];
-            let mut overwritten = count
-                .matched
-                .saturating_sub(count.refused + self.tally.read[number][hook]);
-            if !complete {
-                // The rest is on its way.
-                overwritten = overwritten.min(gaps);
-            }
-            statistics.seen += count.seen;
-            statistics.filtered += count.seen.saturating_sub(count.matched);
-            statistics.lost.dropped += count.refused;
-            statistics.lost.overwritten += overwritten;
-        }
-        all
+        self.tally.statistics(number, counts, gaps, whole)
     }
 
     fn realtime_ns(&self, monotonic_ns: u64) -> u64 {
@@ -599,43 +477,14 @@ impl Session {
                 complain(&self.status, &mut self.failure, error);
             }
             let output = &self.outputs[number];
-            let interfaces = statistics
-                .iter()
-                .enumerate()
-                .map(|(interface, statistics)| {
-                    let written = written.get(interface).copied().unwrap_or_default();
-                    let thinned = self.tally.thinned[number][interface];
-                    HookAccount {
-                        hook: self.client.ring.interfaces[interface].name.clone(),
-                        seen: statistics.seen,
-                        filtered: statistics.filtered - thinned,
-                        thinned,
-                        logged: written.logged(),
-                        lost: Lost {
-                            unwritten: written.unwritten,
-                            ..statistics.lost
-                        },
-                        unowned: 0,
-                    }
-                })
-                .collect();
-            let hooks = counts
-                .iter()
-                .enumerate()
-                .map(|(hook, count)| HookTally {
-                    hook: self.client.ring.hooks[hook].name(),
-                    seen: count.seen,
-                    matched: count.matched,
-                    refused: count.refused,
-                    read: self.tally.read[number][hook],
-                })
-                .collect();
             subscribers.push(SubscriberAccount {
                 file: output.file.clone(),
                 filter: output.subscription.filter.clone(),
                 snaplen: output.subscription.snaplen,
-                interfaces,
-                hooks,
+                interfaces: self
+                    .tally
+                    .accounts(number, &statistics, &written, &self.client.ring),
+                hooks: self.tally.hooks(number, &counts, &self.client.ring),
             });
         }
         let ledger = CaptureLedger {
@@ -663,22 +512,6 @@ impl Session {
             log_bytes: 0,
         }
     }
-}
-
-/// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has gone
-/// is none.
-pub(super) fn complain(
-    status: &Mutex<Status>,
-    failure: &mut Option<CaptureError>,
-    error: parshall_core::trace::TraceError,
-) {
-    if error.is_reader_gone() {
-        return;
-    }
-    if let Ok(mut status) = status.lock() {
-        status.notices.push(error.to_string());
-    }
-    failure.get_or_insert(error.into());
 }
 
 fn direction_of(record: &CaptureRecord) -> Direction {

@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parshall_core::ledger::{Cost, HookAccount, Lost};
-use parshall_core::trace::{Packet, Section, Statistics};
+use parshall_core::trace::{Packet, Section, Statistics, TraceError};
 
 use super::CaptureError;
 use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
 use super::interface::Interface;
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
-use super::session::{Opened, Output, Status, Summary, complain};
+use super::output::{Opened, Output, complain};
+use super::session::{Status, Summary};
 use super::sink::Sink;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
@@ -218,7 +219,7 @@ struct Reader {
 impl Reader {
     fn run(mut self, stop: &AtomicBool) -> Ended {
         let mut next_tick = Instant::now() + TICK;
-        while !stop.load(Ordering::Acquire) && !self.is_done() {
+        while !stop.load(Ordering::Acquire) && !self.opened.is_done(self.count) {
             match self.take(WAIT) {
                 Ok(0) => self.with_sink(Sink::caught_up),
                 Ok(_) => {}
@@ -237,11 +238,6 @@ impl Reader {
         let stopped = self.backend.stop();
         while matches!(self.take(Duration::ZERO), Ok(taken) if taken > 0) {}
         self.finish(stopped.is_ok())
-    }
-
-    fn is_done(&self) -> bool {
-        let is_full = self.count.is_some_and(|count| self.opened.packets >= count);
-        is_full || self.opened.sink.as_ref().is_none_or(Sink::is_over)
     }
 
     fn take(&mut self, timeout: Duration) -> Result<usize, BackendError> {
@@ -276,19 +272,8 @@ impl Reader {
         Ok(taken)
     }
 
-    fn with_sink(
-        &mut self,
-        act: impl FnOnce(&mut Sink) -> Result<(), parshall_core::trace::TraceError>,
-    ) {
-        if let Some(sink) = &mut self.opened.sink
-            && let Err(error) = act(sink)
-        {
-            let is_gone = error.is_reader_gone();
-            complain(&self.status, &mut self.failure, error);
-            if is_gone {
-                self.opened.sink = None;
-            }
-        }
+    fn with_sink(&mut self, act: impl FnOnce(&mut Sink) -> Result<(), TraceError>) {
+        self.opened.with_sink(&self.status, &mut self.failure, act);
     }
 
     fn statistics(&self, counts: &Counts, complete: bool) -> Statistics {
