@@ -2,18 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
 use parshall_core::trace::{Direction, LINK_TYPE_ETHERNET, Packet};
 
 use super::error::{BackendError, PRIVILEGES};
+use super::frame_ring::Ring;
 use super::mapping::Mapping;
 use super::packet_socket::{interface_index, option_of, set_option, wait_readable};
+use super::redirect::{QUEUE, Redirect};
 use super::{Backend, Counts, Settings};
-
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/express.bpf.o"));
 
 /// Bytes of a frame: a page. The driver's headroom goes off it, so packets of up to 3,840 bytes fit;
 /// longer ones are dropped, and counted.
@@ -22,14 +21,11 @@ const FRAME_BYTES: usize = 4096;
 const FRAMES_MIN: usize = 64;
 /// Packets that are handed on before their frames go back to the kernel.
 const BATCH: u32 = 64;
-/// The one queue that is captured.
-const QUEUE: u32 = 0;
 
 /// See [`super::Kind::Express`].
 pub(super) struct Express {
     /// Before everything else, so that no packet is redirected any more when the socket closes.
-    link: Option<Link>,
-    object: Object,
+    redirect: Redirect,
     received: Ring,
     fill: Ring,
     /// The kernel wants this ring, too; it is for sending.
@@ -39,51 +35,6 @@ pub(super) struct Express {
     interface: String,
     snaplen_bytes: usize,
     delivered: u64,
-}
-
-/// A ring of one producer and one consumer, of which the kernel is one.
-struct Ring {
-    mapping: Mapping,
-    producer_at: usize,
-    consumer_at: usize,
-    entries_at: usize,
-    /// Entries, a power of two, less one.
-    mask: u32,
-}
-
-impl Ring {
-    fn map<T>(
-        fd: BorrowedFd<'_>,
-        offsets: &libc::xdp_ring_offset,
-        entries: u32,
-        page_offset: u64,
-    ) -> io::Result<Self> {
-        let entries_at = offsets.desc as usize;
-        let bytes = entries_at + entries as usize * size_of::<T>();
-        Ok(Self {
-            mapping: Mapping::of(fd, bytes, page_offset)?,
-            producer_at: offsets.producer as usize,
-            consumer_at: offsets.consumer as usize,
-            entries_at,
-            mask: entries - 1,
-        })
-    }
-
-    fn producer(&self) -> &AtomicU32 {
-        // SAFETY: aligned and inside the mapping, as `at` checks; both sides go about it as an atomic.
-        unsafe { AtomicU32::from_ptr(self.mapping.at(self.producer_at)) }
-    }
-
-    fn consumer(&self) -> &AtomicU32 {
-        // SAFETY: aligned and inside the mapping, as `at` checks; both sides go about it as an atomic.
-        unsafe { AtomicU32::from_ptr(self.mapping.at(self.consumer_at)) }
-    }
-
-    /// The entry of a position.
-    fn entry<T>(&self, position: u32) -> *mut T {
-        let number = (position & self.mask) as usize;
-        self.mapping.at(self.entries_at + number * size_of::<T>())
-    }
 }
 
 impl Express {
@@ -97,16 +48,6 @@ impl Express {
                 remedy: PRIVILEGES,
             }
         };
-        let bpf_failed = |action| {
-            move |error: libbpf_rs::Error| failed(action)(io::Error::other(error.to_string()))
-        };
-        if settings.filter.is_some() {
-            return Err(BackendError::Unsupported {
-                interface: settings.interface.to_owned(),
-                what: "an AF_XDP socket has no classic filter".into(),
-                remedy: "capture everything, or with another back end",
-            });
-        }
         let frames = (settings.buffer_bytes / FRAME_BYTES).max(FRAMES_MIN);
         let frames = 1u32 << frames.ilog2();
 
@@ -177,29 +118,9 @@ impl Express {
         fill.producer().store(frames, Ordering::Release);
         bind(fd.as_fd(), index).map_err(failed("binding to queue 0"))?;
 
-        let mut object = ObjectBuilder::default()
-            .open_memory(OBJECT)
-            .and_then(libbpf_rs::OpenObject::load)
-            .map_err(bpf_failed("loading the XDP program"))?;
-        let descriptor = fd.as_raw_fd().to_ne_bytes();
-        object
-            .maps_mut()
-            .find(|map| map.name() == "sockets")
-            .map_or(Ok(()), |map| {
-                map.update(&QUEUE.to_ne_bytes(), &descriptor, MapFlags::ANY)
-            })
-            .map_err(bpf_failed("giving the socket to the XDP program"))?;
-        let link = object
-            .progs_mut()
-            .find(|program| program.name() == "hand_over")
-            .map(|program| program.attach_xdp(index))
-            .transpose()
-            .map_err(bpf_failed(
-                "attaching the XDP program (is another one there?)",
-            ))?;
+        let redirect = Redirect::attach(index, fd.as_fd(), settings)?;
         Ok(Self {
-            link,
-            object,
+            redirect,
             received,
             fill,
             _completion: completion,
@@ -309,7 +230,7 @@ impl Backend for Express {
     }
 
     fn stop(&mut self) -> Result<(), BackendError> {
-        self.link = None;
+        self.redirect.detach();
         Ok(())
     }
 
@@ -319,17 +240,9 @@ impl Backend for Express {
             unsafe { option_of(self.fd.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS) }
                 .map_err(|source| self.failed("reading the counters", source))?;
         let handed = self
-            .object
-            .maps()
-            .find(|map| map.name() == "handed")
-            .map(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))
-            .transpose()
-            .map_err(|error| {
-                self.failed("reading the counter", io::Error::other(error.to_string()))
-            })?
-            .flatten()
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u64::from_ne_bytes);
+            .redirect
+            .handed()
+            .map_err(|source| self.failed("reading the counter", source))?;
         Ok(Counts {
             seen: handed,
             // What found no frame or did not fit, and what found no entry in the ring. The count of empty

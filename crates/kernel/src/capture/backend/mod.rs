@@ -5,18 +5,21 @@
 //! |---|---|---|
 //! | [`Kind::Receive`] | what comes and goes | all |
 //! | [`Kind::MappedBlocks`] | what comes and goes | all |
-//! | [`Kind::Express`] | what comes, on one queue | **nothing that it sees**: it takes packets away |
+//! | [`Kind::Express`] | what comes, on one queue | all but what it sees: it takes packets away |
 
 mod error;
 mod express;
+mod frame_ring;
 mod mapped_blocks;
 mod mapping;
 mod packet_socket;
 mod receive;
+mod redirect;
 mod vlan;
 
 use std::time::Duration;
 
+use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::trace::Packet;
 
 pub use error::BackendError;
@@ -33,7 +36,8 @@ pub enum Kind {
     /// `AF_PACKET` with `TPACKET_V3`: the kernel copies into blocks that are mapped, as libpcap reads today.
     MappedBlocks,
     /// `AF_XDP`: the driver hands over packets before the stack sees them; where it cannot do that without a
-    /// copy, with one. They are lost to the stack. Sent packets are not seen. Times are those of the reader.
+    /// copy, with one. What the filter takes is lost to the stack. Sent packets are not seen. Times are those of
+    /// the reader.
     Express,
 }
 
@@ -43,7 +47,7 @@ pub struct Settings<'a> {
     /// Name of the interface, in the network namespace of the calling thread.
     pub interface: &'a str,
     /// A program of the classic filter machine; without one all packets are wanted.
-    pub filter: Option<&'a [libc::sock_filter]>,
+    pub filter: Option<&'a [ClassicInstruction]>,
     /// Most bytes of a packet; 0 means no limit.
     pub snaplen_bytes: u32,
     /// Bytes of the buffer in the kernel: of the socket, of the ring, of the frames.

@@ -6,6 +6,7 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::trace::{Direction, LINK_TYPE_ETHERNET, LINK_TYPE_RAW};
 
 use super::error::{BackendError, PRIVILEGES};
@@ -287,19 +288,28 @@ impl PacketSocket {
 /// The filter with the limit of captured bytes in it: what it returns is how much the kernel keeps.
 fn filter(settings: &Settings<'_>) -> Vec<libc::sock_filter> {
     let snaplen_bytes = settings.snaplen_bytes();
-    let all = [libc::sock_filter {
+    let all = [ClassicInstruction {
         code: RETURN_CONSTANT,
         jt: 0,
         jf: 0,
         k: snaplen_bytes,
     }];
-    let mut instructions = settings.filter.unwrap_or(&all).to_vec();
-    for instruction in &mut instructions {
-        if instruction.code == RETURN_CONSTANT {
-            instruction.k = instruction.k.min(snaplen_bytes);
-        }
-    }
-    instructions
+    settings
+        .filter
+        .unwrap_or(&all)
+        .iter()
+        .map(
+            |&ClassicInstruction { code, jt, jf, k }| libc::sock_filter {
+                code,
+                jt,
+                jf,
+                k: match code {
+                    RETURN_CONSTANT => k.min(snaplen_bytes),
+                    _ => k,
+                },
+            },
+        )
+        .collect()
 }
 
 /// Which way a packet went, from the type that the kernel gives it.
