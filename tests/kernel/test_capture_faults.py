@@ -26,6 +26,15 @@ def place(bed: Any) -> Iterator[Place]:
     made.sender.close()
 
 
+@pytest.fixture(scope="module")
+def lonely() -> Iterator[Any]:
+    """Give a host without links, one for all who make nothing there."""
+    from parshall.testbed import Testbed
+
+    with Testbed() as testbed:
+        yield testbed.host("lonely")
+
+
 def the_complaint(said: subprocess.CompletedProcess[str]) -> str:
     """The one line that the command said, without its name."""
     (line,) = said.stderr.splitlines()
@@ -59,12 +68,12 @@ def the_complaint(said: subprocess.CompletedProcess[str]) -> str:
     ],
 )
 def test_a_request_that_cannot_be_is_told_in_one_line(
-    place: Place, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
+    lonely: Any, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
     name = ring_name()
     rest = [] if "--write" in arguments else ["--write", tmp_path / "x.pcapng"]
     rest += [] if "--name" in arguments or "--join" in arguments else ["--name", name]
-    said = run(place.host, *arguments, *rest)
+    said = run(lonely, *arguments, *rest)
     assert (said.returncode, said.stdout) == (status, "")
     assert the_complaint(said).startswith(says), said.stderr
 

@@ -240,8 +240,7 @@ def capture_has(pair: Pair, packets: int) -> bool:
 def test_the_ways_of_others_write_the_same_packets(pair: Pair, until: Any, tmp_path: Path, backend: str) -> None:
     ours = tmp_path / "ours.pcapng"
     command = [PARSHALL, "capture", "-i", pair.interface, "--backend", backend, "-w", ours, "--json", "--count", "100"]
-    if backend != "af-xdp":
-        command += ["--filter", f"ether proto {EXPERIMENT}"]
+    command += ["--filter", f"ether proto {EXPERIMENT}"]
     process = pair.right.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     frames = numbered(200_000)
     rounds = iter(range(0, len(frames), 50))

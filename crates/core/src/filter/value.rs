@@ -222,8 +222,8 @@ impl Values {
         let maximum = match operator {
             Arithmetic::And => most.min(by),
             Arithmetic::Or | Arithmetic::ExclusiveOr => ones_up_to(most | by),
-            Arithmetic::Add => most.checked_add(by).unwrap_or(u32::MAX),
-            Arithmetic::Multiply => most.checked_mul(by).unwrap_or(u32::MAX),
+            Arithmetic::Add => most.saturating_add(by),
+            Arithmetic::Multiply => most.saturating_mul(by),
             Arithmetic::Divide => constant.map_or(most, |divisor| most / divisor.max(1)),
             Arithmetic::Remainder => most.min(by.saturating_sub(1)),
             Arithmetic::ShiftRight => constant.map_or(most, |bits| most >> bits),

@@ -82,7 +82,7 @@ pub struct KeptRing {
     hooks: Vec<KeptHook>,
     subscribers: [Option<Subscriber>; CAPTURE_SUBSCRIBERS_MAX],
     grace: Grace,
-    _promiscuous: Vec<Promiscuous>,
+    promiscuous: Vec<Promiscuous>,
 }
 
 impl KeptRing {
@@ -114,14 +114,14 @@ impl KeptRing {
             hooks: Vec::new(),
             subscribers: std::array::from_fn(|_| None),
             grace: Grace::new()?,
-            _promiscuous: Vec::new(),
+            promiscuous: Vec::new(),
         };
         for (number, interface) in interfaces.iter().enumerate() {
             for way in ways(interface, request.directions) {
                 ring.attach(interface, number as u8, way, request.hook)?;
             }
             if request.promiscuous {
-                ring._promiscuous.push(Promiscuous::hold(interface)?);
+                ring.promiscuous.push(Promiscuous::hold(interface)?);
             }
         }
         Ok(ring)
@@ -238,9 +238,7 @@ impl KeptRing {
         for (bit, subscriber) in leaving {
             let mut account = subscriber.map(|left| left.past).unwrap_or_default();
             for (count, counts) in account.iter_mut().zip(past.as_deref().unwrap_or_default()) {
-                if let Some(counts) = counts {
-                    count.add(counts, bit);
-                }
+                count.add(counts, bit);
             }
             accounts.push(account);
         }
@@ -250,7 +248,7 @@ impl KeptRing {
 
     /// Replaces the programs by those for the present subscribers, and books what the ones before had
     /// counted for the subscribers `served` that are still here. Returns those counts, by hook.
-    fn renew(&mut self, served: u64) -> Result<Vec<Option<Counts>>, CaptureError> {
+    fn renew(&mut self, served: u64) -> Result<Vec<Counts>, CaptureError> {
         let subscribers: Vec<(usize, &Subscription, &CompiledFilter)> = self
             .subscribers
             .iter()
@@ -293,7 +291,7 @@ impl KeptRing {
                     subscriber.past[number].add(&counts, bit);
                 }
             }
-            all.push(Some(counts));
+            all.push(counts);
         }
         Ok(all)
     }

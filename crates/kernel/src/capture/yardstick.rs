@@ -182,21 +182,9 @@ fn open(
             })?,
         ),
     };
-    let program: Option<Vec<libc::sock_filter>> = filter.map(|filter| {
-        filter
-            .instructions()
-            .iter()
-            .map(|one| libc::sock_filter {
-                code: one.code,
-                jt: one.jt,
-                jf: one.jf,
-                k: one.k,
-            })
-            .collect()
-    });
     let mut settings = Settings {
         interface: &interface.name,
-        filter: program.as_deref(),
+        filter: filter.as_ref().map(Expression::instructions),
         snaplen_bytes: output.subscription.snaplen,
         buffer_bytes: 0,
         promiscuous: false,

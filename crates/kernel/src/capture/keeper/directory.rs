@@ -121,6 +121,8 @@ fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
         chown(path, None, group)?;
     }
     listen(&socket, 64)?;
+    // Who knocks may have gone when we open.
+    rustix::io::ioctl_fionbio(&socket, true)?;
     Ok(socket)
 }
 
