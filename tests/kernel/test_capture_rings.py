@@ -100,17 +100,18 @@ def test_nobody_misses_a_packet_while_others_come_and_go(place: Place, until: An
     stop = threading.Event()
 
     def send() -> None:
-        while not stop.is_set():
-            place.send(20)
+        # A pace that leaves the machine to the others; what is asked needs no flood.
+        while not stop.wait(0.001):
+            place.send(5)
 
     sending = threading.Thread(target=send)
     with capture(place, until, first, "--hook", hook) as founder:
         sending.start()
         try:
-            for number in range(4):
+            for number in range(2):
                 file = tmp_path / f"{number}.pcapng"
                 with capture(place, until, file, "--filter", "greater 60", join=founder.ring) as joiner:
-                    until("it has some", lambda file=file: len(numbers_of(file)) > 100)
+                    until("it has some", lambda file=file: file.stat().st_size > 100 * 200)
                     account_of(joiner.end())
                 numbers = numbers_of(file)
                 assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
