@@ -18,14 +18,14 @@
 /*
  * A ring is one array map with BPF_F_MMAPABLE; element n is the lane of CPU n.
  *
- *   lane:  | struct lane_header | data[size_bytes] | slack |
+ *   lane:  | struct lane_header | data[size_bytes] | slack_bytes |
  *
  * Positions count bytes since the ring was made and never wrap in practice (64 bit); the byte at
  * position p lies at data[p & (size_bytes - 1)]. A record starts below size_bytes and may run into
  * the slack, so it is never split and needs no filler.
  */
 #define LANE_HEADER_BYTES 4096
-#define LANE_SLACK_BYTES 4096
+#define LANE_SLACK_BYTES 4096      /* of rings whose records are small */
 #define LANE_INDEX_SLOTS 64
 #define RECORD_ALIGN_BYTES 8
 #define RING_READERS_MAX 64
@@ -67,6 +67,7 @@ enum record_kind {
 	RECORD_TCP_STATE = 1,
 	RECORD_TCP_FLOW = 2,      /* facts of a flow: first sight, and again when one became known */
 	RECORD_TCP_FLOW_END = 3,  /* the flow's account, when its socket is destroyed or the log ends */
+	RECORD_PACKET = 4,        /* struct capture_record and the packet's bytes */
 };
 
 enum hook {
@@ -105,6 +106,7 @@ struct ring_layout {
 	__u64 part_shift;        /* log2 of size_bytes / LANE_INDEX_SLOTS */
 	__u64 secret;
 	__u64 wait_for_readers;  /* slow-reader preference */
+	__u64 slack_bytes;       /* behind the data: no record is longer */
 };
 
 #define FILTER_PORTS_MAX 16
@@ -291,6 +293,8 @@ struct generate_state {
  */
 #define CAPTURE_SUBSCRIBERS_MAX 64
 #define CAPTURE_SNAPLEN_MAX 262144
+#define CAPTURE_SLACK_BYTES (CAPTURE_SNAPLEN_MAX + 4096)
+#define CAPTURE_JUMP_COPY 0      /* the slot of the copying program in the generated one's jump table */
 
 struct capture_verdict {
 	__u64 seen;
@@ -299,11 +303,46 @@ struct capture_verdict {
 	__u32 pad;
 };
 
+/*
+ * What became of the packets that somebody wanted; one element for each CPU. Runs of packets that
+ * the same subscribers want are counted as one: run_records belongs to each in run_subscribers and
+ * is not yet in matched. So another subscriber costs nothing while the packets stay of one kind.
+ */
+struct capture_account {
+	__u64 run_subscribers;
+	__u64 run_records;
+	__u64 matched[CAPTURE_SUBSCRIBERS_MAX];
+	__u64 refused[CAPTURE_SUBSCRIBERS_MAX];  /* of matched: no room in the ring, see lane_header */
+};
+
+/* Constants of one hook's copying program. */
+struct capture_options {
+	struct ring_layout layout;
+	__u16 hook;          /* number in the ring */
+	__u16 interface;     /* number in the ring */
+	__u16 direction;     /* enum direction */
+	__u16 pad;
+};
+
+/* One packet; captured_length_bytes bytes of it follow, from the link layer's header on. */
+struct capture_record {
+	struct record_header header;
+	__u64 time_ns;                /* CLOCK_MONOTONIC */
+	__u64 subscribers;
+	__u32 wire_length_bytes;      /* without a tag that is in vlan_tci */
+	__u32 captured_length_bytes;
+	__u16 gso_segs;               /* wire packets in this one, at least 1 */
+	__u16 vlan_tci;               /* the tag that the kernel keeps beside the packet */
+	__u16 vlan_protocol;          /* its type, host byte order; 0: there is no such tag */
+	__u8 interface;               /* number in the ring */
+	__u8 direction;
+};
+
 _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
-_Static_assert(sizeof(struct ring_layout) == 32, "ring_layout");
-_Static_assert(sizeof(struct tcp_options) == 376, "tcp_options");
+_Static_assert(sizeof(struct ring_layout) == 40, "ring_layout");
+_Static_assert(sizeof(struct tcp_options) == 392, "tcp_options");
 _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
@@ -313,5 +352,8 @@ _Static_assert(sizeof(struct flow_header) == 80, "flow_header");
 _Static_assert(sizeof(struct generate_options) == 56, "generate_options");
 _Static_assert(sizeof(struct generate_state) == 128, "generate_state: two cache lines");
 _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
+_Static_assert(sizeof(struct capture_account) == 1040, "capture_account");
+_Static_assert(sizeof(struct capture_options) == 48, "capture_options");
+_Static_assert(sizeof(struct capture_record) == 56, "capture_record");
 
 #endif

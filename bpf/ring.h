@@ -65,9 +65,9 @@ static __always_inline __u64 lane_reserve(struct lane_header *lane,
 }
 
 /*
- * Reserves length_bytes (a multiple of RECORD_ALIGN_BYTES, at most LANE_SLACK_BYTES) and fills the
- * header but for the stamp. Returns NULL when there is no room. The compiler
- * must know layout and length, so that the verifier sees a masked offset and a constant size.
+ * Reserves length_bytes (a multiple of RECORD_ALIGN_BYTES, at most the layout's slack) and fills the
+ * header but for the stamp. Returns NULL when there is no room. The layout must be constant, so that
+ * the verifier sees a masked offset; what is written behind it, it bounds by the lane's slack.
  */
 static __always_inline struct record_header *
 ring_reserve(void *lane_memory, const struct lane_readers *readers,

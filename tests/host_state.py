@@ -50,6 +50,8 @@ def named_things() -> list[str]:
         found += [f"cgroup {path}" for path in mount.rglob("parshall-*") if path.is_dir()]
     for mount in mounts("bpf"):
         found += [f"pin {path}" for path in mount.rglob("parshall*")]
+    # The rings of captures are named by those who test them: see tests/kernel/capturer.py.
+    found += [f"ring {path.name}" for path in Path("/run/parshall").glob(f"test-{os.getpid()}-*")]
     found += [f"interface {path.name}" for path in Path("/sys/class/net").iterdir() if INTERFACE.fullmatch(path.name)]
     return found
 

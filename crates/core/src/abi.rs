@@ -7,7 +7,7 @@
 pub const ABI_VERSION: u32 = 1;
 /// Bytes of a lane before its data.
 pub const LANE_HEADER_BYTES: usize = 4096;
-/// Bytes behind a lane's data into which the last record may run.
+/// Bytes behind a lane's data into which the last record may run, where records are small.
 pub const LANE_SLACK_BYTES: usize = 4096;
 /// Number of equal parts of a lane whose first record is remembered.
 pub const LANE_INDEX_SLOTS: usize = 64;
@@ -20,11 +20,17 @@ pub const RECORD_TCP_STATE: u16 = 1;
 pub const RECORD_TCP_FLOW: u16 = 2;
 /// `record_header.kind` of a [`TcpFlowEndRecord`].
 pub const RECORD_TCP_FLOW_END: u16 = 3;
+/// `record_header.kind` of a [`CaptureRecord`] and the packet behind it.
+pub const RECORD_PACKET: u16 = 4;
 
 /// Subscribers of one capture ring.
 pub const CAPTURE_SUBSCRIBERS_MAX: usize = 64;
 /// Most bytes of a packet that a capture ring takes.
 pub const CAPTURE_SNAPLEN_MAX: u32 = 262_144;
+/// Slack of a capture ring's lanes.
+pub const CAPTURE_SLACK_BYTES: usize = CAPTURE_SNAPLEN_MAX as usize + 4096;
+/// The copying program's slot in the jump table of a generated program.
+pub const CAPTURE_JUMP_COPY: u32 = 0;
 
 /// Readers of one ring.
 pub const RING_READERS_MAX: usize = 64;
@@ -133,14 +139,15 @@ plain! {
         pad: [u64; 2],
     }
     /// See `struct ring_layout`.
-    struct RingLayout = 32 {
+    struct RingLayout = 40 {
         size_bytes: u64,
         part_shift: u64,
         secret: u64,
         wait_for_readers: u64,
+        slack_bytes: u64,
     }
     /// See `struct tcp_options`.
-    struct TcpOptions = 376 {
+    struct TcpOptions = 392 {
         packet_layout: RingLayout,
         flow_layout: RingLayout,
         cgroup_id: u64,
@@ -280,6 +287,52 @@ plain! {
         snaplen: u32,
         pad: u32,
     }
+    /// See `struct capture_options`.
+    struct CaptureOptions = 48 {
+        layout: RingLayout,
+        hook: u16,
+        interface: u16,
+        direction: u16,
+        pad: u16,
+    }
+    /// See `struct capture_record`.
+    struct CaptureRecord = 56 {
+        header: RecordHeader,
+        time_ns: u64,
+        subscribers: u64,
+        wire_length_bytes: u32,
+        captured_length_bytes: u32,
+        gso_segs: u16,
+        vlan_tci: u16,
+        vlan_protocol: u16,
+        interface: u8,
+        direction: u8,
+    }
+}
+
+/// See `struct capture_account`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureAccount {
+    /// The subscribers of the run that is being counted.
+    pub run_subscribers: u64,
+    /// Packets of this run.
+    pub run_records: u64,
+    /// Packets that each subscriber's filter matched, without the run.
+    pub matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
+    /// Of these, packets for which there was no room in the ring.
+    pub refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
+}
+
+// SAFETY: repr(C) of integers and arrays of integers of one size: no padding, every pattern valid.
+unsafe impl Plain for CaptureAccount {}
+
+impl CaptureAccount {
+    /// Packets that this subscriber's filter matched.
+    pub fn matched_by(&self, subscriber: usize) -> u64 {
+        let in_run = self.run_subscribers >> subscriber & 1;
+        self.matched[subscriber] + in_run * self.run_records
+    }
 }
 
 /// Reads a value from bytes that may be unaligned.
@@ -313,6 +366,12 @@ pub fn view_plain_slice<T: Plain>(words: &[u64]) -> &[T] {
     let count = size_of_val(words) / size_of::<T>();
     // SAFETY: as in `view_plain`; `count` values lie within `words`.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<T>(), count) }
+}
+
+/// The bytes that lie in words.
+pub fn bytes_of_words(words: &[u64]) -> &[u8] {
+    // SAFETY: bytes need no alignment, every byte of a word is initialised, and the size is theirs.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
 /// The bytes of a value.

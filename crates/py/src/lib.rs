@@ -2,6 +2,8 @@
 
 #[cfg(feature = "kernel")]
 mod capability;
+#[cfg(feature = "kernel")]
+mod capture;
 mod convert;
 mod errors;
 #[cfg(feature = "kernel")]
@@ -47,6 +49,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         )?)?;
         module.add_class::<relay::Relay>()?;
         module.add_class::<tcp::TcpLog>()?;
+        module.add_class::<capture::Capture>()?;
+        module.add_function(wrap_pyfunction!(capture::keep_capture_ring, module)?)?;
+        module.add_function(wrap_pyfunction!(capture::list_capture_rings, module)?)?;
+        module.add_function(wrap_pyfunction!(capture::clean_capture_rings, module)?)?;
         module.add_function(wrap_pyfunction!(capability::probe_capabilities, module)?)?;
         module.add_function(wrap_pyfunction!(capability::cgroup2_mount, module)?)?;
     }

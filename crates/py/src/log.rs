@@ -81,7 +81,7 @@ pub struct ArrowStream {
 }
 
 impl ArrowStream {
-    /// What a reader reads.
+    /// A stream of these batches.
     pub fn new(reader: impl RecordBatchReader + Send + 'static) -> Self {
         Self {
             reader: Mutex::new(Some(Box::new(reader))),
@@ -105,7 +105,7 @@ impl ArrowStream {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
-            .ok_or_else(|| to_python("this stream has been read; ask the log for another one"))?;
+            .ok_or_else(|| to_python("this stream has been read; ask for another one"))?;
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), c"arrow_array_stream")
     }
 }

@@ -53,7 +53,12 @@ def _clean() -> list[str]:
     # Imported here, because the testbed brings libraries along that only this needs.
     from parshall.testbed import names
 
-    return [f"{leftover.kind} {leftover.name}" for leftover in names.clean()]
+    removed = [f"{leftover.kind} {leftover.name}" for leftover in names.clean()]
+    try:
+        from parshall._native import clean_capture_rings
+    except ImportError:  # an installation for analysis: it makes no rings
+        return removed
+    return removed + [f"capture ring {name}" for name in clean_capture_rings()]
 
 
 def _word(status: Status, cause: Cause | None) -> Text:

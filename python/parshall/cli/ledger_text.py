@@ -1,4 +1,4 @@
-"""The ledger as lines of text: one account a hook, then the cost. A function of the data, no more."""
+"""The ledger as lines of text: one account a row, then the cost. Functions of the data, no more."""
 
 from typing import Any
 
@@ -7,11 +7,29 @@ _COLUMNS = ("seen", "filtered", "thinned", "logged", "lost")
 
 def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     """Return the ledger as a table: ``seen = filtered + thinned + logged + lost``, and the cost."""
-    rows = [("", *_COLUMNS)]
-    for account in ledger["hooks"]:
+    lines = _table([(account["hook"], account) for account in ledger["hooks"]])
+    return [*lines, "  " + _cost_line(ledger["cost"])]
+
+
+def capture_ledger_lines(ledger: dict[str, Any]) -> list[str]:
+    """Return the ledger of a capture: for each file and interface an account, and the cost."""
+    lines = []
+    for subscriber in ledger["subscribers"]:
+        wants = subscriber["filter"] or "everything"
+        lines.append(f"{subscriber['file'] or 'packets'}: {wants}")
+        lines += _table([(account["hook"], account) for account in subscriber["interfaces"]])
+    if not ledger["complete"]:
+        lines.append("  the keeper of the ring died: what it had counted is not known, so this does not balance")
+    return [*lines, "  " + _cost_line(ledger["cost"])]
+
+
+def _table(accounts: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Return a table of named accounts, and the causes of loss if there was any."""
+    rows: list[tuple[str, ...]] = [("", *_COLUMNS)]
+    for name, account in accounts:
         lost = sum(account["lost"].values())
         counts = (account["seen"], account["filtered"], account["thinned"], account["logged"], lost)
-        rows.append((account["hook"], *(f"{count:,}" for count in counts)))
+        rows.append((name, *(f"{count:,}" for count in counts)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  "
@@ -19,10 +37,12 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
         + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]
-    causes = {cause: sum(account["lost"][cause] for account in ledger["hooks"]) for cause in ledger["hooks"][0]["lost"]}
+    causes: dict[str, int] = {}
+    for _, account in accounts:
+        for cause, count in account["lost"].items():
+            causes[cause] = causes.get(cause, 0) + count
     if any(causes.values()):
         lines.append("  lost: " + ", ".join(f"{count:,} {cause}" for cause, count in causes.items() if count))
-    lines.append("  " + _cost_line(ledger["cost"]))
     return lines
 
 
@@ -33,4 +53,5 @@ def _cost_line(cost: dict[str, Any]) -> str:
         if program["sampled_runs"]
     )
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
-    return f"cost: {hooks + '; ' if hooks else ''}{reader}; {cost['log_bytes'] / 1e6:.1f} MB written"
+    written = f"; {cost['log_bytes'] / 1e6:.1f} MB written" if cost["log_bytes"] else ""
+    return f"cost: {hooks + '; ' if hooks else ''}{reader}{written}"

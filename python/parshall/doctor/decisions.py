@@ -76,11 +76,14 @@ RULES = {
         needs=(
             *_each("map.array_mmapable", "program.helpers"),
             Need(
-                ("attach.xdp_native", "attach.tcx", "attach.xdp_generic"),
-                "packets are taken later in their path, at a higher cost",
+                ("attach.tcx", "attach.xdp_native", "attach.xdp_generic"),
+                "packets are taken by XDP alone, and what this host sends is not seen",
             ),
         ),
-        wishes=(_COST,),
+        wishes=(
+            Need(("attach.xdp_native",), "--hook xdp takes packets behind the driver, at a higher cost"),
+            _COST,
+        ),
     ),
     "gen": Rule(needs=_each("program.xdp", "program.xdp_live_frames", "program.helpers")),
     "path": Rule(

@@ -1,3 +1,39 @@
-//! Packet capture.
+//! The capture instrument: one ring in the kernel, any number of applications, one copy of a packet.
+//!
+//! A ring is held by a small process of its own, the [`keeper`]: it has the maps, the links and the
+//! filters of all subscribers, merged into one program a hook. Every process that captures, the one
+//! that founded the ring too, is a [`client`] of the keeper and reads the ring by itself: a
+//! [`session`] is its thread, a [`collector`] its eyes, an [`output`] what it wants, and a [`sink`] where the packets go.
+//!
+//! Inside the keeper, [`kept_ring`] is the ring with its subscribers, [`generation`] the programs
+//! that serve one set of them, [`attachment`] a place where packets pass, [`grace`] the wait until
+//! nobody runs the programs of before.
 
+pub mod attachment;
 pub mod backend;
+pub mod batch;
+pub mod client;
+pub mod collector;
+pub mod decider;
+mod error;
+pub mod generation;
+mod grace;
+pub mod interface;
+pub mod keeper;
+pub mod kept_ring;
+pub mod ledger;
+pub mod output;
+mod promiscuous;
+pub mod request;
+pub mod session;
+pub mod sink;
+mod tagged;
+mod tally;
+pub mod yardstick;
+
+#[cfg(test)]
+mod layout_test;
+
+pub use error::CaptureError;
+
+pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture.bpf.o"));

@@ -107,6 +107,11 @@ impl Expression {
         })
     }
 
+    /// The program as libpcap made it.
+    pub fn instructions(&self) -> &[ClassicInstruction] {
+        &self.instructions
+    }
+
     /// The program, for a [`parshall_core::filter::Subscription`].
     pub fn program(&self) -> &ClassicProgram {
         &self.program

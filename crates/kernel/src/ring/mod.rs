@@ -52,11 +52,23 @@ pub const LANE_SIZE_MIN_BYTES: u64 = 16 * 1024;
 /// Largest data area of a lane: the verifier's bound on offsets into a map value.
 pub const LANE_SIZE_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Makes the constants of a ring, with a fresh secret.
+/// Makes the constants of a ring of small records, with a fresh secret.
 ///
 /// # Errors
 /// [`RingError::Size`] unless `size_bytes` is a power of two within bounds.
 pub fn layout(size_bytes: u64, preference: Preference) -> Result<RingLayout, RingError> {
+    layout_with_slack(size_bytes, preference, LANE_SLACK_BYTES)
+}
+
+/// Makes the constants of a ring whose records have up to `slack_bytes` bytes, with a fresh secret.
+///
+/// # Errors
+/// As [`layout`].
+pub fn layout_with_slack(
+    size_bytes: u64,
+    preference: Preference,
+    slack_bytes: usize,
+) -> Result<RingLayout, RingError> {
     if !size_bytes.is_power_of_two()
         || !(LANE_SIZE_MIN_BYTES..=LANE_SIZE_MAX_BYTES).contains(&size_bytes)
     {
@@ -67,12 +79,13 @@ pub fn layout(size_bytes: u64, preference: Preference) -> Result<RingLayout, Rin
         part_shift: u64::from((size_bytes / LANE_INDEX_SLOTS as u64).trailing_zeros()),
         secret: random_secret(),
         wait_for_readers: u64::from(preference == Preference::SlowReader),
+        slack_bytes: slack_bytes as u64,
     })
 }
 
 /// Bytes of one lane with its header and slack: a whole number of pages.
 pub fn lane_bytes(layout: &RingLayout) -> usize {
-    LANE_HEADER_BYTES + layout.size_bytes as usize + LANE_SLACK_BYTES
+    LANE_HEADER_BYTES + layout.size_bytes as usize + layout.slack_bytes as usize
 }
 
 fn random_secret() -> u64 {

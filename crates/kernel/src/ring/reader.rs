@@ -4,11 +4,9 @@
 //! may have overwritten meanwhile is thrown away and counted. So the writers' counter, a cache line
 //! that every write moves between CPUs, is read twice a block and not twice a record.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use parshall_core::abi::{
-    LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RECORD_ALIGN_BYTES, RecordHeader, view_plain,
-};
+use parshall_core::abi::{LANE_INDEX_SLOTS, RECORD_ALIGN_BYTES, RecordHeader, view_plain};
 
 use super::memory::Lane;
 
@@ -39,6 +37,8 @@ pub struct Block {
     words: Vec<u64>,
     /// Where each record starts, in words; one more entry marks the end.
     starts: Vec<u32>,
+    /// Where each record starts in the lane, in bytes from the first one.
+    offsets: Vec<u32>,
     next: usize,
 }
 
@@ -98,6 +98,7 @@ impl Block {
         self.words.clear();
         self.starts.clear();
         self.starts.push(0);
+        self.offsets.clear();
         self.next = 0;
     }
 }
@@ -120,6 +121,17 @@ impl LaneReader {
             lane,
             position,
             next_seq: None,
+            counts: ReaderCounts::default(),
+        }
+    }
+
+    /// A reader that starts at the record at `position`, before which there were `records` (or a few
+    /// more: what it misses at the very beginning is then overestimated by these).
+    pub fn from_position(lane: Lane, position: u64, records: u64) -> Self {
+        Self {
+            lane,
+            position,
+            next_seq: Some(records),
             counts: ReaderCounts::default(),
         }
     }
@@ -149,7 +161,21 @@ impl LaneReader {
     /// The block is empty when nothing is committed behind the reader's position. A record that a
     /// writer has reserved but not committed ends the block: order in a lane is kept.
     pub fn read_block(&mut self, block: &mut Block, limit_bytes: usize) {
+        self.read_block_of(block, limit_bytes, |_| usize::MAX);
+    }
+
+    /// As [`LaneReader::read_block`], but of each record only the beginning is copied, as many words
+    /// as `wanted_words` says when it has looked at the record in the lane. The record's header is
+    /// always copied. What `wanted_words` saw may have been overwritten meanwhile; then the record
+    /// is thrown away.
+    pub fn read_block_of(
+        &mut self,
+        block: &mut Block,
+        limit_bytes: usize,
+        wanted_words: impl Fn(&[AtomicU64]) -> usize,
+    ) {
         block.clear();
+        let slack_bytes = self.lane.layout().slack_bytes as usize;
         let size_bytes = self.lane.layout().size_bytes;
         let mut reserved = self.lane.reserved_bytes().load(Ordering::Acquire);
         if reserved - self.position > size_bytes {
@@ -165,18 +191,20 @@ impl LaneReader {
                 break;
             }
             let length_bytes = header[LENGTH_WORD].load(Ordering::Relaxed) as u32 as usize;
-            if !(HEADER_WORDS * 8..=LANE_SLACK_BYTES).contains(&length_bytes)
+            if !(HEADER_WORDS * 8..=slack_bytes).contains(&length_bytes)
                 || !length_bytes.is_multiple_of(RECORD_ALIGN_BYTES)
             {
                 break; // overwritten under our eyes: the look at `reserved` below tells
             }
+            let record = self.lane.data(position, length_bytes / 8);
+            let words = wanted_words(record).clamp(HEADER_WORDS, record.len());
             block.words.extend(
-                self.lane
-                    .data(position, length_bytes / 8)
+                record[..words]
                     .iter()
                     .map(|word| word.load(Ordering::Relaxed)),
             );
             block.starts.push(block.words.len() as u32);
+            block.offsets.push((position - start) as u32);
             position += length_bytes as u64;
         }
         // The copies above happen before the look below.
@@ -185,7 +213,7 @@ impl LaneReader {
         let overwritten_below = reserved.saturating_sub(size_bytes);
         self.position = position;
         while block.next < block.len()
-            && start + 8 * u64::from(block.starts[block.next]) < overwritten_below
+            && start + u64::from(block.offsets[block.next]) < overwritten_below
         {
             block.next += 1;
         }

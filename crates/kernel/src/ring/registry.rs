@@ -81,6 +81,14 @@ impl LaneReaders {
         }
     }
 
+    /// Takes a slot that its owner knows to be free, at `position`.
+    pub fn enter(&self, slot: usize, position: u64) {
+        self.report(slot, position);
+        self.mapping
+            .word(self.start_bytes)
+            .fetch_or(1 << slot, Ordering::AcqRel);
+    }
+
     /// Gives a slot back: writers no longer wait for it.
     pub fn leave(&self, slot: usize) {
         self.mapping

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use parshall_core::abi::{LANE_SLACK_BYTES, RECORD_ALIGN_BYTES, RecordHeader};
+use parshall_core::abi::{RECORD_ALIGN_BYTES, RecordHeader};
 
 use super::memory::Lane;
 use super::registry::LaneReaders;
@@ -35,7 +35,7 @@ impl LaneWriter {
         let words = HEADER_WORDS + payload.len();
         let length_bytes = words * RECORD_ALIGN_BYTES;
         assert!(
-            length_bytes <= LANE_SLACK_BYTES,
+            length_bytes <= self.lane.layout().slack_bytes as usize,
             "record of {length_bytes} bytes"
         );
         let position = self.reserve(length_bytes as u64)?;

@@ -10,7 +10,7 @@ pub mod options;
 pub mod session;
 
 #[cfg(test)]
-mod layout_test;
+pub(crate) mod layout_test;
 
 use std::path::PathBuf;
 

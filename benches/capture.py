@@ -1,0 +1,308 @@
+"""What N applications that capture cost the kernel: one ring of ours beside N x tcpdump.
+
+Run as root: ``benches/run capture`` or ``.venv/bin/python benches/capture.py [--rounds 3]
+[--packets 4000000] [--sizes 64,645,1500] [--readers 1,2,4,6,8] [--archive]``. A cable between two namespaces;
+frames are sent into it by XDP live frames (``BPF_PROG_TEST_RUN``) from one CPU, on which the receiving side
+runs, too, and the stack drops them as nobody's; the readers have the other CPU. Every instrument writes
+to ``/dev/null`` with the same buffer. A round runs every instrument once for each number of readers, in an
+order that rotates. Prints a table and one JSON object; ``--archive`` puts it into ``benches/archive/``.
+
+instruments
+    bare       nobody captures
+    hook       no traffic: the XDP program alone in test runs on one frame, its readers stopped
+    xdp        ``parshall capture --hook xdp``, and N - 1 that join
+    tcx        ``parshall capture --hook tcx``, and N - 1 that join
+    tcpdump    N x ``tcpdump -w /dev/null`` (TPACKET_V3)
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import re
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from parshall.capture import rings
+from parshall.testbed import Testbed
+
+BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[platform.machine()]
+PROG_LOAD, PROG_TEST_RUN, PROG_GET_FD_BY_ID = 5, 10, 13
+PROG_TYPE_XDP = 6
+XDP_LIVE_FRAMES = 2
+REDIRECT = 23
+BATCH_PACKETS = 64
+PARSHALL = Path(sys.executable).with_name("parshall")
+
+Report = dict[str, Any]
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
+    """Make the system call; return its result, and the attributes as the kernel left them."""
+    buffer = ctypes.create_string_buffer(attributes.ljust(128, b"\0"), 128)
+    result = libc.syscall(BPF_SYSCALL, command, buffer, 128)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result, buffer.raw
+
+
+def load_redirect(interface: int) -> int:
+    """Load an XDP program that sends every frame out of an interface; return its descriptor."""
+    code = b"".join(
+        struct.pack("<BBhi", *instruction)
+        for instruction in ((0xB7, 1, 0, interface), (0xB7, 2, 0, 0), (0x85, 0, 0, REDIRECT), (0x95, 0, 0, 0))
+    )
+    text, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
+    attributes = struct.pack("IIQQ", PROG_TYPE_XDP, 4, ctypes.addressof(text), ctypes.addressof(licence))
+    return bpf(PROG_LOAD, attributes)[0]
+
+
+def test_run(program: int, frame: bytes, repeat: int, *, live: bool) -> float:
+    """Run a program on a frame; return the mean nanoseconds of a run."""
+    data = ctypes.create_string_buffer(frame, len(frame))
+    flags, batch = (XDP_LIVE_FRAMES, BATCH_PACKETS) if live else (0, 0)
+    attributes = struct.pack(
+        "IIIIQQIIIIQQIII",
+        program, 0, len(frame), 0, ctypes.addressof(data), 0, repeat, 0, 0, 0, 0, 0, flags, 0, batch,
+    )  # fmt: skip
+    _, after = bpf(PROG_TEST_RUN, attributes)
+    return struct.unpack_from("IIIIQQII", after)[7]
+
+
+def frame_of(frame_bytes: int) -> bytes:
+    """A frame that the stack drops: a protocol that is nobody's."""
+    return bytes.fromhex("ffffffffffff02707300010188b5").ljust(frame_bytes, b"\x55")
+
+
+class Cable:
+    """The sending and the receiving end."""
+
+    def __init__(self, bed: Testbed) -> None:
+        self.sender, self.receiver = bed.host("sender"), bed.host("receiver")
+        link = bed.link(self.sender, self.receiver, backend="veth")
+        self.interface = link.interface(self.receiver)
+        # Redirected frames reach a veth only where its peer runs NAPI.
+        self.receiver.run(["ethtool", "-K", self.interface, "gro", "on"])
+        with self.sender.enter():
+            import socket
+
+            self.program = load_redirect(socket.if_nametoindex(link.interface(self.sender)))
+
+    def flood(self, frame_bytes: int, packets: int) -> float:
+        """Send frames; return packets a second."""
+        frame = frame_of(frame_bytes)
+        with self.sender.enter():
+            started = time.perf_counter()
+            done = 0
+            # Many calls, so that the scheduler may give the CPU to others between them.
+            while done < packets:
+                part = min(packets - done, 1 << 18)
+                test_run(self.program, frame, part, live=True)
+                done += part
+            return packets / (time.perf_counter() - started)
+
+
+@contextmanager
+def parshall(cable: Cable, hook: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int) -> Iterator[None]:
+    """Found a ring, and join it until there are so many readers."""
+    ring = f"bench-{os.getpid()}"
+    first = ["-i", cable.interface, "--hook", hook, "--direction", "in", "--name", ring, "--buffer", f"{buffer_mib}M"]
+    processes = []
+    for number in range(readers):
+        arguments = first if number == 0 else ["--join", ring]
+        command = [PARSHALL, "capture", *arguments, "-w", "/dev/null", "--json"]
+        processes.append(cable.receiver.popen(command, cpu=reader_cpu, stdout=subprocess.PIPE, text=True))
+        wait_until(lambda: len(subscribers(ring)) == len(processes))
+    before = [cpu_s(process.pid) for process in processes]
+    yield
+    report["reader_cpu_s"] = sum(cpu_s(process.pid) for process in processes) - sum(before)
+    lost = []
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    for process in processes:
+        said, _ = process.communicate()
+        (account,) = json.loads(said)["ledger"]["subscribers"][0]["interfaces"]
+        lost.append(sum(account["lost"].values()) / max(account["seen"], 1))
+    report["lost"] = lost
+
+
+@contextmanager
+def hook_alone(
+    cable: Cable, _hook: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
+) -> Iterator[None]:
+    """Run our program by itself, with readers that stand still: what it costs without anything else."""
+    with parshall(cable, "xdp", readers, {}, buffer_mib, reader_cpu):
+        found = next(one for one in rings() if one["name"] == f"bench-{os.getpid()}")
+        pids = {one["pid"] for one in found["subscribers"]}
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            report["hook_ns"] = hook_ns(found["keeper_pid"], report["frame_bytes"])
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        yield
+
+
+def subscribers(ring: str) -> list[Any]:
+    """Who reads a ring."""
+    return next((one["subscribers"] for one in rings() if one["name"] == ring), [])
+
+
+def hook_ns(keeper: int, frame_bytes: int) -> float:
+    """Mean run time of the program that a keeper has attached, in a run of its own."""
+    links = [path.read_text() for path in Path(f"/proc/{keeper}/fdinfo").iterdir()]
+    found = (re.search(r"link_type:\s*xdp.*prog_id:\s*(\d+)", text, re.DOTALL) for text in links)
+    (program,) = {int(match[1]) for match in found if match}
+    descriptor, _ = bpf(PROG_GET_FD_BY_ID, struct.pack("I", program))
+    try:
+        return statistics.median(test_run(descriptor, frame_of(frame_bytes), 200_000, live=False) for _ in range(5))
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def tcpdump(cable: Cable, _hook: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int) -> Iterator[None]:
+    """Run so many tcpdumps."""
+    command = ["tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
+    processes = []
+    for _ in range(readers):
+        process = cable.receiver.popen(command, cpu=reader_cpu, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if "listening" in line:
+                break
+        processes.append(process)
+    before = [cpu_s(process.pid) for process in processes]
+    yield
+    report["reader_cpu_s"] = sum(cpu_s(process.pid) for process in processes) - sum(before)
+    lost = []
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+        counts = {line.split(" ", 1)[1]: int(line.split()[0]) for line in said.splitlines() if line[:1].isdigit()}
+        received = next(count for text, count in counts.items() if "received" in text)
+        lost.append(next(count for text, count in counts.items() if "dropped by kernel" in text) / max(received, 1))
+    report["lost"] = lost
+
+
+@contextmanager
+def bare(_cable: Cable, _hook: str, _readers: int, _report: Report, _buffer: int, _cpu: int) -> Iterator[None]:
+    """Capture nothing."""
+    yield
+
+
+INSTRUMENTS: dict[str, Callable[..., Any]] = {
+    "bare": bare,
+    "hook": hook_alone,
+    "xdp": parshall,
+    "tcx": parshall,
+    "tcpdump": tcpdump,
+}
+
+
+def cpu_s(process: int) -> float:
+    """User and system seconds of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit("an instrument did not start")
+        time.sleep(0.01)
+
+
+def run(instrument: str, readers: int, frame_bytes: int, arguments: argparse.Namespace) -> Report:
+    """Measure one instrument with so many readers."""
+    report: Report = {"readers": readers, "frame_bytes": frame_bytes}
+    cpus = sorted(os.sched_getaffinity(0))
+    with Testbed() as bed:
+        cable = Cable(bed)
+        observe = INSTRUMENTS[instrument]
+        with observe(cable, instrument, readers, report, arguments.buffer_mib, cpus[-1]):
+            if instrument != "hook":
+                os.sched_setaffinity(0, {cpus[0]})
+                try:
+                    report["packets_per_s"] = cable.flood(frame_bytes, arguments.packets)
+                finally:
+                    os.sched_setaffinity(0, cpus)
+        os.close(cable.program)
+    return report
+
+
+def main() -> int:
+    """Measure, print, archive."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--packets", type=int, default=4_000_000)
+    parser.add_argument("--sizes", default="64,645,1500")
+    parser.add_argument("--readers", default="1,2,4,6,8")
+    parser.add_argument("--buffer-mib", type=int, default=128)
+    parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
+    parser.add_argument("--archive", action="store_true", help="keep the raw numbers in benches/archive/")
+    arguments = parser.parse_args()
+    names = arguments.instruments.split(",")
+    raw: dict[str, list[Report]] = {name: [] for name in names}
+    for frame_bytes in map(int, arguments.sizes.split(",")):
+        for number in range(arguments.rounds):
+            for readers in map(int, arguments.readers.split(",")):
+                for name in names[number % len(names) :] + names[: number % len(names)]:
+                    raw[name].append(run(name, readers, frame_bytes, arguments))
+            print(f"{frame_bytes} bytes, round {number + 1} of {arguments.rounds}", file=sys.stderr)
+        print("\n".join(table(frame_bytes, raw)), flush=True)
+    record = {
+        "benchmark": "capture",
+        "command": " ".join(["benches/capture.py", *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "kernel": platform.release(),
+        "cpus": os.cpu_count(),
+        "load_average_before": os.getloadavg(),
+        "tcpdump": subprocess.run(["tcpdump", "--version"], capture_output=True, text=True).stderr.splitlines()[:1],
+        "raw": raw,
+    }
+    if arguments.archive:
+        path = Path(__file__).parent / "archive" / f"capture-{datetime.now(UTC):%Y-%m-%d}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"archived: {path}")
+    print(json.dumps(record))
+    return 0
+
+
+def table(frame_bytes: int, raw: dict[str, list[Report]]) -> list[str]:
+    """Return the lines of one table: medians over the rounds, and the worst reader."""
+    lines = [f"{frame_bytes} bytes", f"  {'':8} {'readers':>7} {'Mpps':>7} {'range':>13} {'worst loss':>10}"]
+    for name, reports in raw.items():
+        mine = [report for report in reports if report["frame_bytes"] == frame_bytes]
+        for readers in sorted({report["readers"] for report in mine}):
+            some = [report for report in mine if report["readers"] == readers]
+            hook = [report["hook_ns"] for report in some if "hook_ns" in report]
+            if hook:
+                lines.append(
+                    f"  {name:8} {readers:7} {statistics.median(hook):7.0f} ns a packet ({min(hook)}-{max(hook)})"
+                )
+                continue
+            rates = [report["packets_per_s"] / 1e6 for report in some]
+            lost = [max(report["lost"]) for report in some if report.get("lost")]
+            lines.append(
+                f"  {name:8} {readers:7} {statistics.median(rates):7.2f} {min(rates):6.2f}-{max(rates):.2f}"
+                f" {f'{statistics.median(lost):.1%}' if lost else '':>10}"
+            )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The capture instrument: copies a packet once into the ring for all who want it.
+ *
+ * What is attached to a hook is a program that is generated from the filters of all subscribers. It
+ * counts the packet, and when somebody wants it, leaves in `verdict` who and how much of it, and
+ * jumps here. These programs decide nothing: reserve, copy, commit, count, let pass.
+ */
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+#include "ring.h"
+
+const volatile struct capture_options options SEC(".rodata.options");
+
+#define layout options.layout
+#define TCX_NEXT (-1)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, 8);
+} ring SEC(".maps"); /* the loader puts the ring of all hooks in its place */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lane_readers);
+} ring_readers SEC(".maps"); /* as above */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct capture_verdict);
+} verdict SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct capture_account);
+} account SEC(".maps");
+
+/* The way from the generated program to the one below. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} jumps SEC(".maps");
+
+/* Adds to every subscriber in a mask. */
+static __noinline int count_for(__u64 *counts, __u64 subscribers, __u64 records)
+{
+	if (!counts)
+		return 0;
+	for (int subscriber = 0; subscriber < CAPTURE_SUBSCRIBERS_MAX && subscribers; subscriber++) {
+		if (subscribers & 1)
+			counts[subscriber] += records;
+		subscribers >>= 1;
+	}
+	return 0;
+}
+
+static __always_inline void count_matched(struct capture_account *counts, __u64 subscribers)
+{
+	if (counts->run_subscribers != subscribers) {
+		count_for(counts->matched, counts->run_subscribers, counts->run_records);
+		counts->run_subscribers = subscribers;
+		counts->run_records = 0;
+	}
+	counts->run_records++;
+}
+
+/*
+ * Reserves a place for a packet and fills in all but its bytes. *captured_bytes is how many of them
+ * are to be copied behind the record: 1 to CAPTURE_SNAPLEN_MAX.
+ */
+static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *captured_bytes,
+						      struct ring_slot *slot)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), only = 0, captured;
+	struct capture_verdict *who = bpf_map_lookup_elem(&verdict, &only);
+	struct capture_account *counts = bpf_map_lookup_elem(&account, &only);
+	void *lane = bpf_map_lookup_elem(&ring, &cpu);
+	struct lane_readers *readers = 0;
+	struct capture_record *record;
+
+	if (!who || !counts || !lane)
+		return 0;
+	if (layout.wait_for_readers)
+		readers = bpf_map_lookup_elem(&ring_readers, &cpu);
+	captured = wire_bytes < who->snaplen ? wire_bytes : who->snaplen;
+	if (captured > CAPTURE_SNAPLEN_MAX)
+		captured = CAPTURE_SNAPLEN_MAX;
+	count_matched(counts, who->subscribers);
+	record = (void *)ring_reserve(lane, readers, &layout,
+				      (sizeof(*record) + captured + RECORD_ALIGN_BYTES - 1) &
+					      ~(RECORD_ALIGN_BYTES - 1),
+				      RECORD_PACKET, options.hook, slot);
+	if (!record) {
+		count_for(counts->refused, who->subscribers, 1);
+		return 0;
+	}
+	record->time_ns = bpf_ktime_get_ns();
+	record->subscribers = who->subscribers;
+	record->wire_length_bytes = wire_bytes;
+	record->captured_length_bytes = captured;
+	record->gso_segs = 1;
+	record->vlan_tci = 0;
+	record->vlan_protocol = 0;
+	record->interface = options.interface;
+	record->direction = options.direction;
+	*captured_bytes = captured;
+	return record;
+}
+
+/* The verifier must see the bounds of a length right before it is used as one. */
+static __always_inline int is_length(__u32 *bytes)
+{
+	asm volatile("" : "+r"(*bytes));
+	return *bytes - 1 < CAPTURE_SNAPLEN_MAX;
+}
+
+SEC("xdp.frags")
+int capture_xdp(struct xdp_md *packet)
+{
+	struct capture_record *record;
+	struct ring_slot slot;
+	__u32 bytes;
+
+	record = reserve(bpf_xdp_get_buff_len(packet), &bytes, &slot);
+	if (!record)
+		return XDP_PASS;
+	if (!is_length(&bytes) || bpf_xdp_load_bytes(packet, 0, record + 1, bytes))
+		record->captured_length_bytes = 0;
+	ring_commit(&record->header, &layout, &slot);
+	return XDP_PASS;
+}
+
+SEC("tc")
+int capture_tcx(struct __sk_buff *packet)
+{
+	struct capture_record *record;
+	struct ring_slot slot;
+	__u32 bytes;
+
+	record = reserve(packet->len, &bytes, &slot);
+	if (!record)
+		return TCX_NEXT;
+	if (!is_length(&bytes) || bpf_skb_load_bytes(packet, 0, record + 1, bytes))
+		record->captured_length_bytes = 0;
+	if (packet->gso_segs)
+		record->gso_segs = packet->gso_segs;
+	if (packet->vlan_present) {
+		record->vlan_tci = packet->vlan_tci;
+		record->vlan_protocol = __builtin_bswap16(packet->vlan_proto);
+	}
+	ring_commit(&record->header, &layout, &slot);
+	return TCX_NEXT;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,138 @@
+//! A place where packets pass, and the link that holds a program there.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_sys as sys;
+use serde::{Deserialize, Serialize};
+
+use super::CaptureError;
+use super::interface::Interface;
+
+/// The kinds of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HookKind {
+    /// XDP in the driver.
+    XdpNative,
+    /// XDP behind the driver.
+    XdpGeneric,
+    /// Traffic control.
+    Tcx,
+}
+
+impl HookKind {
+    /// As a ledger names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::XdpNative => "xdp",
+            Self::XdpGeneric => "xdp-generic",
+            Self::Tcx => "tcx",
+        }
+    }
+
+    /// Whether its programs are XDP programs.
+    pub fn is_xdp(self) -> bool {
+        self != Self::Tcx
+    }
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Received.
+    In,
+    /// Sent.
+    Out,
+}
+
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// Before all programs that are there: what those drop is captured, as a tap would.
+const BPF_F_BEFORE: u32 = 1 << 3;
+
+/// A program at a hook, for as long as this lives.
+#[derive(Debug)]
+pub struct Attachment {
+    link: OwnedFd,
+}
+
+impl Attachment {
+    /// Attaches `program`.
+    ///
+    /// # Errors
+    /// [`CaptureError::Interface`] with what the kernel said and the remedy.
+    pub fn new(
+        interface: &Interface,
+        kind: HookKind,
+        way: Way,
+        program: BorrowedFd<'_>,
+    ) -> Result<Self, CaptureError> {
+        Self::link(interface, kind, way, program)
+            .map(|link| Self { link })
+            .map_err(|error| CaptureError::Interface {
+                name: interface.name.clone(),
+                reason: match (error.raw_os_error(), kind.is_xdp()) {
+                    (Some(libc::EBUSY | libc::EEXIST), true) => format!(
+                        "another XDP program is attached to it ({error}); take packets with --hook tcx"
+                    ),
+                    (Some(libc::EOPNOTSUPP | libc::EINVAL), true) => format!(
+                        "the driver takes no XDP program in this mode ({error}); take packets with --hook tcx"
+                    ),
+                    _ => format!(
+                        "{} cannot be attached: {error}; `parshall doctor` tells what this host offers",
+                        kind.name()
+                    ),
+                },
+            })
+    }
+
+    fn link(
+        interface: &Interface,
+        kind: HookKind,
+        way: Way,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<OwnedFd> {
+        let (attach, flags) = match (kind, way) {
+            (HookKind::XdpNative, _) => (sys::BPF_XDP, XDP_FLAGS_DRV_MODE),
+            (HookKind::XdpGeneric, _) => (sys::BPF_XDP, XDP_FLAGS_SKB_MODE),
+            (HookKind::Tcx, Way::In) => (sys::BPF_TCX_INGRESS, BPF_F_BEFORE),
+            (HookKind::Tcx, Way::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
+        };
+        let options = sys::bpf_link_create_opts {
+            sz: size_of::<sys::bpf_link_create_opts>() as _,
+            flags,
+            ..Default::default()
+        };
+        // SAFETY: the options outlive the call and hold no pointers that we set.
+        let descriptor = unsafe {
+            sys::bpf_link_create(
+                program.as_raw_fd(),
+                interface.index as i32,
+                attach,
+                &options,
+            )
+        };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    /// Puts another program in the place of the one that is there. No packet passes between them.
+    ///
+    /// # Errors
+    /// What the kernel said; `ENOLINK` when the interface has gone.
+    pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: two descriptors that live, and no options.
+        let status = unsafe {
+            sys::bpf_link_update(self.link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
+        };
+        if status < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}

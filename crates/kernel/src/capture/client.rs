@@ -1,0 +1,294 @@
+//! A subscriber's end: founds or joins a ring, maps it, and talks to its keeper.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::CaptureError;
+use super::decider::CompiledFilter;
+use super::keeper::message::{
+    Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
+};
+use super::keeper::{Channel, directory};
+use super::kept_ring::{HookCount, RunTime, Start};
+use super::request::{RingRequest, Subscription};
+use crate::ring::memory::Lane;
+use crate::ring::registry::LaneReaders;
+
+/// A keeper compiles and loads programs in milliseconds; only a machine at its end takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The final account of the subscriptions of one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Left {
+    /// For each subscription, by hook.
+    pub counts: Vec<Vec<HookCount>>,
+    /// By hook.
+    pub run_times: Vec<RunTime>,
+    /// For each lane: nothing for them lies behind.
+    pub ends: Vec<u64>,
+}
+
+/// What a keeper says while one reads.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// Something happened.
+    Event(Event),
+    /// What was counted so far.
+    Account {
+        /// For each subscription, by hook.
+        counts: Vec<Vec<HookCount>>,
+        /// By hook.
+        run_times: Vec<RunTime>,
+    },
+    /// The subscriptions have ended.
+    Left(Left),
+}
+
+/// A connection to the keeper of a ring, and the ring in memory.
+pub struct Client {
+    channel: Channel,
+    /// What the keeper told of the ring.
+    pub ring: RingDescription,
+    /// The lanes, which can only be read.
+    pub lanes: Vec<Lane>,
+    /// Under slow-reader preference: where to report how far one has read.
+    pub register: Option<(Vec<LaneReaders>, usize)>,
+    heard: VecDeque<Heard>,
+    waits_for_account: bool,
+}
+
+impl Client {
+    /// Starts a keeper and lets it found a ring. `keeper` is the program that calls
+    /// [`super::keeper::keep`] with its standard input.
+    ///
+    /// # Errors
+    /// What the keeper refused, or [`CaptureError::Keeper`].
+    pub fn found(keeper: &[OsString], ring: &RingRequest) -> Result<Self, CaptureError> {
+        ring.check()?;
+        let (program, arguments) = keeper
+            .split_first()
+            .ok_or_else(|| CaptureError::keeper("no program was named"))?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(CaptureError::keeper)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A group of its own: Ctrl-C in the terminal is meant for us.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| {
+                CaptureError::keeper(format!("{} cannot be started: {error}", program.display()))
+            })?;
+        // It may outlive us, and then has another parent; while we live, somebody must take its status.
+        std::thread::Builder::new()
+            .name("parshall-keeper".into())
+            .spawn(move || child.wait())
+            .map_err(CaptureError::keeper)?;
+        let channel = Channel::new(ours);
+        let first = Request::Found {
+            ring: ring.clone(),
+            version: PROTOCOL_VERSION,
+        };
+        Self::enter(channel, &first, "").map_err(|error| match error {
+            CaptureError::KeeperGone { .. } => CaptureError::keeper(format!(
+                "{} ended before the ring was there; `parshall doctor` tells what this host offers",
+                program.display()
+            )),
+            error => error,
+        })
+    }
+
+    /// Joins a ring that runs.
+    ///
+    /// # Errors
+    /// [`CaptureError::Name`] when there is none or it may not be read, and what its keeper refused.
+    pub fn join(name: &str) -> Result<Self, CaptureError> {
+        let channel = Channel::new(directory::connect_to(name)?);
+        let first = Request::Join {
+            version: PROTOCOL_VERSION,
+        };
+        Self::enter(channel, &first, name)
+    }
+
+    fn enter(mut channel: Channel, first: &Request, name: &str) -> Result<Self, CaptureError> {
+        channel
+            .send(first, &[])
+            .map_err(|error| gone(name, &error))?;
+        let (answer, descriptors) = channel
+            .receive(PATIENCE)
+            .map_err(|error| gone(name, &error))?;
+        let ring = match answer {
+            Answer::Ring(ring) => ring,
+            answer => return Err(unexpected(answer)),
+        };
+        let mut descriptors = descriptors.into_iter();
+        let memory = descriptors
+            .next()
+            .ok_or_else(|| CaptureError::keeper("it sent no ring"))?;
+        let lanes = Lane::of_map(&memory, ring.lanes, ring.layout.into(), false)?;
+        let register = match (ring.reader_slot, descriptors.next()) {
+            (Some(slot), Some(memory)) => Some((LaneReaders::of_map(&memory, ring.lanes)?, slot)),
+            _ => None,
+        };
+        Ok(Self {
+            channel,
+            ring,
+            lanes,
+            register,
+            heard: VecDeque::new(),
+            waits_for_account: false,
+        })
+    }
+
+    /// Takes in subscribers. Returns their bits, and from where in each lane to read.
+    ///
+    /// # Errors
+    /// [`CaptureError::Filter`] for a filter that does not compile, and what the keeper refused: a ring
+    /// that is full.
+    pub fn subscribe(
+        &mut self,
+        subscriptions: &[Subscription],
+    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
+        let subscriptions = subscriptions
+            .iter()
+            .map(|one| {
+                let filter = CompiledFilter::compile(&one.filter, &self.ring.interfaces)?;
+                Ok((one.clone(), filter))
+            })
+            .collect::<Result<_, CaptureError>>()?;
+        match self.ask(&Request::Subscribe { subscriptions })? {
+            Answer::Subscribed { bits, starts } => Ok((bits, starts)),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. Somebody may be
+    /// joining, which takes the keeper's time, and the ring must be read meanwhile.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn ask_account(&mut self) -> Result<(), CaptureError> {
+        if !self.waits_for_account {
+            self.channel
+                .send(&Request::Account, &[])
+                .map_err(|error| gone(&self.ring.name, &error))?;
+            self.waits_for_account = true;
+        }
+        Ok(())
+    }
+
+    /// Asks to end the subscriptions; [`Client::hear`] has the account when it comes.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn ask_leave(&mut self) -> Result<(), CaptureError> {
+        self.channel
+            .send(&Request::Leave, &[])
+            .map_err(|error| gone(&self.ring.name, &error))
+    }
+
+    /// What the keeper says, waited for at most this long.
+    ///
+    /// # Errors
+    /// [`CaptureError::KeeperGone`].
+    pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, CaptureError> {
+        if let Some(heard) = self.heard.pop_front() {
+            return Ok(Some(heard));
+        }
+        match self.channel.receive(timeout) {
+            Ok((answer, _)) => self.understand(answer).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(gone(&self.ring.name, &error)),
+        }
+    }
+
+    /// What is no answer to a question that somebody waits for.
+    fn understand(&mut self, answer: Answer) -> Result<Heard, CaptureError> {
+        match answer {
+            Answer::Event(event) => Ok(Heard::Event(event)),
+            Answer::Account { counts, run_times } if self.waits_for_account => {
+                self.waits_for_account = false;
+                Ok(Heard::Account { counts, run_times })
+            }
+            Answer::Left {
+                counts,
+                run_times,
+                ends,
+            } => Ok(Heard::Left(Left {
+                counts,
+                run_times,
+                ends,
+            })),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, CaptureError> {
+        let name = self.ring.name.clone();
+        self.channel
+            .send(request, &[])
+            .map_err(|error| gone(&name, &error))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.channel.receive(left) {
+                Ok((answer @ (Answer::Event(_) | Answer::Account { .. }), _)) => {
+                    let heard = self.understand(answer)?;
+                    self.heard.push_back(heard);
+                }
+                Ok((answer, _)) => return Ok(answer),
+                // A signal ends a wait early.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}
+                Err(error) => return Err(gone(&name, &error)),
+            }
+        }
+    }
+}
+
+/// What a ring tells of itself.
+///
+/// # Errors
+/// As [`Client::join`].
+pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
+    let mut channel = Channel::new(directory::connect_to(name)?);
+    channel
+        .send(&Request::List, &[])
+        .map_err(|error| gone(name, &error))?;
+    match channel.receive(PATIENCE) {
+        Ok((Answer::Listed(ring), _)) => Ok(ring),
+        Ok((answer, _)) => Err(unexpected(answer)),
+        Err(error) => Err(gone(name, &error)),
+    }
+}
+
+fn gone(ring: &str, error: &io::Error) -> CaptureError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => CaptureError::keeper(format!(
+            "that of ring {ring} does not answer; end it, and found the ring again"
+        )),
+        io::ErrorKind::InvalidData => CaptureError::keeper(format!(
+            "that of ring {ring} does not speak as it should; use the same Parshall as who founded the ring"
+        )),
+        _ => CaptureError::KeeperGone { ring: ring.into() },
+    }
+}
+
+fn unexpected(answer: Answer) -> CaptureError {
+    match answer {
+        Answer::Refused { message, is_usage } => CaptureError::Refused { message, is_usage },
+        _ => CaptureError::keeper("it answered another question"),
+    }
+}

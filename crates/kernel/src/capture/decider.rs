@@ -1,0 +1,253 @@
+//! The program that is attached: it counts the packet, decides who wants it, and goes on to the copy.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use libbpf_sys as sys;
+use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
+use parshall_core::filter::emit::{Hook as ProgramKind, LinkLayer, Target};
+use parshall_core::filter::{MergedFilter, Subscription as FilterSubscription};
+use serde::{Deserialize, Serialize};
+
+use super::CaptureError;
+use super::attachment::HookKind;
+use super::interface::Interface;
+use super::request::Subscription;
+use crate::filter::{Expression, Maps};
+
+/// An expression, compiled for the link layers of a ring by whoever wants it: with its rights, its names
+/// and its time. The keeper, which serves all, gets no text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompiledFilter {
+    /// Link types, and the classic program for each, one word an instruction.
+    by_link_type: Vec<(u16, Vec<u64>)>,
+}
+
+impl CompiledFilter {
+    /// Compiles an expression for all of these interfaces.
+    ///
+    /// # Errors
+    /// [`CaptureError::Filter`] with libpcap's message and the place.
+    pub fn compile<'ring>(
+        expression: &str,
+        interfaces: impl IntoIterator<Item = &'ring Interface>,
+    ) -> Result<Self, CaptureError> {
+        let mut by_link_type: Vec<(u16, Vec<u64>)> = Vec::new();
+        for interface in interfaces {
+            let link_type = interface.link_type;
+            if by_link_type.iter().any(|(known, _)| *known == link_type) {
+                continue;
+            }
+            let compiled = Expression::compile(expression, interface.link_layer(), NETMASK)
+                .map_err(|error| CaptureError::Filter {
+                    reason: error.to_string(),
+                })?;
+            let words = compiled.instructions().iter().map(to_word).collect();
+            by_link_type.push((link_type, words));
+        }
+        Ok(Self { by_link_type })
+    }
+
+    /// The program for an interface.
+    ///
+    /// # Errors
+    /// [`CaptureError::Filter`] when there is none, or what there is cannot be merged.
+    pub(super) fn program(&self, interface: &Interface) -> Result<ClassicProgram, CaptureError> {
+        let (_, words) = self
+            .by_link_type
+            .iter()
+            .find(|(known, _)| *known == interface.link_type)
+            .ok_or_else(|| CaptureError::Filter {
+                reason: format!(
+                    "no filter was given for packets like those of {}",
+                    interface.name
+                ),
+            })?;
+        let instructions: Vec<ClassicInstruction> = words.iter().map(from_word).collect();
+        ClassicProgram::new(&instructions).map_err(|error| CaptureError::Filter {
+            reason: format!("the filter for {} is no program: {error}", interface.name),
+        })
+    }
+}
+
+fn to_word(instruction: &ClassicInstruction) -> u64 {
+    u64::from(instruction.code) << 48
+        | u64::from(instruction.jt) << 40
+        | u64::from(instruction.jf) << 32
+        | u64::from(instruction.k)
+}
+
+fn from_word(word: &u64) -> ClassicInstruction {
+    ClassicInstruction {
+        code: (word >> 48) as u16,
+        jt: (word >> 40) as u8,
+        jf: (word >> 32) as u8,
+        k: *word as u32,
+    }
+}
+
+/// A ring has several interfaces, with several networks: `ip broadcast` has libpcap's own meaning then.
+const NETMASK: Option<Ipv4Addr> = None;
+
+/// The filters of all subscribers, merged for each link layer of a ring.
+pub(super) struct Deciders {
+    merged: Vec<(LinkLayer, MergedFilter)>,
+}
+
+impl Deciders {
+    /// Merges the filters of these subscribers, each with its bit, for these interfaces.
+    ///
+    /// # Errors
+    /// [`CaptureError::Load`] when they cannot be merged.
+    pub fn merge<'ring>(
+        subscribers: &[(usize, &Subscription, &CompiledFilter)],
+        interfaces: impl IntoIterator<Item = &'ring Interface>,
+    ) -> Result<Self, CaptureError> {
+        let mut merged: Vec<(LinkLayer, MergedFilter)> = Vec::new();
+        for interface in interfaces {
+            let layer = interface.link_layer();
+            if subscribers.is_empty() || merged.iter().any(|(known, _)| *known == layer) {
+                continue;
+            }
+            let filters = subscribers
+                .iter()
+                .map(|(bit, subscription, filter)| {
+                    Ok(FilterSubscription {
+                        subscriber: *bit as u32,
+                        program: filter.program(interface)?,
+                        snaplen_bytes: subscription.snaplen,
+                    })
+                })
+                .collect::<Result<Vec<_>, CaptureError>>()?;
+            merged.push((
+                layer,
+                MergedFilter::new(&filters).map_err(CaptureError::load)?,
+            ));
+        }
+        Ok(Self { merged })
+    }
+
+    /// Loads the program for a hook.
+    ///
+    /// # Errors
+    /// [`CaptureError::Load`].
+    pub fn load(
+        &self,
+        interface: &Interface,
+        kind: HookKind,
+        maps: Maps<'_>,
+    ) -> Result<OwnedFd, CaptureError> {
+        let target = Target {
+            hook: match kind.is_xdp() {
+                true => ProgramKind::Xdp { frags: true },
+                false => ProgramKind::SchedCls,
+            },
+            link_layer: interface.link_layer(),
+        };
+        match self
+            .merged
+            .iter()
+            .find(|(layer, _)| *layer == target.link_layer)
+        {
+            Some((_, merged)) => {
+                let program = merged.emit(target).map_err(CaptureError::load)?;
+                crate::filter::load(&program, maps).map_err(CaptureError::load)
+            }
+            None => load_idle(target.hook),
+        }
+    }
+}
+
+/// The program of a hook without subscribers: two instructions that let every packet pass.
+fn load_idle(hook: ProgramKind) -> Result<OwnedFd, CaptureError> {
+    let code = [
+        sys::bpf_insn {
+            code: 0xb7, // r0 = immediate
+            imm: hook.pass(),
+            ..Default::default()
+        },
+        sys::bpf_insn {
+            code: 0x95, // exit
+            ..Default::default()
+        },
+    ];
+    let (kind, attach_type, flags) = match hook {
+        ProgramKind::Xdp { .. } => (
+            sys::BPF_PROG_TYPE_XDP,
+            sys::BPF_XDP,
+            sys::BPF_F_XDP_HAS_FRAGS,
+        ),
+        ProgramKind::SchedCls => (sys::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
+    };
+    let mut options = sys::bpf_prog_load_opts {
+        sz: size_of::<sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: attach_type,
+        prog_flags: flags,
+        ..Default::default()
+    };
+    // SAFETY: names, instructions and options outlive the call, and the count is theirs.
+    let descriptor = unsafe {
+        sys::bpf_prog_load(
+            kind,
+            c"parshall_idle".as_ptr(),
+            c"Dual MIT/GPL".as_ptr(),
+            code.as_ptr(),
+            code.len() as _,
+            &mut options,
+        )
+    };
+    if descriptor < 0 {
+        return Err(CaptureError::load(std::io::Error::last_os_error()));
+    }
+    // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parshall_core::trace::{LINK_TYPE_ETHERNET, LINK_TYPE_RAW};
+
+    fn interface(link_type: u16) -> Interface {
+        Interface {
+            name: "eth0".into(),
+            index: 1,
+            link_type,
+            is_loopback: false,
+            is_up: true,
+            mtu_bytes: 1500,
+        }
+    }
+
+    #[test]
+    fn a_filter_is_the_same_at_both_ends_of_a_message() {
+        let interfaces = [interface(LINK_TYPE_ETHERNET), interface(LINK_TYPE_RAW)];
+        let expression = "tcp port 80 and ip[6:2] & 0x3fff = 0 or host 255.254.253.252";
+        let sent = CompiledFilter::compile(expression, &interfaces).unwrap();
+        let text = serde_json::to_string(&sent).unwrap();
+        let received: CompiledFilter = serde_json::from_str(&text).unwrap();
+        for interface in &interfaces {
+            let own = Expression::compile(expression, interface.link_layer(), None).unwrap();
+            assert_eq!(&received.program(interface).unwrap(), own.program());
+        }
+    }
+
+    #[test]
+    fn what_is_no_program_is_refused_by_name() {
+        let nonsense = CompiledFilter {
+            by_link_type: vec![(LINK_TYPE_ETHERNET, vec![u64::MAX])],
+        };
+        let refusal = nonsense
+            .program(&interface(LINK_TYPE_ETHERNET))
+            .unwrap_err();
+        assert!(
+            refusal.to_string().contains("eth0 is no program"),
+            "{refusal}"
+        );
+        let refusal = nonsense.program(&interface(LINK_TYPE_RAW)).unwrap_err();
+        assert!(
+            refusal.to_string().starts_with("no filter was given"),
+            "{refusal}"
+        );
+    }
+}

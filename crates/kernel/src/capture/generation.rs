@@ -1,0 +1,212 @@
+//! The programs of one hook that serve one set of subscribers, from one change of the set to the next.
+//!
+//! A generation counts by itself, from 0. When it was replaced and has come to rest, its counts are
+//! exactly what passed while this set was served: that is what makes a subscriber's account exact.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use parshall_core::abi::{
+    CAPTURE_JUMP_COPY, CAPTURE_SUBSCRIBERS_MAX, CaptureAccount, CaptureOptions, CaptureVerdict,
+    RingLayout, plain_bytes, read_plain,
+};
+use serde::{Deserialize, Serialize};
+
+use super::attachment::{HookKind, Way};
+use super::decider::Deciders;
+use super::interface::Interface;
+use super::{CaptureError, OBJECT};
+use crate::filter::Maps;
+
+/// One interface in one direction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Where.
+    pub interface: Interface,
+    /// Its number in the ring.
+    pub interface_number: u8,
+    /// Which way.
+    pub way: Way,
+    /// How packets are taken.
+    pub kind: HookKind,
+}
+
+impl Hook {
+    /// As the ledger names it.
+    pub fn name(&self) -> String {
+        let way = match self.way {
+            Way::In => "in",
+            Way::Out => "out",
+        };
+        format!("{} {way} ({})", self.interface.name, self.kind.name())
+    }
+}
+
+/// What all hooks of a ring write into.
+pub(super) struct RingMaps {
+    /// The ring.
+    pub ring: MapHandle,
+    /// The register of its readers.
+    pub readers: MapHandle,
+    /// Its constants.
+    pub layout: RingLayout,
+}
+
+/// What a generation has counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    /// Packets that came by.
+    pub seen: u64,
+    /// Packets that each subscriber's filter matched.
+    pub matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
+    /// Of these, packets that had no room in the ring.
+    pub refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
+}
+
+/// The programs of one hook for one set of subscribers.
+pub(super) struct Generation {
+    object: Object,
+    decider: OwnedFd,
+}
+
+impl Generation {
+    /// Loads the programs; they are not attached.
+    ///
+    /// # Errors
+    /// [`CaptureError::Load`].
+    pub fn load(
+        hook: &Hook,
+        hook_number: usize,
+        maps: &RingMaps,
+        deciders: &Deciders,
+    ) -> Result<Self, CaptureError> {
+        let options = CaptureOptions {
+            layout: maps.layout,
+            hook: hook_number as u16,
+            interface: u16::from(hook.interface_number),
+            direction: hook.way as u16,
+            pad: 0,
+        };
+        let copy = match hook.kind.is_xdp() {
+            true => "capture_xdp",
+            false => "capture_tcx",
+        };
+        let object = load_object(maps, &options, copy)?;
+        let program = object
+            .progs()
+            .find(|program| program.name() == copy)
+            .ok_or_else(|| CaptureError::load(format!("{copy} is not in the object")))?;
+        let jumps = find_map(&object, "jumps")?;
+        jumps
+            .update(
+                &CAPTURE_JUMP_COPY.to_ne_bytes(),
+                &program.as_fd().as_raw_fd().to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .map_err(CaptureError::load)?;
+        let verdict = find_map(&object, "verdict")?;
+        let connections = Maps {
+            verdict: verdict.as_fd(),
+            jumps: jumps.as_fd(),
+        };
+        let decider = deciders.load(&hook.interface, hook.kind, connections)?;
+        Ok(Self { object, decider })
+    }
+
+    /// The program to attach.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.decider.as_fd()
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// [`CaptureError::Load`] when the kernel does not let the maps be read.
+    pub fn counts(&self) -> Result<Counts, CaptureError> {
+        let mut counts = Counts {
+            seen: 0,
+            matched: [0; CAPTURE_SUBSCRIBERS_MAX],
+            refused: [0; CAPTURE_SUBSCRIBERS_MAX],
+        };
+        for value in self.of_every_cpu("verdict")? {
+            counts.seen += read_plain::<CaptureVerdict>(&value).map_or(0, |verdict| verdict.seen);
+        }
+        for value in self.of_every_cpu("account")? {
+            let Some(account) = read_plain::<CaptureAccount>(&value) else {
+                continue;
+            };
+            for subscriber in 0..CAPTURE_SUBSCRIBERS_MAX {
+                counts.matched[subscriber] += account.matched_by(subscriber);
+                counts.refused[subscriber] += account.refused[subscriber];
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Timed runs of the attached program, with the copy, and the nanoseconds of these.
+    pub fn run_time(&self) -> (u64, u64) {
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+        // SAFETY: `info` is a zeroed structure of `length` bytes: no pointers in it that the kernel
+        // would follow, and it writes at most `length` bytes.
+        let status = unsafe {
+            libbpf_sys::bpf_obj_get_info_by_fd(
+                self.decider.as_raw_fd(),
+                std::ptr::from_mut(&mut info).cast(),
+                &mut length,
+            )
+        };
+        match status {
+            0 => (info.run_cnt, info.run_time_ns),
+            _ => (0, 0),
+        }
+    }
+
+    fn of_every_cpu(&self, map: &str) -> Result<Vec<Vec<u8>>, CaptureError> {
+        find_map(&self.object, map)?
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(CaptureError::load)?
+            .ok_or_else(|| CaptureError::load(format!("map {map} is empty")))
+    }
+}
+
+fn load_object(
+    maps: &RingMaps,
+    options: &CaptureOptions,
+    copy: &str,
+) -> Result<Object, CaptureError> {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
+    let mut open = ObjectBuilder::default()
+        .open_memory(OBJECT)
+        .map_err(CaptureError::load)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let done = match name.as_str() {
+            "ring" => map.reuse_fd(maps.ring.as_fd()),
+            "ring_readers" => map.reuse_fd(maps.readers.as_fd()),
+            name if name.ends_with("rodata.options") => map.set_initial_value(plain_bytes(options)),
+            _ => Ok(()),
+        };
+        done.map_err(CaptureError::load)?;
+    }
+    for mut program in open.progs_mut() {
+        let is_wanted = program.name() == copy;
+        program.set_autoload(is_wanted);
+    }
+    open.load().map_err(|error| CaptureError::Load {
+        reason: match crate::libbpf_log::take() {
+            Some(said) => format!("{error}: {said}"),
+            None => error.to_string(),
+        },
+    })
+}
+
+fn find_map<'object>(
+    object: &'object Object,
+    name: &str,
+) -> Result<libbpf_rs::Map<'object>, CaptureError> {
+    object
+        .maps()
+        .find(|map| map.name() == name)
+        .ok_or_else(|| CaptureError::load(format!("map {name} is not in the object")))
+}

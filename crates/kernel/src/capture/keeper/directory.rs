@@ -1,0 +1,254 @@
+//! Where rings are found: one socket a ring in `/run/parshall`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Gid, Mode, chmod, chown};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+
+use crate::capture::CaptureError;
+use crate::capture::request::check_name;
+
+/// The directory of the sockets.
+pub const RUN_DIRECTORY: &str = "/run/parshall";
+const SUFFIX: &str = "ring";
+
+/// The socket of a ring.
+pub fn path_of(name: &str) -> PathBuf {
+    Path::new(RUN_DIRECTORY).join(format!("{name}.{SUFFIX}"))
+}
+
+/// A listening socket under a name; its file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Takes a name. Without one, that of the interfaces, with a number when it is taken.
+    ///
+    /// # Errors
+    /// [`CaptureError::Name`] when it is taken, [`CaptureError::Path`] when the directory cannot be
+    /// used, [`CaptureError::Option`] when there is no such group.
+    pub fn claim(
+        name: Option<&str>,
+        interfaces: &[String],
+        group: Option<&str>,
+    ) -> Result<(Self, String), CaptureError> {
+        let group = group.map(group_id).transpose()?;
+        let directory = Path::new(RUN_DIRECTORY);
+        let unusable = |error: io::Error| CaptureError::Path {
+            path: directory.into(),
+            reason: format!("cannot hold the sockets of rings: {error}; run as root"),
+        };
+        match std::fs::create_dir(directory) {
+            Ok(()) => chmod(directory, Mode::from_raw_mode(0o755))
+                .map_err(|error| unusable(error.into()))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unusable(error)),
+        }
+        // It listens before it has its name, so whoever finds the name finds somebody there.
+        let draft = directory.join(format!(".{}", std::process::id()));
+        let socket = listen_at(&draft, group).map_err(unusable)?;
+        let claimed = match name {
+            Some(name) => take(&draft, name).map(|taken| taken.then(|| name.to_owned())),
+            None => {
+                let base = default_name(interfaces);
+                let numbered = (2..1000).map(|number| format!("{base}-{number}"));
+                std::iter::once(base.clone())
+                    .chain(numbered)
+                    .find_map(|name| match take(&draft, &name) {
+                        Ok(true) => Some(Ok(Some(name))),
+                        Ok(false) => None,
+                        Err(error) => Some(Err(error)),
+                    })
+                    .unwrap_or(Ok(None))
+            }
+        };
+        let _ = std::fs::remove_file(&draft);
+        match claimed.map_err(unusable)? {
+            Some(name) => {
+                let path = path_of(&name);
+                Ok((Self { socket, path }, name))
+            }
+            None => Err(CaptureError::Name {
+                name: name.unwrap_or_default().into(),
+                reason: format!(
+                    "it runs already; join it with --join {name}, or choose another --name",
+                    name = name.unwrap_or_default()
+                ),
+            }),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Nobody can be helped when it fails; the next run removes what nobody listens at.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Gives the listening draft its name; false when a living ring has it.
+fn take(draft: &Path, name: &str) -> io::Result<bool> {
+    let path = path_of(name);
+    for _ in 0..2 {
+        match std::fs::hard_link(draft, &path) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !remove_if_stale(&path) {
+                    return Ok(false);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
+    let _ = std::fs::remove_file(path);
+    let socket = open()?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    chmod(path, Mode::from_raw_mode(mode))?;
+    if group.is_some() {
+        chown(path, None, group)?;
+    }
+    listen(&socket, 64)?;
+    // Who knocks may have gone when we open.
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}
+
+fn open() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Removes a socket at which nobody listens; false when somebody does, or when that cannot be told.
+fn remove_if_stale(path: &Path) -> bool {
+    let address = SocketAddrUnix::new(path);
+    let refused = open()
+        .and_then(|socket| Ok(connect(&socket, &address?)?))
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    refused && std::fs::remove_file(path).is_ok()
+}
+
+/// Connects to a ring.
+///
+/// # Errors
+/// [`CaptureError::Name`] when there is none, or it may not be read.
+pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
+    check_name(name)?;
+    let fail = |reason: &str| CaptureError::Name {
+        name: name.into(),
+        reason: reason.into(),
+    };
+    let path = path_of(name);
+    let none = "there is none of that name; `parshall capture --list` shows those that run";
+    let address = SocketAddrUnix::new(&path).map_err(|_| fail(none))?;
+    let socket = open().map_err(|error| fail(&error.to_string()))?;
+    match connect(&socket, &address).map_err(io::Error::from) {
+        Ok(()) => Ok(socket),
+        Err(error) => Err(match error.kind() {
+            io::ErrorKind::NotFound => fail(none),
+            io::ErrorKind::ConnectionRefused => {
+                fail("its keeper died; found a new one, which removes what is left of it")
+            }
+            io::ErrorKind::PermissionDenied => fail(
+                "you may not read it; run as root, or let root found it with --group and a group of yours",
+            ),
+            _ => fail(&error.to_string()),
+        }),
+    }
+}
+
+/// Names of all sockets, also of those at which nobody listens any more.
+pub fn names() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let name = name.strip_suffix(SUFFIX)?.strip_suffix('.')?;
+            check_name(name).ok().map(|()| name.to_owned())
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// Removes the sockets of keepers that died; returns their names.
+pub fn clean() -> Vec<String> {
+    names()
+        .into_iter()
+        .filter(|name| remove_if_stale(&path_of(name)))
+        .collect()
+}
+
+/// The interfaces' names, as far as a file may be called so.
+fn default_name(interfaces: &[String]) -> String {
+    let mut name: String = interfaces
+        .join("+")
+        .chars()
+        .map(|letter| match letter {
+            letter if letter.is_ascii_alphanumeric() || "._+@:-".contains(letter) => letter,
+            _ => '_',
+        })
+        .take(58)
+        .collect();
+    if name.starts_with('.') {
+        name.replace_range(..1, "_");
+    }
+    name
+}
+
+fn group_id(name: &str) -> Result<Gid, CaptureError> {
+    let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            Some((fields.next()?, fields.nth(1)?))
+        })
+        .find(|(group, number)| *group == name || *number == name)
+        .and_then(|(_, number)| number.parse().ok())
+        .or_else(|| name.parse().ok())
+        .map(Gid::from_raw)
+        .ok_or_else(|| CaptureError::Option {
+            option: "group",
+            value: name.into(),
+            expected: "there is none of that name in /etc/group; name one, or give its number"
+                .into(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_called_after_its_interfaces_and_can_always_be_a_file() {
+        assert_eq!(
+            default_name(&["eth0".into(), "eth1.5".into()]),
+            "eth0+eth1.5"
+        );
+        assert_eq!(default_name(&["..".into()]), "_.");
+        for odd in ["wlan/0", ".", "käse", "a b"] {
+            assert!(check_name(&default_name(&[odd.into()])).is_ok(), "{odd}");
+        }
+        let many = vec!["interface0".to_string(); 30];
+        assert!(check_name(&format!("{}-999", default_name(&many))).is_ok());
+    }
+}

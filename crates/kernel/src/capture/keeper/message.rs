@@ -1,0 +1,225 @@
+//! What keeper and subscribers say to each other: one JSON object a message, descriptors beside it.
+
+use parshall_core::abi::RingLayout;
+use serde::{Deserialize, Serialize};
+
+use crate::capture::decider::CompiledFilter;
+use crate::capture::generation::Hook;
+use crate::capture::interface::Interface;
+use crate::capture::kept_ring::{HookCount, RunTime, Start};
+use crate::capture::request::{RingRequest, Subscription};
+
+/// Version of these messages and of the records in the ring.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// From a subscriber to the keeper.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// First message of the founder, and only of it.
+    Found {
+        /// What to found.
+        ring: RingRequest,
+        /// Version of the one who asks.
+        version: u32,
+    },
+    /// First message of everybody else who wants to read.
+    Join {
+        /// Version of the one who asks.
+        version: u32,
+    },
+    /// Takes in subscribers.
+    Subscribe {
+        /// What each wants, and its filter as a program.
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
+    },
+    /// Asks what was counted so far.
+    Account,
+    /// Ends all subscriptions of this connection.
+    Leave,
+    /// Asks who is here; it may come first, and nothing follows.
+    List,
+}
+
+/// From the keeper to a subscriber.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// To `Found` and `Join`, with the ring's descriptor, and under slow-reader preference that of the
+    /// register of readers.
+    Ring(RingDescription),
+    /// To `Subscribe`.
+    Subscribed {
+        /// The bit of each.
+        bits: Vec<usize>,
+        /// For each lane: where what they want begins.
+        starts: Vec<Start>,
+    },
+    /// To `Account`.
+    Account {
+        /// For each subscription of the connection, by hook.
+        counts: Vec<Vec<HookCount>>,
+        /// By hook.
+        run_times: Vec<RunTime>,
+    },
+    /// To `Leave`.
+    Left {
+        /// For each subscription of the connection, by hook: final.
+        counts: Vec<Vec<HookCount>>,
+        /// By hook.
+        run_times: Vec<RunTime>,
+        /// For each lane: nothing for them lies behind.
+        ends: Vec<u64>,
+    },
+    /// To `List`.
+    Listed(ListedRing),
+    /// To anything: it was not done.
+    Refused {
+        /// Why, in one line.
+        message: String,
+        /// Whether the request itself was wrong.
+        is_usage: bool,
+    },
+    /// To everybody, unasked.
+    Event(Event),
+}
+
+/// What happened to an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// It went down: no packets until it is up again.
+    Down {
+        /// Its name.
+        interface: String,
+    },
+    /// It is up again.
+    Up {
+        /// Its name.
+        interface: String,
+    },
+    /// It is there no more.
+    Gone {
+        /// Its name.
+        interface: String,
+        /// None is left.
+        was_last: bool,
+    },
+    /// Its MTU changed.
+    Mtu {
+        /// Its name.
+        interface: String,
+        /// The new one.
+        bytes: u32,
+    },
+}
+
+impl Event {
+    /// In one line, for people.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Down { interface } => {
+                format!("interface {interface} went down; the capture goes on when it is up again")
+            }
+            Self::Up { interface } => format!("interface {interface} is up again"),
+            Self::Gone {
+                interface,
+                was_last,
+            } => {
+                let rest = if *was_last {
+                    "it was the last one"
+                } else {
+                    "the others go on"
+                };
+                format!("interface {interface} is gone; {rest}")
+            }
+            Self::Mtu { interface, bytes } => {
+                format!("interface {interface} has an MTU of {bytes} bytes now")
+            }
+        }
+    }
+}
+
+/// A ring, as who reads it must know it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RingDescription {
+    /// Its name.
+    pub name: String,
+    /// Lanes, one a CPU.
+    pub lanes: usize,
+    /// Constants of the ring.
+    pub layout: Layout,
+    /// By number.
+    pub interfaces: Vec<Interface>,
+    /// By number.
+    pub hooks: Vec<Hook>,
+    /// Where to report how far one has read, under slow-reader preference.
+    pub reader_slot: Option<usize>,
+}
+
+/// [`RingLayout`] in a message.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Layout {
+    pub size_bytes: u64,
+    pub part_shift: u64,
+    pub secret: u64,
+    pub wait_for_readers: u64,
+    pub slack_bytes: u64,
+}
+
+impl From<&RingLayout> for Layout {
+    fn from(layout: &RingLayout) -> Self {
+        Self {
+            size_bytes: layout.size_bytes,
+            part_shift: layout.part_shift,
+            secret: layout.secret,
+            wait_for_readers: layout.wait_for_readers,
+            slack_bytes: layout.slack_bytes,
+        }
+    }
+}
+
+impl From<Layout> for RingLayout {
+    fn from(layout: Layout) -> Self {
+        Self {
+            size_bytes: layout.size_bytes,
+            part_shift: layout.part_shift,
+            secret: layout.secret,
+            wait_for_readers: layout.wait_for_readers,
+            slack_bytes: layout.slack_bytes,
+        }
+    }
+}
+
+/// A ring that runs, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedRing {
+    /// Its name.
+    pub name: String,
+    /// Process of the keeper.
+    pub keeper_pid: i32,
+    /// Names of the hooks.
+    pub hooks: Vec<String>,
+    /// Bytes for each CPU.
+    pub ring_bytes: u64,
+    /// CPUs.
+    pub lanes: usize,
+    /// "fast" or "slow".
+    pub policy: String,
+    /// Whose members may join; `None`: root only.
+    pub group: Option<String>,
+    /// Who is here.
+    pub subscribers: Vec<ListedSubscriber>,
+}
+
+/// A subscriber, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedSubscriber {
+    /// Its process.
+    pub pid: i32,
+    /// Its filter; empty: everything.
+    pub filter: String,
+    /// Most bytes of a packet that it wants.
+    pub snaplen: u32,
+}

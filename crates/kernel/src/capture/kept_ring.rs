@@ -1,0 +1,487 @@
+//! A ring with its hooks and its subscribers, as the keeper holds it.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{MapHandle, MapType};
+use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, RingLayout};
+use serde::{Deserialize, Serialize};
+
+use super::CaptureError;
+use super::attachment::{Attachment, HookKind, Way};
+use super::decider::{CompiledFilter, Deciders};
+use super::generation::{Counts, Generation, Hook, RingMaps};
+use super::grace::Grace;
+use super::interface::Interface;
+use super::promiscuous::Promiscuous;
+use super::request::{Directions, HookChoice, RingRequest, Subscription};
+use crate::ring::memory::Lane;
+use crate::ring::registry::{LANE_READERS_BYTES, LaneReaders};
+use crate::ring::{self};
+
+/// What one hook counted for one subscriber, while that was one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookCount {
+    /// Packets that came by.
+    pub seen: u64,
+    /// Packets that the subscriber's filter matched.
+    pub matched: u64,
+    /// Of these, packets that the kernel side had no room for.
+    pub refused: u64,
+}
+
+impl HookCount {
+    fn add(&mut self, counts: &Counts, bit: usize) {
+        self.seen += counts.seen;
+        self.matched += counts.matched[bit];
+        self.refused += counts.refused[bit];
+    }
+}
+
+/// Where a subscriber begins to read a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Position in the lane.
+    pub position: u64,
+    /// Records before it, or a few less while others write.
+    pub records: u64,
+}
+
+/// Timed runs of a hook's programs, and the nanoseconds of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTime {
+    /// Timed runs.
+    pub runs: u64,
+    /// Their nanoseconds.
+    pub run_ns: u64,
+}
+
+struct Subscriber {
+    subscription: Subscription,
+    filter: CompiledFilter,
+    /// Of generations that are past, by hook.
+    past: Vec<HookCount>,
+}
+
+struct KeptHook {
+    hook: Hook,
+    attachment: Attachment,
+    generation: Generation,
+    past_run_time: RunTime,
+    /// Its interface has gone, and the attachment with it.
+    is_gone: bool,
+}
+
+/// The ring.
+pub struct KeptRing {
+    name: String,
+    maps: RingMaps,
+    /// Mapped writable, by the keeper alone, for the register.
+    readers: Vec<LaneReaders>,
+    lanes: Vec<Lane>,
+    hooks: Vec<KeptHook>,
+    subscribers: [Option<Subscriber>; CAPTURE_SUBSCRIBERS_MAX],
+    grace: Grace,
+    promiscuous: Vec<Promiscuous>,
+}
+
+impl KeptRing {
+    /// Makes the ring and attaches to its hooks; nobody subscribes yet.
+    ///
+    /// # Errors
+    /// [`CaptureError`]; nothing is left behind then.
+    pub fn found(name: &str, request: &RingRequest) -> Result<Self, CaptureError> {
+        request.check()?;
+        let interfaces = request
+            .interfaces
+            .iter()
+            .map(|name| Interface::find(name))
+            .collect::<Result<Vec<_>, _>>()?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(CaptureError::load)?;
+        let layout = ring::layout_with_slack(
+            request.ring_bytes,
+            request.preference(),
+            CAPTURE_SLACK_BYTES,
+        )?;
+        let maps = make_maps(&layout, cpus)?;
+        let lanes = Lane::of_map(&maps.ring, cpus, layout, false)?;
+        let readers = LaneReaders::of_map(&maps.readers, cpus)?;
+        let mut ring = Self {
+            name: name.into(),
+            maps,
+            readers,
+            lanes,
+            hooks: Vec::new(),
+            subscribers: std::array::from_fn(|_| None),
+            grace: Grace::new()?,
+            promiscuous: Vec::new(),
+        };
+        for (number, interface) in interfaces.iter().enumerate() {
+            for way in ways(interface, request.directions) {
+                ring.attach(interface, number as u8, way, request.hook)?;
+            }
+            if request.promiscuous {
+                ring.promiscuous.push(Promiscuous::hold(interface)?);
+            }
+        }
+        Ok(ring)
+    }
+
+    /// Attaches by the first of the chosen kinds that can be.
+    fn attach(
+        &mut self,
+        interface: &Interface,
+        interface_number: u8,
+        way: Way,
+        choice: HookChoice,
+    ) -> Result<(), CaptureError> {
+        let xdp = [HookKind::XdpNative, HookKind::XdpGeneric];
+        let kinds: Vec<HookKind> = match (choice, way) {
+            (HookChoice::Xdp, _) => xdp.into(),
+            (HookChoice::Tcx, _) | (HookChoice::Auto, Way::Out) => vec![HookKind::Tcx],
+            (HookChoice::Auto, Way::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
+        };
+        let nobody = Deciders::merge(&[], [])?;
+        let mut failure = None;
+        for kind in kinds {
+            let hook = Hook {
+                interface: interface.clone(),
+                interface_number,
+                way,
+                kind,
+            };
+            let attached = Generation::load(&hook, self.hooks.len(), &self.maps, &nobody).and_then(
+                |generation| {
+                    Attachment::new(interface, kind, way, generation.program())
+                        .map(|attachment| (generation, attachment))
+                },
+            );
+            match attached {
+                Ok((generation, attachment)) => {
+                    self.hooks.push(KeptHook {
+                        hook,
+                        attachment,
+                        generation,
+                        past_run_time: RunTime::default(),
+                        is_gone: false,
+                    });
+                    return Ok(());
+                }
+                // The last way tells what helps: its message is kept.
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| CaptureError::load("no hook is possible")))
+    }
+
+    /// Takes in new subscribers, all or none. Returns the bit of each, and from which position in each
+    /// lane on what they want is in the ring. No packet of the others is lost.
+    ///
+    /// # Errors
+    /// [`CaptureError`]; nothing has changed then.
+    pub fn subscribe(
+        &mut self,
+        subscriptions: &[(Subscription, CompiledFilter)],
+    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
+        for (subscription, _) in subscriptions {
+            subscription.check()?;
+        }
+        let free: Vec<usize> = (0..CAPTURE_SUBSCRIBERS_MAX)
+            .filter(|bit| self.subscribers[*bit].is_none())
+            .take(subscriptions.len())
+            .collect();
+        if free.len() < subscriptions.len() {
+            return Err(CaptureError::Subscribers {
+                ring: self.name.clone(),
+                present: self.subscribers.iter().flatten().count(),
+                asked: subscriptions.len(),
+            });
+        }
+        // Whoever had one of these bits before has left, and its last program has ended: what it
+        // wanted lies before these positions.
+        let starts = self.starts();
+        for (bit, (subscription, filter)) in free.iter().zip(subscriptions) {
+            self.subscribers[*bit] = Some(Subscriber {
+                subscription: subscription.clone(),
+                filter: filter.clone(),
+                past: vec![HookCount::default(); self.hooks.len()],
+            });
+        }
+        let before = free
+            .iter()
+            .fold(self.mask(), |mask, bit| mask & !(1 << bit));
+        if let Err(error) = self.renew(before) {
+            for bit in free {
+                self.subscribers[bit] = None;
+            }
+            return Err(error);
+        }
+        Ok((free, starts))
+    }
+
+    /// Lets subscribers go. Returns the account of each, and up to which position in each lane there
+    /// may be packets for it.
+    ///
+    /// # Errors
+    /// [`CaptureError`] when the kernel refused the programs for those who stay.
+    pub fn leave(
+        &mut self,
+        bits: &[usize],
+    ) -> Result<(Vec<Vec<HookCount>>, Vec<u64>), CaptureError> {
+        let before = self.mask();
+        let leaving: Vec<(usize, Option<Subscriber>)> = bits
+            .iter()
+            .map(|bit| (*bit, self.subscribers[*bit].take()))
+            .collect();
+        let past = self.renew(before);
+        let mut accounts = Vec::new();
+        for (bit, subscriber) in leaving {
+            let mut account = subscriber.map(|left| left.past).unwrap_or_default();
+            for (count, counts) in account.iter_mut().zip(past.as_deref().unwrap_or_default()) {
+                count.add(counts, bit);
+            }
+            accounts.push(account);
+        }
+        past?;
+        Ok((accounts, self.positions()))
+    }
+
+    /// Replaces the programs by those for the present subscribers, and books what the ones before had
+    /// counted for the subscribers `served` that are still here. Returns those counts, by hook.
+    fn renew(&mut self, served: u64) -> Result<Vec<Counts>, CaptureError> {
+        let subscribers: Vec<(usize, &Subscription, &CompiledFilter)> = self
+            .subscribers
+            .iter()
+            .enumerate()
+            .filter_map(|(bit, one)| {
+                let one = one.as_ref()?;
+                Some((bit, &one.subscription, &one.filter))
+            })
+            .collect();
+        let interfaces = self.hooks().map(|hook| &hook.interface);
+        let deciders = Deciders::merge(&subscribers, interfaces)?;
+        let fresh = self
+            .hooks
+            .iter()
+            .enumerate()
+            .map(|(number, kept)| Generation::load(&kept.hook, number, &self.maps, &deciders))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut past = Vec::new();
+        for (kept, fresh) in self.hooks.iter_mut().zip(fresh) {
+            if let Err(error) = kept.attachment.replace(fresh.program()) {
+                if !is_gone(&error) {
+                    return Err(CaptureError::load(error));
+                }
+                kept.is_gone = true;
+            }
+            past.push(std::mem::replace(&mut kept.generation, fresh));
+        }
+        self.grace.wait()?;
+        let mut all = Vec::new();
+        for (number, generation) in past.iter().enumerate() {
+            let counts = generation.counts()?;
+            let (runs, run_ns) = generation.run_time();
+            let run_time = &mut self.hooks[number].past_run_time;
+            run_time.runs += runs;
+            run_time.run_ns += run_ns;
+            for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
+                if let Some(subscriber) = subscriber
+                    && served >> bit & 1 == 1
+                {
+                    subscriber.past[number].add(&counts, bit);
+                }
+            }
+            all.push(counts);
+        }
+        Ok(all)
+    }
+
+    /// What was counted for a subscriber so far, by hook.
+    ///
+    /// # Errors
+    /// [`CaptureError::Load`] when the kernel does not let the maps be read.
+    pub fn account(&self, bit: usize) -> Result<Vec<HookCount>, CaptureError> {
+        let Some(subscriber) = &self.subscribers[bit] else {
+            return Ok(Vec::new());
+        };
+        let mut account = subscriber.past.clone();
+        for (count, kept) in account.iter_mut().zip(&self.hooks) {
+            count.add(&kept.generation.counts()?, bit);
+        }
+        Ok(account)
+    }
+
+    /// Timed runs of the programs, by hook.
+    pub fn run_times(&self) -> Vec<RunTime> {
+        self.hooks
+            .iter()
+            .map(|kept| {
+                let (runs, run_ns) = kept.generation.run_time();
+                RunTime {
+                    runs: kept.past_run_time.runs + runs,
+                    run_ns: kept.past_run_time.run_ns + run_ns,
+                }
+            })
+            .collect()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its constants.
+    pub fn layout(&self) -> &RingLayout {
+        &self.maps.layout
+    }
+
+    /// Its lanes.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// The hooks, in the order of their numbers.
+    pub fn hooks(&self) -> impl Iterator<Item = &Hook> {
+        self.hooks.iter().map(|kept| &kept.hook)
+    }
+
+    /// The subscribers, with their bits.
+    pub fn subscribers(&self) -> impl Iterator<Item = (usize, &Subscription)> {
+        self.subscribers
+            .iter()
+            .enumerate()
+            .filter_map(|(bit, one)| Some((bit, &one.as_ref()?.subscription)))
+    }
+
+    /// Notes that an interface has gone; true when none is left.
+    pub fn interface_went(&mut self, index: u32) -> bool {
+        for kept in &mut self.hooks {
+            kept.is_gone |= kept.hook.interface.index == index;
+        }
+        self.hooks.iter().all(|kept| kept.is_gone)
+    }
+
+    /// The register of the readers, for slow-reader preference.
+    pub fn readers(&self) -> &[LaneReaders] {
+        &self.readers
+    }
+
+    /// How far each lane has been reserved.
+    pub fn positions(&self) -> Vec<u64> {
+        self.lanes
+            .iter()
+            .map(|lane| lane.reserved_bytes().load(Ordering::Acquire))
+            .collect()
+    }
+
+    fn starts(&self) -> Vec<Start> {
+        let start = |lane: &Lane| {
+            // In this order, because a record is numbered after its place was reserved.
+            let records = lane.records().load(Ordering::Acquire);
+            let position = lane.reserved_bytes().load(Ordering::Acquire);
+            Start { position, records }
+        };
+        self.lanes.iter().map(start).collect()
+    }
+
+    pub(super) fn maps(&self) -> (&MapHandle, &MapHandle) {
+        (&self.maps.ring, &self.maps.readers)
+    }
+
+    fn mask(&self) -> u64 {
+        self.subscribers().fold(0, |mask, (bit, _)| mask | 1 << bit)
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOLINK | libc::ENODEV | libc::ENXIO)
+    )
+}
+
+/// The directions of an interface that have packets of their own: what a loopback sends, it receives.
+fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
+    match directions {
+        Directions::In => vec![Way::In],
+        Directions::Out => vec![Way::Out],
+        Directions::Both if interface.is_loopback => vec![Way::In],
+        Directions::Both => vec![Way::In, Way::Out],
+    }
+}
+
+fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError> {
+    let lane_bytes = ring::lane_bytes(layout);
+    check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    let make = |name: &str, value_bytes: usize| {
+        MapHandle::create(
+            MapType::Array,
+            Some(name),
+            4,
+            value_bytes as u32,
+            cpus as u32,
+            &options,
+        )
+    };
+    let ring = make("parshall_ring", lane_bytes).map_err(CaptureError::load)?;
+    // From now on only programs write into it: nobody who gets its descriptor can, not even we. (A
+    // descriptor that is open for reading only would do the same, but cannot be mapped.)
+    ring.freeze().map_err(CaptureError::load)?;
+    Ok(RingMaps {
+        ring,
+        readers: make("parshall_read", LANE_READERS_BYTES).map_err(CaptureError::load)?,
+        layout: *layout,
+    })
+}
+
+/// Refuses a ring that is larger than what is free: the kernel would try, and let others pay for it.
+fn check_memory(layout: &RingLayout, cpus: usize, free_bytes: u64) -> Result<(), CaptureError> {
+    let total_bytes = (ring::lane_bytes(layout) * cpus) as u64;
+    if total_bytes > free_bytes {
+        return Err(CaptureError::Memory {
+            asked_bytes: layout.size_bytes,
+            total_bytes,
+            cpus,
+            free_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// `MemAvailable` of `/proc/meminfo`.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Preference;
+
+    #[test]
+    fn a_ring_larger_than_the_free_memory_is_refused_in_words() {
+        let layout =
+            ring::layout_with_slack(1 << 28, Preference::FastReader, CAPTURE_SLACK_BYTES).unwrap();
+        let total_bytes = 4 * ring::lane_bytes(&layout) as u64;
+        assert!(check_memory(&layout, 4, total_bytes).is_ok());
+        let refusal = check_memory(&layout, 4, total_bytes - 1).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            format!(
+                "--buffer 268435456: a ring of {total_bytes} bytes for 4 CPUs, but {} bytes of memory are free; choose a smaller one",
+                total_bytes - 1
+            )
+        );
+        assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}

@@ -1,0 +1,86 @@
+//! The account of a capture: for each subscriber, what its interfaces saw, and what became of it.
+
+use parshall_core::ledger::{Cost, HookAccount};
+use serde::{Deserialize, Serialize};
+
+/// What one hook counted for one subscriber, and what was read of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookTally {
+    /// Interface, way and kind.
+    pub hook: String,
+    /// Packets that came by.
+    pub seen: u64,
+    /// Packets that the filter matched.
+    pub matched: u64,
+    /// Of these, packets that the ring had no room for.
+    pub refused: u64,
+    /// Packets that were read from the ring.
+    pub read: u64,
+}
+
+/// The account of one subscriber.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriberAccount {
+    /// The file, `-`, or nothing for packets that went to a program.
+    pub file: String,
+    /// The filter; empty: everything.
+    pub filter: String,
+    /// Most bytes of a packet.
+    pub snaplen: u32,
+    /// One account an interface, both ways together: `seen = filtered + thinned + logged + lost`.
+    /// `thinned` is what came after `--count` was reached.
+    pub interfaces: Vec<HookAccount>,
+    /// What the kernel and the reader counted at each hook.
+    pub hooks: Vec<HookTally>,
+}
+
+/// The whole account of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaptureLedger {
+    /// Name of the ring.
+    pub ring: String,
+    /// One account a subscriber.
+    pub subscribers: Vec<SubscriberAccount>,
+    /// Packets, of anybody's, that were overwritten before this process read them, by the gaps in the
+    /// lanes' numbers: at least what each subscriber lost so.
+    pub sequence_gaps: u64,
+    /// What it cost; `programs` are the hooks with everything that they do for all subscribers.
+    pub cost: Cost,
+    /// False while hooks run, and when the keeper died: such an account need not balance.
+    pub complete: bool,
+}
+
+impl CaptureLedger {
+    /// Sentences that say where the ledger does not balance; empty when it does.
+    pub fn imbalances(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for subscriber in &self.subscribers {
+            for account in &subscriber.interfaces {
+                if account.difference() != 0 {
+                    found.push(format!(
+                        "{} of {:?}: seen {} is not filtered {} + thinned {} + logged {} + lost {}",
+                        account.hook,
+                        subscriber.file,
+                        account.seen,
+                        account.filtered,
+                        account.thinned,
+                        account.logged,
+                        account.lost.total()
+                    ));
+                }
+            }
+            let overwritten: u64 = subscriber
+                .interfaces
+                .iter()
+                .map(|account| account.lost.overwritten)
+                .sum();
+            if overwritten > self.sequence_gaps {
+                found.push(format!(
+                    "{:?}: {overwritten} overwritten are more than the {} gaps in the numbers",
+                    subscriber.file, self.sequence_gaps
+                ));
+            }
+        }
+        found
+    }
+}

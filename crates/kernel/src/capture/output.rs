@@ -1,0 +1,116 @@
+//! Our subscribers: what each wants, and the file or channel that takes it.
+
+use std::sync::Mutex;
+
+use parshall_core::trace::{Interface, Section, TraceError};
+
+use super::CaptureError;
+use super::decider::CompiledFilter;
+use super::interface::Interface as CapturedInterface;
+use super::request::Subscription;
+use super::session::Status;
+use super::sink::{Sink, Target};
+
+/// One subscriber of ours.
+#[derive(Debug)]
+pub struct Output {
+    /// What it wants.
+    pub subscription: Subscription,
+    /// Where that goes.
+    pub target: Target,
+}
+
+/// A mistake in a filter should not cost an interface that a program comes and goes.
+pub(super) fn check_filters(outputs: &[Output], interfaces: &[String]) -> Result<(), CaptureError> {
+    let interfaces = interfaces
+        .iter()
+        .map(|name| CapturedInterface::find(name))
+        .collect::<Result<Vec<_>, _>>()?;
+    for output in outputs {
+        CompiledFilter::compile(&output.subscription.filter, &interfaces)?;
+    }
+    Ok(())
+}
+
+/// A subscriber of ours with its open target.
+pub(super) struct Opened {
+    pub(super) subscription: Subscription,
+    pub(super) file: String,
+    pub(super) sink: Option<Sink>,
+    /// Packets that its sink has been given.
+    pub(super) packets: u64,
+    /// Who read its pipe has gone: what still comes is counted as unwritten.
+    pub(super) is_abandoned: bool,
+}
+
+impl Opened {
+    /// Whether it has its count, or nobody takes more.
+    pub(super) fn is_done(&self, count: Option<u64>) -> bool {
+        let is_full = count.is_some_and(|count| self.packets >= count);
+        is_full || self.is_abandoned || self.sink.as_ref().is_none_or(Sink::is_over)
+    }
+
+    /// Lets its sink do something, and notes what came of it.
+    pub(super) fn with_sink(
+        &mut self,
+        status: &Mutex<Status>,
+        failure: &mut Option<CaptureError>,
+        act: impl FnOnce(&mut Sink) -> Result<(), TraceError>,
+    ) {
+        let Some(sink) = &mut self.sink else {
+            return;
+        };
+        if !self.is_abandoned
+            && let Err(error) = act(sink)
+        {
+            self.is_abandoned = error.is_reader_gone();
+            complain(status, failure, error);
+        }
+    }
+
+    pub(super) fn new(
+        output: Output,
+        section: &Section,
+        interfaces: &[CapturedInterface],
+    ) -> Result<Self, CaptureError> {
+        let subscription = output.subscription;
+        let interfaces: Vec<Interface> = interfaces
+            .iter()
+            .map(|interface| Interface {
+                name: interface.name.clone(),
+                link_type: interface.link_type,
+                snaplen_bytes: subscription.snaplen,
+                filter: Some(subscription.filter.clone()).filter(|filter| !filter.is_empty()),
+                os: section.os.clone(),
+                ..Interface::default()
+            })
+            .collect();
+        let file = match &output.target {
+            Target::File { path, .. } => path.display().to_string(),
+            Target::Batches(_) => String::new(),
+        };
+        Ok(Self {
+            sink: Some(Sink::open(output.target, section, &interfaces)?),
+            subscription,
+            file,
+            packets: 0,
+            is_abandoned: false,
+        })
+    }
+}
+
+/// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has gone
+/// is none.
+pub(super) fn complain(
+    status: &Mutex<Status>,
+    failure: &mut Option<CaptureError>,
+    error: TraceError,
+) {
+    if error.is_reader_gone() {
+        return;
+    }
+    if let Ok(mut status) = status.lock() {
+        status.notices.push(error.to_string());
+    }
+    failure.get_or_insert(error.into());
+}

@@ -1,0 +1,523 @@
+//! A capture: from a ring into the files of one process, as a thread that ends with an account.
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
+use parshall_core::ledger::Cost;
+use parshall_core::trace::{Direction, Packet, Section, Statistics, TraceError};
+
+use super::CaptureError;
+use super::client::{Client, Heard, Left};
+use super::collector::Collector;
+use super::keeper::message::Event;
+use super::kept_ring::{HookCount, RunTime};
+use super::ledger::{CaptureLedger, SubscriberAccount};
+use super::output::{Opened, Output, check_filters, complain};
+use super::request::{RingRequest, Subscription};
+use super::sink::Sink;
+use super::tagged::Retag;
+use super::tally::Tally;
+use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
+use crate::cost::program_cost;
+
+/// How often the keeper is asked, and the files are flushed.
+const TICK: Duration = Duration::from_millis(500);
+/// Packets younger than this wait for the next look, so that lanes can be merged by time although
+/// a hook on another CPU may still be at work.
+const HOLD_BACK_NS: u64 = 1_000_000;
+/// Longest sleep between two looks at the ring.
+const NAP_MAX: Duration = Duration::from_millis(10);
+/// A lane is filled at most about this fast: naps are short enough for small rings.
+const LANE_BYTES_PER_S: u64 = 4_000_000_000;
+/// How long a keeper may take to let us go.
+const LEAVE: Duration = Duration::from_secs(60);
+/// How long the last packets may take from the ring to us.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// How to come by a ring.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Found one.
+    Found {
+        /// What to found.
+        ring: RingRequest,
+        /// The program that keeps it.
+        keeper: Vec<OsString>,
+    },
+    /// Join the one of this name.
+    Join(String),
+}
+
+/// What a capture is asked for.
+#[derive(Debug)]
+pub struct CaptureRequest {
+    /// The ring.
+    pub source: Source,
+    /// At least one.
+    pub outputs: Vec<Output>,
+    /// End when each subscriber has so many packets.
+    pub count: Option<u64>,
+    /// For the head of the files.
+    pub section: Section,
+}
+
+/// Where a capture stands.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// Packets handed to files so far, all subscribers together.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub wire_bytes: u64,
+    /// Packets lost so far, all subscribers together; an estimate until the end.
+    pub lost: u64,
+    /// What happened since the last call, each in one line.
+    pub notices: Vec<String>,
+    /// Whether the reader has stopped, by request or by itself.
+    pub has_ended: bool,
+}
+
+/// How a capture ended.
+#[derive(Debug)]
+pub struct Summary {
+    /// The final account.
+    pub ledger: CaptureLedger,
+    /// What stopped it before it was asked to end, or the first file that took no more.
+    pub failure: Option<CaptureError>,
+}
+
+/// A capture that is being made.
+pub struct Capture {
+    thread: Option<JoinHandle<Summary>>,
+    stop: Arc<AtomicBool>,
+    status: Arc<Mutex<Status>>,
+    /// Name of the ring.
+    pub ring: String,
+    /// Names of its interfaces, by number.
+    pub interfaces: Vec<String>,
+}
+
+impl Capture {
+    /// Founds or joins the ring, opens the files, subscribes, and starts to read.
+    ///
+    /// # Errors
+    /// [`CaptureError`], before anything is left attached.
+    pub fn start(request: CaptureRequest) -> Result<Self, CaptureError> {
+        for output in &request.outputs {
+            output.subscription.check()?;
+        }
+        let mut client = match &request.source {
+            Source::Found { ring, keeper } => {
+                check_filters(&request.outputs, &ring.interfaces)?;
+                Client::found(keeper, ring)?
+            }
+            Source::Join(name) => Client::join(name)?,
+        };
+        let started_ns = monotonic_ns();
+        let outputs = request
+            .outputs
+            .into_iter()
+            .map(|output| Opened::new(output, &request.section, &client.ring.interfaces))
+            .collect::<Result<Vec<_>, _>>()?;
+        let subscriptions: Vec<Subscription> = outputs
+            .iter()
+            .map(|opened| opened.subscription.clone())
+            .collect();
+        let (bits, starts) = client.subscribe(&subscriptions)?;
+        let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+        let snaplen = subscriptions.iter().map(|one| one.snaplen).max();
+        let collector = Collector::new(
+            &client.lanes,
+            &starts,
+            client
+                .register
+                .as_ref()
+                .map(|(readers, slot)| (readers.as_slice(), *slot)),
+            mask,
+            snaplen.unwrap_or(0),
+        );
+        let interfaces: Vec<_> = client.ring.interfaces.clone();
+        let mut notices = Vec::new();
+        for interface in interfaces.iter().filter(|interface| !interface.is_up) {
+            notices.push(format!(
+                "interface {} is down; the capture begins when it is up",
+                interface.name
+            ));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let status = Arc::new(Mutex::new(Status {
+            notices,
+            ..Status::default()
+        }));
+        let ring = client.ring.name.clone();
+        let session = Session {
+            tally: Tally::new(&client.ring, outputs.len()),
+            client,
+            collector,
+            outputs,
+            bits,
+            count: request.count,
+            counts: Vec::new(),
+            started: Instant::now(),
+            started_ns,
+            offset_ns: realtime_offset_ns(),
+            retag: Retag::default(),
+            status: Arc::clone(&status),
+            failure: None,
+        };
+        let stop_seen = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("parshall-capture".into())
+            .spawn(move || session.run(&stop_seen))
+            .map_err(|error| CaptureError::Thread {
+                reason: error.to_string(),
+            })?;
+        Ok(Self {
+            thread: Some(thread),
+            stop,
+            status,
+            ring,
+            interfaces: interfaces.into_iter().map(|one| one.name).collect(),
+        })
+    }
+
+    /// Where the capture stands; its notices are taken.
+    pub fn status(&self) -> Status {
+        let mut status = match self.status.lock() {
+            Ok(mut status) => {
+                let notices = std::mem::take(&mut status.notices);
+                Status {
+                    notices,
+                    ..status.clone()
+                }
+            }
+            Err(_) => Status::default(),
+        };
+        status.has_ended |= self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        status
+    }
+
+    /// Asks the reader to end; [`Capture::stop`] waits for it.
+    pub fn request_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Leaves the ring, writes what is left, and gives the account.
+    ///
+    /// # Errors
+    /// [`CaptureError::Thread`] when there is none, because the reader died.
+    pub fn stop(&mut self) -> Result<Summary, CaptureError> {
+        self.request_stop();
+        let thread = self.thread.take().ok_or_else(|| CaptureError::Thread {
+            reason: "the capture has been stopped already".into(),
+        })?;
+        thread.join().map_err(|_| CaptureError::Thread {
+            reason: "it died; the files are whole up to their last flush".into(),
+        })
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            // The caller went away without asking for the account; the files still get it.
+            let _ = self.stop();
+        }
+    }
+}
+
+struct Session {
+    client: Client,
+    collector: Collector,
+    outputs: Vec<Opened>,
+    /// The bit of each output.
+    bits: Vec<usize>,
+    count: Option<u64>,
+    tally: Tally,
+    /// What the kernel had counted when the keeper was asked last, by subscriber and hook.
+    counts: Vec<Vec<HookCount>>,
+    started: Instant,
+    started_ns: u64,
+    offset_ns: i64,
+    retag: Retag,
+    status: Arc<Mutex<Status>>,
+    failure: Option<CaptureError>,
+}
+
+impl Session {
+    fn run(mut self, stop: &AtomicBool) -> Summary {
+        let observed = self.observe(stop);
+        self.note(observed);
+        let last = match self.leave() {
+            Ok(left) => {
+                self.drain(&left.ends);
+                Some(left)
+            }
+            Err(error) => {
+                self.note(Err(error));
+                // What is in the ring is ours still, and nobody writes any more.
+                self.drain(&[]);
+                None
+            }
+        };
+        self.collector.settle();
+        self.finish(last)
+    }
+
+    fn note(&mut self, result: Result<(), CaptureError>) {
+        if let Err(error) = result {
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    /// Reads and writes until asked to stop, until all is there that was asked for, or until there is
+    /// nothing more to read or to write.
+    fn observe(&mut self, stop: &AtomicBool) -> Result<(), CaptureError> {
+        let nap = Duration::from_nanos(
+            self.client.ring.layout.size_bytes * 1_000_000_000 / LANE_BYTES_PER_S,
+        )
+        .min(NAP_MAX);
+        let mut next_tick = Instant::now() + TICK;
+        while !stop.load(Ordering::Acquire) && !self.is_done() {
+            let taken = self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
+            if taken == 0 {
+                self.with_sinks(Sink::caught_up);
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.tick()?;
+            }
+            let pause = if taken == 0 { nap } else { Duration::ZERO };
+            while let Some(heard) = self.client.hear(pause)? {
+                self.take_in(heard)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the subscriptions, and reads on while the keeper is at it.
+    fn leave(&mut self) -> Result<Left, CaptureError> {
+        self.client.ask_leave()?;
+        let deadline = Instant::now() + LEAVE;
+        while Instant::now() < deadline {
+            self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
+            if let Some(Heard::Left(left)) = self.client.hear(Duration::from_millis(1))? {
+                return Ok(left);
+            }
+        }
+        Err(CaptureError::Keeper {
+            reason: format!(
+                "that of ring {} does not answer; end it, and found the ring again",
+                self.client.ring.name
+            ),
+        })
+    }
+
+    fn take_in(&mut self, heard: Heard) -> Result<(), CaptureError> {
+        match heard {
+            Heard::Event(event) => {
+                self.say(event.sentence());
+                if matches!(event, Event::Gone { was_last: true, .. }) {
+                    return Err(CaptureError::InterfacesGone {
+                        ring: self.client.ring.name.clone(),
+                    });
+                }
+            }
+            Heard::Account { counts, .. } => self.counts = counts,
+            Heard::Left(_) => {} // nobody has asked yet
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.outputs.iter().all(|output| output.is_done(self.count))
+    }
+
+    fn collect(&mut self, horizon_ns: u64) -> usize {
+        let Self {
+            collector,
+            outputs,
+            bits,
+            count,
+            tally,
+            offset_ns,
+            retag,
+            failure,
+            status,
+            ..
+        } = self;
+        collector.collect(horizon_ns, &mut |record, bytes| {
+            let (wire_bytes, bytes) = retag.whole(record, bytes);
+            let packet = Packet {
+                interface: u32::from(record.interface),
+                time_ns: record.time_ns.saturating_add_signed(*offset_ns),
+                direction: direction_of(record),
+                wire_bytes,
+                captured: bytes,
+                ..Packet::default()
+            };
+            for (number, output) in outputs.iter_mut().enumerate() {
+                if record.subscribers >> bits[number] & 1 == 0 {
+                    continue;
+                }
+                let hook = usize::from(record.header.hook);
+                if let Some(read) = tally.read[number].get_mut(hook) {
+                    *read += 1;
+                }
+                if count.is_some_and(|count| output.packets >= count) {
+                    tally.thinned[number][usize::from(record.interface)] += 1;
+                    continue;
+                }
+                output.packets += 1;
+                tally.wire_bytes += u64::from(wire_bytes);
+                let snaplen = bytes.len().min(output.subscription.snaplen as usize);
+                let cut = Packet {
+                    captured: &bytes[..snaplen],
+                    ..packet
+                };
+                if let Some(sink) = &mut output.sink
+                    && let Err(error) = sink.write(&cut)
+                {
+                    complain(status, failure, error);
+                }
+            }
+        })
+    }
+
+    fn with_sinks(&mut self, act: fn(&mut Sink) -> Result<(), TraceError>) {
+        for output in &mut self.outputs {
+            output.with_sink(&self.status, &mut self.failure, act);
+        }
+    }
+
+    fn say(&self, notice: String) {
+        if let Ok(mut status) = self.status.lock() {
+            status.notices.push(notice);
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), CaptureError> {
+        self.offset_ns = realtime_offset_ns();
+        self.client.ask_account()?;
+        let now_ns = self.realtime_ns(monotonic_ns());
+        let mut lost = 0;
+        for number in 0..self.outputs.len() {
+            let counts = self.counts.get(number).map_or(&[][..], Vec::as_slice);
+            let statistics = self.statistics(number, counts, now_ns, false);
+            lost += statistics.iter().map(|one| one.lost.total()).sum::<u64>();
+            let tick = |sink: &mut Sink| sink.tick(now_ns, &statistics);
+            self.outputs[number].with_sink(&self.status, &mut self.failure, tick);
+        }
+        if let Ok(mut status) = self.status.lock() {
+            status.packets = self.outputs.iter().map(|output| output.packets).sum();
+            status.wire_bytes = self.tally.wire_bytes;
+            status.lost = lost;
+        }
+        Ok(())
+    }
+
+    /// Reads up to these positions; without any, to the end.
+    fn drain(&mut self, ends: &[u64]) {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            let taken = self.collect(monotonic_ns());
+            let has_all = match ends.is_empty() {
+                true => self.collector.is_caught_up(),
+                false => self.collector.has_reached(ends),
+            };
+            // What does not come by then, the ledger says.
+            if (taken == 0 && has_all) || Instant::now() > deadline {
+                return;
+            }
+        }
+    }
+
+    /// The account of one subscriber by interface, as its file carries it.
+    fn statistics(
+        &self,
+        number: usize,
+        counts: &[HookCount],
+        now_ns: u64,
+        complete: bool,
+    ) -> Vec<Statistics> {
+        let whole = Statistics {
+            start_ns: self.realtime_ns(self.started_ns),
+            end_ns: now_ns,
+            complete,
+            ..Statistics::default()
+        };
+        let gaps = self.collector.sequence_gaps();
+        self.tally.statistics(number, counts, gaps, whole)
+    }
+
+    fn realtime_ns(&self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.saturating_add_signed(self.offset_ns)
+    }
+
+    fn finish(mut self, last: Option<Left>) -> Summary {
+        let complete = last.is_some();
+        let left = last.unwrap_or_else(|| Left {
+            counts: std::mem::take(&mut self.counts),
+            ..Left::default()
+        });
+        let now_ns = self.realtime_ns(monotonic_ns());
+        let mut subscribers = Vec::new();
+        for number in 0..self.outputs.len() {
+            let counts = left.counts.get(number).cloned().unwrap_or_default();
+            let statistics = self.statistics(number, &counts, now_ns, complete);
+            let output = &mut self.outputs[number];
+            let (written, finished) = match output.sink.take() {
+                Some(sink) => sink.finish(&statistics),
+                None => (Vec::new(), Ok(())),
+            };
+            if let Err(error) = finished {
+                complain(&self.status, &mut self.failure, error);
+            }
+            let output = &self.outputs[number];
+            subscribers.push(SubscriberAccount {
+                file: output.file.clone(),
+                filter: output.subscription.filter.clone(),
+                snaplen: output.subscription.snaplen,
+                interfaces: self
+                    .tally
+                    .accounts(number, &statistics, &written, &self.client.ring),
+                hooks: self.tally.hooks(number, &counts, &self.client.ring),
+            });
+        }
+        let ledger = CaptureLedger {
+            ring: self.client.ring.name.clone(),
+            subscribers,
+            sequence_gaps: self.collector.sequence_gaps(),
+            cost: self.cost(&left.run_times),
+            complete,
+        };
+        Summary {
+            ledger,
+            failure: self.failure,
+        }
+    }
+
+    fn cost(&self, run_times: &[RunTime]) -> Cost {
+        Cost {
+            programs: run_times
+                .iter()
+                .zip(&self.client.ring.hooks)
+                .map(|(time, hook)| program_cost(&hook.name(), time.runs, time.run_ns))
+                .collect(),
+            reader_cpu_s: thread_cpu_s(),
+            wall_s: self.started.elapsed().as_secs_f64(),
+            log_bytes: 0,
+        }
+    }
+}
+
+fn direction_of(record: &CaptureRecord) -> Direction {
+    if record.direction == DIRECTION_OUT {
+        Direction::Out
+    } else {
+        Direction::In
+    }
+}

@@ -1,0 +1,324 @@
+//! A capture by one of the [`super::backend`]s, to hold ours against: one socket, one filter and one
+//! thread a file, as if each were an application of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parshall_core::ledger::{Cost, HookAccount, Lost};
+use parshall_core::trace::{Packet, Section, Statistics, TraceError};
+
+use super::CaptureError;
+use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
+use super::interface::Interface;
+use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
+use super::output::{Opened, Output, complain};
+use super::session::{Status, Summary};
+use super::sink::Sink;
+use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
+use crate::filter::Expression;
+
+const TICK: Duration = Duration::from_millis(500);
+/// Longest wait for packets: so late may a request to stop be seen.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// What a yardstick is asked for.
+#[derive(Debug)]
+pub struct YardstickRequest {
+    /// The way to capture.
+    pub kind: Kind,
+    /// Name of the interface.
+    pub interface: String,
+    /// Bytes of the buffer of each socket.
+    pub buffer_bytes: usize,
+    /// Packets for others, too.
+    pub promiscuous: bool,
+    /// At least one.
+    pub outputs: Vec<Output>,
+    /// End when each file has so many packets.
+    pub count: Option<u64>,
+    /// For the head of the files.
+    pub section: Section,
+}
+
+/// A capture that is being made.
+pub struct Yardstick {
+    threads: Vec<JoinHandle<Ended>>,
+    stop: Arc<AtomicBool>,
+    status: Arc<Mutex<Status>>,
+    started: Instant,
+    /// Name of the interface.
+    pub interface: String,
+}
+
+/// How one file ended.
+struct Ended {
+    account: SubscriberAccount,
+    failure: Option<CaptureError>,
+    cpu_s: f64,
+    is_complete: bool,
+}
+
+impl Yardstick {
+    /// Opens files and sockets, and starts to read.
+    ///
+    /// # Errors
+    /// [`CaptureError`], before any thread runs.
+    pub fn start(request: YardstickRequest) -> Result<Self, CaptureError> {
+        let interface = Interface::find(&request.interface)?;
+        let mut readers = Vec::new();
+        let stop = Arc::new(AtomicBool::new(false));
+        let status = Arc::new(Mutex::new(Status::default()));
+        for output in request.outputs {
+            output.subscription.check()?;
+            let backend = open(&interface, &output, request.kind, |settings| {
+                settings.buffer_bytes = request.buffer_bytes;
+                settings.promiscuous = request.promiscuous;
+            })?;
+            readers.push(Reader {
+                opened: Opened::new(output, &request.section, std::slice::from_ref(&interface))?,
+                backend,
+                count: request.count,
+                thinned: 0,
+                started_ns: monotonic_ns(),
+                interface: interface.name.clone(),
+                status: Arc::clone(&status),
+                failure: None,
+            });
+        }
+        let mut threads = Vec::new();
+        for reader in readers {
+            let stop_seen = Arc::clone(&stop);
+            let thread = std::thread::Builder::new()
+                .name("parshall-capture".into())
+                .spawn(move || reader.run(&stop_seen))
+                .map_err(|error| CaptureError::Thread {
+                    reason: error.to_string(),
+                })?;
+            threads.push(thread);
+        }
+        Ok(Self {
+            threads,
+            stop,
+            status,
+            started: Instant::now(),
+            interface: interface.name,
+        })
+    }
+
+    /// Where the capture stands; its notices are taken.
+    pub fn status(&self) -> Status {
+        let mut status = match self.status.lock() {
+            Ok(mut status) => {
+                let notices = std::mem::take(&mut status.notices);
+                Status {
+                    notices,
+                    ..status.clone()
+                }
+            }
+            Err(_) => Status::default(),
+        };
+        status.has_ended = self.threads.iter().all(JoinHandle::is_finished);
+        status
+    }
+
+    /// Asks the readers to end.
+    pub fn request_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Closes the sockets, writes what is left, and gives the account.
+    ///
+    /// # Errors
+    /// [`CaptureError::Thread`] when a reader died.
+    pub fn stop(&mut self) -> Result<Summary, CaptureError> {
+        self.request_stop();
+        let mut ledger = CaptureLedger {
+            complete: true,
+            ..CaptureLedger::default()
+        };
+        let mut failure = None;
+        for thread in self.threads.drain(..) {
+            let ended = thread.join().map_err(|_| CaptureError::Thread {
+                reason: "it died; its file is whole up to its last flush".into(),
+            })?;
+            ledger.complete &= ended.is_complete;
+            ledger.cost.reader_cpu_s += ended.cpu_s;
+            ledger.subscribers.push(ended.account);
+            failure = failure.or(ended.failure);
+        }
+        ledger.cost = Cost {
+            wall_s: self.started.elapsed().as_secs_f64(),
+            ..ledger.cost
+        };
+        Ok(Summary { ledger, failure })
+    }
+}
+
+impl Drop for Yardstick {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            // The caller went away without asking for the account; the files still get it.
+            let _ = self.stop();
+        }
+    }
+}
+
+/// Opens a socket with the filter of an output.
+fn open(
+    interface: &Interface,
+    output: &Output,
+    kind: Kind,
+    adjust: impl FnOnce(&mut Settings<'_>),
+) -> Result<Box<dyn Backend>, CaptureError> {
+    let filter = match output.subscription.filter.as_str() {
+        "" => None,
+        expression => Some(
+            Expression::compile(expression, interface.link_layer(), None).map_err(|error| {
+                CaptureError::Filter {
+                    reason: error.to_string(),
+                }
+            })?,
+        ),
+    };
+    let mut settings = Settings {
+        interface: &interface.name,
+        filter: filter.as_ref().map(Expression::instructions),
+        snaplen_bytes: output.subscription.snaplen,
+        buffer_bytes: 0,
+        promiscuous: false,
+    };
+    adjust(&mut settings);
+    Ok(backend::open(kind, &settings)?)
+}
+
+struct Reader {
+    opened: Opened,
+    backend: Box<dyn Backend>,
+    count: Option<u64>,
+    thinned: u64,
+    started_ns: u64,
+    interface: String,
+    status: Arc<Mutex<Status>>,
+    failure: Option<CaptureError>,
+}
+
+impl Reader {
+    fn run(mut self, stop: &AtomicBool) -> Ended {
+        let mut next_tick = Instant::now() + TICK;
+        while !stop.load(Ordering::Acquire) && !self.opened.is_done(self.count) {
+            match self.take(WAIT) {
+                Ok(0) => self.with_sink(Sink::caught_up),
+                Ok(_) => {}
+                Err(error) => {
+                    self.failure.get_or_insert(error.into());
+                    break;
+                }
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                let counts = self.backend.counts().unwrap_or_default();
+                let statistics = [self.statistics(&counts, false)];
+                self.with_sink(|sink| sink.tick(statistics[0].end_ns, &statistics));
+            }
+        }
+        let stopped = self.backend.stop();
+        while matches!(self.take(Duration::ZERO), Ok(taken) if taken > 0) {}
+        self.finish(stopped.is_ok())
+    }
+
+    fn take(&mut self, timeout: Duration) -> Result<usize, BackendError> {
+        let Self {
+            opened,
+            backend,
+            count,
+            thinned,
+            status,
+            failure,
+            ..
+        } = self;
+        let mut wire_bytes = 0;
+        let before = opened.packets;
+        let taken = backend.next_batch(timeout, &mut |packet: &Packet<'_>| {
+            if count.is_some_and(|count| opened.packets >= count) {
+                *thinned += 1;
+                return;
+            }
+            opened.packets += 1;
+            wire_bytes += u64::from(packet.wire_bytes);
+            if let Some(sink) = &mut opened.sink
+                && let Err(error) = sink.write(packet)
+            {
+                complain(status, failure, error);
+            }
+        })?;
+        if let Ok(mut status) = status.lock() {
+            status.packets += opened.packets - before;
+            status.wire_bytes += wire_bytes;
+        }
+        Ok(taken)
+    }
+
+    fn with_sink(&mut self, act: impl FnOnce(&mut Sink) -> Result<(), TraceError>) {
+        self.opened.with_sink(&self.status, &mut self.failure, act);
+    }
+
+    fn statistics(&self, counts: &Counts, complete: bool) -> Statistics {
+        let offset_ns = realtime_offset_ns();
+        Statistics {
+            start_ns: self.started_ns.saturating_add_signed(offset_ns),
+            end_ns: monotonic_ns().saturating_add_signed(offset_ns),
+            seen: counts.seen,
+            filtered: self.thinned,
+            lost: Lost {
+                dropped: counts.dropped,
+                ..Lost::default()
+            },
+            complete,
+            ..Statistics::default()
+        }
+    }
+
+    fn finish(mut self, is_complete: bool) -> Ended {
+        let counts = self.backend.counts().unwrap_or_default();
+        let statistics = self.statistics(&counts, is_complete);
+        let (written, finished) = match self.opened.sink.take() {
+            Some(sink) => sink.finish(&[statistics]),
+            None => (Vec::new(), Ok(())),
+        };
+        if let Err(error) = finished {
+            complain(&self.status, &mut self.failure, error);
+        }
+        let written = written.first().copied().unwrap_or_default();
+        let account = HookAccount {
+            hook: self.interface.clone(),
+            seen: counts.seen,
+            thinned: self.thinned,
+            logged: written.logged(),
+            lost: Lost {
+                unwritten: written.unwritten,
+                ..statistics.lost
+            },
+            ..HookAccount::default()
+        };
+        Ended {
+            account: SubscriberAccount {
+                file: self.opened.file,
+                filter: self.opened.subscription.filter,
+                snaplen: self.opened.subscription.snaplen,
+                interfaces: vec![account],
+                hooks: vec![HookTally {
+                    hook: self.interface,
+                    seen: counts.seen,
+                    matched: counts.seen,
+                    refused: counts.dropped,
+                    read: counts.delivered,
+                }],
+            },
+            failure: self.failure,
+            cpu_s: thread_cpu_s(),
+            is_complete,
+        }
+    }
+}

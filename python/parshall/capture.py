@@ -1,0 +1,257 @@
+"""The capture instrument: one ring in the kernel, any number of applications, one copy of a packet.
+
+The command ``parshall capture`` is a thin layer over :class:`Capture`.
+"""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from parshall import privileges
+from parshall.environment import environment
+from parshall.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+DEFAULT_RING_BYTES = 32 << 20
+SNAPLEN_MAX = 262_144
+# A small process of its own, so that whoever founded a ring may go and the others go on.
+_KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A ring that is to be founded.
+
+    Attributes
+    ----------
+    interfaces : sequence of str
+        Interfaces of this network namespace, at least one.
+    name : str, optional
+        What others join it by; the interfaces' names, and a number when that is taken.
+    hook : {"auto", "xdp", "tcx"}
+        Where packets are taken. tcx changes nothing about the interface; XDP is faster, sees what comes
+        in only, and makes some drivers set their queues up again.
+    direction : {"in", "out", "both"}
+        Which packets.
+    ring_bytes : int
+        Bytes of the ring for each CPU: a power of two.
+    slow_reader : bool
+        Let the kernel side drop and count what the slowest reader has no room for, in place of
+        overwriting.
+    promiscuous : bool
+        Let the interfaces take packets that are for others.
+    group : str, optional
+        Members of this group may join and read everything that is in the ring. Without, root only.
+    """
+
+    interfaces: Sequence[str]
+    name: str | None = None
+    hook: str = "auto"
+    direction: str = "both"
+    ring_bytes: int = DEFAULT_RING_BYTES
+    slow_reader: bool = False
+    promiscuous: bool = False
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one subscriber wants, and where it goes.
+
+    Attributes
+    ----------
+    path : path-like or None
+        The file; ``-`` is standard output; None: packets come as Arrow batches, see `Capture.batches`.
+    filter : str
+        In libpcap's language; empty: everything.
+    snaplen : int
+        Most bytes of a packet.
+    format : {"pcapng", "pcap"}, optional
+        By the name of the file when not given.
+    compression : {"none", "gzip", "zstd"}, optional
+        By the name of the file when not given.
+    rotate_bytes, rotate_s, rotate_files : optional
+        A new file at this size, after this time; the oldest goes when there are more than this many.
+    """
+
+    path: str | os.PathLike[str] | None
+    filter: str = ""
+    snaplen: int = SNAPLEN_MAX
+    format: str | None = None
+    compression: str | None = None
+    rotate_bytes: int | None = None
+    rotate_s: float | None = None
+    rotate_files: int | None = None
+
+    def _native(self) -> dict[str, Any]:
+        fields = asdict(self) | {"path": None if self.path is None else Path(self.path)}
+        rotate_s = fields.pop("rotate_s")
+        return fields | {"rotate_ns": None if rotate_s is None else round(rotate_s * 1e9)}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a capture ended.
+
+    Attributes
+    ----------
+    ledger : dict
+        The final account; see ``docs/capture.md``.
+    failure : str or None
+        What stopped the capture before it was asked to end, or the first file that took no more.
+    """
+
+    ledger: dict[str, Any]
+    failure: str | None
+
+
+class Capture:
+    """Capture packets into files until stopped.
+
+    Parameters
+    ----------
+    outputs : sequence of Output
+        One subscriber each: in one pass, each packet copied once.
+    ring : Ring, optional
+        The ring to found.
+    join : str, optional
+        The ring to join, in place of founding one.
+    count : int, optional
+        End by itself when every output has so many packets.
+    backend : {"ring", "af-packet", "tpacket-v3", "af-xdp"}
+        "ring" is ours. The others are the ways of others, as yardsticks: one socket, one filter and one
+        thread an output, on one interface; see ``docs/capture-backends.md``.
+
+    Raises
+    ------
+    UsageError
+        An argument is out of bounds or cannot be understood, a filter that does not compile.
+    ParshallError
+        Missing privileges, a kernel that lacks what is needed, no such interface or ring, a file that
+        cannot be made.
+
+    Examples
+    --------
+    >>> with Capture([Output("dns.pcapng", "udp port 53")], Ring(["eth0"])) as capture:  # doctest: +SKIP
+    ...     run_experiment()
+    >>> capture.summary.ledger["complete"]  # doctest: +SKIP
+    True
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Output],
+        ring: Ring | None = None,
+        *,
+        join: str | None = None,
+        count: int | None = None,
+        backend: str = "ring",
+    ) -> None:
+        if (ring is None) == (join is None):
+            raise UsageError("name an interface to found a ring on, or a ring to join")
+        if not outputs:
+            raise UsageError("nothing to write to: give a file, or - for standard output")
+        if count is not None and not 0 < count < 1 << 64:
+            raise UsageError(f"--count {count}: expected 1 or more")
+        if backend != "ring" and ring is not None and ring != _of_a_socket(ring):
+            raise UsageError(
+                f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"
+            )
+        if ring is not None:
+            privileges.require_bpf("capture")
+        from parshall import _native
+
+        self.summary: Summary | None = None
+        described = environment()
+        self._capture = _native.Capture(
+            [output._native() for output in outputs],
+            ring=None if ring is None else asdict(ring) | {"interfaces": list(ring.interfaces)},
+            join=join,
+            backend=backend,
+            keeper=list(_KEEPER),
+            count=count,
+            application=f"parshall {described['parshall']}",
+            os=f"{platform.system()} {platform.release()}",
+            environment=json.dumps(described),
+        )
+
+    @property
+    def ring(self) -> str | None:
+        """Name of the ring; None for the backends that have none."""
+        return self._capture.ring
+
+    @property
+    def interfaces(self) -> list[str]:
+        """Names of the ring's interfaces, by number."""
+        return self._capture.interfaces
+
+    def batches(self) -> Iterator["pyarrow.RecordBatch"]:
+        """Give the packets of the output without a path, until the capture ends.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+            ``time`` (timestamp, ns, UTC), ``interface`` and ``direction`` ("in", "out"; dictionaries),
+            ``wire_bytes`` (uint32), ``packet`` (binary: the captured bytes). At most 65,536 packets or
+            about 4 MiB of bytes, and whatever there is when no more come for a moment.
+
+        Notes
+        -----
+        Up to 16 batches wait. Whoever is slower than the packets makes the reader wait, and what the ring
+        overwrites meanwhile is in the account.
+        """
+        import pyarrow
+
+        while True:
+            try:
+                stream = self._capture.next_batch(0.1)
+            except StopIteration:
+                return
+            if stream is not None:
+                yield from pyarrow.RecordBatchReader.from_stream(stream)
+
+    def request_stop(self) -> None:
+        """Ask the capture to end; `batches` then gives what is left."""
+        self._capture.request_stop()
+
+    def status(self) -> dict[str, Any]:
+        """Where the capture stands: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""
+        return self._capture.status()
+
+    def stop(self) -> Summary:
+        """Leave the ring, write what is left and return the account; once stopped, return it again."""
+        if self.summary is None:
+            ledger, failure = self._capture.stop()
+            self.summary = Summary(json.loads(ledger), failure)
+        return self.summary
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _of_a_socket(ring: Ring) -> Ring:
+    """What of a ring a socket can have, too."""
+    return Ring(ring.interfaces[:1], ring_bytes=ring.ring_bytes, promiscuous=ring.promiscuous)
+
+
+def rings() -> list[dict[str, Any]]:
+    """Return the rings of this host, one object each; of those that may not be read, name and reason."""
+    from parshall import _native
+
+    return [json.loads(ring) for ring in _native.list_capture_rings()]

@@ -1,0 +1,173 @@
+"""Captures under test: `parshall capture` as a process, frames of known bytes, and files as lists of packets."""
+
+import itertools
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import parshall.capture
+
+PARSHALL = Path(sys.executable).with_name("parshall")
+RUN_DIRECTORY = Path("/run/parshall")
+# A frame that nobody answers: an EtherType for experiments (IEEE 802).
+EXPERIMENT = 0x88B5
+_numbers = itertools.count(1)
+
+Packets = list[tuple[int, bytes]]
+
+
+def ring_name() -> str:
+    """A name that no other session uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
+
+
+class Capturer:
+    """A `parshall capture` that runs and has subscribed."""
+
+    def __init__(
+        self,
+        until: Callable[..., None],
+        host: Any,
+        *arguments: str | Path,
+        join: str | None = None,
+        subscribers: int = 1,
+        **options: Any,
+    ) -> None:
+        self.ring = join or ring_name()
+        command = [PARSHALL, "capture", *arguments, *(["--join", join] if join else ["--name", self.ring])]
+        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with host.enter():
+            self.process = subprocess.Popen(command, **(settings | options))
+        try:
+            until(
+                "it has subscribed",
+                lambda: self.has_ended() or len(subscribers_of(self.ring, self.process.pid)) >= subscribers,
+            )
+        except BaseException:
+            self.process.kill()
+            raise
+
+    def __enter__(self) -> "Capturer":
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave no process behind."""
+        if not self.has_ended():
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.communicate()
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self.process.poll() is not None
+
+    def end(self, number: int | None = signal.SIGINT, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Send a signal, if one is given, wait for the end, and return what was said."""
+        if number is not None:
+            self.process.send_signal(number)
+        said = self.process.communicate(timeout=timeout_s)
+        return subprocess.CompletedProcess(self.process.args, self.process.returncode, *said)
+
+    def keeper(self) -> int:
+        """Process number of the keeper."""
+        return rings()[self.ring]["keeper_pid"]
+
+
+def run(host: Any, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `parshall capture` to its end."""
+    with host.enter():
+        return subprocess.run(
+            [PARSHALL, "capture", *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, **options,
+        )  # fmt: skip
+
+
+def rings() -> dict[str, dict[str, Any]]:
+    """The rings that run, by name."""
+    return {ring["name"]: ring for ring in parshall.capture.rings()}
+
+
+def subscribers_of(ring: str, process: int | None = None) -> list[dict[str, Any]]:
+    """Subscribers of a ring, of a process alone if one is given."""
+    found = rings().get(ring, {}).get("subscribers", [])
+    return [one for one in found if process in (None, one["pid"])]
+
+
+def account_of(said: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The ledger that a capture gave as JSON, after it was held against itself."""
+    (line,) = said.stdout.splitlines()
+    ledger = json.loads(line)["ledger"]
+    check_balance(ledger)
+    return ledger
+
+
+def check_balance(ledger: dict[str, Any]) -> None:
+    """Every account must balance, by its own numbers and by what kernel and reader counted."""
+    assert ledger["complete"]
+    for subscriber in ledger["subscribers"]:
+        for account in subscriber["interfaces"]:
+            kept = account["filtered"] + account["thinned"] + account["logged"] + sum(account["lost"].values())
+            assert account["seen"] == kept, account
+        lost = {cause: total(subscriber, cause) for cause in ("overwritten", "dropped")}
+        assert lost["overwritten"] <= ledger["sequence_gaps"], ledger
+        tallies = subscriber["hooks"]
+        assert sum(tally["refused"] for tally in tallies) == lost["dropped"]
+        for tally in tallies:
+            assert tally["read"] + tally["refused"] <= tally["matched"] <= tally["seen"], tally
+
+
+def total(subscriber: dict[str, Any], what: str) -> int:
+    """Sum of a column, or of a cause of loss, over the interfaces of one subscriber."""
+    accounts = subscriber["interfaces"]
+    return sum(account[what] if what in account else account["lost"][what] for account in accounts)
+
+
+def packets_of(path: Path) -> Packets:
+    """The packets of a file, wire length and captured bytes, as tcpdump understands it."""
+    done = subprocess.run(["tcpdump", "-r", path, "-w", "-"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return classic_packets(done.stdout)
+
+
+def classic_packets(data: bytes) -> Packets:
+    """The packets of a classic pcap file in the byte order of this host."""
+    packets = []
+    at = 24
+    while at < len(data):
+        _, _, captured, wire = struct.unpack_from("=IIII", data, at)
+        packets.append((wire, data[at + 16 : at + 16 + captured]))
+        at += 16 + captured
+    return packets
+
+
+def frame(number: int, frame_bytes: int, kind: int = EXPERIMENT, destination: str = "ff:ff:ff:ff:ff:ff") -> bytes:
+    """An Ethernet frame whose bytes follow from its number."""
+    head = bytes.fromhex(destination.replace(":", "")) + bytes.fromhex("027073ffffff") + kind.to_bytes(2, "big")
+    body = number.to_bytes(4, "big") + bytes((number + offset) & 0xFF for offset in range(frame_bytes - 18))
+    return head + body
+
+
+class Sender:
+    """Sends frames from an interface of a host."""
+
+    def __init__(self, host: Any, interface: str) -> None:
+        with host.enter():
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._socket.bind((interface, 0))
+
+    def send(self, frames: list[bytes]) -> None:
+        """Send frames one after another."""
+        for one in frames:
+            self._socket.send(one)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,290 @@
+"""What `parshall capture` does when something is wrong: one clear line, the right status, no traces."""
+
+import grp
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capturer import PARSHALL, Capturer, account_of, frame, packets_of, ring_name, run, subscribers_of, total
+from test_capture_rings import Place, numbers_of
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+
+
+@pytest.fixture
+def place(bed: Any) -> Iterator[Place]:
+    """Give an interface in a namespace of its own."""
+    made = Place(bed)
+    yield made
+    made.sender.close()
+
+
+@pytest.fixture(scope="module")
+def lonely() -> Iterator[Any]:
+    """Give a host without links, one for all who make nothing there."""
+    from parshall.testbed import Testbed
+
+    with Testbed() as testbed:
+        yield testbed.host("lonely")
+
+
+def the_complaint(said: subprocess.CompletedProcess[str]) -> str:
+    """The one line that the command said, without its name."""
+    (line,) = said.stderr.splitlines()
+    assert line.startswith("parshall: capture: "), line
+    return line.removeprefix("parshall: capture: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ((), 2, "no interface: name one with -i, or a ring with --join"),
+        (("-i", "nosuch0"), 1, "interface nosuch0: there is none of that name"),
+        (("-i", "lo", "-i", "lo"), 2, "--interface lo: it is named twice"),
+        (("-i", "lo", "--snaplen", "0"), 2, "--snaplen 0: expected 1 to 262144 bytes"),
+        (("-i", "lo", "--snaplen", "262145"), 2, "--snaplen 262145: expected 1 to 262144 bytes"),
+        (("-i", "lo", "--buffer", "3M"), 2, "--buffer 3145728: expected a power of two"),
+        (("-i", "lo", "--buffer", "lots"), 2, "--buffer lots: expected a size"),
+        (("-i", "lo", "--direction", "up"), 2, "--direction up: expected in, out, both"),
+        (("-i", "lo", "--hook", "ftrace"), 2, "--hook ftrace: expected auto, xdp, tcx"),
+        (("-i", "lo", "--hook", "xdp"), 2, "--direction both: XDP sees only packets that come in"),
+        (("-i", "lo", "--policy", "none"), 2, "--policy none: expected fast or slow"),
+        (("-i", "lo", "--count", "0"), 2, "--count 0: expected 1 or more"),
+        (("-i", "lo", "--duration", "-1"), 2, "--duration -1: expected a time"),
+        (("-i", "lo", "--name", "../etc"), 2, "--name ../etc: expected up to 64 letters"),
+        (("-i", "lo", "--group", "nobody-has-it"), 2, "--group nobody-has-it: there is none of that name"),
+        (("-i", "lo", "--join", "other"), 2, "--join other: the ring is there already"),
+        (("-i", "lo", "--format", "erf"), 2, "--format erf: expected pcapng, pcap"),
+        (("-i", "lo", "--rotate-files", "3"), 1, "number of files 3"),
+        (("-i", "lo", "--filter", "", "--filter", ""), 2, "2 --filter and 1 --write"),
+        (("-i", "lo", "--write", "/nosuch/dir/x.pcapng"), 1, "/nosuch/dir/x.pcapng: cannot be made"),
+    ],
+)
+def test_a_request_that_cannot_be_is_told_in_one_line(
+    lonely: Any, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
+) -> None:
+    name = ring_name()
+    rest = [] if "--write" in arguments else ["--write", tmp_path / "x.pcapng"]
+    rest += [] if "--name" in arguments or "--join" in arguments else ["--name", name]
+    said = run(lonely, *arguments, *rest)
+    assert (said.returncode, said.stdout) == (status, "")
+    assert the_complaint(said).startswith(says), said.stderr
+
+
+def test_a_filter_that_does_not_compile_says_where_and_disturbs_nobody(
+    place: Place, until: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.pcapng"
+    with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
+        place.send(10)
+        for where in (["--join", capture.ring], ["-i", place.interface, "--name", ring_name()]):
+            said = run(place.host, *where, "--filter", "udp port 53 and host", "-w", tmp_path / "y.pcapng")
+            assert said.returncode == 2
+            complaint = the_complaint(said)
+            assert complaint.startswith("filter 'udp port 53 and host': can't parse filter expression: syntax error")
+            assert complaint.endswith("at column 21 (its end); see pcap-filter(7)")
+        assert len(subscribers_of(capture.ring)) == 1
+        place.send(10)
+        until("they are there", lambda: says_logged(capture, file, 20))
+        said = capture.end()
+    assert said.returncode == 0
+    assert numbers_of(file) == list(range(20))
+    account_of(said)
+
+
+def test_an_interface_that_goes_down_and_comes_back(place: Place, until: Any, tmp_path: Path) -> None:
+    file = tmp_path / "x.pcapng"
+    with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
+        place.send(10)
+        place.host.run(["ip", "link", "set", place.interface, "down"])
+        place.host.run(["ip", "link", "set", place.interface, "up"])
+        until("the carrier is back", lambda: is_running(place))
+        place.send(10)
+        until("it is there", lambda: says_logged(capture, file, 20))
+        said = capture.end()
+    assert said.returncode == 0
+    lines = said.stderr.splitlines()
+    assert f"parshall: capture: interface {place.interface} went down; the capture goes on when it is up again" in lines
+    assert f"parshall: capture: interface {place.interface} is up again" in lines
+    assert numbers_of(file) == list(range(20))
+
+
+def is_running(place: Place) -> bool:
+    """Whether both ends have their carrier."""
+    return all(
+        "LOWER_UP" in host.run(["ip", "-o", "link", "show", name]).stdout
+        for host, name in ((place.host, place.interface), (place.peer, place.peer_interface))
+    )
+
+
+def says_logged(_capture: Capturer, file: Path, packets: int) -> bool:
+    """Whether so many frames are in the file."""
+    return len(numbers_of(file)) >= packets
+
+
+def test_an_interface_that_disappears_ends_the_capture_with_everything_written(
+    place: Place, until: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.pcapng"
+    with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
+        place.send(10)
+        place.host.run(["ip", "link", "del", place.interface])
+        said = capture.end(number=None)
+    assert said.returncode == 1
+    assert f"no interface of ring {capture.ring} is left" in said.stderr.splitlines()[-1]
+    assert numbers_of(file) == list(range(10))
+    account_of(said)
+
+
+def test_a_change_of_the_mtu_is_told(place: Place, until: Any, tmp_path: Path) -> None:
+    file = tmp_path / "x.pcapng"
+    with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file) as capture:
+        for host, name in ((place.host, place.interface), (place.peer, place.peer_interface)):
+            host.run(["ip", "link", "set", name, "mtu", "4000"])
+        place.send(5, frame_bytes=4014)
+        until("they are there", lambda: says_logged(capture, file, 5))
+        said = capture.end()
+    assert f"interface {place.interface} has an MTU of 4000 bytes now" in said.stderr
+    assert [len(one) for _, one in packets_of(file) if len(one) > 2000] == [4014] * 5
+
+
+def test_a_full_disk_costs_its_own_file_alone(place: Place, until: Any, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", small], check=True)
+    try:
+        files = [small / "x.pcapng", tmp_path / "y.pcapng"]
+        arguments = [argument for file in files for argument in ("--write", file)]
+        with Capturer(
+            until, place.host, "-i", place.interface, "--direction", "in", *arguments, "--json", subscribers=2
+        ) as capture:
+            place.send(1000, frame_bytes=1000)
+            until("the second file has all", lambda: says_logged(capture, files[1], 1000))
+            said = capture.end()
+        assert said.returncode == 1
+        assert f"{files[0]}: takes no more" in said.stderr
+        first, second = account_of(said)["subscribers"]
+        assert total(first, "unwritten") > 0
+        assert total(second, "unwritten") == 0
+        assert len(packets_of(files[0])) == total(first, "logged")
+        assert numbers_of(files[1]) == list(range(1000))
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_who_may_not_read_a_ring_is_told_and_a_member_of_its_group_may(
+    place: Place, until: Any, tmp_path: Path
+) -> None:
+    as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"]
+    reachable = subprocess.run([*as_nobody, PARSHALL, "--version"], capture_output=True)
+    if reachable.returncode != 0:
+        pytest.skip("this checkout lies where other users cannot read it")
+    group = grp.getgrgid(65534).gr_name
+    for options, status in (((), 1), (("--group", group), 0)):
+        file = Path("/tmp") / f"{ring_name()}.pcapng"
+        with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng", *options) as capture:
+            try:
+                command = [*as_nobody, PARSHALL, "capture", "--join", capture.ring, "-w", file, "--duration", "0.2"]
+                said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            finally:
+                file.unlink(missing_ok=True)
+            assert said.returncode == status, said.stderr
+            if status:
+                assert the_complaint(said).startswith(f"ring {capture.ring}: you may not read it")
+            capture.end()
+
+
+def test_promiscuous_mode_goes_with_the_capture_however_that_ends(place: Place, until: Any, tmp_path: Path) -> None:
+    def is_promiscuous() -> bool:
+        shown = place.host.run(["ip", "-d", "-o", "link", "show", place.interface]).stdout
+        return "promiscuity 1" in shown
+
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with Capturer(until, place.host, "-i", place.interface, "-p", "-w", tmp_path / "x.pcapng") as capture:
+            assert is_promiscuous()
+            capture.end(number)
+        until("it is off", lambda: not is_promiscuous())
+
+
+def test_another_xdp_program_stays_where_it_is(place: Place, until: Any, tmp_path: Path) -> None:
+    arguments = ("-i", place.interface, "--hook", "xdp", "--direction", "in")
+    with Capturer(until, place.host, *arguments, "-w", tmp_path / "x.pcapng") as capture:
+        said = run(place.host, *arguments, "-w", tmp_path / "y.pcapng", "--name", ring_name())
+        assert said.returncode == 1
+        assert f"interface {place.interface}: another XDP program is attached to it" in the_complaint(said)
+        assert capture.end().returncode == 0
+
+
+def test_progress_is_shown_on_a_terminal_alone(place: Place, until: Any, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng", stderr=theirs) as capture:
+        os.close(theirs)
+        place.send(20)
+        shown = b""
+        while b"20 packets" not in shown and b"21 packets" not in shown and b"22 packets" not in shown:
+            shown += os.read(ours, 4096)
+        capture.process.send_signal(signal.SIGINT)
+        capture.process.wait(timeout=20)
+    os.close(ours)
+    assert b"lost" in shown
+
+
+def test_ctrl_c_ends_the_whole_group_but_leaves_the_keeper_to_the_others(
+    place: Place, until: Any, tmp_path: Path
+) -> None:
+    """A terminal sends the signal to the whole process group."""
+    file = tmp_path / "second.pcapng"
+    with Capturer(
+        until, place.host, "-i", place.interface, "--direction", "in",
+        "-w", tmp_path / "first.pcapng", start_new_session=True,
+    ) as founder:  # fmt: skip
+        with Capturer(until, place.host, "-w", file, "--json", join=founder.ring) as joiner:
+            os.killpg(founder.process.pid, signal.SIGINT)
+            assert founder.end(number=None).returncode == 0
+            until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
+            place.send(10)
+            said = joiner.end()
+    assert said.returncode == 0
+    assert numbers_of(file) == list(range(10))
+
+
+def test_doctor_removes_the_socket_of_a_keeper_that_was_killed(place: Place, until: Any, tmp_path: Path) -> None:
+    with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng") as capture:
+        os.kill(capture.keeper(), signal.SIGKILL)
+        capture.end(number=None)
+    said = subprocess.run([PARSHALL, "doctor", "--clean", "--json"], capture_output=True, text=True, check=False)
+    assert f"capture ring {capture.ring}" in json.loads(said.stdout)["removed"]
+
+
+def test_packets_come_to_python_as_arrow_batches(place: Place) -> None:
+    from parshall.capture import Capture, Output, Ring
+
+    with place.host.enter():
+        capture = Capture([Output(None, snaplen=64)], Ring([place.interface], direction="in"), count=300)
+    with capture:
+        place.send(300)
+        batches = list(capture.batches())
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["packet"] for row in rows] == [frame(number, 200)[:64] for number in range(300)]
+    assert {(row["interface"], row["direction"], row["wire_bytes"]) for row in rows} == {(place.interface, "in", 200)}
+    assert capture.summary.ledger["subscribers"][0]["interfaces"][0]["logged"] == 300
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
+def test_what_was_written_before_a_kill_opens(place: Place, until: Any, tmp_path: Path) -> None:
+    file = tmp_path / "x.pcapng"
+    with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file) as capture:
+        place.send(100)
+        until("they are flushed", lambda: says_logged(capture, file, 100))
+        place.send(100)
+        capture.end(signal.SIGKILL)
+    numbers = numbers_of(file)
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= 100

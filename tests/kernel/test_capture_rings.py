@@ -1,0 +1,262 @@
+"""Rings that several processes read: who comes, goes, stalls or dies does not disturb the others."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capturer import (
+    EXPERIMENT,
+    RUN_DIRECTORY,
+    Capturer,
+    Sender,
+    account_of,
+    frame,
+    packets_of,
+    rings,
+    run,
+    subscribers_of,
+    total,
+)
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+
+
+class Place:
+    """An interface at which frames arrive when they are sent."""
+
+    def __init__(self, bed: Any) -> None:
+        left, self.host = bed.host("left"), bed.host("right")
+        link = bed.link(left, self.host)
+        self.interface = link.interface(self.host)
+        self.peer, self.peer_interface = left, link.interface(left)
+        self.sender = Sender(left, self.peer_interface)
+        self.sent = 0
+
+    def send(self, count: int, frame_bytes: int = 200) -> None:
+        """Send the next frames."""
+        self.sender.send([frame(number, frame_bytes) for number in range(self.sent, self.sent + count)])
+        self.sent += count
+
+
+@pytest.fixture
+def place(bed: Any) -> Iterator[Place]:
+    """Give an interface in a namespace of its own."""
+    made = Place(bed)
+    yield made
+    made.sender.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(until: Any) -> Iterator[None]:
+    """No ring that a test founded is there after it."""
+    before = set(rings())
+    yield
+    prefix = f"test-{os.getpid()}-"
+    until("all rings are gone", lambda: not [name for name in set(rings()) - before if name.startswith(prefix)])
+
+
+def numbers_of(path: Path) -> list[int]:
+    """The numbers of the frames of ours in a file, in its order."""
+    kind = EXPERIMENT.to_bytes(2, "big")
+    return [int.from_bytes(one[14:18], "big") for _, one in packets_of(path) if one[12:14] == kind]
+
+
+def capture(place: Place, until: Any, file: Path, *arguments: Any, **options: Any) -> Capturer:
+    """Capture what arrives, as the founder of a ring or as one who joins."""
+    where = () if "join" in options else ("-i", place.interface, "--direction", "in")
+    return Capturer(until, place.host, *where, "--write", file, "--json", *arguments, **options)
+
+
+def test_who_joins_gets_what_comes_from_then_on_and_the_founder_misses_nothing(
+    place: Place, until: Any, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.pcapng", tmp_path / "second.pcapng"
+    with capture(place, until, first) as founder:
+        place.send(100)
+        with capture(place, until, second, join=founder.ring) as joiner:
+            assert len(subscribers_of(founder.ring)) == 2
+            place.send(100)
+            said = joiner.end()
+        place.send(100)
+        founder_said = founder.end()
+    assert said.returncode == founder_said.returncode == 0, said.stderr + founder_said.stderr
+    assert numbers_of(second) == list(range(100, 200))
+    assert numbers_of(first) == list(range(300))
+    account = account_of(said)["subscribers"][0]
+    assert total(account, "logged") == 100
+    assert total(account, "filtered") == 0
+    assert total(account_of(founder_said)["subscribers"][0], "logged") >= 300
+
+
+@pytest.mark.parametrize("hook", ["tcx", "xdp"])
+def test_nobody_misses_a_packet_while_others_come_and_go(place: Place, until: Any, tmp_path: Path, hook: str) -> None:
+    """Every change of the subscribers replaces the programs, under traffic."""
+    first = tmp_path / "first.pcapng"
+    stop = threading.Event()
+
+    def send() -> None:
+        # A pace that leaves the machine to the others; what is asked needs no flood.
+        while not stop.wait(0.001):
+            place.send(5)
+
+    sending = threading.Thread(target=send)
+    with capture(place, until, first, "--hook", hook) as founder:
+        sending.start()
+        try:
+            for number in range(2):
+                file = tmp_path / f"{number}.pcapng"
+                with capture(place, until, file, "--filter", "greater 60", join=founder.ring) as joiner:
+                    until("it has some", lambda file=file: file.stat().st_size > 100 * 200)
+                    account_of(joiner.end())
+                numbers = numbers_of(file)
+                assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        finally:
+            stop.set()
+            sending.join()
+        (account,) = account_of(founder.end())["subscribers"]
+    assert numbers_of(first) == list(range(place.sent))
+    assert not any(account["interfaces"][0]["lost"].values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["leaves", "is killed"])
+def test_when_the_founder_goes_the_others_go_on(place: Place, until: Any, tmp_path: Path, number: int) -> None:
+    second = tmp_path / "second.pcapng"
+    with capture(place, until, tmp_path / "first.pcapng") as founder:
+        with capture(place, until, second, join=founder.ring) as joiner:
+            place.send(100)
+            founder.end(number)
+            until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
+            place.send(100)
+            said = joiner.end()
+    assert said.returncode == 0
+    assert numbers_of(second) == list(range(200))
+    account_of(said)
+
+
+def test_a_joiner_that_is_killed_leaves_nothing(place: Place, until: Any, tmp_path: Path) -> None:
+    first = tmp_path / "first.pcapng"
+    with capture(place, until, first) as founder:
+        with capture(place, until, tmp_path / "second.pcapng", join=founder.ring) as joiner:
+            joiner.end(signal.SIGKILL)
+        place.send(100)
+        until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
+        said = founder.end()
+    assert numbers_of(first) == list(range(100))
+    account_of(said)
+
+
+def test_when_the_keeper_is_killed_everybody_says_so_and_ends(place: Place, until: Any, tmp_path: Path) -> None:
+    files = [tmp_path / "first.pcapng", tmp_path / "second.pcapng"]
+    with capture(place, until, files[0]) as founder, capture(place, until, files[1], join=founder.ring) as joiner:
+        place.send(100)
+        os.kill(founder.keeper(), signal.SIGKILL)
+        for one, file in zip((founder, joiner), files, strict=True):
+            said = one.end(number=None)
+            assert said.returncode == 1
+            line = f"parshall: capture: the keeper of ring {founder.ring} died"
+            assert [text for text in said.stderr.splitlines() if text.startswith(line)]
+            assert not json.loads(said.stdout)["ledger"]["complete"]
+            assert numbers_of(file) == list(range(100))
+    # Its socket is there, and stands in nobody's way.
+    assert (RUN_DIRECTORY / f"{founder.ring}.ring").exists()
+    said = run(place.host, "--join", founder.ring, "-w", tmp_path / "x.pcapng")
+    assert said.returncode == 1
+    assert "its keeper died" in said.stderr
+    again = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", files[0], "--duration", "0.1")
+    assert again.returncode == 0, again.stderr
+    assert not (RUN_DIRECTORY / f"{founder.ring}.ring").exists()
+
+
+@pytest.mark.parametrize("policy", ["fast", "slow"])
+def test_what_a_stopped_reader_loses_is_what_its_account_says(
+    place: Place, until: Any, tmp_path: Path, policy: str
+) -> None:
+    """Under fast-reader preference it alone loses; under slow-reader preference all lose alike."""
+    files = [tmp_path / "first.pcapng", tmp_path / "second.pcapng"]
+    arguments = ("--policy", policy, "--buffer", "1M")
+    with capture(place, until, files[0], *arguments) as founder:
+        with capture(place, until, files[1], join=founder.ring) as stopped:
+            place.send(50)
+            stopped.process.send_signal(signal.SIGSTOP)
+            for _ in range(30):
+                place.send(200, frame_bytes=1400)
+            stopped.process.send_signal(signal.SIGCONT)
+            until("it reads again", lambda: stopped.process.poll() is None)
+            place.send(50)
+            stopped_said = stopped.end()
+        founder_said = founder.end()
+    cause = "overwritten" if policy == "fast" else "dropped"
+    for said, file, loses in ((founder_said, files[0], policy == "slow"), (stopped_said, files[1], True)):
+        assert said.returncode == 0
+        (account,) = account_of(said)["subscribers"]
+        lost = total(account, cause)
+        assert (lost > 0) == loses, account
+        assert sum(account["interfaces"][0]["lost"].values()) == lost
+        numbers = numbers_of(file)
+        assert numbers == sorted(set(numbers))
+        assert place.sent - len(numbers) == lost
+
+
+def test_a_killed_reader_holds_nobody_up(place: Place, until: Any, tmp_path: Path) -> None:
+    first = tmp_path / "first.pcapng"
+    with capture(place, until, first, "--policy", "slow", "--buffer", "1M") as founder:
+        with capture(place, until, tmp_path / "second.pcapng", join=founder.ring) as killed:
+            killed.process.send_signal(signal.SIGSTOP)
+            killed.end(signal.SIGKILL)
+            until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
+        for _ in range(20):
+            place.send(100, frame_bytes=1400)
+            sent = place.sent
+            until("the founder reads along", lambda sent=sent: has_read(founder, first, sent))
+        said = founder.end()
+    (account,) = account_of(said)["subscribers"]
+    assert total(account, "dropped") == 0
+    assert numbers_of(first) == list(range(place.sent))
+
+
+def has_read(_capture: Capturer, file: Path, packets: int) -> bool:
+    """Whether so many packets of 1400 bytes are in the file, or wait for the next flush."""
+    return file.stat().st_size > (packets - 200) * 1400
+
+
+def test_the_65th_subscriber_is_refused_and_the_others_stay(place: Place, until: Any, tmp_path: Path) -> None:
+    sixty_four = [argument for number in range(64) for argument in ("--write", tmp_path / f"{number}.pcapng")]
+    with Capturer(until, place.host, "-i", place.interface, *sixty_four, "--json", subscribers=64) as founder:
+        said = run(place.host, "--join", founder.ring, "-w", tmp_path / "more.pcapng")
+        assert said.returncode == 1
+        (line,) = said.stderr.splitlines()
+        assert f"ring {founder.ring} has 64 subscribers, and 1 more" in line
+        place.send(10)
+        ledger = account_of(founder.end())
+    assert {total(account, "overwritten") for account in ledger["subscribers"]} == {0}
+    assert numbers_of(tmp_path / "63.pcapng") == list(range(10))
+
+
+def test_a_ring_that_is_not_there_cannot_be_joined(place: Place, tmp_path: Path) -> None:
+    said = run(place.host, "--join", "nobody-has-this", "-w", tmp_path / "x.pcapng")
+    assert said.returncode == 1
+    assert said.stderr == (
+        "parshall: capture: ring nobody-has-this: there is none of that name; "
+        "`parshall capture --list` shows those that run\n"
+    )
+
+
+def test_a_name_that_is_taken_says_how_to_join(place: Place, until: Any, tmp_path: Path) -> None:
+    with capture(place, until, tmp_path / "first.pcapng") as founder:
+        said = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", tmp_path / "x.pcapng")
+        assert said.returncode == 1
+        assert f"join it with --join {founder.ring}" in said.stderr
+        founder.end()
+
+
+def test_the_list_shows_who_reads_what(place: Place, until: Any, tmp_path: Path) -> None:
+    with capture(place, until, tmp_path / "first.pcapng", "--snaplen", "96", "--policy", "slow") as founder:
+        shown = run(place.host, "--list").stdout
+        assert f"{founder.ring}: {place.interface} in (tcx); slow reader, 32 MiB" in shown
+        assert f"process {founder.process.pid}: everything, up to 96 bytes" in shown
+        founder.end()

@@ -1,0 +1,269 @@
+"""Packets that are written are those that passed: held against tcpdump on the same interface."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capturer import (
+    EXPERIMENT,
+    PARSHALL,
+    Capturer,
+    Packets,
+    Sender,
+    account_of,
+    classic_packets,
+    frame,
+    packets_of,
+    run,
+    total,
+)
+from conversation import connection, transfer
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+SIZES_BYTES = (60, 61, 67, 68, 128, 590, 1514)
+
+
+class Pair:
+    """Two quiet hosts on a cable, and a sender at each end."""
+
+    def __init__(self, bed: Any, **link: Any) -> None:
+        self.left, self.right = bed.host("left"), bed.host("right")
+        self.link = bed.link(self.left, self.right, **link)
+        self.interface = self.link.interface(self.right)
+        self.senders = [Sender(host, self.link.interface(host)) for host in (self.left, self.right)]
+
+    def close(self) -> None:
+        """Close the senders."""
+        for sender in self.senders:
+            sender.close()
+
+
+@pytest.fixture
+def pair(bed: Any, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Give a pair of hosts; a parameter is what the link is to be like."""
+    made = Pair(bed, **getattr(request, "param", {}))
+    yield made
+    made.close()
+
+
+@contextmanager
+def tcpdump(until: Callable[..., None], pair: Pair, path: Path, *arguments: str) -> Iterator[Callable[[int], None]]:
+    """Run tcpdump at the right host; give a function that waits until it has so many packets."""
+    command = ["tcpdump", "-i", pair.interface, "-U", "--immediate-mode", "-B", "65536", "-w", str(path), *arguments]
+    process = pair.right.popen(command, stderr=subprocess.PIPE, text=True)
+    assert "listening" in next(line for line in process.stderr if "listening" in line or "error" in line)
+    try:
+        yield lambda count: until(f"tcpdump has {count} packets", lambda: count_in(path) >= count)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def count_in(path: Path) -> int:
+    """Packets in a file that tcpdump is writing."""
+    try:
+        return len(classic_packets(path.read_bytes()))
+    except (OSError, IndexError):
+        return 0
+    except Exception as error:
+        # A packet is half written.
+        assert "unpack" in str(error)
+        return 0
+
+
+def numbered(count: int, **options: Any) -> list[bytes]:
+    """Frames of all sizes."""
+    return [frame(number, SIZES_BYTES[number % len(SIZES_BYTES)], **options) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suffix"),
+    [
+        ((), ".pcapng"),
+        (("--direction", "in"), ".pcap"),
+        (("--direction", "out"), ".pcapng.zst"),
+        (("--hook", "xdp", "--direction", "in"), ".pcapng"),
+        (("--snaplen", "68"), ".pcapng.gz"),
+    ],
+    ids=["tcx", "in", "out", "xdp", "snaplen"],
+)
+def test_the_file_has_the_packets_of_tcpdump(
+    pair: Pair, until: Any, tmp_path: Path, arguments: tuple[str, ...], suffix: str
+) -> None:
+    ours, theirs = tmp_path / f"ours{suffix}", tmp_path / "theirs.pcap"
+    arguments_of_tcpdump = ["-s", arguments[1]] if "--snaplen" in arguments else []
+    if "--direction" in arguments:
+        arguments_of_tcpdump += ["-Q", arguments[arguments.index("--direction") + 1]]
+    text = f"ether proto {EXPERIMENT}"
+    with (
+        tcpdump(until, pair, theirs, *arguments_of_tcpdump, text) as has,
+        Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--json", *arguments) as capture,
+    ):
+        pair.senders[0].send(numbered(500))
+        pair.senders[1].send(numbered(300))
+        expected = {"in": 500, "out": 300}.get((arguments_of_tcpdump or ["both"])[-1], 800)
+        has(expected)
+        said = capture.end()
+    assert said.returncode == 0, said.stderr
+    written = only_numbered(tmp_path, ours)
+    assert written == classic_packets(theirs.read_bytes())
+    assert len(written) == expected
+    (subscriber,) = account_of(said)["subscribers"]
+    assert total(subscriber, "logged") == total(subscriber, "seen") >= expected
+
+
+def only_numbered(tmp_path: Path, path: Path) -> Packets:
+    """The numbered frames of a file, whatever else passed."""
+    plain = tmp_path / "plain.pcapng"
+    reader = {".zst": ["zstd", "-dc"], ".gz": ["gzip", "-dc"]}.get(path.suffix, ["cat"])
+    plain.write_bytes(subprocess.run([*reader, path], capture_output=True, check=True).stdout)
+    kind = EXPERIMENT.to_bytes(2, "big")
+    return [(wire, captured) for wire, captured in packets_of(plain) if captured[12:14] == kind]
+
+
+@pytest.mark.parametrize("pair", [{"mtu": 9000}], indirect=True, ids=["mtu 9000"])
+@pytest.mark.parametrize("hook", ["tcx", "xdp"])
+def test_jumbo_frames_are_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:
+    """On XDP they come in several buffers."""
+    ours = tmp_path / "ours.pcapng"
+    frames = [frame(number, 9014 - number * 37) for number in range(200)]
+    arguments = ("--hook", hook, "--direction", "in", "--count", "200", "--filter", f"ether proto {EXPERIMENT}")
+    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
+        pair.senders[0].send(frames)
+        said = capture.end(number=None)
+    assert said.returncode == 0, said.stderr
+    assert packets_of(ours) == [(len(one), one) for one in frames]
+
+
+@pytest.mark.parametrize("pair", [{"offloads": True}], indirect=True, ids=["offloads"])
+def test_a_packet_of_the_stack_may_be_larger_than_any_wire_allows(pair: Pair, until: Any, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcap"
+    arguments = ("--direction", "in", "--filter", "tcp")
+    with (
+        tcpdump(until, pair, theirs, "-Q", "in", "tcp") as has,
+        Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--json", *arguments) as capture,
+    ):
+        with connection(pair.left, pair.right, pair.link.address(pair.right), 9100) as (active, passive):
+            transfer(active, passive, 3_000_000)
+        said = capture.end()
+        has(total(account_of(said)["subscribers"][0], "logged"))
+    written = packets_of(ours)
+    assert written == classic_packets(theirs.read_bytes())
+    assert max(wire for wire, _ in written) > 60_000
+
+
+def test_a_tag_beside_the_packet_is_written_where_it_was(pair: Pair, until: Any, tmp_path: Path) -> None:
+    """The kernel takes it out before any program at tcx sees the packet."""
+    ours, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcap"
+    frames = []
+    for number in range(100):
+        plain = frame(number, 60 + number)
+        frames.append(plain[:12] + bytes.fromhex(f"8100{number % 8 << 13 | number + 1:04x}") + plain[12:])
+    with (
+        tcpdump(until, pair, theirs, "vlan") as has,
+        Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--json") as capture,
+    ):
+        pair.senders[0].send(frames)
+        has(len(frames))
+        said = capture.end()
+    assert said.returncode == 0
+    written = [one for one in packets_of(ours) if one[1][12:14] == b"\x81\x00"]
+    assert written == [(len(one), one) for one in frames] == classic_packets(theirs.read_bytes())
+
+
+def test_other_programs_read_the_file(pair: Pair, until: Any, tmp_path: Path) -> None:
+    ours = tmp_path / "ours.pcapng"
+    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--count", "50") as capture:
+        pair.senders[0].send(numbered(50))
+        assert capture.end(number=None).returncode == 0
+    told = subprocess.run(["capinfos", "-T", "-r", "-c", ours], capture_output=True, text=True, check=True)
+    assert told.stdout.split()[-1] == "50"
+    fields = ["-T", "fields", "-e", "frame.len", "-e", "frame.interface_name"]
+    told = subprocess.run(["tshark", "-r", ours, *fields], capture_output=True, text=True, check=True)
+    lines = [line.split("\t") for line in told.stdout.splitlines()]
+    assert {name for _, name in lines} == {pair.interface}
+    assert len(lines) == 50
+
+
+def test_a_pipe_gets_packets_while_they_come(pair: Pair, until: Any, tmp_path: Path) -> None:
+    """Nothing but the capture is on standard output."""
+    with Capturer(until, pair.right, "-i", pair.interface, "-w", "-", "--json", text=False) as capture:
+        reader = subprocess.Popen(
+            ["tcpdump", "-r", "-", "-c", "40", "-w", "-"],
+            stdin=capture.process.stdout, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        capture.process.stdout.close()
+        pair.senders[0].send(numbered(40))
+        read, _ = reader.communicate(timeout=20)
+        assert len(classic_packets(read)) == 40
+        # Its reader has gone, which is how a pipe ends.
+        pair.senders[0].send(numbered(40))
+        _, said = capture.process.communicate(timeout=20)
+        assert capture.process.returncode == 0
+        # What came when nobody read any more is in the account.
+        done = subprocess.CompletedProcess([], 0, said.decode(), "")
+        (account,) = account_of(done)["subscribers"]
+        assert total(account, "seen") > 40
+
+
+def test_each_filter_fills_its_own_file_in_one_pass(pair: Pair, until: Any, tmp_path: Path) -> None:
+    kinds = [EXPERIMENT, EXPERIMENT + 1, 0x9000]
+    frames = [frame(number, 64 + number, kind=kinds[number % 3]) for number in range(300)]
+    files = [tmp_path / f"{kind}.pcapng" for kind in kinds]
+    arguments: list[Any] = []
+    for kind, file in zip(kinds, files, strict=True):
+        arguments += ["--filter", f"ether proto {kind}", "--write", file]
+    all_file = tmp_path / "all.pcapng"
+    arguments += ["--filter", "", "--write", all_file, "--json"]
+    with Capturer(until, pair.right, "-i", pair.interface, *arguments, subscribers=4) as capture:
+        pair.senders[0].send(frames)
+        until("all are through", lambda: capture_has(pair, 300))
+        said = capture.end()
+    ledger = account_of(said)
+    for kind, file, account in zip(kinds, files, ledger["subscribers"], strict=False):
+        assert [one for _, one in packets_of(file)] == [one for one in frames if one[12:14] == kind.to_bytes(2, "big")]
+        assert total(account, "logged") == 100
+        assert total(account, "filtered") == total(account, "seen") - 100
+    assert total(ledger["subscribers"][3], "filtered") == 0
+
+
+def capture_has(pair: Pair, packets: int) -> bool:
+    """Whether so many packets came in at the right host."""
+    statistics = pair.right.run(["cat", f"/sys/class/net/{pair.interface}/statistics/rx_packets"], check=False)
+    return int(statistics.stdout or packets) >= packets
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "tpacket-v3", "af-xdp"])
+def test_the_ways_of_others_write_the_same_packets(pair: Pair, until: Any, tmp_path: Path, backend: str) -> None:
+    ours = tmp_path / "ours.pcapng"
+    command = [PARSHALL, "capture", "-i", pair.interface, "--backend", backend, "-w", ours, "--json", "--count", "100"]
+    command += ["--filter", f"ether proto {EXPERIMENT}"]
+    process = pair.right.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    frames = numbered(200_000)
+    rounds = iter(range(0, len(frames), 50))
+
+    def has_enough() -> bool:
+        # It begins somewhere in the row.
+        if process.poll() is None and (start := next(rounds, None)) is not None:
+            pair.senders[0].send(frames[start : start + 50])
+        return process.poll() is not None
+
+    until("it has what it was to count", has_enough)
+    output, complaint = process.communicate(timeout=20)
+    assert process.returncode == 0, complaint
+    written = [one for _, one in packets_of(ours) if one[12:14] == EXPERIMENT.to_bytes(2, "big")]
+    first = int.from_bytes(written[0][14:18], "big")
+    assert written == frames[first : first + len(written)]
+    assert len(packets_of(ours)) == 100
+    (account,) = account_of(subprocess.CompletedProcess(command, 0, output, complaint))["subscribers"]
+    assert total(account, "logged") == 100
+
+
+def test_the_ways_of_others_have_no_rings(pair: Pair, tmp_path: Path) -> None:
+    for arguments in (["--join", "ring"], ["-i", pair.interface, "--name", "ring"]):
+        said = run(pair.right, *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
+        assert said.returncode == 2
+        assert said.stderr.startswith("parshall: capture: --backend af-packet: it has ")
