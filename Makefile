@@ -22,6 +22,7 @@ test: build system-report ## all tests: Rust and Python; those of the kernel nee
 	@$(RUN) scripts/test
 
 bench: build system-bench ## the benchmarks in benches/
+	@scripts/setup bench
 	@$(RUN) .venv/bin/python3 benches/run
 
 lint: build ## formatting, lints and types of Rust and Python

@@ -230,6 +230,62 @@ struct tcp_flow_end_record {
 	__u32 flags;
 };
 
+/* ---- the generator ------------------------------------------------------------------------ */
+
+/*
+ * One packet of the plan, a ring of them: user space draws ahead, the program takes. When packets
+ * are paced, the program puts the time at which it let the packet go in place of the due time.
+ */
+struct planned_packet {
+	__u64 time_ns;              /* since the first packet: due, then sent */
+	__u16 flow;
+	__u16 ip_bytes;
+	__be16 ip_checksum;
+	__be16 transport_checksum;  /* with a stamp: the sum without the send time, not turned over */
+};
+
+#define HEADER_WORDS_MAX 10
+
+/* The first bytes of every frame of a flow: header, and as much payload as fills the last word. */
+struct flow_header {
+	__u64 words[HEADER_WORDS_MAX];
+};
+
+enum transport { TRANSPORT_NONE = 0, TRANSPORT_UDP = 1, TRANSPORT_TCP = 2 };
+
+/* Constants of a run of the generator. */
+struct generate_options {
+	__u32 interface_index;
+	__u32 plan_mask;            /* places in the plan's ring - 1 */
+	__u32 buffer_bytes;         /* length of a frame before it is cut to its packet's */
+	__u32 written_bytes;        /* what is written at the start of a frame, at most */
+	__u32 header_words;
+	__u32 ip_offset;
+	__u32 transport_offset;
+	__u32 payload_offset;
+	__u32 frame_bytes_min;
+	__u32 transport;
+	__u32 is_ipv6;
+	__u32 is_stamped;
+	__u32 is_paced;
+	__u32 pad;
+};
+
+/* Where a run is. The first line is written by user space, the second by the program. */
+struct generate_state {
+	__u64 drawn;       /* packets in the plan */
+	__u64 end;         /* packets in all */
+	__u64 stop;
+	__u64 pad_user[5];
+	__u64 taken;       /* packets that were sent, told now and then */
+	__u64 next;        /* packets that were sent, exactly; for when the program does not run */
+	__u64 start_ns;    /* CLOCK_MONOTONIC of the first packet */
+	__u64 waited;      /* runs that found nothing due */
+	__u64 starved;     /* runs that found nothing drawn */
+	__u64 failed;      /* packets whose frame could not be cut: they were not sent */
+	__u64 pad_program[2];
+};
+
 /*
  * Capture. A hook is one interface in one direction; every hook has a program of its own, generated
  * from the filters of all subscribers, which leaves its verdict here and goes on to the program that
@@ -291,6 +347,10 @@ _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
 _Static_assert(sizeof(struct tcp_flow_end_record) == 88, "tcp_flow_end_record");
+_Static_assert(sizeof(struct planned_packet) == 16, "planned_packet");
+_Static_assert(sizeof(struct flow_header) == 80, "flow_header");
+_Static_assert(sizeof(struct generate_options) == 56, "generate_options");
+_Static_assert(sizeof(struct generate_state) == 128, "generate_state: two cache lines");
 _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");
 _Static_assert(sizeof(struct capture_options) == 48, "capture_options");

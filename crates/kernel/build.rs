@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OBJECTS: [&str; 3] = ["capture", "express", "tcp"];
+const OBJECTS: [&str; 4] = ["capture", "express", "generate", "tcp"];
 /// Older compilers lack section names and builtins that the programs use.
 const CLANG_MAJOR_MIN: u32 = 15;
 

@@ -75,6 +75,15 @@ pub const FLOW_WINDOW_SCALING: u32 = 64;
 /// `tcp_flow_end_record.flags`: the socket was destroyed; otherwise it outlived the log.
 pub const FLOW_END_DESTROYED: u32 = 1;
 
+/// 8-byte words of a `flow_header`.
+pub const HEADER_WORDS_MAX: usize = 10;
+/// `generate_options.transport`: nothing above IP.
+pub const TRANSPORT_NONE: u32 = 0;
+/// `generate_options.transport`: UDP.
+pub const TRANSPORT_UDP: u32 = 1;
+/// `generate_options.transport`: TCP.
+pub const TRANSPORT_TCP: u32 = 2;
+
 /// `srtt`-like values that have no sample yet.
 pub const NO_SAMPLE: u32 = u32::MAX;
 /// Linux's initial slow start threshold.
@@ -214,6 +223,49 @@ plain! {
         remote_address: [u8; 16],
         congestion_control: [u8; 16],
         command: [u8; 16],
+    }
+    /// See `struct planned_packet`.
+    struct PlannedPacket = 16 {
+        time_ns: u64,
+        flow: u16,
+        ip_bytes: u16,
+        ip_checksum: u16,
+        transport_checksum: u16,
+    }
+    /// See `struct flow_header`.
+    struct FlowHeader = 80 {
+        words: [u64; HEADER_WORDS_MAX],
+    }
+    /// See `struct generate_options`.
+    struct GenerateOptions = 56 {
+        interface_index: u32,
+        plan_mask: u32,
+        buffer_bytes: u32,
+        written_bytes: u32,
+        header_words: u32,
+        ip_offset: u32,
+        transport_offset: u32,
+        payload_offset: u32,
+        frame_bytes_min: u32,
+        transport: u32,
+        is_ipv6: u32,
+        is_stamped: u32,
+        is_paced: u32,
+        pad: u32,
+    }
+    /// See `struct generate_state`.
+    struct GenerateState = 128 {
+        drawn: u64,
+        end: u64,
+        stop: u64,
+        pad_user: [u64; 5],
+        taken: u64,
+        next: u64,
+        start_ns: u64,
+        waited: u64,
+        starved: u64,
+        failed: u64,
+        pad_program: [u64; 2],
     }
     /// See `struct tcp_flow_end_record`.
     struct TcpFlowEndRecord = 88 {

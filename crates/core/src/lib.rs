@@ -4,6 +4,10 @@
 pub mod abi;
 pub mod convert;
 pub mod filter;
+pub mod laws;
 pub mod ledger;
 pub mod log;
+pub mod queueing;
+pub mod sizes;
 pub mod trace;
+pub mod workload;

@@ -1,5 +1,5 @@
 //! The kernel side of Parshall: what this host can do, the hooks, the ring and its readers, the
-//! ledger's counters, and the relay that plays a link.
+//! ledger's counters, the generator, and the relay that plays a link.
 
 pub mod capability;
 pub mod capture;
@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod cost;
 pub mod filter;
+pub mod generate;
 mod libbpf_log;
 pub mod relay;
 pub mod ring;

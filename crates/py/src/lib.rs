@@ -6,9 +6,13 @@ mod capability;
 mod capture;
 mod convert;
 mod errors;
+#[cfg(feature = "kernel")]
+mod generate;
 mod log;
+mod model;
 #[cfg(feature = "kernel")]
 mod relay;
+mod sizes;
 #[cfg(feature = "kernel")]
 mod tcp;
 
@@ -19,10 +23,30 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<log::LogReader>()?;
     module.add_class::<log::ArrowStream>()?;
+    module.add_class::<model::Simulation>()?;
+    module.add_function(wrap_pyfunction!(model::check_model, module)?)?;
     module.add_function(wrap_pyfunction!(convert::convert_log, module)?)?;
     module.add_function(wrap_pyfunction!(convert::log_formats, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::read_size_counts, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::count_trace_sizes, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::read_trace_gaps, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::built_in_sizes, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::represent_sizes, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::read_size_law, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::write_size_law, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::write_size_counts, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::size_probabilities, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::draw_sizes, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::compare_sizes, module)?)?;
     #[cfg(feature = "kernel")]
     {
+        module.add_class::<generate::Generator>()?;
+        module.add_function(wrap_pyfunction!(generate::describe_workload, module)?)?;
+        module.add_function(wrap_pyfunction!(generate::planned_frames, module)?)?;
+        module.add_function(wrap_pyfunction!(
+            generate::interface_takes_xdp_frames,
+            module
+        )?)?;
         module.add_class::<relay::Relay>()?;
         module.add_class::<tcp::TcpLog>()?;
         module.add_class::<capture::Capture>()?;

@@ -81,7 +81,7 @@ pub struct ArrowStream {
 }
 
 impl ArrowStream {
-    /// A stream of these batches.
+    /// What a reader reads.
     pub fn new(reader: impl RecordBatchReader + Send + 'static) -> Self {
         Self {
             reader: Mutex::new(Some(Box::new(reader))),

@@ -12,8 +12,8 @@ use super::value::Known;
 /// Questions in a stage, beyond which its filters are spread over two: so that the program stays
 /// far from the verifier's limit with 64 filters and three ways to read a frame.
 const QUESTIONS_MAX: usize = 4096;
-/// Questions in a stage for each one that its filters have alone; more would make the program
-/// longer without making it quicker.
+/// Questions in a stage for each one that its filters have alone. More make the program a little
+/// quicker and the verifier's work much longer.
 const QUESTIONS_PER_NODE: usize = 8;
 /// Nodes that may be looked at to merge one stage: well below a second.
 const VISITS_MAX: u64 = 2_000_000;

@@ -1,4 +1,30 @@
 //! Many packet filters as one program.
+//!
+//! The filters of all subscribers of a capture, as classic BPF programs, become one graph of
+//! questions about a frame ([`MergedFilter`]), and that one eBPF program ([`emit`]) which yields
+//! the set of subscribers that want the frame. What filters have in common is asked once. The
+//! verdict of each is that of libpcap's interpreter on the frame as it was on the wire; what
+//! cannot be merged is refused by name. How it works, and why: `docs/filters.md`.
+//!
+//! ```
+//! use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
+//! use parshall_core::filter::{MergedFilter, Subscription};
+//!
+//! // "ip": ldh [12]; jeq #0x800; ret.
+//! let instruction = |code, jt, jf, k| ClassicInstruction { code, jt, jf, k };
+//! let program = ClassicProgram::new(&[
+//!     instruction(0x28, 0, 0, 12),
+//!     instruction(0x15, 0, 1, 0x800),
+//!     instruction(0x06, 0, 0, 262_144),
+//!     instruction(0x06, 0, 0, 0),
+//! ])?;
+//! let merged = MergedFilter::new(&[Subscription { subscriber: 3, program, snaplen_bytes: 96 }])?;
+//! let mut frame = [0; 34];
+//! frame[12] = 8;
+//! assert_eq!(merged.subscribers(&frame), 0b1000);
+//! assert_eq!(merged.subscribers(&frame[..13]), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod build;
 pub mod classic;
@@ -9,6 +35,8 @@ pub mod emit;
 mod error;
 mod merged;
 mod stage;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use error::FilterError;

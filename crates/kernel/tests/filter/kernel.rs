@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use libbpf_sys as sys;
 use parshall_core::abi::{CaptureVerdict, plain_bytes, read_plain};
@@ -104,6 +105,22 @@ impl Surroundings {
 
     /// The verdict of the CPU that ran the one run since [`Self::clear`].
     pub fn verdict(&self) -> CaptureVerdict {
+        self.verdict_if_ran().expect("a CPU ran the program")
+    }
+
+    /// The same, once a packet arrived.
+    pub fn wait_for_verdict(&self) -> CaptureVerdict {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(verdict) = self.verdict_if_ran() {
+                return verdict;
+            }
+            assert!(Instant::now() < end, "no packet reached the hook");
+            std::thread::yield_now();
+        }
+    }
+
+    fn verdict_if_ran(&self) -> Option<CaptureVerdict> {
         let mut values = vec![0_u8; size_of::<CaptureVerdict>() * self.cpus];
         let key = 0_u32;
         // SAFETY: key and values outlive the call; there is room for a value of each CPU.
@@ -120,13 +137,19 @@ impl Surroundings {
             .map(|bytes| read_plain::<CaptureVerdict>(bytes).unwrap())
             .filter(|verdict| verdict.seen != 0)
             .collect();
-        assert_eq!(ran.len(), 1, "one CPU ran the program: {ran:?}");
-        assert_eq!(ran[0].seen, 1, "every frame is seen once");
-        ran[0]
+        assert!(ran.len() < 2, "one CPU ran the program: {ran:?}");
+        let verdict = ran.first().copied()?;
+        assert_eq!(verdict.seen, 1, "every frame is seen once");
+        Some(verdict)
     }
 }
 
 impl Loaded<'_> {
+    /// The program's descriptor.
+    pub fn program(&self) -> &OwnedFd {
+        &self.program
+    }
+
     /// Whether the kernel takes a frame for a test run.
     pub fn takes(&self, frame: &[u8]) -> bool {
         let least = match (self.around.hook, frame.get(12..14)) {

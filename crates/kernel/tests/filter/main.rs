@@ -1,6 +1,9 @@
 //! Merged filters against libpcap's own interpreter, in user space and in the kernel.
 
+mod classic_programs;
 mod expressions;
 mod frames;
+mod fuzz;
 mod kernel;
 mod same_verdict;
+mod traffic;

@@ -113,7 +113,7 @@ fn sets_of_filters_in_user_space_and_in_the_kernel() {
     for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
         let compiled = all(link_layer);
         let frames = frames(link_layer, 250, 4);
-        for round in 0..40 {
+        for round in 0..24 {
             let size = match round {
                 0 => 64,
                 1 => 2,

@@ -1,0 +1,291 @@
+"""How fast and how exactly the generator sends, beside tcpreplay and trafgen on the same veth.
+
+Run as root: ``python benches/generate.py [--repeats 3] [--seconds 2]``. Prints one line of JSON: for each case every
+repeat. The cases are interleaved, because the speed of a shared machine drifts.
+
+flood_*
+    As fast as it goes, from one CPU onto a veth whose peer drops in XDP; packets/s that the peer counted. ``thesis``
+    follows the size distribution of the thesis; tcpreplay replays a file of the same packets from memory, trafgen
+    sends one packet of 60 bytes again and again, since it follows no distribution.
+poisson_900k
+    Poisson arrivals at 900,000 packets/s; Kolmogorov-Smirnov distance of the gaps from the exponential law by the
+    generator's own clock, and by the time stamps of tcpdump at the peer, in ns and as tcpdump usually gives them,
+    in us (there the law is rounded likewise).
+fixed_*
+    Equal gaps; error of the mean and of the gaps at 99 %, by both clocks.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parshall import _native
+from parshall.generate import Generator
+from parshall.testbed import Host, Link, Testbed, offloads
+
+DROP = """
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+SEC("xdp") int drop(struct xdp_md *context) { return XDP_DROP; }
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+"""
+REPLAYED = 20_000
+POISSON_PPS = 900e3
+FIXED_GAPS_NS = (100_000, 10_000, 2_000, 1_000)
+
+
+def drop_object(directory: Path) -> Path | None:
+    """Compile the program that drops; None without a compiler or libbpf's headers."""
+    clang = next((name for n in range(30, 14, -1) if (name := shutil.which(f"clang-{n}"))), shutil.which("clang"))
+    root = Path(__file__).resolve().parent.parent
+    includes = sorted(root.glob("target/release/build/libbpf-sys-*/out/include"))
+    if clang is None or not includes:
+        return None
+    source, target = directory / "drop.c", directory / "drop.o"
+    source.write_text(DROP)
+    architecture = Path(f"/usr/include/{platform.machine()}-linux-gnu")
+    command = [clang, "-O2", "-g", "-target", "bpf", "-I", includes[0], "-I", architecture, "-c", source, "-o", target]
+    subprocess.run(command, check=True)
+    return target
+
+
+@contextmanager
+def road(drop: Path | None) -> Iterator[tuple[Host, Host, Link]]:
+    """Two hosts and a veth; the receiver drops in XDP, or has NAPI by GRO."""
+    with Testbed() as bed:
+        sender, receiver = bed.host("sender"), bed.host("receiver")
+        link = bed.link(sender, receiver, backend="veth")
+        if drop is not None:
+            receiver.run(
+                ["ip", "link", "set", "dev", link.interface(receiver), "xdpdrv", "obj", str(drop), "sec", "xdp"]
+            )
+        else:
+            with receiver.enter():
+                offloads.switch(link.interface(receiver), True)
+        yield sender, receiver, link
+
+
+def received(receiver: Host, link: Link) -> int:
+    """Packets that the receiving end has counted."""
+    text = receiver.run(["ip", "-j", "-s", "link", "show", "dev", link.interface(receiver)]).stdout
+    return int(json.loads(text)[0]["stats64"]["rx"]["packets"])
+
+
+def run_generator(sender: Host, link: Link, seconds: float, cpu: int, **options: Any) -> dict[str, Any]:
+    """Send for some seconds; return the account."""
+    with Generator(link.interface(sender), namespace=sender.path, cpu=cpu, **options) as generator:
+        deadline = time.monotonic() + seconds
+        while not generator.progress()[2] and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return generator.finish().account
+
+
+def flood(drop: Path, seconds: float, cpu: int, sizes: str) -> dict[str, float]:
+    """Parshall as fast as it goes."""
+    with road(drop) as (sender, receiver, link):
+        before = received(receiver, link)
+        account = run_generator(sender, link, seconds, cpu, sizes=sizes, seed=1)
+        arrived = received(receiver, link) - before
+        return {
+            "pps": arrived / account["elapsed_ns"] * 1e9,
+            "lost": account["sent"] - arrived,
+            "ks_sizes": account["sizes"]["ks_distance"],
+            "sender_cpu_s": account["sender_cpu_s"],
+            "feeder_cpu_s": account["feeder_cpu_s"],
+        }
+
+
+def replayed_frames(sender: Host, link: Link, count: int) -> list[bytes]:
+    """Frames of the thesis's distribution, for a file."""
+    run = Generator(link.interface(sender), namespace=sender.path, sizes="thesis", count=1, seed=1)
+    run.finish()
+    return [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * count)]
+
+
+def tcpreplay(drop: Path, seconds: float, cpu: int, directory: Path) -> dict[str, float]:
+    """Replay a file from memory at top speed."""
+    with road(drop) as (sender, receiver, link):
+        trace = directory / "thesis.pcap"
+        with trace.open("wb") as file:
+            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+            for number, frame in enumerate(replayed_frames(sender, link, REPLAYED)):
+                file.write(struct.pack("<IIII", number // 10**6, number % 10**6, len(frame), len(frame)) + frame)
+        before = received(receiver, link)
+        command = [
+            "taskset",
+            "-c",
+            str(cpu),
+            "tcpreplay",
+            "-q",
+            "-t",
+            "-K",
+            "--loop=1000000",
+            f"--duration={max(1, round(seconds))}",
+        ]
+        command += ["-i", link.interface(sender), str(trace)]
+        text = sender.run(command, timeout_s=seconds + 60).stdout
+        match = re.search(r"Actual: (\d+) packets .* in ([\d.]+) seconds", text)
+        assert match, text
+        arrived = received(receiver, link) - before
+        return {"pps": arrived / float(match[2]), "lost": int(match[1]) - arrived}
+
+
+def trafgen(drop: Path, seconds: float, cpu: int, directory: Path) -> dict[str, float]:
+    """Send one packet of 60 bytes again and again."""
+    with road(drop) as (sender, receiver, link):
+        configuration = directory / "one.cfg"
+        configuration.write_text("{ 0x02,0,0,0,0,2, 0x02,0,0,0,0,1, 0x08,0x00, fill(0x41, 46) }\n")
+        command = ["trafgen", "-o", link.interface(sender), "-i", str(configuration), "-P", "1", "-q"]
+        before = received(receiver, link)
+        program = sender.popen(["taskset", "-c", str(cpu), *command], stdout=subprocess.DEVNULL, start_new_session=True)
+        began = time.monotonic()
+        time.sleep(seconds)
+        arrived, elapsed_s = received(receiver, link) - before, time.monotonic() - began
+        # It forks, and does not hear SIGINT while it sends.
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait(timeout=60)
+        return {"pps": arrived / elapsed_s}
+
+
+def captured_gaps(
+    sender: Host, receiver: Host, link: Link, cpu: int, directory: Path, **options: Any
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Send, capture with tcpdump at the peer; return account and the gaps by its time stamps, ns."""
+    trace = directory / "captured.pcap"
+    other = str(max(os.sched_getaffinity(0) - {cpu}, default=cpu))
+    command = ["tcpdump", "-i", link.interface(receiver), "--time-stamp-precision=nano", "-s", "64", "-B", "262144"]
+    command += ["-w", str(trace), "udp and port 9"]
+    program = receiver.popen(["taskset", "-c", other, *command], stderr=subprocess.PIPE, text=True)
+    assert program.stderr is not None
+    while "listening on" not in program.stderr.readline():
+        assert program.poll() is None, "tcpdump ended"
+    with Generator(link.interface(sender), namespace=sender.path, cpu=cpu, **options) as generator:
+        while not generator.progress()[2]:
+            time.sleep(0.01)
+    account = generator.finish().account
+    # tcpdump empties its buffer within a second of the last packet.
+    time.sleep(1.5)
+    program.send_signal(signal.SIGINT)
+    account["tcpdump"] = " ".join(program.communicate(timeout=60)[1].split())
+    gaps, _ = _native.read_trace_gaps(trace)
+    account["captured"] = len(gaps) + 1
+    return account, np.asarray(gaps)
+
+
+def ks_exponential(gaps_ns: np.ndarray, mean_ns: float) -> float:
+    """Distance of gaps from the exponential law, on both sides of each step."""
+    ordered = np.sort(gaps_ns)
+    law = -np.expm1(-ordered / mean_ns)
+    steps = np.arange(len(ordered) + 1) / len(ordered)
+    return float(max(np.abs(law - steps[:-1]).max(), np.abs(law - steps[1:]).max()))
+
+
+def ks_rounded(gaps_ns: np.ndarray, mean_ns: float, unit_ns: float) -> float:
+    """Distance when the times of packets are rounded down to a unit, and the law likewise.
+
+    The first packet lies anywhere in its unit, so that the rounded gap is at most k units with the mean over u in
+    (0, 1) of F((k + 1 - u) units).
+    """
+    times = np.floor(np.cumsum(gaps_ns) / unit_ns)
+    counts = np.bincount(np.diff(times).astype(int))
+    found = np.cumsum(counts) / counts.sum()
+    rate = unit_ns / mean_ns
+    k = np.arange(len(found))
+    told = 1 - np.exp(-rate * k) * -math.expm1(-rate) / rate
+    return float(np.abs(found - told).max())
+
+
+def poisson(cpu: int, directory: Path, seconds: float) -> dict[str, Any]:
+    """Poisson arrivals, seen by the generator and by tcpdump."""
+    with road(None) as (sender, receiver, link):
+        options = {"sizes": "60", "gap": "poisson", "pps": POISSON_PPS, "count": int(POISSON_PPS * seconds), "seed": 7}
+        account, gaps = captured_gaps(sender, receiver, link, cpu, directory, **options)
+        mean_ns = 1e9 / POISSON_PPS
+        return {
+            "sent": account["sent"],
+            "captured": account["captured"],
+            "pps": account["rate_pps"],
+            "ks_own": account["gaps"]["ks_distance"],
+            "late_mean_ns": account["gaps"]["late_mean_ns"],
+            "ks_tcpdump_ns": ks_exponential(gaps, mean_ns),
+            "ks_tcpdump_us": ks_rounded(gaps, mean_ns, 1000.0),
+            "tcpdump": account["tcpdump"],
+        }
+
+
+def fixed(cpu: int, directory: Path, seconds: float, gap_ns: int) -> dict[str, Any]:
+    """Equal gaps, seen by the generator and by tcpdump."""
+    with road(None) as (sender, receiver, link):
+        count = max(1000, int(seconds * 1e9 / gap_ns))
+        options = {"sizes": "60", "gap": f"fixed:mean={gap_ns}", "count": count, "seed": 7}
+        account, gaps = captured_gaps(sender, receiver, link, cpu, directory, **options)
+        return {
+            "sent": account["sent"],
+            "captured": account["captured"],
+            "mean_error": account["gaps"]["mean_ns"] / gap_ns - 1,
+            "error_p99": account["gaps"]["error_p99"],
+            "late_max_ns": account["gaps"]["late_max_ns"],
+            "mean_error_tcpdump": float(gaps.mean()) / gap_ns - 1,
+            "error_p99_tcpdump": float(np.quantile(np.abs(gaps - gap_ns), 0.99)) / gap_ns,
+        }
+
+
+def main() -> int:
+    """Measure, print, and say what of the promises does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    arguments = parser.parse_args()
+    cpu = min(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        directory = Path(name)
+        drop = drop_object(directory)
+        cases: dict[str, Any] = {}
+        if drop is not None:
+            for sizes in ("thesis", "46", "1500"):
+                cases[f"flood_parshall_{sizes}"] = lambda s=sizes: flood(drop, arguments.seconds, cpu, s)
+            if shutil.which("tcpreplay"):
+                cases["flood_tcpreplay_thesis"] = lambda: tcpreplay(drop, arguments.seconds, cpu, directory)
+            if shutil.which("trafgen"):
+                cases["flood_trafgen_46"] = lambda: trafgen(drop, arguments.seconds, cpu, directory)
+        cases["poisson_900k"] = lambda: poisson(cpu, directory, min(arguments.seconds, 1.0))
+        for gap_ns in FIXED_GAPS_NS:
+            cases[f"fixed_{gap_ns}"] = lambda g=gap_ns: fixed(cpu, directory, min(arguments.seconds, 1.0), g)
+        cases = {case: run for case, run in cases.items() if arguments.only in case}
+        results: dict[str, list[dict[str, Any]]] = {case: [] for case in cases}
+        for _ in range(arguments.repeats):
+            for case, run in cases.items():
+                results[case].append(run())
+    record = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(sys.argv),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "cpu": cpu,
+        "results": results,
+    }
+    print(json.dumps(record))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""What a simulated customer costs: Parshall's models beside SimPy and Ciw, and the whole router.
+
+Run: ``benches/run queueing`` or ``.venv/bin/python benches/queueing.py [--rounds 5] [--archive]``. Each round runs
+every simulator once, in an order that rotates, each on one core; processor time is counted, over customers that are
+served. Asked for: at least 40 times SimPy and 80 times Ciw, 2 million packets a second through ``bsd-router``, and
+the same cost per event and memory whether a run is short or long. Prints a table and one JSON object.
+
+models
+    m/m/1        load 0.8
+    preemptive   two classes, load 0.4 each, preemptive resume, exponential services
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import ciw
+import simpy
+
+from parshall.model import Model, parameters, run
+
+CUSTOMERS = {"parshall": 1_000_000, "simpy": 20_000, "ciw": 10_000}
+WANTED = {"simpy": 40, "ciw": 80}
+ROUTER_WANTED_PPS = 2e6
+# Memory that a ten times longer run may use more, MiB: histograms and free lists reach their size early.
+GROWTH_MAX_MIB = 16
+
+
+def parshall_model(classes: int) -> Model:
+    """Return the station with one or two classes; the unit of time is 1 us."""
+    model = Model("bench").station("s", kind="preemptive-resume")
+    for number in range(classes):
+        model.source(f"c{number}", f"exponential:mean={1000 * classes / 0.8}", f"q{number}")
+        model.queue(f"q{number}", "s", "exponential:mean=1000", "out", priority=number)
+    return model
+
+
+def with_parshall(classes: int, customers: int) -> int:
+    """Simulate; return the customers served."""
+    results = run(parshall_model(classes), duration_s=customers / 0.8 / 1e6, warm_up_s=0, replications=1, threads=1)
+    return sum(sink["packets"] for sink in results.data["replications"][0]["sinks"])
+
+
+def with_simpy(classes: int, customers: int) -> int:
+    """Simulate; return the customers served."""
+    environment = simpy.Environment()
+    station = simpy.PreemptiveResource(environment) if classes > 1 else simpy.Resource(environment)
+    draw = random.Random(1)
+    served = 0
+
+    def customer(priority: int) -> Iterator[Any]:
+        nonlocal served
+        left = draw.expovariate(1.0)
+        while left > 0:
+            with station.request(priority=priority) if classes > 1 else station.request() as request:
+                yield request
+                began = environment.now
+                try:
+                    yield environment.timeout(left)
+                    left = 0
+                except simpy.Interrupt:
+                    left -= environment.now - began
+        served += 1
+
+    def source(priority: int) -> Iterator[Any]:
+        while True:
+            yield environment.timeout(draw.expovariate(0.8 / classes))
+            environment.process(customer(priority))
+
+    for priority in range(classes):
+        environment.process(source(priority))
+    environment.run(until=customers / 0.8)
+    return served
+
+
+def with_ciw(classes: int, customers: int) -> int:
+    """Simulate; return the customers served."""
+    rate = 0.8 / classes
+    names = [f"c{number}" for number in range(classes)]
+    arguments: dict[str, Any] = {
+        "arrival_distributions": {name: [ciw.dists.Exponential(rate)] for name in names},
+        "service_distributions": {name: [ciw.dists.Exponential(1.0)] for name in names},
+        "number_of_servers": [1],
+    }
+    if classes > 1:
+        arguments["priority_classes"] = ({name: number for number, name in enumerate(names)}, ["resume"])
+    ciw.seed(1)
+    simulation = ciw.Simulation(ciw.create_network(**arguments))
+    simulation.simulate_until_max_time(customers / 0.8)
+    return len(simulation.nodes[-1].all_individuals)
+
+
+SIMULATORS: dict[str, Callable[[int, int], int]] = {"parshall": with_parshall, "simpy": with_simpy, "ciw": with_ciw}
+
+
+def cost_ns(simulator: str, classes: int) -> float:
+    """Return the processor time per customer."""
+    begin = time.process_time()
+    served = SIMULATORS[simulator](classes, CUSTOMERS[simulator])
+    return (time.process_time() - begin) / served * 1e9
+
+
+def router_pps(duration_s: float) -> tuple[float, float]:
+    """Return packets per second of processor time through the whole router, and events per second."""
+    model = parameters("bsd-router", {"load_mbps": 225}).build()
+    begin = time.process_time()
+    results = run(model, duration_s=duration_s, warm_up_s=0, replications=1, threads=1)
+    spent_s = time.process_time() - begin
+    replication = results.data["replications"][0]
+    return replication["balance"]["entered"] / spent_s, replication["events"] / spent_s
+
+
+def peak_mib() -> float:
+    """Return the most memory that this process has used."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Run everything; return raw numbers."""
+    raw: dict[str, dict[str, list[float]]] = {}
+    names = list(SIMULATORS)
+    for number in range(rounds):
+        for model, classes in (("m/m/1", 1), ("preemptive", 2)):
+            for name in names[number % 3 :] + names[: number % 3]:
+                raw.setdefault(model, {}).setdefault(name, []).append(cost_ns(name, classes))
+    router = [router_pps(5.0) for _ in range(rounds)]
+    short = [router_pps(1.0)[1] for _ in range(3)]
+    before = peak_mib()
+    long = router_pps(20.0)[1]
+    return {
+        "customer_ns": raw,
+        "router_pps": [pps for pps, _ in router],
+        "router_events_per_s": {"1 s": short, "20 s": long},
+        "memory_growth_mib": peak_mib() - before,
+    }
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--archive", action="store_true")
+    arguments = parser.parse_args()
+    report = measure(arguments.rounds)
+    failed = []
+    for model, costs in report["customer_ns"].items():
+        own = statistics.median(costs["parshall"])
+        print(f"{model:12} parshall {own:9,.0f} ns a customer")
+        for name, wanted in WANTED.items():
+            # Each round's ratio: neighbours in time, on the same machine in the same mood.
+            ratios = [theirs / ours for theirs, ours in zip(costs[name], costs["parshall"], strict=True)]
+            ratio = statistics.median(ratios)
+            print(f"{'':12} {name:8} {statistics.median(costs[name]):9,.0f} ns, {ratio:.0f} times (wanted: {wanted})")
+            if ratio < wanted:
+                failed.append(f"{model}: {ratio:.0f} times {name}")
+    pps = statistics.median(report["router_pps"])
+    print(f"bsd-router   {pps / 1e6:.2f} million packets/s (wanted: {ROUTER_WANTED_PPS / 1e6:g})")
+    if pps < ROUTER_WANTED_PPS:
+        failed.append(f"bsd-router: {pps / 1e6:.2f} million packets/s")
+    events = report["router_events_per_s"]
+    print(
+        f"             {statistics.median(events['1 s']) / 1e6:.1f} million events/s in a short run, "
+        f"{events['20 s'] / 1e6:.1f} in one 20 times as long; memory grew by {report['memory_growth_mib']:.1f} MiB"
+    )
+    if report["memory_growth_mib"] > GROWTH_MAX_MIB:
+        failed.append(f"memory grew by {report['memory_growth_mib']:.0f} MiB")
+    document = {
+        "benchmark": "queueing",
+        "command": " ".join(sys.argv),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+        "versions": {name: version(name) for name in ("parshall", "simpy", "ciw")},
+        **report,
+    }
+    print(json.dumps(document))
+    if arguments.archive:
+        path = Path(__file__).parent / "archive" / f"queueing-{datetime.now(UTC):%Y-%m-%d}.json"
+        path.write_text(json.dumps(document, indent=1) + "\n")
+    for failure in failed:
+        print(f"not reached: {failure}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The generator. User space runs this program again and again on live frames
+ * (BPF_F_TEST_XDP_LIVE_FRAMES); every run takes the next packet of the plan, writes its header into
+ * the frame, cuts the frame to the packet's length and redirects it to the interface.
+ *
+ * Frames come back from the page pool as the run before left them, so everything that varies is
+ * written every time; the payload lies in them from the start and is never written.
+ */
+#include "abi.h"
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <linux/bpf.h>
+
+#define barrier() asm volatile("" ::: "memory")
+#define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
+
+/* How often the clock is read in one run: some microseconds with the softirqs held off. */
+#define CLOCK_READS_MAX 128
+/* How many packets may be sent untold when nobody waits for the time of each. */
+#define TELL_EVERY 32
+
+const volatile struct generate_options options;
+struct generate_state state;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct planned_packet);
+} plan SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct flow_header);
+} flows SEC(".maps");
+
+/* Ones' complement sum of 8 bytes in network byte order, in 16-bit words. */
+static __always_inline __u64 sum_words(__u64 host_order)
+{
+	return (host_order >> 48) + (host_order >> 32 & 0xffff) + (host_order >> 16 & 0xffff) +
+	       (host_order & 0xffff);
+}
+
+static __always_inline __u16 turn_over(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+static __always_inline void put16(void *at, __be16 value)
+{
+	__builtin_memcpy(at, &value, sizeof(value));
+}
+
+/* The packet is due, or this run waits no longer: then the time is 0. */
+static __always_inline __u64 wait_until_due(__u64 due_ns)
+{
+	__u64 now_ns = bpf_ktime_get_ns();
+
+	if (!state.start_ns)
+		state.start_ns = now_ns;
+	for (int i = 0; i < CLOCK_READS_MAX; i++) {
+		if (now_ns - state.start_ns >= due_ns)
+			return now_ns;
+		now_ns = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+static __always_inline void write_stamp(void *payload, __u64 sequence, __u64 now_ns)
+{
+	__be64 stamp[2] = { bpf_cpu_to_be64(sequence), bpf_cpu_to_be64(now_ns) };
+
+	__builtin_memcpy(payload, stamp, sizeof(stamp));
+}
+
+SEC("xdp")
+int generate(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 sequence = state.next, now_ns = 0;
+	__u32 ip_bytes, frame_bytes, place = sequence & options.plan_mask, flow;
+	struct planned_packet *packet;
+	struct flow_header *header;
+	__be16 transport_checksum;
+	__u64 *words = data;
+
+	if (sequence >= READ_ONCE(state.end) || READ_ONCE(state.stop))
+		return XDP_DROP;
+	if (sequence >= READ_ONCE(state.drawn)) {
+		state.starved++;
+		return XDP_DROP;
+	}
+	barrier();
+	packet = bpf_map_lookup_elem(&plan, &place);
+	if (!packet || data + options.written_bytes > end)
+		return XDP_ABORTED;
+	flow = packet->flow;
+	header = bpf_map_lookup_elem(&flows, &flow);
+	if (!header)
+		return XDP_ABORTED;
+
+	if (options.is_paced) {
+		now_ns = wait_until_due(packet->time_ns);
+		if (!now_ns) {
+			state.waited++;
+			return XDP_DROP;
+		}
+		packet->time_ns = now_ns - state.start_ns;
+	} else if (options.is_stamped) {
+		now_ns = bpf_ktime_get_ns();
+	}
+
+#pragma unroll
+	for (int word = 0; word < HEADER_WORDS_MAX; word++)
+		if (word < options.header_words)
+			words[word] = header->words[word];
+
+	ip_bytes = packet->ip_bytes;
+	if (options.is_ipv6) {
+		put16(data + options.ip_offset + 4, bpf_htons(ip_bytes - 40));
+	} else {
+		put16(data + options.ip_offset + 2, bpf_htons(ip_bytes));
+		put16(data + options.ip_offset + 10, packet->ip_checksum);
+	}
+	transport_checksum = packet->transport_checksum;
+	if (options.is_stamped) {
+		write_stamp(data + options.payload_offset, sequence, now_ns);
+		transport_checksum = bpf_htons(
+			turn_over(bpf_ntohs(transport_checksum) + sum_words(now_ns)));
+		/* UDP has no checksum 0: that would say that there is none. */
+		if (options.transport == TRANSPORT_UDP && !transport_checksum)
+			transport_checksum = 0xffff;
+	}
+	if (options.transport == TRANSPORT_UDP) {
+		__u32 udp_bytes = ip_bytes - (options.transport_offset - options.ip_offset);
+
+		put16(data + options.transport_offset + 4, bpf_htons(udp_bytes));
+		put16(data + options.transport_offset + 6, transport_checksum);
+	} else if (options.transport == TRANSPORT_TCP) {
+		put16(data + options.transport_offset + 16, transport_checksum);
+	}
+
+	state.next = sequence + 1;
+	/* An exchange orders what was written before it, on every architecture. */
+	if (options.is_paced || sequence % TELL_EVERY == TELL_EVERY - 1 ||
+	    sequence + 1 == state.end)
+		__sync_lock_test_and_set(&state.taken, sequence + 1);
+
+	frame_bytes = options.ip_offset + ip_bytes;
+	if (frame_bytes < options.frame_bytes_min)
+		frame_bytes = options.frame_bytes_min;
+	if (frame_bytes != options.buffer_bytes &&
+	    bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes)) {
+		state.failed++;
+		return XDP_DROP;
+	}
+	return bpf_redirect(options.interface_index, 0);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,283 @@
+//! Laws of the gaps between packets. A gap is the time from the start of one packet to the start of
+//! the next, in ns.
+
+mod geometric_on_off;
+mod pareto_on_off;
+mod parse;
+mod process;
+#[cfg(test)]
+mod tests;
+
+pub use geometric_on_off::GeometricOnOff;
+pub use pareto_on_off::ParetoOnOff;
+pub use process::GapProcess;
+
+use super::error::{finite, positive};
+use super::{Constant, Distribution, Exponential, Generator, Law, LawError};
+use std::fmt;
+use std::sync::Arc;
+
+/// How the gaps between packets follow each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GapLaw {
+    shape: Shape,
+    // Every gap of the shape is multiplied by it.
+    scale: f64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Shape {
+    /// One packet after the other without a pause.
+    None,
+    /// Gaps that know nothing of each other.
+    Renewal(Law),
+    /// `size` packets `inside_ns` apart; `pause` from the last of a burst to the first of the next.
+    Bursts {
+        size: u32,
+        inside_ns: f64,
+        pause: Law,
+    },
+    GeometricOnOff(GeometricOnOff),
+    ParetoOnOff(ParetoOnOff),
+    /// The gaps of a trace, over and over.
+    Recorded(Arc<[f64]>),
+}
+
+impl GapLaw {
+    /// No gaps: as fast as the sender can.
+    pub fn none() -> Self {
+        Self::of(Shape::None)
+    }
+
+    /// Every gap is the same.
+    ///
+    /// # Errors
+    /// When `gap_ns` is not finite and above 0.
+    pub fn fixed(gap_ns: f64) -> Result<Self, LawError> {
+        let gap_ns = positive("fixed", "mean", gap_ns)?;
+        Self::renewal(Constant::new(gap_ns)?.into())
+    }
+
+    /// Poisson arrivals: exponential gaps.
+    ///
+    /// # Errors
+    /// When `mean_gap_ns` is not finite and above 0.
+    pub fn poisson(mean_gap_ns: f64) -> Result<Self, LawError> {
+        Self::renewal(Exponential::new(mean_gap_ns)?.into())
+    }
+
+    /// Independent gaps of any law, in ns. Where the law is negative the gap is 0.
+    ///
+    /// # Errors
+    /// When its mean is not finite and above 0.
+    pub fn renewal(law: Law) -> Result<Self, LawError> {
+        positive("gap", "mean", law.mean())?;
+        Ok(Self::of(Shape::Renewal(law)))
+    }
+
+    /// Bursts of `size` packets, `inside_ns` apart, one burst every `period_ns`: at equal distances, or
+    /// with an exponential pause after the last packet.
+    ///
+    /// # Errors
+    /// When `size` is 0, a time is negative or not finite, or a burst is longer than the period.
+    pub fn bursts(
+        size: u32,
+        inside_ns: f64,
+        period_ns: f64,
+        exponential: bool,
+    ) -> Result<Self, LawError> {
+        let wrong = |parameter, found: String, expected| LawError::Parameter {
+            law: "bursts",
+            parameter,
+            found,
+            expected,
+        };
+        if size == 0 {
+            return Err(wrong("size", "0".into(), "1 packet or more"));
+        }
+        if finite("bursts", "inside", inside_ns)? < 0.0 {
+            return Err(wrong("inside", inside_ns.to_string(), "a time >= 0"));
+        }
+        let pause_ns = finite("bursts", "period", period_ns)? - f64::from(size - 1) * inside_ns;
+        if pause_ns <= 0.0 {
+            return Err(wrong(
+                "period",
+                format!("{period_ns} ns"),
+                "more than (size - 1) * inside",
+            ));
+        }
+        let pause = if exponential {
+            Exponential::new(pause_ns)?.into()
+        } else {
+            Constant::new(pause_ns)?.into()
+        };
+        Ok(Self::of(Shape::Bursts {
+            size,
+            inside_ns,
+            pause,
+        }))
+    }
+
+    /// The gaps of a trace in their order, again from the start when they are used up.
+    ///
+    /// # Errors
+    /// When there are none, one is negative or not finite, or all are 0.
+    pub fn recorded(gaps_ns: Vec<f64>) -> Result<Self, LawError> {
+        let wrong = |found: String, expected| LawError::Parameter {
+            law: "trace",
+            parameter: "gaps",
+            found,
+            expected,
+        };
+        if let Some(gap) = gaps_ns
+            .iter()
+            .find(|gap| !(gap.is_finite() && **gap >= 0.0))
+        {
+            return Err(wrong(
+                format!("{gap} ns among them"),
+                "times that never go back: sort the trace by time",
+            ));
+        }
+        if gaps_ns.iter().all(|gap| *gap == 0.0) {
+            return Err(wrong(
+                format!("{} gaps without any time", gaps_ns.len()),
+                "two packets or more at different times",
+            ));
+        }
+        Ok(Self::of(Shape::Recorded(gaps_ns.into())))
+    }
+
+    fn of(shape: Shape) -> Self {
+        Self { shape, scale: 1.0 }
+    }
+
+    /// Whether it asks for no gaps at all.
+    pub fn is_none(&self) -> bool {
+        self.shape == Shape::None
+    }
+
+    /// Mean gap, ns.
+    pub fn mean_gap_ns(&self) -> f64 {
+        self.scale
+            * match &self.shape {
+                Shape::None => 0.0,
+                Shape::Renewal(law) => law.mean(),
+                Shape::Bursts {
+                    size,
+                    inside_ns,
+                    pause,
+                } => (f64::from(size - 1) * inside_ns + pause.mean()) / f64::from(*size),
+                Shape::GeometricOnOff(sources) => sources.mean_gap_ns(),
+                Shape::ParetoOnOff(sources) => sources.mean_gap_ns(),
+                Shape::Recorded(gaps) => gaps.iter().sum::<f64>() / gaps.len() as f64,
+            }
+    }
+
+    /// The same law with another mean gap: all its times are stretched alike, except that the
+    /// packets inside a burst stay as far apart as they were.
+    ///
+    /// # Errors
+    /// When `mean_gap_ns` is not finite and above 0, too short for the bursts, or there are no gaps.
+    pub fn with_mean_gap_ns(&self, mean_gap_ns: f64) -> Result<Self, LawError> {
+        positive("gap", "mean", mean_gap_ns)?;
+        match &self.shape {
+            Shape::None => Err(LawError::Parameter {
+                law: "none",
+                parameter: "mean",
+                found: format!("{mean_gap_ns} ns"),
+                expected: "no rate; with a rate take fixed, poisson or another gap law",
+            }),
+            Shape::Bursts {
+                size,
+                inside_ns,
+                pause,
+            } => Self::bursts(
+                *size,
+                *inside_ns,
+                mean_gap_ns * f64::from(*size),
+                matches!(pause, Law::Exponential(_)),
+            ),
+            _ => Ok(Self {
+                shape: self.shape.clone(),
+                scale: self.scale * mean_gap_ns / self.mean_gap_ns(),
+            }),
+        }
+    }
+
+    /// P(gap <= x ns), when a gap's law is known in closed form: None for on/off sources, whose
+    /// gaps are neither independent nor of a simple law.
+    pub fn cdf(&self, x_ns: f64) -> Option<f64> {
+        let x = x_ns / self.scale;
+        match &self.shape {
+            Shape::None => Some(f64::from(u8::from(x_ns >= 0.0))),
+            Shape::Renewal(law) => Some(if x < 0.0 { 0.0 } else { law.cdf(x) }),
+            Shape::Bursts {
+                size,
+                inside_ns,
+                pause,
+            } => {
+                let inside = f64::from(u8::from(x >= *inside_ns));
+                Some((f64::from(size - 1) * inside + pause.cdf(x)) / f64::from(*size))
+            }
+            Shape::GeometricOnOff(_) | Shape::ParetoOnOff(_) => None,
+            Shape::Recorded(gaps) => {
+                Some(gaps.iter().filter(|gap| **gap <= x).count() as f64 / gaps.len() as f64)
+            }
+        }
+    }
+
+    /// The smallest gap x with P(gap <= x) >= `probability`, ns, where [`GapLaw::cdf`] is known and a
+    /// single law stands behind it.
+    pub fn quantile(&self, probability: f64) -> Option<f64> {
+        match &self.shape {
+            Shape::Renewal(law) => Some((law.quantile(probability) * self.scale).max(0.0)),
+            _ => None,
+        }
+    }
+
+    /// The gap, ns, when all are to be the same.
+    pub fn fixed_gap_ns(&self) -> Option<f64> {
+        match &self.shape {
+            Shape::Renewal(Law::Constant(_)) => Some(self.mean_gap_ns()),
+            _ => None,
+        }
+    }
+
+    /// Begin: sources take the state that they have at a random moment.
+    pub fn start(&self, generator: &mut Generator) -> GapProcess {
+        GapProcess::new(self, generator)
+    }
+}
+
+impl From<GeometricOnOff> for GapLaw {
+    fn from(sources: GeometricOnOff) -> Self {
+        Self::of(Shape::GeometricOnOff(sources))
+    }
+}
+
+impl From<ParetoOnOff> for GapLaw {
+    fn from(sources: ParetoOnOff) -> Self {
+        Self::of(Shape::ParetoOnOff(sources))
+    }
+}
+
+impl fmt::Display for GapLaw {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.shape {
+            Shape::None => return write!(formatter, "none"),
+            Shape::Renewal(law) => write!(formatter, "{law}")?,
+            Shape::Bursts {
+                size,
+                inside_ns,
+                pause,
+            } => write!(
+                formatter,
+                "bursts:size={size},inside={inside_ns}ns, pause {pause}"
+            )?,
+            Shape::GeometricOnOff(sources) => write!(formatter, "{sources}")?,
+            Shape::ParetoOnOff(sources) => write!(formatter, "{sources}")?,
+            Shape::Recorded(gaps) => write!(formatter, "trace of {} gaps", gaps.len())?,
+        }
+        write!(formatter, ", mean gap {:.3} ns", self.mean_gap_ns())
+    }
+}

@@ -1,0 +1,218 @@
+//! Gap laws keep their mean, their shape and their seed.
+
+use super::*;
+
+fn gaps(law: &GapLaw, seed: u64, count: usize) -> Vec<f64> {
+    let mut generator = Generator::new(seed, 0);
+    let mut process = law.start(&mut generator);
+    (0..count)
+        .map(|_| process.next_gap_ns(&mut generator))
+        .collect()
+}
+
+fn mean(gaps: &[f64]) -> f64 {
+    gaps.iter().sum::<f64>() / gaps.len() as f64
+}
+
+#[test]
+fn every_law_has_the_mean_it_tells() {
+    // (law, relative tolerance): heavy tails come to their mean slowly.
+    let cases = [
+        ("fixed:mean=1us", 1e-12),
+        ("poisson:mean=1us", 0.01),
+        ("weibull:shape=0.5,mean=1us", 0.02),
+        ("weibull:shape=2,scale=3us", 0.01),
+        ("pareto:shape=3,mean=1us", 0.02),
+        ("lognormal:variation=1,mean=1us", 0.02),
+        ("uniform:low=0,high=2us", 0.01),
+        ("bursts:size=8,inside=100ns,period=1ms", 1e-9),
+        ("bursts:size=8,period=1ms,pause=exponential", 0.02),
+        ("onoff:slot=100ns", 0.02),
+        ("onoff:sources=1,slot=1us,on=10,off=1,gap=1", 0.01),
+        ("pareto-onoff:sources=64,on-shape=1.9,off-shape=1.9", 0.05),
+    ];
+    for (text, tolerance) in cases {
+        let law = GapLaw::parse(text, None).unwrap();
+        let found = mean(&gaps(&law, 7, 400_000));
+        let told = law.mean_gap_ns();
+        assert!(
+            (found / told - 1.0).abs() < tolerance,
+            "{text}: mean {found}, told {told}"
+        );
+    }
+}
+
+#[test]
+fn a_rate_stretches_every_law() {
+    for text in [
+        "fixed",
+        "poisson",
+        "weibull:shape=0.7",
+        "pareto:shape=1.4",
+        "lognormal:variation=0.5",
+        "uniform:low=0,high=2",
+        "bursts:size=4",
+        "bursts:size=4,inside=10ns,period=1s",
+        "onoff",
+        "pareto-onoff",
+    ] {
+        let law = GapLaw::parse(text, Some(1234.5)).unwrap();
+        let told = law.mean_gap_ns();
+        assert!((told - 1234.5).abs() < 1e-6, "{text}: {told}");
+    }
+}
+
+#[test]
+fn a_burst_keeps_its_inside_when_stretched() {
+    let law = GapLaw::parse("bursts:size=3,inside=50ns", Some(1000.0)).unwrap();
+    assert_eq!(gaps(&law, 1, 6), [50.0, 50.0, 2900.0, 50.0, 50.0, 2900.0]);
+    let error = GapLaw::parse("bursts:size=3,inside=50ns", Some(10.0)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "law bursts: period is 30 ns, expected more than (size - 1) * inside"
+    );
+}
+
+#[test]
+fn recorded_gaps_come_in_their_order_and_again() {
+    let law = GapLaw::recorded(vec![1.0, 0.0, 5.0]).unwrap();
+    assert_eq!(gaps(&law, 1, 5), [1.0, 0.0, 5.0, 1.0, 0.0]);
+    let twice = law.with_mean_gap_ns(4.0).unwrap();
+    assert_eq!(gaps(&twice, 1, 3), [2.0, 0.0, 10.0]);
+}
+
+#[test]
+fn on_off_traffic_is_burstier_than_poisson() {
+    // Index of dispersion of counts over windows of 100 mean gaps: 1 for Poisson.
+    let dispersion = |text: &str| {
+        let law = GapLaw::parse(text, Some(1.0)).unwrap();
+        let mut counts = vec![0.0; 2000];
+        let mut now = 0.0;
+        for gap in gaps(&law, 3, 190_000) {
+            now += gap;
+            let window = (now / 100.0) as usize;
+            if window < counts.len() {
+                counts[window] += 1.0;
+            }
+        }
+        let filled = &counts[..1500];
+        let average = mean(filled);
+        filled
+            .iter()
+            .map(|count| (count - average) * (count - average))
+            .sum::<f64>()
+            / filled.len() as f64
+            / average
+    };
+    let poisson = dispersion("poisson");
+    assert!((0.85..1.15).contains(&poisson), "{poisson}");
+    assert!(dispersion("onoff") > 3.0);
+    assert!(dispersion("pareto-onoff") > 3.0);
+    assert!(dispersion("fixed") < 0.1);
+}
+
+#[test]
+fn self_similar_counts_stay_rough_on_long_scales() {
+    // Variance of the mean of m windows falls as m^(2H-2): slower than 1/m.
+    let law = GapLaw::parse("pareto-onoff:sources=16,on-shape=1.4,off-shape=1.4", None).unwrap();
+    let window_ns = 1e6;
+    let mut counts = vec![0.0; 1 << 14];
+    let mut now = 0.0;
+    let mut generator = Generator::new(5, 0);
+    let mut process = law.start(&mut generator);
+    loop {
+        now += process.next_gap_ns(&mut generator);
+        let window = (now / window_ns) as usize;
+        if window >= counts.len() {
+            break;
+        }
+        counts[window] += 1.0;
+    }
+    let variance = |m: usize| {
+        let means: Vec<f64> = counts.chunks(m).map(mean).collect();
+        let average = mean(&means);
+        mean(
+            &means
+                .iter()
+                .map(|value| (value - average) * (value - average))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let hurst = 1.0 + (variance(512) / variance(8)).ln() / (64.0_f64).ln() / 2.0;
+    // Theory: (3 - 1.4) / 2 = 0.8; Poisson would give 0.5.
+    assert!((0.68..0.95).contains(&hurst), "{hurst}");
+}
+
+#[test]
+fn one_seed_is_one_sequence() {
+    for text in [
+        "poisson",
+        "onoff",
+        "pareto-onoff",
+        "bursts:size=2,pause=exponential",
+    ] {
+        let law = GapLaw::parse(text, Some(100.0)).unwrap();
+        assert_eq!(gaps(&law, 9, 1000), gaps(&law, 9, 1000), "{text}");
+        assert_ne!(gaps(&law, 9, 1000), gaps(&law, 10, 1000), "{text}");
+    }
+}
+
+#[test]
+fn messages_tell_what_is_expected() {
+    for (text, message) in [
+        (
+            "poisson",
+            "\"poisson\": its mean is missing; expected mean=TIME in it, or a rate beside it",
+        ),
+        (
+            "fixed:mean=0",
+            "law fixed: mean is 0, expected a finite number > 0",
+        ),
+        (
+            "onoff:sources=0,slot=1",
+            "law onoff: sources is 0, expected 1 to 4096",
+        ),
+        (
+            "normal:mean=-5,deviation=1",
+            "law gap: mean is -5, expected a finite number > 0",
+        ),
+        (
+            "pareto:shape=1,mean=2",
+            "law pareto: shape is 1, expected a finite number > 1, since with less the mean is infinite",
+        ),
+    ] {
+        assert_eq!(GapLaw::parse(text, None).unwrap_err().to_string(), message);
+    }
+    let unknown = GapLaw::parse("foisson:mean=1", None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        unknown.starts_with("\"foisson\" is no gap law, expected one of none, fixed"),
+        "{unknown}"
+    );
+    assert!(GapLaw::none().with_mean_gap_ns(5.0).is_err());
+    assert!(GapLaw::recorded(vec![0.0, 0.0]).is_err());
+    assert!(GapLaw::recorded(vec![-1.0, 2.0]).is_err());
+}
+
+#[test]
+fn the_distribution_function_is_that_of_the_gaps() {
+    for text in [
+        "poisson:mean=500",
+        "weibull:shape=0.6,mean=500",
+        "bursts:size=5,period=1us,pause=exponential",
+    ] {
+        let law = GapLaw::parse(text, None).unwrap();
+        let mut drawn = gaps(&law, 11, 50_000);
+        drawn.sort_by(f64::total_cmp);
+        for probability in [0.1, 0.5, 0.85, 0.9, 0.99] {
+            let x = drawn[(probability * drawn.len() as f64) as usize];
+            let share = drawn.partition_point(|gap| *gap <= x) as f64 / drawn.len() as f64;
+            let told = law.cdf(x).unwrap();
+            assert!(
+                (told - share).abs() < 0.01,
+                "{text} at {x}: {told}, drawn {share}"
+            );
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `Law`: any of the distributions, and what they have in common.
+
+use super::spec::Spec;
+use super::{
+    Constant, Empirical, Erlang, Exponential, Generator, Geometric, Histogram, Hyperexponential,
+    LawError, Lognormal, Normal, Pareto, Uniform, Weibull,
+};
+use std::fmt;
+use std::str::FromStr;
+
+/// A distribution of a real number. Units are those of its parameters.
+pub trait Distribution {
+    /// Expected value; infinite for a heavy tail that has none.
+    fn mean(&self) -> f64;
+
+    /// Variance; infinite for a heavy tail that has none.
+    fn variance(&self) -> f64;
+
+    /// P(X <= x).
+    fn cdf(&self, x: f64) -> f64;
+
+    /// The smallest x with P(X <= x) >= `probability`; `probability` is held to [0, 1].
+    fn quantile(&self, probability: f64) -> f64;
+
+    /// A draw: by default the quantile of one uniform number, so that two laws drawn from equal
+    /// generators move together.
+    fn sample(&self, generator: &mut Generator) -> f64 {
+        self.quantile(generator.open_unit())
+    }
+}
+
+/// One of the laws.
+///
+/// Written as text, `NAME:KEY=VALUE,...`; a time may carry `ns`, `us`, `ms` or `s` and is then in ns:
+/// `constant:1us`, `uniform:low=1,high=9`, `exponential:mean=2.5us`, `erlang:stages=3,mean=9`,
+/// `hyperexponential:p=0.1/0.9,mean=50/1`, `pareto:shape=1.5,scale=2`, `weibull:shape=0.5,scale=3`,
+/// `lognormal:mu=1,sigma=0.5`, `normal:mean=5,deviation=1`, `geometric:mean=10`. The laws of samples
+/// and of histograms are made from data, not from text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Law {
+    /// Always the same.
+    Constant(Constant),
+    /// Equal density between two bounds.
+    Uniform(Uniform),
+    /// Without memory.
+    Exponential(Exponential),
+    /// Sum of exponential stages.
+    Erlang(Erlang),
+    /// Mixture of exponentials.
+    Hyperexponential(Hyperexponential),
+    /// Power tail.
+    Pareto(Pareto),
+    /// Stretched exponential.
+    Weibull(Weibull),
+    /// Its logarithm is normal.
+    Lognormal(Lognormal),
+    /// Normal.
+    Normal(Normal),
+    /// Trials up to the first success.
+    Geometric(Geometric),
+    /// Draws from samples.
+    Empirical(Empirical),
+    /// Equal density within each bin of a histogram.
+    Histogram(Histogram),
+}
+
+const NAMES: &str = "constant, uniform, exponential, erlang, hyperexponential, pareto, weibull, \
+                     lognormal, normal, geometric";
+
+/// Calls a method on whichever law it is.
+macro_rules! each {
+    ($law:expr, $inner:ident => $result:expr) => {
+        match $law {
+            Law::Constant($inner) => $result,
+            Law::Uniform($inner) => $result,
+            Law::Exponential($inner) => $result,
+            Law::Erlang($inner) => $result,
+            Law::Hyperexponential($inner) => $result,
+            Law::Pareto($inner) => $result,
+            Law::Weibull($inner) => $result,
+            Law::Lognormal($inner) => $result,
+            Law::Normal($inner) => $result,
+            Law::Geometric($inner) => $result,
+            Law::Empirical($inner) => $result,
+            Law::Histogram($inner) => $result,
+        }
+    };
+}
+
+impl Distribution for Law {
+    fn mean(&self) -> f64 {
+        each!(self, law => law.mean())
+    }
+
+    fn variance(&self) -> f64 {
+        each!(self, law => law.variance())
+    }
+
+    fn cdf(&self, x: f64) -> f64 {
+        each!(self, law => law.cdf(x))
+    }
+
+    fn quantile(&self, probability: f64) -> f64 {
+        each!(self, law => law.quantile(probability))
+    }
+
+    fn sample(&self, generator: &mut Generator) -> f64 {
+        each!(self, law => law.sample(generator))
+    }
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        each!(self, law => law.fmt(formatter))
+    }
+}
+
+impl FromStr for Law {
+    type Err = LawError;
+
+    fn from_str(text: &str) -> Result<Self, LawError> {
+        let mut spec = Spec::parse(
+            text,
+            "NAME:KEY=VALUE,..., for example exponential:mean=2.5us",
+        )?;
+        let law = match spec.name() {
+            "constant" | "fixed" => Law::from(Constant::new(spec.number("value")?)?),
+            "uniform" => Uniform::new(spec.number("low")?, spec.number("high")?)?.into(),
+            "exponential" => Exponential::new(spec.number("mean")?)?.into(),
+            "erlang" => Erlang::new(spec.count("stages")?, spec.number("mean")?)?.into(),
+            "hyperexponential" => {
+                Hyperexponential::new(&spec.numbers("p")?, &spec.numbers("mean")?)?.into()
+            }
+            "pareto" => Pareto::new(spec.number("shape")?, spec.number("scale")?)?.into(),
+            "weibull" => Weibull::new(spec.number("shape")?, spec.number("scale")?)?.into(),
+            "lognormal" => Lognormal::new(spec.number("mu")?, spec.number("sigma")?)?.into(),
+            "normal" => Normal::new(spec.number("mean")?, spec.number("deviation")?)?.into(),
+            "geometric" => Geometric::new(spec.number("mean")?)?.into(),
+            other => {
+                return Err(LawError::Unknown {
+                    kind: "law",
+                    found: other.to_string(),
+                    expected: NAMES,
+                });
+            }
+        };
+        spec.finish()?;
+        Ok(law)
+    }
+}
+
+macro_rules! from_each {
+    ($($name:ident),*) => {
+        $(impl From<$name> for Law {
+            fn from(law: $name) -> Self {
+                Law::$name(law)
+            }
+        })*
+    };
+}
+
+from_each!(
+    Constant,
+    Uniform,
+    Exponential,
+    Erlang,
+    Hyperexponential,
+    Pareto,
+    Weibull,
+    Lognormal,
+    Normal,
+    Geometric,
+    Empirical,
+    Histogram
+);

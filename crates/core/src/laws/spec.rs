@@ -1,0 +1,139 @@
+//! The text of a law: `NAME:KEY=VALUE,KEY=VALUE`. A single value needs no key.
+
+use super::LawError;
+
+/// A parsed text, from which parameters are taken one by one.
+#[derive(Debug)]
+pub(super) struct Spec<'a> {
+    text: &'a str,
+    name: &'a str,
+    expected: &'static str,
+    // An empty key is a value without a key.
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Spec<'a> {
+    /// Splits `text`; `expected` is what messages tell about the form.
+    pub fn parse(text: &'a str, expected: &'static str) -> Result<Self, LawError> {
+        let text = text.trim();
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let parameters = rest
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .map(|part| match part.split_once('=') {
+                Some((key, value)) => (key.trim(), value.trim()),
+                None => ("", part),
+            })
+            .collect::<Vec<_>>();
+        let spec = Self {
+            text,
+            name: name.trim(),
+            expected,
+            parameters,
+        };
+        for (index, (key, _)) in spec.parameters.iter().enumerate() {
+            if spec.parameters[..index]
+                .iter()
+                .any(|(other, _)| other == key)
+            {
+                return Err(spec.wrong(format!("{key:?} is given twice")));
+            }
+        }
+        Ok(spec)
+    }
+
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The text of a parameter, if it is there. A lone value without a key counts as the parameter
+    /// that is asked for first.
+    pub fn optional_text(&mut self, key: &str) -> Option<&'a str> {
+        let index = self
+            .parameters
+            .iter()
+            .position(|(given, _)| *given == key)
+            .or_else(|| {
+                self.parameters
+                    .iter()
+                    .position(|(given, _)| given.is_empty())
+            })?;
+        Some(self.parameters.remove(index).1)
+    }
+
+    pub fn optional_number(&mut self, key: &str) -> Result<Option<f64>, LawError> {
+        match self.optional_text(key) {
+            None => Ok(None),
+            Some(value) => number(value)
+                .map(Some)
+                .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is no number"))),
+        }
+    }
+
+    pub fn number(&mut self, key: &str) -> Result<f64, LawError> {
+        self.optional_number(key)?
+            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+    }
+
+    pub fn optional_count(&mut self, key: &str) -> Result<Option<u32>, LawError> {
+        match self.optional_text(key) {
+            None => Ok(None),
+            Some(value) => value.parse().map(Some).map_err(|_| {
+                self.wrong(format!(
+                    "{key} is {value:?}, which is no whole number from 0 to 2^32-1"
+                ))
+            }),
+        }
+    }
+
+    pub fn count(&mut self, key: &str) -> Result<u32, LawError> {
+        self.optional_count(key)?
+            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+    }
+
+    /// Numbers separated by slashes.
+    pub fn numbers(&mut self, key: &str) -> Result<Vec<f64>, LawError> {
+        let value = self
+            .optional_text(key)
+            .ok_or_else(|| self.wrong(format!("{key} is missing")))?;
+        value
+            .split('/')
+            .map(|part| {
+                number(part)
+                    .ok_or_else(|| self.wrong(format!("{key} has {part:?}, which is no number")))
+            })
+            .collect()
+    }
+
+    /// Nothing may be left.
+    pub fn finish(self) -> Result<(), LawError> {
+        match self.parameters.first() {
+            None => Ok(()),
+            Some(("", value)) => Err(self.wrong(format!("{value:?} has no key"))),
+            Some((key, _)) => Err(self.wrong(format!("{} knows no {key:?}", self.name))),
+        }
+    }
+
+    fn wrong(&self, reason: String) -> LawError {
+        LawError::Syntax {
+            text: self.text.to_string(),
+            reason,
+            expected: self.expected,
+        }
+    }
+}
+
+/// A number, perhaps with a unit of time: then it is in ns.
+fn number(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let text = text.trim();
+    for (suffix, factor) in UNITS {
+        if let Some(digits) = text.strip_suffix(suffix)
+            && let Ok(value) = digits.trim().parse::<f64>()
+        {
+            return Some(value * factor);
+        }
+    }
+    text.parse::<f64>().ok().filter(|value| value.is_finite())
+}

@@ -1,0 +1,313 @@
+//! The event loop.
+//!
+//! At equal times clocks ring in the order of their numbers: servers in the order of their stations, then
+//! timers of polling policies, then sources in their order; so who leaves at an instant makes room for
+//! who comes at it. After each ring the stations whose queues it changed choose whom to serve, in
+//! the order in which they were touched.
+
+use super::account::{Balance, Departures, Length, Visits};
+use super::amount::Draw;
+use super::calendar::{Calendar, NEVER};
+use super::error::ModelError;
+use super::jobs::{Jobs, Line, NONE};
+use super::level::Level;
+use super::model::StationKind;
+use super::network::{Network, PolicyPlan, ServiceTime};
+use super::sharing::Sharing;
+use super::time::seconds;
+use super::trace::Trace;
+use crate::laws::Generator;
+
+/// Events between two looks at whether the caller wants to stop.
+const EVENTS_UNWATCHED: u64 = 1 << 16;
+
+/// What a server works on.
+#[derive(Clone, Copy)]
+pub(super) struct Server {
+    pub job: u32,
+    pub queue: u32,
+    pub level: u32,
+    /// When this stretch of work began.
+    pub began: u64,
+    /// Work left after this stretch, of round robin with a quantum.
+    pub unfinished: u64,
+}
+
+pub(super) struct StationState {
+    pub servers: Vec<Server>,
+    pub idle: usize,
+    pub levels: Vec<Level>,
+    /// Levels with somebody in a queue, one bit each.
+    pub ready: u64,
+    pub sharing: Option<Sharing>,
+    pub touched: bool,
+    /// Whether one of its levels polls.
+    pub polls: bool,
+    /// Work done by a sharing station, server x ps.
+    pub shared_work: u128,
+    pub shared_since: u64,
+}
+
+pub(super) struct QueueState {
+    pub line: Line,
+    /// Packets and bytes that take a place.
+    pub held: u64,
+    pub held_bytes: u64,
+    /// Interrupted packets at the front of the line.
+    pub interrupted: u32,
+    /// Whether a station upstream found it full.
+    pub awaited: bool,
+    /// Start time of its next packet in weighted fair queueing.
+    pub tag: f64,
+    pub length: Length,
+    /// Work done, ps.
+    pub work: u128,
+    pub generator: Generator,
+}
+
+pub(super) struct SourceState {
+    pub gap: Draw,
+    pub size: Draw,
+    pub packets_left: u64,
+    pub gaps: Generator,
+    pub sizes: Generator,
+    pub ways: Generator,
+}
+
+/// A network at work.
+pub(super) struct Engine<'n, C: Calendar, const TRACED: bool> {
+    pub(super) network: &'n Network,
+    pub(super) calendar: C,
+    pub(super) now: u64,
+    /// When counting began.
+    pub(super) counted_since: u64,
+    pub(super) events: u64,
+    pub(super) jobs: Jobs,
+    pub(super) stations: Vec<StationState>,
+    pub(super) queues: Vec<QueueState>,
+    pub(super) sources: Vec<SourceState>,
+    pub(super) services: Vec<ServiceTime>,
+    // which station and server a clock belongs to
+    servers_of_clocks: Vec<(u32, u32)>,
+    pub(super) touched: Vec<u32>,
+    pub(super) packets: u64,
+    jobs_max: usize,
+    // of [queue][class] and [sink][class]
+    pub(super) visits: Vec<Visits>,
+    pub(super) departures: Vec<Departures>,
+    pub(super) balance: Balance,
+    pub(super) trace: Trace,
+}
+
+impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
+    /// The network, empty; the first packets of all sources are on their way.
+    pub fn new(network: &'n Network, seed: u64, replication: u64, jobs_max: usize) -> Self {
+        let mut streams = (0..).map(|part: u64| Generator::new(seed, replication << 32 | part));
+        let mut stream = || streams.next().expect("there are 2^64 streams");
+        let stations = network.stations.iter().map(|plan| {
+            let is_level = matches!(
+                plan.kind,
+                StationKind::NonPreemptive | StationKind::PreemptiveResume
+            );
+            let idle = Server {
+                job: NONE,
+                queue: 0,
+                level: 0,
+                began: 0,
+                unfinished: 0,
+            };
+            StationState {
+                servers: vec![idle; if is_level { plan.servers } else { 0 }],
+                idle: plan.servers,
+                levels: plan.levels.iter().map(|_| Level::new()).collect(),
+                ready: 0,
+                sharing: match plan.kind {
+                    StationKind::ProcessorSharing => Some(Sharing::new(Some(plan.servers))),
+                    StationKind::Delay => Some(Sharing::new(None)),
+                    _ => None,
+                },
+                touched: false,
+                polls: plan
+                    .levels
+                    .iter()
+                    .any(|level| matches!(level.policy, PolicyPlan::Polling { .. })),
+                shared_work: 0,
+                shared_since: 0,
+            }
+        });
+        let stations: Vec<_> = stations.collect();
+        let sources = network.sources.iter().map(|plan| {
+            let mut state = SourceState {
+                gap: plan.gap.clone(),
+                size: plan.size.clone(),
+                packets_left: plan.packets,
+                gaps: stream(),
+                sizes: stream(),
+                ways: stream(),
+            };
+            state.gap.start(&mut state.gaps);
+            state
+        });
+        let sources: Vec<_> = sources.collect();
+        let queues = network.queues.iter().map(|_| QueueState {
+            line: Line::EMPTY,
+            held: 0,
+            held_bytes: 0,
+            interrupted: 0,
+            awaited: false,
+            tag: 0.0,
+            length: Length::default(),
+            work: 0,
+            generator: stream(),
+        });
+        let queues = queues.collect();
+        let mut servers_of_clocks = Vec::new();
+        for (station, plan) in network.stations.iter().enumerate() {
+            let servers = stations[station].servers.len().max(1);
+            debug_assert_eq!(plan.first_clock, servers_of_clocks.len());
+            servers_of_clocks.extend((0..servers).map(|server| (station as u32, server as u32)));
+        }
+        for (station, plan) in network.stations.iter().enumerate() {
+            for level in &plan.levels {
+                if let PolicyPlan::Polling { .. } = level.policy {
+                    servers_of_clocks.push((station as u32, 0));
+                }
+            }
+        }
+        let mut engine = Self {
+            network,
+            calendar: C::new(network.clocks),
+            now: 0,
+            counted_since: 0,
+            events: 0,
+            jobs: Jobs::default(),
+            stations,
+            queues,
+            sources,
+            services: network.services.clone(),
+            servers_of_clocks,
+            touched: Vec::new(),
+            packets: 0,
+            jobs_max,
+            visits: vec![Visits::default(); network.queues.len() * network.classes],
+            departures: vec![Departures::new(); network.model.sinks.len() * network.classes],
+            balance: Balance::default(),
+            trace: Trace::default(),
+        };
+        for source in 0..engine.sources.len() {
+            engine.plan_arrival(source);
+        }
+        engine
+    }
+
+    /// Runs to a time, or until nothing happens any more.
+    pub fn run(&mut self, until: u64, is_stopped: impl Fn() -> bool) -> Result<(), ModelError> {
+        loop {
+            let (clock, time) = self.calendar.next();
+            if time == NEVER || time > until {
+                break;
+            }
+            self.now = time;
+            self.events += 1;
+            self.ring(clock);
+            if self.events.is_multiple_of(EVENTS_UNWATCHED) {
+                self.watch(&is_stopped)?;
+            }
+        }
+        if until != NEVER {
+            self.now = until;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn ring(&mut self, clock: usize) {
+        if clock < self.network.timers.start {
+            let (station, server) = self.servers_of_clocks[clock];
+            self.finish(station as usize, server as usize, clock);
+        } else if clock < self.network.timers.end {
+            self.calendar.set(clock, NEVER);
+            self.touch(self.servers_of_clocks[clock].0);
+        } else {
+            self.arrive(clock - self.network.timers.end);
+        }
+        // Usually one station, whose choice touches no other.
+        let mut next = 0;
+        while next < self.touched.len() {
+            let station = self.touched[next] as usize;
+            next += 1;
+            self.stations[station].touched = false;
+            self.choose(station);
+        }
+        self.touched.clear();
+    }
+
+    #[cold]
+    fn watch(&self, is_stopped: &impl Fn() -> bool) -> Result<(), ModelError> {
+        if is_stopped() {
+            return Err(ModelError::Stopped);
+        }
+        // A saturated sum is no time any more.
+        if self.now > u64::MAX / 2 {
+            return Err(ModelError::EndOfTime);
+        }
+        if self.jobs.inside() > self.jobs_max {
+            let lengths = self.queues.iter().map(|queue| queue.length.now);
+            let longest = lengths.enumerate().max_by_key(|&(_, length)| length);
+            return Err(ModelError::TooManyJobs {
+                jobs: self.jobs.inside(),
+                queue: longest.map_or(String::new(), |(queue, _)| {
+                    self.network.model.queues[queue].name.clone()
+                }),
+                time_s: seconds(self.now),
+            });
+        }
+        Ok(())
+    }
+
+    /// Forgets what was counted so far: the warm-up is over.
+    pub fn restart_counting(&mut self) {
+        self.settle_work();
+        self.counted_since = self.now;
+        self.events = 0;
+        for queue in &mut self.queues {
+            queue.length.restart(self.now);
+            queue.work = 0;
+        }
+        for station in &mut self.stations {
+            station.shared_work = 0;
+        }
+        self.visits.fill(Visits::default());
+        self.departures.fill_with(Departures::new);
+        self.balance = Balance {
+            inside_before: self.jobs.inside() as u64,
+            ..Balance::default()
+        };
+        self.trace = Trace::default();
+    }
+
+    /// Books the work that is being done up to now.
+    pub fn settle_work(&mut self) {
+        for station in &mut self.stations {
+            for server in station
+                .servers
+                .iter_mut()
+                .filter(|server| server.job != NONE)
+            {
+                self.queues[server.queue as usize].work += u128::from(self.now - server.began);
+                server.began = self.now;
+            }
+            if let Some(sharing) = &station.sharing {
+                station.shared_work +=
+                    u128::from(self.now - station.shared_since) * sharing.working() as u128;
+                station.shared_since = self.now;
+            }
+        }
+    }
+}
+
+/// The bit of a level among those that are ready.
+#[inline]
+pub(super) fn bit(level: u32) -> u64 {
+    1 << level
+}

@@ -1,0 +1,192 @@
+//! Which of the queues of one priority is served next.
+
+use super::calendar::{Calendar, NEVER};
+use super::engine::{Engine, QueueState};
+use super::model::Tags;
+use super::network::PolicyPlan;
+
+/// The state of a level's policy.
+pub(super) struct Level {
+    /// Queues with somebody in them.
+    pub nonempty: u32,
+    /// Queues with somebody whom a higher priority interrupted.
+    pub interrupted: u32,
+    /// The queue whose turn it is.
+    turn: usize,
+    /// Start time of the packet in service: the virtual time of weighted fair queueing.
+    virtual_time: f64,
+    visit_packets: u32,
+    cycle_packets: u32,
+    cycle_began: u64,
+    /// Until then it gives way to lower priorities, if they have work.
+    pub closed_until: u64,
+}
+
+impl Level {
+    pub fn new() -> Self {
+        Self {
+            nonempty: 0,
+            interrupted: 0,
+            turn: 0,
+            virtual_time: 0.0,
+            visit_packets: 0,
+            cycle_packets: 0,
+            cycle_began: NEVER,
+            closed_until: 0,
+        }
+    }
+
+    /// The station is idle: the next packet begins a new cycle of polling.
+    pub fn end_cycle(&mut self) {
+        self.visit_packets = 0;
+        self.cycle_packets = 0;
+        self.cycle_began = NEVER;
+    }
+
+    /// A queue that was empty has saved up no share.
+    #[inline]
+    pub fn catch_up(&self, queue: &mut QueueState) {
+        queue.tag = queue.tag.max(self.virtual_time);
+    }
+
+    /// Charges a queue for a service that starts; returns what the policy itself costs, ps.
+    #[inline]
+    pub fn charge(
+        &mut self,
+        policy: PolicyPlan,
+        queue: &mut QueueState,
+        weight: f64,
+        work: u64,
+        bytes: u32,
+    ) -> u64 {
+        match policy {
+            PolicyPlan::WeightedFair(tags) => {
+                self.virtual_time = queue.tag;
+                let share = match tags {
+                    Tags::Bytes => f64::from(bytes),
+                    Tags::Packets => 1.0,
+                    Tags::Time => work as f64,
+                };
+                queue.tag += share / weight;
+                0
+            }
+            PolicyPlan::Polling { visit, .. } => {
+                self.visit_packets += 1;
+                if self.visit_packets == 1 { visit } else { 0 }
+            }
+            PolicyPlan::Single | PolicyPlan::Fcfs | PolicyPlan::RoundRobin { .. } => 0,
+        }
+    }
+}
+
+impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
+    /// The queue of a level to serve, of which one can be served; None when the level has just
+    /// decided to give way.
+    #[inline(always)]
+    pub(super) fn select(&mut self, station: usize, level: usize) -> Option<usize> {
+        let network = self.network;
+        let plan = &network.stations[station].levels[level];
+        if self.stations[station].levels[level].interrupted > 0 {
+            // Who was interrupted goes on before anybody else of his priority.
+            let resumed = plan
+                .queues
+                .iter()
+                .find(|&&queue| self.queues[queue as usize].interrupted > 0);
+            return resumed.map(|&queue| queue as usize);
+        }
+        match plan.policy {
+            PolicyPlan::Single => Some(plan.queues[0] as usize),
+            PolicyPlan::Fcfs => {
+                let mut first: Option<(u64, usize)> = None;
+                for &queue in &plan.queues {
+                    let queue = queue as usize;
+                    if self.is_servable(queue) {
+                        let arrived = self.jobs[self.queues[queue].line.head].arrived;
+                        if first.is_none_or(|(soonest, _)| arrived < soonest) {
+                            first = Some((arrived, queue));
+                        }
+                    }
+                }
+                first.map(|(_, queue)| queue)
+            }
+            PolicyPlan::RoundRobin { .. } => {
+                let (queue, after) = self.next_in_turn(station, level)?;
+                self.stations[station].levels[level].turn = after;
+                Some(queue)
+            }
+            PolicyPlan::WeightedFair(_) => {
+                let mut first: Option<usize> = None;
+                for &queue in &plan.queues {
+                    let queue = queue as usize;
+                    let is_before =
+                        first.is_none_or(|first| self.queues[queue].tag < self.queues[first].tag);
+                    if is_before && self.is_servable(queue) {
+                        first = Some(queue);
+                    }
+                }
+                first
+            }
+            PolicyPlan::Polling { .. } => self.poll(station, level),
+        }
+    }
+
+    /// The next queue that can be served, and whose turn it is after it.
+    fn next_in_turn(&mut self, station: usize, level: usize) -> Option<(usize, usize)> {
+        let network = self.network;
+        let queues = &network.stations[station].levels[level].queues;
+        let turn = self.stations[station].levels[level].turn;
+        let mut at = turn;
+        for _ in queues {
+            let after = if at + 1 == queues.len() { 0 } else { at + 1 };
+            if self.is_servable(queues[at] as usize) {
+                return Some((queues[at] as usize, after));
+            }
+            at = after;
+        }
+        None
+    }
+
+    /// Limited polling: a batch of each queue in turn, a budget for each cycle.
+    fn poll(&mut self, station: usize, level: usize) -> Option<usize> {
+        let network = self.network;
+        let plan = &network.stations[station].levels[level];
+        let PolicyPlan::Polling {
+            batch,
+            budget,
+            budget_time,
+            rest,
+            timer,
+            ..
+        } = plan.policy
+        else {
+            return None;
+        };
+        let now = self.now;
+        let current = plan.queues[self.stations[station].levels[level].turn] as usize;
+        let goes_on = self.is_servable(current);
+        let state = &mut self.stations[station].levels[level];
+        if state.cycle_began == NEVER {
+            state.cycle_began = now;
+        }
+        if state.visit_packets > 0 && (!goes_on || state.visit_packets >= batch) {
+            state.cycle_packets += state.visit_packets;
+            state.visit_packets = 0;
+            state.turn = (state.turn + 1) % plan.queues.len();
+            if state.cycle_packets >= budget || now - state.cycle_began >= budget_time {
+                state.cycle_packets = 0;
+                state.cycle_began = NEVER;
+                if rest > 0 {
+                    state.closed_until = now + rest;
+                    self.set_timer(timer, now + rest);
+                    return None;
+                }
+            }
+        } else if state.visit_packets > 0 {
+            return Some(current);
+        }
+        let (queue, after) = self.next_in_turn(station, level)?;
+        let state = &mut self.stations[station].levels[level];
+        state.turn = (after + plan.queues.len() - 1) % plan.queues.len();
+        Some(queue)
+    }
+}

@@ -1,0 +1,457 @@
+//! A model with names resolved and everything checked that can be checked before it runs.
+
+use std::ops::Range;
+
+use super::amount::Draw;
+use super::check;
+use super::error::ModelError;
+use super::model::{Frees, Model, Policy, Service, StationKind, Tags, Transition};
+use super::stability;
+use super::time::{picoseconds, whole};
+use super::traces::Traces;
+use crate::laws::Generator;
+
+/// No limit.
+pub(super) const UNLIMITED: u64 = u64::MAX;
+
+/// A model that can be run.
+///
+/// A *place* is a queue or, counted on from the queues, a sink; where packets go from is a queue or,
+/// counted on from the queues, a source. Clocks are numbered: the servers in the order of their
+/// stations, then the timers of polling policies, then the sources.
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub(super) model: Model,
+    pub(super) sources: Vec<SourcePlan>,
+    pub(super) stations: Vec<StationPlan>,
+    pub(super) queues: Vec<QueuePlan>,
+    // of [queue][class]
+    pub(super) services: Vec<ServiceTime>,
+    pub(super) ways: Vec<Way>,
+    // of [queue or source][class], into `ways`
+    pub(super) ways_from: Vec<Range<u32>>,
+    pub(super) classes: usize,
+    pub(super) timers: Range<usize>,
+    pub(super) clocks: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SourcePlan {
+    pub class: u16,
+    pub gap: Draw,
+    pub size: Draw,
+    pub packets: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct StationPlan {
+    pub kind: StationKind,
+    pub servers: usize,
+    pub first_clock: usize,
+    pub levels: Vec<LevelPlan>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct LevelPlan {
+    pub priority: u32,
+    pub queues: Vec<u32>,
+    pub policy: PolicyPlan,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum PolicyPlan {
+    /// One queue, first come first served: what most levels are.
+    Single,
+    Fcfs,
+    RoundRobin {
+        quantum: u64,
+    },
+    Polling {
+        batch: u32,
+        budget: u32,
+        budget_time: u64,
+        rest: u64,
+        visit: u64,
+        timer: usize,
+    },
+    WeightedFair(Tags),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct QueuePlan {
+    pub station: u32,
+    pub level: u32,
+    pub weight: f64,
+    pub capacity_packets: u64,
+    pub capacity_bytes: u64,
+    pub frees_at_end: bool,
+    pub batch_packets: u32,
+    pub batch_cost: u64,
+    /// Whether one of its ways on blocks.
+    pub blocks: bool,
+    /// Stations with a queue that this one blocks when it is full.
+    pub upstream: Vec<u32>,
+}
+
+/// The time that a packet's service takes, in picoseconds.
+#[derive(Clone, Debug)]
+pub(super) enum ServiceTime {
+    Fixed(u64),
+    PerByte {
+        base: f64,
+        per_byte: f64,
+    },
+    Drawn {
+        law: Draw,
+        factor: f64,
+        base: f64,
+        per_byte: f64,
+    },
+}
+
+impl ServiceTime {
+    pub fn mean(&self, bytes: f64) -> f64 {
+        match self {
+            Self::Fixed(time) => *time as f64,
+            Self::PerByte { base, per_byte } => base + per_byte * bytes,
+            Self::Drawn {
+                law,
+                factor,
+                base,
+                per_byte,
+            } => law.mean(bytes) * factor + base + per_byte * bytes,
+        }
+    }
+
+    #[inline(always)]
+    pub fn draw(&mut self, bytes: u32, generator: &mut Generator) -> u64 {
+        match self {
+            Self::Fixed(time) => *time,
+            Self::PerByte { base, per_byte } => whole(f64::from(bytes) * *per_byte + *base),
+            Self::Drawn {
+                law,
+                factor,
+                base,
+                per_byte,
+            } => {
+                // A trace that has ended is at its first value again.
+                let value = law
+                    .next(bytes, generator)
+                    .or_else(|| law.next(bytes, generator))
+                    .unwrap_or(0.0);
+                whole(value * *factor + f64::from(bytes) * *per_byte + *base)
+            }
+        }
+    }
+}
+
+/// Where one copy goes.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// The only place, or the first one.
+    pub place: u32,
+    /// Several places with the probability up to each; empty when there is only one.
+    pub choices: Vec<(f64, u32)>,
+    pub becomes: Option<u16>,
+    pub blocks: bool,
+}
+
+impl Network {
+    /// Resolves and checks a model.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: a name, a number, a part that no packet reaches, packets that
+    /// have no way on, blocking transitions in a circle, or, unless `allow_unstable`, a queue
+    /// that would grow for ever.
+    pub fn new(model: Model, traces: &Traces, allow_unstable: bool) -> Result<Self, ModelError> {
+        let names = check::Names::of(&model)?;
+        check::numbers(&model)?;
+        let classes = model.classes.len();
+
+        let mut clocks = 0;
+        let mut stations = Vec::new();
+        for station in &model.stations {
+            let servers = match station.kind {
+                StationKind::NonPreemptive | StationKind::PreemptiveResume => {
+                    station.servers as usize
+                }
+                StationKind::ProcessorSharing | StationKind::Delay => 1,
+            };
+            stations.push(StationPlan {
+                kind: station.kind,
+                servers: station.servers as usize,
+                first_clock: clocks,
+                levels: Vec::new(),
+            });
+            clocks += servers;
+        }
+        let first_timer = clocks;
+        for (number, station) in model.stations.iter().enumerate() {
+            stations[number].levels = levels(&model, number, &names, station, &mut clocks)?;
+        }
+        let timers = first_timer..clocks;
+
+        let mut services = Vec::new();
+        let mut queues = Vec::new();
+        for queue in &model.queues {
+            let number = names.station(&queue.station, &format!("queue {:?}", queue.name))?;
+            let levels = &stations[number].levels;
+            let level = levels
+                .iter()
+                .position(|level| level.priority == queue.priority);
+            queues.push(QueuePlan {
+                station: number as u32,
+                level: level.unwrap_or_default() as u32,
+                weight: queue.weight,
+                capacity_packets: queue.capacity_packets.map_or(UNLIMITED, u64::from),
+                capacity_bytes: queue.capacity_bytes.unwrap_or(UNLIMITED),
+                frees_at_end: queue.frees == Frees::AtEnd,
+                batch_packets: queue.batch.as_ref().map_or(1, |batch| batch.packets),
+                batch_cost: queue
+                    .batch
+                    .as_ref()
+                    .map_or(0, |batch| picoseconds(batch.cost_ns)),
+                blocks: queue.to.iter().any(|way| way.blocks),
+                upstream: Vec::new(),
+            });
+            for class in &model.classes {
+                let place = format!("queue {:?}, law_ns", queue.name);
+                let clock_mhz = model.stations[number].clock_mhz;
+                services.push(service_time(
+                    &queue.service,
+                    class,
+                    clock_mhz,
+                    &place,
+                    traces,
+                )?);
+            }
+        }
+
+        let mut ways = Vec::new();
+        let mut ways_from = Vec::new();
+        let origins = model
+            .queues
+            .iter()
+            .map(|q| (format!("queue {:?}", q.name), &q.to));
+        let origins = origins.chain(
+            model
+                .sources
+                .iter()
+                .map(|s| (format!("source {:?}", s.name), &s.to)),
+        );
+        for (origin, (place, transitions)) in origins.enumerate() {
+            for class in &model.classes {
+                let first = ways.len() as u32;
+                for transition in transitions.iter().filter(|t| is_for(&t.classes, class)) {
+                    let way = way(transition, &names, &place)?;
+                    if way.blocks && origin < queues.len() {
+                        let station = queues[origin].station;
+                        let upstream = &mut queues[way.place as usize].upstream;
+                        if !upstream.contains(&station) {
+                            upstream.push(station);
+                        }
+                    }
+                    ways.push(way);
+                }
+                ways_from.push(first..ways.len() as u32);
+            }
+        }
+
+        let mut sources = Vec::new();
+        for source in &model.sources {
+            let place = format!("source {:?}", source.name);
+            let gap = source.gap_ns.draw(&format!("{place}, gap_ns"), traces)?;
+            if gap.mean(0.0) == 0.0 && !matches!(gap, Draw::Trace(..)) && source.packets.is_none() {
+                let expected = "a mean above 0, or a number of packets";
+                return Err(ModelError::value(
+                    &place,
+                    "gap_ns",
+                    "a law of mean 0",
+                    expected,
+                ));
+            }
+            sources.push(SourcePlan {
+                class: names.class(&source.class, &place)? as u16,
+                gap,
+                size: source
+                    .size_bytes
+                    .draw(&format!("{place}, size_bytes"), traces)?,
+                packets: source.packets.unwrap_or(u64::MAX),
+            });
+        }
+        let clocks = clocks + sources.len();
+        let network = Self {
+            model,
+            sources,
+            stations,
+            queues,
+            services,
+            ways,
+            ways_from,
+            classes,
+            timers,
+            clocks,
+        };
+        check::reached(&network)?;
+        check::no_circle_of_blocking(&network)?;
+        if !allow_unstable {
+            stability::check(&network)?;
+        }
+        Ok(network)
+    }
+
+    /// The model that this network is.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Whether all its sources end by themselves.
+    pub(super) fn ends(&self) -> bool {
+        self.sources
+            .iter()
+            .all(|source| source.packets != u64::MAX || matches!(source.gap, Draw::Trace(..)))
+    }
+
+    pub(super) fn ways_of(&self, origin: usize, class: usize) -> &[Way] {
+        let range = &self.ways_from[origin * self.classes + class];
+        &self.ways[range.start as usize..range.end as usize]
+    }
+}
+
+pub(super) fn is_for(classes: &[String], class: &String) -> bool {
+    classes.is_empty() || classes.contains(class)
+}
+
+/// The service of a class; None when the queue has none for it.
+pub(super) fn service_of<'a>(services: &'a [Service], class: &String) -> Option<&'a Service> {
+    services
+        .iter()
+        .find(|service| is_for(&service.classes, class))
+}
+
+fn service_time(
+    services: &[Service],
+    class: &String,
+    clock_mhz: Option<f64>,
+    place: &str,
+    traces: &Traces,
+) -> Result<ServiceTime, ModelError> {
+    let Some(service) = service_of(services, class) else {
+        return Ok(ServiceTime::Fixed(0));
+    };
+    let factor = 1000.0 * clock_factor(service, clock_mhz);
+    let (base, per_byte) = (service.fixed_ns * 1000.0, service.per_byte_ns * factor);
+    Ok(match service.law_ns.draw(place, traces)? {
+        Draw::Constant(value) if per_byte == 0.0 => {
+            ServiceTime::Fixed(whole(value * factor + base))
+        }
+        Draw::Constant(value) => ServiceTime::PerByte {
+            base: value * factor + base,
+            per_byte,
+        },
+        Draw::Gaps(_) => {
+            return Err(ModelError::value(
+                place,
+                "the law",
+                "a process of gaps",
+                "a law of times",
+            ));
+        }
+        law => ServiceTime::Drawn {
+            law,
+            factor,
+            base,
+            per_byte,
+        },
+    })
+}
+
+/// By how much a service takes longer than it was measured.
+fn clock_factor(service: &Service, clock_mhz: Option<f64>) -> f64 {
+    match (service.measured_at_mhz, clock_mhz) {
+        (Some(measured), Some(clock)) => measured / clock,
+        _ => 1.0,
+    }
+}
+
+fn levels(
+    model: &Model,
+    number: usize,
+    names: &check::Names,
+    station: &super::model::Station,
+    clocks: &mut usize,
+) -> Result<Vec<LevelPlan>, ModelError> {
+    let mut levels: Vec<LevelPlan> = Vec::new();
+    for (index, queue) in model.queues.iter().enumerate() {
+        if names.station(&queue.station, &format!("queue {:?}", queue.name))? != number {
+            continue;
+        }
+        match levels
+            .iter_mut()
+            .find(|level| level.priority == queue.priority)
+        {
+            Some(level) => level.queues.push(index as u32),
+            None => levels.push(LevelPlan {
+                priority: queue.priority,
+                queues: vec![index as u32],
+                policy: PolicyPlan::Fcfs,
+            }),
+        }
+    }
+    levels.sort_by_key(|level| level.priority);
+    for level in &mut levels {
+        let named = station
+            .policies
+            .iter()
+            .find(|policy| policy.priority == level.priority);
+        level.policy = match named.map(|named| &named.policy) {
+            None | Some(Policy::Fcfs) if level.queues.len() == 1 => PolicyPlan::Single,
+            None | Some(Policy::Fcfs) => PolicyPlan::Fcfs,
+            Some(Policy::RoundRobin { quantum_ns }) => PolicyPlan::RoundRobin {
+                quantum: quantum_ns.map_or(UNLIMITED, picoseconds),
+            },
+            Some(Policy::Polling {
+                batch,
+                budget,
+                budget_ns,
+                yield_ns,
+                visit_ns,
+            }) => {
+                *clocks += 1;
+                PolicyPlan::Polling {
+                    batch: *batch,
+                    budget: budget.unwrap_or(u32::MAX),
+                    budget_time: budget_ns.map_or(UNLIMITED, picoseconds),
+                    rest: picoseconds(*yield_ns),
+                    visit: picoseconds(*visit_ns),
+                    timer: *clocks - 1,
+                }
+            }
+            Some(Policy::WeightedFair { tags }) => PolicyPlan::WeightedFair(*tags),
+        };
+    }
+    Ok(levels)
+}
+
+fn way(transition: &Transition, names: &check::Names, origin: &str) -> Result<Way, ModelError> {
+    let mut choices = Vec::new();
+    let mut up_to = 0.0;
+    for choice in &transition.to {
+        up_to += choice.probability;
+        choices.push((up_to, names.place(&choice.place, origin)? as u32));
+    }
+    let place = choices[0].1;
+    if choices.len() == 1 {
+        choices.clear();
+    }
+    Ok(Way {
+        place,
+        choices,
+        becomes: match &transition.becomes {
+            Some(class) => Some(names.class(class, origin)? as u16),
+            None => None,
+        },
+        // A sink is never full.
+        blocks: transition.blocks && (place as usize) < names.queues(),
+    })
+}

@@ -1,0 +1,368 @@
+//! Replications: how many, on how many cores, from when on they count, when they are enough.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+use super::account::new_histogram;
+use super::calendar::{Calendar, NEVER, Scan, Tournament};
+use super::engine::Engine;
+use super::error::ModelError;
+use super::interval::interval;
+use super::network::Network;
+use super::result::{Estimate, LatencySummary, Replication, replication};
+use super::series::warm_up;
+use super::time::{nanoseconds, picoseconds};
+
+/// How a model is run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunOptions {
+    /// Where all random numbers come from.
+    pub seed: u64,
+    /// Time that is counted; None runs until all sources have ended and the network is empty.
+    pub duration_ns: Option<f64>,
+    /// Time that passes before counting begins; None finds it with a run that is not counted.
+    pub warm_up_ns: Option<f64>,
+    /// Independent runs.
+    pub replications: u32,
+    /// With `relative_half_width`: most of them.
+    pub replications_max: u32,
+    /// Goes on until the confidence intervals of throughput and latency at every sink are this
+    /// small, compared with their means.
+    pub relative_half_width: Option<f64>,
+    /// Of the confidence intervals.
+    pub confidence: f64,
+    /// Threads; None takes all cores. Results do not depend on it.
+    pub threads: Option<usize>,
+    /// Keeps what happened to every packet, of the first replication.
+    pub trace: bool,
+    /// Runs networks that grow for ever.
+    pub allow_unstable: bool,
+    /// Most packets inside.
+    pub jobs_max: usize,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            duration_ns: None,
+            warm_up_ns: None,
+            replications: 5,
+            replications_max: 200,
+            relative_half_width: None,
+            confidence: 0.95,
+            threads: None,
+            trace: false,
+            allow_unstable: false,
+            jobs_max: 20_000_000,
+        }
+    }
+}
+
+impl RunOptions {
+    fn check(&self, network: &Network) -> Result<(), ModelError> {
+        let place = "the run";
+        let above_zero = |field: &str, value: Option<f64>| match value {
+            Some(value) if !(value.is_finite() && value > 0.0) => Err(ModelError::value(
+                place,
+                field,
+                value,
+                "a finite number above 0",
+            )),
+            _ => Ok(()),
+        };
+        above_zero("duration_ns", self.duration_ns)?;
+        above_zero("relative_half_width", self.relative_half_width)?;
+        if let Some(value) = self
+            .warm_up_ns
+            .filter(|value| !(value.is_finite() && *value >= 0.0))
+        {
+            return Err(ModelError::value(
+                place,
+                "warm_up_ns",
+                value,
+                "a finite number that is not negative",
+            ));
+        }
+        if self.replications == 0 || self.threads == Some(0) {
+            return Err(ModelError::value(
+                place,
+                "replications or threads",
+                0,
+                "at least 1",
+            ));
+        }
+        if !(self.confidence > 0.0 && self.confidence < 1.0) {
+            return Err(ModelError::value(
+                place,
+                "confidence",
+                self.confidence,
+                "between 0 and 1, such as 0.95",
+            ));
+        }
+        if self.duration_ns.is_none() && !network.ends() {
+            return Err(ModelError::value(
+                place,
+                "duration_ns",
+                "not given",
+                "a duration: the sources of this model never end",
+            ));
+        }
+        let longest = self.duration_ns.unwrap_or(0.0) + self.warm_up_ns.unwrap_or(0.0);
+        if longest * 1000.0 >= (NEVER / 2) as f64 {
+            return Err(ModelError::EndOfTime);
+        }
+        Ok(())
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// Name of the model.
+    pub model: String,
+    /// How it was run.
+    pub options: RunOptions,
+    /// The random generator.
+    pub generator: &'static str,
+    /// Warm-up that was left out, ns.
+    pub warm_up_ns: f64,
+    /// Whether the pilot run found a steady state; None when the warm-up was given.
+    pub is_steady: Option<bool>,
+    /// Whether the intervals became as small as asked for; None when that was not asked for.
+    pub is_precise: Option<bool>,
+    /// One by one.
+    pub replications: Vec<Replication>,
+    /// Over all of them.
+    pub estimates: Vec<Estimate>,
+    /// Latencies at the sinks, over all of them.
+    pub latencies: Vec<LatencySummary>,
+}
+
+/// Runs a network.
+///
+/// # Errors
+/// An option is wrong, the network grew too large, or `stop` was set.
+pub fn run(
+    network: &Network,
+    options: &RunOptions,
+    stop: &AtomicBool,
+) -> Result<Results, ModelError> {
+    options.check(network)?;
+    let (warm_up_ps, is_steady) = match (options.warm_up_ns, options.duration_ns) {
+        (Some(given_ns), _) => (picoseconds(given_ns), None),
+        // What ends by itself is counted from its first packet on.
+        (None, None) => (0, None),
+        (None, Some(duration_ns)) => {
+            let (found, is_steady) = pilot(network, options, picoseconds(duration_ns), stop)?;
+            (found, Some(is_steady))
+        }
+    };
+
+    let mut replications = several(
+        network,
+        options,
+        0..u64::from(options.replications),
+        warm_up_ps,
+        stop,
+    )?;
+    let mut is_precise = None;
+    if let Some(wanted) = options.relative_half_width {
+        // The steps are fixed, so that the result does not depend on the number of cores.
+        const STEP: u64 = 4;
+        let most = u64::from(options.replications_max.max(options.replications));
+        while !is_as_precise(&estimates(&replications, options.confidence), wanted)
+            && (replications.len() as u64) < most
+        {
+            let begin = replications.len() as u64;
+            let more = begin..(begin + STEP).min(most);
+            replications.extend(several(network, options, more, warm_up_ps, stop)?);
+        }
+        is_precise = Some(is_as_precise(
+            &estimates(&replications, options.confidence),
+            wanted,
+        ));
+    }
+    Ok(Results {
+        model: network.model.name.clone(),
+        options: options.clone(),
+        generator: crate::laws::GENERATOR,
+        warm_up_ns: nanoseconds(warm_up_ps),
+        is_steady,
+        is_precise,
+        estimates: estimates(&replications, options.confidence),
+        latencies: latencies(network, &replications),
+        replications,
+    })
+}
+
+/// Replications on all threads, in the order of their numbers.
+fn several(
+    network: &Network,
+    options: &RunOptions,
+    numbers: std::ops::Range<u64>,
+    warm_up_ps: u64,
+    stop: &AtomicBool,
+) -> Result<Vec<Replication>, ModelError> {
+    let count = (numbers.end - numbers.start) as usize;
+    let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = options.threads.unwrap_or_else(cores).min(count).max(1);
+    let next = AtomicU64::new(numbers.start);
+    let failed = AtomicBool::new(false);
+    let done = Mutex::new(Vec::with_capacity(count));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= numbers.end || failed.load(Ordering::Relaxed) {
+                return;
+            }
+            let result = one(network, options, number, warm_up_ps, stop);
+            if result.is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            done.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((number, result));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn one(
+    network: &Network,
+    options: &RunOptions,
+    number: u64,
+    warm_up_ps: u64,
+    stop: &AtomicBool,
+) -> Result<Replication, ModelError> {
+    // The number of clocks and the question of traces are settled here, not at every event.
+    let few = network.clocks <= Scan::CLOCKS_MAX;
+    match (few, options.trace && number == 0) {
+        (true, false) => simulate::<Scan, false>(network, options, number, warm_up_ps, stop),
+        (true, true) => simulate::<Scan, true>(network, options, number, warm_up_ps, stop),
+        (false, false) => simulate::<Tournament, false>(network, options, number, warm_up_ps, stop),
+        (false, true) => simulate::<Tournament, true>(network, options, number, warm_up_ps, stop),
+    }
+}
+
+fn simulate<C: Calendar, const TRACED: bool>(
+    network: &Network,
+    options: &RunOptions,
+    number: u64,
+    warm_up_ps: u64,
+    stop: &AtomicBool,
+) -> Result<Replication, ModelError> {
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    let mut engine = Engine::<C, TRACED>::new(network, options.seed, number, options.jobs_max);
+    if warm_up_ps > 0 {
+        engine.run(warm_up_ps, is_stopped)?;
+        engine.restart_counting();
+    }
+    let end = options
+        .duration_ns
+        .map_or(NEVER, |duration_ns| warm_up_ps + picoseconds(duration_ns));
+    engine.run(end, is_stopped)?;
+    Ok(replication(engine, number))
+}
+
+/// Runs once to see when the latencies become steady. Returns the time and whether they do.
+fn pilot(
+    network: &Network,
+    options: &RunOptions,
+    duration_ps: u64,
+    stop: &AtomicBool,
+) -> Result<(u64, bool), ModelError> {
+    // Its random numbers are those of no replication.
+    let pilot = one(network, options, u64::from(u32::MAX), 0, stop)?;
+    let mut latest = (0, true);
+    for latencies in &pilot.latencies {
+        let means = latencies.series.means();
+        if means.len() < 50 {
+            continue;
+        }
+        let part = match warm_up(&means) {
+            Some(batches) => batches as f64 / means.len() as f64,
+            None => {
+                latest.1 = false;
+                0.5
+            }
+        };
+        latest.0 = latest.0.max((part * duration_ps as f64) as u64);
+    }
+    Ok(latest)
+}
+
+fn estimates(replications: &[Replication], confidence: f64) -> Vec<Estimate> {
+    let all: Vec<_> = replications.iter().map(Replication::measures).collect();
+    let first = all.first().map_or(&[][..], Vec::as_slice);
+    let estimates =
+        first
+            .iter()
+            .enumerate()
+            .filter_map(|(at, &(kind, place, class, measure, _))| {
+                // Of what no packet came to in a replication there is no mean.
+                let values: Vec<f64> = all
+                    .iter()
+                    .map(|measures| measures[at].4)
+                    .filter(|value| !value.is_nan())
+                    .collect();
+                (!values.is_empty()).then(|| Estimate {
+                    kind,
+                    place: place.to_string(),
+                    class: class.to_string(),
+                    measure,
+                    interval: interval(&values, confidence),
+                })
+            });
+    estimates.collect()
+}
+
+fn is_as_precise(estimates: &[Estimate], wanted: f64) -> bool {
+    let sinks = estimates
+        .iter()
+        .filter(|estimate| estimate.kind == "sink" && estimate.interval.mean != 0.0);
+    sinks.clone().count() > 0
+        && sinks.into_iter().all(|estimate| {
+            let interval = estimate.interval;
+            interval
+                .half_width
+                .is_some_and(|half_width| half_width <= wanted * interval.mean.abs())
+        })
+}
+
+fn latencies(network: &Network, replications: &[Replication]) -> Vec<LatencySummary> {
+    let model = &network.model;
+    let mut summaries = Vec::new();
+    for (sink, name) in model.sinks.iter().enumerate() {
+        let mut together = new_histogram();
+        let mut classes = 0;
+        for (class, class_name) in model.classes.iter().enumerate() {
+            let mut own = new_histogram();
+            for replication in replications {
+                // Histograms that grow by themselves take in any other.
+                let _ = own.add(&replication.latencies[sink * network.classes + class].histogram);
+            }
+            if !own.is_empty() {
+                classes += 1;
+                let _ = together.add(&own);
+                summaries.push(LatencySummary::of(name, class_name, &own));
+            }
+        }
+        if classes > 1 {
+            summaries.push(LatencySummary::of(name, "", &together));
+        }
+    }
+    summaries
+}

@@ -1,0 +1,257 @@
+//! What was achieved, beside what was asked for.
+
+use super::{Packet, Workload};
+use crate::laws::GapLaw;
+use crate::sizes::SizeLaw;
+use serde::Serialize;
+
+/// So many gaps are kept for the quantiles; beyond it every second one is left out, again and again.
+const GAPS_KEPT: usize = 1 << 18;
+const PROBABILITIES: [f64; 7] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
+
+/// Quantiles at 1, 10, 25, 50, 75, 90 and 99 %.
+pub type Quantiles = [f64; 7];
+
+/// Gathers what was sent.
+#[derive(Debug)]
+pub struct Account {
+    sizes: Vec<u64>,
+    frames_bytes: u64,
+    gaps_ns: Vec<f64>,
+    // Every so many-th gap is kept.
+    gap_stride: u64,
+    gaps: u64,
+    previous_ns: Option<u64>,
+    first_ns: u64,
+    last_ns: u64,
+    late_ns_max: u64,
+    late_ns_sum: u64,
+}
+
+/// Sizes achieved and asked for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SizeAccount {
+    /// Mean of the sizes sent, bytes of the IP packet.
+    pub mean_bytes: f64,
+    /// Mean of the law, raised where it had to be.
+    pub asked_mean_bytes: f64,
+    /// Quantiles of the sizes sent.
+    pub quantiles_bytes: Quantiles,
+    /// Quantiles of the law.
+    pub asked_quantiles_bytes: Quantiles,
+    /// Kolmogorov-Smirnov distance of the sizes sent from the law.
+    pub ks_distance: f64,
+    /// Share of the law's sizes that are too small for headers and stamp; these packets were raised.
+    pub too_small_share: f64,
+}
+
+/// Gaps achieved and asked for; the sender's own clock at the moment it let a packet go.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GapAccount {
+    /// Mean gap, ns.
+    pub mean_ns: f64,
+    /// Mean of the law, ns.
+    pub asked_mean_ns: f64,
+    /// Quantiles of the gaps, ns.
+    pub quantiles_ns: Quantiles,
+    /// Quantiles of the law, ns; None where they are not known in closed form.
+    pub asked_quantiles_ns: Option<Quantiles>,
+    /// Kolmogorov-Smirnov distance from the law; None where it is not known in closed form.
+    pub ks_distance: Option<f64>,
+    /// 99th percentile of |gap - asked gap| / asked mean, when all gaps are to be the same.
+    pub error_p99: Option<f64>,
+    /// Mean of how late packets were, ns after they were due.
+    pub late_mean_ns: f64,
+    /// The latest of them, ns.
+    pub late_max_ns: u64,
+}
+
+impl Account {
+    /// Of nothing yet.
+    pub fn new(workload: &Workload) -> Self {
+        Self {
+            sizes: vec![0; workload.largest_ip_bytes() as usize + 1],
+            frames_bytes: 0,
+            gaps_ns: Vec::new(),
+            gap_stride: 1,
+            gaps: 0,
+            previous_ns: None,
+            first_ns: 0,
+            last_ns: 0,
+            late_ns_max: 0,
+            late_ns_sum: 0,
+        }
+    }
+
+    /// A packet was sent; `sent_ns` since the start, if that is known.
+    pub fn add(&mut self, packet: &Packet, frame_bytes: usize, sent_ns: Option<u64>) {
+        self.sizes[packet.ip_bytes as usize] += 1;
+        self.frames_bytes += frame_bytes as u64;
+        let Some(sent_ns) = sent_ns else { return };
+        let late_ns = sent_ns.saturating_sub(packet.due_ns);
+        self.late_ns_max = self.late_ns_max.max(late_ns);
+        self.late_ns_sum += late_ns;
+        self.last_ns = sent_ns;
+        let Some(previous_ns) = self.previous_ns.replace(sent_ns) else {
+            self.first_ns = sent_ns;
+            return;
+        };
+        if self.gaps.is_multiple_of(self.gap_stride) {
+            if self.gaps_ns.len() == GAPS_KEPT {
+                let mut index = 0;
+                self.gaps_ns.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+                self.gap_stride *= 2;
+            }
+            if self.gaps.is_multiple_of(self.gap_stride) {
+                self.gaps_ns
+                    .push(sent_ns.saturating_sub(previous_ns) as f64);
+            }
+        }
+        self.gaps += 1;
+    }
+
+    /// Packets sent.
+    pub fn packets(&self) -> u64 {
+        self.sizes.iter().sum()
+    }
+
+    /// Bytes of their frames, without check sequences.
+    pub fn frames_bytes(&self) -> u64 {
+        self.frames_bytes
+    }
+
+    /// The sizes beside their law; None when nothing was sent.
+    pub fn sizes(&self, workload: &Workload) -> Option<SizeAccount> {
+        let packets = self.packets();
+        if packets == 0 {
+            return None;
+        }
+        let smallest = workload.smallest_ip_bytes();
+        let asked = |size: u32| {
+            // What is raised to the smallest size is asked for there.
+            if size < smallest {
+                0.0
+            } else {
+                workload.sizes.cdf(size)
+            }
+        };
+        let mut seen = 0;
+        let mut bytes = 0;
+        let mut ks_distance = 0.0_f64;
+        let mut sent_cdf = Vec::with_capacity(self.sizes.len());
+        let asked_cdf = cumulative(&workload.sizes, self.sizes.len());
+        for (size, packets_of_size) in (0_u32..).zip(&self.sizes) {
+            seen += packets_of_size;
+            bytes += u64::from(size) * packets_of_size;
+            let share = seen as f64 / packets as f64;
+            sent_cdf.push(share);
+            let asked = if size < smallest {
+                0.0
+            } else {
+                asked_cdf[size as usize]
+            };
+            ks_distance = ks_distance.max((share - asked).abs());
+        }
+        let quantile = |cdf: &dyn Fn(u32) -> f64, probability: f64| {
+            let (mut low, mut high) = (0, self.sizes.len() as u32 - 1);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if cdf(middle) >= probability - 1e-12 {
+                    high = middle;
+                } else {
+                    low = middle + 1;
+                }
+            }
+            f64::from(low)
+        };
+        Some(SizeAccount {
+            mean_bytes: bytes as f64 / packets as f64,
+            asked_mean_bytes: workload
+                .sizes
+                .mean_of(|size| f64::from(workload.ip_bytes(size))),
+            quantiles_bytes: PROBABILITIES.map(|p| quantile(&|size| sent_cdf[size as usize], p)),
+            asked_quantiles_bytes: PROBABILITIES.map(|p| quantile(&asked, p)),
+            ks_distance,
+            too_small_share: if smallest > 1 {
+                workload.sizes.cdf(smallest - 1)
+            } else {
+                0.0
+            },
+        })
+    }
+
+    /// The gaps beside their law; None when their times are not known or there are none.
+    pub fn gaps(&self, law: &GapLaw) -> Option<GapAccount> {
+        if self.gaps_ns.is_empty() {
+            return None;
+        }
+        let mut sorted = self.gaps_ns.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |values: &[f64], p: f64| {
+            let rank = (p * values.len() as f64).ceil() as usize;
+            values[rank.clamp(1, values.len()) - 1]
+        };
+        let asked_mean_ns = law.mean_gap_ns();
+        let fixed = law.fixed_gap_ns();
+        let error_p99 = fixed.map(|gap_ns| {
+            let mut errors: Vec<f64> = sorted
+                .iter()
+                .map(|gap| (gap - gap_ns).abs() / gap_ns)
+                .collect();
+            errors.sort_by(f64::total_cmp);
+            at(&errors, 0.99)
+        });
+        Some(GapAccount {
+            mean_ns: (self.last_ns - self.first_ns) as f64 / self.gaps as f64,
+            asked_mean_ns,
+            quantiles_ns: PROBABILITIES.map(|p| at(&sorted, p)),
+            asked_quantiles_ns: law
+                .quantile(0.5)
+                .map(|_| PROBABILITIES.map(|p| law.quantile(p).unwrap_or(f64::NAN))),
+            // A distance from a law that is a single step only tells that no clock is exact.
+            ks_distance: if fixed.is_some() {
+                None
+            } else {
+                ks_distance(&sorted, law)
+            },
+            error_p99,
+            late_mean_ns: self.late_ns_sum as f64 / self.packets() as f64,
+            late_max_ns: self.late_ns_max,
+        })
+    }
+}
+
+fn cumulative(law: &SizeLaw, length: usize) -> Vec<f64> {
+    match law {
+        SizeLaw::TwoStage(law) => {
+            let mut sum = 0.0;
+            let mut values: Vec<f64> = law
+                .probabilities()
+                .iter()
+                .map(|probability| {
+                    sum += probability;
+                    sum
+                })
+                .collect();
+            values.resize(length.max(values.len()), 1.0);
+            values
+        }
+        _ => (0..length as u32).map(|size| law.cdf(size)).collect(),
+    }
+}
+
+/// Greatest distance of the samples' distribution function from the law's, on both sides of each step.
+fn ks_distance(sorted: &[f64], law: &GapLaw) -> Option<f64> {
+    let count = sorted.len() as f64;
+    let mut distance = 0.0_f64;
+    for (index, gap) in sorted.iter().enumerate() {
+        let told = law.cdf(*gap)?;
+        distance = distance
+            .max((told - index as f64 / count).abs())
+            .max(((index + 1) as f64 / count - told).abs());
+    }
+    Some(distance)
+}

@@ -1,0 +1,42 @@
+//! What proves that two runs sent the same bytes.
+
+use super::{Packet, Packets};
+use twox_hash::XxHash3_128;
+
+/// XXH3-128 over headers and payload of the workload, and over what changes of every packet that was
+/// sent, in their order. The send time of a stamp is not in it.
+#[derive(Clone)]
+pub struct Digest(XxHash3_128);
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Digest({})", self.text())
+    }
+}
+
+impl Digest {
+    /// Of no packet of a workload yet.
+    pub fn new(packets: &Packets) -> Self {
+        let mut hash = XxHash3_128::with_seed(0);
+        for header in packets.headers() {
+            hash.write(&header.bytes);
+        }
+        hash.write(packets.payload());
+        Self(hash)
+    }
+
+    /// One packet more.
+    pub fn add(&mut self, packet: &Packet) {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&packet.flow.to_be_bytes());
+        bytes[4..8].copy_from_slice(&packet.ip_bytes.to_be_bytes());
+        bytes[8..10].copy_from_slice(&packet.ip_checksum.to_be_bytes());
+        bytes[10..].copy_from_slice(&packet.transport_checksum.to_be_bytes());
+        self.0.write(&bytes);
+    }
+
+    /// 32 hexadecimal digits.
+    pub fn text(&self) -> String {
+        format!("{:032x}", self.0.clone().finish_128())
+    }
+}

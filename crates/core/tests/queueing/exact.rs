@@ -1,0 +1,159 @@
+//! What must be exact for every single packet: recursions over recorded arrivals and services.
+
+use crate::networks::*;
+use parshall_core::queueing::{Amount, Model, Policy, RunOptions, StationKind, Tags, Traces};
+use proptest::prelude::*;
+
+/// Departures of a FCFS station in whole ns (Lindley 1952): `d[n] = max(a[n], d[n-1]) + s[n]`.
+fn lindley(arrivals: &[u64], services: &[u64]) -> Vec<u64> {
+    let mut free = 0;
+    let pairs = arrivals.iter().zip(services);
+    pairs
+        .map(|(&arrival, &service)| {
+            free = free.max(arrival) + service;
+            free
+        })
+        .collect()
+}
+
+fn arrivals(gaps: &[u64]) -> Vec<u64> {
+    gaps.iter()
+        .scan(0, |time, gap| {
+            *time += gap;
+            Some(*time)
+        })
+        .collect()
+}
+
+fn floats(values: &[u64]) -> Vec<f64> {
+    values.iter().map(|&value| value as f64).collect()
+}
+
+fn traced() -> RunOptions {
+    RunOptions {
+        replications: 1,
+        trace: true,
+        allow_unstable: true,
+        ..RunOptions::default()
+    }
+}
+
+/// A station with a recorded class for each pair of gaps and services.
+fn recorded_classes(kind: StationKind, classes: &[(Vec<u64>, Vec<u64>)]) -> (Model, Traces) {
+    let mut traces = Traces::default();
+    let mut amounts = Vec::new();
+    for (number, (gaps, services)) in classes.iter().enumerate() {
+        let names = [format!("gaps{number}"), format!("services{number}")];
+        traces.add(&names[0], &floats(gaps)).unwrap();
+        traces.add(&names[1], &floats(services)).unwrap();
+        amounts.push((recorded(&names[0]), recorded(&names[1])));
+    }
+    (prioritised(kind, &amounts), traces)
+}
+
+fn class() -> impl Strategy<Value = (Vec<u64>, Vec<u64>)> {
+    (1usize..300).prop_flat_map(|count| {
+        (
+            prop::collection::vec(0u64..40, count),
+            prop::collection::vec(0u64..40, count),
+        )
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_packet_of_a_fcfs_station_follows_lindley((gaps, services) in class()) {
+        let (model, traces) = recorded_classes(StationKind::NonPreemptive, &[(gaps.clone(), services.clone())]);
+        let results = simulate_with(&model, &traced(), &traces);
+        let left: Vec<u64> = results.replications[0].trace.packets.left.iter().map(|ps| ps / 1000).collect();
+        prop_assert_eq!(left, lindley(&arrivals(&gaps), &services));
+    }
+
+    #[test]
+    fn the_top_class_never_sees_the_others(first in class(), second in class(), third in class()) {
+        let classes = [first, second, third];
+        let (model, traces) = recorded_classes(StationKind::PreemptiveResume, &classes);
+        let results = simulate_with(&model, &traced(), &traces);
+        let packets = &results.replications[0].trace.packets;
+        let top: Vec<u64> = packets.left.iter().zip(&packets.class).filter(|(_, class)| **class == 0).map(|(ps, _)| ps / 1000).collect();
+        prop_assert_eq!(top, lindley(&arrivals(&classes[0].0), &classes[0].1));
+    }
+
+    #[test]
+    fn the_work_is_the_same_under_every_discipline_that_never_idles(first in class(), second in class(), third in class()) {
+        // The last packet to leave a busy period ends it, whoever it is: the ends of the busy periods
+        // are those of Lindley's recursion on the merged arrivals.
+        let classes = [first, second, third];
+        let mut merged: Vec<(u64, usize, u64)> = Vec::new();
+        for (number, (gaps, services)) in classes.iter().enumerate() {
+            merged.extend(arrivals(gaps).into_iter().zip(services).map(|(at, &work)| (at, number, work)));
+        }
+        merged.sort();
+        let (at, work): (Vec<u64>, Vec<u64>) = merged.iter().map(|&(at, _, work)| (at, work)).unzip();
+        let left = lindley(&at, &work);
+        let ends: Vec<u64> = (0..at.len()).filter(|&n| n + 1 == at.len() || at[n + 1] > left[n]).map(|n| left[n]).collect();
+
+        let disciplines = [
+            (StationKind::PreemptiveResume, None),
+            (StationKind::NonPreemptive, None),
+            (StationKind::NonPreemptive, Some(Policy::RoundRobin { quantum_ns: None })),
+            (StationKind::NonPreemptive, Some(Policy::RoundRobin { quantum_ns: Some(7.0) })),
+            (StationKind::NonPreemptive, Some(Policy::WeightedFair { tags: Tags::Time })),
+            (StationKind::NonPreemptive, Some(Policy::Fcfs)),
+            (StationKind::NonPreemptive, Some(Policy::Polling { batch: 3, budget: Some(5), budget_ns: None, yield_ns: 9.0, visit_ns: 0.0 })),
+        ];
+        for (kind, shared) in disciplines {
+            let (mut model, traces) = recorded_classes(kind, &classes);
+            if let Some(shared) = &shared {
+                model.stations[0].policies = policy(shared.clone());
+                model.queues.iter_mut().for_each(|queue| queue.priority = 0);
+            }
+            let results = simulate_with(&model, &traced(), &traces);
+            let mut left: Vec<u64> = results.replications[0].trace.packets.left.iter().map(|ps| ps / 1000).collect();
+            left.sort_unstable();
+            prop_assert_eq!(left.len(), at.len());
+            prop_assert_eq!(left.last(), ends.last(), "{:?} {:?}", kind, shared);
+            for end in &ends {
+                prop_assert!(left.binary_search(end).is_ok(), "{:?} {:?}: nobody leaves at {}", kind, shared, end);
+            }
+            let worked = results.replications[0].stations[0].utilisation * results.replications[0].time_s * 1e9;
+            prop_assert!((worked - work.iter().sum::<u64>() as f64).abs() < 1e-3);
+        }
+    }
+}
+
+#[test]
+fn d_d_1_in_overload_waits_longer_and_longer() {
+    let mut model = single(Amount::Number(7.0), Amount::Number(10.0));
+    model.sources[0].packets = Some(1000);
+    let results = simulate(&model, &traced());
+    let packets = &results.replications[0].trace.packets;
+    for (n, (born, left)) in packets.born.iter().zip(&packets.left).enumerate() {
+        assert_eq!(left - born, (10 + n as u64 * 3) * 1000);
+    }
+}
+
+#[test]
+fn who_leaves_makes_room_for_who_comes_at_the_same_instant() {
+    // One place, services as long as the gaps: at every instant one leaves and one comes; none is lost.
+    let mut model = single(Amount::Number(10.0), Amount::Number(10.0));
+    model.sources[0].packets = Some(100);
+    model.queues[0].capacity_packets = Some(1);
+    model.queues[0].frees = parshall_core::queueing::Frees::AtEnd;
+    let results = simulate(&model, &traced());
+    assert_eq!(results.replications[0].queues[0].lost, 0);
+    assert_eq!(results.replications[0].balance.left, 100);
+}
+
+#[test]
+fn the_interrupted_keep_their_place_and_their_work() {
+    // c1 begins at 10 with 100 of work; c0 interrupts it from 50 to 80: it leaves at 140, before the c1 of 20.
+    let classes = [(vec![50], vec![30]), (vec![10, 10], vec![100, 5])];
+    let (model, traces) = recorded_classes(StationKind::PreemptiveResume, &classes);
+    let results = simulate_with(&model, &traced(), &traces);
+    let packets = &results.replications[0].trace.packets;
+    assert_eq!(packets.left, [80_000, 140_000, 145_000]);
+    assert_eq!(packets.class, [0, 1, 1]);
+}

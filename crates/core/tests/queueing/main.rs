@@ -1,0 +1,8 @@
+//! The queueing engine against what is known exactly.
+
+mod balance;
+mod exact;
+mod networks;
+mod oracles;
+mod polling;
+mod refusals;

@@ -1,0 +1,229 @@
+//! What is wrong with a model is said in one line that names the thing, the value and the remedy.
+
+use crate::networks::*;
+use parshall_core::queueing::{
+    Amount, Frees, Network, Policy, RunOptions, StationKind, Traces, Transition, run,
+};
+use std::sync::atomic::AtomicBool;
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
+    }
+}
+
+#[test]
+fn unknown_names() {
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.queues[0].station = "cpv".into();
+    says(
+        &refused(&model),
+        &["queue \"q\"", "station \"cpv\"", "there are s"],
+    );
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.queues[0].to[0].to[0].place = "oout".into();
+    says(&refused(&model), &["queue \"q\"", "\"oout\"", "q, out"]);
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.queues.push(model.queues[0].clone());
+    says(&refused(&model), &["\"q\"", "rename"]);
+}
+
+#[test]
+fn impossible_numbers() {
+    for (service, parts) in [
+        (Amount::Number(-1.0), ["queue \"q\", law_ns", "-1"]),
+        (Amount::Number(f64::NAN), ["queue \"q\", law_ns", "NaN"]),
+        (
+            Amount::Text("exponential:mean=-5".into()),
+            ["queue \"q\", law_ns", "-5"],
+        ),
+        (
+            Amount::Text("expnential:mean=5".into()),
+            ["expnential", "exponential"],
+        ),
+        (
+            Amount::Histogram {
+                bounds: vec![0.0, 1.0, 2.0],
+                counts: vec![0.0, 0.0],
+            },
+            ["queue \"q\", law_ns", "sum of 0"],
+        ),
+        (
+            Amount::Samples { samples: vec![] },
+            ["queue \"q\", law_ns", "sample"],
+        ),
+        (
+            Amount::Trace {
+                trace: "nowhere".into(),
+            },
+            ["trace \"nowhere\"", "there is none"],
+        ),
+    ] {
+        says(&refused(&single(exponential(2.0), service)), &parts);
+    }
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.queues[0].to[0].to[0].probability = 0.9;
+    says(&refused(&model), &["queue \"q\"", "0.9", "expected 1"]);
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.stations[0].servers = 0;
+    says(&refused(&model), &["station \"s\"", "servers is 0"]);
+}
+
+#[test]
+fn numbers_of_a_trace() {
+    let mut traces = Traces::default();
+    let error = traces
+        .add("gaps", &[1.0, f64::NAN])
+        .unwrap_err()
+        .to_string();
+    says(&error, &["trace \"gaps\"", "value 1 is NaN"]);
+    says(
+        &traces.add("gaps", &[]).unwrap_err().to_string(),
+        &["length is 0"],
+    );
+}
+
+#[test]
+fn unstable_networks_unless_they_are_wanted() {
+    let model = single(exponential(0.8), exponential(1.0));
+    says(
+        &refused(&model),
+        &["station \"s\"", "load of 1.250", "queue \"q\""],
+    );
+    assert!(Network::new(model.clone(), &Traces::default(), true).is_ok());
+    // Feedback counts.
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.queues[0].to[0].to[0].probability = 0.4;
+    model.queues[0].to[0]
+        .to
+        .push(parshall_core::queueing::Choice {
+            place: "q".into(),
+            probability: 0.6,
+        });
+    says(&refused(&model), &["load of 1.250"]);
+    // A finite queue may be overloaded; what comes after it is not known.
+    let mut model = single(exponential(0.5), exponential(1.0));
+    model.queues[0].capacity_packets = Some(5);
+    assert!(Network::new(model, &Traces::default(), false).is_ok());
+}
+
+#[test]
+fn networks_that_turn_out_unstable() {
+    let model = single(exponential(0.5), exponential(1.0));
+    let network = Network::new(model, &Traces::default(), true).unwrap();
+    let options = RunOptions {
+        duration_ns: Some(1e9),
+        warm_up_ns: Some(0.0),
+        jobs_max: 10_000,
+        ..RunOptions::default()
+    };
+    let error = run(&network, &options, &AtomicBool::new(false))
+        .unwrap_err()
+        .to_string();
+    says(&error, &["queue \"q\"", "jobs_max"]);
+}
+
+#[test]
+fn parts_that_nobody_reaches() {
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model
+        .queues
+        .push(queue("lonely", "s", exponential(1.0), "out"));
+    says(
+        &refused(&model),
+        &["queue \"lonely\"", "reached by no source"],
+    );
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model
+        .stations
+        .push(station("idle", StationKind::NonPreemptive));
+    says(&refused(&model), &["station \"idle\""]);
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.sinks.push("drain".into());
+    says(&refused(&model), &["sink \"drain\""]);
+}
+
+#[test]
+fn packets_that_have_no_way_on() {
+    let mut model = single(exponential(2.0), exponential(1.0));
+    model.classes.push("other".into());
+    model.queues[0].to[0].classes = vec!["other".into()];
+    says(
+        &refused(&model),
+        &["queue \"q\"", "class \"c\"", "no way on"],
+    );
+}
+
+#[test]
+fn circles_of_blocking() {
+    let mut model = single(exponential(2.0), exponential(0.1));
+    model.queues.push(queue("q2", "s", exponential(0.1), "out"));
+    model.queues[0].to = vec![Transition {
+        blocks: true,
+        ..Transition::to("q2")
+    }];
+    model.queues[1].to.push(Transition {
+        blocks: true,
+        ..Transition::to("q")
+    });
+    for queue in &mut model.queues {
+        queue.capacity_packets = Some(3);
+        queue.frees = Frees::AtEnd;
+    }
+    says(&refused(&model), &["q -> q2 -> q", "blocks = false"]);
+}
+
+#[test]
+fn a_quantum_before_a_blocking_transition() {
+    let mut model = single(exponential(2.0), exponential(0.1));
+    model.stations[0].policies = policy(Policy::RoundRobin {
+        quantum_ns: Some(10.0),
+    });
+    model.queues[0].to[0].blocks = true;
+    says(&refused(&model), &["queue \"q\"", "quantum_ns"]);
+}
+
+#[test]
+fn runs_without_an_end() {
+    let network = Network::new(
+        single(exponential(2.0), exponential(1.0)),
+        &Traces::default(),
+        false,
+    )
+    .unwrap();
+    let stop = AtomicBool::new(false);
+    let error = run(&network, &RunOptions::default(), &stop)
+        .unwrap_err()
+        .to_string();
+    says(&error, &["duration_ns", "never end"]);
+    let options = RunOptions {
+        duration_ns: Some(1e18),
+        warm_up_ns: Some(0.0),
+        ..RunOptions::default()
+    };
+    says(
+        &run(&network, &options, &stop).unwrap_err().to_string(),
+        &["213 days"],
+    );
+}
+
+#[test]
+fn who_asks_to_stop_is_heard() {
+    let network = Network::new(
+        single(exponential(2.0), exponential(1.0)),
+        &Traces::default(),
+        false,
+    )
+    .unwrap();
+    let options = RunOptions {
+        duration_ns: Some(1e15),
+        warm_up_ns: Some(0.0),
+        ..RunOptions::default()
+    };
+    let stop = AtomicBool::new(true);
+    says(
+        &run(&network, &options, &stop).unwrap_err().to_string(),
+        &["stopped"],
+    );
+}

@@ -1,0 +1,65 @@
+//! Why packets cannot be generated.
+
+/// An error of the generator: one line with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// A mistake of the request.
+    #[error(transparent)]
+    Law(#[from] parshall_core::laws::LawError),
+    /// A mistake of the request.
+    #[error(transparent)]
+    Sizes(#[from] parshall_core::sizes::SizesError),
+    /// A mistake of the request.
+    #[error(transparent)]
+    Workload(#[from] parshall_core::workload::WorkloadError),
+    /// A mistake of the request.
+    #[error("{option} {found}: expected {expected}")]
+    Option {
+        /// Its option.
+        option: &'static str,
+        /// What was given.
+        found: String,
+        /// What would do.
+        expected: String,
+    },
+    /// The interface is not there, or does not do what is needed.
+    #[error("interface {interface}: {reason}")]
+    Interface {
+        /// Its name.
+        interface: String,
+        /// What is wrong with it, and the remedy.
+        reason: String,
+    },
+    /// The namespace cannot be entered.
+    #[error("network namespace {path}: {source}; `ip netns list` names those there are")]
+    Namespace {
+        /// What was given.
+        path: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The program was not accepted, or does not run.
+    #[error("the kernel did not {what}: {reason}; `parshall doctor` tells what this host offers")]
+    Kernel {
+        /// What it did not do.
+        what: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// A thread could not be started, or died.
+    #[error("generator thread: {reason}")]
+    Thread {
+        /// What happened.
+        reason: String,
+    },
+}
+
+impl GenerateError {
+    /// Whether the request itself was wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Law(_) | Self::Sizes(_) | Self::Workload(_) | Self::Option { .. }
+        )
+    }
+}

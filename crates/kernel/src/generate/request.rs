@@ -1,0 +1,249 @@
+//! What a run is asked to do.
+
+use super::GenerateError;
+use parshall_core::laws::GapLaw;
+use parshall_core::sizes::{Parameters, SizeLaw};
+use parshall_core::workload::{Flows, Order, Packets, Plan, Protocol, Rate, Vlan, Workload};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A run of the generator; texts are those of the command line.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Interface that sends.
+    pub interface: String,
+    /// Path of its network namespace; none: that of the caller.
+    #[serde(default)]
+    pub namespace: Option<PathBuf>,
+    /// CPU to which the sending thread is bound.
+    #[serde(default)]
+    pub cpu: Option<usize>,
+    /// Law of the sizes, see [`SizeLaw::parse`].
+    pub sizes: String,
+    /// Law of the gaps, see [`GapLaw::parse`]; none: no gaps, or equal ones when a rate is given.
+    #[serde(default)]
+    pub gap: Option<String>,
+    /// Gaps of a trace, ns, in place of `gap`.
+    #[serde(default)]
+    pub recorded_gaps_ns: Option<Vec<f64>>,
+    /// Bits of frames per second.
+    #[serde(default)]
+    pub rate_bps: Option<f64>,
+    /// Packets per second.
+    #[serde(default)]
+    pub pps: Option<f64>,
+    /// Share of a line.
+    #[serde(default)]
+    pub load: Option<f64>,
+    /// Bits per second of that line.
+    #[serde(default)]
+    pub line_bps: Option<f64>,
+    /// Packets in all; none: until it is stopped.
+    #[serde(default)]
+    pub count: Option<u64>,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// Source addresses.
+    pub source: String,
+    /// Destination addresses.
+    pub destination: String,
+    /// Source ports.
+    pub source_port: String,
+    /// Destination ports.
+    pub destination_port: String,
+    /// Source MAC addresses.
+    pub source_mac: String,
+    /// Destination MAC addresses.
+    pub destination_mac: String,
+    /// Number of flows; none: as many as the longest range has values.
+    #[serde(default)]
+    pub flows: Option<u32>,
+    /// Whether packets choose their flow at random.
+    #[serde(default)]
+    pub is_random: bool,
+    /// `udp`, `tcp` or an IP protocol number.
+    pub protocol: String,
+    /// VLAN number.
+    #[serde(default)]
+    pub vlan: Option<u16>,
+    /// VLAN priority.
+    #[serde(default)]
+    pub vlan_priority: u8,
+    /// Whether sequence number and send time stand in the payload.
+    #[serde(default)]
+    pub is_stamped: bool,
+    /// How the distribution of sizes is represented: cells, bytes of a bin, largest size.
+    #[serde(default)]
+    pub precision: Option<u32>,
+    /// See `precision`.
+    #[serde(default)]
+    pub bin_bytes: Option<u32>,
+    /// See `precision`.
+    #[serde(default)]
+    pub maximum_bytes: Option<u32>,
+}
+
+/// What a request comes to, before anything is sent.
+#[derive(Debug, Clone, Serialize)]
+pub struct Description {
+    /// The largest IP packet, bytes.
+    pub largest_ip_bytes: u32,
+    /// The largest frame, bytes, without its check sequence.
+    pub largest_frame_bytes: usize,
+    /// Mean length of the frames, bytes.
+    pub mean_frame_bytes: f64,
+    /// Mean gap, ns; 0: none.
+    pub mean_gap_ns: f64,
+    /// Number of flows.
+    pub flows: u32,
+    /// All that in one line.
+    pub summary: String,
+}
+
+impl Request {
+    /// What it comes to.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub fn describe(&self) -> Result<Description, GenerateError> {
+        let workload = self.workload()?;
+        let count = self.count.map_or("packets until stopped".into(), |count| {
+            format!("{count} packets")
+        });
+        let mean_gap_ns = workload.gaps.mean_gap_ns();
+        let pace = if workload.gaps.is_none() {
+            "as fast as it can".to_string()
+        } else {
+            format!("{:.0} a second", 1e9 / mean_gap_ns)
+        };
+        let mean_frame_bytes = workload.mean_frame_bytes();
+        Ok(Description {
+            largest_ip_bytes: workload.largest_ip_bytes(),
+            largest_frame_bytes: workload.largest_frame_bytes(),
+            mean_frame_bytes,
+            mean_gap_ns,
+            flows: workload.flows.count,
+            summary: format!(
+                "{count} from {} to {} in frames of {mean_frame_bytes:.0} bytes in the mean, {pace}",
+                self.source, self.destination
+            ),
+        })
+    }
+
+    /// When they are due, ns, and the bytes of the first packets, one for each send time in `sent_ns`.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub fn frames(&self, sent_ns: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, GenerateError> {
+        let workload = self.workload()?;
+        let packets = Packets::of(&workload);
+        Ok(Plan::new(&workload, &packets)
+            .zip(0..)
+            .zip(sent_ns)
+            .map(|((packet, sequence), sent_ns)| {
+                (packet.due_ns, packets.frame(&packet, sequence, *sent_ns))
+            })
+            .collect())
+    }
+
+    /// The workload that is asked for.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub fn workload(&self) -> Result<Workload, GenerateError> {
+        let default = Parameters::default();
+        let parameters = Parameters {
+            precision: self.precision.unwrap_or(default.precision),
+            bin_bytes: self.bin_bytes.unwrap_or(default.bin_bytes),
+            maximum_bytes: self.maximum_bytes.unwrap_or(default.maximum_bytes),
+            ..default
+        };
+        let mut workload = Workload {
+            sizes: SizeLaw::parse(&self.sizes, &parameters)?,
+            gaps: GapLaw::none(),
+            flows: self.flows()?,
+            seed: self.seed,
+            is_stamped: self.is_stamped,
+        };
+        let mean_gap_ns = match self.rate()? {
+            Some(rate) => Some(rate.mean_gap_ns(&workload)?),
+            None => None,
+        };
+        workload.gaps = match (&self.recorded_gaps_ns, &self.gap, mean_gap_ns) {
+            (Some(gaps_ns), _, None) => GapLaw::recorded(gaps_ns.clone())?,
+            (Some(gaps_ns), _, Some(mean)) => {
+                GapLaw::recorded(gaps_ns.clone())?.with_mean_gap_ns(mean)?
+            }
+            (None, Some(text), mean) => GapLaw::parse(text, mean)?,
+            (None, None, Some(mean)) => GapLaw::fixed(mean)?,
+            (None, None, None) => GapLaw::none(),
+        };
+        Ok(workload)
+    }
+
+    fn rate(&self) -> Result<Option<Rate>, GenerateError> {
+        let one = |found: String, expected: &str| GenerateError::Option {
+            option: "rate",
+            found,
+            expected: expected.into(),
+        };
+        let load = match (self.load, self.line_bps) {
+            (Some(share), Some(line_bps)) => Some(Rate::Load { share, line_bps }),
+            (None, None) => None,
+            _ => {
+                return Err(one(
+                    "of a line".into(),
+                    "both --load and --line, for example --load 0.8 --line 10G",
+                ));
+            }
+        };
+        let mut given = [
+            self.rate_bps.map(Rate::Bits),
+            self.pps.map(Rate::Packets),
+            load,
+        ]
+        .into_iter()
+        .flatten();
+        let rate = given.next();
+        if given.next().is_some() {
+            return Err(one("given twice".into(), "one of --rate, --pps and --load"));
+        }
+        Ok(rate)
+    }
+
+    fn flows(&self) -> Result<Flows, GenerateError> {
+        let mut flows = Flows::between(&self.source, &self.destination)?
+            .with_ports(&self.source_port, &self.destination_port)?
+            .with_macs(&self.source_mac, &self.destination_mac)?;
+        flows.protocol = match self.protocol.as_str() {
+            "udp" => Protocol::Udp,
+            "tcp" => Protocol::Tcp,
+            other => Protocol::Raw(other.parse().map_err(|_| GenerateError::Option {
+                option: "--protocol",
+                found: other.into(),
+                expected: "udp, tcp or an IP protocol number from 0 to 255".into(),
+            })?),
+        };
+        if let Some(id) = self.vlan {
+            if id > 4095 || self.vlan_priority > 7 {
+                return Err(GenerateError::Option {
+                    option: "--vlan",
+                    found: format!("{id}, priority {}", self.vlan_priority),
+                    expected: "a VLAN from 0 to 4095 and a priority from 0 to 7".into(),
+                });
+            }
+            flows.vlan = Some(Vlan {
+                id,
+                priority: self.vlan_priority,
+            });
+        }
+        if let Some(count) = self.flows {
+            flows = flows.with_count(count)?;
+        }
+        if self.is_random {
+            flows.order = Order::Random;
+        }
+        Ok(flows)
+    }
+}

@@ -1,0 +1,229 @@
+//! The thread that runs the program.
+
+use super::GenerateError;
+use super::interface::{self, Counters};
+use super::program::{FRAME_BYTES_MAX, Program, Shared};
+use crate::clock::{monotonic_ns, thread_cpu_s};
+use libbpf_sys as sys;
+use parshall_core::workload::{Packets, Workload};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::os::unix::thread::JoinHandleExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, mpsc};
+use std::thread::JoinHandle;
+
+/// Frames of one turn of the kernel's loop. Paced packets leave one by one: a frame is passed on only
+/// at the end of its turn.
+const BATCH: u32 = 64;
+
+/// Where and on what the sender works.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub interface: String,
+    pub namespace: Option<PathBuf>,
+    pub cpu: Option<usize>,
+}
+
+/// What the sender found when it had ended.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sent {
+    pub elapsed_ns: u64,
+    pub cpu_s: f64,
+    pub before: Option<Counters>,
+    pub after: Option<Counters>,
+}
+
+/// The thread.
+pub(super) struct Sender {
+    thread: JoinHandle<Result<Sent, GenerateError>>,
+    go: mpsc::Sender<()>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Sender {
+    /// Starts the thread: it enters the namespace, loads the program and waits for [`Sender::go`].
+    pub fn start(
+        place: Place,
+        workload: Workload,
+        packets: Packets,
+        places: u32,
+    ) -> Result<(Self, Arc<Shared>), GenerateError> {
+        let (ready, is_ready) = mpsc::channel();
+        let (go, may_go) = mpsc::channel();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&has_ended);
+        let thread = std::thread::Builder::new()
+            .name("parshall-gen".into())
+            .spawn(move || {
+                let prepared = prepare(&place, &workload, &packets, places);
+                let result = match prepared {
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                        Ok(Sent::default())
+                    }
+                    Ok(program) => {
+                        let _ = ready.send(Ok(Arc::clone(&program.shared)));
+                        match may_go.recv() {
+                            Ok(()) => send(&place.interface, &program),
+                            // Nobody waits any more.
+                            Err(_) => Ok(Sent::default()),
+                        }
+                    }
+                };
+                ended.store(true, Ordering::Release);
+                result
+            })
+            .map_err(|error| GenerateError::Thread {
+                reason: format!("{error}; the host has too many threads"),
+            })?;
+        let shared = is_ready.recv().map_err(|_| GenerateError::Thread {
+            reason: "ended before it was ready; please report this".into(),
+        })??;
+        Ok((
+            Self {
+                thread,
+                go,
+                has_ended,
+            },
+            shared,
+        ))
+    }
+
+    /// Begin to send.
+    pub fn go(&self) {
+        let _ = self.go.send(());
+    }
+
+    /// Whether the thread is through.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Calls the thread out of the kernel's loop. Once may be too early: call again until it has ended.
+    pub fn interrupt(&self) {
+        if !self.has_ended() {
+            // SAFETY: the thread has not been joined, so that its number is still its own.
+            unsafe { libc::pthread_kill(self.thread.as_pthread_t(), wake_signal()) };
+        }
+    }
+
+    /// What the thread found; waits for its end.
+    pub fn join(self) -> Result<Sent, GenerateError> {
+        drop(self.go);
+        self.thread.join().unwrap_or_else(|_| {
+            Err(GenerateError::Thread {
+                reason: "died; please report this".into(),
+            })
+        })
+    }
+}
+
+/// The kernel's loop ends when its thread has a signal to handle.
+fn wake_signal() -> i32 {
+    libc::SIGRTMIN() + 3
+}
+
+extern "C" fn wake(_signal: i32) {}
+
+/// Lets only our signal through to this thread.
+fn hear_only_wake_signal() {
+    static HANDLER: Once = Once::new();
+    HANDLER.call_once(|| {
+        // SAFETY: zeros are a valid sigaction without flags and mask; the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = wake as *const () as usize;
+            libc::sigaction(wake_signal(), &raw const action, std::ptr::null_mut());
+        }
+    });
+    // SAFETY: the set is filled before it is used, and only this thread's mask changes.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        libc::sigdelset(&raw mut set, wake_signal());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+fn prepare(
+    place: &Place,
+    workload: &Workload,
+    packets: &Packets,
+    places: u32,
+) -> Result<Program, GenerateError> {
+    hear_only_wake_signal();
+    interface::enter(place.namespace.as_deref())?;
+    let index = interface::index(&place.interface)?;
+    if let Some(false) = interface::takes_xdp_frames(&place.interface)? {
+        return Err(GenerateError::Interface {
+            interface: place.interface.clone(),
+            reason: "frames redirected to it would vanish: its driver does not send them, or, if it is a veth, its \
+                     peer has no NAPI; switch that on with: ethtool -K PEER gro on"
+                .into(),
+        });
+    }
+    let largest = workload.largest_frame_bytes();
+    if largest > FRAME_BYTES_MAX {
+        return Err(GenerateError::Option {
+            option: "--sizes",
+            found: format!("with frames of {largest} bytes"),
+            expected: format!(
+                "frames of at most {FRAME_BYTES_MAX} bytes, since each lies in one page"
+            ),
+        });
+    }
+    if let Some(cpu) = place.cpu {
+        let refused = |reason: String| GenerateError::Option {
+            option: "--cpu",
+            found: cpu.to_string(),
+            expected: format!("a CPU of this host ({reason})"),
+        };
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(refused("out of range".into()));
+        }
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).map_err(|errno| refused(errno.to_string()))?;
+    }
+    Program::load(workload, packets, index, places)
+}
+
+fn send(interface: &str, program: &Program) -> Result<Sent, GenerateError> {
+    let shared = &program.shared;
+    let descriptor = program.descriptor()?;
+    let mut sent = Sent {
+        before: Counters::read(interface),
+        ..Sent::default()
+    };
+    let (started_ns, cpu_before_s) = (monotonic_ns(), thread_cpu_s());
+    while shared.next() < shared.end() && !shared.is_stopped() {
+        let left = shared.end() - shared.next();
+        let mut options = sys::bpf_test_run_opts {
+            sz: size_of::<sys::bpf_test_run_opts>() as _,
+            data_in: program.frame.as_ptr().cast(),
+            data_size_in: program.frame.len() as u32,
+            // Paced, the loop runs on until it is called out: a call takes milliseconds to begin.
+            repeat: if shared.is_paced() {
+                i32::MAX
+            } else {
+                left.min(i32::MAX as u64) as i32
+            },
+            flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+            batch_size: if shared.is_paced() { 1 } else { BATCH },
+            ..Default::default()
+        };
+        // SAFETY: the frame outlives the call, its size is its own, and nothing is written back.
+        let status = unsafe { sys::bpf_prog_test_run_opts(descriptor, &mut options) };
+        if status < 0 && status != -libc::EINTR {
+            return Err(GenerateError::Kernel {
+                what: "run the generator",
+                reason: std::io::Error::from_raw_os_error(-status).to_string(),
+            });
+        }
+    }
+    sent.elapsed_ns = monotonic_ns() - started_ns;
+    sent.cpu_s = thread_cpu_s() - cpu_before_s;
+    sent.after = Counters::read(interface);
+    Ok(sent)
+}

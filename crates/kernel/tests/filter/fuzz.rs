@@ -1,0 +1,227 @@
+//! Random filters on random frames: ours against libpcap's interpreter. Three seconds of them, or
+//! as many as `PARSHALL_FUZZ_S` says; `PARSHALL_FUZZ_ROUND` starts at a round that failed.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use parshall_core::filter::emit::{Hook, LinkLayer};
+use parshall_core::filter::{FilterError, MergedFilter, Subscription};
+use parshall_kernel::filter::Expression;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::expressions::{all, expected, snaplen_bytes};
+use crate::kernel::{Surroundings, available};
+use crate::{classic_programs, frames};
+
+const SECONDS: u64 = 3;
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={value}: expected a number"))
+    })
+}
+
+/// A number that an expression compares with.
+fn number(random: &mut impl Rng) -> u32 {
+    *[
+        0,
+        1,
+        5,
+        6,
+        17,
+        64,
+        80,
+        1024,
+        0x800,
+        0x0a00_0001,
+        random.random(),
+    ]
+    .choose(random)
+    .unwrap()
+}
+
+/// Arithmetic of the filter language.
+fn arithmetic(random: &mut impl Rng, depth: u32) -> String {
+    let protocol = *["ether", "ip", "ip6", "tcp", "udp"].choose(random).unwrap();
+    match random.random_range(0..if depth == 0 { 3 } else { 8 }) {
+        0 => {
+            let width = *["", ":1", ":2", ":4"].choose(random).unwrap();
+            format!("{protocol}[{}{width}]", random.random_range(0..40))
+        }
+        1 => number(random).to_string(),
+        2 => "len".to_owned(),
+        3 => format!("{protocol}[{} & 63]", arithmetic(random, depth - 1)),
+        4 => format!("{protocol}[{}]", arithmetic(random, depth - 1)),
+        _ => {
+            let operator = *["+", "-", "*", "&", "|", "^", ">>", "<<", "/", "%"]
+                .choose(random)
+                .unwrap();
+            let (left, right) = (arithmetic(random, depth - 1), arithmetic(random, depth - 1));
+            format!("({left} {operator} {right})")
+        }
+    }
+}
+
+/// A combination of what stands in the data files and of arithmetic.
+fn expression(random: &mut impl Rng, known: &[String], depth: u32) -> String {
+    match random.random_range(0..if depth == 0 { 3 } else { 6 }) {
+        0 | 1 => format!("({})", known.choose(random).unwrap()),
+        2 => {
+            let relation = *["=", "!=", ">", "<", ">=", "<="].choose(random).unwrap();
+            let left = arithmetic(random, 2);
+            let right = if random.random() {
+                number(random).to_string()
+            } else {
+                arithmetic(random, 2)
+            };
+            format!("({left} {relation} {right})")
+        }
+        3 => format!("not {}", expression(random, known, depth - 1)),
+        _ => {
+            let word = *["and", "or"].choose(random).unwrap();
+            let left = expression(random, known, depth - 1);
+            let right = expression(random, known, depth - 1);
+            format!("({left} {word} {right})")
+        }
+    }
+}
+
+/// One filter and what to call it in a message; `None` when libpcap refuses the expression.
+fn filter(
+    random: &mut impl Rng,
+    known: &[String],
+    link_layer: LinkLayer,
+) -> Option<(String, Expression)> {
+    if random.random_ratio(1, 3) {
+        let program = classic_programs::program(random);
+        let mut text = String::new();
+        for instruction in &program {
+            let _ = write!(
+                text,
+                "\n{:#04x} {} {} {:#x}",
+                instruction.code, instruction.jt, instruction.jf, instruction.k
+            );
+        }
+        Some((text, Expression::from_instructions(&program).unwrap()))
+    } else {
+        let text = expression(random, known, 3);
+        let compiled = Expression::compile(&text, link_layer, None).ok()?;
+        Some((text, compiled))
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    filters: usize,
+    refused: usize,
+    wanted: usize,
+}
+
+fn round(
+    seed: u64,
+    known: &[String],
+    link_layer: LinkLayer,
+    around: Option<&Surroundings>,
+    tally: &mut Tally,
+) {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let most = *[1, 4, 16, 64].choose(&mut random).unwrap();
+    let filters: Vec<(String, Expression)> = (0..random.random_range(1..=most))
+        .filter_map(|_| filter(&mut random, known, link_layer))
+        .collect();
+    if filters.is_empty() {
+        return;
+    }
+    let subscriptions: Vec<Subscription> = filters
+        .iter()
+        .zip(0..)
+        .map(|((_, expression), subscriber)| Subscription {
+            subscriber,
+            program: expression.program().clone(),
+            snaplen_bytes: snaplen_bytes(subscriber),
+        })
+        .collect();
+    tally.filters += filters.len();
+    let merged = match MergedFilter::new(&subscriptions) {
+        Ok(merged) => merged,
+        Err(FilterError::Program { .. }) => {
+            tally.refused += 1;
+            return;
+        }
+        Err(error) => panic!("round {seed}: {error}"),
+    };
+    let loaded = around.map(|around| around.load(&merged, link_layer));
+    for _ in 0..40 {
+        let frame = match link_layer {
+            LinkLayer::Ethernet => frames::ethernet(&mut random),
+            LinkLayer::RawIp => frames::raw_ip(&mut random),
+        };
+        let wanted = expected(filters.iter().map(|(_, expression)| expression), &frame);
+        tally.wanted += usize::from(wanted.0 != 0);
+        let names = |found: u64| -> Vec<&String> {
+            let wrong = (0..filters.len()).filter(|at| (found ^ wanted.0) >> at & 1 != 0);
+            wrong.map(|at| &filters[at].0).collect()
+        };
+        let found = merged.subscribers(&frame);
+        assert_eq!(
+            found,
+            wanted.0,
+            "round {seed}: {:#?} on {frame:02x?}",
+            names(found)
+        );
+        if let Some(loaded) = &loaded
+            && loaded.takes(&frame)
+        {
+            let found = loaded.verdict(&frame);
+            let names = names(found.0);
+            assert_eq!(
+                found, wanted,
+                "round {seed}, in the kernel: {names:#?} on {frame:02x?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn random_filters_on_random_frames() {
+    let in_kernel = available();
+    let hooks = [
+        Hook::Xdp { frags: true },
+        Hook::Xdp { frags: false },
+        Hook::SchedCls,
+    ];
+    let around = hooks.map(|hook| in_kernel.then(|| Surroundings::new(hook)));
+    let known = [LinkLayer::Ethernet, LinkLayer::RawIp].map(|link_layer| {
+        let texts = all(link_layer).into_iter().map(|compiled| compiled.text);
+        (link_layer, texts.collect::<Vec<String>>())
+    });
+    let seconds = from_environment("PARSHALL_FUZZ_S", SECONDS);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut seed = from_environment("PARSHALL_FUZZ_ROUND", 0);
+    let mut tally = Tally::default();
+    while Instant::now() < end {
+        let (link_layer, known) = &known[usize::from(seed % 4 == 3)];
+        let around = around[seed as usize % hooks.len()].as_ref();
+        round(seed, known, *link_layer, around, &mut tally);
+        seed += 1;
+    }
+    println!(
+        "{seed} rounds, {} filters, {} sets refused, {} frames wanted by somebody",
+        tally.filters, tally.refused, tally.wanted
+    );
+    assert!(tally.filters > 100, "{} filters are no test", tally.filters);
+    assert!(
+        tally.refused * 10 < tally.filters,
+        "{} were refused",
+        tally.refused
+    );
+    assert!(
+        tally.wanted > 100,
+        "{} frames wanted are no test",
+        tally.wanted
+    );
+}

@@ -1,0 +1,232 @@
+//! `_native`: packet size distributions. Counts are lists of (size, packets), a law is its procfs text.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use parshall_core::laws::Generator;
+use parshall_core::sizes::{
+    Comparison, CountError, Parameters, SizeCounts, SizesError, TwoStage, built_in, count_trace,
+    read_dist, read_procfs, read_sizes, trace_gaps_ns, write_dist, write_procfs, write_sizes,
+};
+use parshall_core::trace::Reader;
+use pyo3::exceptions::PyBrokenPipeError;
+use pyo3::prelude::*;
+
+use crate::errors::{to_python, usage_to_python};
+
+type Counts = Vec<(u32, u64)>;
+
+/// Stream of the seed from which `--to sizes` draws; the generator's sizes have the same.
+const SIZES_STREAM: u64 = 1;
+
+fn raise(error: SizesError) -> PyErr {
+    match error {
+        SizesError::Parameter { .. } | SizesError::Spec { .. } => usage_to_python(error),
+        SizesError::Write(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            PyBrokenPipeError::new_err(error.to_string())
+        }
+        error => to_python(error),
+    }
+}
+
+fn counts_of(counts: &Counts) -> PyResult<SizeCounts> {
+    let mut sizes = SizeCounts::new();
+    for &(size, packets) in counts {
+        sizes.add(size, packets).map_err(raise)?;
+    }
+    Ok(sizes)
+}
+
+fn law_of(text: &str) -> PyResult<TwoStage> {
+    read_procfs(text.as_bytes(), "procfs").map_err(raise)
+}
+
+/// `-` is the standard input.
+fn open(path: &Path) -> Result<(Box<dyn BufRead + Send>, String), SizesError> {
+    if path.as_os_str() == "-" {
+        return Ok((
+            Box::new(BufReader::new(io::stdin())),
+            "standard input".into(),
+        ));
+    }
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => Ok((Box::new(BufReader::with_capacity(1 << 18, file)), name)),
+        Err(source) => Err(SizesError::Read {
+            source_name: name,
+            source,
+        }),
+    }
+}
+
+/// None is the standard output.
+fn create(path: Option<&Path>) -> PyResult<Box<dyn Write + Send>> {
+    Ok(match path {
+        None => Box::new(BufWriter::new(io::stdout())),
+        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(|error| {
+            to_python(format!(
+                "{}: cannot be written: {error}; name another output",
+                path.display()
+            ))
+        })?)),
+    })
+}
+
+/// Counts of a file of sizes (`kind` "sizes") or of a distribution ("dist").
+#[pyfunction]
+pub fn read_size_counts(
+    py: Python<'_>,
+    path: PathBuf,
+    kind: &str,
+    separator: char,
+) -> PyResult<Counts> {
+    let is_dist = kind == "dist";
+    py.detach(|| {
+        let (input, name) = open(&path)?;
+        if is_dist {
+            read_dist(input, &name, separator)
+        } else {
+            read_sizes(input, &name)
+        }
+    })
+    .map(|counts| counts.iter().collect())
+    .map_err(raise)
+}
+
+/// Counts of the IP packets of a capture file, and the ledger as JSON.
+#[pyfunction]
+pub fn count_trace_sizes(py: Python<'_>, path: PathBuf) -> PyResult<(Counts, String)> {
+    let mut interrupt = None;
+    let counted = py.detach(|| {
+        let mut reader = Reader::open(&path).map_err(CountError::from)?;
+        count_trace(&mut reader, |_| {
+            interrupt = Python::attach(|py| py.check_signals()).err();
+            interrupt.is_none()
+        })
+    });
+    if let Some(interrupt) = interrupt {
+        return Err(interrupt);
+    }
+    let (counts, ledger) = counted.map_err(to_python)?;
+    let ledger = serde_json::to_string(&ledger).map_err(to_python)?;
+    Ok((counts.iter().collect(), ledger))
+}
+
+/// Gaps between the packets of a capture file, ns, and how many went back in time.
+#[pyfunction]
+pub fn read_trace_gaps(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<f64>, u64)> {
+    py.detach(|| Reader::open(&path).and_then(|mut reader| trace_gaps_ns(&mut reader)))
+        .map_err(to_python)
+}
+
+/// Counts of a built-in distribution; None if there is none of that name.
+#[pyfunction]
+pub fn built_in_sizes(name: &str) -> Option<Counts> {
+    built_in(name).map(|counts| counts.iter().collect())
+}
+
+fn parameters(
+    maximum_bytes: u32,
+    precision: u32,
+    bin_bytes: u32,
+    outlier_share: f64,
+) -> Parameters {
+    Parameters {
+        maximum_bytes,
+        precision,
+        bin_bytes,
+        outlier_share,
+    }
+}
+
+/// The law of counted sizes.
+#[pyfunction]
+pub fn represent_sizes(
+    counts: Counts,
+    maximum_bytes: u32,
+    precision: u32,
+    bin_bytes: u32,
+    outlier_share: f64,
+) -> PyResult<String> {
+    let parameters = parameters(maximum_bytes, precision, bin_bytes, outlier_share);
+    let law = TwoStage::from_counts(&counts_of(&counts)?, &parameters).map_err(raise)?;
+    procfs_text(&law)
+}
+
+/// The law of a procfs file.
+#[pyfunction]
+pub fn read_size_law(path: PathBuf) -> PyResult<String> {
+    let (input, name) = open(&path).map_err(raise)?;
+    procfs_text(&read_procfs(input, &name).map_err(raise)?)
+}
+
+fn procfs_text(law: &TwoStage) -> PyResult<String> {
+    let mut text = Vec::new();
+    write_procfs(law, &mut text, false).map_err(raise)?;
+    String::from_utf8(text).map_err(to_python)
+}
+
+/// Writes a law; None is the standard output.
+#[pyfunction]
+pub fn write_size_law(law: &str, output: Option<PathBuf>, surround: bool) -> PyResult<()> {
+    write_procfs(&law_of(law)?, create(output.as_deref())?, surround).map_err(raise)
+}
+
+/// Writes counts; None is the standard output.
+#[pyfunction]
+pub fn write_size_counts(counts: Counts, output: Option<PathBuf>, separator: char) -> PyResult<()> {
+    write_dist(&counts_of(&counts)?, create(output.as_deref())?, separator).map_err(raise)
+}
+
+/// Probability of each size from 0 to the maximum.
+#[pyfunction]
+pub fn size_probabilities(law: &str) -> PyResult<Vec<f64>> {
+    Ok(law_of(law)?.probabilities())
+}
+
+/// Draws sizes; with `writes` they are written, one a line (None is the standard output).
+#[pyfunction]
+pub fn draw_sizes(
+    py: Python<'_>,
+    law: &str,
+    count: u64,
+    seed: u64,
+    writes: bool,
+    output: Option<PathBuf>,
+) -> PyResult<Counts> {
+    let law = law_of(law)?;
+    let out: Box<dyn Write + Send> = if writes {
+        create(output.as_deref())?
+    } else {
+        Box::new(io::sink())
+    };
+    py.detach(|| write_sizes(&law, count, &mut Generator::new(seed, SIZES_STREAM), out))
+        .map(|counts| counts.iter().collect())
+        .map_err(raise)
+}
+
+/// How far a law is from what was counted, as JSON.
+#[pyfunction]
+#[pyo3(signature = (counts, law, maximum_bytes, precision, bin_bytes, outlier_share, drawn=None))]
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
+pub fn compare_sizes(
+    counts: Counts,
+    law: &str,
+    maximum_bytes: u32,
+    precision: u32,
+    bin_bytes: u32,
+    outlier_share: f64,
+    drawn: Option<Counts>,
+) -> PyResult<String> {
+    let parameters = parameters(maximum_bytes, precision, bin_bytes, outlier_share);
+    let drawn = drawn.as_ref().map(counts_of).transpose()?;
+    let comparison = Comparison::new(
+        &counts_of(&counts)?,
+        &parameters,
+        &law_of(law)?,
+        drawn.as_ref(),
+    )
+    .map_err(raise)?;
+    serde_json::to_string(&comparison).map_err(to_python)
+}

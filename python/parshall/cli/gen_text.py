@@ -1,0 +1,63 @@
+"""The account of the generator as lines of text."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_PROBABILITIES = ("1 %", "10 %", "25 %", "50 %", "75 %", "90 %", "99 %")
+
+
+def account_lines(account: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a generator's account: packets, rate, sizes, gaps, proof, cost."""
+    asked = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
+    yield f"packets   asked {asked}, sent {account['sent']:,}, not sent {account['not_sent']:,}"
+    if account["arrived"] is None:
+        yield "          whether they arrived the interface does not tell"
+    else:
+        counted = account["lost_counted"]
+        yield (
+            f"          the interface passed on {account['arrived']:,}, lost {account['lost']:,} "
+            f"(of these it counted {counted:,} as dropped or errors)"
+        )
+    yield (
+        f"rate      {account['rate_pps']:,.0f} packets/s, {account['rate_bps'] / 1e6:,.1f} Mbit/s of frames, "
+        f"in {account['elapsed_ns'] / 1e9:.6f} s"
+    )
+    if account["sizes"]:
+        yield from _sizes(account["sizes"])
+    if account["gaps"]:
+        yield from _gaps(account["gaps"], account["gap_law"])
+    yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']})"
+    yield (
+        f"cost      sending {account['sender_cpu_s']:.3f} CPU s, drawing {account['feeder_cpu_s']:.3f} CPU s; "
+        f"{account['starved_runs']:,} runs found nothing drawn"
+    )
+
+
+def _row(name: str, values: Sequence[float]) -> str:
+    return f"          {name:8}" + "".join(f"{value:>12,.0f}" for value in values)
+
+
+def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"sizes     mean {sizes['mean_bytes']:.2f} bytes, asked {sizes['asked_mean_bytes']:.2f}; "
+        f"Kolmogorov-Smirnov distance {sizes['ks_distance']:.5f}"
+    )
+    yield "          " + " " * 8 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
+    yield _row("sent", sizes["quantiles_bytes"])
+    yield _row("asked", sizes["asked_quantiles_bytes"])
+    if sizes["too_small_share"] > 0:
+        yield f"          {sizes['too_small_share']:.2%} of the law are too small for the headers and were raised"
+
+
+def _gaps(gaps: dict[str, Any], law: str) -> Iterator[str]:
+    line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, asked {gaps['asked_mean_ns']:,.1f} ({law})"
+    if gaps["ks_distance"] is not None:
+        line += f"; Kolmogorov-Smirnov distance {gaps['ks_distance']:.5f}"
+    if gaps["error_p99"] is not None:
+        line += f"; error at 99 %: {gaps['error_p99']:.2%} of the gap"
+    yield line
+    yield "          " + " " * 8 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
+    yield _row("sent", gaps["quantiles_ns"])
+    if gaps["asked_quantiles_ns"]:
+        yield _row("asked", gaps["asked_quantiles_ns"])
+    yield f"          late {gaps['late_mean_ns']:,.0f} ns in the mean, {gaps['late_max_ns']:,} ns at most"

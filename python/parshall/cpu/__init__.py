@@ -1,0 +1,24 @@
+"""What the CPUs spend their time on, and what of that belongs to a measurement.
+
+The command ``parshall cpu`` is a thin layer over this package; after ``cpusage`` and ``trimusage`` of F. Schneider,
+"Performance evaluation of packet capturing systems for high-speed networks", 2005, chapter 5 and appendix A.
+"""
+
+from parshall.cpu.profile import Profile, Summary, longest_stretch, summarise
+from parshall.cpu.states import STATES, Usage, read_ticks, usage_between
+from parshall.cpu.text import machine_line, read_lines, summary_lines, text_line
+
+__all__ = [
+    "STATES",
+    "Profile",
+    "Summary",
+    "Usage",
+    "longest_stretch",
+    "machine_line",
+    "read_lines",
+    "read_ticks",
+    "summarise",
+    "summary_lines",
+    "text_line",
+    "usage_between",
+]

@@ -1,0 +1,81 @@
+"""The two formats of ``cpusage``: names and percentages, or numbers between colons."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from parshall.cpu.profile import longest_stretch
+from parshall.cpu.states import IDLE, STATES, Usage
+from parshall.errors import ParshallError
+
+_SUMMARY = re.compile(r"---|^(Min|Max|Avg)")
+_NAMED = re.compile(r"[a-z]+:\s*(\d+(?:\.\d+)?)%")
+
+
+def text_line(usage: Usage, states: Iterable[str] = STATES) -> str:
+    """Return ``user: 35.2%, nice: 0.0%, ...,`` as in Figure 5.1 of the thesis."""
+    return " ".join(f"{state}: {share:.1f}%," for state, share in zip(states, usage, strict=True))
+
+
+def machine_line(usage: Usage) -> str:
+    """Return the shares between colons, as ``cpusage -o`` writes them."""
+    return ":".join(f"{share:.1f}" for share in usage)
+
+
+def read_lines(path: Path) -> tuple[list[str], list[Usage]]:
+    """Read an output of ``cpusage`` or ``parshall cpu``, of either format, without its summary.
+
+    Returns
+    -------
+    lines : list of str
+        The lines as they stand in the file.
+    usages : list of tuple of float
+        Their shares; 5 states (FreeBSD), 7 (Linux) or 8 (with steal), idle the fourth.
+
+    Raises
+    ------
+    ParshallError
+        A line that is neither, with its number.
+    """
+    try:
+        content = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ParshallError(f"{path}: cannot be read: {why}; give an output of parshall cpu") from error
+    lines: list[str] = []
+    usages: list[Usage] = []
+    for number, line in enumerate(content.splitlines(), 1):
+        if _SUMMARY.search(line) or line.strip() in ("", ":"):
+            continue
+        usage = _shares(line)
+        if usage is None or len(usage) <= IDLE or (usages and len(usage) != len(usages[0])):
+            expected = f"{len(usages[0])} percentages" if usages else "5 to 8 percentages between colons, or with names"
+            raise ParshallError(f"{path}:{number}: {line!r}: expected {expected}")
+        lines.append(line)
+        usages.append(usage)
+    if not lines:
+        raise ParshallError(f"{path}: no line with percentages; give an output of parshall cpu")
+    return lines, usages
+
+
+def _shares(line: str) -> Usage | None:
+    if "%" in line:
+        return tuple(float(share) for share in _NAMED.findall(line))
+    try:
+        return tuple(float(share) for share in line.split(":"))
+    except ValueError:
+        return None
+
+
+def summary_lines(usages: list[Usage], limit: float) -> Iterator[str]:
+    """Yield the summary of ``trimusage.awk``: Min and Max of all lines, Avg of the longest stretch.
+
+    Without a stretch there is no Avg (the script divides by zero there).
+    """
+    yield "---Summary----"
+    states = list(zip(*usages, strict=True))
+    yield "Min:" + machine_line(tuple(map(min, states)))
+    yield "Max:" + machine_line(tuple(map(max, states)))
+    stretch = longest_stretch(usages, limit)
+    if stretch:
+        yield "Avg:" + machine_line(tuple(sum(state[i] for i in stretch) / len(stretch) for state in states))

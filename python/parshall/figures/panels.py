@@ -1,0 +1,93 @@
+"""Several panels of one table side by side: what the figures of models are drawn with. It computes nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import altair as alt
+import polars as pl
+
+from parshall.errors import ParshallError
+
+WIDTH_PX = 380
+HEIGHT_PX = 260
+COLUMNS = 2
+# More rows than this make a chart that no browser likes.
+ROWS_MAX = 20_000
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes
+    ----------
+    title : str
+        Above it.
+    x, x_title, y, y_title : str
+        Columns and what the axes say, with the unit.
+    colour : str
+        Column that tells the lines apart.
+    where, without : mapping
+        Columns and the value that drawn rows have, or have not.
+    mark : str
+        ``line`` or ``point``.
+    logarithmic : bool
+        The vertical axis.
+    """
+
+    title: str
+    x: str
+    x_title: str
+    y: str
+    y_title: str
+    colour: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
+    mark: str = "line"
+    logarithmic: bool = False
+
+    def rows(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that are drawn; a value of 0 has no place on a logarithmic axis."""
+        kept = [pl.col(column) == value for column, value in self.where.items()]
+        kept += [pl.col(column) != value for column, value in self.without.items()]
+        kept.append(pl.col(self.y).is_not_null() & (pl.col(self.y) > 0 if self.logarithmic else pl.lit(True)))
+        rows = table.filter(*kept).select(self.x, self.y, self.colour)
+        # Every n-th row of a long trace looks the same.
+        return rows.gather_every(max(1, -(-rows.height // ROWS_MAX)))
+
+
+def draw(table: pl.DataFrame, title: str, panels: tuple[Panel, ...]) -> alt.ConcatChart:
+    """Draw panels of a table.
+
+    Raises
+    ------
+    ParshallError
+        There is nothing to draw.
+    """
+    if table.is_empty():
+        raise ParshallError(f"{title}: there are no rows to draw; run the model longer")
+    chart: alt.ConcatChart = (
+        alt.concat(*(_panel(table, panel) for panel in panels), columns=COLUMNS)
+        .resolve_scale(color="independent")
+        .properties(title=alt.TitleParams(title, anchor="start"))
+        .configure(font="Helvetica, Arial, sans-serif", background="white")
+    )
+    return chart
+
+
+def _panel(table: pl.DataFrame, panel: Panel) -> alt.Chart:
+    rows = panel.rows(table)
+    data = alt.InlineData(
+        values=rows.write_csv(float_precision=6),
+        format=alt.CsvDataFormat(type="csv", parse={panel.x: "number", panel.y: "number"}),
+    )
+    base = alt.Chart(data, width=WIDTH_PX, height=HEIGHT_PX, title=panel.title)
+    marks = base.mark_point(size=6, opacity=0.5) if panel.mark == "point" else base.mark_line(strokeWidth=1.6)
+    y_scale = alt.Scale(type="log") if panel.logarithmic else alt.Scale(zero=True)
+    chart: alt.Chart = marks.encode(
+        x=alt.X(f"{panel.x}:Q", title=panel.x_title),
+        y=alt.Y(f"{panel.y}:Q", title=panel.y_title, scale=y_scale),
+        color=alt.Color(f"{panel.colour}:N", title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=300)),
+        tooltip=[alt.Tooltip(f"{panel.colour}:N"), alt.Tooltip(f"{panel.x}:Q"), alt.Tooltip(f"{panel.y}:Q")],
+    )
+    return chart

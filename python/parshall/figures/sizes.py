@@ -1,0 +1,80 @@
+"""Packet sizes: how often each occurs, the most frequent ones, and a law beside what was counted.
+
+After Figures 4.1, 4.2 and 4.4 of the thesis that `parshall.sizes` names.
+"""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+TOP = 20
+_WIDTH_PX, _HEIGHT_PX = 900, 260
+_COUNTED, _GENERATED = "counted", "generated"
+
+
+def reduce(counted: list[tuple[int, int]], generated: list[tuple[int, int]] | None = None) -> pl.DataFrame:
+    """Return a row for each size and origin.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``origin`` ("counted" or "generated"), ``size_bytes``, ``share`` (percent of the packets of its origin),
+        ``rank`` (1: the most frequent), ``cumulative`` (percent of the packets up to this rank).
+    """
+    frames = []
+    for origin, pairs in ((_COUNTED, counted), (_GENERATED, generated or [])):
+        if pairs:
+            sizes, packets = zip(*pairs, strict=True)
+            frame = pl.DataFrame({"size_bytes": sizes, "packets": packets})
+            frame = frame.with_columns(origin=pl.lit(origin), share=100 * pl.col("packets") / pl.col("packets").sum())
+            frame = frame.sort("packets", "size_bytes", descending=[True, False])
+            frames.append(frame.with_columns(rank=pl.int_range(1, pl.len() + 1), cumulative=pl.col("share").cum_sum()))
+    return pl.concat(frames).select("origin", "size_bytes", "share", "rank", "cumulative")
+
+
+def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
+    """Draw shares against sizes, the most frequent sizes with their sum, and shares against ranks."""
+    data = alt.InlineData(
+        values=reduced.with_columns(pl.selectors.float().round_sig_figs(7)).write_csv(),
+        format=alt.CsvDataFormat(
+            type="csv", parse={"size_bytes": "number", "share": "number", "rank": "number", "cumulative": "number"}
+        ),
+    )
+    both = reduced["origin"].n_unique() > 1
+    colour = alt.Color(
+        "origin:N",
+        title=None,
+        scale=alt.Scale(domain=[_COUNTED, _GENERATED], range=["#1f77b4", "#d62728"]),
+        legend=alt.Legend(orient="top-right") if both else None,
+    )
+    share = alt.Y("share:Q", title="packets (%)", scale=alt.Scale(type="log"))
+    tooltip = ["origin:N", "size_bytes:Q", "share:Q", "rank:Q"]
+
+    def part(mark: Any, heading: str) -> Any:
+        return mark.properties(width=_WIDTH_PX, height=_HEIGHT_PX, title=heading)
+
+    scatter = part(
+        alt.Chart(data)
+        .mark_point(filled=True, size=14, opacity=0.7)
+        .encode(x=alt.X("size_bytes:Q", title="packet size (bytes)"), y=share, color=colour, tooltip=tooltip),
+        f"Sizes of {title}",
+    )
+    order = alt.X("size_bytes:O", title="packet size (bytes)", sort=alt.SortField("rank"))
+    top = alt.Chart(data).transform_filter(f"datum.rank <= {TOP} && datum.origin == '{_COUNTED}'")
+    bars = top.mark_bar(color="#2ca02c").encode(x=order, y=alt.Y("share:Q", title="packets (%)"), tooltip=tooltip)
+    sum_line = top.mark_line(color="#d62728", point=True).encode(x=order, y=alt.Y("cumulative:Q"))
+    frequent = part(alt.layer(bars, sum_line), f"The {TOP} most frequent sizes (bars) and their sum (line)")
+    ranks = part(
+        alt.Chart(data)
+        .mark_point(filled=True, size=14, opacity=0.7)
+        .encode(
+            x=alt.X("rank:Q", title="rank of the size, the most frequent first", scale=alt.Scale(type="log")),
+            y=share,
+            color=colour,
+            tooltip=tooltip,
+        ),
+        "Shares by rank",
+    )
+    chart: alt.VConcatChart = alt.vconcat(scatter, frequent, ranks).configure(background="white")
+    return chart

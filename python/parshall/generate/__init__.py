@@ -1,0 +1,10 @@
+"""The generator: packets that follow a law of sizes and a law of gaps, the same for the same seed.
+
+The command ``parshall gen`` is a thin layer over :class:`Generator`.
+"""
+
+from parshall.generate.generator import Generator, Report
+from parshall.generate.interface import Interface, interface_facts
+from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
+
+__all__ = ["Generator", "Interface", "Report", "interface_facts", "reasons_not_to_send", "reasons_to_ask"]

@@ -1,0 +1,198 @@
+"""A run of the generator."""
+
+import json
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from parshall import privileges
+from parshall.errors import ParshallError, UsageError
+from parshall.generate.interface import Interface, interface_facts, namespace_path
+from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
+
+
+@dataclass(frozen=True)
+class Report:
+    """The account of a run.
+
+    Attributes
+    ----------
+    account : dict
+        See ``docs/gen.md``: what was asked, sent, arrived and lost; sizes and gaps achieved beside
+        those asked for; the digest.
+    """
+
+    account: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Proof of the bytes: equal for equal workload, seed and number of packets."""
+        return str(self.account["digest"])
+
+
+class Generator:
+    """Send packets from an interface until the count is reached or it is stopped.
+
+    Parameters
+    ----------
+    interface : str
+        The interface that sends.
+    sizes : str
+        Law of the sizes of the IP packets: ``64``, ``40-1500``, ``imix``, ``procfs:FILE``, ... (``docs/gen.md``).
+    gap : str, optional
+        Law of the gaps: ``fixed``, ``poisson``, ``bursts:size=8``, ... Default: none at all, or equal gaps when a
+        rate is given.
+    rate_bps, pps, load, line_bps : float, optional
+        How much: bits of frames per second, packets per second, or a share of a line of so many bit/s.
+    count : int, optional
+        Packets in all; without it until :meth:`stop`.
+    seed : int
+        Seed of everything that is drawn.
+    source, destination : str
+        IP addresses: ``ADDRESS``, ``FIRST-LAST`` or ``ADDRESS/PREFIX``.
+    source_port, destination_port : str
+        ``PORT`` or ``FIRST-LAST``.
+    source_mac, destination_mac : str, optional
+        ``ADDRESS`` or ``FIRST-LAST``; the source is the interface's own without it.
+    flows : int, optional
+        Number of flows; without it as many as the longest range has values.
+    is_random : bool
+        Whether packets choose their flow at random, not one after the other.
+    protocol : str
+        ``udp``, ``tcp`` or an IP protocol number.
+    vlan : int, optional
+        VLAN number, with ``vlan_priority``.
+    is_stamped : bool
+        Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
+    cpu : int, optional
+        CPU of the sending thread.
+    namespace : path-like or str, optional
+        Network namespace of the interface, by name or path.
+    allowed_interface : str, optional
+        Name of an interface that is no test interface and may be used nevertheless.
+    parameters : dict, optional
+        ``precision``, ``bin_bytes``, ``maximum_bytes`` of the sizes' representation.
+
+    Raises
+    ------
+    UsageError
+        An argument is out of bounds or cannot be understood.
+    ParshallError
+        The packets would not arrive, or might do harm; missing privileges.
+
+    Examples
+    --------
+    >>> with Generator("veth0", sizes="imix", pps=1e5, count=1000, seed=1) as generator:  # doctest: +SKIP
+    ...     print(generator.finish().digest)
+    """
+
+    def __init__(
+        self,
+        interface: str,
+        *,
+        sizes: str,
+        gap: str | None = None,
+        recorded_gaps_ns: list[float] | None = None,
+        rate_bps: float | None = None,
+        pps: float | None = None,
+        load: float | None = None,
+        line_bps: float | None = None,
+        count: int | None = None,
+        seed: int = 1,
+        source: str = "198.18.0.1",
+        destination: str = "198.18.1.1",
+        source_port: str = "9",
+        destination_port: str = "9",
+        source_mac: str | None = None,
+        destination_mac: str = "02:00:00:00:00:02",
+        flows: int | None = None,
+        is_random: bool = False,
+        protocol: str = "udp",
+        vlan: int | None = None,
+        vlan_priority: int = 0,
+        is_stamped: bool = False,
+        cpu: int | None = None,
+        namespace: str | os.PathLike[str] | None = None,
+        allowed_interface: str | None = None,
+        parameters: dict[str, int] | None = None,
+    ) -> None:
+        if count is not None and not 0 < count < 1 << 64:
+            raise UsageError(f"--count {count}: expected 1 packet or more")
+        if not 0 <= seed < 1 << 64:
+            raise UsageError(f"--seed {seed}: expected a number from 0 to 2^64 - 1")
+        privileges.require_bpf("gen")
+        from parshall import _native
+
+        path = namespace_path(namespace)
+        self.interface: Interface = interface_facts(interface, path)
+        request: dict[str, Any] = {
+            "interface": interface,
+            "namespace": None if path is None else str(path),
+            "cpu": cpu,
+            "sizes": sizes,
+            "gap": gap,
+            "recorded_gaps_ns": recorded_gaps_ns,
+            "rate_bps": rate_bps,
+            "pps": pps,
+            "load": load,
+            "line_bps": line_bps,
+            "count": count,
+            "seed": seed,
+            "source": source,
+            "destination": destination,
+            "source_port": source_port,
+            "destination_port": destination_port,
+            "source_mac": source_mac or self.interface.mac,
+            "destination_mac": destination_mac,
+            "flows": flows,
+            "is_random": is_random,
+            "protocol": protocol,
+            "vlan": vlan,
+            "vlan_priority": vlan_priority,
+            "is_stamped": is_stamped,
+            **(parameters or {}),
+        }
+        self.request = request
+        plan = json.loads(_native.describe_workload(json.dumps(request)))
+        self.plan: dict[str, Any] = plan
+        _check(self.interface, plan, allowed_interface)
+        self._native = _native.Generator(json.dumps(request))
+        self._report: Report | None = None
+
+    def __enter__(self) -> Self:
+        """Return the generator, which sends already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; the account is kept."""
+        self.stop()
+        self.finish()
+
+    def progress(self) -> tuple[int, int, bool]:
+        """Return packets and bytes of frames so far, and whether it has ended."""
+        return self._native.progress()
+
+    def stop(self) -> None:
+        """Send no packet more."""
+        self._native.stop()
+
+    def finish(self) -> Report:
+        """Wait for the end, and return the account."""
+        if self._report is None:
+            self._report = Report(json.loads(self._native.finish()))
+        return self._report
+
+
+def _check(interface: Interface, plan: dict[str, Any], allowed_interface: str | None) -> None:
+    reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"])
+    if reasons:
+        raise ParshallError("no packet was sent, since none would arrive: " + "; ".join(reasons))
+    asks = reasons_to_ask(interface)
+    if asks and allowed_interface != interface.name:
+        raise ParshallError(
+            f"no packet was sent from {interface.name}: {' and '.join(asks)}; it would have been {plan['summary']}; "
+            f"if that is what you want, add --yes-on {interface.name}"
+        )

@@ -1,0 +1,56 @@
+"""What is known before the first packet: why none would arrive, and why one should ask first."""
+
+from parshall.generate.interface import Interface
+
+# A live frame lies in one page with its head- and tailroom.
+FRAME_BYTES_MAX = 3400
+
+
+def reasons_not_to_send(interface: Interface, largest_ip_bytes: int) -> list[str]:
+    """Return why packets would not arrive, each with its remedy; empty when they would.
+
+    Parameters
+    ----------
+    interface : Interface
+        What sends.
+    largest_ip_bytes : int
+        The largest IP packet of the workload.
+    """
+    name = interface.name
+    reasons = []
+    if not interface.is_up:
+        reasons.append(f"{name} is down: ip link set {name} up")
+    elif not interface.has_carrier:
+        other = "its peer is down" if interface.kind == "veth" else "nothing is connected to it"
+        reasons.append(f"{name} has no carrier, {other}: set the other end up")
+    if largest_ip_bytes > interface.mtu_bytes:
+        reasons.append(
+            f"packets of {largest_ip_bytes} bytes are longer than the MTU of {name}, {interface.mtu_bytes}: "
+            f"choose smaller sizes, or ip link set {name} mtu {largest_ip_bytes} (and its peer's)"
+        )
+    if interface.takes_xdp_frames is False:
+        if interface.kind == "veth":
+            reasons.append(
+                f"the peer of {name} has no NAPI, so that redirected frames vanish: ethtool -K PEER gro on, "
+                "or attach an XDP program to it"
+            )
+        else:
+            reasons.append(f"the driver of {name} sends no redirected frames (no ndo_xdp_xmit): take another interface")
+    elif interface.takes_xdp_frames is None and interface.kind in ("dummy", "ifb", "tun", "macvlan", "vlan", "vxlan"):
+        reasons.append(
+            f"{name} is a {interface.kind}, and the kernel tells nothing of XDP frames for it: take a veth, "
+            "or a card whose driver has ndo_xdp_xmit"
+        )
+    return reasons
+
+
+def reasons_to_ask(interface: Interface) -> list[str]:
+    """Return why a flood from this interface could do harm; empty for a test interface."""
+    reasons = []
+    if interface.is_loopback:
+        reasons.append("it is the loopback interface of this host")
+    elif not interface.is_virtual:
+        reasons.append("it is no interface of a testbed (veth and the like), so that packets may leave the host")
+    if interface.has_default_route:
+        reasons.append("a default route leaves by it")
+    return reasons

@@ -1,0 +1,53 @@
+"""The models that come with Parshall: a frozen dataclass of parameters each, which builds a network.
+
+A field's metadata hold its unit and what it is; they are what `parshall model list` and ``--set`` show.
+"""
+
+from dataclasses import fields, replace
+from typing import Any
+
+from parshall.errors import UsageError
+from parshall.model.builtin.bsd import FORWARDED, BsdRouter
+from parshall.model.builtin.functions import BsdFunctions
+from parshall.model.builtin.gateway import SecurityGateway
+from parshall.model.builtin.napi import LinuxNapi
+from parshall.model.builtin.polling import MogulRamakrishnan, WfqRouter
+from parshall.model.builtin.single import SingleQueue
+from parshall.model.builtin.traffic import Traffic
+
+__all__ = ["FORWARDED", "MODELS", "parameters"]
+
+MODELS: dict[str, type[Traffic]] = {
+    "single-queue": SingleQueue,
+    "bsd-router": BsdRouter,
+    "bsd-router-functions": BsdFunctions,
+    "security-gateway": SecurityGateway,
+    "mogul-ramakrishnan": MogulRamakrishnan,
+    "wfq-router": WfqRouter,
+    "linux-napi": LinuxNapi,
+}
+
+
+def parameters(name: str, settings: dict[str, str | float]) -> Traffic:
+    """Return a built-in model's parameters with some of them set, from numbers or text.
+
+    Raises
+    ------
+    UsageError
+        There is no such model or parameter, or a value is not of its kind.
+    """
+    if name not in MODELS:
+        raise UsageError(f"no built-in model {name!r}; there are {', '.join(MODELS)}")
+    known = {each.name: each for each in fields(MODELS[name])}
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in known:
+            raise UsageError(f"{name}: no parameter {key!r}; there are {', '.join(known)}")
+        kind: Any = type(known[key].default)
+        try:
+            # 128.0 is a whole number, too.
+            values[key] = int(float(value)) if kind is int and float(value) == int(float(value)) else kind(value)
+        except ValueError:
+            what = {int: "a whole number", float: "a number"}.get(kind, "text")
+            raise UsageError(f"{name}: {key} is {value!r}; expected {what}") from None
+    return replace(MODELS[name](), **values)

@@ -1,0 +1,77 @@
+"""``linux-napi``: a Linux router whose softirq polls the rings of its cards (NAPI).
+
+A poll takes up to ``dev_weight`` packets of a card; a cycle up to ``netdev_budget`` packets or
+``netdev_budget_usecs``, after which ksoftirqd shares the processor with other tasks. The times are parameters, to be
+set from measurements; the defaults are round numbers of a current processor, not measurements.
+"""
+
+from dataclasses import dataclass
+
+from parshall.model.builtin.bsd import FORWARDED
+from parshall.model.builtin.hardware import RESIDUE
+from parshall.model.builtin.parameter import parameter
+from parshall.model.builtin.traffic import Traffic
+from parshall.model.network import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinuxNapi(Traffic):
+    """Rings, polling on each CPU, a qdisc, a link; receive packet steering by ``rps_share``."""
+
+    load_mbps: float = parameter(500.0, "Mbit/s", "offered by all flows together, in equal bit rates")
+    rings: int = parameter(2, "", "receive queues that one CPU polls; flows enter them in turn")
+    rx_ring: int = parameter(256, "packets", "descriptors of a receive queue")
+    poll_us: float = parameter(0.6, "us", "cost of a poll, whatever it finds")
+    packet_us: float = parameter(1.2, "us", "softirq work per packet, driver to qdisc")
+    per_byte_ns: float = parameter(0.0, "ns", "softirq work per byte, of copies or checksums")
+    dev_weight: int = parameter(64, "packets", "packets of a receive queue in one poll")
+    netdev_budget: int = parameter(300, "packets", "packets of a cycle")
+    netdev_budget_usecs: float = parameter(2000.0, "us", "time of a cycle")
+    task_us: float = parameter(4000.0, "us", "time that other tasks get after a cycle that used up its budget")
+    task_load: float = parameter(0.0, "", "part of the CPU that other tasks ask for")
+    interrupt_us: float = parameter(5.0, "us", "cost of a timer interrupt")
+    interrupt_period_ms: float = parameter(4.0, "ms", "period of timer interrupts (HZ); 0 is none")
+    rps_share: float = parameter(0.0, "", "part of the packets that RPS sends to another CPU")
+    max_backlog: int = parameter(1000, "packets", "netdev_max_backlog of that CPU")
+    steer_us: float = parameter(0.3, "us", "cost of taking a packet in there")
+    qdisc: int = parameter(1000, "packets", "txqueuelen")
+    link_mbps: float = parameter(10_000.0, "Mbit/s", "rate of the link that leads out")
+
+    def build(self) -> Model:
+        """Return the network."""
+        model = Model("linux-napi")
+        polling = {
+            "policy": "polling",
+            "batch": self.dev_weight,
+            "budget": self.netdev_budget,
+            "budget_ns": self.netdev_budget_usecs * 1e3,
+            "yield_ns": self.task_us * 1e3,
+            "visit_ns": self.poll_us * 1e3,
+        }
+        model.station("cpu0", kind="preemptive-resume", policies=[{"priority": 1, **polling}])
+        self.add_sources(model, [f"ring{number % self.rings}" for number in range(len(self.flows))])
+        work = [{"law_ns": self.packet_us * 1e3, "per_byte_ns": self.per_byte_ns}]
+        way: dict[str, object] = {"to": [{"place": "qdisc"}]}
+        if self.rps_share > 0:
+            model.station("cpu1", kind="preemptive-resume", policies=[{"priority": 1, **polling}])
+            way = {
+                "to": [
+                    {"place": "backlog", "probability": self.rps_share},
+                    {"place": "qdisc", "probability": 1 - self.rps_share},
+                ]
+            }
+        for number in range(min(self.rings, len(self.flows))):
+            model.queue(f"ring{number}", "cpu0", work, way, priority=1, capacity_packets=self.rx_ring)
+        if self.rps_share > 0:
+            steered = [{"law_ns": (self.packet_us + self.steer_us) * 1e3, "per_byte_ns": self.per_byte_ns}]
+            model.queue("backlog", "cpu1", steered, "qdisc", priority=1, capacity_packets=self.max_backlog)
+        if self.interrupt_period_ms > 0:
+            model.source("interrupts", self.interrupt_period_ms * 1e6, "interrupts")
+            model.queue("interrupts", "cpu0", self.interrupt_us * 1e3, RESIDUE, priority=0)
+        if self.task_load > 0:
+            # A task of a millisecond, as often as makes the load; it is not lost but late.
+            model.source("tasks", f"poisson:mean={1e6 / self.task_load!r}ns", "tasks")
+            model.queue("tasks", "cpu0", "exponential:mean=1ms", RESIDUE, priority=2, capacity_packets=1000)
+        model.station("link")
+        service = [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}]
+        return model.queue("qdisc", "link", service, FORWARDED, capacity_packets=self.qdisc)

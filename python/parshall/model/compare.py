@@ -1,0 +1,167 @@
+"""Measured latencies beside those of models that were fed the same arrivals."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from parshall.errors import ParshallError, UsageError
+from parshall.model.builtin import FORWARDED
+from parshall.model.builtin.hardware import NOISE
+from parshall.model.network import Model
+from parshall.model.simulation import run
+
+_READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
+    ".csv": pl.read_csv,
+    ".parquet": pl.read_parquet,
+    ".arrow": pl.read_ipc,
+    ".feather": pl.read_ipc,
+}
+# Sources that are no traffic: what the processor does besides.
+_BESIDES = {NOISE, "interrupts", "tasks"}
+QUANTILES = (0.1, 0.5, 0.9, 0.99, 0.999)
+
+
+def read_trace(path: Path) -> pl.DataFrame:
+    """Read a measurement: one row a packet, in the order of arrivals.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (packets, 3): ``arrived_ns``, ``left_ns`` (null: lost), ``bytes`` (0 where it is not known).
+
+    Raises
+    ------
+    UsageError
+        There is no such file, or its name tells no format.
+    ParshallError
+        It cannot be read, a column is missing, or a time is no number or goes back.
+    """
+    if path.suffix not in _READERS:
+        raise UsageError(f"{path}: is called {path.suffix or 'without a suffix'}; expected {', '.join(_READERS)}")
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; give a table of arrived_ns, left_ns and bytes")
+    try:
+        frame = _READERS[path.suffix](path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ParshallError(f"{path}: cannot be read: {str(error).splitlines()[0]}; write it anew") from None
+    for column in ("arrived_ns", "left_ns"):
+        if column not in frame.columns:
+            raise ParshallError(f"{path}: has no column {column!r}, only {', '.join(frame.columns)}; rename or add it")
+        if not frame.schema[column].is_numeric():
+            raise ParshallError(f"{path}: {column} is {frame.schema[column]}; expected numbers of nanoseconds")
+    if frame.is_empty():
+        raise ParshallError(f"{path}: holds no packet; give a measurement")
+    arrived = frame["arrived_ns"].cast(pl.Float64)
+    broken = arrived.is_null() | arrived.is_nan() | (arrived.diff().fill_null(0) < 0)
+    if broken.any():
+        row = broken.arg_max() or 0
+        raise ParshallError(f"{path}: arrived_ns of row {row} is {arrived[row]}; expected numbers that never go back")
+    if frame["left_ns"].cast(pl.Float64).is_nan().any():
+        raise ParshallError(f"{path}: left_ns has a NaN; leave it empty where a packet was lost")
+    length = pl.col("bytes").cast(pl.Float64) if "bytes" in frame.columns else pl.lit(0.0)
+    return frame.select(pl.col("arrived_ns", "left_ns").cast(pl.Float64), bytes=length)
+
+
+def fed(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, list[float]]]:
+    """Return a model whose traffic is that of a measurement, and the recorded values that it names.
+
+    All packets go where the model's first flow goes.
+    """
+    traffic = [source for source in model.sources if source["name"] not in _BESIDES]
+    if not traffic:
+        raise UsageError(f"{model.name}: has no source of packets; give a model with one")
+    first = {**traffic[0], "gap_ns": {"trace": "gaps_ns"}, "size_bytes": {"trace": "bytes"}}
+    # What happens besides must end, too: after as many times as fit into the measurement.
+    arrived = trace["arrived_ns"].to_numpy()
+    span_ns = float(arrived[-1] - arrived[0]) + 1.0
+    besides = [source for source in model.sources if source["name"] in _BESIDES]
+    own = [{**source, "packets": _times(source, span_ns)} for source in besides]
+    own_flows = {source["class"] for source in traffic[1:]}
+    queues = [queue for queue in model.queues if not _is_only_of(queue, own_flows, model, first)]
+    replaced = Model(
+        model.name,
+        [name for name in model.classes if name not in own_flows],
+        [first, *own],
+        model.stations,
+        queues,
+        model.sinks,
+    )
+    gaps = np.diff(arrived, prepend=arrived[0])
+    return replaced, {"gaps_ns": gaps.tolist(), "bytes": trace["bytes"].to_list()}
+
+
+def _times(source: Mapping[str, Any], span_ns: float) -> int:
+    text = str(source["gap_ns"])
+    number = text.rpartition("=")[2] or text
+    for unit, factor in (("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("", 1.0)):
+        if number.endswith(unit):
+            return int(span_ns / (float(number[: len(number) - len(unit)]) * factor)) + 1
+    return 1
+
+
+def _is_only_of(queue: Mapping[str, Any], flows: set[str], model: Model, first: Mapping[str, Any]) -> bool:
+    """Whether a queue is reached by flows alone that are no longer there."""
+    reached: set[str] = set()
+    open_ = [
+        choice["place"]
+        for source in (first, *model.sources)
+        if source["class"] not in flows
+        for way in source["to"]
+        for choice in way["to"]
+    ]
+    by_name = {each["name"]: each for each in model.queues}
+    while open_:
+        place = open_.pop()
+        if place in reached or place not in by_name:
+            continue
+        reached.add(place)
+        for way in by_name[place]["to"]:
+            if not way.get("classes") or not set(way["classes"]) <= flows:
+                open_ += [choice["place"] for choice in way["to"]]
+    return queue["name"] not in reached
+
+
+def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, seed: int = 1) -> pl.DataFrame:
+    """Run models on the arrivals of a measurement.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (1 + models, 10): ``model`` ("measured" first), ``packets`` that got through, ``loss``, ``mean_us``,
+        ``p10_us`` to ``p99.9_us``, ``distance``: the greatest difference of the distribution functions of
+        latency from the measured one (Kolmogorov and Smirnov's).
+    """
+    measured = (trace["left_ns"] - trace["arrived_ns"]).drop_nulls().to_numpy()
+    if measured.size == 0:
+        raise ParshallError("the measurement holds no packet that got through; left_ns is empty everywhere")
+    rows = [_row("measured", measured, trace.height, measured)]
+    for name, model in models.items():
+        network, recorded = fed(model, trace)
+        results = run(network, seed=seed, replications=1, trace=True, traces=recorded, allow_unstable=True)
+        if results.packets is None:
+            raise ParshallError(f"{name}: the run gave no trace")
+        sink = FORWARDED if FORWARDED in network.as_dict()["sinks"] else network.as_dict()["sinks"][0]
+        forwarded = results.packets.filter((pl.col("place") == sink) & ~pl.col("clone") & ~pl.col("lost"))
+        latencies = ((forwarded["left_ps"] - forwarded["born_ps"]) / 1000).to_numpy()
+        rows.append(_row(name, latencies, trace.height, measured))
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _row(name: str, latencies_ns: np.ndarray[Any, Any], offered: int, measured: np.ndarray[Any, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": name, "packets": latencies_ns.size, "loss": 1 - latencies_ns.size / offered}
+    some = latencies_ns.size > 0
+    row["mean_us"] = float(latencies_ns.mean()) / 1e3 if some else None
+    for part in QUANTILES:
+        row[f"p{100 * part:g}_us"] = float(np.quantile(latencies_ns, part)) / 1e3 if some else None
+    row["distance"] = distance(latencies_ns, measured) if some else None
+    return row
+
+
+def distance(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+    """Return the greatest difference between two samples' distribution functions."""
+    both = np.concatenate([first, second])
+    ranks = [np.searchsorted(np.sort(sample), both, side="right") / sample.size for sample in (first, second)]
+    return float(np.abs(ranks[0] - ranks[1]).max())

@@ -1,0 +1,252 @@
+"""Figures of the software-router study (thesis of O. I. Lepe-Aldama, UPC 2002, chapter 3), from the models.
+
+Each figure has a reduction, which runs models and returns a table, and is drawn by `parshall.figures.panels`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from parshall.figures.panels import Panel, draw
+from parshall.model.builtin import FORWARDED, parameters
+from parshall.model.builtin.bsd import GRAINS_US, BsdRouter
+from parshall.model.published import CALIBRATIONS
+from parshall.model.simulation import Results, run
+from parshall.model.sweep import sweep
+
+SEED = 2002
+
+
+@dataclass(frozen=True)
+class RouterFigure:
+    """A figure: what it shows, how its rows are made, how its panels are drawn.
+
+    Attributes
+    ----------
+    title : str
+        What it shows.
+    rows : callable
+        Makes the table; its argument asks for fewer points and shorter runs.
+    panels : tuple of Panel
+        What is drawn of it.
+    """
+
+    title: str
+    rows: Callable[[bool], pl.DataFrame]
+    panels: tuple[Panel, ...]
+
+
+# --- 3.11: latencies, packet by packet and as a distribution ---------------------------------------------
+
+TRAFFIC = {
+    "constant gaps of 2 ms": {"gap": "constant:value=2ms", "packets": 2000},
+    "bursts of 4 packets, one a ms": {"gap": "bursts:size=4,inside=100us,period=1ms", "packets": 4000},
+    "four on/off sources": {"gap": "onoff:sources=4,on=50,off=150,gap=4,slot=100us", "packets": 4000},
+}
+
+
+def latency_rows(quick: bool) -> pl.DataFrame:
+    """Latencies of a 100 MHz router and of a single queue with the same mean service, fed the same gaps.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns ``traffic``, ``model``, ``packet``, ``latency_us``, ``ccdf``: the part of the packets that take longer.
+    """
+    frames = []
+    service_us = sum(GRAINS_US.values())
+    systems = {
+        "queueing network": parameters("bsd-router", {"packet_bytes": "64", "cpu_mhz": 100}),
+        "single queue": parameters("single-queue", {"packet_bytes": "64", "cpu_mhz": 100, "service_us": service_us}),
+    }
+    for traffic, given in TRAFFIC.items():
+        for name, system in systems.items():
+            model = system.build()
+            flow = next(source for source in model.sources if source["name"] == "flow1")
+            flow["gap_ns"] = given["gap"]
+            duration_s = 0.4 if quick else 2.0
+            results = run(
+                model, duration_s=duration_s, warm_up_s=0, replications=1, trace=True, seed=SEED, allow_unstable=True
+            )
+            frames.append(_latencies(results).with_columns(traffic=pl.lit(traffic), model=pl.lit(name)))
+    return pl.concat(frames)
+
+
+def _latencies(results: Results) -> pl.DataFrame:
+    if results.packets is None:
+        raise AssertionError("asked for with trace=True")
+    forwarded = results.packets.filter((pl.col("place") == FORWARDED) & ~pl.col("clone"))
+    latency_us = (pl.col("left_ps") - pl.col("born_ps")) / 1e6
+    longer = 1 - (pl.col("latency_us").rank("max") / pl.len())
+    return forwarded.select("packet", latency_us=latency_us).with_columns(ccdf=longer)
+
+
+# --- 3.12: execution times and the clock -----------------------------------------------------------------
+
+
+def clock_rows(quick: bool) -> pl.DataFrame:
+    """Time of every grain against the clock: ``grain``, ``cpu_mhz``, ``time_us``; the table costs 4 routes."""
+    step = 100 if quick else 20
+    router = BsdRouter()
+    rows = [
+        {"grain": grain, "cpu_mhz": float(mhz), "time_us": router.grain_us(grain) / mhz * 1e3}
+        for grain in GRAINS_US
+        for mhz in range(300, 1001, step)
+    ]
+    return pl.DataFrame(rows)
+
+
+# --- 3.15: capacity ----------------------------------------------------------------------------------------
+
+SYSTEMS: dict[str, tuple[str, dict[str, str | float], float]] = {
+    "100 MHz": ("bsd-router", {"packet_bytes": "64", "cpu_mhz": 100}, 9.5e3),
+    "650 MHz": ("bsd-router", {"packet_bytes": "64", "cpu_mhz": 650}, 62e3),
+    "650 MHz, AH + DES, 512 B": ("security-gateway", {"cipher": "des", "packet_bytes": "512"}, 10e3),
+    "650 MHz, AH + DES, 1386 B": ("security-gateway", {"cipher": "des"}, 4.2e3),
+    "650 MHz, AH + 3DES, 1386 B": ("security-gateway", {}, 1.9e3),
+}
+
+
+def capacity_rows(quick: bool) -> pl.DataFrame:
+    """Loss and latency against the load, calibration B: ``system``, ``load_kpps``, ``loss_percent``, ``p99_ms``."""
+    frames = []
+    points, duration_s = (5, 0.5) if quick else (16, 6.0)
+    for system, (model, settings, top_pps) in SYSTEMS.items():
+        loads = [top_pps * (0.4 + 0.6 * point / (points - 1)) for point in range(points)]
+        fixed = {**CALIBRATIONS["B"], **settings}
+        swept = sweep(model, {"load_pps": loads}, settings=fixed, duration_s=duration_s, warm_up_s=0.5, seed=SEED)
+        frames.append(
+            swept.filter(pl.col("class") == "").select(
+                pl.lit(system).alias("system"),
+                pl.col("load_pps") / 1e3,
+                pl.col("loss") * 100,
+                pl.col("p99_us") / 1e3,
+            )
+        )
+    return pl.concat(frames).rename({"load_pps": "load_kpps", "loss": "loss_percent", "p99_us": "p99_ms"})
+
+
+# --- 3.17, 3.19, 3.21: overload ---------------------------------------------------------------------------
+
+CLOCKS = {"1 GHz": 1000.0, "3 GHz": 3000.0}
+
+
+def overload_rows(model: str, **settings: str | float) -> Callable[[bool], pl.DataFrame]:
+    """Return what sweeps a router over the offered load.
+
+    Its rows have ``clock``, ``flow`` ("all": together), ``load_mbps``, ``throughput_mbps``, ``share``.
+    """
+
+    def rows(quick: bool) -> pl.DataFrame:
+        loads = [float(load) for load in range(50, 1401, 270 if quick else 50)]
+        swept = sweep(
+            model,
+            {"cpu_mhz": list(CLOCKS.values()), "load_mbps": loads},
+            settings=settings,
+            duration_s=0.1 if quick else 0.5,
+            warm_up_s=0.1 if quick else 0.3,
+            replications=1 if quick else 3,
+            seed=SEED,
+        )
+        clocks = {mhz: name for name, mhz in CLOCKS.items()}
+        return swept.select(
+            pl.col("cpu_mhz").replace_strict(clocks, return_dtype=pl.String).alias("clock"),
+            pl.when(pl.col("class") == "").then(pl.lit("all")).otherwise("class").alias("flow"),
+            "load_mbps",
+            "throughput_mbps",
+            "share",
+        )
+
+    return rows
+
+
+def _overload_panels(with_throughput: bool = True) -> tuple[Panel, ...]:
+    load = ("load_mbps", "offered load (Mbit/s)")
+    total = Panel("throughput", *load, "throughput_mbps", "throughput (Mbit/s)", "clock", where={"flow": "all"})
+    shares = tuple(
+        Panel(
+            f"share, {clock}",
+            *load,
+            "share",
+            "share of the throughput",
+            "flow",
+            where={"clock": clock},
+            without={"flow": "all"},
+        )
+        for clock in CLOCKS
+    )
+    return (total, *shares) if with_throughput else shares
+
+
+FIGURES: dict[str, RouterFigure] = {
+    "3.11": RouterFigure(
+        "Latencies of a 100 MHz router",
+        latency_rows,
+        tuple(
+            panel
+            for traffic in TRAFFIC
+            for panel in (
+                Panel(
+                    f"packets, {traffic}",
+                    "packet",
+                    "packet",
+                    "latency_us",
+                    "latency (us)",
+                    "model",
+                    where={"traffic": traffic},
+                    mark="point",
+                ),
+                Panel(
+                    f"distribution, {traffic}",
+                    "latency_us",
+                    "latency (us)",
+                    "ccdf",
+                    "P(latency > x)",
+                    "model",
+                    where={"traffic": traffic},
+                    logarithmic=True,
+                ),
+            )
+        ),
+    ),
+    "3.12": RouterFigure(
+        "Execution time of the grains against the clock",
+        clock_rows,
+        (Panel("time", "cpu_mhz", "clock (MHz)", "time_us", "time (us)", "grain"),),
+    ),
+    "3.15": RouterFigure(
+        "Capacity of routers and security gateways",
+        capacity_rows,
+        (
+            Panel("loss", "load_kpps", "offered load (kpps)", "loss_percent", "loss (%)", "system"),
+            Panel("latency", "load_kpps", "offered load (kpps)", "p99_ms", "99th percentile of latency (ms)", "system"),
+        ),
+    ),
+    "3.17": RouterFigure(
+        "The basic router under overload",
+        overload_rows("bsd-router", bus_arbitration="reception-first"),
+        _overload_panels(),
+    ),
+    "3.19": RouterFigure(
+        "Mogul and Ramakrishnan's router under overload", overload_rows("mogul-ramakrishnan"), _overload_panels()
+    ),
+    "3.21": RouterFigure(
+        "A router with weighted fair queueing under overload", overload_rows("wfq-router"), _overload_panels(False)
+    ),
+}
+
+
+def write(name: str, directory: Path, *, quick: bool = False) -> list[Path]:
+    """Draw a figure; return what was written: its table, HTML, PNG and SVG."""
+    figure = FIGURES[name]
+    rows = figure.rows(quick)
+    directory.mkdir(parents=True, exist_ok=True)
+    stem = directory / f"figure-{name}"
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("csv", "html", "png", "svg")]
+    rows.write_csv(paths[0])
+    chart = draw(rows, f"{figure.title} (Figure {name})", figure.panels)
+    for path in paths[1:]:
+        chart.save(str(path))
+    return paths

@@ -1,0 +1,288 @@
+"""What O. I. Lepe-Aldama's thesis (UPC 2002, chapter 3) says of its software router, beside what the models say.
+
+Two calibrations, because the chapter's capacities (3.8.1) and its test-bed (3.8.2) do not agree with each other:
+8.5 kpps at 100 MHz is 11.8 us at 1 GHz, 225 Mbit/s at 1 GHz is 12.8 us. A has the grains of Table 3-I and an IP queue
+of 50 packets, for 3.8.2; B has 11.2 us and an IP queue of 256, for 3.8.1. Every quantity is computed under both.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import polars as pl
+
+from parshall.model.builtin import FORWARDED, parameters
+from parshall.model.builtin.bsd import GRAINS_US, LOOKUP_US, BsdRouter
+from parshall.model.builtin.gateway import CIPHERS_US_PER_BYTE
+from parshall.model.plan import Limits, greatest_load
+from parshall.model.simulation import Results, run
+
+CALIBRATIONS: dict[str, dict[str, str | float]] = {
+    "A": {"grain_scale": 1.0, "ip_queue": 50},
+    "B": {"grain_scale": 11.2 / sum(GRAINS_US.values()), "ip_queue": 256},
+}
+# Part of the packets at which a system "starts to lose packets".
+FIRST_LOSS = 1e-3
+SEED = 2002
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A published number and how it is computed.
+
+    Attributes
+    ----------
+    section, name, unit : str
+        Where it stands and what it is.
+    published : float
+        What it says.
+    compute : callable
+        What the model says, for a calibration.
+    is_input : bool
+        It is what the model was calibrated by, not a prediction.
+    note : str
+        What a reader of the comparison should know.
+    """
+
+    section: str
+    name: str
+    unit: str
+    published: float
+    compute: Callable[[str], float]
+    is_input: bool = False
+    note: str = ""
+
+
+@cache
+def router(
+    calibration: str, load_mbps: float, cpu_mhz: float = 1000.0, model: str = "bsd-router", **settings: str | float
+) -> Results:
+    """Run a router with three flows of equal bit rate, as 3.8.2 has them."""
+    own = dict(CALIBRATIONS[calibration])
+    if model != "bsd-router":
+        del own["ip_queue"]
+    chosen = {**own, "load_mbps": load_mbps, "cpu_mhz": cpu_mhz, **settings}
+    return run(parameters(model, chosen).build(), duration_s=1.0, warm_up_s=0.3, replications=4, seed=SEED)
+
+
+def throughput_mbps(results: Results) -> float:
+    """Return what all flows together got through."""
+    return results.total(FORWARDED, "throughput_bps") / 1e6
+
+
+@cache
+def saturation_mbps(calibration: str, cpu_mhz: float) -> float:
+    """Return the greatest throughput over the offered loads, in steps of 10 Mbit/s."""
+    return max(throughput_mbps(router(calibration, load, cpu_mhz)) for load in _loads(cpu_mhz))
+
+
+def _loads(cpu_mhz: float) -> list[float]:
+    return [float(load) for load in (range(200, 300, 10) if cpu_mhz < 2000 else range(460, 620, 10))]
+
+
+def _livelock_mbps(calibration: str) -> float:
+    """Return the offered load from which on less than a hundredth of the saturation is forwarded."""
+    low, high = 400.0, 1000.0
+    limit = saturation_mbps(calibration, 1000.0) / 100
+    while high - low > 1:
+        middle = (low + high) / 2
+        if throughput_mbps(router(calibration, middle)) > limit:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _utilisation(calibration: str, station: str, cpu_mhz: float) -> float:
+    """Return how busy a station is at the load from which on the throughput is that of saturation, in %."""
+    limit = 0.995 * saturation_mbps(calibration, cpu_mhz)
+    loads = [load for load in _loads(cpu_mhz) if throughput_mbps(router(calibration, load, cpu_mhz)) >= limit]
+    return 100 * router(calibration, loads[0], cpu_mhz).mean(station, "utilisation")
+
+
+def _capacity_kpps(calibration: str, model: str, **settings: str | float) -> float:
+    chosen = {**CALIBRATIONS[calibration], **settings}
+    load, _ = greatest_load(model, Limits(FIRST_LOSS), settings=chosen, seed=SEED)
+    return load / 1e3
+
+
+def _p99_ms(calibration: str, model: str, load_pps: float, **settings: str | float) -> float:
+    chosen = {**CALIBRATIONS[calibration], "load_pps": load_pps, **settings}
+    model_ = parameters(model, chosen).build()
+    results = run(model_, duration_s=20.0, warm_up_s=1.0, replications=8, seed=SEED)
+    return results.quantile_ns(FORWARDED, 0.99) / 1e6
+
+
+def _forwarding_us(calibration: str, mhz: float, routes: int) -> float:
+    own = BsdRouter(grain_scale=float(CALIBRATIONS[calibration]["grain_scale"]), routes=routes)
+    return sum(own.grain_us(grain) for grain in GRAINS_US if grain != "dmarx") / mhz * 1e3
+
+
+def _encrypting_us(calibration: str, mhz: float) -> float:
+    return _forwarding_us(calibration, mhz, 4) + 1500 * CIPHERS_US_PER_BYTE["3des"] / mhz * 1e3
+
+
+def quantities() -> list[Quantity]:
+    """Return every published number."""
+    listed = [
+        Quantity(
+            "3.7.4",
+            f"forwarding time, 600 MHz, {routes} routes",
+            "us",
+            us,
+            partial(_forwarding_us, mhz=600.0, routes=routes),
+            is_input=True,
+            note="the grains without dmarx, and the cost of the table" if routes == 4 else "",
+        )
+        for routes, us in LOOKUP_US.items()
+    ]
+    for mhz, plain, encrypted in ((600.0, 15.44, 580.0), (1200.0, 7.72, 290.0), (4800.0, 1.93, 72.5)):
+        name = f"{mhz:.0f} MHz"
+        is_input = mhz == 600
+        listed += [
+            Quantity("3.7.5", f"forwarding, {name}", "us", plain, partial(_forwarding_us, mhz=mhz, routes=4), is_input),
+            Quantity(
+                "3.7.5", f"forwarding and 3DES, {name}", "us", encrypted, partial(_encrypting_us, mhz=mhz), is_input
+            ),
+        ]
+    slow, fast = BsdRouter(), BsdRouter(bus_mhz=200 / 3, bus_bits=64)
+    listed += [
+        Quantity("3.7.5", "bus transfer of 1500 B, 33 MHz x 32 bit", "us", 11.4, lambda _: slow.transfer_us(1500)),
+        Quantity("3.7.5", "bus transfer of 1500 B, 66 MHz x 64 bit", "us", 2.9, lambda _: fast.transfer_us(1500)),
+    ]
+    plain_router = partial(_capacity_kpps, model="bsd-router", packet_bytes="64")
+    gateway = partial(_capacity_kpps, model="security-gateway")
+    listed += [
+        Quantity("3.8.1", "capacity, 100 MHz", "kpps", 8.5, partial(plain_router, cpu_mhz=100)),
+        Quantity("3.8.1", "capacity, 650 MHz", "kpps", 55.0, partial(plain_router, cpu_mhz=650)),
+        Quantity(
+            "3.8.1",
+            "P99 latency, 100 MHz, 8.5 kpps",
+            "ms",
+            10.0,
+            partial(_p99_ms, model="bsd-router", load_pps=8500, packet_bytes="64", cpu_mhz=100),
+            note="'around 10 ms'; A is overloaded there",
+        ),
+        Quantity(
+            "3.8.1",
+            "capacity, AH + DES, 512 B, 650 MHz",
+            "kpps",
+            4.2,
+            partial(gateway, cipher="des", packet_bytes="512"),
+            note="discrepancy of the source: no law a + b x bytes gives this beside the next two",
+        ),
+        Quantity("3.8.1", "capacity, AH + DES, 1386 B, 650 MHz", "kpps", 3.6, partial(gateway, cipher="des")),
+        Quantity("3.8.1", "capacity, AH + 3DES, 1386 B, 650 MHz", "kpps", 1.5, gateway, note="'around 1.5'"),
+        Quantity(
+            "3.8.1",
+            "P99 latency, AH + 3DES, 1386 B, 650 MHz, 1.5 kpps",
+            "ms",
+            10.0,
+            partial(_p99_ms, model="security-gateway", load_pps=1500),
+            note="'around 10 ms'",
+        ),
+    ]
+    for mhz, name, mbps, cpu, bus in ((1000.0, "1 GHz", 225.0, 100.0, 50.0), (3000.0, "3 GHz", 500.0, 70.0, 100.0)):
+        busy = {
+            station: Quantity(
+                "3.8.2",
+                f"{station} at saturation, {name}",
+                "%",
+                percent,
+                partial(_utilisation, station=station, cpu_mhz=mhz),
+                note=f"'around {percent:.0f} %'" if percent < 100 else "",
+            )
+            for station, percent in (("cpu", cpu), ("bus", bus))
+        }
+        saturation = partial(saturation_mbps, cpu_mhz=mhz)
+        listed += [Quantity("3.8.2", f"saturation, {name}", "Mbit/s", mbps, saturation), *busy.values()]
+    return [*listed, Quantity("3.8.2", "live-lock, 1 GHz", "Mbit/s", 810.0, _livelock_mbps)]
+
+
+def table(progress: Callable[[int, int], None] | None = None) -> pl.DataFrame:
+    """Compute every quantity under both calibrations.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (quantities, 10): ``section``, ``quantity``, ``unit``, ``published``, ``A``, ``error_A``, ``B``,
+        ``error_B`` (relative), ``input``, ``note``.
+    """
+    rows: list[dict[str, Any]] = []
+    listed = quantities()
+    for number, quantity in enumerate(listed, 1):
+        row: dict[str, Any] = {
+            "section": quantity.section,
+            "quantity": quantity.name,
+            "unit": quantity.unit,
+            "published": quantity.published,
+        }
+        for calibration in CALIBRATIONS:
+            ours = quantity.compute(calibration)
+            row[calibration] = ours
+            row[f"error_{calibration}"] = ours / quantity.published - 1
+        rows.append({**row, "input": quantity.is_input, "note": quantity.note})
+        if progress:
+            progress(number, len(listed))
+    return pl.DataFrame(rows)
+
+
+def shapes() -> pl.DataFrame:
+    """Check what the chapter says in words, under calibration A.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (statements, 4): ``section``, ``statement``, ``holds``, ``seen``.
+    """
+    rows: list[tuple[str, str, bool, str]] = []
+
+    def add(statement: str, holds: bool, seen: str) -> None:
+        rows.append(("3.8.2", statement, bool(holds), seen))
+
+    lost = router("A", 400.0).lost()
+    place = max(lost, key=lambda queue: lost[queue])
+    add(
+        "1 GHz, saturated: most losses in the IP input queue",
+        place == "ipintrq",
+        f"{place}, {lost[place]:.1%} of all packets",
+    )
+
+    first = [router("A", load, 3000.0, bus_arbitration="reception-first") for load in (600.0, 700.0, 800.0)]
+    rates = [throughput_mbps(results) for results in first]
+    add("3 GHz, reception first: throughput falls as the load rises", rates[0] > rates[1] > rates[2], _list(rates))
+    lost = first[1].lost()
+    place = max(lost, key=lambda queue: lost[queue])
+    add(
+        "3 GHz, reception first: most losses in the driver's transmit queue",
+        place == "ifsnd",
+        f"{place}, {lost[place]:.1%}",
+    )
+
+    equal = [router("A", load, 3000.0).mean("cpu", "utilisation") for load in (600.0, 800.0, 1000.0)]
+    add("3 GHz, equal priority: the CPU never saturates", max(equal) < 0.95, _list(equal, ".2f"))
+
+    polled = [throughput_mbps(router("A", load, model="mogul-ramakrishnan")) for load in (300.0, 600.0, 900.0)]
+    add("Mogul and Ramakrishnan, 1 GHz: same saturation", abs(polled[0] / 225 - 1) < 0.02, _list(polled))
+    add("Mogul and Ramakrishnan, 1 GHz: no collapse", min(polled) > 0.98 * max(polled), _list(polled))
+
+    fair = _shares(router("A", 600.0, model="wfq-router"))
+    add("WFQ, 1 GHz: one third each", max(abs(share - 1 / 3) for share in fair) < 0.01, _list(fair, ".3f"))
+    bound = _shares(router("A", 900.0, 3000.0, model="wfq-router", nic_bytes=16384))
+    add(
+        "WFQ, 3 GHz: not one third each (the card's buffer counted in bytes, 16 KiB)",
+        max(abs(share - 1 / 3) for share in bound) > 0.02,
+        _list(bound, ".3f"),
+    )
+    return pl.DataFrame(rows, schema=["section", "statement", "holds", "seen"], orient="row")
+
+
+def _shares(results: Results) -> list[float]:
+    rows = results.estimates.filter(kind="sink", place=FORWARDED, measure="throughput_bps").sort("class")
+    rates = [rate for rate in rows["mean"].to_list() if rate > 0]
+    return [rate / sum(rates) for rate in rates]
+
+
+def _list(values: list[float], form: str = ".1f") -> str:
+    return ", ".join(f"{value:{form}}" for value in values)

@@ -1,0 +1,167 @@
+"""Run a network of queues, and what the run found."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from parshall.errors import ParshallError
+from parshall.model.network import Model
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run found.
+
+    Attributes
+    ----------
+    data : dict
+        All of it, as docs/model.md describes it.
+    packets : polars.DataFrame or None
+        Shape (packets and clones that left, 8), of the first replication: ``packet``, ``clone``, ``class``,
+        ``bytes``, ``born_ps``, ``left_ps``, ``place`` (a sink, or the queue that lost it), ``lost``.
+    visits : polars.DataFrame or None
+        Shape (visits of queues, 8): ``packet``, ``clone``, ``class``, ``queue``, ``arrived_ps``,
+        ``started_ps``, ``left_ps``, ``lost``.
+    """
+
+    data: dict[str, Any]
+    packets: pl.DataFrame | None = None
+    visits: pl.DataFrame | None = None
+
+    @cached_property
+    def estimates(self) -> pl.DataFrame:
+        """Shape (quantities, 6): ``kind``, ``place``, ``class``, ``measure``, ``mean``, ``half_width``."""
+        schema = {
+            "kind": pl.String,
+            "place": pl.String,
+            "class": pl.String,
+            "measure": pl.String,
+            "mean": pl.Float64,
+            "half_width": pl.Float64,
+        }
+        return pl.DataFrame(self.data["estimates"], schema=schema)
+
+    def mean(self, place: str, measure: str, packet_class: str = "") -> float:
+        """Return the mean of a quantity over all replications.
+
+        Raises
+        ------
+        ParshallError
+            There is no such quantity.
+        """
+        for row in self.data["estimates"]:
+            if (row["place"], row["measure"], row["class"]) == (place, measure, packet_class):
+                return float(row["mean"])
+        raise ParshallError(f"no {measure} of {packet_class!r} at {place!r} was estimated; see Results.estimates")
+
+    def total(self, sink: str, measure: str) -> float:
+        """Return the sum over all classes of a throughput at a sink."""
+        rows = self.estimates.filter(kind="sink", place=sink, measure=measure)
+        return float(rows["mean"].sum())
+
+    def lost(self) -> dict[str, float]:
+        """Return the part of all packets that were lost, by the queue that lost them."""
+        entered = sum(replication["balance"]["entered"] for replication in self.data["replications"])
+        lost: dict[str, float] = {}
+        for replication in self.data["replications"]:
+            for queue in replication["queues"]:
+                lost[queue["queue"]] = lost.get(queue["queue"], 0) + queue["lost"] / max(entered, 1)
+        return {queue: part for queue, part in lost.items() if part > 0}
+
+    def latency(self, sink: str, packet_class: str | None = None) -> dict[str, Any]:
+        """Return the latencies at a sink, of a class or of all packets.
+
+        Raises
+        ------
+        ParshallError
+            Nothing came to the sink.
+        """
+        rows = [row for row in self.data["latencies"] if row["sink"] == sink]
+        # All together stand last, and alone when there is one class.
+        rows = rows[-1:] if packet_class is None else [row for row in rows if row["class"] == packet_class]
+        if not rows:
+            raise ParshallError(f"no packet came to {sink!r}; run longer, or offer less")
+        return dict(rows[0])
+
+    def quantile_ns(self, sink: str, probability: float) -> float:
+        """Return a quantile of the latency at a sink, in ns; one of those that results hold."""
+        quantiles = dict(map(tuple, self.latency(sink)["quantiles"]))
+        if probability not in quantiles:
+            raise ParshallError(f"no quantile {probability} is kept; expected one of {sorted(quantiles)}")
+        return float(quantiles[probability])
+
+
+def run(
+    model: Model | Mapping[str, Any],
+    *,
+    duration_s: float | None = None,
+    warm_up_s: float | None = None,
+    seed: int = 1,
+    replications: int = 5,
+    relative_half_width: float | None = None,
+    confidence: float = 0.95,
+    threads: int | None = None,
+    trace: bool = False,
+    allow_unstable: bool = False,
+    traces: Mapping[str, Sequence[float]] | None = None,
+) -> Results:
+    """Simulate a network of queues.
+
+    Parameters
+    ----------
+    model
+        The network.
+    duration_s
+        Time that is counted; None runs until all sources have ended.
+    warm_up_s
+        Time before that; None finds it with a run that is not counted (MSER-5).
+    seed
+        Where all random numbers come from: the same seed, the same results, on any number of cores.
+    replications
+        Independent runs.
+    relative_half_width
+        Adds replications until confidence intervals at the sinks are this small, relative to their means.
+    confidence
+        Of these intervals.
+    threads
+        None takes all cores.
+    trace
+        Keep what happened to every packet of the first replication.
+    allow_unstable
+        Run networks that grow for ever, too.
+    traces
+        Recorded values that the model names: gaps and services in ns, lengths in bytes.
+
+    Raises
+    ------
+    UsageError
+        The model or an option is wrong.
+    ParshallError
+        The network grew without an end.
+    """
+    from parshall._native import Simulation
+
+    description = model.as_dict() if isinstance(model, Model) else model
+    options = {
+        "seed": seed,
+        "duration_ns": None if duration_s is None else duration_s * 1e9,
+        "warm_up_ns": None if warm_up_s is None else warm_up_s * 1e9,
+        "replications": replications,
+        "relative_half_width": relative_half_width,
+        "confidence": confidence,
+        "threads": threads,
+        "trace": trace,
+        "allow_unstable": allow_unstable,
+    }
+    recorded = {name: [float(value) for value in values] for name, values in (traces or {}).items()}
+    simulation = Simulation(json.dumps(description), json.dumps(options), recorded)
+    packets, visits = simulation.packets(), simulation.visits()
+    return Results(
+        json.loads(simulation.results),
+        None if packets is None else pl.DataFrame(packets),
+        None if visits is None else pl.DataFrame(visits),
+    )

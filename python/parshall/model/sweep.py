@@ -1,0 +1,155 @@
+"""The same model under many settings, on all cores."""
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import polars as pl
+
+from parshall.errors import UsageError
+from parshall.model.builtin import FORWARDED, parameters
+from parshall.model.simulation import Results, run
+
+_RANGE = re.compile(r"([^:]+):([^:]+):([^:]+)")
+# More points than this are a slip of the pen, not a sweep.
+POINTS_MAX = 100_000
+
+
+def values(text: str) -> list[str | float]:
+    """Return what ``1,2,3``, ``0:1400:50`` (first, last and step) or a word stands for.
+
+    Raises
+    ------
+    UsageError
+        It is a range without numbers, or one that never ends.
+    """
+    match = _RANGE.fullmatch(text)
+    if not match:
+        return [_number(part) for part in text.split(",")]
+    try:
+        first, last, step = (float(part) for part in match.groups())
+    except ValueError:
+        raise UsageError(f"{text!r}: is no range; expected FIRST:LAST:STEP, such as 100:1400:50") from None
+    if step <= 0 or last < first or (last - first) / step > POINTS_MAX:
+        raise UsageError(f"{text!r}: a range needs a step above 0 and a last value that is not below the first")
+    return [round(first + number * step, 9) for number in range(int((last - first) / step + 1e-9) + 1)]
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def grid(over: Mapping[str, Sequence[str | float]]) -> Iterator[dict[str, str | float]]:
+    """Yield every combination of values, the last parameter changing fastest."""
+    for point in itertools.product(*over.values()):
+        yield dict(zip(over, point, strict=True))
+
+
+def sweep(
+    name: str,
+    over: Mapping[str, Sequence[str | float]],
+    *,
+    settings: Mapping[str, str | float] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    mapper: Callable[..., Any] | None = None,
+    **options: Any,
+) -> pl.DataFrame:
+    """Run a built-in model at every point of a grid.
+
+    Parameters
+    ----------
+    name
+        A built-in model.
+    over
+        The values of each parameter that changes.
+    settings
+        Values of others.
+    progress
+        Called with the points that are done, and with all.
+    mapper
+        What runs a function over the points; by default the threads of this machine, one a core.
+    **options
+        Of `run`.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (points x classes that arrive, ...): the parameters, and what `summary_rows` gives.
+    """
+    points = list(grid(over))
+    for point in points:
+        parameters(name, {**(settings or {}), **point}).build()
+
+    def one(point: dict[str, str | float]) -> list[dict[str, Any]]:
+        model = parameters(name, {**(settings or {}), **point}).build()
+        # One thread a point: a point alone is too short to share.
+        results = run(model, **{"threads": 1, **options})
+        return [{**point, **row} for row in summary_rows(results)]
+
+    if mapper is not None:
+        return pl.DataFrame([row for rows in mapper(one, points) for row in rows])
+    done: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            for number, rows in enumerate(pool.map(one, points), 1):
+                done += rows
+                if progress:
+                    progress(number, len(points))
+        except BaseException:
+            # Ctrl-C: what has not begun is not begun.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return pl.DataFrame(done, infer_schema_length=None)
+
+
+def summary_rows(results: Results) -> list[dict[str, Any]]:
+    """Return one row per class that was forwarded, and one (class "") for all of them.
+
+    Columns: ``class``, ``throughput_mbps``, ``throughput_pps``, ``share`` (of the bits), ``latency_us``, ``p99_us``,
+    ``loss`` (part of all packets), ``lost_in`` (where most are lost), ``utilisation.STATION``.
+    """
+    flows = results.estimates.filter(kind="sink", place=FORWARDED)
+    rates = {
+        measure: dict(flows.filter(measure=measure).select("class", "mean").iter_rows())
+        for measure in ("throughput_bps", "throughput_pps", "latency_ns")
+    }
+    stations = results.estimates.filter(kind="station", measure="utilisation")
+    busy = {f"utilisation.{place}": mean for place, mean in stations.select("place", "mean").iter_rows()}
+    total_bps = sum(rates["throughput_bps"].values())
+    lost = results.lost()
+    rows = []
+    for name in ["", *(flow for flow, rate in rates["throughput_bps"].items() if rate > 0)]:
+        at = [name] if name else list(rates["throughput_bps"])
+        bps = sum(rates["throughput_bps"][flow] for flow in at)
+        is_seen = bool(bps > 0)
+        rows.append(
+            {
+                "class": name,
+                "throughput_mbps": bps / 1e6,
+                "throughput_pps": sum(rates["throughput_pps"][flow] for flow in at),
+                "share": bps / total_bps if total_bps else 0.0,
+                "latency_us": _mean_latency_us(rates, at) if is_seen else None,
+                "p99_us": _p99_us(results, name) if is_seen else None,
+                "loss": sum(lost.values(), 0.0),
+                "lost_in": max(lost, key=lambda queue: lost[queue]) if lost else "",
+                **busy,
+            }
+        )
+    return rows
+
+
+def _mean_latency_us(rates: Mapping[str, Mapping[str, float]], at: Sequence[str]) -> float:
+    packets = {flow: rates["throughput_pps"][flow] for flow in at if rates["throughput_pps"][flow] > 0}
+    latency = sum(packets[flow] * rates["latency_ns"][flow] for flow in packets)
+    return latency / sum(packets.values()) / 1e3
+
+
+def _p99_us(results: Results, name: str) -> float:
+    quantiles = dict(map(tuple, results.latency(FORWARDED, name or None)["quantiles"]))
+    return float(quantiles[0.99]) / 1e3

@@ -1,0 +1,49 @@
+"""``parshall cpu`` as a command."""
+
+import json
+import subprocess
+import sys
+
+PARSHALL = [sys.executable, "-m", "parshall"]
+
+
+def run(*arguments):
+    return subprocess.run([*PARSHALL, "cpu", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_a_command_is_profiled_and_its_status_is_ours(tmp_path):
+    busy = f"{sys.executable} -c 'import time; t=time.process_time\nwhile t() < 0.4: pass'; exit 3"
+    result = run("--interval", "0.1", "-a", "--json", "--", "sh", "-c", busy)
+    assert result.returncode == 3
+    account = json.loads(result.stdout)
+    assert account["states"][3] == "idle"
+    assert all(abs(sum(line) - 100) < 1e-6 for line in account["all"])
+    assert account["summary"]["intervals"] == len(account["all"]) > 0
+    assert account["summary"]["avg"]["user"] > 0
+
+
+def test_text_machine_and_trim_agree(tmp_path):
+    path = tmp_path / "usage"
+    assert run("--interval", "0.05", "--duration", "0.3", "-a", "--machine", "-o", str(path)).returncode == 0
+    trimmed = run("-a", "trim", str(path))
+    assert trimmed.returncode == 0
+    kept = [line for line in path.read_text().splitlines() if line[0].isdigit()]
+    assert trimmed.stdout.splitlines()[: len(kept)] == kept
+    assert trimmed.stdout.splitlines()[len(kept)] == "---Summary----"
+    assert trimmed.stdout.splitlines()[-1].startswith("Avg:")
+    text = run("--interval", "0.05", "--duration", "0.15", "-a").stdout
+    assert text.startswith("user: ") and "---Summary---" in text and "Avg: user: " in text
+
+
+def test_what_cannot_be_is_said_in_one_line(tmp_path):
+    for arguments, status in [
+        (("--interval", "0"), 2),
+        (("--limit", "0"), 2),
+        (("--duration", "-1"), 2),
+        (("trim",), 2),
+        (("trim", str(tmp_path / "none")), 1),
+        (("--", "no-such-command-here"), 127),
+    ]:
+        result = run(*arguments)
+        assert result.returncode == status, result
+        assert result.stderr.startswith("parshall: cpu: ") and result.stderr.count("\n") == 1

@@ -1,0 +1,258 @@
+"""Networks of queues through Python: the engine itself is held in crates/core/tests/queueing."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from parshall.errors import ParshallError, UsageError
+from parshall.model import MODELS, Model, from_dict, load, parameters, run
+from parshall.model.builtin import FORWARDED
+from parshall.model.builtin.bsd import LOOKUP_US, BsdRouter
+from parshall.model.compare import compare, distance, read_trace
+from parshall.model.published import CALIBRATIONS, quantities, router, throughput_mbps
+from parshall.model.sweep import sweep, values
+
+
+def m_d_1(load_: float = 0.8, **queue: object) -> Model:
+    model = Model("m/d/1").station("s").source("c", f"poisson:mean={1000 / load_}ns", "q")
+    return model.queue("q", "s", 1000, "out", **queue)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_built_in_model_runs_and_balances(name: str) -> None:
+    results = run(parameters(name, {}).build(), duration_s=0.05, warm_up_s=0.01, replications=2)
+    for replication in results.data["replications"]:
+        balance = replication["balance"]
+        came = balance["inside_before"] + balance["entered"] + balance["cloned"]
+        assert came == balance["left"] + balance["lost"] + balance["inside"]
+    assert results.total(FORWARDED, "throughput_bps") > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_says_what_it_is(name: str) -> None:
+    for each in MODELS[name].__dataclass_fields__.values():
+        assert each.metadata["what"], each.name
+
+
+def test_a_mean_lies_in_its_interval() -> None:
+    results = run(m_d_1(), duration_s=0.2, warm_up_s=0.005, replications=10, confidence=0.99)
+    row = results.estimates.filter(measure="wait_ns").row(0, named=True)
+    assert abs(row["mean"] - 2000) <= row["half_width"] < 100
+
+
+def test_the_same_seed_gives_the_same_results_on_any_number_of_threads() -> None:
+    runs = [run(m_d_1(), duration_s=0.01, warm_up_s=0, seed=7, threads=threads).data for threads in (1, 2)]
+    for data in runs:
+        del data["options"]["threads"]
+    assert runs[0] == runs[1]
+    assert runs[0] != run(m_d_1(), duration_s=0.01, warm_up_s=0, seed=8, threads=1).data
+
+
+def test_replications_are_added_until_the_intervals_are_small() -> None:
+    results = run(m_d_1(), duration_s=0.02, warm_up_s=0.001, replications=2, relative_half_width=0.01)
+    assert results.data["is_precise"] is True
+    assert len(results.data["replications"]) > 2
+    for row in results.estimates.filter(kind="sink").iter_rows(named=True):
+        assert row["half_width"] <= 0.01 * row["mean"]
+
+
+def test_the_warm_up_is_found() -> None:
+    results = run(m_d_1(0.9), duration_s=0.1, replications=2)
+    assert results.data["is_steady"] is True
+    assert 0 <= results.data["warm_up_ns"] <= 0.05e9
+
+
+def test_a_trace_holds_every_packet_and_every_visit() -> None:
+    model = m_d_1(0.95, capacity_packets=3)
+    results = run(model, duration_s=0.01, warm_up_s=0, replications=1, trace=True)
+    assert results.packets is not None and results.visits is not None
+    balance = results.data["replications"][0]["balance"]
+    assert results.packets.height == balance["left"] + balance["lost"]
+    assert results.packets["lost"].sum() == balance["lost"] > 0
+    served = results.visits.filter(~pl.col("lost"))
+    assert (served["left_ps"] - served["started_ps"] == 1_000_000).all()
+    assert (served["started_ps"] >= served["arrived_ps"]).all()
+
+
+def test_recorded_gaps_and_services_are_replayed() -> None:
+    model = Model("replay").station("s").source("c", {"trace": "gaps"}, "q").queue("q", "s", {"trace": "work"}, "out")
+    recorded = {"gaps": [5.0, 5.0, 30.0], "work": [10.0, 10.0, 10.0]}
+    results = run(model, traces=recorded, replications=1, trace=True, allow_unstable=True)
+    assert results.packets is not None
+    assert results.packets["left_ps"].to_list() == [15_000, 25_000, 50_000]
+    with pytest.raises(UsageError, match=r'trace "gaps": value 1 is NaN'):
+        run(model, traces={"gaps": [1.0, math.nan], "work": [1.0]})
+
+
+def test_measured_services_are_drawn_from_their_samples_and_histograms() -> None:
+    for service, expected in (({"samples": [100, 300]}, 200), ({"bounds": [0, 100, 200], "counts": [1, 3]}, 125)):
+        model = Model("measured").station("s").source("c", "poisson:mean=1us", "q").queue("q", "s", service, "out")
+        results = run(model, duration_s=0.02, warm_up_s=0, replications=2)
+        assert results.mean("s", "utilisation") == pytest.approx(expected / 1000, rel=0.02)
+
+
+def test_a_model_file_is_toml_or_json(tmp_path: Path) -> None:
+    text = """
+        name = "small"
+        stations = [{name = "cpu", clock_mhz = 500}]
+        [[sources]]
+        name = "flow"
+        gap_ns = "poisson:mean=4us"
+        to = "queue"
+        [[queues]]
+        name = "queue"
+        station = "cpu"
+        service = [{law_ns = 1000, measured_at_mhz = 1000}]
+        capacity_packets = 50
+        to = "out"
+    """
+    (tmp_path / "small.toml").write_text(text)
+    model = load(tmp_path / "small.toml")
+    assert run(model, duration_s=0.05, warm_up_s=0).mean("cpu", "utilisation") == pytest.approx(0.5, rel=0.05)
+    model.save(tmp_path / "small.json")
+    assert load(tmp_path / "small.json").as_dict() == model.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stations": []}, r'queue "q": no station "s" in the model; there is none'),
+        ({"queues": []}, r'sink "out" is reached by no source'),
+        ({"things": []}, r"has 'things'; expected"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_line(change: dict[str, object], message: str) -> None:
+    data = m_d_1().as_dict() | change
+    with pytest.raises(UsageError, match=message) as caught:
+        from_dict(data).check()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unstable_network_runs_only_when_asked_to() -> None:
+    with pytest.raises(UsageError, match=r'station "s" has a load of 1\.250'):
+        run(m_d_1(1.25), duration_s=0.001)
+    assert run(m_d_1(1.25), duration_s=0.001, warm_up_s=0, allow_unstable=True).data["replications"]
+
+
+def test_unknown_parameters_and_values_are_named() -> None:
+    with pytest.raises(UsageError, match="no built-in model 'bsd'"):
+        parameters("bsd", {})
+    with pytest.raises(UsageError, match="no parameter 'cpu'"):
+        parameters("bsd-router", {"cpu": 1})
+    with pytest.raises(UsageError, match="cpu_mhz is 'fast'; expected a number"):
+        parameters("bsd-router", {"cpu_mhz": "fast"})
+    with pytest.raises(UsageError, match="bus_arbitration is 'x'"):
+        parameters("bsd-router", {"bus_arbitration": "x"}).build()  # type: ignore[attr-defined]
+
+
+# --- the software router of the thesis -------------------------------------------------------------
+
+
+def test_the_forwarding_time_follows_the_routing_table() -> None:
+    for routes, us in LOOKUP_US.items():
+        own = BsdRouter(routes=routes)
+        found = sum(own.grain_us(grain) for grain in ("ipintrq", "ifsnd", "ipreturn", "ifeotx")) / 0.6
+        assert found == pytest.approx(us, abs=0.001)
+
+
+def test_a_router_of_1_ghz_saturates_at_225_mbps_with_its_bus_half_busy() -> None:
+    results = router("A", 250.0)
+    assert throughput_mbps(results) == pytest.approx(225, rel=0.02)
+    assert results.mean("cpu", "utilisation") == pytest.approx(1.0, abs=0.05)
+    assert router("A", 225.0).mean("bus", "utilisation") == pytest.approx(0.5, abs=0.06)
+    assert max(results.lost(), key=lambda queue: results.lost()[queue]) == "ipintrq"
+
+
+def test_it_is_live_locked_at_810_mbps() -> None:
+    assert throughput_mbps(router("A", 760.0)) > 10
+    assert throughput_mbps(router("A", 820.0)) < 2.25
+
+
+def test_a_router_of_3_ghz_saturates_at_500_mbps_with_its_bus_busy() -> None:
+    results = router("A", 520.0, 3000.0)
+    assert throughput_mbps(results) == pytest.approx(500, rel=0.02)
+    assert results.mean("bus", "utilisation") > 0.98
+    assert results.mean("cpu", "utilisation") == pytest.approx(0.7, abs=0.05)
+
+
+def test_polling_has_no_live_lock_and_weights_share_alike() -> None:
+    assert throughput_mbps(router("A", 900.0, model="mogul-ramakrishnan")) == pytest.approx(225, rel=0.02)
+    flows = router("A", 600.0, model="wfq-router").estimates.filter(
+        kind="sink", place=FORWARDED, measure="throughput_bps"
+    )
+    rates = np.array([rate for rate in flows["mean"] if rate > 0])
+    assert rates / rates.sum() == pytest.approx([1 / 3] * 3, abs=0.01)
+
+
+def test_published_quantities_name_their_section_once() -> None:
+    names = [(quantity.section, quantity.name) for quantity in quantities()]
+    assert len(set(names)) == len(names)
+    assert set(CALIBRATIONS) == {"A", "B"}
+
+
+# --- sweeps and comparisons ------------------------------------------------------------------------
+
+
+def test_values_of_a_sweep() -> None:
+    assert values("1,2.5,x") == [1.0, 2.5, "x"]
+    assert values("0:1:0.25") == [0, 0.25, 0.5, 0.75, 1]
+    for wrong in ("1:2:0", "3:2:1", "0:1:1e-9"):
+        with pytest.raises(UsageError):
+            values(wrong)
+
+
+def test_a_sweep_has_a_row_per_point_and_flow() -> None:
+    over = {"cpu_mhz": [1000.0, 2000.0], "load_mbps": [100.0, 300.0]}
+    frame = sweep("single-queue", over, duration_s=0.02, warm_up_s=0.01, replications=1)
+    assert frame.height == 4 * (1 + 3)
+    total = frame.filter(pl.col("class") == "")
+    assert total["cpu_mhz"].to_list() == [1000, 1000, 2000, 2000]
+    shares = frame.filter(pl.col("class") != "").group_by("cpu_mhz", "load_mbps").agg(pl.col("share").sum())
+    assert shares["share"].to_numpy() == pytest.approx(1)
+
+
+def test_a_model_fed_with_its_own_trace_matches_it(tmp_path: Path) -> None:
+    original = parameters("single-queue", {"load_mbps": 150, "queue": 0}).build()
+    results = run(original, duration_s=0.05, warm_up_s=0, replications=1, trace=True)
+    assert results.packets is not None
+    made = results.packets.sort("packet").select(
+        arrived_ns=pl.col("born_ps") / 1000, left_ns=pl.col("left_ps") / 1000, bytes="bytes"
+    )
+    made.write_csv(tmp_path / "trace.csv")
+    table = compare(
+        read_trace(tmp_path / "trace.csv"),
+        {"same": original, "slow": parameters("single-queue", {"load_mbps": 150, "queue": 0, "cpu_mhz": 800}).build()},
+    )
+    assert table["model"].to_list() == ["measured", "same", "slow"]
+    assert table["distance"][1] < 0.01
+    assert table["distance"][2] > 0.2
+    assert table["mean_us"][1] == pytest.approx(table["mean_us"][0], rel=1e-3)
+
+
+def test_broken_measurements_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    for text, message in (
+        ("arrived_ns\n1\n", "no column 'left_ns'"),
+        ("arrived_ns,left_ns\n5,6\n4,7\n", "row 1 is 4"),
+        ("arrived_ns,left_ns\n5,6\nNaN,7\n", "row 1 is nan"),
+        ("arrived_ns,left_ns\n", "numbers|no packet"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ParshallError, match=message):
+            read_trace(path)
+
+
+def test_the_distance_of_samples() -> None:
+    assert distance(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0
+    assert distance(np.array([1.0, 2.0]), np.array([3.0, 4.0])) == 1
+    assert distance(np.array([1.0, 2.0]), np.array([2.0, 3.0])) == 0.5
+
+
+def test_results_are_plain_data() -> None:
+    results = run(m_d_1(), duration_s=0.01, warm_up_s=0, replications=1)
+    assert json.loads(json.dumps(results.data)) == results.data
+    assert results.data["generator"]

@@ -1,0 +1,28 @@
+"""The figures of the software-router study: their rows, and that they can be drawn."""
+
+from pathlib import Path
+
+import pytest
+
+from parshall.model.figures import FIGURES, write
+
+
+@pytest.mark.parametrize("name", ["3.11", "3.12", "3.17"])
+def test_a_figure_has_rows_for_every_panel_and_is_written(name: str, tmp_path: Path) -> None:
+    figure = FIGURES[name]
+    paths = write(name, tmp_path, quick=True)
+    assert [path.suffix for path in paths] == [".csv", ".html", ".png", ".svg"]
+    assert all(path.stat().st_size > 1000 for path in paths[1:])
+    assert figure.title in paths[3].read_text()
+
+
+def test_overload_separates_the_routers() -> None:
+    basic, polled = (FIGURES[name].rows(True).filter(flow="all", clock="1 GHz") for name in ("3.17", "3.19"))
+    last = basic["throughput_mbps"].tail(1).item(), polled["throughput_mbps"].tail(1).item()
+    assert last[0] < 5 < 200 < last[1]
+
+
+def test_every_panel_of_capacity_has_points() -> None:
+    rows = FIGURES["3.15"].rows(True)
+    for panel in FIGURES["3.15"].panels:
+        assert panel.rows(rows)["system"].n_unique() == 5

@@ -1,0 +1,73 @@
+"""What the generator knows of an interface before it sends."""
+
+from dataclasses import replace
+
+import pytest
+
+from parshall.cli.gen import quantity
+from parshall.errors import UsageError
+from parshall.generate.interface import Interface
+from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
+
+VETH = Interface(
+    name="v0",
+    kind="veth",
+    is_up=True,
+    has_carrier=True,
+    is_loopback=False,
+    mtu_bytes=1500,
+    mac="02:00:00:00:00:01",
+    has_default_route=False,
+    takes_xdp_frames=True,
+)
+
+
+def test_a_veth_of_a_testbed_may_send_at_once():
+    assert reasons_not_to_send(VETH, 1500) == [] == reasons_to_ask(VETH)
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"is_up": False}, "ip link set v0 up"),
+        ({"has_carrier": False}, "set the other end up"),
+        ({"mtu_bytes": 1499}, "ip link set v0 mtu 1500"),
+        ({"takes_xdp_frames": False}, "ethtool -K PEER gro on"),
+        ({"takes_xdp_frames": False, "kind": None}, "take another interface"),
+        ({"takes_xdp_frames": None, "kind": "dummy"}, "take a veth"),
+    ],
+)
+def test_each_reason_names_its_remedy(change, remedy):
+    (reason,) = reasons_not_to_send(replace(VETH, **change), 1500)
+    assert "v0" in reason and remedy in reason
+
+
+def test_an_old_kernel_that_does_not_tell_is_given_the_benefit_of_the_doubt():
+    assert reasons_not_to_send(replace(VETH, takes_xdp_frames=None), 1500) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"is_loopback": True}, "loopback"),
+        ({"kind": None}, "may leave the host"),
+        ({"kind": "bridge"}, "may leave the host"),
+        ({"has_default_route": True}, "default route"),
+    ],
+)
+def test_what_could_do_harm_is_asked_for(change, reason):
+    assert reason in " ".join(reasons_to_ask(replace(VETH, **change)))
+
+
+def test_quantities_have_prefixes():
+    assert [quantity("--pps", text) for text in ("900k", "1M", "2.5G", "10Gbit/s", "1e6", "7 pps")] == [
+        900e3,
+        1e6,
+        2.5e9,
+        10e9,
+        1e6,
+        7.0,
+    ]
+    for text in ("", "k", "-1", "1x", "1KiB", "nan"):
+        with pytest.raises(UsageError, match="--pps"):
+            quantity("--pps", text)

@@ -1,0 +1,102 @@
+"""Packet sizes through Python: a law of counted sizes, and how far draws from it are."""
+
+import gzip
+import struct
+
+import pytest
+
+from parshall.errors import ParshallError, UsageError
+from parshall.figures import sizes as figure
+from parshall.live_sizes import ip_size
+from parshall.sizes import BUILT_IN, Counts, Law, Parameters, compare
+
+
+def trace(path, sizes, opened=open):
+    """Write a pcap file of IPv4 packets cut off after 34 bytes."""
+    with opened(path, "wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 34, 1))
+        for number, size in enumerate(sizes):
+            header = bytes(12) + b"\x08\x00\x45\x00" + struct.pack(">H", size) + bytes(16)
+            file.write(struct.pack("<IIII", number, 0, len(header), size + 14) + header)
+
+
+def test_from_a_trace_to_procfs_and_back_to_ten_million_sizes(tmp_path):
+    drawn = Law.of_counts(Counts.built_in("thesis")).draw(200_000, seed=8)
+    sizes = [size for size, packets in drawn.pairs for _ in range(packets)]
+    trace(tmp_path / "day.pcap.gz", sizes, gzip.open)
+    counted = Counts.of_trace(tmp_path / "day.pcap.gz")
+    assert counted.pairs == drawn.pairs
+    assert counted.ledger["seen"] == counted.ledger["ipv4"] == 200_000
+
+    Law.of_counts(counted).write(tmp_path / "day.procfs", surround=True)
+    assert (tmp_path / "day.procfs").read_text().startswith('pgset "dist 1000 20 1500 ')
+    law = Law.read(tmp_path / "day.procfs")
+    comparison = compare(counted, law, drawn=law.draw(10_000_000, seed=1))
+    for heavy in comparison["heavy_hitters"]:
+        assert abs(heavy["drawn_share"] - heavy["counted_share"]) < 0.001, heavy
+    bound = comparison["bins_distance"] + comparison["cells_distance"] + 1.2 * comparison["chance_distance"]
+    assert comparison["bins_distance"] < comparison["drawn_distance"] <= bound
+
+
+def test_sizes_are_drawn_as_the_seed_says(tmp_path):
+    law = Law.of_counts(Counts.built_in("imix"))
+    one, two = tmp_path / "one", tmp_path / "two"
+    drawn = law.write_draws(5000, 3, one)
+    law.write_draws(5000, 3, two)
+    assert one.read_bytes() == two.read_bytes() and Counts.of_sizes(one) == drawn
+    law.write_draws(5000, 4, two)
+    assert one.read_bytes() != two.read_bytes()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_built_in_distributions_are_represented(name):
+    law = Law.of_counts(Counts.built_in(name))
+    assert sum(law.probabilities()) == pytest.approx(1)
+    assert sum(packets for _, packets in law.expected(10**6).pairs) == pytest.approx(10**6, rel=1e-3)
+
+
+def test_files_are_put_together_and_read_with_their_separator(tmp_path):
+    counts = Counts([(40, 3), (1500, 1)])
+    counts.write(tmp_path / "dist", ":")
+    assert (tmp_path / "dist").read_text() == "40:3\n1500:1\n"
+    assert Counts.of_dist(tmp_path / "dist", ":") == counts
+    assert counts.joined(Counts([(40, 1), (52, 2)])).pairs == [(40, 4), (52, 2), (1500, 1)]
+
+
+def test_what_cannot_be_is_named(tmp_path):
+    with pytest.raises(UsageError, match="expected one of imix"):
+        Counts.built_in("nothing")
+    with pytest.raises(UsageError, match="--prec 0"):
+        Law.of_counts(Counts([(40, 1)]), Parameters(precision=0))
+    with pytest.raises(UsageError, match="outlier boundary is 0"):
+        Law.of_counts(Counts([(40, 1)]), Parameters(outlier_share=0.0))
+    with pytest.raises(ParshallError, match="no packet sizes from 1 to 1500 bytes"):
+        Law.of_counts(Counts([]))
+    (tmp_path / "bad").write_text("40 1\n52 x\n")
+    with pytest.raises(ParshallError, match=r"bad:2: .*expected SIZE COUNT"):
+        Counts.of_dist(tmp_path / "bad")
+    with pytest.raises(ParshallError, match="cannot be read"):
+        Counts.of_sizes(tmp_path / "none")
+    (tmp_path / "text").write_text("no trace at all, only words")
+    with pytest.raises(ParshallError):
+        Counts.of_trace(tmp_path / "text")
+
+
+def test_a_figure_has_counted_and_generated_sizes(tmp_path):
+    counted = Counts.built_in("thesis")
+    reduced = figure.reduce(counted.pairs, Law.of_counts(counted).expected(10**6).pairs)
+    assert set(reduced["origin"]) == {"counted", "generated"}
+    first = reduced.row(0, named=True)
+    assert (first["size_bytes"], first["rank"]) == (1500, 1)
+    assert reduced.filter(reduced["origin"] == "counted")["cumulative"].max() == pytest.approx(100)
+    figure.draw(reduced, "the thesis").save(str(tmp_path / "sizes.html"))
+    assert "vega" in (tmp_path / "sizes.html").read_text()
+
+
+def test_live_frames_are_measured_by_their_header():
+    ipv4 = b"\x45\x00" + struct.pack(">H", 99) + bytes(16)
+    assert ip_size(bytes(12) + b"\x08\x00" + ipv4) == ("ipv4", 99)
+    assert ip_size(bytes(12) + b"\x81\x00\x00\x05\x08\x00" + ipv4) == ("ipv4", 99)
+    assert ip_size(bytes(12) + b"\x86\xdd\x60\x00\x00\x00\x00\x0c") == ("ipv6", 52)
+    assert ip_size(bytes(12) + b"\x08\x06" + bytes(28)) == ("not_ip", 0)
+    assert ip_size(bytes(5)) == ip_size(bytes(12) + b"\x08\x00\x45") == ("cut_short", 0)

@@ -1,0 +1,212 @@
+"""The generator: bytes as the seed promises, an account that balances, honest refusals."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from parshall.errors import ParshallError, UsageError
+
+pytestmark = pytest.mark.kernel
+
+ETH_P_ALL = 3
+SO_RCVBUFFORCE = 33
+SOL_PACKET, PACKET_AUXDATA = 263, 8
+TP_STATUS_VLAN_VALID = 1 << 4
+# Not the interface's own, whose host also speaks for itself.
+SOURCE_MAC = "02:50:00:00:00:01"
+
+
+@pytest.fixture
+def road(bed):
+    """Two hosts and a link whose receiving end takes redirected frames."""
+    from parshall.testbed import offloads
+
+    sender, receiver = bed.host("sender"), bed.host("receiver")
+    link = bed.link(sender, receiver)
+    with receiver.enter():
+        offloads.switch(link.interface(receiver), True)
+    return sender, receiver, link
+
+
+def namespace(host):
+    return host.path
+
+
+def generator(road, **options):
+    from parshall.generate import Generator
+
+    sender, _, link = road
+    return Generator(link.interface(sender), namespace=namespace(sender), source_mac=SOURCE_MAC, **options)
+
+
+@pytest.fixture
+def tap(road):
+    """Everything that arrives, as it was on the wire: the tag that the kernel took out is put back."""
+    _, receiver, link = road
+    with receiver.enter():
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
+    opened.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+    opened.bind((link.interface(receiver), ETH_P_ALL))
+    opened.settimeout(10)
+
+    def read(count):
+        frames = []
+        source_mac = bytes.fromhex(SOURCE_MAC.replace(":", ""))
+        while len(frames) < count:
+            frame, controls, _, _ = opened.recvmsg(4096, 256)
+            if frame[6:12] != source_mac:
+                continue
+            (auxiliary,) = [data for level, kind, data in controls if (level, kind) == (SOL_PACKET, PACKET_AUXDATA)]
+            status = int.from_bytes(auxiliary[:4], sys.byteorder)
+            if status & TP_STATUS_VLAN_VALID:
+                tag = int.from_bytes(auxiliary[16:18], sys.byteorder)
+                frame = frame[:12] + b"\x81\x00" + tag.to_bytes(2, "big") + frame[12:]
+            frames.append(frame)
+        return frames
+
+    yield read
+    opened.close()
+
+
+WORKLOADS = {
+    "fixed": {"sizes": "64"},
+    "smaller than a frame": {"sizes": "28"},
+    "thesis": {"sizes": "thesis"},
+    "largest": {"sizes": "1500"},
+    "udp6": {"sizes": "48-1400", "source": "fd00::1", "destination": "fd00:1::/120", "destination_port": "1-7"},
+    "tcp": {"sizes": "imix", "protocol": "tcp", "source": "10.0.0.1-10.0.0.9", "is_random": True},
+    "tcp6 tagged": {"sizes": "imix", "protocol": "tcp", "source": "fd00::1", "destination": "fd00::2", "vlan": 5},
+    "raw": {"sizes": "40-90", "protocol": "253", "flows": 3, "destination_mac": "02:00:00:00:01:00-02:00:00:00:01:02"},
+    "tagged": {"sizes": "46-60", "vlan": 4094, "vlan_priority": 7},
+    "stamped": {"sizes": "thesis", "is_stamped": True},
+    "stamped tcp6": {
+        "sizes": "64-100",
+        "is_stamped": True,
+        "protocol": "tcp",
+        "source": "fd::1",
+        "destination": "fd::2",
+    },
+}
+
+
+def source_address(frame):
+    return frame[26:30]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
+def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace):
+    from parshall import _native
+
+    count = 200
+    run = generator(road, count=count, seed=11, **WORKLOADS[name], **pace)
+    account = run.finish().account
+    assert (account["sent"], account["not_sent"]) == (count, 0)
+    frames = tap(count)
+    sent_ns = [0] * count
+    if WORKLOADS[name].get("is_stamped"):
+        at = 14 + (40 + 20 if "tcp6" in name else 20 + 8) + 8
+        sent_ns = [int.from_bytes(frame[at : at + 8], "big") for frame in frames]
+        assert sent_ns == sorted(sent_ns) and 0 <= time.monotonic_ns() - sent_ns[-1] < 30e9
+    promised = _native.planned_frames(json.dumps(run.request), sent_ns)
+    promised = [frame for _, frame in promised]
+    if name == "tcp":
+        # The receiving end's GRO lets TCP flows overtake each other, but nothing within a flow.
+        promised.sort(key=source_address)
+        frames.sort(key=source_address)
+    assert promised == frames
+
+
+def test_the_account_balances_and_the_digest_repeats(road):
+    accounts = [generator(road, count=30_000, sizes="thesis", seed=seed).finish().account for seed in (5, 5, 6)]
+    for account in accounts:
+        assert account["asked"] == account["sent"] + account["not_sent"] == 30_000
+        assert account["sent"] == account["arrived"] + account["lost"]
+        assert account["sizes"]["ks_distance"] < 0.02
+    assert accounts[0]["digest"] == accounts[1]["digest"] != accounts[2]["digest"]
+
+
+def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(road, until):
+    run = generator(road, sizes="imix", seed=3, pps=200e3)
+    until("some packets were sent", lambda: run.progress()[0] > 2000)
+    run.stop()
+    account = run.finish().account
+    assert account["asked"] is None and account["sent"] > 2000
+    assert account["sent"] == account["arrived"] + account["lost"]
+    again = generator(road, sizes="imix", seed=3, count=account["sent"]).finish().account
+    assert again["digest"] == account["digest"]
+
+
+def test_more_packets_than_the_ring_holds(road):
+    account = generator(road, sizes="60", count=1_500_000, seed=1).finish().account
+    assert account["sent"] == 1_500_000 == account["arrived"] + account["lost"]
+
+
+def test_gaps_keep_their_mean(road):
+    account = generator(road, sizes="64", count=4000, pps=20e3).finish().account
+    assert abs(account["gaps"]["mean_ns"] / 50e3 - 1) < 0.005
+    assert account["gaps"]["error_p99"] is not None and account["gaps"]["ks_distance"] is None
+
+
+def test_it_refuses_before_it_sends(road):
+    from parshall.testbed import offloads
+
+    sender, receiver, link = road
+    with pytest.raises(ParshallError, match="longer than the MTU"):
+        generator(road, sizes="2000", count=1)
+    with pytest.raises(UsageError, match="--count 0"):
+        generator(road, sizes="64", count=0)
+    with pytest.raises(UsageError, match="its mean is missing"):
+        generator(road, sizes="64", gap="poisson")
+    with pytest.raises(ParshallError, match="there is none"):
+        from parshall.generate import Generator
+
+        Generator("nosuchif", sizes="64", namespace=namespace(sender))
+    with receiver.enter():
+        offloads.switch(link.interface(receiver), False)
+    with pytest.raises(ParshallError, match=r"has no NAPI.*gro on"):
+        generator(road, sizes="64", count=1)
+
+
+def test_it_does_not_flood_what_is_no_test_interface(road):
+    sender, *_ = road
+    result = subprocess.run(
+        [sys.executable, "-m", "parshall", "gen", "-i", "lo", "--netns", str(namespace(sender)), "--count", "5"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 1
+    assert "lo" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_gives_the_account(road, tap):
+    sender, _, link = road
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    command += ["--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    tap(500)
+    program.send_signal(signal.SIGINT)
+    text, complaint = program.communicate(timeout=30)
+    assert program.returncode == 0, complaint
+    account = json.loads(text)
+    assert account["asked"] is None and account["sent"] >= 500
+    assert account["sent"] == account["arrived"] + account["lost"]
+
+
+def test_the_command_tells_its_account(road):
+    sender, _, link = road
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    command += ["--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9"]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert text.returncode == 0, text.stderr
+    assert "asked 3,000, sent 3,000, not sent 0" in text.stdout
+    assert "Kolmogorov-Smirnov" in text.stdout and "digest" in text.stdout
+    account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)
+    assert account["digest"] in text.stdout
