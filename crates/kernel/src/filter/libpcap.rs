@@ -65,7 +65,8 @@ impl Compiler {
         let handle = unsafe { pcap_open_dead(link_type, CAPTURE_SNAPLEN_MAX as c_int) };
         Some(Self {
             handle: NonNull::new(handle)?,
-            netmask: netmask.map_or(PCAP_NETMASK_UNKNOWN, |mask| u32::from(mask).to_be()),
+            // In host byte order: compiled code compares it with words that were loaded as numbers.
+            netmask: netmask.map_or(PCAP_NETMASK_UNKNOWN, u32::from),
         })
     }
 
