@@ -166,4 +166,7 @@ int capture_tcx(struct __sk_buff *packet)
 	return TCX_NEXT;
 }
 
+/* Brings the record into the object's type information, which the layout test reads. */
+struct capture_record *described_record;
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
