@@ -109,7 +109,10 @@ fn interruptible(py: Python<'_>, network: &Network, options: &RunOptions) -> PyR
         thread::scope(|scope| {
             let (send, receive) = channel();
             let stop = &stop;
-            scope.spawn(move || send.send(run(network, options, stop)));
+            scope.spawn(move || {
+                // Nobody listens any more after an interrupt.
+                let _ = send.send(run(network, options, stop));
+            });
             loop {
                 match receive.recv_timeout(SIGNAL_INTERVAL) {
                     Ok(Err(error @ (ModelError::Value { .. } | ModelError::EndOfTime))) => {
