@@ -30,7 +30,7 @@ class Panel:
     where, without : mapping
         Columns and the value that drawn rows have, or have not.
     mark : str
-        ``line`` or ``point``.
+        ``line``, ``point``, or ``steps``: a value holds until the next one, as in a distribution.
     logarithmic : bool
         The vertical axis.
     """
@@ -82,7 +82,11 @@ def _panel(table: pl.DataFrame, panel: Panel) -> alt.Chart:
         format=alt.CsvDataFormat(type="csv", parse={panel.x: "number", panel.y: "number"}),
     )
     base = alt.Chart(data, width=WIDTH_PX, height=HEIGHT_PX, title=panel.title)
-    marks = base.mark_point(size=6, opacity=0.5) if panel.mark == "point" else base.mark_line(strokeWidth=1.6)
+    marks = {
+        "line": lambda: base.mark_line(strokeWidth=1.6),
+        "point": lambda: base.mark_point(size=6, opacity=0.5),
+        "steps": lambda: base.mark_line(strokeWidth=1.6, interpolate="step-after"),
+    }[panel.mark]()
     y_scale = alt.Scale(type="log") if panel.logarithmic else alt.Scale(zero=True)
     chart: alt.Chart = marks.encode(
         x=alt.X(f"{panel.x}:Q", title=panel.x_title),

@@ -206,6 +206,7 @@ FIGURES: dict[str, RouterFigure] = {
                     "P(latency > x)",
                     "model",
                     where={"traffic": traffic},
+                    mark="steps",
                     logarithmic=True,
                 ),
             )
