@@ -67,6 +67,10 @@ def parshall_log(packets_per_log: int, on: bool) -> Callable[..., Any]:
         if summary.failure:
             raise SystemExit(f"the log failed: {summary.failure}")
         report |= account_of(summary.ledger)
+        if not on:
+            # What the log holds is of the moment before it was switched off: no rate follows from it.
+            for key in ("records", "reader_ns_per_record", "bytes_per_record"):
+                del report[key]
 
     return observe
 
@@ -197,6 +201,20 @@ class Transfer:
             process.wait()
 
 
+def observe(transfer: Transfer, instrument: Callable[..., Any], seconds: float) -> Report:
+    """Measure one stretch of a transfer under an instrument."""
+    report: Report = {}
+    with tempfile.TemporaryDirectory() as directory:
+        begin = time.monotonic()
+        with instrument(transfer.bed, transfer.hosts, Path(directory), report):
+            transfer.rate(SETTLE_S)
+            report["gbit_per_s"] = transfer.rate(seconds)
+        # With the time to start and to stop, in which there were fewer: a lower bound.
+        if "records" in report:
+            report["records_per_s"] = report["records"] / (time.monotonic() - begin)
+    return report
+
+
 def measure(flows: int, rounds: int, seconds: float, names: list[str]) -> dict[str, list[Report]]:
     """Measure all instruments on one transfer; a report has the ratio to the bare stretches around it."""
     results: dict[str, list[Report]] = {name: [] for name in ("bare", *names)}
@@ -206,15 +224,7 @@ def measure(flows: int, rounds: int, seconds: float, names: list[str]) -> dict[s
         for number in range(rounds):
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
-                report: Report = {}
-                directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                with INSTRUMENTS[name](transfer.bed, transfer.hosts, directory, report):
-                    begin = time.monotonic()
-                    transfer.rate(SETTLE_S)
-                    report["gbit_per_s"] = transfer.rate(seconds)
-                    elapsed = time.monotonic() - begin
-                if "records" in report:
-                    report["records_per_s"] = report["records"] / elapsed
+                report = observe(transfer, INSTRUMENTS[name], seconds)
                 transfer.rate(SETTLE_S)
                 after = transfer.rate(seconds)
                 report["kept"] = report["gbit_per_s"] / statistics.mean((before, after))
