@@ -1,6 +1,8 @@
 //! The kernel side of Parshall: what this host can do, the hooks, the ring and its readers, the
 //! ledger's counters, the generator, and the relay that plays a link.
 
+#[cfg(test)]
+mod abi_layout;
 pub mod capability;
 pub mod capture;
 pub mod cgroup;

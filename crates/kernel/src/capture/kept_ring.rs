@@ -81,6 +81,9 @@ pub struct KeptRing {
     lanes: Vec<Lane>,
     hooks: Vec<KeptHook>,
     subscribers: [Option<Subscriber>; CAPTURE_SUBSCRIBERS_MAX],
+    /// Bits of nobody that a program may still set, because the kernel refused its successor. They
+    /// are given to nobody until programs were replaced.
+    stale_bits: u64,
     grace: Grace,
     promiscuous: Vec<Promiscuous>,
 }
@@ -113,6 +116,7 @@ impl KeptRing {
             lanes,
             hooks: Vec::new(),
             subscribers: std::array::from_fn(|_| None),
+            stale_bits: 0,
             grace: Grace::new()?,
             promiscuous: Vec::new(),
         };
@@ -187,7 +191,7 @@ impl KeptRing {
             subscription.check()?;
         }
         let free: Vec<usize> = (0..CAPTURE_SUBSCRIBERS_MAX)
-            .filter(|bit| self.subscribers[*bit].is_none())
+            .filter(|bit| self.subscribers[*bit].is_none() && self.stale_bits >> bit & 1 == 0)
             .take(subscriptions.len())
             .collect();
         if free.len() < subscriptions.len() {
@@ -213,6 +217,7 @@ impl KeptRing {
         if let Err(error) = self.renew(before) {
             for bit in free {
                 self.subscribers[bit] = None;
+                self.stale_bits |= 1 << bit;
             }
             return Err(error);
         }
@@ -234,6 +239,9 @@ impl KeptRing {
             .map(|bit| (*bit, self.subscribers[*bit].take()))
             .collect();
         let past = self.renew(before);
+        if past.is_err() {
+            self.stale_bits |= bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+        }
         let mut accounts = Vec::new();
         for (bit, subscriber) in leaving {
             let mut account = subscriber.map(|left| left.past).unwrap_or_default();
@@ -277,6 +285,7 @@ impl KeptRing {
             past.push(std::mem::replace(&mut kept.generation, fresh));
         }
         self.grace.wait()?;
+        self.stale_bits = 0;
         let mut all = Vec::new();
         for (number, generation) in past.iter().enumerate() {
             let counts = generation.counts()?;

@@ -4,7 +4,7 @@ use libbpf_rs::btf::types::Struct;
 use libbpf_rs::btf::{Btf, HasSize};
 use parshall_core::abi::{CaptureAccount, CaptureOptions, CaptureRecord, CaptureVerdict};
 
-use crate::tcp::layout_test::assert_fields;
+use crate::abi_layout::assert_fields;
 
 #[test]
 fn every_field_lies_where_the_header_says() {

@@ -1,11 +1,12 @@
 //! Holds the Rust mirror of `bpf/abi.h` against the types of the compiled object, field by field.
 
-use libbpf_rs::btf::types::{MemberAttr, Struct};
-use libbpf_rs::btf::{Btf, HasSize};
+use libbpf_rs::btf::Btf;
 use parshall_core::abi::{
     HookCounters, RecordHeader, RingLayout, TcpFlowEndRecord, TcpFlowRecord, TcpOptions,
     TcpStateRecord,
 };
+
+use crate::abi_layout::assert_fields;
 
 #[test]
 fn every_field_lies_where_the_header_says() {
@@ -43,34 +44,4 @@ fn every_field_lies_where_the_header_says() {
     ] {
         assert_fields(&btf, name, size, fields);
     }
-}
-
-/// Fails unless a structure has this size and these fields (name, offset, size).
-pub(crate) fn assert_fields(
-    btf: &Btf<'_>,
-    name: &str,
-    size: usize,
-    fields: &[(&str, usize, usize)],
-) {
-    let found: Struct<'_> = btf
-        .type_by_name(name)
-        .unwrap_or_else(|| panic!("{name} is not in the object"));
-    assert_eq!(found.size(), size, "size of {name}");
-    let members: Vec<_> = found
-        .iter()
-        .map(|member| {
-            let MemberAttr::Normal { offset } = member.attr else {
-                panic!("{name} has a bit field")
-            };
-            (
-                member.name.unwrap().to_string_lossy().into_owned(),
-                offset as usize / 8,
-            )
-        })
-        .collect();
-    let mirrored: Vec<_> = fields
-        .iter()
-        .map(|(field, offset, _)| ((*field).to_string(), *offset))
-        .collect();
-    assert_eq!(members, mirrored, "fields of {name}");
 }

@@ -10,7 +10,7 @@ pub mod options;
 pub mod session;
 
 #[cfg(test)]
-pub(crate) mod layout_test;
+mod layout_test;
 
 use std::path::PathBuf;
 

@@ -4,6 +4,7 @@ Mogul and Ramakrishnan, "Eliminating receive livelock in an interrupt-driven ker
 Figures 3.18 and 3.20. Interrupts are off while there is work, and the grains are one service, their sum.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,13 @@ from parshall.model.network import Model
 class RunToCompletion(ForwardingRouter):
     """A processor that takes packets from rings and runs each to its end."""
 
+    @abstractmethod
     def policy(self) -> dict[str, Any]:
         """Return how the processor chooses among its rings."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rings(self) -> dict[int, list[dict[str, Any]]]:
         """Return, per port, the ways from the bus to rings."""
-        raise NotImplementedError
 
     def build_as(self, name: str, rings: list[str]) -> Model:
         """Return the network."""

@@ -1,5 +1,6 @@
 """The traffic of the built-in models: Poisson flows of packets of a fixed length."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from parshall.errors import UsageError
@@ -8,7 +9,7 @@ from parshall.model.network import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
+class Traffic(ABC):
     """Flows of equal bit rate, or of equal packet rate when ``load_pps`` is given.
 
     Attributes
@@ -26,9 +27,9 @@ class Traffic:
     load_pps: float = parameter(0.0, "packets/s", "offered instead of load_mbps, in equal packet rates")
     gaps: str = parameter("poisson", "", "poisson or constant gaps of each flow")
 
+    @abstractmethod
     def build(self) -> Model:
         """Return the network."""
-        raise NotImplementedError
 
     @property
     def sizes_bytes(self) -> list[float]:
