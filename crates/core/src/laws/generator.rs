@@ -32,16 +32,19 @@ impl Generator {
     }
 
     /// 64 random bits.
+    #[inline]
     pub fn bits(&mut self) -> u64 {
         self.pcg.next_u64()
     }
 
     /// Uniform in [0, 1), a multiple of 2^-53.
+    #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
     /// Uniform in (0, 1): an odd multiple of 2^-53. Its logarithm is finite.
+    #[inline]
     pub fn open_unit(&mut self) -> f64 {
         ((self.bits() >> 12) as f64 + 0.5) * (1.0 / (1_u64 << 52) as f64)
     }

@@ -17,6 +17,16 @@ pub(super) struct Visits {
     pub sojourns: u128,
 }
 
+impl Visits {
+    /// A packet was served.
+    #[inline]
+    pub fn serve(&mut self, arrived: u64, started: u64, now: u64) {
+        self.served += 1;
+        self.waits += u128::from(started - arrived);
+        self.sojourns += u128::from(now - arrived);
+    }
+}
+
 /// How many packets are in a queue or its service, over time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Length {

@@ -151,6 +151,8 @@ impl Draw {
     pub fn next(&mut self, bytes: u32, generator: &mut Generator) -> Option<f64> {
         Some(match self {
             Self::Constant(value) => *value,
+            // What most services are is drawn in place.
+            Self::Law(Law::Exponential(law)) => law.sample(generator),
             Self::Law(law) => law.sample(generator).max(0.0),
             Self::Running(process) => process.next_gap_ns(generator),
             Self::Gaps(_) => unreachable!("processes are started before a run"),

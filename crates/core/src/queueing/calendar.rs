@@ -20,17 +20,13 @@ pub trait Calendar {
     fn next(&self) -> (usize, u64);
 }
 
-/// All clocks are looked at: the fastest way up to some twenty.
-pub struct Scan(Vec<u64>);
+/// Up to `N` clocks, all of which are looked at: the fastest way up to some twenty.
+pub struct Scan<const N: usize>([u64; N]);
 
-impl Scan {
-    /// Up to how many clocks it is faster than a tournament.
-    pub const CLOCKS_MAX: usize = 24;
-}
-
-impl Calendar for Scan {
+impl<const N: usize> Calendar for Scan<N> {
     fn new(clocks: usize) -> Self {
-        Self(vec![NEVER; clocks])
+        assert!(clocks <= N, "{clocks} clocks in a calendar of {N}");
+        Self([NEVER; N])
     }
 
     #[inline]
@@ -43,13 +39,16 @@ impl Calendar for Scan {
         self.0[clock]
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&self) -> (usize, u64) {
-        let (mut first, mut soonest) = (0, NEVER);
-        for (clock, &time) in self.0.iter().enumerate() {
-            if time < soonest {
-                (first, soonest) = (clock, time);
-            }
+        let (mut first, mut soonest) = (0, self.0[0]);
+        for clock in 1..N {
+            let time = self.0[clock];
+            (first, soonest) = if time < soonest {
+                (clock, time)
+            } else {
+                (first, soonest)
+            };
         }
         (first, soonest)
     }
@@ -118,7 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn both_calendars_ring_alike(moves in prop::collection::vec((0usize..37, prop_oneof![0u64..20, Just(NEVER)]), 1..400)) {
-            let (mut scan, mut tree) = (Scan::new(37), Tournament::new(37));
+            let (mut scan, mut tree) = (Scan::<37>::new(37), Tournament::new(37));
             for (clock, time) in moves {
                 scan.set(clock, time);
                 tree.set(clock, time);

@@ -12,7 +12,7 @@ use super::error::ModelError;
 use super::jobs::{Jobs, Line, NONE};
 use super::level::Level;
 use super::model::StationKind;
-use super::network::{Network, PolicyPlan, ServiceTime};
+use super::network::{Network, QueuePlan, ServiceTime};
 use super::sharing::Sharing;
 use super::time::seconds;
 use super::trace::Trace;
@@ -21,11 +21,13 @@ use crate::laws::Generator;
 /// Events between two looks at whether the caller wants to stop.
 const EVENTS_UNWATCHED: u64 = 1 << 16;
 
-/// What a server works on.
+/// What a server works on. Servers have the numbers of their clocks; a station that is shared has one.
 #[derive(Clone, Copy)]
 pub(super) struct Server {
+    pub station: u32,
     pub job: u32,
     pub queue: u32,
+    /// Among the levels of its station.
     pub level: u32,
     /// When this stretch of work began.
     pub began: u64,
@@ -34,22 +36,28 @@ pub(super) struct Server {
 }
 
 pub(super) struct StationState {
-    pub servers: Vec<Server>,
+    /// Its servers and levels among those of all stations.
+    pub first_server: usize,
+    pub servers: usize,
+    pub first_level: usize,
     pub idle: usize,
-    pub levels: Vec<Level>,
     /// Levels with somebody in a queue, one bit each.
     pub ready: u64,
-    pub sharing: Option<Sharing>,
     pub touched: bool,
+    pub preempts: bool,
     /// Whether one of its levels polls.
     pub polls: bool,
+    pub sharing: Option<Sharing>,
     /// Work done by a sharing station, server x ps.
     pub shared_work: u128,
     pub shared_since: u64,
 }
 
-pub(super) struct QueueState {
+pub(super) struct QueueState<'n> {
+    pub plan: &'n QueuePlan,
     pub line: Line,
+    /// Its level among those of all stations.
+    pub level: usize,
     /// Packets and bytes that take a place.
     pub held: u64,
     pub held_bytes: u64,
@@ -63,6 +71,33 @@ pub(super) struct QueueState {
     /// Work done, ps.
     pub work: u128,
     pub generator: Generator,
+}
+
+impl StationState {
+    /// Has the station choose at the end of this event; `touched` are those that will.
+    #[inline]
+    pub fn touch(&mut self, number: u32, touched: &mut Vec<u32>) {
+        if !self.touched {
+            self.touched = true;
+            touched.push(number);
+        }
+    }
+}
+
+impl QueueState<'_> {
+    /// Whether a packet finds a place.
+    #[inline]
+    pub fn has_room(&self, bytes: u32) -> bool {
+        self.held < self.plan.capacity_packets
+            && self.held_bytes.saturating_add(u64::from(bytes)) <= self.plan.capacity_bytes
+    }
+
+    /// A packet takes a place.
+    #[inline]
+    pub fn hold(&mut self, bytes: u32) {
+        self.held += 1;
+        self.held_bytes += u64::from(bytes);
+    }
 }
 
 pub(super) struct SourceState {
@@ -83,12 +118,14 @@ pub(super) struct Engine<'n, C: Calendar, const TRACED: bool> {
     pub(super) counted_since: u64,
     pub(super) events: u64,
     pub(super) jobs: Jobs,
+    pub(super) servers: Vec<Server>,
     pub(super) stations: Vec<StationState>,
-    pub(super) queues: Vec<QueueState>,
+    pub(super) levels: Vec<Level<'n>>,
+    pub(super) queues: Vec<QueueState<'n>>,
     pub(super) sources: Vec<SourceState>,
     pub(super) services: Vec<ServiceTime>,
-    // which station and server a clock belongs to
-    servers_of_clocks: Vec<(u32, u32)>,
+    // the station of each timer
+    timers: Vec<u32>,
     pub(super) touched: Vec<u32>,
     pub(super) packets: u64,
     jobs_max: usize,
@@ -104,38 +141,50 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
     pub fn new(network: &'n Network, seed: u64, replication: u64, jobs_max: usize) -> Self {
         let mut streams = (0..).map(|part: u64| Generator::new(seed, replication << 32 | part));
         let mut stream = || streams.next().expect("there are 2^64 streams");
-        let stations = network.stations.iter().map(|plan| {
-            let is_level = matches!(
-                plan.kind,
-                StationKind::NonPreemptive | StationKind::PreemptiveResume
-            );
+        let (mut servers, mut stations) = (Vec::new(), Vec::new());
+        let (mut levels, mut timers) = (Vec::new(), Vec::new());
+        for (number, plan) in network.stations.iter().enumerate() {
+            let sharing = match plan.kind {
+                StationKind::ProcessorSharing => Some(Sharing::new(Some(plan.servers))),
+                StationKind::Delay => Some(Sharing::new(None)),
+                StationKind::NonPreemptive | StationKind::PreemptiveResume => None,
+            };
+            let own_timers = plan.levels.iter().filter(|level| level.policy.polls());
+            let timers_before = timers.len();
+            timers.extend(own_timers.map(|_| number as u32));
+            debug_assert_eq!(plan.first_clock, servers.len());
+            stations.push(StationState {
+                first_server: plan.first_clock,
+                servers: plan.servers,
+                first_level: levels.len(),
+                idle: plan.servers,
+                ready: 0,
+                touched: false,
+                preempts: plan.kind == StationKind::PreemptiveResume,
+                polls: timers.len() > timers_before,
+                sharing,
+                shared_work: 0,
+                shared_since: 0,
+            });
             let idle = Server {
+                station: number as u32,
                 job: NONE,
                 queue: 0,
                 level: 0,
                 began: 0,
                 unfinished: 0,
             };
-            StationState {
-                servers: vec![idle; if is_level { plan.servers } else { 0 }],
-                idle: plan.servers,
-                levels: plan.levels.iter().map(|_| Level::new()).collect(),
-                ready: 0,
-                sharing: match plan.kind {
-                    StationKind::ProcessorSharing => Some(Sharing::new(Some(plan.servers))),
-                    StationKind::Delay => Some(Sharing::new(None)),
-                    _ => None,
-                },
-                touched: false,
-                polls: plan
-                    .levels
+            let clocks = match stations[number].sharing {
+                Some(_) => 1,
+                None => plan.servers,
+            };
+            servers.extend(std::iter::repeat_n(idle, clocks));
+            levels.extend(
+                plan.levels
                     .iter()
-                    .any(|level| matches!(level.policy, PolicyPlan::Polling { .. })),
-                shared_work: 0,
-                shared_since: 0,
-            }
-        });
-        let stations: Vec<_> = stations.collect();
+                    .map(|level| Level::new(level, &network.queues)),
+            );
+        }
         let sources = network.sources.iter().map(|plan| {
             let mut state = SourceState {
                 gap: plan.gap.clone(),
@@ -149,8 +198,10 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             state
         });
         let sources: Vec<_> = sources.collect();
-        let queues = network.queues.iter().map(|_| QueueState {
+        let queues = network.queues.iter().map(|plan| QueueState {
+            plan,
             line: Line::EMPTY,
+            level: stations[plan.station as usize].first_level + plan.level as usize,
             held: 0,
             held_bytes: 0,
             interrupted: 0,
@@ -161,19 +212,6 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             generator: stream(),
         });
         let queues = queues.collect();
-        let mut servers_of_clocks = Vec::new();
-        for (station, plan) in network.stations.iter().enumerate() {
-            let servers = stations[station].servers.len().max(1);
-            debug_assert_eq!(plan.first_clock, servers_of_clocks.len());
-            servers_of_clocks.extend((0..servers).map(|server| (station as u32, server as u32)));
-        }
-        for (station, plan) in network.stations.iter().enumerate() {
-            for level in &plan.levels {
-                if let PolicyPlan::Polling { .. } = level.policy {
-                    servers_of_clocks.push((station as u32, 0));
-                }
-            }
-        }
         let mut engine = Self {
             network,
             calendar: C::new(network.clocks),
@@ -181,11 +219,13 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             counted_since: 0,
             events: 0,
             jobs: Jobs::default(),
+            servers,
             stations,
+            levels,
             queues,
             sources,
             services: network.services.clone(),
-            servers_of_clocks,
+            timers,
             touched: Vec::new(),
             packets: 0,
             jobs_max,
@@ -223,11 +263,10 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
     #[inline]
     fn ring(&mut self, clock: usize) {
         if clock < self.network.timers.start {
-            let (station, server) = self.servers_of_clocks[clock];
-            self.finish(station as usize, server as usize, clock);
+            self.finish(clock);
         } else if clock < self.network.timers.end {
             self.calendar.set(clock, NEVER);
-            self.touch(self.servers_of_clocks[clock].0);
+            self.touch(self.timers[clock - self.network.timers.start]);
         } else {
             self.arrive(clock - self.network.timers.end);
         }
@@ -288,15 +327,11 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
 
     /// Books the work that is being done up to now.
     pub fn settle_work(&mut self) {
+        for server in self.servers.iter_mut().filter(|server| server.job != NONE) {
+            self.queues[server.queue as usize].work += u128::from(self.now - server.began);
+            server.began = self.now;
+        }
         for station in &mut self.stations {
-            for server in station
-                .servers
-                .iter_mut()
-                .filter(|server| server.job != NONE)
-            {
-                self.queues[server.queue as usize].work += u128::from(self.now - server.began);
-                server.began = self.now;
-            }
             if let Some(sharing) = &station.sharing {
                 station.shared_work +=
                     u128::from(self.now - station.shared_since) * sharing.working() as u128;

@@ -6,8 +6,9 @@ pub const NONE: u32 = u32::MAX;
 /// Service that has not begun.
 pub const FRESH: u64 = u64::MAX;
 
-/// A packet, or a clone of one.
+/// A packet, or a clone of one; a line of the processor's cache.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Job {
     /// When its packet came out of the source.
     pub born: u64,
@@ -25,6 +26,8 @@ pub struct Job {
     pub next: u32,
     /// The next in its batch.
     pub together: u32,
+    /// Where its queue and class are counted: queue x classes + class.
+    pub at: u32,
     /// Its class.
     pub class: u16,
     /// Whether it is a clone.
@@ -32,11 +35,21 @@ pub struct Job {
 }
 
 /// Slots that are used again; it grows to the most jobs there ever were, and never shrinks.
-#[derive(Default)]
 pub struct Jobs {
     slots: Vec<Job>,
-    free: Option<u32>,
+    // the first free slot, or NONE
+    free: u32,
     inside: usize,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: NONE,
+            inside: 0,
+        }
+    }
 }
 
 impl Jobs {
@@ -49,26 +62,23 @@ impl Jobs {
     #[inline]
     pub fn add(&mut self, job: Job) -> u32 {
         self.inside += 1;
-        match self.free {
-            Some(slot) => {
-                let next = self.slots[slot as usize].next;
-                self.free = (next != NONE).then_some(next);
-                self.slots[slot as usize] = job;
-                slot
-            }
-            None => {
-                self.slots.push(job);
-                (self.slots.len() - 1) as u32
-            }
+        let slot = self.free;
+        if slot == NONE {
+            self.slots.push(job);
+            return (self.slots.len() - 1) as u32;
         }
+        let place = &mut self.slots[slot as usize];
+        self.free = place.next;
+        *place = job;
+        slot
     }
 
     /// Lets a job go.
     #[inline]
     pub fn remove(&mut self, job: u32) {
         self.inside -= 1;
-        self.slots[job as usize].next = self.free.unwrap_or(NONE);
-        self.free = Some(job);
+        self.slots[job as usize].next = self.free;
+        self.free = job;
     }
 }
 

@@ -2,11 +2,16 @@
 
 use super::calendar::{Calendar, NEVER};
 use super::engine::{Engine, QueueState};
+use super::jobs::NONE;
 use super::model::Tags;
-use super::network::PolicyPlan;
+use super::network::{LevelPlan, PolicyPlan, QueuePlan};
 
 /// The state of a level's policy.
-pub(super) struct Level {
+pub(super) struct Level<'n> {
+    pub plan: &'n LevelPlan,
+    /// Its only queue, if it has one, or `NONE`; and whether that one can be blocked.
+    pub only: u32,
+    pub only_blocks: bool,
     /// Queues with somebody in them.
     pub nonempty: u32,
     /// Queues with somebody whom a higher priority interrupted.
@@ -22,9 +27,16 @@ pub(super) struct Level {
     pub closed_until: u64,
 }
 
-impl Level {
-    pub fn new() -> Self {
+impl<'n> Level<'n> {
+    pub fn new(plan: &'n LevelPlan, queues: &[QueuePlan]) -> Self {
+        let only = match plan.policy {
+            PolicyPlan::Single => plan.queues[0],
+            _ => NONE,
+        };
         Self {
+            plan,
+            only,
+            only_blocks: only != NONE && queues[only as usize].blocks,
             nonempty: 0,
             interrupted: 0,
             turn: 0,
@@ -51,15 +63,8 @@ impl Level {
 
     /// Charges a queue for a service that starts; returns what the policy itself costs, ps.
     #[inline]
-    pub fn charge(
-        &mut self,
-        policy: PolicyPlan,
-        queue: &mut QueueState,
-        weight: f64,
-        work: u64,
-        bytes: u32,
-    ) -> u64 {
-        match policy {
+    pub fn charge(&mut self, queue: &mut QueueState, work: u64, bytes: u32) -> u64 {
+        match self.plan.policy {
             PolicyPlan::WeightedFair(tags) => {
                 self.virtual_time = queue.tag;
                 let share = match tags {
@@ -67,7 +72,7 @@ impl Level {
                     Tags::Packets => 1.0,
                     Tags::Time => work as f64,
                 };
-                queue.tag += share / weight;
+                queue.tag += share / queue.plan.weight;
                 0
             }
             PolicyPlan::Polling { visit, .. } => {
@@ -80,13 +85,16 @@ impl Level {
 }
 
 impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
-    /// The queue of a level to serve, of which one can be served; None when the level has just
-    /// decided to give way.
-    #[inline(always)]
-    pub(super) fn select(&mut self, station: usize, level: usize) -> Option<usize> {
-        let network = self.network;
-        let plan = &network.stations[station].levels[level];
-        if self.stations[station].levels[level].interrupted > 0 {
+    /// The queue of a level to serve, of whose queues that of number `servable` is the first that can be
+    /// served; None when the level has just decided to give way.
+    #[inline]
+    pub(super) fn select(&mut self, level: usize, servable: usize) -> Option<usize> {
+        let state = &self.levels[level];
+        let plan = state.plan;
+        if state.only != NONE {
+            return Some(state.only as usize);
+        }
+        if state.interrupted > 0 {
             // Who was interrupted goes on before anybody else of his priority.
             let resumed = plan
                 .queues
@@ -110,8 +118,8 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
                 first.map(|(_, queue)| queue)
             }
             PolicyPlan::RoundRobin { .. } => {
-                let (queue, after) = self.next_in_turn(station, level)?;
-                self.stations[station].levels[level].turn = after;
+                let (queue, after) = self.next_in_turn(level, servable);
+                self.levels[level].turn = after;
                 Some(queue)
             }
             PolicyPlan::WeightedFair(_) => {
@@ -126,30 +134,28 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
                 }
                 first
             }
-            PolicyPlan::Polling { .. } => self.poll(station, level),
+            PolicyPlan::Polling { .. } => self.poll(level, servable),
         }
     }
 
-    /// The next queue that can be served, and whose turn it is after it.
-    fn next_in_turn(&mut self, station: usize, level: usize) -> Option<(usize, usize)> {
-        let network = self.network;
-        let queues = &network.stations[station].levels[level].queues;
-        let turn = self.stations[station].levels[level].turn;
-        let mut at = turn;
-        for _ in queues {
-            let after = if at + 1 == queues.len() { 0 } else { at + 1 };
-            if self.is_servable(queues[at] as usize) {
-                return Some((queues[at] as usize, after));
+    /// The next queue that can be served, and whose turn it is after it; that of number `servable` is the
+    /// first of all that can be.
+    fn next_in_turn(&mut self, level: usize, servable: usize) -> (usize, usize) {
+        let state = &self.levels[level];
+        let (queues, turn) = (&state.plan.queues, state.turn);
+        let after = |at: usize| if at + 1 == queues.len() { 0 } else { at + 1 };
+        for (at, &queue) in queues.iter().enumerate().skip(turn) {
+            if at == servable || at > servable && self.is_servable(queue as usize) {
+                return (queue as usize, after(at));
             }
-            at = after;
         }
-        None
+        // None from the one whose turn it is on: the first of all.
+        (queues[servable] as usize, after(servable))
     }
 
     /// Limited polling: a batch of each queue in turn, a budget for each cycle.
-    fn poll(&mut self, station: usize, level: usize) -> Option<usize> {
-        let network = self.network;
-        let plan = &network.stations[station].levels[level];
+    fn poll(&mut self, level: usize, servable: usize) -> Option<usize> {
+        let plan = self.levels[level].plan;
         let PolicyPlan::Polling {
             batch,
             budget,
@@ -162,9 +168,9 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
             return None;
         };
         let now = self.now;
-        let current = plan.queues[self.stations[station].levels[level].turn] as usize;
+        let current = plan.queues[self.levels[level].turn] as usize;
         let goes_on = self.is_servable(current);
-        let state = &mut self.stations[station].levels[level];
+        let state = &mut self.levels[level];
         if state.cycle_began == NEVER {
             state.cycle_began = now;
         }
@@ -184,9 +190,8 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         } else if state.visit_packets > 0 {
             return Some(current);
         }
-        let (queue, after) = self.next_in_turn(station, level)?;
-        let state = &mut self.stations[station].levels[level];
-        state.turn = (after + plan.queues.len() - 1) % plan.queues.len();
+        let (queue, after) = self.next_in_turn(level, servable);
+        self.levels[level].turn = (after + plan.queues.len() - 1) % plan.queues.len();
         Some(queue)
     }
 }

@@ -77,10 +77,22 @@ pub(super) enum PolicyPlan {
     WeightedFair(Tags),
 }
 
+impl PolicyPlan {
+    pub fn polls(self) -> bool {
+        matches!(self, Self::Polling { .. })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct QueuePlan {
     pub station: u32,
     pub level: u32,
+    /// The bit of its level among those that are ready.
+    pub bit: u64,
+    /// Whether it has its level to itself, first come first served.
+    pub is_alone: bool,
+    /// The longest stretch of work in it.
+    pub quantum: u64,
     pub weight: f64,
     pub capacity_packets: u64,
     pub capacity_bytes: u64,
@@ -199,9 +211,17 @@ impl Network {
             let level = levels
                 .iter()
                 .position(|level| level.priority == queue.priority);
+            let level = level.unwrap_or_default();
+            let policy = levels[level].policy;
             queues.push(QueuePlan {
                 station: number as u32,
-                level: level.unwrap_or_default() as u32,
+                level: level as u32,
+                bit: 1 << level,
+                is_alone: policy == PolicyPlan::Single,
+                quantum: match policy {
+                    PolicyPlan::RoundRobin { quantum } => quantum,
+                    _ => UNLIMITED,
+                },
                 weight: queue.weight,
                 capacity_packets: queue.capacity_packets.map_or(UNLIMITED, u64::from),
                 capacity_bytes: queue.capacity_bytes.unwrap_or(UNLIMITED),
@@ -313,7 +333,13 @@ impl Network {
     }
 
     pub(super) fn ways_of(&self, origin: usize, class: usize) -> &[Way] {
-        let range = &self.ways_from[origin * self.classes + class];
+        self.ways_at(origin * self.classes + class)
+    }
+
+    /// The ways on from a place in `ways_from`.
+    #[inline]
+    pub(super) fn ways_at(&self, at: usize) -> &[Way] {
+        let range = &self.ways_from[at];
         &self.ways[range.start as usize..range.end as usize]
     }
 }

@@ -248,12 +248,12 @@ fn one(
     stop: &AtomicBool,
 ) -> Result<Replication, ModelError> {
     // The number of clocks and the question of traces are settled here, not at every event.
-    let few = network.clocks <= Scan::CLOCKS_MAX;
-    match (few, options.trace && number == 0) {
-        (true, false) => simulate::<Scan, false>(network, options, number, warm_up_ps, stop),
-        (true, true) => simulate::<Scan, true>(network, options, number, warm_up_ps, stop),
-        (false, false) => simulate::<Tournament, false>(network, options, number, warm_up_ps, stop),
-        (false, true) => simulate::<Tournament, true>(network, options, number, warm_up_ps, stop),
+    match (network.clocks, options.trace && number == 0) {
+        (..=8, false) => simulate::<Scan<8>, false>(network, options, number, warm_up_ps, stop),
+        (..=24, false) => simulate::<Scan<24>, false>(network, options, number, warm_up_ps, stop),
+        (..=24, true) => simulate::<Scan<24>, true>(network, options, number, warm_up_ps, stop),
+        (_, false) => simulate::<Tournament, false>(network, options, number, warm_up_ps, stop),
+        (_, true) => simulate::<Tournament, true>(network, options, number, warm_up_ps, stop),
     }
 }
 

@@ -1,22 +1,17 @@
 //! How stations choose whom to serve, and what happens when a service starts, is interrupted and ends.
 
 use super::calendar::{Calendar, NEVER};
-use super::engine::{Engine, Server, StationState, bit};
-use super::jobs::{FRESH, Job, NONE};
+use super::engine::{Engine, StationState, bit};
+use super::jobs::{FRESH, NONE};
 use super::level::Level;
-use super::model::StationKind;
-use super::network::PolicyPlan;
 use super::sharing::Sharing;
 use super::trace::Fate;
 
 impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
+    /// Has a station choose at the end of this event.
     #[inline]
     pub(super) fn touch(&mut self, station: u32) {
-        let state = &mut self.stations[station as usize];
-        if !state.touched {
-            state.touched = true;
-            self.touched.push(station);
-        }
+        self.stations[station as usize].touch(station, &mut self.touched);
     }
 
     /// Changes who shares a station, and sets its clock anew.
@@ -34,107 +29,130 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         state.shared_since = self.now;
         let result = change(sharing, self.now);
         let next = sharing.next().unwrap_or(NEVER);
-        self.calendar
-            .set(self.network.stations[station].first_clock, next);
+        self.calendar.set(state.first_server, next);
         result
     }
 
     /// Gives servers work for as long as there is a server for it and work for the server.
     #[inline]
     pub(super) fn choose(&mut self, station: usize) {
-        let plan = &self.network.stations[station];
         loop {
             let state = &self.stations[station];
-            if state.idle == 0 && !can_interrupt(plan.kind, state) {
+            if state.idle == 0 && !self.can_interrupt(state) {
                 return;
             }
-            let Some(level) = self.first_ready(station) else {
-                let state = &mut self.stations[station];
-                if state.polls && state.idle == plan.servers {
-                    state.levels.iter_mut().for_each(Level::end_cycle);
+            let Some((level, servable)) = self.first_ready(station) else {
+                let state = &self.stations[station];
+                if state.polls && state.idle == state.servers {
+                    let plan = &self.network.stations[station];
+                    let levels = state.first_level..state.first_level + plan.levels.len();
+                    self.levels[levels].iter_mut().for_each(Level::end_cycle);
                 }
                 return;
             };
             let state = &self.stations[station];
-            let server = if state.idle > 0 {
-                state.servers.iter().position(|server| server.job == NONE)
-            } else {
-                self.interrupt(station, level)
+            let server = match (state.idle, state.servers) {
+                (0, _) => self.interrupt(station, level),
+                (_, 1) => Some(state.first_server),
+                _ => self.idle_server(state),
             };
             let Some(server) = server else {
                 return;
             };
-            match self.select(station, level) {
-                Some(queue) => self.start(station, server, level, queue),
+            let state = &self.stations[station];
+            let is_only = state.servers == 1;
+            match self.select(state.first_level + level, servable) {
+                Some(queue) => self.start(server, queue),
                 // A cycle of polling has just ended: another level may be the first now.
                 None => continue,
+            }
+            // What its only server does not serve now was blocked, unless that start has just made room.
+            if is_only && !self.stations[station].touched {
+                return;
             }
         }
     }
 
-    /// The first level with a packet that can be served now.
+    /// Whether somebody waits whose priority number is smaller than that of somebody in service, where all
+    /// servers are busy.
     #[inline]
-    pub(super) fn first_ready(&mut self, station: usize) -> Option<usize> {
-        let mut ready = self.stations[station].ready;
+    fn can_interrupt(&self, state: &StationState) -> bool {
+        if !state.preempts || state.ready == 0 {
+            return false;
+        }
+        let servers = &self.servers[state.first_server..state.first_server + state.servers];
+        let largest = servers.iter().map(|server| server.level).max();
+        state.ready & largest.map_or(0, |level| bit(level) - 1) != 0
+    }
+
+    fn idle_server(&self, state: &StationState) -> Option<usize> {
+        let servers = &self.servers[state.first_server..state.first_server + state.servers];
+        let idle = servers.iter().position(|server| server.job == NONE);
+        idle.map(|number| state.first_server + number)
+    }
+
+    /// The first level with a packet that can be served now, among those of the station, and the number of
+    /// the first of its queues that can be served.
+    #[inline(always)]
+    fn first_ready(&mut self, station: usize) -> Option<(usize, usize)> {
+        let state = &self.stations[station];
+        let (mut ready, first_level) = (state.ready, state.first_level);
         let mut closed = None;
         while ready != 0 {
             let level = ready.trailing_zeros() as usize;
             ready &= ready - 1;
-            if !self.can_serve(station, level) {
+            let Some(servable) = self.servable(first_level + level) else {
                 continue;
-            }
-            if self.stations[station].levels[level].closed_until > self.now {
+            };
+            if self.levels[first_level + level].closed_until > self.now {
                 // Whoever gave way polls on when there is nobody to give way to.
-                closed = closed.or(Some(level));
+                closed = closed.or(Some((level, servable)));
                 continue;
             }
-            return Some(level);
+            return Some((level, servable));
         }
-        let level = closed?;
+        let (level, servable) = closed?;
         let state = &self.stations[station];
-        let is_used = state
-            .servers
+        let servers = &self.servers[state.first_server..state.first_server + state.servers];
+        let is_used = servers
             .iter()
             .any(|server| server.job != NONE && server.level as usize > level);
-        (!is_used).then_some(level)
+        (!is_used).then_some((level, servable))
     }
 
+    /// The number of the first queue of a level that can be served; somebody is in one of them.
     #[inline]
-    pub(super) fn can_serve(&mut self, station: usize, level: usize) -> bool {
-        let network = self.network;
-        let queues = &network.stations[station].levels[level].queues;
-        queues.iter().any(|&queue| self.is_servable(queue as usize))
+    fn servable(&mut self, level: usize) -> Option<usize> {
+        let state = &self.levels[level];
+        if state.only != NONE {
+            let queue = state.only as usize;
+            let can = !state.only_blocks || !self.is_blocked(self.queues[queue].line.head);
+            return can.then_some(0);
+        }
+        let mut queues = state.plan.queues.iter();
+        queues.position(|&queue| self.is_servable(queue as usize))
     }
 
     /// Whether a queue has somebody at its front who is not blocked.
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_servable(&mut self, queue: usize) -> bool {
-        let head = self.queues[queue].line.head;
-        head != NONE && (!self.network.queues[queue].blocks || !self.is_blocked(queue, head))
+        let state = &self.queues[queue];
+        let head = state.line.head;
+        head != NONE && (!state.plan.blocks || !self.is_blocked(head))
     }
 
-    pub(super) fn is_blocked(&mut self, queue: usize, head: u32) -> bool {
-        let network = self.network;
-        let Job {
-            left, class, bytes, ..
-        } = self.jobs[head];
+    fn is_blocked(&mut self, head: u32) -> bool {
+        let job = &self.jobs[head];
         // Who has begun has his place further on already.
-        if left != FRESH {
+        if job.left != FRESH {
             return false;
         }
+        let network = self.network;
+        let ways = network.ways_at(job.at as usize);
         let mut is_blocked = false;
-        for way in network
-            .ways_of(queue, usize::from(class))
-            .iter()
-            .filter(|way| way.blocks)
-        {
-            let (plan, next) = (
-                &network.queues[way.place as usize],
-                &mut self.queues[way.place as usize],
-            );
-            if next.held >= plan.capacity_packets
-                || next.held_bytes + u64::from(bytes) > plan.capacity_bytes
-            {
+        for way in ways.iter().filter(|way| way.blocks) {
+            let next = &mut self.queues[way.place as usize];
+            if !next.has_room(job.bytes) {
                 next.awaited = true;
                 is_blocked = true;
             }
@@ -143,14 +161,15 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     }
 
     /// Takes a server away from the work of the largest priority number above `level`.
-    pub(super) fn interrupt(&mut self, station: usize, level: usize) -> Option<usize> {
-        let servers = &self.stations[station].servers;
+    fn interrupt(&mut self, station: usize, level: usize) -> Option<usize> {
+        let state = &mut self.stations[station];
+        let servers = &self.servers[state.first_server..state.first_server + state.servers];
         let (number, server) = servers
             .iter()
             .copied()
             .enumerate()
             .max_by_key(|(_, server)| server.level)?;
-        let clock = self.network.stations[station].first_clock + number;
+        let clock = state.first_server + number;
         let ends = self.calendar.time(clock);
         // What ends at this very instant is finished already, only its clock has not rung yet.
         if server.level as usize <= level || ends == self.now {
@@ -162,83 +181,87 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         let was_empty = queue.line.is_empty();
         queue.line.push_front(server.job, &mut self.jobs);
         queue.interrupted += 1;
-        let state = &mut self.stations[station];
-        let own = &mut state.levels[server.level as usize];
-        own.interrupted += 1;
         if was_empty {
-            own.nonempty += 1;
-            state.ready |= bit(server.level);
+            state.ready |= queue.plan.bit;
         }
-        state.servers[number].job = NONE;
+        if !queue.plan.is_alone {
+            let own = &mut self.levels[queue.level];
+            own.interrupted += 1;
+            own.nonempty += u32::from(was_empty);
+        }
+        self.servers[clock].job = NONE;
         state.idle += 1;
         self.calendar.set(clock, NEVER);
-        Some(number)
+        Some(clock)
     }
 
     /// Starts the service of whoever is at the front of a queue.
-    pub(super) fn start(&mut self, station: usize, server: usize, level: usize, queue: usize) {
-        let network = self.network;
-        let (plan, policy) = (
-            &network.queues[queue],
-            network.stations[station].levels[level].policy,
-        );
-        let job = self.pop(station, level, queue);
+    #[inline(always)]
+    fn start(&mut self, server: usize, queue: usize) {
+        let plan = self.queues[queue].plan;
+        let job = self.pop(queue);
         let mut work = self.jobs[job].left;
         if work == FRESH {
-            work = self.begin(job, queue, plan.batch_cost);
+            work = self.begin(job, queue).saturating_add(plan.batch_cost);
             if plan.batch_packets > 1 {
-                let mut last = job;
-                for _ in 1..plan.batch_packets {
-                    // Who has begun already, in a quantum before, goes on by himself.
-                    let head = self.queues[queue].line.head;
-                    if head == NONE || self.jobs[head].left != FRESH {
-                        break;
-                    }
-                    let next = self.pop(station, level, queue);
-                    work += self.begin(next, queue, 0);
-                    self.jobs[last].together = next;
-                    last = next;
+                work += self.begin_others(job, queue, plan.batch_packets);
+            }
+            if !plan.is_alone {
+                let state = &mut self.queues[queue];
+                work += self.levels[state.level].charge(state, work, self.jobs[job].bytes);
+            }
+        } else {
+            let state = &mut self.queues[queue];
+            if state.interrupted > 0 {
+                state.interrupted -= 1;
+                if !plan.is_alone {
+                    self.levels[state.level].interrupted -= 1;
                 }
             }
-            let bytes = self.jobs[job].bytes;
-            work += self.stations[station].levels[level].charge(
-                policy,
-                &mut self.queues[queue],
-                plan.weight,
-                work,
-                bytes,
-            );
-        } else if self.queues[queue].interrupted > 0 {
-            self.queues[queue].interrupted -= 1;
-            self.stations[station].levels[level].interrupted -= 1;
         }
-        let stretch = match policy {
-            PolicyPlan::RoundRobin { quantum } => work.min(quantum),
-            _ => work,
-        };
-        let state = &mut self.stations[station];
-        state.idle -= 1;
-        state.servers[server] = Server {
-            job,
-            queue: queue as u32,
-            level: level as u32,
-            began: self.now,
-            unfinished: work - stretch,
-        };
-        let clock = network.stations[station].first_clock + server;
-        self.calendar
-            .set(clock, self.now.saturating_add(stretch).min(NEVER - 1));
+        let stretch = work.min(plan.quantum);
+        self.stations[plan.station as usize].idle -= 1;
+        let own = &mut self.servers[server];
+        own.job = job;
+        own.queue = queue as u32;
+        own.level = plan.level;
+        own.began = self.now;
+        own.unfinished = work - stretch;
+        let ends = self.now.saturating_add(stretch).min(NEVER - 1);
+        self.calendar.set(server, ends);
     }
 
+    /// Takes more packets into a batch; returns their work.
+    fn begin_others(&mut self, first: u32, queue: usize, most: u32) -> u64 {
+        let (mut last, mut work) = (first, 0);
+        for _ in 1..most {
+            // Who has begun already, in a quantum before, goes on by himself.
+            let head = self.queues[queue].line.head;
+            if head == NONE || self.jobs[head].left != FRESH {
+                break;
+            }
+            let next = self.pop(queue);
+            work += self.begin(next, queue);
+            self.jobs[last].together = next;
+            last = next;
+        }
+        work
+    }
+
+    /// Takes out who is at the front of a queue.
     #[inline(always)]
-    pub(super) fn pop(&mut self, station: usize, level: usize, queue: usize) -> u32 {
+    fn pop(&mut self, queue: usize) -> u32 {
         let state = &mut self.queues[queue];
         let job = state.line.pop(&self.jobs);
         if state.line.is_empty() {
-            let station = &mut self.stations[station];
-            station.levels[level].nonempty -= 1;
-            if station.levels[level].nonempty == 0 {
-                station.ready &= !bit(level as u32);
+            let plan = state.plan;
+            let is_last = plan.is_alone || {
+                let level = &mut self.levels[state.level];
+                level.nonempty -= 1;
+                level.nonempty == 0
+            };
+            if is_last {
+                self.stations[plan.station as usize].ready &= !plan.bit;
             }
         }
         job
@@ -246,95 +269,85 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
 
     /// A packet's service begins: its work is drawn, its place further on reserved.
     #[inline(always)]
-    pub(super) fn begin(&mut self, job: u32, queue: usize, cost: u64) -> u64 {
-        let network = self.network;
-        let plan = &network.queues[queue];
+    fn begin(&mut self, job: u32, queue: usize) -> u64 {
         let slot = &mut self.jobs[job];
         slot.started = self.now;
         slot.together = NONE;
-        let (class, bytes) = (usize::from(slot.class), slot.bytes);
-        let at = queue * network.classes + class;
-        let work = self.services[at].draw(bytes, &mut self.queues[queue].generator);
+        let (at, bytes) = (slot.at as usize, slot.bytes);
+        let state = &mut self.queues[queue];
+        let plan = state.plan;
+        let work = self.services[at].draw(bytes, &mut state.generator);
         if plan.blocks {
-            for way in network
-                .ways_of(queue, class)
-                .iter()
-                .filter(|way| way.blocks)
-            {
-                let next = &mut self.queues[way.place as usize];
-                next.held += 1;
-                next.held_bytes += u64::from(bytes);
+            let network = self.network;
+            for way in network.ways_at(at).iter().filter(|way| way.blocks) {
+                self.queues[way.place as usize].hold(bytes);
             }
         }
         if !plan.frees_at_end {
             self.free(queue, bytes);
         }
-        work.saturating_add(cost)
+        work
     }
 
     /// A place in a queue is free again; whoever waited for one looks again.
-    #[inline(always)]
-    pub(super) fn free(&mut self, queue: usize, bytes: u32) {
+    #[inline]
+    fn free(&mut self, queue: usize, bytes: u32) {
         let state = &mut self.queues[queue];
         state.held -= 1;
         state.held_bytes -= u64::from(bytes);
         if std::mem::take(&mut state.awaited) {
-            let network = self.network;
-            for &station in &network.queues[queue].upstream {
+            for &station in &state.plan.upstream {
                 self.touch(station);
             }
         }
     }
 
     /// A server's work ends, or its quantum does.
-    pub(super) fn finish(&mut self, station: usize, number: usize, clock: usize) {
-        self.touch(station as u32);
-        if self.stations[station].sharing.is_some() {
-            if let Some(job) = self.share(station, Sharing::remove) {
+    #[inline(always)]
+    pub(super) fn finish(&mut self, clock: usize) {
+        let server = self.servers[clock];
+        let station = &mut self.stations[server.station as usize];
+        station.touch(server.station, &mut self.touched);
+        if station.sharing.is_some() {
+            if let Some(job) = self.share(server.station as usize, Sharing::remove) {
                 let queue = self.jobs[job].next as usize;
                 self.served(job, queue, true);
             }
             return;
         }
+        station.idle += 1;
         self.calendar.set(clock, NEVER);
-        let state = &mut self.stations[station];
-        let server = state.servers[number];
-        state.servers[number].job = NONE;
-        state.idle += 1;
+        self.servers[clock].job = NONE;
         let queue = server.queue as usize;
-        self.queues[queue].work += u128::from(self.now - server.began);
+        let state = &mut self.queues[queue];
+        state.work += u128::from(self.now - server.began);
         if server.unfinished > 0 {
             self.jobs[server.job].left = server.unfinished;
-            let line = &mut self.queues[queue].line;
-            if line.is_empty() {
-                state.levels[server.level as usize].nonempty += 1;
-                state.ready |= bit(server.level);
+            if state.line.is_empty() {
+                self.levels[state.level].nonempty += 1;
+                station.ready |= state.plan.bit;
             }
-            line.push(server.job, &mut self.jobs);
+            state.line.push(server.job, &mut self.jobs);
             return;
         }
-        let frees = self.network.queues[queue].frees_at_end;
+        let plan = state.plan;
+        if plan.batch_packets == 1 {
+            self.served(server.job, queue, plan.frees_at_end);
+            return;
+        }
         let mut job = server.job;
         while job != NONE {
             let next = self.jobs[job].together;
-            self.served(job, queue, frees);
+            self.served(job, queue, plan.frees_at_end);
             job = next;
         }
     }
 
-    #[inline]
-    pub(super) fn served(&mut self, job: u32, queue: usize, frees: bool) {
-        let Job {
-            arrived,
-            started,
-            class,
-            bytes,
-            ..
-        } = self.jobs[job];
-        let visits = &mut self.visits[queue * self.network.classes + usize::from(class)];
-        visits.served += 1;
-        visits.waits += u128::from(started - arrived);
-        visits.sojourns += u128::from(self.now - arrived);
+    #[inline(always)]
+    fn served(&mut self, job: u32, queue: usize, frees: bool) {
+        let slot = &self.jobs[job];
+        let (at, bytes) = (slot.at as usize, slot.bytes);
+        self.visits[at].serve(slot.arrived, slot.started, self.now);
         self.queues[queue].length.remove(self.now);
         if frees {
             self.free(queue, bytes);
@@ -342,18 +355,11 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         if TRACED {
             self.record_visit(job, queue, Fate::Served);
         }
-        self.send_on(job, queue);
+        self.send_on(job, at);
     }
 
     /// Sets the clock that wakes a polling level up again.
     pub(super) fn set_timer(&mut self, timer: usize, time: u64) {
         self.calendar.set(timer, time);
     }
-}
-/// Whether somebody waits whose priority number is smaller than that of somebody in service.
-#[inline]
-fn can_interrupt(kind: StationKind, state: &StationState) -> bool {
-    let largest = state.servers.iter().map(|server| server.level).max();
-    let above = largest.map_or(0, |level| bit(level) - 1);
-    kind == StationKind::PreemptiveResume && state.ready & above != 0
 }

@@ -2,7 +2,7 @@
 
 use super::amount::Draw;
 use super::calendar::{Calendar, NEVER};
-use super::engine::{Engine, bit};
+use super::engine::Engine;
 use super::jobs::{FRESH, Job, NONE};
 use super::network::Way;
 use super::time::{picoseconds, whole};
@@ -43,47 +43,44 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
             bytes,
             next: NONE,
             together: NONE,
+            at: 0,
             class,
             clone: false,
         });
-        self.send_on(job, self.network.queues.len() + source);
+        let origin = self.network.queues.len() + source;
+        self.send_on(job, origin * self.network.classes + usize::from(class));
         self.plan_arrival(source);
     }
 
-    /// Sends a job and its clones from a queue or source to where they go next.
+    /// Sends a job and its clones from a queue or source to where they go next; `from` is their place and
+    /// class, as ways on are numbered.
     #[inline]
-    pub(super) fn send_on(&mut self, job: u32, origin: usize) {
+    pub(super) fn send_on(&mut self, job: u32, from: usize) {
         let network = self.network;
-        let class = usize::from(self.jobs[job].class);
-        let (first, clones) = match network.ways_of(origin, class).split_first() {
-            Some(ways) => ways,
-            None => unreachable!("every class that comes to a queue has a way on: check::reached"),
-        };
-        // Clones are made before the packet itself moves on and may leave; they follow it.
-        if clones.is_empty() {
-            self.send(job, origin, first);
-            return;
-        }
-        let copied = self.jobs[job].clone();
-        self.send(job, origin, first);
-        for way in clones {
-            self.balance.cloned += 1;
-            let clone = self.jobs.add(Job {
-                clone: true,
-                left: FRESH,
-                together: NONE,
-                ..copied.clone()
-            });
-            self.send(clone, origin, way);
+        let ways = network.ways_at(from);
+        // Clones are copies of the packet before it moves on and may leave; they follow it.
+        let copied = (ways.len() > 1).then(|| self.jobs[job].clone());
+        let mut sent = job;
+        for (number, way) in ways.iter().enumerate() {
+            if let (1.., Some(copied)) = (number, &copied) {
+                self.balance.cloned += 1;
+                sent = self.jobs.add(Job {
+                    clone: true,
+                    left: FRESH,
+                    together: NONE,
+                    ..*copied
+                });
+            }
+            self.send(sent, from, way);
         }
     }
 
-    #[inline]
-    pub(super) fn send(&mut self, job: u32, origin: usize, way: &Way) {
+    #[inline(always)]
+    fn send(&mut self, job: u32, from: usize, way: &Way) {
         let place = if way.choices.is_empty() {
             way.place
         } else {
-            self.choose_place(origin, &way.choices)
+            self.choose_place(from / self.network.classes, &way.choices)
         };
         if let Some(class) = way.becomes {
             self.jobs[job].class = class;
@@ -95,7 +92,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         }
     }
 
-    pub(super) fn choose_place(&mut self, origin: usize, choices: &[(f64, u32)]) -> u32 {
+    fn choose_place(&mut self, origin: usize, choices: &[(f64, u32)]) -> u32 {
         let queues = self.queues.len();
         let generator = if origin < queues {
             &mut self.queues[origin].generator
@@ -109,51 +106,54 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     }
 
     /// A job comes to a queue; with a reservation, its place there is its own already.
-    pub(super) fn enter(&mut self, job: u32, queue: usize, reserved: bool) {
-        let (class, bytes) = (
-            usize::from(self.jobs[job].class),
-            u64::from(self.jobs[job].bytes),
-        );
-        let plan = &self.network.queues[queue];
-        let at = queue * self.network.classes + class;
+    #[inline(always)]
+    fn enter(&mut self, job: u32, queue: usize, reserved: bool) {
+        let slot = &mut self.jobs[job];
+        let at = queue * self.network.classes + usize::from(slot.class);
+        let bytes = slot.bytes;
+        slot.at = at as u32;
         self.visits[at].arrived += 1;
+        let state = &mut self.queues[queue];
+        let plan = state.plan;
         if !reserved {
-            let state = &mut self.queues[queue];
-            if state.held >= plan.capacity_packets
-                || state.held_bytes.saturating_add(bytes) > plan.capacity_bytes
-            {
+            if !state.has_room(bytes) {
                 self.lose(job, queue, at);
                 return;
             }
-            state.held += 1;
-            state.held_bytes += bytes;
+            state.hold(bytes);
         }
-        let state = &mut self.queues[queue];
         state.length.add(self.now);
-        let slot = &mut self.jobs[job];
         slot.arrived = self.now;
         slot.started = NEVER;
         slot.left = FRESH;
-        let station = plan.station as usize;
-        if self.stations[station].sharing.is_some() {
-            let work = self.services[at].draw(bytes as u32, &mut state.generator);
-            self.jobs[job].started = self.now;
+        let station = &mut self.stations[plan.station as usize];
+        if station.sharing.is_some() {
+            let work = self.services[at].draw(bytes, &mut state.generator);
+            slot.started = self.now;
             // The job remembers its queue: a station may serve several.
-            self.jobs[job].next = queue as u32;
-            self.share(station, |sharing, now| sharing.add(job, work, now));
+            slot.next = queue as u32;
+            self.share(plan.station as usize, |sharing, now| {
+                sharing.add(job, work, now);
+            });
             return;
         }
         if state.line.is_empty() {
-            let level = &mut self.stations[station].levels[plan.level as usize];
-            level.catch_up(state);
-            level.nonempty += 1;
-            self.stations[station].ready |= bit(plan.level);
+            station.ready |= plan.bit;
+            if !plan.is_alone {
+                let level = &mut self.levels[state.level];
+                level.catch_up(state);
+                level.nonempty += 1;
+            }
         }
         state.line.push(job, &mut self.jobs);
-        self.touch(plan.station);
+        // Whoever is busy and cannot be interrupted has no choice to make.
+        if station.idle > 0 || station.preempts {
+            station.touch(plan.station, &mut self.touched);
+        }
     }
 
-    pub(super) fn lose(&mut self, job: u32, queue: usize, at: usize) {
+    #[cold]
+    fn lose(&mut self, job: u32, queue: usize, at: usize) {
         self.visits[at].lost += 1;
         self.visits[at].lost_bytes += u64::from(self.jobs[job].bytes);
         self.balance.lost += 1;
@@ -166,7 +166,8 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         self.jobs.remove(job);
     }
 
-    pub(super) fn leave(&mut self, job: u32, place: u32) {
+    #[inline(always)]
+    fn leave(&mut self, job: u32, place: u32) {
         let Job {
             born,
             bytes,
