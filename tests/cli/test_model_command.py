@@ -50,6 +50,96 @@ def test_plan_finds_the_capacity_of_a_queue() -> None:
     assert json.loads(done.stdout)["load_pps"] == pytest.approx(1e6 / 12.832, rel=0.06)
 
 
+def test_plan_finds_the_smallest_clock_and_queue() -> None:
+    common = ("--load", "8500pps", "--duration", "0.5", "--json")
+    done = parshall("plan", "single-queue", "--find", "cpu_mhz", "--loss", "1", "--p99-us", "1000", *common)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["p99_us"] <= 1000
+    slower = parshall("run", "single-queue", "--set", f"cpu_mhz={0.98 * found['cpu_mhz']}", *common, "--warm-up", "0.2")
+    assert dict(map(tuple, json.loads(slower.stdout)["latencies"][-1]["quantiles"]))[0.99] > 1e6
+
+    done = parshall("plan", "single-queue", "--find", "queue", "--loss", "0.01", "--set", "cpu_mhz=130", *common)
+    assert done.returncode == 0, done.stderr
+    places = json.loads(done.stdout)["queue"]
+    at = ("--over", "load_pps=8500", "--set", "cpu_mhz=130")
+    losses = [
+        json.loads(parshall("sweep", "single-queue", "--over", f"queue={size}", *at, "--json").stdout)[0]["loss"]
+        for size in (places - 3, places + 3)
+    ]
+    assert losses[0] > 0.01 > losses[1]
+
+
+def test_one_long_run_in_batches() -> None:
+    done = parshall("run", "single-queue", "--duration", "2", "--batches", "20", "--warm-up", "0.1", "--json")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    data = json.loads(done.stdout)
+    assert data["is_uncorrelated"] is True and len(data["replications"]) == 20
+    done = parshall(
+        "run", "single-queue", "--load", "235mbps", "--duration", "0.02", "--batches", "40", "--warm-up", "0"
+    )
+    assert "intervals are too narrow" in done.stderr and done.returncode == 0
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
+def test_a_model_is_drawn(suffix: str, tmp_path: Path) -> None:
+    picture = tmp_path / f"model{suffix}"
+    done = parshall("draw", "bsd-router", "-o", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert picture.stat().st_size > 5000
+    if suffix == ".svg":
+        for name in ("ipintrq", "flow3", "50 places, priority 5", "forwarded", "cpu", "bus"):
+            assert name in picture.read_text(), name
+
+
+GOOD = {
+    "name": "file",
+    "sources": [{"name": "c", "gap_ns": "poisson:mean=2us", "to": "q"}],
+    "stations": [{"name": "s"}],
+    "queues": [{"name": "q", "station": "s", "service_ns": 1000, "to": "out"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"queues": [{**GOOD["queues"][0], "station": "cpv"}]}, ["queue", "no station", "cpv", "there are s"]),
+        ({"sources": [{**GOOD["sources"][0], "gap_ns": "poisson:mean=-2us"}]}, ["source", "mean", "-2"]),
+        ({"queues": [{**GOOD["queues"][0], "service_ns": -5}]}, ["queue", "law_ns", "-5", "not negative"]),
+        (
+            {"queues": [{**GOOD["queues"][0], "service_ns": {"bounds": [0, 1, 2], "counts": [0, 0]}}]},
+            ["queue", "law_ns", "sum of 0"],
+        ),
+        (
+            {"queues": [{**GOOD["queues"][0], "service_ns": 2500}]},
+            ["station", "load of 1.250", "allow unstable"],
+        ),
+        ({"queues": [{**GOOD["queues"][0], "service_ns": "nan"}]}, ["queue", "law_ns", "nan"]),
+    ],
+)
+def test_what_is_wrong_with_a_model_file_is_one_line(
+    change: dict[str, object], parts: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(GOOD))
+    run = ("run", str(path), "--duration", "0.001", "--warm-up", "0")
+    assert parshall(*run).returncode == 0
+    path.write_text(json.dumps({**GOOD, **change}))
+    done = parshall(*run)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for part in parts:
+        assert part in done.stderr, done.stderr
+
+
+def test_a_nan_in_a_measurement_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrived_ns,left_ns\n5,6\nNaN,7\n")
+    done = parshall("compare", str(path), "single-queue")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and "row 1 is nan" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [

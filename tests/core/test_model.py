@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,15 @@ from parshall.model import MODELS, Model, from_dict, load, parameters, run
 from parshall.model.builtin import FORWARDED
 from parshall.model.builtin.bsd import LOOKUP_US, BsdRouter
 from parshall.model.compare import compare, distance, read_trace
-from parshall.model.published import CALIBRATIONS, quantities, router, throughput_mbps
+from parshall.model.published import (
+    CALIBRATIONS,
+    KINDS,
+    Quantity,
+    quantities,
+    router,
+    shapes,
+    throughput_mbps,
+)
 from parshall.model.sweep import sweep, values
 
 
@@ -159,24 +168,41 @@ def test_the_forwarding_time_follows_the_routing_table() -> None:
         assert found == pytest.approx(us, abs=0.001)
 
 
-def test_a_router_of_1_ghz_saturates_at_225_mbps_with_its_bus_half_busy() -> None:
-    results = router("A", 250.0)
-    assert throughput_mbps(results) == pytest.approx(225, rel=0.02)
-    assert results.mean("cpu", "utilisation") == pytest.approx(1.0, abs=0.05)
-    assert router("A", 225.0).mean("bus", "utilisation") == pytest.approx(0.5, abs=0.06)
-    assert max(results.lost(), key=lambda queue: results.lost()[queue]) == "ipintrq"
+@cache
+def compared() -> dict[str, tuple[Quantity, float]]:
+    """What is published of the test-bed and what the model says, under the calibration that is for it."""
+    return {
+        quantity.name: (quantity, quantity.compute(quantity.judged_by))
+        for quantity in quantities()
+        if quantity.section == "3.8.2"
+    }
 
 
-def test_it_is_live_locked_at_810_mbps() -> None:
-    assert throughput_mbps(router("A", 760.0)) > 10
-    assert throughput_mbps(router("A", 820.0)) < 2.25
+@pytest.mark.parametrize("name", ["saturation, 1 GHz", "saturation, 3 GHz", "live-lock, 1 GHz"])
+def test_published_throughputs_are_met_within_2_percent(name: str) -> None:
+    quantity, ours = compared()[name]
+    assert abs(quantity.error(ours)) <= 0.02, f"{name}: {ours}, published {quantity.published}"
 
 
-def test_a_router_of_3_ghz_saturates_at_500_mbps_with_its_bus_busy() -> None:
-    results = router("A", 520.0, 3000.0)
-    assert throughput_mbps(results) == pytest.approx(500, rel=0.02)
-    assert results.mean("bus", "utilisation") > 0.98
-    assert results.mean("cpu", "utilisation") == pytest.approx(0.7, abs=0.05)
+@pytest.mark.parametrize("station", ["cpu", "bus"])
+@pytest.mark.parametrize("clock", ["1 GHz", "3 GHz"])
+def test_published_utilisations_are_met_within_5_points(station: str, clock: str) -> None:
+    quantity, ours = compared()[f"{station} at saturation, {clock}"]
+    assert quantity.is_percentage
+    assert abs(quantity.error(ours)) <= 5, f"{quantity.name}: {ours} %, published {quantity.published} %"
+
+
+def test_what_the_chapter_says_in_words_holds() -> None:
+    statements = shapes()
+    assert statements.height == 8
+    assert statements.filter(~pl.col("holds")).to_dicts() == []
+
+
+def test_every_quantity_says_whether_it_is_a_prediction() -> None:
+    for quantity in quantities():
+        assert quantity.kind in KINDS and quantity.judged_by in CALIBRATIONS
+        # What depends on numbers that the source does not give may not look like a prediction.
+        assert quantity.section != "3.8.1" or quantity.kind != "predicted", quantity.name
 
 
 def test_polling_has_no_live_lock_and_weights_share_alike() -> None:
@@ -223,14 +249,26 @@ def test_a_model_fed_with_its_own_trace_matches_it(tmp_path: Path) -> None:
         arrived_ns=pl.col("born_ps") / 1000, left_ns=pl.col("left_ps") / 1000, bytes="bytes"
     )
     made.write_csv(tmp_path / "trace.csv")
-    table = compare(
+    comparison = compare(
         read_trace(tmp_path / "trace.csv"),
         {"same": original, "slow": parameters("single-queue", {"load_mbps": 150, "queue": 0, "cpu_mhz": 800}).build()},
     )
+    table = comparison.table()
     assert table["model"].to_list() == ["measured", "same", "slow"]
-    assert table["distance"][1] < 0.01
-    assert table["distance"][2] > 0.2
+    assert table["distance.measured"][0] == 0
+    assert table["distance.measured"][1] < 0.01
+    assert table["distance.measured"][2] > 0.2
+    assert table["distance.slow"][1] == table["distance.same"][2] > 0.2
     assert table["mean_us"][1] == pytest.approx(table["mean_us"][0], rel=1e-3)
+    ccdfs = comparison.ccdfs()
+    for name, latencies in comparison.latencies_ns.items():
+        own = ccdfs.filter(model=name)
+        middle = own.row(own.height // 2, named=True)
+        assert middle["ccdf"] == pytest.approx((latencies > middle["latency_us"] * 1e3 * (1 + 1e-12)).mean())
+        assert own["ccdf"].is_sorted(descending=True) and own["ccdf"][-1] == pytest.approx(0, abs=1e-12)
+    paths = comparison.write(tmp_path / "figures")
+    assert [path.name for path in paths] == ["comparison.csv", "ccdf.csv", "ccdf.html", "ccdf.png", "ccdf.svg"]
+    assert all(path.stat().st_size > 100 for path in paths)
 
 
 def test_broken_measurements_are_refused(tmp_path: Path) -> None:

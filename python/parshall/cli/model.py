@@ -64,9 +64,15 @@ def run_model(
         float | None, typer.Option(metavar="S", min=0, help="Seconds before that; found by MSER-5 if not given.")
     ] = None,
     replications: _Replications = 5,
+    batches: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=2, help="One long run cut into so many batches, instead of independent --replications."
+        ),
+    ] = None,
     precision: Annotated[
         float | None,
-        typer.Option(metavar="PART", help="Replicate until intervals at the sinks are this small, as 0.01."),
+        typer.Option(metavar="PART", help="Go on until intervals at the sinks are this small, as 0.01."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     seed: _Seed = 1,
@@ -86,7 +92,8 @@ def run_model(
         built(model, settings, load),
         duration_s=duration,
         warm_up_s=warm_up,
-        replications=replications,
+        replications=replications if batches is None else batches,
+        by_batches=batches is not None,
         relative_half_width=precision,
         confidence=confidence,
         seed=seed,
@@ -103,6 +110,8 @@ def run_model(
         _say("run: no steady state was found, half of a pilot run was left out; take a longer --duration")
     if results.data["is_precise"] is False:
         _say(f"run: {len(results.data['replications'])} replications did not reach --precision {precision}")
+    if results.data["is_uncorrelated"] is False:
+        _say("run: batches are too few or too short to be independent, so intervals are too narrow; raise --duration")
     if as_json:
         print(json.dumps(results.data))
         return
@@ -134,10 +143,14 @@ def sweep_model(
     warm_up: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds before that.")] = 0.3,
     replications: _Replications = 4,
     seed: _Seed = 1,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."),
+    ] = None,
     output: _Output = None,
     as_json: _Json = False,
 ) -> None:
-    """Run a model at every point of a grid of parameters, on all cores."""
+    """Run a model at every point of a grid of parameters, on all cores or on a Dask cluster."""
     from parshall.model.sweep import sweep, values
 
     grid = {name: values(text) for name, text in (_assignment(each, "--over") for each in over)}
@@ -147,6 +160,7 @@ def sweep_model(
             grid,
             settings=_settings(settings),
             progress=progress,
+            cluster=cluster,
             duration_s=duration,
             warm_up_s=warm_up,
             replications=replications,
@@ -163,6 +177,9 @@ def compare_models(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Built-in models or files.")],
     settings: _Settings = None,
     seed: _Seed = 1,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the table, the CCDFs and their figure.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Feed the arrivals of a measurement to models, and lay their latencies beside the measured ones."""
@@ -170,7 +187,10 @@ def compare_models(
 
     trace = read_trace(measured)
     built_models = {name: built(name, settings, None) for name in models}
-    _frame(compare(trace, built_models, seed=seed), None, as_json)
+    comparison = compare(trace, built_models, seed=seed)
+    if output is not None:
+        comparison.write(output)
+    _frame(comparison.table(), None, as_json)
 
 
 @app.command("plan")
@@ -179,32 +199,46 @@ def plan_capacity(
     settings: _Settings = None,
     loss: Annotated[float, typer.Option(metavar="PART", min=0, help="Greatest part of packets lost.")] = 1e-3,
     p99_us: Annotated[float | None, typer.Option(metavar="US", help="Greatest 99th percentile of latency.")] = None,
-    unit: Annotated[str, typer.Option(help="load_pps or load_mbps.")] = "load_pps",
-    duration: Annotated[float, typer.Option(metavar="S", min=1e-9, help="Seconds of the model at each load.")] = 4.0,
+    find: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="load_pps or load_mbps: the greatest. Another parameter, such as cpu_mhz: the smallest.",
+        ),
+    ] = "load_pps",
+    load: _Load = None,
+    duration: Annotated[float, typer.Option(metavar="S", min=1e-9, help="Seconds of the model at each step.")] = 4.0,
     seed: _Seed = 1,
     as_json: _Json = False,
 ) -> None:
-    """Find the greatest load that a model carries within limits of loss and latency."""
-    from parshall.model.plan import Limits, greatest_load
+    """Find the greatest load, or the smallest clock or queue, within limits of loss and latency."""
+    from parshall.model.plan import LOADS, Limits, greatest_load, smallest
     from parshall.model.sweep import summary_rows
 
-    load, results = greatest_load(
-        model, Limits(loss, p99_us), settings=_settings(settings), unit=unit, duration_s=duration, seed=seed
-    )
-    found = {unit: load, **summary_rows(results)[0]}
-    if as_json:
-        print(json.dumps(found))
+    chosen, limits = _settings(settings), Limits(loss, p99_us)
+    common: dict[str, Any] = {"duration_s": duration, "seed": seed}
+    if find in LOADS:
+        if load is not None:
+            raise UsageError(
+                f"--load {load}: the load is what is looked for; --find another parameter, or leave it out"
+            )
+        found, results = greatest_load(model, limits, settings=chosen, unit=find, **common)
     else:
-        _table(
-            [{"": name, "at the greatest load": _text(value)} for name, value in found.items() if name != "class"],
-            False,
-        )
+        if load is not None:
+            chosen = {key: value for key, value in chosen.items() if key not in LOADS} | offered(load)
+        found, results = smallest(model, find, limits, settings=chosen, **common)
+    row = {find: found, **summary_rows(results)[0]}
+    if as_json:
+        print(json.dumps(row))
+        return
+    title = f"at the {'greatest load' if find in LOADS else f'smallest {find}'}"
+    _table([{"": name, title: _text(value)} for name, value in row.items() if name != "class"], False)
 
 
 @app.command("published")
 def show_published(output: _Output = None, as_json: _Json = False) -> None:
     """Lay every published number of the software-router study beside what the models say."""
-    from parshall.model.published import shapes, table
+    from parshall.model.published import KINDS, shapes, table
 
     with _progress() as progress:
         numbers = table(progress)
@@ -217,12 +251,16 @@ def show_published(output: _Output = None, as_json: _Json = False) -> None:
     rows = [
         {
             "section": row["section"],
-            "quantity": row["quantity"] + (" (input)" if row["input"] else ""),
+            "quantity": row["quantity"],
             "published": f"{row['published']:g} {row['unit']}",
+            "kind": row["kind"],
             **{
                 key: text
                 for name in ("A", "B")
-                for key, text in ((name, f"{row[name]:.4g}"), (f"error {name}", f"{row[f'error_{name}']:+.1%}"))
+                for key, text in (
+                    (name, f"{row[name]:.4g}" + ("*" if name == row["judged_by"] else "")),
+                    (f"error {name}", _error(row[f"error_{name}"], row["unit"])),
+                )
             },
             "note": row["note"],
         }
@@ -231,6 +269,24 @@ def show_published(output: _Output = None, as_json: _Json = False) -> None:
     _table(rows, False)
     print()
     _table([{**row, "holds": "yes" if row["holds"] else "NO"} for row in statements.iter_rows(named=True)], False)
+    print("\n* the calibration that is for this section")
+    for kind, meaning in KINDS.items():
+        print(f"{kind}: {meaning}")
+
+
+@app.command("draw")
+def draw_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in model, or a .toml or .json file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A .svg, .png or .html.")],
+    settings: _Settings = None,
+) -> None:
+    """Draw a model: its queues, stations and the ways between them."""
+    from parshall.model.drawing import save
+
+    network = built(model, settings, None)
+    network.check(allow_unstable=True)
+    save(network, output)
+    print(output)
 
 
 @app.command("figure")
@@ -326,6 +382,10 @@ def _table(rows: list[dict[str, Any]], as_json: bool) -> None:
     widths = [max(len(column), *(len(line[at]) for line in texts)) for at, column in enumerate(columns)]
     for line in [columns, *texts]:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _error(error: float, unit: str) -> str:
+    return f"{error:+.1f} points" if unit == "%" else f"{error:+.1%}"
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Measured latencies beside those of models that were fed the same arrivals."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from parshall.errors import ParshallError, UsageError
+from parshall.figures.panels import Panel, draw
 from parshall.model.builtin import FORWARDED
 from parshall.model.builtin.hardware import NOISE
 from parshall.model.network import Model
@@ -21,6 +23,7 @@ _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
 }
 # Sources that are no traffic: what the processor does besides.
 _BESIDES = {NOISE, "interrupts", "tasks"}
+MEASURED = "measured"
 QUANTILES = (0.1, 0.5, 0.9, 0.99, 0.999)
 
 
@@ -124,20 +127,100 @@ def _is_only_of(queue: Mapping[str, Any], flows: set[str], model: Model, first: 
     return queue["name"] not in reached
 
 
-def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, seed: int = 1) -> pl.DataFrame:
+@dataclass(frozen=True)
+class Comparison:
+    """Latencies of a measurement and of models that were fed its arrivals.
+
+    Attributes
+    ----------
+    offered : int
+        Packets of the measurement.
+    latencies_ns : dict
+        Of each ("measured" first): shape (packets that got through,), in the order in which they came out.
+    """
+
+    offered: int
+    latencies_ns: dict[str, np.ndarray[Any, Any]]
+
+    def table(self) -> pl.DataFrame:
+        """Lay them side by side.
+
+        Returns
+        -------
+        polars.DataFrame
+            Shape (1 + models, 9 + 1 + models): ``model``, ``packets`` that got through, ``loss``, ``mean_us``,
+            ``p10_us`` to ``p99.9_us``, and ``distance.NAME``: the greatest difference of the distribution functions
+            of latency from that of each of them (Kolmogorov and Smirnov's).
+        """
+        rows = [self._row(name, latencies) for name, latencies in self.latencies_ns.items()]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def _row(self, name: str, latencies_ns: np.ndarray[Any, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "model": name,
+            "packets": latencies_ns.size,
+            "loss": 1 - latencies_ns.size / self.offered,
+        }
+        some = latencies_ns.size > 0
+        row["mean_us"] = float(latencies_ns.mean()) / 1e3 if some else None
+        for part in QUANTILES:
+            row[f"p{100 * part:g}_us"] = float(np.quantile(latencies_ns, part)) / 1e3 if some else None
+        for other, latencies in self.latencies_ns.items():
+            row[f"distance.{other}"] = distance(latencies_ns, latencies) if some and latencies.size else None
+        return row
+
+    def ccdfs(self) -> pl.DataFrame:
+        """Return the distributions.
+
+        Returns
+        -------
+        polars.DataFrame
+            Shape (distinct latencies of all, 3): ``model``, ``latency_us``, ``ccdf``: the part of the packets that got
+            through and took longer.
+        """
+        frames = []
+        for name, latencies in self.latencies_ns.items():
+            values, counts = np.unique(latencies, return_counts=True)
+            longer = 1 - counts.cumsum() / max(latencies.size, 1)
+            columns = {"latency_us": values / 1e3, "ccdf": longer.clip(min=0)}
+            frames.append(pl.DataFrame(columns).select(pl.lit(name).alias("model"), "latency_us", "ccdf"))
+        return pl.concat(frames)
+
+    def write(self, directory: Path) -> list[Path]:
+        """Write the table, the distributions, and a figure of them; return the files."""
+        directory.mkdir(parents=True, exist_ok=True)
+        names = ("comparison.csv", "ccdf.csv", "ccdf.html", "ccdf.png", "ccdf.svg")
+        paths = [directory / name for name in names]
+        self.table().write_csv(paths[0])
+        self.ccdfs().write_csv(paths[1])
+        panel = Panel(
+            "distribution of latency",
+            "latency_us",
+            "latency (us)",
+            "ccdf",
+            "P(latency > x)",
+            "model",
+            mark="steps",
+            logarithmic=True,
+        )
+        chart = draw(self.ccdfs(), "Latency, measured and modelled", (panel,))
+        for path in paths[2:]:
+            chart.save(str(path))
+        return paths
+
+
+def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, seed: int = 1) -> Comparison:
     """Run models on the arrivals of a measurement.
 
-    Returns
-    -------
-    polars.DataFrame
-        Shape (1 + models, 10): ``model`` ("measured" first), ``packets`` that got through, ``loss``, ``mean_us``,
-        ``p10_us`` to ``p99.9_us``, ``distance``: the greatest difference of the distribution functions of
-        latency from the measured one (Kolmogorov and Smirnov's).
+    Raises
+    ------
+    ParshallError
+        No packet of the measurement got through.
     """
     measured = (trace["left_ns"] - trace["arrived_ns"]).drop_nulls().to_numpy()
     if measured.size == 0:
         raise ParshallError("the measurement holds no packet that got through; left_ns is empty everywhere")
-    rows = [_row("measured", measured, trace.height, measured)]
+    found = {MEASURED: measured}
     for name, model in models.items():
         network, recorded = fed(model, trace)
         results = run(network, seed=seed, replications=1, trace=True, traces=recorded, allow_unstable=True)
@@ -145,19 +228,8 @@ def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, seed: int = 1) 
             raise ParshallError(f"{name}: the run gave no trace")
         sink = FORWARDED if FORWARDED in network.as_dict()["sinks"] else network.as_dict()["sinks"][0]
         forwarded = results.packets.filter((pl.col("place") == sink) & ~pl.col("clone") & ~pl.col("lost"))
-        latencies = ((forwarded["left_ps"] - forwarded["born_ps"]) / 1000).to_numpy()
-        rows.append(_row(name, latencies, trace.height, measured))
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _row(name: str, latencies_ns: np.ndarray[Any, Any], offered: int, measured: np.ndarray[Any, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": name, "packets": latencies_ns.size, "loss": 1 - latencies_ns.size / offered}
-    some = latencies_ns.size > 0
-    row["mean_us"] = float(latencies_ns.mean()) / 1e3 if some else None
-    for part in QUANTILES:
-        row[f"p{100 * part:g}_us"] = float(np.quantile(latencies_ns, part)) / 1e3 if some else None
-    row["distance"] = distance(latencies_ns, measured) if some else None
-    return row
+        found[name] = ((forwarded["left_ps"] - forwarded["born_ps"]) / 1000).to_numpy()
+    return Comparison(trace.height, found)
 
 
 def distance(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:

@@ -102,6 +102,7 @@ def run(
     warm_up_s: float | None = None,
     seed: int = 1,
     replications: int = 5,
+    by_batches: bool = False,
     relative_half_width: float | None = None,
     confidence: float = 0.95,
     threads: int | None = None,
@@ -122,9 +123,12 @@ def run(
     seed
         Where all random numbers come from: the same seed, the same results, on any number of cores.
     replications
-        Independent runs.
+        Independent runs; or batches.
+    by_batches
+        One long run that is cut into so many batches, instead of independent runs, each of which warms up. Whether
+        the batches are long enough says ``is_uncorrelated`` of the results.
     relative_half_width
-        Adds replications until confidence intervals at the sinks are this small, relative to their means.
+        Adds replications or batches until confidence intervals at the sinks are this small, relative to their means.
     confidence
         Of these intervals.
     threads
@@ -151,6 +155,7 @@ def run(
         "duration_ns": None if duration_s is None else duration_s * 1e9,
         "warm_up_ns": None if warm_up_s is None else warm_up_s * 1e9,
         "replications": replications,
+        "by_batches": by_batches,
         "relative_half_width": relative_half_width,
         "confidence": confidence,
         "threads": threads,

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -57,7 +58,7 @@ def sweep(
     *,
     settings: Mapping[str, str | float] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    mapper: Callable[..., Any] | None = None,
+    cluster: str | None = None,
     **options: Any,
 ) -> pl.DataFrame:
     """Run a built-in model at every point of a grid.
@@ -72,8 +73,9 @@ def sweep(
         Values of others.
     progress
         Called with the points that are done, and with all.
-    mapper
-        What runs a function over the points; by default the threads of this machine, one a core.
+    cluster
+        Address of a Dask scheduler, whose workers do it; by default the threads of this machine, one a core. The
+        numbers are the same.
     **options
         Of `run`.
 
@@ -81,31 +83,52 @@ def sweep(
     -------
     polars.DataFrame
         Shape (points x classes that arrive, ...): the parameters, and what `summary_rows` gives.
+
+    Raises
+    ------
+    UsageError, ParshallError
+        Of `parameters` and `run`, for the first point that is wrong, before any is run; of the cluster.
     """
     points = list(grid(over))
     for point in points:
-        parameters(name, {**(settings or {}), **point}).build()
+        parameters(name, {**(settings or {}), **point}).build().check(
+            allow_unstable=options.get("allow_unstable", False)
+        )
+    one = partial(point_rows, name, dict(settings or {}), options)
+    if cluster is not None:
+        from parshall.model.cluster import map_in_order
 
-    def one(point: dict[str, str | float]) -> list[dict[str, Any]]:
-        model = parameters(name, {**(settings or {}), **point}).build()
-        # One thread a point: a point alone is too short to share.
-        results = run(model, **{"threads": 1, **options})
-        return [{**point, **row} for row in summary_rows(results)]
+        found = map_in_order(cluster, one, points, progress)
+    else:
+        found = _map_on_threads(one, points, progress)
+    return pl.DataFrame([row for rows in found for row in rows], infer_schema_length=None)
 
-    if mapper is not None:
-        return pl.DataFrame([row for rows in mapper(one, points) for row in rows])
-    done: list[dict[str, Any]] = []
+
+def point_rows(
+    name: str, settings: Mapping[str, str | float], options: Mapping[str, Any], point: Mapping[str, str | float]
+) -> list[dict[str, Any]]:
+    """Run a model at one point; return its parameters with each row of `summary_rows`."""
+    model = parameters(name, {**settings, **point}).build()
+    # One thread a point: a point alone is too short to share.
+    results = run(model, **{"threads": 1, **options})
+    return [{**point, **row} for row in summary_rows(results)]
+
+
+def _map_on_threads(
+    function: Callable[..., Any], points: Sequence[Any], progress: Callable[[int, int], None] | None
+) -> list[Any]:
+    done: list[Any] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            for number, rows in enumerate(pool.map(one, points), 1):
-                done += rows
+            for result in pool.map(function, points):
+                done.append(result)
                 if progress:
-                    progress(number, len(points))
+                    progress(len(done), len(points))
         except BaseException:
             # Ctrl-C: what has not begun is not begun.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return pl.DataFrame(done, infer_schema_length=None)
+    return done
 
 
 def summary_rows(results: Results) -> list[dict[str, Any]]:

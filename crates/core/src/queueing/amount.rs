@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ModelError;
 use super::traces::Traces;
-use crate::laws::{Distribution, Empirical, GapLaw, GapProcess, Generator, Histogram, Law};
+use crate::laws::{
+    Distribution, Empirical, GapLaw, GapProcess, Generator, Histogram, Law, LawError,
+};
 
 /// A time or a length, perhaps random. Its unit is that of the field which holds it; a law that
 /// goes below 0 is cut off there.
@@ -47,7 +49,7 @@ pub enum Amount {
 impl Amount {
     /// What draws it, for a `place` (such as `queue "ipintrq", law_ns`) that an error names.
     pub(super) fn draw(&self, place: &str, traces: &Traces) -> Result<Draw, ModelError> {
-        let law = |law: Result<Law, crate::laws::LawError>| {
+        let law = |law: Result<Law, LawError>| {
             law.map_err(|error| ModelError::Law {
                 place: place.to_string(),
                 error,
@@ -74,10 +76,11 @@ impl Amount {
                     }
                     Draw::Law(parsed)
                 }
-                // Names of laws and of gap processes differ, so the second message is the one that fits.
+                // Names of laws and of gap processes differ, so the message of the one that knows it fits.
                 Err(error) => match GapLaw::parse(text, None) {
                     Ok(gaps) => Draw::Gaps(gaps),
-                    Err(_) => law(Err(error)).map(Draw::Law)?,
+                    Err(LawError::Unknown { .. }) => law(Err(error)).map(Draw::Law)?,
+                    Err(of_gaps) => law(Err(of_gaps)).map(Draw::Law)?,
                 },
             },
             Self::Samples { samples } => {

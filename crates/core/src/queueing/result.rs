@@ -194,9 +194,9 @@ impl Replication {
     }
 }
 
-/// Takes the results out of an engine that has run.
+/// Takes the results of what was counted out of an engine.
 pub(super) fn replication<C: Calendar, const TRACED: bool>(
-    mut engine: Engine<'_, C, TRACED>,
+    engine: &mut Engine<'_, C, TRACED>,
     number: u64,
 ) -> Replication {
     engine.settle_work();

@@ -13,7 +13,7 @@ use super::error::ModelError;
 use super::interval::interval;
 use super::network::Network;
 use super::result::{Estimate, LatencySummary, Replication, replication};
-use super::series::warm_up;
+use super::series::{lag_1_correlation, warm_up};
 use super::time::{nanoseconds, picoseconds};
 
 /// How a model is run.
@@ -26,8 +26,10 @@ pub struct RunOptions {
     pub duration_ns: Option<f64>,
     /// Time that passes before counting begins; None finds it with a run that is not counted.
     pub warm_up_ns: Option<f64>,
-    /// Independent runs.
+    /// Independent runs; or batches, of which `duration_ns` is the sum.
     pub replications: u32,
+    /// One long run that is cut into batches, instead of independent ones: it warms up only once.
+    pub by_batches: bool,
     /// With `relative_half_width`: most of them.
     pub replications_max: u32,
     /// Goes on until the confidence intervals of throughput and latency at every sink are this
@@ -52,6 +54,7 @@ impl Default for RunOptions {
             duration_ns: None,
             warm_up_ns: None,
             replications: 5,
+            by_batches: false,
             replications_max: 200,
             relative_half_width: None,
             confidence: 0.95,
@@ -112,6 +115,14 @@ impl RunOptions {
                 "a duration: the sources of this model never end",
             ));
         }
+        if self.by_batches && (self.replications < 2 || self.duration_ns.is_none()) {
+            return Err(ModelError::value(
+                place,
+                "by_batches",
+                true,
+                "a duration_ns, and replications of 2 or more: so many batches",
+            ));
+        }
         let longest = self.duration_ns.unwrap_or(0.0) + self.warm_up_ns.unwrap_or(0.0);
         if longest * 1000.0 >= (NEVER / 2) as f64 {
             return Err(ModelError::EndOfTime);
@@ -135,7 +146,10 @@ pub struct Results {
     pub is_steady: Option<bool>,
     /// Whether the intervals became as small as asked for; None when that was not asked for.
     pub is_precise: Option<bool>,
-    /// One by one.
+    /// Whether mean latencies of neighbouring batches are uncorrelated, so that the intervals can be
+    /// believed; None of independent replications.
+    pub is_uncorrelated: Option<bool>,
+    /// Replications, or batches, one by one.
     pub replications: Vec<Replication>,
     /// Over all of them.
     pub estimates: Vec<Estimate>,
@@ -163,30 +177,12 @@ pub fn run(
         }
     };
 
-    let mut replications = several(
-        network,
-        options,
-        0..u64::from(options.replications),
-        warm_up_ps,
-        stop,
-    )?;
-    let mut is_precise = None;
-    if let Some(wanted) = options.relative_half_width {
-        // The steps are fixed, so that the result does not depend on the number of cores.
-        const STEP: u64 = 4;
-        let most = u64::from(options.replications_max.max(options.replications));
-        while !is_as_precise(&estimates(&replications, options.confidence), wanted)
-            && (replications.len() as u64) < most
-        {
-            let begin = replications.len() as u64;
-            let more = begin..(begin + STEP).min(most);
-            replications.extend(several(network, options, more, warm_up_ps, stop)?);
-        }
-        is_precise = Some(is_as_precise(
-            &estimates(&replications, options.confidence),
-            wanted,
-        ));
-    }
+    let (replications, is_precise) = if options.by_batches {
+        batches(network, options, warm_up_ps, stop)?
+    } else {
+        let more = |numbers| several(network, options, numbers, warm_up_ps, stop);
+        until_precise(options, more)?
+    };
     Ok(Results {
         model: network.model.name.clone(),
         options: options.clone(),
@@ -194,10 +190,95 @@ pub fn run(
         warm_up_ns: nanoseconds(warm_up_ps),
         is_steady,
         is_precise,
+        is_uncorrelated: options.by_batches.then(|| are_uncorrelated(&replications)),
         estimates: estimates(&replications, options.confidence),
         latencies: latencies(network, &replications),
         replications,
     })
+}
+
+/// As many replications or batches as are asked for, and as the wanted precision takes; `more` makes them.
+/// Tells whether it was reached.
+fn until_precise(
+    options: &RunOptions,
+    mut more: impl FnMut(std::ops::Range<u64>) -> Result<Vec<Replication>, ModelError>,
+) -> Result<(Vec<Replication>, Option<bool>), ModelError> {
+    // The steps are fixed, so that the result does not depend on the number of cores.
+    const STEP: u64 = 4;
+    let mut found = more(0..u64::from(options.replications))?;
+    let Some(wanted) = options.relative_half_width else {
+        return Ok((found, None));
+    };
+    let most = u64::from(options.replications_max.max(options.replications));
+    loop {
+        let is_precise = is_as_precise(&estimates(&found, options.confidence), wanted);
+        let begin = found.len() as u64;
+        if is_precise || begin >= most {
+            return Ok((found, Some(is_precise)));
+        }
+        found.extend(more(begin..(begin + STEP).min(most))?);
+    }
+}
+
+/// Batches of one run (the method of batch means; Law, Simulation Modeling and Analysis, 9.5.3).
+fn batches(
+    network: &Network,
+    options: &RunOptions,
+    warm_up_ps: u64,
+    stop: &AtomicBool,
+) -> Result<(Vec<Replication>, Option<bool>), ModelError> {
+    match (network.clocks, options.trace) {
+        (..=8, false) => cut::<Scan<8>, false>(network, options, warm_up_ps, stop),
+        (..=24, false) => cut::<Scan<24>, false>(network, options, warm_up_ps, stop),
+        (..=24, true) => cut::<Scan<24>, true>(network, options, warm_up_ps, stop),
+        (_, false) => cut::<Tournament, false>(network, options, warm_up_ps, stop),
+        (_, true) => cut::<Tournament, true>(network, options, warm_up_ps, stop),
+    }
+}
+
+fn cut<C: Calendar, const TRACED: bool>(
+    network: &Network,
+    options: &RunOptions,
+    warm_up_ps: u64,
+    stop: &AtomicBool,
+) -> Result<(Vec<Replication>, Option<bool>), ModelError> {
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    let whole_ns = options.duration_ns.unwrap_or_default();
+    let batch_ps = picoseconds(whole_ns / f64::from(options.replications)).max(1);
+    let mut engine = Engine::<C, TRACED>::new(network, options.seed, 0, options.jobs_max);
+    engine.run(warm_up_ps, is_stopped)?;
+    until_precise(options, |numbers| {
+        let batch = |number| {
+            engine.restart_counting();
+            engine.run(warm_up_ps + (number + 1) * batch_ps, is_stopped)?;
+            let mut batch = replication(&mut engine, number);
+            if number > 0 {
+                // As of replications, the trace of the first.
+                batch.trace = Default::default();
+            }
+            Ok(batch)
+        };
+        numbers.map(batch).collect()
+    })
+}
+
+/// Whether the lag-1 correlations of the batches' mean latencies, at every sink and for every class, are
+/// such as of independent values: below the 99th percentile, 2.326 / sqrt(n). Of fewer than 8 batches
+/// nothing can be told, so they are not called uncorrelated.
+fn are_uncorrelated(batches: &[Replication]) -> bool {
+    let count = batches.len();
+    let sinks = batches.first().map_or(0, |batch| batch.sinks.len());
+    let limit = 2.326 / (count as f64).sqrt();
+    count >= 8
+        && (0..sinks).all(|sink| {
+            let means: Vec<f64> = batches
+                .iter()
+                .map(|batch| batch.sinks[sink].latency_ns)
+                .filter(|mean| !mean.is_nan())
+                .collect();
+            // NaN, of values that are all the same, is no correlation.
+            !(lag_1_correlation(&means) > limit)
+        })
 }
 
 /// Replications on all threads, in the order of their numbers.
@@ -274,7 +355,7 @@ fn simulate<C: Calendar, const TRACED: bool>(
         .duration_ns
         .map_or(NEVER, |duration_ns| warm_up_ps + picoseconds(duration_ns));
     engine.run(end, is_stopped)?;
-    Ok(replication(engine, number))
+    Ok(replication(&mut engine, number))
 }
 
 /// Runs once to see when the latencies become steady. Returns the time and whether they do.

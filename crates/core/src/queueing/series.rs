@@ -83,6 +83,17 @@ pub fn warm_up(series: &[f64]) -> Option<usize> {
     (means.len() >= 10 && best.1 <= means.len() / 2).then_some(best.1 * BATCH)
 }
 
+/// How much each value of a series tells of the next: the estimate of its lag-1 correlation. NaN when
+/// all values are the same.
+pub(super) fn lag_1_correlation(series: &[f64]) -> f64 {
+    let mean = series.iter().sum::<f64>() / series.len() as f64;
+    let squares: f64 = series.iter().map(|value| (value - mean).powi(2)).sum();
+    let products = series
+        .windows(2)
+        .map(|pair| (pair[0] - mean) * (pair[1] - mean));
+    products.sum::<f64>() / squares
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +106,15 @@ mod tests {
         let full = series.means().len() as u64 * series.batch_size();
         let mean = series.means().iter().sum::<f64>() / series.means().len() as f64;
         assert_eq!(mean, (full - 1) as f64 / 2.0);
+    }
+
+    #[test]
+    fn correlations_of_series_that_are_known() {
+        let alternating: Vec<f64> = (0..1000).map(|i| f64::from(i % 2)).collect();
+        assert!((lag_1_correlation(&alternating) + 1.0).abs() < 0.01);
+        let rising: Vec<f64> = (0..1000).map(f64::from).collect();
+        assert!((lag_1_correlation(&rising) - 1.0).abs() < 0.01);
+        assert!(lag_1_correlation(&[2.0, 2.0, 2.0]).is_nan());
     }
 
     #[test]

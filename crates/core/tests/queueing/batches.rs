@@ -1,0 +1,145 @@
+//! Confidence intervals: how often those of M/M/1 hold its known mean, by batches and by replications.
+
+use crate::networks::*;
+use parshall_core::queueing::{RunOptions, warm_up};
+
+const RATE: f64 = 0.8;
+/// Mean time in the system, us.
+const EXPECTED_US: f64 = 5.0;
+
+fn options(seed: u64, customers: f64, parts: u32, by_batches: bool) -> RunOptions {
+    RunOptions {
+        seed,
+        duration_ns: Some(customers / RATE * US),
+        warm_up_ns: Some(1000.0 * US),
+        replications: parts,
+        by_batches,
+        threads: Some(1),
+        ..RunOptions::default()
+    }
+}
+
+/// How many of 100 intervals of 95 % hold the mean, and in how many runs the batches are uncorrelated.
+fn coverage(customers: f64, parts: u32, by_batches: bool) -> (usize, usize) {
+    let model = single(exponential(1.0 / RATE), exponential(1.0));
+    let runs = (0..100).map(|seed| {
+        let results = simulate(&model, &options(seed, customers, parts, by_batches));
+        let interval = estimate(&results, "out", "c", "latency_ns").interval;
+        let far = (interval.mean / US - EXPECTED_US).abs();
+        (
+            far <= interval.half_width.unwrap() / US,
+            results.is_uncorrelated,
+        )
+    });
+    let runs: Vec<_> = runs.collect();
+    let held = runs.iter().filter(|run| run.0).count();
+    (held, runs.iter().filter(|run| run.1 == Some(true)).count())
+}
+
+// Of 100 intervals of 95 % fewer than 88 hold with probability 0.0015.
+#[test]
+fn batches_that_are_long_cover_the_mean() {
+    let (held, uncorrelated) = coverage(100_000.0, 20, true);
+    println!("{held} of 100 intervals hold the mean, {uncorrelated} are of uncorrelated batches");
+    assert!(held >= 88, "{held}");
+    assert!(uncorrelated >= 95, "{uncorrelated}");
+}
+
+#[test]
+fn replications_cover_the_mean() {
+    let (held, _) = coverage(5_000.0, 20, false);
+    println!("{held} of 100 intervals hold the mean");
+    assert!(held >= 88, "{held}");
+}
+
+#[test]
+fn batches_that_are_short_are_told_apart() {
+    // 50 customers a batch are about as long as the correlation of their waiting times.
+    let (held, uncorrelated) = coverage(5_000.0, 100, true);
+    println!("{held} of 100 intervals hold the mean, {uncorrelated} are of uncorrelated batches");
+    assert!(held < 88, "{held}");
+    assert!(uncorrelated <= 25, "{uncorrelated}");
+}
+
+#[test]
+fn batches_are_one_run_without_a_gap() {
+    let model = single(exponential(1.0 / RATE), exponential(1.0));
+    let results = simulate(&model, &options(3, 10_000.0, 10, true));
+    for pair in results.replications.windows(2) {
+        assert_eq!(pair[0].balance.inside, pair[1].balance.inside_before);
+    }
+    let whole = simulate(&model, &options(3, 10_000.0, 1, false));
+    let sum = |pick: fn(&parshall_core::queueing::Replication) -> u64| {
+        results.replications.iter().map(pick).sum::<u64>()
+    };
+    assert_eq!(
+        sum(|part| part.balance.entered),
+        whole.replications[0].balance.entered
+    );
+    assert_eq!(
+        sum(|part| part.balance.left),
+        whole.replications[0].balance.left
+    );
+    assert_eq!(sum(|part| part.events), whole.replications[0].events);
+}
+
+#[test]
+fn batches_are_added_until_the_interval_is_small() {
+    let model = single(exponential(1.0 / RATE), exponential(1.0));
+    let wanted = RunOptions {
+        relative_half_width: Some(0.03),
+        replications_max: 2000,
+        ..options(5, 20_000.0, 10, true)
+    };
+    let results = simulate(&model, &wanted);
+    assert_eq!(results.is_precise, Some(true));
+    assert!(results.replications.len() > 10);
+    let interval = estimate(&results, "out", "c", "latency_ns").interval;
+    assert!(interval.half_width.unwrap() <= 0.03 * interval.mean);
+    // What is not reached is said.
+    let few = RunOptions {
+        replications_max: 12,
+        ..wanted
+    };
+    assert_eq!(simulate(&model, &few).is_precise, Some(false));
+}
+
+#[test]
+fn a_pilot_finds_the_warm_up_of_a_queue_that_fills() {
+    // Of three packets in 2 us two are served: 2000 places are taken after 4000 us, and who comes then leaves
+    // 2000 us later. From 6000 us on all latencies are alike.
+    let mut model = single(exponential(1.0 / 1.5), constant(1.0));
+    model.queues[0].capacity_packets = Some(2000);
+    let options = RunOptions {
+        duration_ns: Some(100_000.0 * US),
+        warm_up_ns: None,
+        replications: 2,
+        ..RunOptions::default()
+    };
+    let results = simulate(&model, &options);
+    let warm_up_us = results.warm_up_ns / US;
+    println!("{warm_up_us} us are left out");
+    assert_eq!(results.is_steady, Some(true));
+    assert!((5000.0..8000.0).contains(&warm_up_us), "{warm_up_us}");
+    let latency = estimate(&results, "out", "c", "latency_ns").interval.mean / US;
+    assert!((latency - 2000.0).abs() < 5.0, "{latency}");
+    // Without the warm-up the mean is that of the filling, too.
+    let whole = RunOptions {
+        warm_up_ns: Some(0.0),
+        ..options
+    };
+    let latency = estimate(&simulate(&model, &whole), "out", "c", "latency_ns")
+        .interval
+        .mean
+        / US;
+    assert!(latency < 1970.0, "{latency}");
+}
+
+#[test]
+fn the_rule_of_the_warm_up_on_a_series_that_is_known() {
+    let series: Vec<f64> = (0..2000_u32)
+        .map(|i| 10.0 - 9.0 * (-f64::from(i) / 40.0).exp() + f64::from(i * 7919 % 101) / 50.0)
+        .collect();
+    let left_out = warm_up(&series).unwrap();
+    assert!((80..400).contains(&left_out), "{left_out}");
+}

@@ -1,0 +1,143 @@
+"""Sweeps on a Dask cluster: points go to its workers, rows come back in the order of the points.
+
+Needs the extra ``cluster`` here, and the same version of Parshall on every worker: numbers that depend on who
+computed them are worth nothing.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from parshall.errors import ParshallError, UsageError
+
+CONNECT_TIMEOUT_S = 10.0
+# How long a cluster may be without any worker before a sweep is given up.
+WORKERLESS_S = 30.0
+# How often it is asked whether it still has workers.
+LOOK_S = 1.0
+
+
+@contextmanager
+def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
+    """Give a client of the scheduler at an address, such as ``tcp://10.0.0.1:8786``.
+
+    Raises
+    ------
+    UsageError
+        Dask is not installed, or nobody answers at the address.
+    ParshallError
+        The cluster has no worker.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--cluster needs Dask; install it: pip install 'parshall[cluster]'") from None
+    # Dask tells of every lost connection in many lines; what matters of it is in our errors.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        client = Client(address, timeout=timeout_s, set_as_default=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"cluster {address}: cannot be reached: {reason}; name a running scheduler") from None
+    try:
+        try:
+            client.wait_for_workers(1, timeout=timeout_s)
+        except TimeoutError:
+            raise ParshallError(
+                f"cluster {address}: has no worker after {timeout_s:g} s; start one: dask worker {address}"
+            ) from None
+        yield client
+    finally:
+        client.close(timeout=2)
+
+
+def map_in_order(
+    address: str,
+    function: Callable[..., Any],
+    points: Sequence[Any],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Any]:
+    """Return what a function gives for every point, computed by the workers of a cluster.
+
+    What a worker had begun when it was lost is begun anew by another one.
+
+    Raises
+    ------
+    UsageError, ParshallError
+        Of `connected`; or the function failed, or the cluster lost its scheduler or its last worker.
+    """
+    with connected(address) as client:
+        futures = [client.submit(_checked, version("parshall"), function, point, pure=False) for point in points]
+        try:
+            return _collected(client, address, futures, progress)
+        except BaseException:
+            # Ctrl-C and errors: what has not begun is not begun.
+            if client.status == "running":
+                client.cancel(futures)
+            raise
+
+
+def _checked(wanted: str, function: Callable[..., Any], point: Any) -> Any:
+    """Compute a point, on a worker."""
+    own = version("parshall")
+    if own != wanted:
+        raise ParshallError(f"a worker has parshall {own}, the sweep {wanted}; install the same version everywhere")
+    return function(point)
+
+
+def _collected(client: Any, address: str, futures: list[Any], progress: Callable[[int, int], None] | None) -> list[Any]:
+    from distributed import wait
+    from distributed.client import FutureCancelledError, FuturesCancelledError
+    from distributed.scheduler import KilledWorker
+
+    # Dask cancels what it was asked for when it loses its scheduler.
+    lost = (FutureCancelledError, FuturesCancelledError)
+    waiting: set[Any] = set(futures)
+    workerless_s, done = 0.0, 0
+    while waiting:
+        try:
+            with client.as_current():
+                finished, waiting = wait(list(waiting), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+            workerless_s = 0.0
+            if any(future.status == "error" for future in finished):
+                break
+        except TimeoutError:
+            workerless_s = 0.0 if _has_workers(client, address) else workerless_s + LOOK_S
+            if workerless_s >= WORKERLESS_S:
+                left = f"{len(waiting)} of {len(futures)} points are left"
+                raise ParshallError(
+                    f"cluster {address}: has had no worker for {WORKERLESS_S:g} s, {left}; start workers, and sweep again"
+                ) from None
+        except lost:
+            raise _lost(address) from None
+        if progress and len(futures) - len(waiting) > done:
+            done = len(futures) - len(waiting)
+            progress(done, len(futures))
+    try:
+        return list(client.gather(futures))
+    except ParshallError:
+        raise
+    except KilledWorker:
+        raise ParshallError(
+            f"cluster {address}: a point was lost with every worker that tried it; give workers more memory"
+        ) from None
+    except lost:
+        raise _lost(address) from None
+    except Exception as error:
+        raise ParshallError(
+            f"cluster {address}: a worker failed: {type(error).__name__}: {str(error).splitlines()[0]}; "
+            f"it needs parshall {version('parshall')}"
+        ) from error
+
+
+def _has_workers(client: Any, address: str) -> bool:
+    try:
+        return bool(client.nthreads())
+    except (OSError, TimeoutError):
+        raise _lost(address) from None
+
+
+def _lost(address: str) -> ParshallError:
+    return ParshallError(f"cluster {address}: its scheduler is gone; start it, and sweep again")

@@ -1,0 +1,231 @@
+"""A model as a picture: where its parts stand, and a drawing of them.
+
+Parts stand in columns, by how many steps packets need to them; queues of a station have its colour. A way that blocks
+ends in a bar, a way of clones is dashed, a way that only some packets take says which.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from parshall.errors import UsageError
+from parshall.model.network import Model
+
+COLUMN_PX = 190
+ROW_PX = 74
+BOX_PX = (132, 46)
+FORMATS = (".svg", ".png", ".html")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A source, queue or sink, and the middle of its box in px from the upper left corner."""
+
+    name: str
+    kind: str
+    station: str
+    text: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way between two parts.
+
+    Attributes
+    ----------
+    origin, place : str
+        Names of the parts; sources are ``source NAME``, since a source may be called as a queue.
+    blocks, is_clone : bool
+        How it is drawn.
+    text : str
+        Which packets take it; empty for all.
+    """
+
+    origin: str
+    place: str
+    blocks: bool
+    is_clone: bool
+    text: str
+
+
+def ways(model: Mapping[str, Any]) -> list[Way]:
+    """Return every way of a model, which is plain data."""
+    found = []
+    parts = [(f"source {part['name']}", part["to"]) for part in model["sources"]]
+    parts += [(part["name"], part["to"]) for part in model["queues"]]
+    for origin, transitions in parts:
+        seen: list[set[str]] = []
+        for transition in transitions:
+            classes = set(transition.get("classes") or model["classes"])
+            # The first way that a class takes carries the packet, every other one a clone.
+            is_clone = any(classes & earlier for earlier in seen)
+            seen.append(classes)
+            for choice in transition["to"]:
+                text = [", ".join(transition["classes"])] if transition.get("classes") else []
+                if len(transition["to"]) > 1:
+                    text.append(f"{choice['probability']:.3g}")
+                if transition.get("becomes"):
+                    text.append(f"becomes {transition['becomes']}")
+                blocks = bool(transition.get("blocks"))
+                found.append(Way(origin, choice["place"], blocks, is_clone, ": ".join(text)))
+    return found
+
+
+def parts(model: Mapping[str, Any]) -> list[Part]:
+    """Return every part of a model, which is plain data, with its place."""
+    described = [(f"source {part['name']}", "source", "", part["name"]) for part in model["sources"]]
+    described += [(part["name"], "queue", part["station"], _queue_text(part)) for part in model["queues"]]
+    described += [(name, "sink", "", name) for name in model["sinks"]]
+    columns = _columns(model, [name for name, *_ in described])
+    rows: dict[int, int] = {}
+    placed = []
+    for name, kind, station, text in described:
+        column = columns[name]
+        row = rows[column] = rows.get(column, -1) + 1
+        placed.append(Part(name, kind, station, text, (column + 0.5) * COLUMN_PX, (row + 0.5) * ROW_PX))
+    deepest = max(rows.values()) + 1
+    # Short columns stand in the middle.
+    shift = {column: (deepest - last - 1) / 2 * ROW_PX for column, last in rows.items()}
+    return [Part(p.name, p.kind, p.station, p.text, p.x, p.y + shift[columns[p.name]]) for p in placed]
+
+
+def _queue_text(queue: Mapping[str, Any]) -> str:
+    details = []
+    if queue.get("capacity_packets"):
+        details.append(f"{queue['capacity_packets']} places")
+    if queue.get("capacity_bytes"):
+        details.append(f"{queue['capacity_bytes']} B")
+    details.append(f"priority {queue.get('priority', 0)}")
+    return f"{queue['name']}\n{', '.join(details)}"
+
+
+def _columns(model: Mapping[str, Any], names: list[str]) -> dict[str, int]:
+    """Return the fewest steps from a source to each part; sinks stand behind everything else."""
+    steps: dict[str, int] = {name: 0 for name in names if name.startswith("source ")}
+    every = ways(model)
+    for _ in names:
+        for way in every:
+            if way.origin in steps:
+                steps[way.place] = min(steps.get(way.place, len(names)), steps[way.origin] + 1)
+    last = max(steps[name] for name in names if name not in model["sinks"]) + 1
+    return {name: last if name in model["sinks"] else steps.get(name, 0) for name in names}
+
+
+def draw(model: Model) -> alt.LayerChart:
+    """Draw a network of queues."""
+    data = model.as_dict()
+    placed = parts(data)
+    by_name = {part.name: part for part in placed}
+    width, height = (max(getattr(part, axis) for part in placed) for axis in "xy")
+    stations = [station["name"] for station in data["stations"]]
+    boxes = [
+        {
+            "left": part.x - BOX_PX[0] / 2,
+            "right": part.x + BOX_PX[0] / 2,
+            "top": part.y - BOX_PX[1] / 2,
+            "bottom": part.y + BOX_PX[1] / 2,
+            "x": part.x,
+            "text_y": part.y - 7 * part.text.count("\n"),
+            "station": part.station or part.kind,
+            "text": part.text.split("\n"),
+        }
+        for part in placed
+    ]
+    lines = [_line(by_name[way.origin], by_name[way.place], way) for way in ways(data)]
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", axis=None, scale=alt.Scale(domain=[0, width + COLUMN_PX / 2], nice=False))
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", axis=None, scale=alt.Scale(domain=[height + ROW_PX / 2, 0], nice=False))
+
+    way = alt.Chart(alt.InlineData(values=lines))
+    box = alt.Chart(alt.InlineData(values=boxes))
+    dash = alt.condition("datum.is_clone", alt.value([4, 3]), alt.value([1, 0]))
+    fills = alt.Scale(domain=[*stations, "source", "sink"], range=[*_colours(len(stations)), "#ffffff", "#dddddd"])
+    layers = [
+        way.mark_rule(color="#777777").encode(x("left"), y("from_y"), x2="right:Q", y2="to_y:Q", strokeDash=dash),
+        # Blocking ways end in a bar, the others in an arrow.
+        way.transform_filter("datum.blocks")
+        .mark_rule(color="#333333", strokeWidth=3)
+        .encode(x("right"), y("bar_top"), y2="bar_bottom:Q"),
+        way.transform_filter("!datum.blocks")
+        .mark_point(shape="triangle-right", filled=True, size=60, color="#777777", opacity=1)
+        .encode(x("right"), y("to_y")),
+        way.mark_text(fontSize=9, color="#555555", dy=-6).encode(x("middle_x"), y("middle_y"), text="text:N"),
+        box.mark_rect(stroke="#555555", cornerRadius=5).encode(
+            x("left"),
+            y("top"),
+            x2="right:Q",
+            y2="bottom:Q",
+            fill=alt.Fill("station:N", scale=fills, title="station", legend=alt.Legend(orient="bottom")),
+        ),
+        box.mark_text(fontSize=10, lineHeight=14).encode(x("x"), y("text_y"), text="text:N"),
+    ]
+    chart: alt.LayerChart = (
+        alt.layer(*layers)
+        .properties(
+            width=width + COLUMN_PX / 2,
+            height=height + ROW_PX / 2,
+            title=alt.TitleParams(
+                f"{model.name}: queues by station; a bar ends ways that block, clones go along dashed ways",
+                anchor="start",
+            ),
+        )
+        .configure(font="Helvetica, Arial, sans-serif", background="white")
+        .configure_view(stroke=None)
+    )
+    return chart
+
+
+def _line(origin: Part, place: Part, way: Way) -> dict[str, Any]:
+    # A way back goes from the left side to the right one.
+    side = BOX_PX[0] / 2 if place.x >= origin.x else -BOX_PX[0] / 2
+    end = place.x - side - (4 if side > 0 else -4)
+    if place.x == origin.x:
+        side, end = 0.0, place.x
+    text, is_stub = way.text, False
+    if place.kind == "sink" and place.x - origin.x > 1.5 * COLUMN_PX:
+        # A far sink is named where the way begins: a line to it would run under other parts.
+        end = origin.x + side + 0.15 * COLUMN_PX
+        place = replace(place, y=origin.y + (BOX_PX[1] / 2 if way.is_clone else 0.0))
+        text, is_stub = f"{text} to {place.name}".strip(), True
+    below = place.y > origin.y
+    vertical = BOX_PX[1] / 2 * (1 if below else -1) if place.x == origin.x else 0.0
+    return {
+        "left": origin.x + side,
+        "right": end,
+        "from_y": origin.y + vertical,
+        "to_y": place.y - vertical,
+        "bar_top": place.y - vertical - 9,
+        "bar_bottom": place.y - vertical + 9,
+        # The text of a stub stands behind it.
+        "middle_x": end + 0.18 * COLUMN_PX if is_stub else (origin.x + side + end) / 2,
+        "middle_y": place.y + 9 if is_stub else (origin.y + vertical + place.y - vertical) / 2,
+        "blocks": way.blocks,
+        "is_clone": way.is_clone,
+        "text": text,
+    }
+
+
+def _colours(count: int) -> list[str]:
+    pale = ["#cfe3f5", "#fbe3c8", "#d5edd0", "#ecd9ee", "#f7d6d6", "#e3e3bd", "#d0ece9", "#e5dccf"]
+    return [pale[number % len(pale)] for number in range(count)]
+
+
+def save(model: Model, path: Path) -> None:
+    """Draw a network into a file.
+
+    Raises
+    ------
+    UsageError
+        The name of the file tells no format.
+    """
+    if path.suffix not in FORMATS:
+        raise UsageError(f"{path}: is called {path.suffix or 'without a suffix'}; expected {', '.join(FORMATS)}")
+    draw(model).save(str(path))

@@ -1,0 +1,173 @@
+"""Sweeps on a Dask cluster: a real scheduler and two worker processes on the loopback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from parshall.errors import ParshallError, UsageError
+from parshall.model.cluster import map_in_order
+from parshall.model.sweep import sweep
+
+WORKERS = 2
+OVER = {"cpu_mhz": [1000.0, 2000.0], "load_mbps": [100.0, 200.0, 300.0]}
+OPTIONS = {"duration_s": 0.02, "warm_up_s": 0.01, "replications": 2, "seed": 7}
+
+
+@dataclass
+class Cluster:
+    """A scheduler and its workers, each a process."""
+
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+
+def dask(program: str, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{program}", *arguments], stdout=output, stderr=output
+        )
+
+
+def started(directory: Path) -> Cluster:
+    found = directory / "scheduler.json"
+    common = ["--scheduler-file", str(found), "--no-dashboard"]
+    log = directory / "log"
+    cluster = Cluster("", dask("scheduler", "--host", "127.0.0.1", "--port", "0", *common, log=log))
+    deadline = time.monotonic() + 60
+    while not cluster.address:
+        assert cluster.scheduler.poll() is None and time.monotonic() < deadline, log.read_text()
+        try:
+            cluster.address = json.loads(found.read_text())["address"]
+        except (OSError, ValueError):
+            time.sleep(0.02)
+    for number in range(WORKERS):
+        own = ["--nthreads", "1", "--no-nanny", "--name", str(number), "--local-directory", str(directory)]
+        cluster.workers.append(dask("worker", *own, *common, log=log))
+    with Client(cluster.address, timeout=60) as client:
+        client.wait_for_workers(WORKERS, timeout=60)
+    return cluster
+
+
+def ended(cluster: Cluster) -> None:
+    for process in (*cluster.workers, cluster.scheduler):
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = started(tmp_path)
+    yield made
+    ended(made)
+
+
+def nobody() -> str:
+    """Return an address at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{free.getsockname()[1]}"
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "parshall", "model", "sweep", *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_cluster_finds_the_numbers_that_this_machine_finds(cluster: Cluster) -> None:
+    seen: list[tuple[int, int]] = []
+    there = sweep(
+        "bsd-router", OVER, cluster=cluster.address, progress=lambda done, all_: seen.append((done, all_)), **OPTIONS
+    )
+    assert there.equals(sweep("bsd-router", OVER, **OPTIONS))
+    assert seen[-1] == (6, 6)
+
+    def point_and_worker(point: int) -> tuple[int, int]:
+        return point, os.getpid()
+
+    # Both workers worked, and nobody else.
+    places = map_in_order(cluster.address, point_and_worker, range(40))
+    assert [point for point, _ in places] == list(range(40))
+    assert {where for _, where in places} == {worker.pid for worker in cluster.workers}
+
+    arguments = ["single-queue", "--over", "load_mbps=50,100", "--duration", "0.01", "--json"]
+    done = command(*arguments, "--cluster", cluster.address)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert json.loads(done.stdout) == json.loads(command(*arguments).stdout)
+
+
+def test_a_worker_that_is_killed_does_not_end_a_sweep(cluster: Cluster) -> None:
+    over = {"load_mbps": [float(load) for load in range(100, 500, 20)]}
+    options = {**OPTIONS, "duration_s": 0.2}
+
+    def kill_one(done: int, _: int) -> None:
+        victim = cluster.workers[0]
+        if done >= 2 and victim.poll() is None:
+            victim.send_signal(signal.SIGKILL)
+            victim.wait()
+
+    there = sweep("bsd-router", over, cluster=cluster.address, progress=kill_one, **options)
+    assert cluster.workers[0].returncode == -signal.SIGKILL
+    assert there.equals(sweep("bsd-router", over, **options))
+
+
+def test_a_point_that_fails_on_a_worker_is_told_as_it_is_here(cluster: Cluster) -> None:
+    def fails(point: int) -> int:
+        if point == 2:
+            raise ParshallError("the network holds too many packets")
+        return point
+
+    with pytest.raises(ParshallError, match="^the network holds too many packets$"):
+        map_in_order(cluster.address, fails, range(4))
+    with pytest.raises(ParshallError, match="a worker failed: ZeroDivisionError: .* by zero; it needs parshall"):
+        map_in_order(cluster.address, lambda point: 1 // point, [1, 0])
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line() -> None:
+    address = nobody()
+    done = command("single-queue", "--over", "load_mbps=50,100", "--cluster", address)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and address in done.stderr, done.stderr
+    assert "cannot be reached" in done.stderr and "name a running scheduler" in done.stderr
+    for wrong in ("nonsense://x:1", "tcp://127.0.0.1:notaport"):
+        with pytest.raises(UsageError, match="cannot be reached") as caught:
+            sweep("single-queue", OVER, cluster=wrong, **OPTIONS)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_that_loses_its_workers_or_its_scheduler_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parshall.model.cluster.WORKERLESS_S", 2.0)
+    monkeypatch.setattr("parshall.model.cluster.LOOK_S", 0.2)
+    over = {"load_mbps": [float(load) for load in range(100, 500, 20)]}
+    options = {**OPTIONS, "duration_s": 0.3}
+
+    def kill(*processes: subprocess.Popen[bytes]) -> None:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+    with pytest.raises(ParshallError, match=r"has had no worker for 2 s, \d+ of 20 points are left; start workers"):
+        sweep("bsd-router", over, cluster=cluster.address, progress=lambda *_: kill(*cluster.workers), **options)
+    with pytest.raises(ParshallError, match="has no worker after 1 s; start one: dask worker"):
+        from parshall.model.cluster import connected
+
+        with connected(cluster.address, timeout_s=1):
+            pass
+    cluster.workers.append(
+        dask("worker", cluster.address, "--nthreads", "1", "--no-nanny", "--no-dashboard", log=Path(os.devnull))
+    )
+    with pytest.raises(ParshallError, match="its scheduler is gone; start it"):
+        sweep("bsd-router", over, cluster=cluster.address, progress=lambda *_: kill(cluster.scheduler), **options)
