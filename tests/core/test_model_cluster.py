@@ -128,9 +128,9 @@ def test_a_point_that_fails_on_a_worker_is_told_as_it_is_here(cluster: Cluster) 
             raise ParshallError("the network holds too many packets")
         return point
 
-    with pytest.raises(ParshallError, match="^the network holds too many packets$"):
+    with pytest.raises(ParshallError, match=r"^the network holds too many packets$"):
         map_in_order(cluster.address, fails, range(4))
-    with pytest.raises(ParshallError, match="a worker failed: ZeroDivisionError: .* by zero; it needs parshall"):
+    with pytest.raises(ParshallError, match=r"a worker failed: ZeroDivisionError: .* by zero; it needs parshall"):
         map_in_order(cluster.address, lambda point: 1 // point, [1, 0])
 
 

@@ -26,3 +26,14 @@ def test_every_panel_of_capacity_has_points() -> None:
     rows = FIGURES["3.15"].rows(True)
     for panel in FIGURES["3.15"].panels:
         assert panel.rows(rows)["system"].n_unique() == 5
+
+
+def test_both_systems_of_the_latency_figure_get_the_same_packets_and_none_vanishes() -> None:
+    rows = FIGURES["3.11"].rows(True)
+    counts = rows.filter(panel="packets").group_by("traffic", "model").len()
+    for _, own in counts.group_by("traffic"):
+        assert own["len"].n_unique() == 1 and own.height == 2
+    # Constant latencies are one point; on a logarithmic axis it must have a height.
+    for panel in FIGURES["3.11"].panels:
+        if panel.logarithmic:
+            assert panel.rows(rows)["model"].n_unique() == 2, panel.title

@@ -30,7 +30,7 @@ class Panel:
     where, without : mapping
         Columns and the value that drawn rows have, or have not.
     mark : str
-        ``line``, ``point``, or ``steps``: a value holds until the next one, as in a distribution.
+        ``line``, ``point``, or ``steps-before``: a value holds from the one before it on, as P(X >= x) does.
     logarithmic : bool
         The vertical axis.
     """
@@ -85,7 +85,7 @@ def _panel(table: pl.DataFrame, panel: Panel) -> alt.Chart:
     marks = {
         "line": lambda: base.mark_line(strokeWidth=1.6),
         "point": lambda: base.mark_point(size=6, opacity=0.5),
-        "steps": lambda: base.mark_line(strokeWidth=1.6, interpolate="step-after"),
+        "steps-before": lambda: base.mark_line(strokeWidth=1.6, interpolate="step-before"),
     }[panel.mark]()
     y_scale = alt.Scale(type="log") if panel.logarithmic else alt.Scale(zero=True)
     chart: alt.Chart = marks.encode(

@@ -106,9 +106,9 @@ def _collected(client: Any, address: str, futures: list[Any], progress: Callable
         except TimeoutError:
             workerless_s = 0.0 if _has_workers(client, address) else workerless_s + LOOK_S
             if workerless_s >= WORKERLESS_S:
-                left = f"{len(waiting)} of {len(futures)} points are left"
                 raise ParshallError(
-                    f"cluster {address}: has had no worker for {WORKERLESS_S:g} s, {left}; start workers, and sweep again"
+                    f"cluster {address}: has had no worker for {WORKERLESS_S:g} s, {len(waiting)} of {len(futures)} "
+                    "points are left; start workers, and sweep again"
                 ) from None
         except lost:
             raise _lost(address) from None

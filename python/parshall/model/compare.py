@@ -170,21 +170,12 @@ class Comparison:
         return row
 
     def ccdfs(self) -> pl.DataFrame:
-        """Return the distributions.
-
-        Returns
-        -------
-        polars.DataFrame
-            Shape (distinct latencies of all, 3): ``model``, ``latency_us``, ``ccdf``: the part of the packets that got
-            through and took longer.
-        """
-        frames = []
-        for name, latencies in self.latencies_ns.items():
-            values, counts = np.unique(latencies, return_counts=True)
-            longer = 1 - counts.cumsum() / max(latencies.size, 1)
-            columns = {"latency_us": values / 1e3, "ccdf": longer.clip(min=0)}
-            frames.append(pl.DataFrame(columns).select(pl.lit(name).alias("model"), "latency_us", "ccdf"))
-        return pl.concat(frames)
+        """Return the distributions: ``model`` before the columns of `ccdf`, for each of them."""
+        named = (
+            ccdf(latencies / 1e3).select(pl.lit(name).alias("model"), "latency_us", "ccdf")
+            for name, latencies in self.latencies_ns.items()
+        )
+        return pl.concat(named)
 
     def write(self, directory: Path) -> list[Path]:
         """Write the table, the distributions, and a figure of them; return the files."""
@@ -198,9 +189,9 @@ class Comparison:
             "latency_us",
             "latency (us)",
             "ccdf",
-            "P(latency > x)",
+            "P(latency >= x)",
             "model",
-            mark="steps",
+            mark="steps-before",
             logarithmic=True,
         )
         chart = draw(self.ccdfs(), "Latency, measured and modelled", (panel,))
@@ -230,6 +221,23 @@ def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, seed: int = 1) 
         forwarded = results.packets.filter((pl.col("place") == sink) & ~pl.col("clone") & ~pl.col("lost"))
         found[name] = ((forwarded["left_ps"] - forwarded["born_ps"]) / 1000).to_numpy()
     return Comparison(trace.height, found)
+
+
+def ccdf(latencies_us: np.ndarray[Any, Any]) -> pl.DataFrame:
+    """Return the complementary distribution of latencies.
+
+    It is that of "at least", which is above 0 at every latency that there was, so that a logarithmic axis has a place
+    for all of them, and for a latency that is always the same; it begins with 1 at 0.
+
+    Returns
+    -------
+    polars.DataFrame
+        Shape (1 + distinct latencies, 2): ``latency_us``, rising, and ``ccdf``: the part that took at least so long.
+    """
+    values, counts = np.unique(latencies_us, return_counts=True)
+    shorter = np.concatenate([[0], counts.cumsum()[:-1]]) if values.size else counts
+    at_least = 1 - shorter / max(latencies_us.size, 1)
+    return pl.DataFrame({"latency_us": np.concatenate([[0.0], values]), "ccdf": np.concatenate([[1.0], at_least])})
 
 
 def distance(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
