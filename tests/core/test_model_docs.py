@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "model.md"
 
 def test_the_examples_run() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)

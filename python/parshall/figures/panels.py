@@ -31,8 +31,8 @@ class Panel:
         Columns and the value that drawn rows have, or have not.
     mark : str
         ``line``, ``point``, or ``steps-before``: a value holds from the one before it on, as P(X >= x) does.
-    logarithmic : bool
-        The vertical axis.
+    logarithmic, x_logarithmic : bool
+        The vertical axis, and the horizontal one.
     """
 
     title: str
@@ -45,6 +45,7 @@ class Panel:
     without: Mapping[str, str] = field(default_factory=dict)
     mark: str = "line"
     logarithmic: bool = False
+    x_logarithmic: bool = False
 
     def rows(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that are drawn; a value of 0 has no place on a logarithmic axis."""
@@ -88,8 +89,9 @@ def _panel(table: pl.DataFrame, panel: Panel) -> alt.Chart:
         "steps-before": lambda: base.mark_line(strokeWidth=1.6, interpolate="step-before"),
     }[panel.mark]()
     y_scale = alt.Scale(type="log") if panel.logarithmic else alt.Scale(zero=True)
+    x_scale = alt.Scale(type="log") if panel.x_logarithmic else alt.Scale()
     chart: alt.Chart = marks.encode(
-        x=alt.X(f"{panel.x}:Q", title=panel.x_title),
+        x=alt.X(f"{panel.x}:Q", title=panel.x_title, scale=x_scale),
         y=alt.Y(f"{panel.y}:Q", title=panel.y_title, scale=y_scale),
         color=alt.Color(f"{panel.colour}:N", title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=300)),
         tooltip=[alt.Tooltip(f"{panel.colour}:N"), alt.Tooltip(f"{panel.x}:Q"), alt.Tooltip(f"{panel.y}:Q")],

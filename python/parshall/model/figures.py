@@ -236,8 +236,17 @@ FIGURES: dict[str, RouterFigure] = {
         "Capacity of routers and security gateways",
         capacity_rows,
         (
-            Panel("loss", "load_kpps", "offered load (kpps)", "loss_percent", "loss (%)", "system"),
-            Panel("latency", "load_kpps", "offered load (kpps)", "p99_ms", "99th percentile of latency (ms)", "system"),
+            # The loads of the systems are a factor of 60 apart.
+            Panel("loss", "load_kpps", "offered load (kpps)", "loss_percent", "loss (%)", "system", x_logarithmic=True),
+            Panel(
+                "latency",
+                "load_kpps",
+                "offered load (kpps)",
+                "p99_ms",
+                "99th percentile of latency (ms)",
+                "system",
+                x_logarithmic=True,
+            ),
         ),
     ),
     "3.17": RouterFigure(
@@ -249,7 +258,10 @@ FIGURES: dict[str, RouterFigure] = {
         "Mogul and Ramakrishnan's router under overload", overload_rows("mogul-ramakrishnan"), _overload_panels()
     ),
     "3.21": RouterFigure(
-        "A router with weighted fair queueing under overload", overload_rows("wfq-router"), _overload_panels(False)
+        # Counted in packets, the card's buffer loses the same part of every flow, and shares stay equal.
+        "A router with weighted fair queueing under overload, its card's buffer 16 KiB",
+        overload_rows("wfq-router", nic_bytes=16384),
+        _overload_panels(False),
     ),
 }
 
