@@ -81,13 +81,15 @@ enum hook {
 };
 
 /*
- * Per hook and CPU. What was written is seen - filtered - thinned - dropped; it is not counted a
- * second time here, because the lanes count their records and the readers hold that against it.
+ * Per hook and CPU. Where packets are thinned, what was thinned out is seen - filtered - failed -
+ * due: the many packets that are passed over cost one count and the few others two. What was
+ * written is not counted a second time here either, because the lanes count their records and the
+ * readers hold that against it.
  */
 struct hook_counters {
 	__u64 seen;
 	__u64 filtered;
-	__u64 thinned;
+	__u64 due;       /* not thinned out; 0 where nothing is thinned */
 	__u64 dropped;   /* no room: see lane_header */
 	__u64 unowned;   /* not TCP, or no connection that we follow: outside "seen" */
 	__u64 failed;    /* no memory for a flow's storage: its events cannot be told apart */

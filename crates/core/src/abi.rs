@@ -132,7 +132,7 @@ plain! {
     struct HookCounters = 64 {
         seen: u64,
         filtered: u64,
-        thinned: u64,
+        due: u64,
         dropped: u64,
         unowned: u64,
         failed: u64,
