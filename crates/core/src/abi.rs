@@ -34,6 +34,8 @@ pub const CAPTURE_JUMP_COPY: u32 = 0;
 
 /// Readers of one ring.
 pub const RING_READERS_MAX: usize = 64;
+/// Lanes of the TCP instrument's packet ring for each CPU, see `enum tcp_lane`.
+pub const TCP_LANES_PER_CPU: usize = 2;
 /// Hosts that a filter may name.
 pub const FILTER_HOSTS_MAX: usize = 16;
 /// Ports that a filter may name.
@@ -132,22 +134,24 @@ plain! {
     struct HookCounters = 64 {
         seen: u64,
         filtered: u64,
-        thinned: u64,
+        due: u64,
         dropped: u64,
         unowned: u64,
         failed: u64,
         pad: [u64; 2],
     }
     /// See `struct ring_layout`.
-    struct RingLayout = 40 {
+    struct RingLayout = 48 {
         size_bytes: u64,
         part_shift: u64,
         secret: u64,
         wait_for_readers: u64,
         slack_bytes: u64,
+        writers_alone: u64,
     }
     /// See `struct tcp_options`.
-    struct TcpOptions = 392 {
+    struct TcpOptions = 456 {
+        inbound_layout: RingLayout,
         packet_layout: RingLayout,
         flow_layout: RingLayout,
         cgroup_id: u64,
@@ -288,12 +292,12 @@ plain! {
         pad: u32,
     }
     /// See `struct capture_options`.
-    struct CaptureOptions = 48 {
+    struct CaptureOptions = 56 {
         layout: RingLayout,
         hook: u16,
         interface: u16,
         direction: u16,
-        pad: u16,
+        discard: u16,
     }
     /// See `struct capture_record`.
     struct CaptureRecord = 56 {

@@ -101,12 +101,14 @@ impl KeptRing {
             .map(|name| Interface::find(name))
             .collect::<Result<Vec<_>, _>>()?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(CaptureError::load)?;
-        let layout = ring::layout_with_slack(
+        let mut layout = ring::layout_with_slack(
             request.ring_bytes,
             request.preference(),
             CAPTURE_SLACK_BYTES,
         )?;
-        let maps = make_maps(&layout, cpus)?;
+        // XDP and tcx run with bottom halves disabled, both of them in whatever context.
+        layout.writers_alone = u64::from(ring::bottom_halves_run_alone());
+        let maps = make_maps(&layout, cpus, request.discard)?;
         let lanes = Lane::of_map(&maps.ring, cpus, layout, false)?;
         let readers = LaneReaders::of_map(&maps.readers, cpus)?;
         let mut ring = Self {
@@ -419,7 +421,7 @@ fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
     }
 }
 
-fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError> {
+fn make_maps(layout: &RingLayout, cpus: usize, discard: bool) -> Result<RingMaps, CaptureError> {
     let lane_bytes = ring::lane_bytes(layout);
     check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
     let options = libbpf_sys::bpf_map_create_opts {
@@ -445,6 +447,7 @@ fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError>
         ring,
         readers: make("parshall_read", LANE_READERS_BYTES).map_err(CaptureError::load)?,
         layout: *layout,
+        discard,
     })
 }
 

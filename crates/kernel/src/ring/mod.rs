@@ -80,12 +80,25 @@ pub fn layout_with_slack(
         secret: random_secret(),
         wait_for_readers: u64::from(preference == Preference::SlowReader),
         slack_bytes: slack_bytes as u64,
+        writers_alone: 0,
     })
 }
 
 /// Bytes of one lane with its header and slack: a whole number of pages.
 pub fn lane_bytes(layout: &RingLayout) -> usize {
     LANE_HEADER_BYTES + layout.size_bytes as usize + layout.slack_bytes as usize
+}
+
+/// Whether a program that runs with bottom halves disabled is over before the next one of that kind
+/// begins on the same CPU, and stores keep their order, as `writers_alone` of a layout asks for.
+pub fn bottom_halves_run_alone() -> bool {
+    let uname = rustix::system::uname();
+    let is_real_time = uname
+        .version()
+        .to_bytes()
+        .windows(10)
+        .any(|part| part == b"PREEMPT_RT");
+    cfg!(target_arch = "x86_64") && !is_real_time
 }
 
 fn random_secret() -> u64 {
