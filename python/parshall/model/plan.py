@@ -141,7 +141,7 @@ def smallest(
     # Says so when there is no such model or parameter.
     parameters(name, {parameter: (settings or {}).get(parameter, 1)})
     default = {each.name: each.default for each in fields(MODELS[name])}[parameter]
-    given = (settings or {}).get(parameter, default)
+    given: Any = (settings or {}).get(parameter, default)
     if isinstance(default, str) or parameter in LOADS or not float(given) > 0:
         raise UsageError(f"{name}: {parameter} is {given!r}; expected the name of a number above 0, such as cpu_mhz")
     is_whole = isinstance(default, int)
