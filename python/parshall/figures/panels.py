@@ -89,7 +89,7 @@ def _panel(table: pl.DataFrame, panel: Panel) -> alt.Chart:
         "steps-before": lambda: base.mark_line(strokeWidth=1.6, interpolate="step-before"),
     }[panel.mark]()
     y_scale = alt.Scale(type="log") if panel.logarithmic else alt.Scale(zero=True)
-    x_scale = alt.Scale(type="log") if panel.x_logarithmic else alt.Scale()
+    x_scale = alt.Scale(type="log", nice=False) if panel.x_logarithmic else alt.Scale()
     chart: alt.Chart = marks.encode(
         x=alt.X(f"{panel.x}:Q", title=panel.x_title, scale=x_scale),
         y=alt.Y(f"{panel.y}:Q", title=panel.y_title, scale=y_scale),

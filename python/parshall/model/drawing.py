@@ -192,8 +192,8 @@ def _line(origin: Part, place: Part, way: Way) -> dict[str, Any]:
     text, is_stub = way.text, False
     if place.kind == "sink" and place.x - origin.x > 1.5 * COLUMN_PX:
         # A far sink is named where the way begins: a line to it would run under other parts.
-        end = origin.x + side + 0.15 * COLUMN_PX
-        place = replace(place, y=origin.y + (BOX_PX[1] / 2 if way.is_clone else 0.0))
+        end = origin.x + side + 0.12 * COLUMN_PX
+        place = replace(place, y=origin.y + 0.42 * ROW_PX)
         text, is_stub = f"{text} to {place.name}".strip(), True
     below = place.y > origin.y
     vertical = BOX_PX[1] / 2 * (1 if below else -1) if place.x == origin.x else 0.0
@@ -204,9 +204,9 @@ def _line(origin: Part, place: Part, way: Way) -> dict[str, Any]:
         "to_y": place.y - vertical,
         "bar_top": place.y - vertical - 9,
         "bar_bottom": place.y - vertical + 9,
-        # The text of a stub stands behind it.
-        "middle_x": end + 0.18 * COLUMN_PX if is_stub else (origin.x + side + end) / 2,
-        "middle_y": place.y + 9 if is_stub else (origin.y + vertical + place.y - vertical) / 2,
+        # The text of a stub stands below it.
+        "middle_x": end if is_stub else (origin.x + side + end) / 2,
+        "middle_y": place.y + 18 if is_stub else (origin.y + vertical + place.y - vertical) / 2,
         "blocks": way.blocks,
         "is_clone": way.is_clone,
         "text": text,
