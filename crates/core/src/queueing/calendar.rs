@@ -39,6 +39,8 @@ impl<const N: usize> Calendar for Scan<N> {
         self.0[clock]
     }
 
+    // As a loop over numbers it is unrolled without a jump.
+    #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn next(&self) -> (usize, u64) {
         let (mut first, mut soonest) = (0, self.0[0]);

@@ -276,8 +276,9 @@ fn are_uncorrelated(batches: &[Replication]) -> bool {
                 .map(|batch| batch.sinks[sink].latency_ns)
                 .filter(|mean| !mean.is_nan())
                 .collect();
-            // NaN, of values that are all the same, is no correlation.
-            !(lag_1_correlation(&means) > limit)
+            let correlation = lag_1_correlation(&means);
+            // NaN, of values that are all the same, is none.
+            correlation.is_nan() || correlation <= limit
         })
 }
 
