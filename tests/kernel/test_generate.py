@@ -59,7 +59,7 @@ def tap(road):
         frames = []
         source_mac = bytes.fromhex(SOURCE_MAC.replace(":", ""))
         while len(frames) < count:
-            frame, controls, _, _ = opened.recvmsg(4096, 256)
+            frame, controls, _, _ = opened.recvmsg(1 << 14, 256)
             if frame[6:12] != source_mac:
                 continue
             (auxiliary,) = [data for level, kind, data in controls if (level, kind) == (SOL_PACKET, PACKET_AUXDATA)]
@@ -101,11 +101,12 @@ def source_address(frame):
 
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
-def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace):
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace, backend):
     from parshall import _native
 
     count = 200
-    run = generator(road, count=count, seed=11, **WORKLOADS[name], **pace)
+    run = generator(road, count=count, seed=11, backend=backend, **WORKLOADS[name], **pace)
     account = run.finish().account
     assert (account["sent"], account["not_sent"]) == (count, 0)
     frames = tap(count)
@@ -121,6 +122,52 @@ def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace):
         promised.sort(key=source_address)
         frames.sort(key=source_address)
     assert promised == frames
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_sockets_send_packets_longer_than_a_page(road, tap, backend):
+    from parshall import _native
+
+    sender, receiver, link = road
+    for host in (sender, receiver):
+        host.run(["ip", "link", "set", "dev", link.interface(host), "mtu", "9000"])
+    with pytest.raises(UsageError, match="--backend af-packet and af-xdp"):
+        generator(road, sizes="9000", count=1)
+    run = generator(road, sizes="3900-9000", count=300, seed=2, backend=backend)
+    account = run.finish().account
+    assert (account["sent"], account["lost"], account["error"]) == (300, 0, None)
+    assert tap(300) == [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * 300)]
+
+
+def test_every_way_of_sending_gives_the_same_digest(road):
+    ways = ("xdp", "af-packet", "af-xdp")
+    runs = [generator(road, sizes="imix", count=5000, seed=8, backend=backend).finish() for backend in ways]
+    assert len({run.digest for run in runs}) == 1
+    assert [run.account["arrived"] for run in runs] == [5000] * 3
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_sockets_send_to_a_peer_without_napi(road, backend):
+    from parshall.testbed import offloads
+
+    _, receiver, link = road
+    with receiver.enter():
+        offloads.switch(link.interface(receiver), False)
+    account = generator(road, sizes="64", count=3000, pps=100e3, backend=backend).finish().account
+    assert account["sent"] == account["arrived"] == 3000
+    assert abs(account["gaps"]["mean_ns"] / 10e3 - 1) < 0.005
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend):
+    sender, _, link = road
+    run = generator(road, sizes="64", pps=50e3, backend=backend)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+    sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
+    until("it ended by itself", lambda: run.progress()[2])
+    account = run.finish().account
+    assert "down" in account["error"] and account["sent"] > 500
+    assert account["sent"] == account["arrived"] + account["lost"]
 
 
 def test_the_account_balances_and_the_digest_repeats(road):

@@ -11,7 +11,7 @@ import typer
 
 from parshall.cli.gen_text import account_lines
 from parshall.errors import UsageError
-from parshall.generate import Generator, Report
+from parshall.generate import BACKENDS, Generator, Report
 from parshall.stopping import Stopping
 
 COMMAND_SETTINGS = {
@@ -59,6 +59,9 @@ def command(
     stamp: Annotated[
         bool, typer.Option("--stamp", help="Sequence number and send time (CLOCK_MONOTONIC) in the payload.")
     ] = False,
+    backend: Annotated[
+        str, typer.Option(metavar="|".join(BACKENDS), help="What sends: live XDP frames, or a socket.")
+    ] = "xdp",
     cpu: Annotated[int | None, typer.Option(metavar="N", help="CPU of the sending thread.")] = None,
     netns: Annotated[str | None, typer.Option(metavar="NAME", help="Network namespace of the interface.")] = None,
     yes_on: Annotated[
@@ -96,6 +99,7 @@ def command(
             vlan=number,
             vlan_priority=priority,
             is_stamped=stamp,
+            backend=backend,
             cpu=cpu,
             namespace=netns,
             allowed_interface=yes_on,
@@ -104,8 +108,11 @@ def command(
             _watch(generator, stopping, count, duration)
     report = generator.finish()
     _show(report, as_json)
+    error = report.account["error"]
+    if error is not None:
+        print(f"parshall: gen: {error}; the account is of what was sent until then", file=sys.stderr)
     asked = count is not None and duration is None
-    return 1 if asked and report.account["sent"] == 0 else 0
+    return 1 if error is not None or (asked and report.account["sent"] == 0) else 0
 
 
 def quantity(option: str, text: str) -> float:

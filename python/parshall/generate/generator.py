@@ -11,6 +11,8 @@ from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts, namespace_path
 from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
 
+BACKENDS = ("xdp", "af-packet", "af-xdp")
+
 
 @dataclass(frozen=True)
 class Report:
@@ -65,6 +67,8 @@ class Generator:
         VLAN number, with ``vlan_priority``.
     is_stamped : bool
         Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
+    backend : str
+        What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``.
     cpu : int, optional
         CPU of the sending thread.
     namespace : path-like or str, optional
@@ -112,6 +116,7 @@ class Generator:
         vlan: int | None = None,
         vlan_priority: int = 0,
         is_stamped: bool = False,
+        backend: str = "xdp",
         cpu: int | None = None,
         namespace: str | os.PathLike[str] | None = None,
         allowed_interface: str | None = None,
@@ -119,6 +124,8 @@ class Generator:
     ) -> None:
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 packet or more")
+        if backend not in BACKENDS:
+            raise UsageError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"--seed {seed}: expected a number from 0 to 2^64 - 1")
         privileges.require_bpf("gen")
@@ -130,6 +137,7 @@ class Generator:
             "interface": interface,
             "namespace": None if path is None else str(path),
             "cpu": cpu,
+            "backend": backend,
             "sizes": sizes,
             "gap": gap,
             "recorded_gaps_ns": recorded_gaps_ns,
@@ -156,7 +164,7 @@ class Generator:
         self.request = request
         plan = json.loads(_native.describe_workload(json.dumps(request)))
         self.plan: dict[str, Any] = plan
-        _check(self.interface, plan, allowed_interface)
+        _check(self.interface, plan, backend, allowed_interface)
         self._native = _native.Generator(json.dumps(request))
         self._report: Report | None = None
 
@@ -186,8 +194,8 @@ class Generator:
         return self._report
 
 
-def _check(interface: Interface, plan: dict[str, Any], allowed_interface: str | None) -> None:
-    reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"])
+def _check(interface: Interface, plan: dict[str, Any], backend: str, allowed_interface: str | None) -> None:
+    reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"], backend)
     if reasons:
         raise ParshallError("no packet was sent, since none would arrive: " + "; ".join(reasons))
     asks = reasons_to_ask(interface)

@@ -112,13 +112,32 @@ impl Packets {
         }
     }
 
+    /// A frame of `frame_bytes` whose payload is already there, for [`Packets::write`].
+    pub fn blank_frame(&self, frame_bytes: usize) -> Vec<u8> {
+        let mut frame = vec![0; self.layout.payload_offset];
+        frame.extend(&self.payload);
+        frame.resize(frame_bytes, 0);
+        frame
+    }
+
     /// The frame of a packet, without its check sequence. `sent_ns` counts only with a stamp.
     pub fn frame(&self, packet: &Packet, sequence: u64, sent_ns: u64) -> Vec<u8> {
+        let mut frame = self.blank_frame(self.layout.payload_offset + self.payload.len());
+        let frame_bytes = self.write(packet, sequence, sent_ns, &mut frame);
+        frame.truncate(frame_bytes);
+        frame
+    }
+
+    /// Writes what varies of a packet into a frame that began as a blank one, whatever packet it held since; gives the
+    /// length, without the check sequence. `sent_ns` counts only with a stamp.
+    ///
+    /// # Panics
+    /// When the frame is shorter than the packet: a caller's mistake.
+    pub fn write(&self, packet: &Packet, sequence: u64, sent_ns: u64, frame: &mut [u8]) -> usize {
         let layout = self.layout;
         let ip_bytes = packet.ip_bytes as usize;
-        let mut frame = self.headers[packet.flow as usize].bytes.clone();
-        let frame_bytes = (layout.ip_offset + ip_bytes).max(FRAME_BYTES_MIN);
-        frame.extend(&self.payload[..frame_bytes - layout.payload_offset]);
+        let header = &self.headers[packet.flow as usize].bytes;
+        frame[..header.len()].copy_from_slice(header);
         let mut put = |offset: usize, value: u16| {
             frame[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
         };
@@ -146,6 +165,6 @@ impl Packets {
             frame[stamp..stamp + 8].copy_from_slice(&sequence.to_be_bytes());
             frame[stamp + 8..stamp + 16].copy_from_slice(&sent_ns.to_be_bytes());
         }
-        frame
+        (layout.ip_offset + ip_bytes).max(FRAME_BYTES_MIN)
     }
 }

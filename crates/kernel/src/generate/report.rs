@@ -54,6 +54,8 @@ pub struct Report {
     pub waited_runs: u64,
     /// Runs of the program that found no packet drawn: the drawing was too slow.
     pub starved_runs: u64,
+    /// Why it ended before its end, other than that it was stopped.
+    pub error: Option<String>,
     /// CPU seconds of the thread that sent, the receiving side's on the same CPU included.
     pub sender_cpu_s: f64,
     /// CPU seconds of the thread that drew.

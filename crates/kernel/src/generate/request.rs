@@ -1,6 +1,6 @@
 //! What a run is asked to do.
 
-use super::GenerateError;
+use super::{BackendKind, GenerateError};
 use parshall_core::laws::GapLaw;
 use parshall_core::sizes::{Parameters, SizeLaw};
 use parshall_core::workload::{Flows, Order, Packets, Plan, Protocol, Rate, Vlan, Workload};
@@ -19,6 +19,9 @@ pub struct Request {
     /// CPU to which the sending thread is bound.
     #[serde(default)]
     pub cpu: Option<usize>,
+    /// What sends.
+    #[serde(default)]
+    pub backend: BackendKind,
     /// Law of the sizes, see [`SizeLaw::parse`].
     pub sizes: String,
     /// Law of the gaps, see [`GapLaw::parse`]; none: no gaps, or equal ones when a rate is given.

@@ -1,7 +1,7 @@
 //! A run of the generator from start to account.
 
 use super::feeder::Feeder;
-use super::program::Shared;
+use super::plan_ring::PlanRing;
 use super::report::{Progress, Report};
 use super::sender::{Place, Sender, Sent};
 use super::{GenerateError, Request};
@@ -28,7 +28,7 @@ struct Board {
 
 /// A run. Dropped, it stops.
 pub struct Session {
-    shared: Arc<Shared>,
+    ring: Arc<PlanRing>,
     board: Arc<Board>,
     feeder: Mutex<Option<JoinHandle<Result<Report, GenerateError>>>>,
 }
@@ -54,17 +54,18 @@ impl Session {
             interface: request.interface.clone(),
             namespace: request.namespace.clone(),
             cpu: request.cpu,
+            backend: request.backend,
         };
-        let (sender, shared) =
+        let (sender, ring) =
             Sender::start(place, workload.clone(), packets.clone(), places as u32)?;
-        shared.set_end(end);
+        ring.set_end(end);
         let board = Arc::new(Board::default());
         let feeder = {
-            let (shared, board, count) = (Arc::clone(&shared), Arc::clone(&board), request.count);
+            let (ring, board, count) = (Arc::clone(&ring), Arc::clone(&board), request.count);
             std::thread::Builder::new()
                 .name("parshall-plan".into())
                 .spawn(move || {
-                    let result = feed(&workload, &packets, &shared, &board, sender, count);
+                    let result = feed(&workload, &packets, &ring, &board, sender, count);
                     board.has_ended.store(true, Ordering::Release);
                     result
                 })
@@ -73,7 +74,7 @@ impl Session {
                 })?
         };
         Ok(Self {
-            shared,
+            ring,
             board,
             feeder: Mutex::new(Some(feeder)),
         })
@@ -90,7 +91,7 @@ impl Session {
 
     /// No packet more.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.ring.stop();
     }
 
     /// The account; waits for the end.
@@ -127,24 +128,24 @@ impl Drop for Session {
 fn feed(
     workload: &Workload,
     packets: &Packets,
-    shared: &Shared,
+    ring: &PlanRing,
     board: &Board,
     sender: Sender,
     asked: Option<u64>,
 ) -> Result<Report, GenerateError> {
-    let mut feeder = Feeder::new(workload, packets, shared);
+    let mut feeder = Feeder::new(workload, packets, ring);
     // Whatever fits is drawn before the first packet leaves.
     while feeder.draw() {}
     sender.go();
     while !sender.has_ended() {
-        let taken = shared.taken();
+        let taken = ring.taken();
         let retired = feeder.retire(taken);
         let drew = feeder.draw();
         board.packets.store(feeder.retired(), Ordering::Release);
         board
             .bytes
             .store(feeder.account.frames_bytes(), Ordering::Release);
-        if taken == shared.end() || shared.is_stopped() {
+        if taken == ring.end() || ring.is_stopped() {
             sender.interrupt();
         }
         if !retired && !drew {
@@ -152,19 +153,19 @@ fn feed(
         }
     }
     let sent = sender.join()?;
-    feeder.retire(shared.next());
+    feeder.retire(ring.next());
     board.packets.store(feeder.retired(), Ordering::Release);
-    Ok(report(workload, shared, &feeder, &sent, asked))
+    Ok(report(workload, ring, &feeder, sent, asked))
 }
 
 fn report(
     workload: &Workload,
-    shared: &Shared,
+    ring: &PlanRing,
     feeder: &Feeder<'_>,
-    run: &Sent,
+    run: Sent,
     asked: Option<u64>,
 ) -> Report {
-    let (waited_runs, starved_runs, failed) = shared.idle();
+    let (waited_runs, starved_runs, failed) = ring.idle();
     let sent = feeder.retired() - failed;
     // The interface's counters have 32 bits: what is missing is counted with them, not what came.
     let lost = match (run.before, run.after) {
@@ -187,12 +188,12 @@ fn report(
         _ => None,
     };
     // Paced, the last gap has no packet behind it.
-    let elapsed_ns = if shared.is_paced() {
+    let elapsed_ns = if ring.is_paced() {
         feeder.last_sent_ns
     } else {
         run.elapsed_ns
     };
-    let intervals = if shared.is_paced() {
+    let intervals = if ring.is_paced() {
         sent.saturating_sub(1)
     } else {
         sent
@@ -222,6 +223,7 @@ fn report(
         seed: workload.seed,
         waited_runs,
         starved_runs,
+        error: run.error,
         sender_cpu_s: run.cpu_s,
         feeder_cpu_s: thread_cpu_s(),
     }
