@@ -221,6 +221,17 @@ def test_it_refuses_before_it_sends(road):
         generator(road, sizes="64", count=1)
 
 
+def test_pktgen_is_driven_or_named_as_missing(road):
+    sender, _, link = road
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    command += ["--backend", "pktgen", "--sizes", "64", "--count", "1000"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if result.returncode == 0:
+        assert "asked 1,000, sent 1,000" in result.stdout
+    else:
+        assert "modprobe pktgen" in result.stderr and result.stderr.count("\n") == 1
+
+
 def test_it_does_not_flood_what_is_no_test_interface(road):
     sender, *_ = road
     result = subprocess.run(

@@ -60,7 +60,7 @@ def command(
         bool, typer.Option("--stamp", help="Sequence number and send time (CLOCK_MONOTONIC) in the payload.")
     ] = False,
     backend: Annotated[
-        str, typer.Option(metavar="|".join(BACKENDS), help="What sends: live XDP frames, or a socket.")
+        str, typer.Option(metavar="|".join(BACKENDS), help="What sends: live XDP frames, a socket, the kernel's own.")
     ] = "xdp",
     cpu: Annotated[int | None, typer.Option(metavar="N", help="CPU of the sending thread.")] = None,
     netns: Annotated[str | None, typer.Option(metavar="NAME", help="Network namespace of the interface.")] = None,

@@ -11,7 +11,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts, namespace_path
 from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
 
-BACKENDS = ("xdp", "af-packet", "af-xdp")
+BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,10 @@ class Report:
     account: dict[str, Any]
 
     @property
-    def digest(self) -> str:
-        """Proof of the bytes: equal for equal workload, seed and number of packets."""
-        return str(self.account["digest"])
+    def digest(self) -> str | None:
+        """Proof of the bytes: equal for equal workload, seed and number of packets; None from ``pktgen``."""
+        digest: str | None = self.account["digest"]
+        return digest
 
 
 class Generator:
@@ -68,7 +69,7 @@ class Generator:
     is_stamped : bool
         Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
     backend : str
-        What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``.
+        What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``, ``pktgen``.
     cpu : int, optional
         CPU of the sending thread.
     namespace : path-like or str, optional

@@ -15,6 +15,8 @@ pub enum BackendKind {
     AfPacket,
     /// `AF_XDP`: without a copy where the driver can, otherwise with one.
     AfXdp,
+    /// The kernel's packet generator: it draws by itself.
+    Pktgen,
 }
 
 impl BackendKind {
@@ -27,10 +29,26 @@ impl BackendKind {
     }
 }
 
+/// The account of a way of sending that draws by itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets that the driver refused.
+    pub errors: u64,
+    /// From the first to the last, ns.
+    pub elapsed_ns: Option<u64>,
+}
+
 /// What sends, in the thread that sends.
 pub(super) trait Backend {
     /// Sends the plan until its end or until it is stopped. What was sent is told to the ring, also when it fails.
     fn run(&mut self, ring: &PlanRing) -> Result<(), GenerateError>;
+
+    /// What it says that it sent, if it does not follow the plan.
+    fn told(&self) -> Option<Told> {
+        None
+    }
 }
 
 /// An error of a system call that sending needs.

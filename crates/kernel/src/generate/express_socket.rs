@@ -137,7 +137,9 @@ impl ExpressSocket {
             // SAFETY: an entry that the kernel has produced and that we have not given back.
             self.free.push(unsafe { entry.read() });
         }
-        self.completion.consumer().store(produced, Ordering::Release);
+        self.completion
+            .consumer()
+            .store(produced, Ordering::Release);
     }
 
     /// Whether there are too few free chunks for a packet.
@@ -160,12 +162,16 @@ impl ExpressSocket {
     fn put(&mut self, place: u32, due: &Due) -> u32 {
         if self.chunks_per_packet == 1 {
             let (address, chunk) = chunk(&mut self.free, &mut self.memory);
-            let bytes = self.packets.write(&due.packet, due.sequence, due.now_ns, chunk);
+            let bytes = self
+                .packets
+                .write(&due.packet, due.sequence, due.now_ns, chunk);
             self.describe(place, address, bytes, 0);
             return place.wrapping_add(1);
         }
         let mut frame = std::mem::take(&mut self.frame);
-        let bytes = self.packets.write(&due.packet, due.sequence, due.now_ns, &mut frame);
+        let bytes = self
+            .packets
+            .write(&due.packet, due.sequence, due.now_ns, &mut frame);
         let mut parts = frame[..bytes].chunks(CHUNK_BYTES).peekable();
         let mut behind = place;
         while let Some(part) = parts.next() {

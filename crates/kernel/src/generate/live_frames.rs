@@ -28,7 +28,7 @@ impl Backend for LiveFrames {
                     left.min(i32::MAX as u64) as i32
                 },
                 flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-                batch_size: if ring.is_paced() { std::env::var("PB").map_or(1, |v| v.parse().unwrap()) } else { std::env::var("FB").map_or(BATCH, |v| v.parse().unwrap()) },
+                batch_size: if ring.is_paced() { 1 } else { BATCH },
                 ..Default::default()
             };
             // SAFETY: the frame outlives the call, its size is its own, and nothing is written back.

@@ -2,7 +2,7 @@
 //!
 //! [`feeder`] draws the plan ahead into a [`plan_ring`] and takes account of what was sent; [`sender`] is the thread that
 //! sends, by a [`backend`]: [`live_frames`] ([`program`] is the kernel side), [`packet_socket`], [`express_socket`],
-//! the latter two [`pace`]d in user space. [`session`] puts them together. What is sent is what
+//! the latter two [`pace`]d in user space, and [`pktgen`], which draws by itself. [`session`] puts them together. What is sent is what
 //! [`parshall_core::workload`] says, byte for byte.
 
 mod backend;
@@ -15,6 +15,7 @@ mod layout_test;
 mod live_frames;
 mod pace;
 mod packet_socket;
+mod pktgen;
 mod plan_ring;
 mod program;
 mod report;

@@ -104,12 +104,7 @@ impl PacketSocket {
             let rest = &mut messages[sent..];
             // SAFETY: the messages point to frames of at least these lengths, all of which outlive the call.
             let status = unsafe {
-                libc::sendmmsg(
-                    self.fd.as_raw_fd(),
-                    rest.as_mut_ptr(),
-                    rest.len() as u32,
-                    0,
-                )
+                libc::sendmmsg(self.fd.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0)
             };
             if status > 0 {
                 sent += status as usize;

@@ -52,7 +52,6 @@ impl Program {
         let written_bytes = (8 * header_words).max(layout.payload_offset + stamp_bytes);
         let buffer_bytes = workload.largest_frame_bytes().max(written_bytes);
         let options = GenerateOptions {
-            interface_index,
             plan_mask: places - 1,
             buffer_bytes: buffer_bytes as u32,
             written_bytes: written_bytes as u32,
@@ -69,7 +68,6 @@ impl Program {
             is_ipv6: u32::from(layout.is_ipv6),
             is_stamped: u32::from(workload.is_stamped),
             is_paced: u32::from(!workload.gaps.is_none()),
-            pad: 0,
         };
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
         let mut open = ObjectBuilder::default()
@@ -96,6 +94,13 @@ impl Program {
                     reason: format!("map {name} is not in the object"),
                 })
         };
+        map("road")?
+            .update(
+                &0_u32.to_ne_bytes(),
+                &interface_index.to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .map_err(&fail)?;
         let flows = map("flows")?;
         for (flow, header) in (0_u32..).zip(packets.headers()) {
             let header = first_words(&header.bytes, packets.payload());

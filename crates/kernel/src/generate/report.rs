@@ -45,7 +45,10 @@ pub struct Report {
     /// The law of the gaps.
     pub gap_law: String,
     /// XXH3-128 over headers, payload and what varies of every packet that was sent, in their order.
-    pub digest: String,
+    /// None when the sender draws by itself.
+    pub digest: Option<String>,
+    /// Packets that the interface counted in this time, whoever sent them; modulo 2^32.
+    pub transmitted: Option<u64>,
     /// The random generator.
     pub generator: &'static str,
     /// The seed.

@@ -1,18 +1,19 @@
 //! The thread that runs the program.
 
 use super::GenerateError;
-use super::backend::{Backend, BackendKind};
+use super::backend::{Backend, BackendKind, Told};
 use super::express_socket::ExpressSocket;
 use super::interface::{self, Counters};
 use super::live_frames::LiveFrames;
 use super::packet_socket::PacketSocket;
+use super::pktgen::{self, Pktgen};
 use super::plan_ring::PlanRing;
 use super::program::Program;
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use parshall_core::workload::{Packets, Workload};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::os::unix::thread::JoinHandleExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, mpsc};
 use std::thread::JoinHandle;
@@ -24,6 +25,8 @@ pub(super) struct Place {
     pub namespace: Option<PathBuf>,
     pub cpu: Option<usize>,
     pub backend: BackendKind,
+    /// Packets in all, for those who are told at the start.
+    pub count: Option<u64>,
 }
 
 /// What the sender found when it had ended.
@@ -33,6 +36,8 @@ pub(super) struct Sent {
     pub cpu_s: f64,
     pub before: Option<Counters>,
     pub after: Option<Counters>,
+    /// What a way of sending that draws by itself has sent.
+    pub told: Option<Told>,
     /// What ended the run before its end.
     pub error: Option<String>,
 }
@@ -182,9 +187,7 @@ fn prepare(
         set.set(cpu);
         sched_setaffinity(None, &set).map_err(|errno| refused(errno.to_string()))?;
     }
-    let ring = || {
-        PlanRing::anonymous(u64::from(places), !workload.gaps.is_none()).map(Arc::new)
-    };
+    let ring = || PlanRing::anonymous(u64::from(places), !workload.gaps.is_none()).map(Arc::new);
     Ok(match place.backend {
         BackendKind::Xdp => {
             if let Some(false) = interface::takes_xdp_frames(&place.interface)? {
@@ -208,6 +211,11 @@ fn prepare(
             Box::new(ExpressSocket::open(workload, packets, index)?),
             ring()?,
         ),
+        BackendKind::Pktgen => {
+            let (directory, thread) = (Path::new(pktgen::DIRECTORY), place.cpu.unwrap_or(0));
+            let pktgen = Pktgen::open(directory, &place.interface, thread, workload, place.count)?;
+            (Box::new(pktgen), ring()?)
+        }
     })
 }
 
@@ -221,5 +229,6 @@ fn send(interface: &str, backend: &mut dyn Backend, ring: &PlanRing) -> Sent {
     sent.elapsed_ns = monotonic_ns() - started_ns;
     sent.cpu_s = thread_cpu_s() - cpu_before_s;
     sent.after = Counters::read(interface);
+    sent.told = backend.told();
     sent
 }

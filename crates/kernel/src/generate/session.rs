@@ -4,7 +4,7 @@ use super::feeder::Feeder;
 use super::plan_ring::PlanRing;
 use super::report::{Progress, Report};
 use super::sender::{Place, Sender, Sent};
-use super::{GenerateError, Request};
+use super::{BackendKind, GenerateError, Request};
 use crate::clock::thread_cpu_s;
 use parshall_core::workload::{Packets, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,17 +55,23 @@ impl Session {
             namespace: request.namespace.clone(),
             cpu: request.cpu,
             backend: request.backend,
+            count: request.count,
         };
         let (sender, ring) =
             Sender::start(place, workload.clone(), packets.clone(), places as u32)?;
         ring.set_end(end);
         let board = Arc::new(Board::default());
         let feeder = {
-            let (ring, board, count) = (Arc::clone(&ring), Arc::clone(&board), request.count);
+            let (ring, board) = (Arc::clone(&ring), Arc::clone(&board));
+            let (count, backend) = (request.count, request.backend);
             std::thread::Builder::new()
                 .name("parshall-plan".into())
                 .spawn(move || {
-                    let result = feed(&workload, &packets, &ring, &board, sender, count);
+                    let result = if backend == BackendKind::Pktgen {
+                        wait(&workload, &packets, &ring, sender, count)
+                    } else {
+                        feed(&workload, &packets, &ring, &board, sender, count)
+                    };
                     board.has_ended.store(true, Ordering::Release);
                     result
                 })
@@ -158,6 +164,52 @@ fn feed(
     Ok(report(workload, ring, &feeder, sent, asked))
 }
 
+/// The run of a way of sending that draws by itself.
+fn wait(
+    workload: &Workload,
+    packets: &Packets,
+    ring: &PlanRing,
+    sender: Sender,
+    asked: Option<u64>,
+) -> Result<Report, GenerateError> {
+    sender.go();
+    while !sender.has_ended() {
+        if ring.is_stopped() {
+            sender.interrupt();
+        }
+        std::thread::sleep(LOOK);
+    }
+    let run = sender.join()?;
+    let told = run.told;
+    let elapsed_ns = told
+        .and_then(|told| told.elapsed_ns)
+        .unwrap_or(run.elapsed_ns);
+    let sent = told.map_or(0, |told| told.packets);
+    let mut report = report(
+        workload,
+        ring,
+        &Feeder::new(workload, packets, ring),
+        run,
+        None,
+    );
+    let rate_pps = sent as f64 * 1e9 / elapsed_ns.max(1) as f64;
+    // It tells no bytes; those of the law, in the mean.
+    let frame_bytes = sent as f64 * workload.mean_frame_bytes();
+    report.asked = asked;
+    report.not_sent = asked.map_or(told.map_or(0, |told| told.errors), |asked| {
+        asked.saturating_sub(sent)
+    });
+    report.sent = sent;
+    report.arrived = report.transmitted.map(|transmitted| transmitted.min(sent));
+    report.lost = report.arrived.map(|arrived| sent - arrived);
+    report.frame_bytes = frame_bytes as u64;
+    report.elapsed_ns = elapsed_ns;
+    report.rate_pps = rate_pps;
+    report.rate_bps = rate_pps * 8.0 * workload.mean_frame_bytes();
+    report.digest = None;
+    Ok(report)
+}
+
 fn report(
     workload: &Workload,
     ring: &PlanRing,
@@ -204,6 +256,12 @@ fn report(
         intervals as f64 * 1e9 / elapsed_ns as f64
     };
     let frame_bytes = feeder.account.frames_bytes();
+    let transmitted = match (run.before, run.after) {
+        (Some(before), Some(after)) => Some(u64::from(
+            after.transmitted.wrapping_sub(before.transmitted),
+        )),
+        _ => None,
+    };
     Report {
         asked,
         sent,
@@ -218,7 +276,8 @@ fn report(
         sizes: feeder.account.sizes(workload),
         gaps: feeder.account.gaps(&workload.gaps),
         gap_law: workload.gaps.to_string(),
-        digest: feeder.digest.text(),
+        transmitted,
+        digest: Some(feeder.digest.text()),
         generator: Report::GENERATOR,
         seed: workload.seed,
         waited_runs,
