@@ -31,6 +31,10 @@ def command(
     gap: Annotated[
         str | None, typer.Option(metavar="LAW", help="Law of the gaps. Default: fixed with a rate, otherwise none.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Send the frames of a capture file, when they were; needs a socket."),
+    ] = None,
     rate: Annotated[str | None, typer.Option(metavar="BPS", help="Bits of frames per second: 500M, 2.5G.")] = None,
     pps: Annotated[str | None, typer.Option(metavar="N", help="Packets per second: 900k, 1M.")] = None,
     load: Annotated[float | None, typer.Option(metavar="SHARE", help="Share of --line, above 0 and up to 1.")] = None,
@@ -60,8 +64,8 @@ def command(
         bool, typer.Option("--stamp", help="Sequence number and send time (CLOCK_MONOTONIC) in the payload.")
     ] = False,
     backend: Annotated[
-        str, typer.Option(metavar="|".join(BACKENDS), help="What sends: live XDP frames, a socket, the kernel's own.")
-    ] = "xdp",
+        str | None, typer.Option(metavar="|".join(BACKENDS), help="What sends. Default: xdp; af-packet for --replay.")
+    ] = None,
     cpu: Annotated[int | None, typer.Option(metavar="N", help="CPU of the sending thread.")] = None,
     netns: Annotated[str | None, typer.Option(metavar="NAME", help="Network namespace of the interface.")] = None,
     yes_on: Annotated[
@@ -81,6 +85,7 @@ def command(
             sizes=sizes,
             gap=None if gap and gap.startswith("trace:") else gap,
             recorded_gaps_ns=_recorded_gaps(gap),
+            replay=replay,
             rate_bps=None if rate is None else quantity("--rate", rate),
             pps=None if pps is None else quantity("--pps", pps),
             load=load,
@@ -99,7 +104,7 @@ def command(
             vlan=number,
             vlan_priority=priority,
             is_stamped=stamp,
-            backend=backend,
+            backend=backend or ("xdp" if replay is None else "af-packet"),
             cpu=cpu,
             namespace=netns,
             allowed_interface=yes_on,

@@ -81,7 +81,9 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
     order = alt.X("size_bytes:O", title="packet size (bytes)", sort=alt.SortField("rank"))
     top = alt.Chart(data).transform_filter(f"datum.rank <= {TOP} && datum.origin == '{_COUNTED}'")
     bars = top.mark_bar(color="#2ca02c").encode(x=order, y=alt.Y("share:Q", title="packets (%)"), tooltip=tooltip)
-    sum_line = top.mark_line(color="#555555", point=alt.OverlayMarkDef(color="#555555")).encode(x=order, y=alt.Y("cumulative:Q"))
+    sum_line = top.mark_line(color="#555555", point=alt.OverlayMarkDef(color="#555555")).encode(
+        x=order, y=alt.Y("cumulative:Q")
+    )
     frequent = part(alt.layer(bars, sum_line), f"The {TOP} most frequent sizes (bars) and their sum (line)")
     ranks = part(
         alt.Chart(data)

@@ -46,6 +46,9 @@ class Generator:
     gap : str, optional
         Law of the gaps: ``fixed``, ``poisson``, ``bursts:size=8``, ... Default: none at all, or equal gaps when a
         rate is given.
+    replay : path-like, optional
+        A capture file of whole Ethernet frames, which are sent as they are and when they were, in place of packets of
+        these sizes and flows: once, or again and again until ``count``. ``gap`` and the rates change the times.
     rate_bps, pps, load, line_bps : float, optional
         How much: bits of frames per second, packets per second, or a share of a line of so many bit/s.
     count : int, optional
@@ -96,9 +99,10 @@ class Generator:
         self,
         interface: str,
         *,
-        sizes: str,
+        sizes: str = "46",
         gap: str | None = None,
         recorded_gaps_ns: list[float] | None = None,
+        replay: str | os.PathLike[str] | None = None,
         rate_bps: float | None = None,
         pps: float | None = None,
         load: float | None = None,
@@ -142,6 +146,7 @@ class Generator:
             "sizes": sizes,
             "gap": gap,
             "recorded_gaps_ns": recorded_gaps_ns,
+            "replay": None if replay is None else str(replay),
             "rate_bps": rate_bps,
             "pps": pps,
             "load": load,
@@ -165,6 +170,8 @@ class Generator:
         self.request = request
         plan = json.loads(_native.describe_workload(json.dumps(request)))
         self.plan: dict[str, Any] = plan
+        if count is None:
+            request["count"] = plan["replayed_packets"]
         _check(self.interface, plan, backend, allowed_interface)
         self._native = _native.Generator(json.dumps(request))
         self._report: Report | None = None

@@ -2,6 +2,7 @@
 
 from parshall.generate.interface import Interface
 
+
 def reasons_not_to_send(interface: Interface, largest_ip_bytes: int, backend: str = "xdp") -> list[str]:
     """Return why packets would not arrive, each with its remedy; empty when they would.
 

@@ -2,8 +2,9 @@
 
 use super::checksum::{finish, finish_udp, fold, sum};
 use super::header::{Header, Layout};
-use super::{Packet, Protocol, Workload};
+use super::{Packet, Protocol, Replay, Workload};
 use crate::laws::Generator;
+use std::sync::Arc;
 
 /// Shortest frame, without its check sequence: Ethernet pads what is shorter.
 pub const FRAME_BYTES_MIN: usize = 60;
@@ -22,6 +23,7 @@ pub struct Packets {
     // Sum of the first n bytes of the payload (the stamp's place taken as 0).
     payload_sums: Vec<u16>,
     is_stamped: bool,
+    replay: Option<Arc<Replay>>,
 }
 
 impl Packets {
@@ -57,6 +59,7 @@ impl Packets {
             payload,
             payload_sums,
             is_stamped: workload.is_stamped,
+            replay: workload.replay.clone(),
         }
     }
 
@@ -68,6 +71,11 @@ impl Packets {
     /// The header of each flow.
     pub fn headers(&self) -> &[Header] {
         &self.headers
+    }
+
+    /// The frames that are sent in place of such ones, one behind the other; none when there are none.
+    pub fn replayed(&self) -> &[u8] {
+        self.replay.as_deref().map_or(&[], Replay::bytes)
     }
 
     /// The payload of the largest packet.
@@ -134,6 +142,13 @@ impl Packets {
     /// # Panics
     /// When the frame is shorter than the packet: a caller's mistake.
     pub fn write(&self, packet: &Packet, sequence: u64, sent_ns: u64, frame: &mut [u8]) -> usize {
+        if let Some(replay) = &self.replay {
+            let bytes = replay.frame(sequence);
+            let padded = bytes.len().max(FRAME_BYTES_MIN);
+            frame[..bytes.len()].copy_from_slice(bytes);
+            frame[bytes.len()..padded].fill(0);
+            return padded;
+        }
         let layout = self.layout;
         let ip_bytes = packet.ip_bytes as usize;
         let header = &self.headers[packet.flow as usize].bytes;

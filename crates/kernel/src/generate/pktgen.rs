@@ -253,6 +253,7 @@ mod tests {
                 .unwrap(),
             seed: 1,
             is_stamped: false,
+            replay: None,
         }
     }
 
@@ -300,7 +301,7 @@ mod tests {
                 "delay 2000",
                 "clone_skb 0",
                 "flag UDPCSUM",
-                "imix_weights 60,583 590,333 1514,83",
+                "imix_weights 60,584 590,333 1514,83",
                 "src_mac 02:00:00:00:00:01",
                 "src_mac_count 1",
                 "dst_mac 02:00:00:00:00:02",
@@ -326,7 +327,8 @@ mod tests {
                 .unwrap()
                 .to_string()
         };
-        assert!(refusal("64", "poisson:mean=1us", directory.path()).starts_with("--gap poisson"));
+        let unequal = refusal("64", "poisson:mean=1us", directory.path());
+        assert!(unequal.contains("equal gaps, with --backend pktgen"), "{unequal}");
         assert!(refusal("thesis", "none", directory.path()).contains("at most 20 sizes"));
         let missing = refusal("64", "none", &directory.path().join("nowhere"));
         assert!(missing.contains("modprobe pktgen"), "{missing}");
