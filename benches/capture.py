@@ -1,18 +1,28 @@
 """What N applications that capture cost the kernel: one ring of ours beside N x tcpdump.
 
 Run as root: ``benches/run capture`` or ``.venv/bin/python benches/capture.py [--rounds 3]
-[--packets 4000000] [--sizes 64,645,1500] [--readers 1,2,4,6,8] [--archive]``. A cable between two namespaces;
+[--packets 4000000] [--sizes 64,645,1500] [--readers 1,2,4,6,8] [--instruments bare,xdp,...]
+[--pps N] [--archive [NAME]]``. A cable between two namespaces;
 frames are sent into it by XDP live frames (``BPF_PROG_TEST_RUN``) from one CPU, on which the receiving side
-runs, too, and the stack drops them as nobody's; the readers have the other CPU. Every instrument writes
-to ``/dev/null`` with the same buffer. A round runs every instrument once for each number of readers, in an
-order that rotates. Prints a table and one JSON object; ``--archive`` puts it into ``benches/archive/``.
+runs, too; the readers have the other CPU. Every instrument writes to ``/dev/null`` with the same buffer. A
+round runs every instrument once for each number of readers, in an order that rotates. Prints a table
+and one JSON object; ``--archive`` puts it into ``benches/archive/``.
 
-instruments
+A run is one system call that sends all frames, less the time that the same call takes to send one batch: the
+kernel waits for grace periods before it begins and after it ended, tens of milliseconds that
+grow with the number of busy readers. With ``--pps`` frames come at this mean rate, as a burst every 100 ms.
+
+instruments whose packets go on to the stack, which drops them as nobody's
     bare       nobody captures
-    hook       no traffic: the XDP program alone in test runs on one frame, its readers stopped
     xdp        ``parshall capture --hook xdp``, and N - 1 that join
     tcx        ``parshall capture --hook tcx``, and N - 1 that join
     tcpdump    N x ``tcpdump -w /dev/null`` (TPACKET_V3)
+instruments whose packets end where they are taken, as at a mirror port
+    drop       nobody captures: two instructions of XDP drop all
+    discard    ``parshall capture --hook xdp --discard``, and N - 1 that join
+    filter     as discard, every reader with the filter of Schneider's thesis (figure 6.5), which accepts all
+without traffic
+    hook       our XDP program alone in test runs on one frame, its readers stopped: nanoseconds a packet
 """
 
 import argparse
@@ -22,13 +32,14 @@ import os
 import platform
 import re
 import signal
+import socket
 import statistics
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,10 +48,12 @@ from parshall.capture import rings
 from parshall.testbed import Testbed
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[platform.machine()]
-PROG_LOAD, PROG_TEST_RUN, PROG_GET_FD_BY_ID = 5, 10, 13
+PROG_LOAD, PROG_TEST_RUN, PROG_GET_FD_BY_ID, LINK_CREATE = 5, 10, 13, 28
 PROG_TYPE_XDP = 6
+XDP_ATTACH_TYPE, XDP_DRIVER_MODE, XDP_DROP = 37, 4, 1
 XDP_LIVE_FRAMES = 2
 REDIRECT = 23
+BURST_S = 0.1
 BATCH_PACKETS = 64
 PARSHALL = Path(sys.executable).with_name("parshall")
 
@@ -59,13 +72,15 @@ def bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
 
 def load_redirect(interface: int) -> int:
     """Load an XDP program that sends every frame out of an interface; return its descriptor."""
-    code = b"".join(
-        struct.pack("<BBhi", *instruction)
-        for instruction in ((0xB7, 1, 0, interface), (0xB7, 2, 0, 0), (0x85, 0, 0, REDIRECT), (0x95, 0, 0, 0))
-    )
+    return load((0xB7, 1, 0, interface), (0xB7, 2, 0, 0), (0x85, 0, 0, REDIRECT), (0x95, 0, 0, 0))
+
+
+def load(*instructions: tuple[int, int, int, int]) -> int:
+    """Load an XDP program; return its descriptor."""
+    code = b"".join(struct.pack("<BBhi", *instruction) for instruction in instructions)
     text, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
-    attributes = struct.pack("IIQQ", PROG_TYPE_XDP, 4, ctypes.addressof(text), ctypes.addressof(licence))
-    return bpf(PROG_LOAD, attributes)[0]
+    addresses = ctypes.addressof(text), ctypes.addressof(licence)
+    return bpf(PROG_LOAD, struct.pack("IIQQ", PROG_TYPE_XDP, len(instructions), *addresses))[0]
 
 
 def test_run(program: int, frame: bytes, repeat: int, *, live: bool) -> float:
@@ -85,6 +100,22 @@ def frame_of(frame_bytes: int) -> bytes:
     return bytes.fromhex("ffffffffffff02707300010188b5").ljust(frame_bytes, b"\x55")
 
 
+def thesis_frame(frame_bytes: int) -> bytes:
+    """A frame of the thesis: UDP from 192.168.10.100 to 192.168.10.12, as its filter wants it."""
+    ethernet = bytes.fromhex("ffffffffffff0000000000010800")
+    addresses = bytes([192, 168, 10, 100, 192, 168, 10, 12])
+    header = struct.pack(">BBHHHBBH", 0x45, 0, frame_bytes - len(ethernet), 0, 0, 64, 17, 0) + addresses
+    return (ethernet + header + struct.pack(">HHHH", 9, 9, frame_bytes - 34, 0)).ljust(frame_bytes, b"\x55")
+
+
+def thesis_filter() -> str:
+    """The expression of Schneider's thesis, figure 6.5: it looks at every address and accepts."""
+    terms = ["ether[6:4]=0x00000000 and ether[10]=0x00 and not tcp"]
+    for word, network in (("src", 11), ("dst", 99)):
+        terms += [f"not ip {word} {(number + 1) * 10}.{network}.12.{13 + number}" for number in range(19)]
+    return " and ".join(terms)
+
+
 class Cable:
     """The sending and the receiving end."""
 
@@ -95,38 +126,53 @@ class Cable:
         # Redirected frames reach a veth only where its peer runs NAPI.
         self.receiver.run(["ethtool", "-K", self.interface, "gro", "on"])
         with self.sender.enter():
-            import socket
-
             self.program = load_redirect(socket.if_nametoindex(link.interface(self.sender)))
 
-    def flood(self, frame_bytes: int, packets: int) -> float:
-        """Send frames; return packets a second."""
-        frame = frame_of(frame_bytes)
+    def flood(self, frame: bytes, packets: int) -> float:
+        """Send frames as fast as they go; return packets a second."""
+        set_up_s = self.send(frame, BATCH_PACKETS)
+        return packets / (self.send(frame, packets) - set_up_s)
+
+    def bursts(self, frame: bytes, packets: int, rate_pps: int) -> float:
+        """Send frames at a mean rate; return the one that was achieved."""
+        started = time.perf_counter()
+        part = round(rate_pps * BURST_S)
+        bursts = max(packets // part, 1)
+        for number in range(bursts):
+            time.sleep(max(0.0, started + number * BURST_S - time.perf_counter()))
+            self.send(frame, part)
+        time.sleep(max(0.0, started + bursts * BURST_S - time.perf_counter()))
+        return bursts * part / (time.perf_counter() - started)
+
+    def send(self, frame: bytes, packets: int) -> float:
+        """Send frames in one call; return its seconds."""
         with self.sender.enter():
             started = time.perf_counter()
-            done = 0
-            # Many calls, so that the scheduler may give the CPU to others between them.
-            while done < packets:
-                part = min(packets - done, 1 << 18)
-                test_run(self.program, frame, part, live=True)
-                done += part
-            return packets / (time.perf_counter() - started)
+            test_run(self.program, frame, packets, live=True)
+            return time.perf_counter() - started
 
 
 @contextmanager
-def parshall(cable: Cable, hook: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int) -> Iterator[None]:
+def parshall(
+    cable: Cable, instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
+) -> Iterator[None]:
     """Found a ring, and join it until there are so many readers."""
     ring = f"bench-{os.getpid()}"
+    hook = "tcx" if instrument == "tcx" else "xdp"
     first = ["-i", cable.interface, "--hook", hook, "--direction", "in", "--name", ring, "--buffer", f"{buffer_mib}M"]
+    if instrument in MIRROR:
+        first.append("--discard")
+    wants = ["--filter", thesis_filter()] if instrument == "filter" else []
     processes = []
     for number in range(readers):
         arguments = first if number == 0 else ["--join", ring]
-        command = [PARSHALL, "capture", *arguments, "-w", "/dev/null", "--json"]
+        command = [PARSHALL, "capture", *arguments, *wants, "-w", "/dev/null", "--json"]
         processes.append(cable.receiver.popen(command, cpu=reader_cpu, stdout=subprocess.PIPE, text=True))
         wait_until(lambda: len(subscribers(ring)) == len(processes))
-    before = [cpu_s(process.pid) for process in processes]
+    pids = [process.pid for process in processes]
+    before_s = cpu_s(pids)
     yield
-    report["reader_cpu_s"] = sum(cpu_s(process.pid) for process in processes) - sum(before)
+    report["reader_cpu_s"] = settled_cpu_s(pids) - before_s
     lost = []
     for process in processes:
         process.send_signal(signal.SIGINT)
@@ -183,38 +229,60 @@ def tcpdump(cable: Cable, _hook: str, readers: int, report: Report, buffer_mib: 
             if "listening" in line:
                 break
         processes.append(process)
-    before = [cpu_s(process.pid) for process in processes]
+    pids = [process.pid for process in processes]
+    before_s = cpu_s(pids)
     yield
-    report["reader_cpu_s"] = sum(cpu_s(process.pid) for process in processes) - sum(before)
+    report["reader_cpu_s"] = settled_cpu_s(pids) - before_s
     lost = []
     for process in processes:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
-        counts = {line.split(" ", 1)[1]: int(line.split()[0]) for line in said.splitlines() if line[:1].isdigit()}
-        received = next(count for text, count in counts.items() if "received" in text)
-        lost.append(next(count for text, count in counts.items() if "dropped by kernel" in text) / max(received, 1))
+        counts = {line.split()[2]: int(line.split()[0]) for line in said.splitlines() if line[:1].isdigit()}
+        lost.append(1 - counts["captured"] / max(counts["received"], 1))
     report["lost"] = lost
 
 
 @contextmanager
-def bare(_cable: Cable, _hook: str, _readers: int, _report: Report, _buffer: int, _cpu: int) -> Iterator[None]:
+def bare(cable: Cable, instrument: str, _readers: int, _report: Report, _buffer: int, _cpu: int) -> Iterator[None]:
     """Capture nothing."""
-    yield
+    with ExitStack() as held:
+        if instrument == "drop":
+            with cable.receiver.enter():
+                interface = socket.if_nametoindex(cable.interface)
+                program = load((0xB7, 0, 0, XDP_DROP), (0x95, 0, 0, 0))
+                link, _ = bpf(LINK_CREATE, struct.pack("IIII", program, interface, XDP_ATTACH_TYPE, XDP_DRIVER_MODE))
+            held.callback(os.close, program)
+            held.callback(os.close, link)
+        yield
 
 
 INSTRUMENTS: dict[str, Callable[..., Any]] = {
     "bare": bare,
-    "hook": hook_alone,
     "xdp": parshall,
     "tcx": parshall,
     "tcpdump": tcpdump,
+    "drop": bare,
+    "discard": parshall,
+    "filter": parshall,
+    "hook": hook_alone,
 }
+MIRROR = ("drop", "discard", "filter")
 
 
-def cpu_s(process: int) -> float:
-    """User and system seconds of a process so far."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_s(processes: list[int]) -> float:
+    """User and system seconds of processes so far."""
+    all_fields = (Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in processes)
+    return sum(int(fields[11]) + int(fields[12]) for fields in all_fields) / os.sysconf("SC_CLK_TCK")
+
+
+def settled_cpu_s(processes: list[int], timeout_s: float = 10) -> float:
+    """The same, when the processes have nothing left to do."""
+    deadline = time.monotonic() + timeout_s
+    before_s = -1.0
+    while (now_s := cpu_s(processes)) - before_s > 0.02 * len(processes) and time.monotonic() < deadline:
+        before_s = now_s
+        time.sleep(0.2)
+    return now_s
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
@@ -229,6 +297,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
 def run(instrument: str, readers: int, frame_bytes: int, arguments: argparse.Namespace) -> Report:
     """Measure one instrument with so many readers."""
     report: Report = {"readers": readers, "frame_bytes": frame_bytes}
+    frame = thesis_frame(frame_bytes) if instrument in MIRROR else frame_of(frame_bytes)
     cpus = sorted(os.sched_getaffinity(0))
     with Testbed() as bed:
         cable = Cable(bed)
@@ -237,7 +306,10 @@ def run(instrument: str, readers: int, frame_bytes: int, arguments: argparse.Nam
             if instrument != "hook":
                 os.sched_setaffinity(0, {cpus[0]})
                 try:
-                    report["packets_per_s"] = cable.flood(frame_bytes, arguments.packets)
+                    if arguments.pps:
+                        report["packets_per_s"] = cable.bursts(frame, arguments.packets, arguments.pps)
+                    else:
+                        report["packets_per_s"] = cable.flood(frame, arguments.packets)
                 finally:
                     os.sched_setaffinity(0, cpus)
         os.close(cable.program)
@@ -253,15 +325,21 @@ def main() -> int:
     parser.add_argument("--readers", default="1,2,4,6,8")
     parser.add_argument("--buffer-mib", type=int, default=128)
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
-    parser.add_argument("--archive", action="store_true", help="keep the raw numbers in benches/archive/")
+    parser.add_argument("--pps", type=int, help="mean rate; as fast as it goes when not given")
+    parser.add_argument(
+        "--archive", nargs="?", const="", metavar="NAME", help="keep the raw numbers in benches/archive/"
+    )
     arguments = parser.parse_args()
     names = arguments.instruments.split(",")
     raw: dict[str, list[Report]] = {name: [] for name in names}
     for frame_bytes in map(int, arguments.sizes.split(",")):
         for number in range(arguments.rounds):
-            for readers in map(int, arguments.readers.split(",")):
+            for nth, readers in enumerate(map(int, arguments.readers.split(","))):
                 for name in names[number % len(names) :] + names[: number % len(names)]:
-                    raw[name].append(run(name, readers, frame_bytes, arguments))
+                    if INSTRUMENTS[name] is not bare:
+                        raw[name].append(run(name, readers, frame_bytes, arguments))
+                    elif nth == 0:
+                        raw[name].append(run(name, 0, frame_bytes, arguments))
             print(f"{frame_bytes} bytes, round {number + 1} of {arguments.rounds}", file=sys.stderr)
         print("\n".join(table(frame_bytes, raw)), flush=True)
     record = {
@@ -274,8 +352,9 @@ def main() -> int:
         "tcpdump": subprocess.run(["tcpdump", "--version"], capture_output=True, text=True).stderr.splitlines()[:1],
         "raw": raw,
     }
-    if arguments.archive:
-        path = Path(__file__).parent / "archive" / f"capture-{datetime.now(UTC):%Y-%m-%d}.json"
+    if arguments.archive is not None:
+        name = "-".join(filter(None, ["capture", f"{datetime.now(UTC):%Y-%m-%d}", arguments.archive]))
+        path = Path(__file__).parent / "archive" / f"{name}.json"
         path.write_text(json.dumps(record, indent=1) + "\n")
         print(f"archived: {path}")
     print(json.dumps(record))

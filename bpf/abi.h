@@ -81,13 +81,15 @@ enum hook {
 };
 
 /*
- * Per hook and CPU. What was written is seen - filtered - thinned - dropped; it is not counted a
- * second time here, because the lanes count their records and the readers hold that against it.
+ * Per hook and CPU. Where packets are thinned, what was thinned out is seen - filtered - failed -
+ * due: the many packets that are passed over cost one count and the few others two. What was
+ * written is not counted a second time here either, because the lanes count their records and the
+ * readers hold that against it.
  */
 struct hook_counters {
 	__u64 seen;
 	__u64 filtered;
-	__u64 thinned;
+	__u64 due;       /* not thinned out; 0 where nothing is thinned */
 	__u64 dropped;   /* no room: see lane_header */
 	__u64 unowned;   /* not TCP, or no connection that we follow: outside "seen" */
 	__u64 failed;    /* no memory for a flow's storage: its events cannot be told apart */
@@ -107,6 +109,7 @@ struct ring_layout {
 	__u64 secret;
 	__u64 wait_for_readers;  /* slow-reader preference */
 	__u64 slack_bytes;       /* behind the data: no record is longer */
+	__u64 writers_alone;     /* no writer of a lane is ever interrupted by another one, see ring.h */
 };
 
 #define FILTER_PORTS_MAX 16
@@ -319,7 +322,7 @@ struct capture_options {
 	__u16 hook;          /* number in the ring */
 	__u16 interface;     /* number in the ring */
 	__u16 direction;     /* enum direction */
-	__u16 pad;
+	__u16 discard;       /* XDP: packets go no further than here */
 };
 
 /* One packet; captured_length_bytes bytes of it follow, from the link layer's header on. */
@@ -339,8 +342,8 @@ struct capture_record {
 _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
-_Static_assert(sizeof(struct ring_layout) == 40, "ring_layout");
-_Static_assert(sizeof(struct tcp_options) == 392, "tcp_options");
+_Static_assert(sizeof(struct ring_layout) == 48, "ring_layout");
+_Static_assert(sizeof(struct tcp_options) == 408, "tcp_options");
 _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
@@ -351,7 +354,7 @@ _Static_assert(sizeof(struct generate_options) == 48, "generate_options");
 _Static_assert(sizeof(struct generate_state) == 128, "generate_state: two cache lines");
 _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");
-_Static_assert(sizeof(struct capture_options) == 48, "capture_options");
+_Static_assert(sizeof(struct capture_options) == 56, "capture_options");
 _Static_assert(sizeof(struct capture_record) == 56, "capture_record");
 
 #endif

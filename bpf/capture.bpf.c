@@ -85,6 +85,8 @@ static __always_inline void count_matched(struct capture_account *counts, __u64 
 static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *captured_bytes,
 						      struct ring_slot *slot)
 {
+	/* First, because reading the clock waits for every load before it. */
+	__u64 time_ns = bpf_ktime_get_ns();
 	__u32 cpu = bpf_get_smp_processor_id(), only = 0, captured;
 	struct capture_verdict *who = bpf_map_lookup_elem(&verdict, &only);
 	struct capture_account *counts = bpf_map_lookup_elem(&account, &only);
@@ -108,7 +110,7 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 		count_for(counts->refused, who->subscribers, 1);
 		return 0;
 	}
-	record->time_ns = bpf_ktime_get_ns();
+	record->time_ns = time_ns;
 	record->subscribers = who->subscribers;
 	record->wire_length_bytes = wire_bytes;
 	record->captured_length_bytes = captured;
@@ -128,6 +130,11 @@ static __always_inline int is_length(__u32 *bytes)
 	return *bytes - 1 < CAPTURE_SNAPLEN_MAX;
 }
 
+static __always_inline int verdict_of_xdp(void)
+{
+	return options.discard ? XDP_DROP : XDP_PASS;
+}
+
 SEC("xdp.frags")
 int capture_xdp(struct xdp_md *packet)
 {
@@ -137,11 +144,11 @@ int capture_xdp(struct xdp_md *packet)
 
 	record = reserve(bpf_xdp_get_buff_len(packet), &bytes, &slot);
 	if (!record)
-		return XDP_PASS;
+		return verdict_of_xdp();
 	if (!is_length(&bytes) || bpf_xdp_load_bytes(packet, 0, record + 1, bytes))
 		record->captured_length_bytes = 0;
 	ring_commit(&record->header, &layout, &slot);
-	return XDP_PASS;
+	return verdict_of_xdp();
 }
 
 SEC("tc")

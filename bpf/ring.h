@@ -11,6 +11,8 @@
 
 #define barrier() asm volatile("" ::: "memory")
 
+#define NO_POSITION (~0ULL)
+
 /* Under slow-reader preference: may the lane be reserved up to end_bytes? */
 static __noinline int lane_has_room(const struct lane_readers *readers, __u64 size_bytes,
 				    __u64 end_bytes)
@@ -26,10 +28,33 @@ static __noinline int lane_has_room(const struct lane_readers *readers, __u64 si
 	return 1;
 }
 
+/*
+ * Atomic operations with a result wait until every earlier store has left the CPU, into a ring that
+ * no cache holds: they make up much of what a record costs. Where the kernel runs the programs of a
+ * ring one behind the other on a CPU, plain loads and stores do, in the same order. Other machines
+ * than x86 may reorder stores, so the loader never says writers_alone there.
+ */
+static __always_inline __u64 lane_reserve_alone(struct lane_header *lane,
+						const struct lane_readers *readers,
+						const volatile struct ring_layout *layout,
+						__u32 length_bytes)
+{
+	volatile struct lane_header *shared = lane;
+	__u64 position = shared->reserved_bytes;
+
+	/* Should somebody be half-way in spite of all, it is refused and counted. */
+	if (shared->committed_bytes != position ||
+	    (layout->wait_for_readers &&
+	     !lane_has_room(readers, layout->size_bytes, position + length_bytes))) {
+		shared->dropped_records++;
+		return NO_POSITION;
+	}
+	shared->reserved_bytes = position + length_bytes;
+	return position;
+}
+
 /* A writer is interrupted at most a few times between its look and its compare-and-swap. */
 #define RESERVE_TRIES 16
-#define NO_POSITION (~0ULL)
-
 /* A place that was reserved and must be committed. */
 struct ring_slot {
 	struct lane_header *lane;
@@ -78,7 +103,9 @@ ring_reserve(void *lane_memory, const struct lane_readers *readers,
 	struct record_header *record;
 	__u64 position, next;
 
-	position = lane_reserve(lane, readers, layout, length_bytes);
+	position = layout->writers_alone ?
+			   lane_reserve_alone(lane, readers, layout, length_bytes) :
+			   lane_reserve(lane, readers, layout, length_bytes);
 	if (position == NO_POSITION)
 		return 0;
 	next = position + length_bytes;
@@ -86,7 +113,10 @@ ring_reserve(void *lane_memory, const struct lane_readers *readers,
 		lane->boundary[(next >> layout->part_shift) & (LANE_INDEX_SLOTS - 1)] = next;
 
 	record = lane_memory + LANE_HEADER_BYTES + (position & (layout->size_bytes - 1));
-	record->lane_seq = __sync_fetch_and_add(&lane->records, 1);
+	if (layout->writers_alone)
+		record->lane_seq = (*(volatile __u64 *)&lane->records)++;
+	else
+		record->lane_seq = __sync_fetch_and_add(&lane->records, 1);
 	record->length_bytes = length_bytes;
 	record->kind = kind;
 	record->hook = hook;
@@ -104,6 +134,11 @@ static __always_inline void ring_commit(struct record_header *record,
 	__u32 length_bytes = record->length_bytes;
 
 	barrier();
+	if (layout->writers_alone) {
+		*(volatile __u64 *)&record->stamp = stamp;
+		*(volatile __u64 *)&slot->lane->committed_bytes = slot->position + length_bytes;
+		return;
+	}
 #if defined(__TARGET_ARCH_x86)
 	/* Stores are not reordered with earlier stores here. */
 	*(volatile __u64 *)&record->stamp = stamp;

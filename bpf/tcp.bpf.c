@@ -92,11 +92,12 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	}
 	__u64 flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
 
-	/* There is no window that could change yet: --on-change alone logs nothing here. */
-	if (options.packets_per_log > 1 ? flow_seq % options.packets_per_log != 0 : options.on_change) {
-		count(&account->thinned);
-		count(&flow->packets_thinned);
-		return PASS;
+	if (thins()) {
+		/* There is no window that could change yet: --on-change alone logs nothing here. */
+		if (options.packets_per_log <= 1 || flow_seq % options.packets_per_log != 0)
+			return PASS;
+		count(&account->due);
+		count(&flow->packets_due);
 	}
 	record = reserve_state(cpu, hook, &slot);
 	if (!record) {
@@ -177,10 +178,14 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
 	if (flow->marks != ALL_KNOWN || flow->congestion_ops != congestion_ops_of(tp))
 		learn_more(skb, flow, tp, direction);
-	if ((options.packets_per_log > 1 || options.on_change) && !is_due(flow, tp, flow_seq)) {
-		count(&account->thinned);
-		count(&flow->packets_thinned);
-	} else if ((record = reserve_state(cpu, hook, &slot))) {
+	if (thins()) {
+		if (!is_due(flow, tp, flow_seq))
+			goto end;
+		count(&account->due);
+		count(&flow->packets_due);
+	}
+	record = reserve_state(cpu, hook, &slot);
+	if (record) {
 		record->time_ns = bpf_ktime_get_ns();
 		record->flow_seq = flow_seq;
 		record->flow = flow->flow;
@@ -194,6 +199,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		count(&account->dropped);
 		count(&flow->packets_dropped);
 	}
+end:
 	/* A packet that found the socket while another CPU closed it: the account must have it, too. */
 	if (*(volatile __u32 *)&flow->has_ended)
 		write_flow_end(flow, FLOW_END_DESTROYED);

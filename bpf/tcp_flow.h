@@ -65,8 +65,7 @@ struct {
 /* What we keep at a socket. Both directions may run at once on two CPUs: atomics only. */
 struct flow_state {
 	__u64 packets_seen;
-	__u64 packets_filtered;
-	__u64 packets_thinned;
+	__u64 packets_due;     /* not thinned out; 0 where nothing is thinned */
 	__u64 packets_dropped;
 	__u64 events_seen;
 	__u64 events_dropped;
@@ -113,6 +112,12 @@ static __always_inline struct hook_counters *account_of(__u32 cpu, __u32 hook)
 static __always_inline void count(__u64 *counter)
 {
 	__sync_fetch_and_add(counter, 1);
+}
+
+/* Whether some packets of a flow are passed over. */
+static __always_inline int thins(void)
+{
+	return options.packets_per_log > 1 || options.on_change;
 }
 
 static __noinline int is_wanted(const struct connection_key *connection)
@@ -258,8 +263,8 @@ static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags
 		return;
 	record->time_ns = bpf_ktime_get_ns();
 	record->packets_seen = flow->packets_seen;
-	record->packets_filtered = flow->packets_filtered;
-	record->packets_thinned = flow->packets_thinned;
+	record->packets_filtered = 0;
+	record->packets_thinned = thins() ? record->packets_seen - flow->packets_due : 0;
 	record->packets_dropped = flow->packets_dropped;
 	record->events_seen = flow->events_seen;
 	record->events_dropped = flow->events_dropped;
@@ -306,7 +311,7 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		return;
 	if (handshake) {
 		__sync_fetch_and_add(&flow->packets_seen, handshake->packets_seen);
-		__sync_fetch_and_add(&flow->packets_thinned, handshake->packets_thinned);
+		__sync_fetch_and_add(&flow->packets_due, handshake->packets_due);
 		__sync_fetch_and_add(&flow->packets_dropped, handshake->packets_dropped);
 		facts.flags = (facts.flags & ~FLOW_BEGAN_BEFORE) | FLOW_PASSIVE;
 		bpf_map_delete_elem(&handshakes, &facts.connection);

@@ -50,6 +50,9 @@ class Ring:
         Let the interfaces take packets that are for others.
     group : str, optional
         Members of this group may join and read everything that is in the ring. Without, root only.
+    discard : bool
+        Let nothing that comes in reach the host, captured or not: for an interface at a mirror port. Needs
+        ``hook="xdp"``.
     """
 
     interfaces: Sequence[str]
@@ -60,6 +63,7 @@ class Ring:
     slow_reader: bool = False
     promiscuous: bool = False
     group: str | None = None
+    discard: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,39 @@ def test_who_joins_gets_what_comes_from_then_on_and_the_founder_misses_nothing(
     assert total(account, "logged") == 100
     assert total(account, "filtered") == 0
     assert total(account_of(founder_said)["subscribers"][0], "logged") >= 300
+
+
+def test_what_is_discarded_is_captured_and_reaches_nobody_else(place: Place, until: Any, tmp_path: Path) -> None:
+    """Wanted or not: on a mirror port no packet is this host's business."""
+    every_protocol = 3
+    with place.host.enter():
+        stack = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every_protocol))
+    with stack:
+        stack.bind((place.interface, every_protocol))
+        stack.setblocking(False)
+        file = tmp_path / "odd.pcapng"
+        with capture(place, until, file, "--hook", "xdp", "--discard", "--filter", "ether[17] & 1 = 1") as capturer:
+            while True:
+                try:
+                    stack.recv(2048)  # what came before
+                except BlockingIOError:
+                    break
+            place.send(100)
+            account = account_of(capturer.end())
+        assert numbers_of(file) == list(range(1, 100, 2))
+        assert total(account["subscribers"][0], "filtered") >= 50
+        with pytest.raises(BlockingIOError):
+            stack.recv(2048)
+        stack.settimeout(10)
+        place.send(1)
+        assert stack.recv(2048), "packets come through again"
+
+
+def test_only_xdp_discards(place: Place) -> None:
+    said = run(place.host, "-i", place.interface, "--discard", "--write", "/dev/null")
+    assert said.returncode == 2
+    assert "--hook xdp" in said.stderr
+    assert len(said.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])

@@ -132,22 +132,23 @@ plain! {
     struct HookCounters = 64 {
         seen: u64,
         filtered: u64,
-        thinned: u64,
+        due: u64,
         dropped: u64,
         unowned: u64,
         failed: u64,
         pad: [u64; 2],
     }
     /// See `struct ring_layout`.
-    struct RingLayout = 40 {
+    struct RingLayout = 48 {
         size_bytes: u64,
         part_shift: u64,
         secret: u64,
         wait_for_readers: u64,
         slack_bytes: u64,
+        writers_alone: u64,
     }
     /// See `struct tcp_options`.
-    struct TcpOptions = 392 {
+    struct TcpOptions = 408 {
         packet_layout: RingLayout,
         flow_layout: RingLayout,
         cgroup_id: u64,
@@ -286,12 +287,12 @@ plain! {
         pad: u32,
     }
     /// See `struct capture_options`.
-    struct CaptureOptions = 48 {
+    struct CaptureOptions = 56 {
         layout: RingLayout,
         hook: u16,
         interface: u16,
         direction: u16,
-        pad: u16,
+        discard: u16,
     }
     /// See `struct capture_record`.
     struct CaptureRecord = 56 {

@@ -116,6 +116,7 @@ fn main() {
                 let target = Target {
                     hook,
                     link_layer: LinkLayer::Ethernet,
+                    discard: false,
                 };
                 let instructions = filter.emit(target).unwrap().instructions.len();
                 let start = Instant::now();

@@ -63,6 +63,7 @@ struct RingOptions {
     slow_reader: bool,
     promiscuous: bool,
     group: Option<String>,
+    discard: bool,
 }
 
 impl RingOptions {
@@ -86,6 +87,7 @@ impl RingOptions {
             slow_reader: self.slow_reader,
             promiscuous: self.promiscuous,
             group: self.group,
+            discard: self.discard,
         })
     }
 }

@@ -42,6 +42,10 @@ def command(
         str, typer.Option(metavar="auto|tcx|xdp", help="Where packets are taken; xdp is fastest, and sees in only.")
     ] = "auto",
     promiscuous: Annotated[bool, typer.Option("--promiscuous", "-p", help="Also packets that are for others.")] = False,
+    discard: Annotated[
+        bool,
+        typer.Option("--discard", help="Nothing that comes in reaches this host: for a mirror port; with --hook xdp."),
+    ] = False,
     policy: Annotated[
         str,
         typer.Option(
@@ -103,6 +107,7 @@ def command(
             slow_reader=policy == "slow",
             promiscuous=promiscuous,
             group=group,
+            discard=discard,
         )
     elif interface or name or group:
         option = "-i" if interface else "--name" if name else "--group"

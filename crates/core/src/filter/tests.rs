@@ -143,7 +143,7 @@ proptest! {
         let merged = MergedFilter::new(&subscribe(&programs)).unwrap();
         for hook in [Hook::Xdp { frags: true }, Hook::Xdp { frags: false }, Hook::SchedCls] {
             for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
-                let program = merged.emit(Target { hook, link_layer }).unwrap();
+                let program = merged.emit(Target { hook, link_layer, discard: false }).unwrap();
                 let length = program.instructions.len() as i64;
                 for (at, instruction) in program.instructions.iter().enumerate() {
                     let jumps = matches!(instruction.code & 7, 5 | 6)

@@ -195,6 +195,30 @@ impl Writer {
     /// [`TraceError::UnknownInterface`], and those of [`Writer::flush`] when the buffer was full.
     #[inline]
     pub fn write(&mut self, packet: &Packet<'_>) -> Result<(), TraceError> {
+        let captured = &packet.captured[..packet.captured.len().min(self.snaplen_bytes)];
+        let needed_bytes = self.encoder.overhead_bytes(packet) + captured.len();
+        let fits = self.buffer.len() + needed_bytes <= self.buffer_bytes;
+        if fits
+            && self.series.is_none()
+            && let Some(written) = self.written.get_mut(packet.interface as usize)
+        {
+            written.handed += 1;
+            written.in_file += 1;
+            self.waiting.push(packet.interface);
+            self.encoder.packet(&mut self.buffer, packet, captured);
+            return Ok(());
+        }
+        self.write_and_flush(packet, captured, needed_bytes)
+    }
+
+    /// As [`Writer::write`], when there may be something to write out before.
+    #[inline(never)]
+    fn write_and_flush(
+        &mut self,
+        packet: &Packet<'_>,
+        captured: &[u8],
+        needed_bytes: usize,
+    ) -> Result<(), TraceError> {
         let interface = packet.interface as usize;
         if interface >= self.written.len() {
             return Err(TraceError::UnknownInterface {
@@ -203,8 +227,6 @@ impl Writer {
             });
         }
         self.written[interface].handed += 1;
-        let captured = &packet.captured[..packet.captured.len().min(self.snaplen_bytes)];
-        let needed_bytes = self.encoder.overhead_bytes(packet) + captured.len();
         let mut result = Ok(());
         if self.series.is_some() {
             result = self.rotate_if_due(packet.time_ns, needed_bytes);

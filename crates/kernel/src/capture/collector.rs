@@ -61,7 +61,7 @@ impl Collector {
     pub fn collect(
         &mut self,
         horizon_ns: u64,
-        sink: &mut dyn FnMut(&CaptureRecord, &[u8]),
+        mut sink: impl FnMut(&CaptureRecord, &[u8]),
     ) -> usize {
         let (subscribers, snaplen) = (self.subscribers, self.snaplen);
         for source in &mut self.sources {

@@ -135,6 +135,7 @@ impl Deciders {
         &self,
         interface: &Interface,
         kind: HookKind,
+        discard: bool,
         maps: Maps<'_>,
     ) -> Result<OwnedFd, CaptureError> {
         let target = Target {
@@ -143,6 +144,7 @@ impl Deciders {
                 false => ProgramKind::SchedCls,
             },
             link_layer: interface.link_layer(),
+            discard,
         };
         match self
             .merged
@@ -153,17 +155,17 @@ impl Deciders {
                 let program = merged.emit(target).map_err(CaptureError::load)?;
                 crate::filter::load(&program, maps).map_err(CaptureError::load)
             }
-            None => load_idle(target.hook),
+            None => load_idle(target),
         }
     }
 }
 
-/// The program of a hook without subscribers: two instructions that let every packet pass.
-fn load_idle(hook: ProgramKind) -> Result<OwnedFd, CaptureError> {
+/// The program of a hook without subscribers: two instructions that treat every packet alike.
+fn load_idle(target: Target) -> Result<OwnedFd, CaptureError> {
     let code = [
         sys::bpf_insn {
             code: 0xb7, // r0 = immediate
-            imm: hook.pass(),
+            imm: target.verdict(),
             ..Default::default()
         },
         sys::bpf_insn {
@@ -171,7 +173,7 @@ fn load_idle(hook: ProgramKind) -> Result<OwnedFd, CaptureError> {
             ..Default::default()
         },
     ];
-    let (kind, attach_type, flags) = match hook {
+    let (kind, attach_type, flags) = match target.hook {
         ProgramKind::Xdp { .. } => (
             sys::BPF_PROG_TYPE_XDP,
             sys::BPF_XDP,

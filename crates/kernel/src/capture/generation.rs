@@ -50,6 +50,8 @@ pub(super) struct RingMaps {
     pub readers: MapHandle,
     /// Its constants.
     pub layout: RingLayout,
+    /// Packets go no further than the hook.
+    pub discard: bool,
 }
 
 /// What a generation has counted.
@@ -85,7 +87,7 @@ impl Generation {
             hook: hook_number as u16,
             interface: u16::from(hook.interface_number),
             direction: hook.way as u16,
-            pad: 0,
+            discard: u16::from(maps.discard),
         };
         let copy = match hook.kind.is_xdp() {
             true => "capture_xdp",
@@ -109,7 +111,7 @@ impl Generation {
             verdict: verdict.as_fd(),
             jumps: jumps.as_fd(),
         };
-        let decider = deciders.load(&hook.interface, hook.kind, connections)?;
+        let decider = deciders.load(&hook.interface, hook.kind, maps.discard, connections)?;
         Ok(Self { object, decider })
     }
 

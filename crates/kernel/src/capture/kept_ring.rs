@@ -101,12 +101,13 @@ impl KeptRing {
             .map(|name| Interface::find(name))
             .collect::<Result<Vec<_>, _>>()?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(CaptureError::load)?;
-        let layout = ring::layout_with_slack(
+        let mut layout = ring::layout_with_slack(
             request.ring_bytes,
             request.preference(),
             CAPTURE_SLACK_BYTES,
         )?;
-        let maps = make_maps(&layout, cpus)?;
+        layout.writers_alone = u64::from(writers_are_alone());
+        let maps = make_maps(&layout, cpus, request.discard)?;
         let lanes = Lane::of_map(&maps.ring, cpus, layout, false)?;
         let readers = LaneReaders::of_map(&maps.readers, cpus)?;
         let mut ring = Self {
@@ -409,6 +410,19 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
+/// Whether one packet's program is over before that of the next begins on the same CPU. XDP and tcx
+/// run with bottom halves disabled, both of them in whatever context, so it is; unless bottom halves
+/// can be preempted.
+fn writers_are_alone() -> bool {
+    let uname = rustix::system::uname();
+    let is_real_time = uname
+        .version()
+        .to_bytes()
+        .windows(10)
+        .any(|part| part == b"PREEMPT_RT");
+    cfg!(target_arch = "x86_64") && !is_real_time
+}
+
 /// The directions of an interface that have packets of their own: what a loopback sends, it receives.
 fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
     match directions {
@@ -419,7 +433,7 @@ fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
     }
 }
 
-fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError> {
+fn make_maps(layout: &RingLayout, cpus: usize, discard: bool) -> Result<RingMaps, CaptureError> {
     let lane_bytes = ring::lane_bytes(layout);
     check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
     let options = libbpf_sys::bpf_map_create_opts {
@@ -445,6 +459,7 @@ fn make_maps(layout: &RingLayout, cpus: usize) -> Result<RingMaps, CaptureError>
         ring,
         readers: make("parshall_read", LANE_READERS_BYTES).map_err(CaptureError::load)?,
         layout: *layout,
+        discard,
     })
 }
 

@@ -49,6 +49,8 @@ pub struct RingRequest {
     pub promiscuous: bool,
     /// The group whose members may join; `None`: root only.
     pub group: Option<String>,
+    /// Whether what comes in goes no further: for interfaces at a mirror port.
+    pub discard: bool,
 }
 
 /// Smallest ring for each CPU: a few packets of the largest size.
@@ -108,6 +110,13 @@ impl RingRequest {
                 "direction",
                 direction.into(),
                 "XDP sees only packets that come in; give --direction in, or --hook tcx",
+            );
+        }
+        if self.discard && self.hook != HookChoice::Xdp {
+            return wrong(
+                "discard",
+                "without XDP".into(),
+                "only XDP keeps packets from the stack; give --hook xdp, too",
             );
         }
         if let Some(name) = &self.name {

@@ -349,16 +349,8 @@ impl Session {
             status,
             ..
         } = self;
-        collector.collect(horizon_ns, &mut |record, bytes| {
+        collector.collect(horizon_ns, |record, bytes| {
             let (wire_bytes, bytes) = retag.whole(record, bytes);
-            let packet = Packet {
-                interface: u32::from(record.interface),
-                time_ns: record.time_ns.saturating_add_signed(*offset_ns),
-                direction: direction_of(record),
-                wire_bytes,
-                captured: bytes,
-                ..Packet::default()
-            };
             for (number, output) in outputs.iter_mut().enumerate() {
                 if record.subscribers >> bits[number] & 1 == 0 {
                     continue;
@@ -374,12 +366,18 @@ impl Session {
                 output.packets += 1;
                 tally.wire_bytes += u64::from(wire_bytes);
                 let snaplen = bytes.len().min(output.subscription.snaplen as usize);
-                let cut = Packet {
+                // Made anew for each output: to copy one that has just been made would make the CPU
+                // wait for its own stores.
+                let packet = Packet {
+                    interface: u32::from(record.interface),
+                    time_ns: record.time_ns.saturating_add_signed(*offset_ns),
+                    direction: direction_of(record),
+                    wire_bytes,
                     captured: &bytes[..snaplen],
-                    ..packet
+                    ..Packet::default()
                 };
                 if let Some(sink) = &mut output.sink
-                    && let Err(error) = sink.write(&cut)
+                    && let Err(error) = sink.write(&packet)
                 {
                     complain(status, failure, error);
                 }

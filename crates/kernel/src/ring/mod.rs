@@ -80,6 +80,7 @@ pub fn layout_with_slack(
         secret: random_secret(),
         wait_for_readers: u64::from(preference == Preference::SlowReader),
         slack_bytes: slack_bytes as u64,
+        writers_alone: 0,
     })
 }
 

@@ -267,7 +267,7 @@ impl TcpHooks {
                 let value = |word: usize| words[word].load(std::sync::atomic::Ordering::Acquire);
                 sum.seen += value(0);
                 sum.filtered += value(1);
-                sum.thinned += value(2);
+                sum.due += value(2);
                 sum.dropped += value(3);
                 sum.unowned += value(4);
                 sum.failed += value(5);
@@ -276,7 +276,7 @@ impl TcpHooks {
         sums
     }
 
-    /// Accounts of passive opens that never became a socket: `(flow, packets seen, thinned, dropped)`.
+    /// Accounts of passive opens that never became a socket: `(flow, packets seen, due, dropped)`.
     pub fn open_handshakes(&self) -> Vec<(u32, [u64; 3])> {
         let Ok(map) = find_map(&self.object, "handshakes") else {
             return Vec::new();
@@ -285,8 +285,8 @@ impl TcpHooks {
             .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
             .filter_map(|value| {
                 let word = |index: usize| read_plain_u64(&value, index);
-                let flow = read_plain_u64(&value, 6)? as u32;
-                Some((flow, [word(0)?, word(2)?, word(3)?]))
+                let flow = word(5)? as u32;
+                Some((flow, [word(0)?, word(1)?, word(2)?]))
             })
             .collect()
     }

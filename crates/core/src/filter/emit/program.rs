@@ -53,7 +53,7 @@ const MAPS: [Map; 2] = [Map::Verdict, Map::Jumps];
 impl MergedFilter {
     /// Makes the eBPF program that counts a frame as seen, finds who wants it, and when there is
     /// anybody, leaves subscribers and snapshot length in the verdict and goes on in slot 0 of
-    /// [`Map::Jumps`]. It lets every packet pass.
+    /// [`Map::Jumps`]. Its verdict is that of the target.
     ///
     /// # Errors
     /// [`FilterError::TooManyValues`] when one question needs more of the stack than there is.
@@ -144,7 +144,7 @@ impl Emitter<'_> {
         self.assembler.place(finish);
         self.finish(pass);
         self.assembler.place(pass);
-        let verdict = self.target.hook.pass();
+        let verdict = self.target.verdict();
         self.put(Instruction::alu(Bits::B64, Alu::Move, R0, verdict.into()));
         self.put(Instruction::exit());
 

@@ -13,16 +13,6 @@ pub enum Hook {
     SchedCls,
 }
 
-impl Hook {
-    /// What the program returns to let a packet pass: `XDP_PASS` or `TCX_NEXT`.
-    pub const fn pass(self) -> i32 {
-        match self {
-            Self::Xdp { .. } => 2,
-            Self::SchedCls => -1,
-        }
-    }
-}
-
 /// What frames start with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkLayer {
@@ -50,10 +40,21 @@ pub struct Target {
     pub hook: Hook,
     /// What frames start with.
     pub link_layer: LinkLayer,
+    /// Frames go no further than the hook (XDP only), whether anybody wants them or not.
+    pub discard: bool,
 }
 
 /// Fields of `struct xdp_md` and `struct __sk_buff`, as offsets in bytes.
 impl Target {
+    /// What the program returns: `XDP_PASS`, `XDP_DROP` or `TCX_NEXT`.
+    pub const fn verdict(self) -> i32 {
+        match (self.hook, self.discard) {
+            (Hook::Xdp { .. }, false) => 2,
+            (Hook::Xdp { .. }, true) => 1,
+            (Hook::SchedCls, _) => -1,
+        }
+    }
+
     pub(super) const SKB_LEN: i16 = 0;
     pub(super) const SKB_VLAN_PRESENT: i16 = 20;
     pub(super) const SKB_VLAN_TCI: i16 = 24;

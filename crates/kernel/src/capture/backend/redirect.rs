@@ -124,6 +124,7 @@ fn filter_before(
             merged.emit(Target {
                 hook: Hook::Xdp { frags: false },
                 link_layer: LinkLayer::Ethernet,
+                discard: false,
             })
         })
         .map_err(io::Error::other)?;

@@ -166,6 +166,7 @@ pub struct Layout {
     pub secret: u64,
     pub wait_for_readers: u64,
     pub slack_bytes: u64,
+    pub writers_alone: u64,
 }
 
 impl From<&RingLayout> for Layout {
@@ -176,6 +177,7 @@ impl From<&RingLayout> for Layout {
             secret: layout.secret,
             wait_for_readers: layout.wait_for_readers,
             slack_bytes: layout.slack_bytes,
+            writers_alone: layout.writers_alone,
         }
     }
 }
@@ -188,6 +190,7 @@ impl From<Layout> for RingLayout {
             secret: layout.secret,
             wait_for_readers: layout.wait_for_readers,
             slack_bytes: layout.slack_bytes,
+            writers_alone: layout.writers_alone,
         }
     }
 }
