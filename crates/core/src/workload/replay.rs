@@ -56,10 +56,7 @@ impl Replay {
             return Err(refused("has no packets".into(), ethernet));
         }
         if cut_short > 0 {
-            let reason = format!(
-                "{cut_short} of {} packets are not whole",
-                replay.ends.len()
-            );
+            let reason = format!("{cut_short} of {} packets are not whole", replay.ends.len());
             return Err(refused(reason, ethernet));
         }
         if reader

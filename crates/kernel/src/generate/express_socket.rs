@@ -10,7 +10,7 @@ use crate::capture::backend::mapping::Mapping;
 use crate::capture::backend::packet_socket::{option_of, set_option};
 use parshall_core::workload::{Packets, Workload};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const BATCH: u32 = 64;
 /// `XDP_USE_SG` and `XDP_PKT_CONTD` of linux/if_xdp.h: a packet in several chunks, from kernel 6.6 on.
 const USE_SEVERAL_CHUNKS: u16 = 1 << 4;
 const MORE_CHUNKS_FOLLOW: u32 = 1 << 0;
-/// How long the driver may keep the last packets.
+/// How long the driver may keep the last packets, and the kernel the queue of a socket before.
 const DRAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct ExpressSocket {
@@ -105,7 +105,7 @@ impl ExpressSocket {
         } else {
             0
         };
-        bind(fd.as_fd(), interface_index as i32, flags).map_err(failed(if flags == 0 {
+        bind_when_free(fd.as_fd(), interface_index as i32, flags).map_err(failed(if flags == 0 {
             "bind an AF_XDP socket to queue 0"
         } else {
             "bind an AF_XDP socket for packets longer than a page (kernel 6.6 or later)"
@@ -218,6 +218,21 @@ impl ExpressSocket {
         }
         self.reap();
         Ok(self.waiting() == 0)
+    }
+}
+
+/// The kernel gives the queue free a moment after the socket before was closed.
+fn bind_when_free(fd: BorrowedFd<'_>, index: i32, flags: u16) -> io::Result<()> {
+    let deadline = Instant::now() + DRAIN;
+    loop {
+        match bind(fd, index, flags) {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
+            {
+                std::thread::yield_now();
+            }
+            result => return result,
+        }
     }
 }
 

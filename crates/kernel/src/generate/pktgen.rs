@@ -328,7 +328,10 @@ mod tests {
                 .to_string()
         };
         let unequal = refusal("64", "poisson:mean=1us", directory.path());
-        assert!(unequal.contains("equal gaps, with --backend pktgen"), "{unequal}");
+        assert!(
+            unequal.contains("equal gaps, with --backend pktgen"),
+            "{unequal}"
+        );
         assert!(refusal("thesis", "none", directory.path()).contains("at most 20 sizes"));
         let missing = refusal("64", "none", &directory.path().join("nowhere"));
         assert!(missing.contains("modprobe pktgen"), "{missing}");

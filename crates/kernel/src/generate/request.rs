@@ -215,7 +215,9 @@ impl Request {
             return Err(refused("--backend af-packet or af-xdp beside it"));
         }
         if self.is_stamped || self.vlan.is_some() {
-            return Err(refused("neither --stamp nor --vlan beside it: the frames are sent as they are"));
+            return Err(refused(
+                "neither --stamp nor --vlan beside it: the frames are sent as they are",
+            ));
         }
         let replay = Replay::read(&mut Reader::open(path)?, &path.display().to_string())?;
         let counts = replay.sizes()?;
