@@ -105,11 +105,13 @@ impl ExpressSocket {
         } else {
             0
         };
-        bind_when_free(fd.as_fd(), interface_index as i32, flags).map_err(failed(if flags == 0 {
-            "bind an AF_XDP socket to queue 0"
-        } else {
-            "bind an AF_XDP socket for packets longer than a page (kernel 6.6 or later)"
-        }))?;
+        bind_when_free(fd.as_fd(), interface_index as i32, flags).map_err(failed(
+            if flags == 0 {
+                "bind an AF_XDP socket to queue 0"
+            } else {
+                "bind an AF_XDP socket for packets longer than a page (kernel 6.6 or later)"
+            },
+        ))?;
         Ok(Self {
             fd,
             transmit,
