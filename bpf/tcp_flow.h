@@ -23,14 +23,13 @@
 
 /* Set by the loader before the verifier looks, so that what is not asked for costs nothing. */
 const volatile struct tcp_options options SEC(".rodata.options");
-#define packet_layout options.packet_layout
 #define flow_layout options.flow_layout
 
 /* Switched while attached. */
 volatile __u32 enabled SEC(".data.control") = 1;
 __u32 last_flow;
 
-/* max_entries and value_size of the rings are the loader's: one lane a CPU. */
+/* max_entries and value_size of the rings are the loader's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -112,6 +111,15 @@ static __always_inline struct hook_counters *account_of(__u32 cpu, __u32 hook)
 static __always_inline void count(__u64 *counter)
 {
 	__sync_fetch_and_add(counter, 1);
+}
+
+/* Counts in the account of a packet hook: that of inbound packets is never interrupted by itself. */
+static __always_inline void count_packet(__u64 *counter, __u32 direction)
+{
+	if (direction == DIRECTION_IN && options.inbound_layout.writers_alone)
+		++*(volatile __u64 *)counter;
+	else
+		count(counter);
 }
 
 /* Whether some packets of a flow are passed over. */

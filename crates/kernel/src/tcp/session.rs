@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parshall_core::abi::{HOOK_COUNT, TcpFlowEndRecord};
+use parshall_core::abi::{HOOK_COUNT, TCP_LANES_PER_CPU, TcpFlowEndRecord};
 use parshall_core::ledger::{Cost, HOOK_NAMES, HookAccount, Ledger, Lost};
 use parshall_core::log::{LogError, LogHeader, LogWriter};
 
@@ -135,7 +135,7 @@ impl TcpLog {
             hooks: Arc::clone(&control),
             status: Arc::clone(&status),
             cgroup_paths: cgroup::Paths::new(),
-            ring_bytes: options.ring_bytes,
+            lane_bytes: options.ring_bytes / TCP_LANES_PER_CPU as u64,
             thins: options.packets_per_log > 1 || options.on_change,
         };
         let stop_seen = Arc::clone(&stop);
@@ -210,7 +210,7 @@ struct Session {
     hooks: Arc<Mutex<TcpHooks>>,
     status: Arc<Mutex<Status>>,
     cgroup_paths: cgroup::Paths,
-    ring_bytes: u64,
+    lane_bytes: u64,
     thins: bool,
 }
 
@@ -272,7 +272,7 @@ impl Session {
         let mut sampler = CostSampler::new();
         let mut next_tick = Instant::now() + TICK;
         let nap =
-            Duration::from_nanos(self.ring_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
+            Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
         while !stop.load(Ordering::Acquire) {
             self.collect(false)?;
             sampler.turn();
