@@ -1,16 +1,21 @@
 """How fast and how exactly the generator sends, beside tcpreplay and trafgen on the same veth.
 
-Run as root: ``python benches/generate.py [--repeats 3] [--seconds 2]``. Prints one line of JSON: for each case every
-repeat. The cases are interleaved, because the speed of a shared machine drifts.
+Run as root: ``python benches/generate.py [--repeats 3] [--seconds 2] [--archive]``. Prints one line of JSON: for each
+case every repeat; ``--archive`` puts it into ``benches/archive/``. The cases are interleaved, because the speed of a
+shared machine drifts.
 
 flood_*
     As fast as it goes, from one CPU onto a veth whose peer drops in XDP; packets/s that the peer counted. ``thesis``
     follows the size distribution of the thesis; tcpreplay replays a file of the same packets from memory, trafgen
-    sends one packet of 60 bytes again and again, since it follows no distribution.
-poisson_900k
-    Poisson arrivals at 900,000 packets/s; Kolmogorov-Smirnov distance of the gaps from the exponential law by the
-    generator's own clock, and by the time stamps of tcpdump at the peer, in ns and as tcpdump usually gives them,
-    in us (there the law is rounded likewise).
+    sends one packet of 60 bytes again and again, since it follows no distribution. ``af-packet`` and ``af-xdp`` are
+    Parshall's other ways of sending, with the sizes of the thesis.
+poisson_*
+    Poisson arrivals; Kolmogorov-Smirnov distance of the gaps from the exponential law by the generator's own clock,
+    and by the clock of an XDP program at the peer that does nothing but note the time: in ns, and in us, as most
+    captures give them (there the law is rounded likewise). ``gap_p10_ns``: what the shortest tenth of
+    the gaps is below.
+tcpdump_900k
+    The same at 900,000 packets/s with tcpdump's time stamps; its work is done on the sender's CPU.
 fixed_*
     Equal gaps; error of the mean and of the gaps at 99 %, by both clocks.
 """
@@ -35,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _arrivals import PLACES, SOURCE, read_arrivals_ns
 
 from parshall import _native
 from parshall.generate import Generator
@@ -47,19 +53,21 @@ SEC("xdp") int drop(struct xdp_md *context) { return XDP_DROP; }
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 """
 REPLAYED = 20_000
+# Debian has trafgen where only root looks.
+SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 POISSON_PPS = 900e3
 FIXED_GAPS_NS = (100_000, 10_000, 2_000, 1_000)
 
 
-def drop_object(directory: Path) -> Path | None:
-    """Compile the program that drops; None without a compiler or libbpf's headers."""
+def drop_object(directory: Path, text: str = DROP, name: str = "drop") -> Path | None:
+    """Compile a program for the peer, by default one that drops; None without a compiler or libbpf's headers."""
     clang = next((name for n in range(30, 14, -1) if (name := shutil.which(f"clang-{n}"))), shutil.which("clang"))
     root = Path(__file__).resolve().parent.parent
     includes = sorted(root.glob("target/release/build/libbpf-sys-*/out/include"))
     if clang is None or not includes:
         return None
-    source, target = directory / "drop.c", directory / "drop.o"
-    source.write_text(DROP)
+    source, target = directory / f"{name}.c", directory / f"{name}.o"
+    source.write_text(text)
     architecture = Path(f"/usr/include/{platform.machine()}-linux-gnu")
     command = [clang, "-O2", "-g", "-target", "bpf", "-I", includes[0], "-I", architecture, "-c", source, "-o", target]
     subprocess.run(command, check=True)
@@ -97,11 +105,11 @@ def run_generator(sender: Host, link: Link, seconds: float, cpu: int, **options:
     return generator.finish().account
 
 
-def flood(drop: Path, seconds: float, cpu: int, sizes: str) -> dict[str, float]:
+def flood(drop: Path, seconds: float, cpu: int, sizes: str, backend: str = "xdp") -> dict[str, float]:
     """Parshall as fast as it goes."""
     with road(drop) as (sender, receiver, link):
         before = received(receiver, link)
-        account = run_generator(sender, link, seconds, cpu, sizes=sizes, seed=1)
+        account = run_generator(sender, link, seconds, cpu, sizes=sizes, seed=1, backend=backend)
         arrived = received(receiver, link) - before
         return {
             "pps": arrived / account["elapsed_ns"] * 1e9,
@@ -152,7 +160,16 @@ def trafgen(drop: Path, seconds: float, cpu: int, directory: Path) -> dict[str, 
     with road(drop) as (sender, receiver, link):
         configuration = directory / "one.cfg"
         configuration.write_text("{ 0x02,0,0,0,0,2, 0x02,0,0,0,0,1, 0x08,0x00, fill(0x41, 46) }\n")
-        command = ["trafgen", "-o", link.interface(sender), "-i", str(configuration), "-P", "1", "-q"]
+        command = [
+            shutil.which("trafgen", path=SEARCH) or "trafgen",
+            "-o",
+            link.interface(sender),
+            "-i",
+            str(configuration),
+            "-P",
+            "1",
+            "-q",
+        ]
         before = received(receiver, link)
         program = sender.popen(["taskset", "-c", str(cpu), *command], stdout=subprocess.DEVNULL, start_new_session=True)
         began = time.monotonic()
@@ -212,8 +229,39 @@ def ks_rounded(gaps_ns: np.ndarray, mean_ns: float, unit_ns: float) -> float:
     return float(np.abs(found - told).max())
 
 
-def poisson(cpu: int, directory: Path, seconds: float) -> dict[str, Any]:
-    """Poisson arrivals, seen by the generator and by tcpdump."""
+def poisson(program: Path, cpu: int, seconds: float, pps: float, backend: str = "xdp") -> dict[str, Any]:
+    """Poisson arrivals, seen by the generator and by an XDP program at the peer."""
+    with road(program) as (sender, receiver, link):
+        with Generator(
+            link.interface(sender),
+            namespace=sender.path,
+            cpu=cpu,
+            sizes="60",
+            gap="poisson",
+            pps=pps,
+            count=int(min(pps * seconds, PLACES)),
+            seed=7,
+            backend=backend,
+        ) as generator:
+            while not generator.progress()[2]:
+                time.sleep(0.01)
+        account = generator.finish().account
+        shown = receiver.run(["ip", "-j", "-d", "link", "show", "dev", link.interface(receiver)]).stdout
+        gaps = np.diff(read_arrivals_ns(json.loads(shown)[0]))
+        return {
+            "sent": account["sent"],
+            "captured": len(gaps) + 1,
+            "pps": account["rate_pps"],
+            "ks_own": account["gaps"]["ks_distance"],
+            "ks_arrived_ns": ks_exponential(gaps, 1e9 / pps),
+            "ks_arrived_us": ks_rounded(gaps, 1e9 / pps, 1000.0),
+            "gap_p10_ns": float(np.quantile(gaps, 0.1)),
+            "late_mean_ns": account["gaps"]["late_mean_ns"],
+        }
+
+
+def tcpdumped(cpu: int, directory: Path, seconds: float) -> dict[str, Any]:
+    """Poisson arrivals, seen by tcpdump."""
     with road(None) as (sender, receiver, link):
         options = {"sizes": "60", "gap": "poisson", "pps": POISSON_PPS, "count": int(POISSON_PPS * seconds), "seed": 7}
         account, gaps = captured_gaps(sender, receiver, link, cpu, directory, **options)
@@ -252,6 +300,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--archive", action="store_true", help="keep the raw numbers in benches/archive/")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     arguments = parser.parse_args()
     cpu = min(os.sched_getaffinity(0))
@@ -264,9 +313,16 @@ def main() -> int:
                 cases[f"flood_parshall_{sizes}"] = lambda s=sizes: flood(drop, arguments.seconds, cpu, s)
             if shutil.which("tcpreplay"):
                 cases["flood_tcpreplay_thesis"] = lambda: tcpreplay(drop, arguments.seconds, cpu, directory)
-            if shutil.which("trafgen"):
+            if shutil.which("trafgen", path=SEARCH):
                 cases["flood_trafgen_46"] = lambda: trafgen(drop, arguments.seconds, cpu, directory)
-        cases["poisson_900k"] = lambda: poisson(cpu, directory, min(arguments.seconds, 1.0))
+            for backend in ("af-packet", "af-xdp"):
+                cases[f"flood_{backend}_thesis"] = lambda b=backend: flood(drop, arguments.seconds, cpu, "thesis", b)
+            arrivals = drop_object(directory, SOURCE, "arrivals")
+            for name, pps in (("900k", POISSON_PPS), ("400k", 400e3), ("100k", 100e3), ("40k", 40e3)):
+                cases[f"poisson_{name}"] = lambda p=pps: poisson(arrivals, cpu, 1.0, p)
+            for backend in ("af-packet", "af-xdp"):
+                cases[f"poisson_100k_{backend}"] = lambda b=backend: poisson(arrivals, cpu, 1.0, 100e3, b)
+        cases["tcpdump_900k"] = lambda: tcpdumped(cpu, directory, min(arguments.seconds, 1.0))
         for gap_ns in FIXED_GAPS_NS:
             cases[f"fixed_{gap_ns}"] = lambda g=gap_ns: fixed(cpu, directory, min(arguments.seconds, 1.0), g)
         cases = {case: run for case, run in cases.items() if arguments.only in case}
@@ -284,6 +340,10 @@ def main() -> int:
         "results": results,
     }
     print(json.dumps(record))
+    if arguments.archive:
+        path = Path(__file__).parent / "archive" / f"generate-{datetime.now(UTC):%Y-%m-%d}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"archived: {path}", file=sys.stderr)
     return 0
 
 

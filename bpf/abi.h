@@ -267,7 +267,6 @@ enum transport { TRANSPORT_NONE = 0, TRANSPORT_UDP = 1, TRANSPORT_TCP = 2 };
 
 /* Constants of a run of the generator. */
 struct generate_options {
-	__u32 interface_index;
 	__u32 plan_mask;            /* places in the plan's ring - 1 */
 	__u32 buffer_bytes;         /* length of a frame before it is cut to its packet's */
 	__u32 written_bytes;        /* what is written at the start of a frame, at most */
@@ -280,7 +279,6 @@ struct generate_options {
 	__u32 is_ipv6;
 	__u32 is_stamped;
 	__u32 is_paced;
-	__u32 pad;
 };
 
 /* Where a run is. The first line is written by user space, the second by the program. */
@@ -361,7 +359,7 @@ _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
 _Static_assert(sizeof(struct tcp_flow_end_record) == 88, "tcp_flow_end_record");
 _Static_assert(sizeof(struct planned_packet) == 16, "planned_packet");
 _Static_assert(sizeof(struct flow_header) == 80, "flow_header");
-_Static_assert(sizeof(struct generate_options) == 56, "generate_options");
+_Static_assert(sizeof(struct generate_options) == 48, "generate_options");
 _Static_assert(sizeof(struct generate_state) == 128, "generate_state: two cache lines");
 _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");

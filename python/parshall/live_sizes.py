@@ -1,30 +1,28 @@
 """Counting the sizes of IP packets at an interface, as they pass."""
 
-import socket
-import struct
+import os
 import sys
+import tempfile
 import time
-from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+from parshall.capture import Capture, Output, Ring
 from parshall.errors import ParshallError, UsageError
 from parshall.sizes import Counts
 from parshall.stopping import Stopping
 
-_ETH_P_ALL = 3
-_SOL_PACKET, _PACKET_STATISTICS = 263, 6
-_SO_RCVBUFFORCE = 33
-_RECEIVE_BUFFER_BYTES = 64 << 20
 # Link header, tags and the lengths in the IP header lie within them.
-_HEAD_BYTES = 64
-_TAGS = (0x8100, 0x88A8)
-_LOOK_S = 0.1
+_HEAD_BYTES = 128
+_LOOK_S = 0.05
 
 
 def count_live(interface: str, duration_s: float | None = None, packets: int | None = None) -> Counts:
     """Count until the time is over, so many packets were seen, or Ctrl-C.
 
-    The ledger says how many packets the kernel dropped, since this reader was too slow for them; a fast link is
-    better captured (``parshall capture``) and counted from the file.
+    The packets' heads come from :class:`parshall.capture.Capture` and go through a pipe to the counter of traces. The
+    ledger says how many packets were lost on the way.
 
     Raises
     ------
@@ -37,54 +35,44 @@ def count_live(interface: str, duration_s: float | None = None, packets: int | N
         raise UsageError(f"--duration {duration_s}: expected seconds above 0")
     if packets is not None and packets < 1:
         raise UsageError(f"--count {packets}: expected 1 packet or more")
-    try:
-        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
-        tap.bind((interface, _ETH_P_ALL))
-    except OSError as error:
-        raise ParshallError(
-            f"interface {interface}: cannot be listened at: {error.strerror}; `ip link` names those there are, "
-            "and packet sockets need CAP_NET_RAW (run as root)"
-        ) from error
-    sizes: Counter[int] = Counter()
-    ledger = dict.fromkeys(("seen", "ipv4", "ipv6", "not_ip", "cut_short", "lost_by_capture"), 0)
-    print(f"counting at {interface}; Ctrl-C ends it", file=sys.stderr)
-    with tap, Stopping() as stopping:
-        tap.settimeout(_LOOK_S)
-        deadline = None if duration_s is None else time.monotonic() + duration_s
-        while not stopping.wait(0) and (packets is None or ledger["seen"] < packets):
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as pool:
+        pipe = Path(directory) / "heads.pcap"
+        os.mkfifo(pipe)
+        counted = pool.submit(Counts.of_trace, pipe)
+        try:
+            output = Output(pipe, snaplen=_HEAD_BYTES, compression="none")
+            capture = Capture([output], Ring([interface]), count=packets)
+        except BaseException:
+            _release(pipe, counted)
+            raise
+        with capture:
+            print(f"counting at {interface}; Ctrl-C ends it", file=sys.stderr)
+            _wait(capture, counted, duration_s)
+        summary = capture.stop()
+        if summary.failure is not None:
+            raise ParshallError(f"interface {interface}: {summary.failure}")
+        counts = counted.result()
+    return Counts(counts.pairs, counts.ledger | {"lost_by_capture": _lost(summary.ledger)})
+
+
+def _wait(capture: Capture, counted: Future[Counts], duration_s: float | None) -> None:
+    deadline = None if duration_s is None else time.monotonic() + duration_s
+    with Stopping() as stopping:
+        while not stopping.wait(_LOOK_S):
+            if capture.status()["has_ended"] or counted.done():
+                return
             if deadline is not None and time.monotonic() >= deadline:
-                break
-            try:
-                head = tap.recv(_HEAD_BYTES)
-            except TimeoutError:
-                continue
-            ledger["seen"] += 1
-            kind, size = ip_size(head)
-            ledger[kind] += 1
-            if size:
-                sizes[size] += 1
-        statistics = tap.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
-        ledger["lost_by_capture"] = struct.unpack("II", statistics)[1]
-    return Counts(sorted(sizes.items()), ledger)
+                return
 
 
-def ip_size(frame: bytes) -> tuple[str, int]:
-    """Return what an Ethernet frame holds, as the ledger names it, and the length of its IP packet, or 0."""
-    offset = 12
-    while True:
-        if len(frame) < offset + 2:
-            return "cut_short", 0
-        ethertype = int.from_bytes(frame[offset : offset + 2], "big")
-        offset += 2
-        if ethertype not in _TAGS:
-            break
-        offset += 2
-    if ethertype == 0x0800:
-        size = int.from_bytes(frame[offset + 2 : offset + 4], "big")
-        return ("ipv4", size) if size >= 20 else ("cut_short", 0)
-    if ethertype == 0x86DD:
-        if len(frame) < offset + 6:
-            return "cut_short", 0
-        return "ipv6", int.from_bytes(frame[offset + 4 : offset + 6], "big") + 40
-    return "not_ip", 0
+def _lost(ledger: dict[str, Any]) -> int:
+    """Return how many packets the kernel saw, and the counter did not."""
+    accounts = [account for subscriber in ledger["subscribers"] for account in subscriber["interfaces"]]
+    return sum(account["seen"] - account["filtered"] - account["thinned"] - account["logged"] for account in accounts)
+
+
+def _release(pipe: Path, counted: Future[Counts]) -> None:
+    """Let go the counter, which waits at the pipe for somebody who writes."""
+    while not counted.done():
+        os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))
+        time.sleep(_LOOK_S)

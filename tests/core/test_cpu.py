@@ -131,3 +131,17 @@ def test_the_summary_is_that_of_the_script(tmp_path_factory, idles):
     # The last digit may be rounded the other way.
     for mine, its in zip(average.split(":"), told.split(":"), strict=True):
         assert float(mine) == pytest.approx(float(its), abs=0.1000001)
+
+
+def test_hook_times_are_differences_and_outlive_their_program():
+    from parshall.cpu import HookProfile, hook_line
+
+    profile = HookProfile()
+    profile.look([(1, "old", 10, 5_000), (2, "idle", 7, 70)])
+    profile.look([(1, "old", 110, 205_000), (2, "idle", 7, 70), (3, "short", 4, 400)])
+    profile.look([(1, "old", 210, 405_000), (2, "idle", 7, 70)])
+    old, short = profile.times(elapsed_s=0.001)
+    assert (old.number, old.runs, old.run_ns, old.ns_per_run) == (1, 200, 400_000, 2000)
+    assert old.share == pytest.approx(40.0)
+    assert (short.number, short.runs, short.run_ns) == (3, 4, 400)
+    assert hook_line(old) == "hook old (program 1): 200 runs of 2,000 ns, 40.0 % of a CPU"

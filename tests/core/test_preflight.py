@@ -33,13 +33,20 @@ def test_a_veth_of_a_testbed_may_send_at_once():
         ({"has_carrier": False}, "set the other end up"),
         ({"mtu_bytes": 1499}, "ip link set v0 mtu 1500"),
         ({"takes_xdp_frames": False}, "ethtool -K PEER gro on"),
-        ({"takes_xdp_frames": False, "kind": None}, "take another interface"),
-        ({"takes_xdp_frames": None, "kind": "dummy"}, "take a veth"),
+        ({"takes_xdp_frames": False, "kind": None}, "--backend af-packet"),
+        ({"takes_xdp_frames": None, "kind": "dummy"}, "--backend af-packet, a veth"),
     ],
 )
 def test_each_reason_names_its_remedy(change, remedy):
     (reason,) = reasons_not_to_send(replace(VETH, **change), 1500)
     assert "v0" in reason and remedy in reason
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_sockets_need_nobody_who_takes_redirected_frames(backend):
+    assert reasons_not_to_send(replace(VETH, takes_xdp_frames=False), 1500, backend) == []
+    (reason,) = reasons_not_to_send(replace(VETH, takes_xdp_frames=False), 9000, backend)
+    assert "MTU" in reason
 
 
 def test_an_old_kernel_that_does_not_tell_is_given_the_benefit_of_the_doubt():

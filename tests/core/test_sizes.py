@@ -7,7 +7,6 @@ import pytest
 
 from parshall.errors import ParshallError, UsageError
 from parshall.figures import sizes as figure
-from parshall.live_sizes import ip_size
 from parshall.sizes import BUILT_IN, Counts, Law, Parameters, compare
 
 
@@ -91,12 +90,3 @@ def test_a_figure_has_counted_and_generated_sizes(tmp_path):
     assert reduced.filter(reduced["origin"] == "counted")["cumulative"].max() == pytest.approx(100)
     figure.draw(reduced, "the thesis").save(str(tmp_path / "sizes.html"))
     assert "vega" in (tmp_path / "sizes.html").read_text()
-
-
-def test_live_frames_are_measured_by_their_header():
-    ipv4 = b"\x45\x00" + struct.pack(">H", 99) + bytes(16)
-    assert ip_size(bytes(12) + b"\x08\x00" + ipv4) == ("ipv4", 99)
-    assert ip_size(bytes(12) + b"\x81\x00\x00\x05\x08\x00" + ipv4) == ("ipv4", 99)
-    assert ip_size(bytes(12) + b"\x86\xdd\x60\x00\x00\x00\x00\x0c") == ("ipv6", 52)
-    assert ip_size(bytes(12) + b"\x08\x06" + bytes(28)) == ("not_ip", 0)
-    assert ip_size(bytes(5)) == ip_size(bytes(12) + b"\x08\x00\x45") == ("cut_short", 0)

@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -59,7 +60,7 @@ def tap(road):
         frames = []
         source_mac = bytes.fromhex(SOURCE_MAC.replace(":", ""))
         while len(frames) < count:
-            frame, controls, _, _ = opened.recvmsg(4096, 256)
+            frame, controls, _, _ = opened.recvmsg(1 << 14, 256)
             if frame[6:12] != source_mac:
                 continue
             (auxiliary,) = [data for level, kind, data in controls if (level, kind) == (SOL_PACKET, PACKET_AUXDATA)]
@@ -101,11 +102,12 @@ def source_address(frame):
 
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
-def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace):
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace, backend):
     from parshall import _native
 
     count = 200
-    run = generator(road, count=count, seed=11, **WORKLOADS[name], **pace)
+    run = generator(road, count=count, seed=11, backend=backend, **WORKLOADS[name], **pace)
     account = run.finish().account
     assert (account["sent"], account["not_sent"]) == (count, 0)
     frames = tap(count)
@@ -121,6 +123,52 @@ def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace):
         promised.sort(key=source_address)
         frames.sort(key=source_address)
     assert promised == frames
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_sockets_send_packets_longer_than_a_page(road, tap, backend):
+    from parshall import _native
+
+    sender, receiver, link = road
+    for host in (sender, receiver):
+        host.run(["ip", "link", "set", "dev", link.interface(host), "mtu", "9000"])
+    with pytest.raises(UsageError, match="--backend af-packet and af-xdp"):
+        generator(road, sizes="9000", count=1)
+    run = generator(road, sizes="3900-9000", count=300, seed=2, backend=backend)
+    account = run.finish().account
+    assert (account["sent"], account["lost"], account["error"]) == (300, 0, None)
+    assert tap(300) == [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * 300)]
+
+
+def test_every_way_of_sending_gives_the_same_digest(road):
+    ways = ("xdp", "af-packet", "af-xdp")
+    runs = [generator(road, sizes="imix", count=5000, seed=8, backend=backend).finish() for backend in ways]
+    assert len({run.digest for run in runs}) == 1
+    assert [run.account["arrived"] for run in runs] == [5000] * 3
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_sockets_send_to_a_peer_without_napi(road, backend):
+    from parshall.testbed import offloads
+
+    _, receiver, link = road
+    with receiver.enter():
+        offloads.switch(link.interface(receiver), False)
+    account = generator(road, sizes="64", count=3000, pps=100e3, backend=backend).finish().account
+    assert account["sent"] == account["arrived"] == 3000
+    assert abs(account["gaps"]["mean_ns"] / 10e3 - 1) < 0.005
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend):
+    sender, _, link = road
+    run = generator(road, sizes="64", pps=50e3, backend=backend)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+    sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
+    until("it ended by itself", lambda: run.progress()[2])
+    account = run.finish().account
+    assert "down" in account["error"] and account["sent"] > 500
+    assert account["sent"] == account["arrived"] + account["lost"]
 
 
 def test_the_account_balances_and_the_digest_repeats(road):
@@ -174,6 +222,17 @@ def test_it_refuses_before_it_sends(road):
         generator(road, sizes="64", count=1)
 
 
+def test_pktgen_is_driven_or_named_as_missing(road):
+    sender, _, link = road
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    command += ["--backend", "pktgen", "--sizes", "64", "--count", "1000"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if result.returncode == 0:
+        assert "asked 1,000, sent 1,000" in result.stdout
+    else:
+        assert "modprobe pktgen" in result.stderr and result.stderr.count("\n") == 1
+
+
 def test_it_does_not_flood_what_is_no_test_interface(road):
     sender, *_ = road
     result = subprocess.run(
@@ -210,3 +269,69 @@ def test_the_command_tells_its_account(road):
     assert "Kolmogorov-Smirnov" in text.stdout and "digest" in text.stdout
     account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)
     assert account["digest"] in text.stdout
+
+
+def test_the_profile_of_the_cpus_tells_the_time_of_the_programs(road, tmp_path):
+    sender, _, link = road
+    output = tmp_path / "profile.json"
+    command = [
+        sys.executable,
+        "-m",
+        "parshall",
+        "cpu",
+        "--hooks",
+        "--json",
+        "--interval",
+        "0.1",
+        "-o",
+        str(output),
+        "--",
+    ]
+    command += [
+        sys.executable,
+        "-m",
+        "parshall",
+        "gen",
+        "-i",
+        link.interface(sender),
+        "--netns",
+        str(namespace(sender)),
+    ]
+    command += ["--sizes", "64", "--pps", "100k", "--count", "100000", "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    (hook,) = [hook for hook in json.loads(output.read_text())["hooks"] if hook["name"] == "generate"]
+    # Readings are a tenth of a second apart, and the program goes with the command.
+    assert hook["runs"] >= 50_000 and 0 < hook["run_ns"] < 2e9
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_a_trace_is_replayed_byte_by_byte_and_in_its_time(road, tap, tmp_path, backend):
+    from parshall import _native
+
+    plan = generator(road, sizes="thesis", count=1, seed=3)
+    plan.finish()
+    tap(1)
+    frames = [frame for _, frame in _native.planned_frames(json.dumps(plan.request), [0] * 50)]
+    # Not what the generator would make by itself.
+    frames[7] = frames[7][:12] + b"\x88\xb5" + bytes(range(100))
+    trace = tmp_path / "trace.pcap"
+    with trace.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for number, frame in enumerate(frames):
+            file.write(struct.pack("<IIII", 5, number * (number + 1) // 2 * 20, len(frame), len(frame)) + frame)
+    run = generator(road, replay=trace, backend=backend)
+    account = run.finish().account
+    assert (account["asked"], account["sent"], account["lost"]) == (50, 50, 0)
+    assert account["elapsed_ns"] == pytest.approx(49 * 50 / 2 * 20e3, rel=0.05)
+    assert account["sizes"]["ks_distance"] < 1e-3
+    assert tap(50) == frames
+    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=20e3).finish().account
+    assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(50e3, rel=0.05)
+    assert tap(120) == [*frames, *frames, *frames[:20]]
+    with trace.open("ab") as file:
+        file.write(struct.pack("<IIII", 6, 0, 60, 1000) + bytes(60))
+    with pytest.raises(ParshallError, match=r"1 of 51 packets are not whole"):
+        generator(road, replay=trace, backend=backend)
+    with pytest.raises(UsageError, match="--backend af-packet or af-xdp"):
+        generator(road, replay=trace, count=1)

@@ -241,8 +241,7 @@ plain! {
         words: [u64; HEADER_WORDS_MAX],
     }
     /// See `struct generate_options`.
-    struct GenerateOptions = 56 {
-        interface_index: u32,
+    struct GenerateOptions = 48 {
         plan_mask: u32,
         buffer_bytes: u32,
         written_bytes: u32,
@@ -255,7 +254,6 @@ plain! {
         is_ipv6: u32,
         is_stamped: u32,
         is_paced: u32,
-        pad: u32,
     }
     /// See `struct generate_state`.
     struct GenerateState = 128 {

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod cost;
 pub mod filter;
 pub mod generate;
+pub mod hook_time;
 mod libbpf_log;
 pub mod relay;
 pub mod ring;

@@ -8,6 +8,8 @@ mod convert;
 mod errors;
 #[cfg(feature = "kernel")]
 mod generate;
+#[cfg(feature = "kernel")]
+mod hook_time;
 mod log;
 mod model;
 #[cfg(feature = "kernel")]
@@ -47,6 +49,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
             generate::interface_takes_xdp_frames,
             module
         )?)?;
+        module.add_class::<hook_time::HookTimes>()?;
         module.add_class::<relay::Relay>()?;
         module.add_class::<tcp::TcpLog>()?;
         module.add_class::<capture::Capture>()?;

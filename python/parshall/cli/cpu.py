@@ -6,16 +6,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from parshall import privileges
 from parshall.cpu import (
     STATES,
+    HookProfile,
     Profile,
     Summary,
     Usage,
+    hook_line,
     longest_stretch,
     machine_line,
     read_lines,
@@ -26,6 +30,9 @@ from parshall.cpu import (
 )
 from parshall.errors import CommandError, UsageError
 from parshall.stopping import Stopping
+
+if TYPE_CHECKING:
+    from parshall._native import HookTimes
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
@@ -44,6 +51,9 @@ def command(
     all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time.")] = False,
     duration: Annotated[float | None, typer.Option(metavar="S", help="Stop after S seconds.")] = None,
     per_cpu: Annotated[bool, typer.Option("--per-cpu", help="Tell each CPU beside all together.")] = False,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="Tell the time of the eBPF programs, too; it costs each run some ns.")
+    ] = False,
     machine: Annotated[bool, typer.Option("--machine", help="Numbers between colons, as cpusage -o.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Give everything as JSON at the end.")] = False,
@@ -63,7 +73,7 @@ def command(
             raise UsageError("trim: expected one FILE, an output of parshall cpu or cpusage")
         return _trim(Path(cmd[1]), limit, as_json)
     with _opened(output) as out:
-        return _profile(out, cmd, interval, limit, duration, per_cpu, machine, as_json)
+        return _profile(out, cmd, interval, limit, duration, per_cpu, hooks, machine, as_json)
 
 
 @contextlib.contextmanager
@@ -98,11 +108,14 @@ def _profile(
     limit: float,
     duration_s: float | None,
     per_cpu: bool,
+    hooks: bool,
     machine: bool,
     as_json: bool,
 ) -> int:
-    profile = Profile()
+    profile, hook_profile, hook_times = Profile(), HookProfile(), _hook_times() if hooks else None
     profile.look(read_ticks())
+    if hook_times:
+        hook_profile.look(hook_times.read())
     child = _start(cmd) if cmd else None
     began = due = time.monotonic()
     with Stopping(leave_interrupts_to=child) as stopping:
@@ -111,15 +124,30 @@ def _profile(
             due += interval_s
             stops = _wait(stopping, child, due, None if duration_s is None else began + duration_s)
             line = profile.look(read_ticks())
+            if hook_times:
+                hook_profile.look(hook_times.read())
             if line is not None and not as_json:
                 _print_line(out, profile, line, per_cpu, machine)
+    hook_list = hook_profile.times(time.monotonic() - began)
     status = 0 if child is None else _status(child)
     stretch = longest_stretch(profile.lines, limit)
     if as_json:
-        print(json.dumps(_as_json(profile, stretch, limit, interval_s)), file=out)
+        told = _as_json(profile, stretch, limit, interval_s)
+        if hooks:
+            told["hooks"] = [asdict(hook) for hook in hook_list]
+        print(json.dumps(told), file=out)
     else:
         _print_summary(out, summarise(profile.lines, stretch), machine, limit)
+        for hook in hook_list:
+            print(hook_line(hook), file=out)
     return status
+
+
+def _hook_times() -> "HookTimes":
+    privileges.require_bpf("cpu")
+    from parshall import _native
+
+    return _native.HookTimes()
 
 
 def _start(cmd: list[str]) -> "subprocess.Popen[bytes]":

@@ -11,7 +11,7 @@ import typer
 
 from parshall.cli.gen_text import account_lines
 from parshall.errors import UsageError
-from parshall.generate import Generator, Report
+from parshall.generate import BACKENDS, Generator, Report
 from parshall.stopping import Stopping
 
 COMMAND_SETTINGS = {
@@ -30,6 +30,10 @@ def command(
     sizes: Annotated[str, typer.Option(metavar="SPEC", help="Law of the sizes of the IP packets, in bytes.")] = "46",
     gap: Annotated[
         str | None, typer.Option(metavar="LAW", help="Law of the gaps. Default: fixed with a rate, otherwise none.")
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Send the frames of a capture file, when they were; needs a socket."),
     ] = None,
     rate: Annotated[str | None, typer.Option(metavar="BPS", help="Bits of frames per second: 500M, 2.5G.")] = None,
     pps: Annotated[str | None, typer.Option(metavar="N", help="Packets per second: 900k, 1M.")] = None,
@@ -59,6 +63,9 @@ def command(
     stamp: Annotated[
         bool, typer.Option("--stamp", help="Sequence number and send time (CLOCK_MONOTONIC) in the payload.")
     ] = False,
+    backend: Annotated[
+        str | None, typer.Option(metavar="|".join(BACKENDS), help="What sends. Default: xdp; af-packet for --replay.")
+    ] = None,
     cpu: Annotated[int | None, typer.Option(metavar="N", help="CPU of the sending thread.")] = None,
     netns: Annotated[str | None, typer.Option(metavar="NAME", help="Network namespace of the interface.")] = None,
     yes_on: Annotated[
@@ -78,6 +85,7 @@ def command(
             sizes=sizes,
             gap=None if gap and gap.startswith("trace:") else gap,
             recorded_gaps_ns=_recorded_gaps(gap),
+            replay=replay,
             rate_bps=None if rate is None else quantity("--rate", rate),
             pps=None if pps is None else quantity("--pps", pps),
             load=load,
@@ -96,6 +104,7 @@ def command(
             vlan=number,
             vlan_priority=priority,
             is_stamped=stamp,
+            backend=backend or ("xdp" if replay is None else "af-packet"),
             cpu=cpu,
             namespace=netns,
             allowed_interface=yes_on,
@@ -104,8 +113,11 @@ def command(
             _watch(generator, stopping, count, duration)
     report = generator.finish()
     _show(report, as_json)
+    error = report.account["error"]
+    if error is not None:
+        print(f"parshall: gen: {error}; the account is of what was sent until then", file=sys.stderr)
     asked = count is not None and duration is None
-    return 1 if asked and report.account["sent"] == 0 else 0
+    return 1 if error is not None or (asked and report.account["sent"] == 0) else 0
 
 
 def quantity(option: str, text: str) -> float:

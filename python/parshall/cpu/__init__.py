@@ -4,15 +4,19 @@ The command ``parshall cpu`` is a thin layer over this package; after ``cpusage`
 "Performance evaluation of packet capturing systems for high-speed networks", 2005, chapter 5 and appendix A.
 """
 
+from parshall.cpu.hooks import HookProfile, HookTime, hook_line
 from parshall.cpu.profile import Profile, Summary, longest_stretch, summarise
 from parshall.cpu.states import STATES, Usage, read_ticks, usage_between
 from parshall.cpu.text import machine_line, read_lines, summary_lines, text_line
 
 __all__ = [
     "STATES",
+    "HookProfile",
+    "HookTime",
     "Profile",
     "Summary",
     "Usage",
+    "hook_line",
     "longest_stretch",
     "machine_line",
     "read_lines",

@@ -46,9 +46,19 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
         "origin:N",
         title=None,
         scale=alt.Scale(domain=[_COUNTED, _GENERATED], range=["#1f77b4", "#d62728"]),
-        legend=alt.Legend(orient="top-right") if both else None,
+        # Above the plot: inside, it would lie on sizes that occur.
+        legend=alt.Legend(orient="top") if both else None,
     )
-    share = alt.Y("share:Q", title="packets (%)", scale=alt.Scale(type="log"))
+    # What was generated lies on what was counted where it should: small dots in open circles show both.
+    order_of_origins = [_COUNTED, _GENERATED]
+    size = alt.Size("origin:N", scale=alt.Scale(domain=order_of_origins, range=[34, 7]), legend=None)
+    filling = alt.FillOpacity("origin:N", scale=alt.Scale(domain=order_of_origins, range=[0, 1]), legend=None)
+    share = alt.Y(
+        "share:Q",
+        title="packets (%)",
+        scale=alt.Scale(type="log", nice=False, padding=6),
+        axis=alt.Axis(values=[100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-4, 1e-5, 1e-6]),
+    )
     tooltip = ["origin:N", "size_bytes:Q", "share:Q", "rank:Q"]
 
     def part(mark: Any, heading: str) -> Any:
@@ -56,22 +66,40 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
 
     scatter = part(
         alt.Chart(data)
-        .mark_point(filled=True, size=14, opacity=0.7)
-        .encode(x=alt.X("size_bytes:Q", title="packet size (bytes)"), y=share, color=colour, tooltip=tooltip),
+        .mark_point(opacity=0.8)
+        .encode(
+            x=alt.X("size_bytes:Q", title="packet size (bytes)", scale=alt.Scale(nice=False, padding=6)),
+            y=share,
+            color=colour,
+            fill=colour,
+            size=size,
+            fillOpacity=filling,
+            tooltip=tooltip,
+        ),
         f"Sizes of {title}",
     )
     order = alt.X("size_bytes:O", title="packet size (bytes)", sort=alt.SortField("rank"))
     top = alt.Chart(data).transform_filter(f"datum.rank <= {TOP} && datum.origin == '{_COUNTED}'")
     bars = top.mark_bar(color="#2ca02c").encode(x=order, y=alt.Y("share:Q", title="packets (%)"), tooltip=tooltip)
-    sum_line = top.mark_line(color="#d62728", point=True).encode(x=order, y=alt.Y("cumulative:Q"))
+    sum_line = top.mark_line(color="#555555", point=alt.OverlayMarkDef(color="#555555")).encode(
+        x=order, y=alt.Y("cumulative:Q")
+    )
     frequent = part(alt.layer(bars, sum_line), f"The {TOP} most frequent sizes (bars) and their sum (line)")
     ranks = part(
         alt.Chart(data)
-        .mark_point(filled=True, size=14, opacity=0.7)
+        .mark_point(opacity=0.8)
         .encode(
-            x=alt.X("rank:Q", title="rank of the size, the most frequent first", scale=alt.Scale(type="log")),
+            x=alt.X(
+                "rank:Q",
+                title="rank of the size, the most frequent first",
+                scale=alt.Scale(type="log", nice=False, padding=6),
+                axis=alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000]),
+            ),
             y=share,
             color=colour,
+            fill=colour,
+            size=size,
+            fillOpacity=filling,
             tooltip=tooltip,
         ),
         "Shares by rank",

@@ -11,6 +11,8 @@ from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts, namespace_path
 from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
 
+BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
+
 
 @dataclass(frozen=True)
 class Report:
@@ -26,9 +28,10 @@ class Report:
     account: dict[str, Any]
 
     @property
-    def digest(self) -> str:
-        """Proof of the bytes: equal for equal workload, seed and number of packets."""
-        return str(self.account["digest"])
+    def digest(self) -> str | None:
+        """Proof of the bytes: equal for equal workload, seed and number of packets; None from ``pktgen``."""
+        digest: str | None = self.account["digest"]
+        return digest
 
 
 class Generator:
@@ -43,6 +46,9 @@ class Generator:
     gap : str, optional
         Law of the gaps: ``fixed``, ``poisson``, ``bursts:size=8``, ... Default: none at all, or equal gaps when a
         rate is given.
+    replay : path-like, optional
+        A capture file of whole Ethernet frames, which are sent as they are and when they were, in place of packets of
+        these sizes and flows: once, or again and again until ``count``. ``gap`` and the rates change the times.
     rate_bps, pps, load, line_bps : float, optional
         How much: bits of frames per second, packets per second, or a share of a line of so many bit/s.
     count : int, optional
@@ -65,6 +71,8 @@ class Generator:
         VLAN number, with ``vlan_priority``.
     is_stamped : bool
         Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
+    backend : str
+        What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``, ``pktgen``.
     cpu : int, optional
         CPU of the sending thread.
     namespace : path-like or str, optional
@@ -91,9 +99,10 @@ class Generator:
         self,
         interface: str,
         *,
-        sizes: str,
+        sizes: str = "46",
         gap: str | None = None,
         recorded_gaps_ns: list[float] | None = None,
+        replay: str | os.PathLike[str] | None = None,
         rate_bps: float | None = None,
         pps: float | None = None,
         load: float | None = None,
@@ -112,6 +121,7 @@ class Generator:
         vlan: int | None = None,
         vlan_priority: int = 0,
         is_stamped: bool = False,
+        backend: str = "xdp",
         cpu: int | None = None,
         namespace: str | os.PathLike[str] | None = None,
         allowed_interface: str | None = None,
@@ -119,6 +129,8 @@ class Generator:
     ) -> None:
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 packet or more")
+        if backend not in BACKENDS:
+            raise UsageError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"--seed {seed}: expected a number from 0 to 2^64 - 1")
         privileges.require_bpf("gen")
@@ -130,9 +142,11 @@ class Generator:
             "interface": interface,
             "namespace": None if path is None else str(path),
             "cpu": cpu,
+            "backend": backend,
             "sizes": sizes,
             "gap": gap,
             "recorded_gaps_ns": recorded_gaps_ns,
+            "replay": None if replay is None else str(replay),
             "rate_bps": rate_bps,
             "pps": pps,
             "load": load,
@@ -156,7 +170,9 @@ class Generator:
         self.request = request
         plan = json.loads(_native.describe_workload(json.dumps(request)))
         self.plan: dict[str, Any] = plan
-        _check(self.interface, plan, allowed_interface)
+        if count is None:
+            request["count"] = plan["replayed_packets"]
+        _check(self.interface, plan, backend, allowed_interface)
         self._native = _native.Generator(json.dumps(request))
         self._report: Report | None = None
 
@@ -186,8 +202,8 @@ class Generator:
         return self._report
 
 
-def _check(interface: Interface, plan: dict[str, Any], allowed_interface: str | None) -> None:
-    reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"])
+def _check(interface: Interface, plan: dict[str, Any], backend: str, allowed_interface: str | None) -> None:
+    reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"], backend)
     if reasons:
         raise ParshallError("no packet was sent, since none would arrive: " + "; ".join(reasons))
     asks = reasons_to_ask(interface)

@@ -2,11 +2,8 @@
 
 from parshall.generate.interface import Interface
 
-# A live frame lies in one page with its head- and tailroom.
-FRAME_BYTES_MAX = 3400
 
-
-def reasons_not_to_send(interface: Interface, largest_ip_bytes: int) -> list[str]:
+def reasons_not_to_send(interface: Interface, largest_ip_bytes: int, backend: str = "xdp") -> list[str]:
     """Return why packets would not arrive, each with its remedy; empty when they would.
 
     Parameters
@@ -15,6 +12,8 @@ def reasons_not_to_send(interface: Interface, largest_ip_bytes: int) -> list[str
         What sends.
     largest_ip_bytes : int
         The largest IP packet of the workload.
+    backend : str
+        What sends: only live XDP frames need somebody who takes them.
     """
     name = interface.name
     reasons = []
@@ -28,20 +27,26 @@ def reasons_not_to_send(interface: Interface, largest_ip_bytes: int) -> list[str
             f"packets of {largest_ip_bytes} bytes are longer than the MTU of {name}, {interface.mtu_bytes}: "
             f"choose smaller sizes, or ip link set {name} mtu {largest_ip_bytes} (and its peer's)"
         )
+    if backend == "xdp":
+        reasons += _reasons_not_to_take_frames(interface)
+    return reasons
+
+
+def _reasons_not_to_take_frames(interface: Interface) -> list[str]:
+    name = interface.name
     if interface.takes_xdp_frames is False:
         if interface.kind == "veth":
-            reasons.append(
+            return [
                 f"the peer of {name} has no NAPI, so that redirected frames vanish: ethtool -K PEER gro on, "
-                "or attach an XDP program to it"
-            )
-        else:
-            reasons.append(f"the driver of {name} sends no redirected frames (no ndo_xdp_xmit): take another interface")
-    elif interface.takes_xdp_frames is None and interface.kind in ("dummy", "ifb", "tun", "macvlan", "vlan", "vxlan"):
-        reasons.append(
-            f"{name} is a {interface.kind}, and the kernel tells nothing of XDP frames for it: take a veth, "
-            "or a card whose driver has ndo_xdp_xmit"
-        )
-    return reasons
+                "or attach an XDP program to it, or take --backend af-packet"
+            ]
+        return [f"the driver of {name} sends no redirected frames (no ndo_xdp_xmit): take --backend af-packet"]
+    if interface.takes_xdp_frames is None and interface.kind in ("dummy", "ifb", "tun", "macvlan", "vlan", "vxlan"):
+        return [
+            f"{name} is a {interface.kind}, and the kernel tells nothing of XDP frames for it: take "
+            "--backend af-packet, a veth, or a card whose driver has ndo_xdp_xmit"
+        ]
+    return []
 
 
 def reasons_to_ask(interface: Interface) -> list[str]:

@@ -22,6 +22,7 @@ impl Digest {
             hash.write(&header.bytes);
         }
         hash.write(packets.payload());
+        hash.write(packets.replayed());
         Self(hash)
     }
 

@@ -191,6 +191,31 @@ impl Flows {
         )
     }
 
+    /// First and last source address, first and last destination address.
+    pub fn address_ranges(&self) -> [(IpAddr, IpAddr); 2] {
+        [self.source_ip, self.destination_ip].map(|range| {
+            (
+                ip_address(range.first, self.is_ipv6),
+                ip_address(range.last, self.is_ipv6),
+            )
+        })
+    }
+
+    /// First and last source port, first and last destination port.
+    pub fn port_ranges(&self) -> [(u16, u16); 2] {
+        [self.source_port, self.destination_port]
+            .map(|range| (range.first as u16, range.last as u16))
+    }
+
+    /// First source and first destination MAC address, each with the number of those that follow, itself included.
+    pub fn mac_ranges(&self) -> [([u8; 6], u128); 2] {
+        let (source, destination) = self.macs(0);
+        [
+            (source, self.source_mac.length()),
+            (destination, self.destination_mac.length()),
+        ]
+    }
+
     /// Source and destination port of a flow.
     pub fn ports(&self, flow: u32) -> (u16, u16) {
         (

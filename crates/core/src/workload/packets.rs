@@ -2,8 +2,9 @@
 
 use super::checksum::{finish, finish_udp, fold, sum};
 use super::header::{Header, Layout};
-use super::{Packet, Protocol, Workload};
+use super::{Packet, Protocol, Replay, Workload};
 use crate::laws::Generator;
+use std::sync::Arc;
 
 /// Shortest frame, without its check sequence: Ethernet pads what is shorter.
 pub const FRAME_BYTES_MIN: usize = 60;
@@ -22,6 +23,7 @@ pub struct Packets {
     // Sum of the first n bytes of the payload (the stamp's place taken as 0).
     payload_sums: Vec<u16>,
     is_stamped: bool,
+    replay: Option<Arc<Replay>>,
 }
 
 impl Packets {
@@ -57,6 +59,7 @@ impl Packets {
             payload,
             payload_sums,
             is_stamped: workload.is_stamped,
+            replay: workload.replay.clone(),
         }
     }
 
@@ -68,6 +71,11 @@ impl Packets {
     /// The header of each flow.
     pub fn headers(&self) -> &[Header] {
         &self.headers
+    }
+
+    /// The frames that are sent in place of such ones, one behind the other; none when there are none.
+    pub fn replayed(&self) -> &[u8] {
+        self.replay.as_deref().map_or(&[], Replay::bytes)
     }
 
     /// The payload of the largest packet.
@@ -112,13 +120,39 @@ impl Packets {
         }
     }
 
+    /// A frame of `frame_bytes` whose payload is already there, for [`Packets::write`].
+    pub fn blank_frame(&self, frame_bytes: usize) -> Vec<u8> {
+        let mut frame = vec![0; self.layout.payload_offset];
+        frame.extend(&self.payload);
+        frame.resize(frame_bytes, 0);
+        frame
+    }
+
     /// The frame of a packet, without its check sequence. `sent_ns` counts only with a stamp.
     pub fn frame(&self, packet: &Packet, sequence: u64, sent_ns: u64) -> Vec<u8> {
+        let mut frame = self.blank_frame(self.layout.payload_offset + self.payload.len());
+        let frame_bytes = self.write(packet, sequence, sent_ns, &mut frame);
+        frame.truncate(frame_bytes);
+        frame
+    }
+
+    /// Writes what varies of a packet into a frame that began as a blank one, whatever packet it held since; gives the
+    /// length, without the check sequence. `sent_ns` counts only with a stamp.
+    ///
+    /// # Panics
+    /// When the frame is shorter than the packet: a caller's mistake.
+    pub fn write(&self, packet: &Packet, sequence: u64, sent_ns: u64, frame: &mut [u8]) -> usize {
+        if let Some(replay) = &self.replay {
+            let bytes = replay.frame(sequence);
+            let padded = bytes.len().max(FRAME_BYTES_MIN);
+            frame[..bytes.len()].copy_from_slice(bytes);
+            frame[bytes.len()..padded].fill(0);
+            return padded;
+        }
         let layout = self.layout;
         let ip_bytes = packet.ip_bytes as usize;
-        let mut frame = self.headers[packet.flow as usize].bytes.clone();
-        let frame_bytes = (layout.ip_offset + ip_bytes).max(FRAME_BYTES_MIN);
-        frame.extend(&self.payload[..frame_bytes - layout.payload_offset]);
+        let header = &self.headers[packet.flow as usize].bytes;
+        frame[..header.len()].copy_from_slice(header);
         let mut put = |offset: usize, value: u16| {
             frame[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
         };
@@ -146,6 +180,6 @@ impl Packets {
             frame[stamp..stamp + 8].copy_from_slice(&sequence.to_be_bytes());
             frame[stamp + 8..stamp + 16].copy_from_slice(&sent_ns.to_be_bytes());
         }
-        frame
+        (layout.ip_offset + ip_bytes).max(FRAME_BYTES_MIN)
     }
 }

@@ -1,9 +1,10 @@
 //! The plan: what every packet is and when it is due, from the seed alone.
 
 use super::packets::{FRAME_BYTES_MIN, STAMP_BYTES};
-use super::{Flows, Layout, Order, Packets};
+use super::{Flows, Layout, Order, Packets, Replay};
 use crate::laws::{GapLaw, GapProcess, Generator};
 use crate::sizes::SizeLaw;
+use std::sync::Arc;
 
 // Streams of the seed. Whatever one of them draws, the others stay as they are.
 const SIZES_STREAM: u64 = 1;
@@ -23,11 +24,16 @@ pub struct Workload {
     pub seed: u64,
     /// Whether sequence number and send time stand in the payload.
     pub is_stamped: bool,
+    /// Frames that are sent in place of such ones; `sizes` is then the law of theirs.
+    pub replay: Option<Arc<Replay>>,
 }
 
 impl Workload {
     /// The smallest IP packet that holds headers and stamp, bytes.
     pub fn smallest_ip_bytes(&self) -> u32 {
+        if self.replay.is_some() {
+            return 1;
+        }
         let stamp = if self.is_stamped { STAMP_BYTES } else { 0 };
         (Layout::of(&self.flows).headers_bytes() + stamp) as u32
     }
@@ -110,6 +116,18 @@ impl Iterator for Plan<'_> {
     type Item = Packet;
 
     fn next(&mut self) -> Option<Packet> {
+        if let Some(replay) = &self.workload.replay {
+            let packet = Packet {
+                due_ns: self.due_ns as u64,
+                flow: 0,
+                ip_bytes: replay.packet_bytes(self.sequence),
+                ip_checksum: 0,
+                transport_checksum: 0,
+            };
+            self.due_ns += self.process.next_gap_ns(&mut self.gaps);
+            self.sequence += 1;
+            return Some(packet);
+        }
         let drawn = self.workload.sizes.sample(&mut self.sizes);
         let ip_bytes = drawn.max(self.smallest_ip_bytes);
         let count = u64::from(self.workload.flows.count);

@@ -12,6 +12,7 @@ fn workload(sizes: &str, gaps: &str, flows: Flows) -> Workload {
         flows,
         seed: 1,
         is_stamped: false,
+        replay: None,
     }
 }
 
@@ -108,6 +109,7 @@ proptest! {
         flows.order = if is_random { Order::Random } else { Order::Cycling };
         let workload = Workload {
             is_stamped,
+            replay: None,
             seed,
             ..workload(&format!("{low}-{}", low + span), "fixed:1us", flows)
         };

@@ -12,6 +12,9 @@ pub enum GenerateError {
     /// A mistake of the request.
     #[error(transparent)]
     Workload(#[from] parshall_core::workload::WorkloadError),
+    /// A capture file that cannot be sent anew.
+    #[error(transparent)]
+    Replay(#[from] parshall_core::workload::ReplayError),
     /// A mistake of the request.
     #[error("{option} {found}: expected {expected}")]
     Option {
@@ -22,6 +25,9 @@ pub enum GenerateError {
         /// What would do.
         expected: String,
     },
+    /// A file that cannot be read.
+    #[error(transparent)]
+    Trace(#[from] parshall_core::trace::TraceError),
     /// The interface is not there, or does not do what is needed.
     #[error("interface {interface}: {reason}")]
     Interface {

@@ -1,6 +1,6 @@
 //! Draws the plan ahead, and takes account of what was sent.
 
-use super::program::Shared;
+use super::plan_ring::PlanRing;
 use parshall_core::workload::{Account, Digest, Packet, Packets, Plan, Workload};
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ const CHUNK: u64 = 1024;
 pub(super) struct Feeder<'a> {
     workload: &'a Workload,
     plan: Plan<'a>,
-    shared: &'a Shared,
+    ring: &'a PlanRing,
     // Due times of the packets in the ring: the program puts the time of sending in their place.
     due_ns: VecDeque<u64>,
     drawn: u64,
@@ -22,11 +22,11 @@ pub(super) struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
-    pub fn new(workload: &'a Workload, packets: &'a Packets, shared: &'a Shared) -> Self {
+    pub fn new(workload: &'a Workload, packets: &'a Packets, ring: &'a PlanRing) -> Self {
         Self {
             workload,
             plan: Plan::new(workload, packets),
-            shared,
+            ring,
             due_ns: VecDeque::new(),
             drawn: 0,
             retired: 0,
@@ -38,17 +38,17 @@ impl<'a> Feeder<'a> {
 
     /// Draws until the ring is full or a chunk is done; true when there was something to do.
     pub fn draw(&mut self) -> bool {
-        let room = self.retired + self.shared.places() - self.drawn;
-        let left = self.shared.end() - self.drawn;
+        let room = self.retired + self.ring.places() - self.drawn;
+        let left = self.ring.end() - self.drawn;
         let count = room.min(left).min(CHUNK);
         for packet in self.plan.by_ref().take(count as usize) {
-            self.shared.plan(self.drawn, &packet);
-            if self.shared.is_paced() {
+            self.ring.plan(self.drawn, &packet);
+            if self.ring.is_paced() {
                 self.due_ns.push_back(packet.due_ns);
             }
             self.drawn += 1;
         }
-        self.shared.set_drawn(self.drawn);
+        self.ring.set_drawn(self.drawn);
         count > 0
     }
 
@@ -56,7 +56,7 @@ impl<'a> Feeder<'a> {
     pub fn retire(&mut self, sent: u64) -> bool {
         let before = self.retired;
         while self.retired < sent {
-            let (sent_ns, packet) = self.shared.sent(self.retired);
+            let (sent_ns, packet) = self.ring.sent(self.retired);
             let packet = Packet {
                 due_ns: self.due_ns.pop_front().unwrap_or(packet.due_ns),
                 ..packet

@@ -1,21 +1,17 @@
 //! The program in the kernel, and the memory that it shares with us.
 
 use super::GenerateError;
-use crate::ring::memory::Mapping;
+use super::plan_ring::PlanRing;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 use parshall_core::abi::{
-    FlowHeader, GenerateOptions, GenerateState, HEADER_WORDS_MAX, PlannedPacket, TRANSPORT_NONE,
-    TRANSPORT_TCP, TRANSPORT_UDP, plain_bytes,
+    FlowHeader, GenerateOptions, HEADER_WORDS_MAX, TRANSPORT_NONE, TRANSPORT_TCP, TRANSPORT_UDP,
+    plain_bytes,
 };
-use parshall_core::workload::{FRAME_BYTES_MIN, Packet, Packets, Protocol, STAMP_BYTES, Workload};
+use parshall_core::workload::{FRAME_BYTES_MIN, Packets, Protocol, STAMP_BYTES, Workload};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 pub(super) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generate.bpf.o"));
-
-const PAGE_BYTES: usize = 4096;
-const PACKET_BYTES: usize = size_of::<PlannedPacket>();
 
 /// Frames that the kernel makes for a run lie in a page with their head- and tailroom.
 pub(super) const FRAME_BYTES_MAX: usize = 3400;
@@ -25,19 +21,11 @@ pub(super) struct Program {
     object: Object,
     /// What every frame holds before the first packet is written into it.
     pub frame: Vec<u8>,
-    pub shared: Arc<Shared>,
+    pub ring: Arc<PlanRing>,
 }
 
 // SAFETY: libbpf objects are not bound to a thread; `Program` is moved, never shared unguarded.
 unsafe impl Send for Program {}
-
-/// Memory that program and user space have in common.
-pub(super) struct Shared {
-    plan: Mapping,
-    state: Mapping,
-    places: u64,
-    is_paced: bool,
-}
 
 fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> GenerateError {
     move |error| GenerateError::Kernel {
@@ -64,7 +52,6 @@ impl Program {
         let written_bytes = (8 * header_words).max(layout.payload_offset + stamp_bytes);
         let buffer_bytes = workload.largest_frame_bytes().max(written_bytes);
         let options = GenerateOptions {
-            interface_index,
             plan_mask: places - 1,
             buffer_bytes: buffer_bytes as u32,
             written_bytes: written_bytes as u32,
@@ -81,7 +68,6 @@ impl Program {
             is_ipv6: u32::from(layout.is_ipv6),
             is_stamped: u32::from(workload.is_stamped),
             is_paced: u32::from(!workload.gaps.is_none()),
-            pad: 0,
         };
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
         let mut open = ObjectBuilder::default()
@@ -108,6 +94,13 @@ impl Program {
                     reason: format!("map {name} is not in the object"),
                 })
         };
+        map("road")?
+            .update(
+                &0_u32.to_ne_bytes(),
+                &interface_index.to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .map_err(&fail)?;
         let flows = map("flows")?;
         for (flow, header) in (0_u32..).zip(packets.headers()) {
             let header = first_words(&header.bytes, packets.payload());
@@ -115,27 +108,19 @@ impl Program {
                 .update(&flow.to_ne_bytes(), plain_bytes(&header), MapFlags::ANY)
                 .map_err(&fail)?;
         }
-        let mapped = |map: libbpf_rs::Map<'_>, bytes: usize| {
-            Mapping::of_map(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), true).map_err(
-                |errno| GenerateError::Kernel {
-                    what: "map the generator's memory",
-                    reason: errno.to_string(),
-                },
-            )
-        };
-        let shared = Arc::new(Shared {
-            plan: mapped(map("plan")?, places as usize * PACKET_BYTES)?,
-            state: mapped(map(".bss")?, size_of::<GenerateState>())?,
-            places: u64::from(places),
-            is_paced: options.is_paced != 0,
-        });
+        let ring = Arc::new(PlanRing::of_maps(
+            map("plan")?,
+            map(".bss")?,
+            u64::from(places),
+            options.is_paced != 0,
+        )?);
         let mut frame = packets.headers()[0].bytes.clone();
         frame.extend(packets.payload());
         frame.resize(buffer_bytes, 0);
         Ok(Self {
             object,
             frame,
-            shared,
+            ring,
         })
     }
 
@@ -165,103 +150,4 @@ fn first_words(header: &[u8], payload: &[u8]) -> FlowHeader {
         *word = u64::from_ne_bytes(eight);
     }
     FlowHeader { words }
-}
-
-macro_rules! word {
-    ($self:ident, $field:ident) => {
-        $self
-            .state
-            .word(std::mem::offset_of!(GenerateState, $field))
-    };
-}
-
-impl Shared {
-    /// Places of the plan's ring.
-    pub fn places(&self) -> u64 {
-        self.places
-    }
-
-    /// Writes packet number `sequence`; told to the program by [`Shared::set_drawn`].
-    pub fn plan(&self, sequence: u64, packet: &Packet) {
-        let place = (sequence & (self.places - 1)) as usize * PACKET_BYTES;
-        let mut rest = [0; 8];
-        rest[..2].copy_from_slice(&(packet.flow as u16).to_ne_bytes());
-        rest[2..4].copy_from_slice(&(packet.ip_bytes as u16).to_ne_bytes());
-        rest[4..6].copy_from_slice(&packet.ip_checksum.to_be_bytes());
-        rest[6..].copy_from_slice(&packet.transport_checksum.to_be_bytes());
-        self.plan
-            .word(place)
-            .store(packet.due_ns, Ordering::Relaxed);
-        self.plan
-            .word(place + 8)
-            .store(u64::from_ne_bytes(rest), Ordering::Relaxed);
-    }
-
-    /// Reads packet number `sequence` back after it was sent: when, if that was asked, and what.
-    pub fn sent(&self, sequence: u64) -> (Option<u64>, Packet) {
-        let place = (sequence & (self.places - 1)) as usize * PACKET_BYTES;
-        let time_ns = self.plan.word(place).load(Ordering::Relaxed);
-        let rest = self
-            .plan
-            .word(place + 8)
-            .load(Ordering::Relaxed)
-            .to_ne_bytes();
-        let packet = Packet {
-            due_ns: time_ns,
-            flow: u32::from(u16::from_ne_bytes([rest[0], rest[1]])),
-            ip_bytes: u32::from(u16::from_ne_bytes([rest[2], rest[3]])),
-            ip_checksum: u16::from_be_bytes([rest[4], rest[5]]),
-            transport_checksum: u16::from_be_bytes([rest[6], rest[7]]),
-        };
-        (self.is_paced.then_some(time_ns), packet)
-    }
-
-    /// Packets below this number may be sent.
-    pub fn set_drawn(&self, drawn: u64) {
-        word!(self, drawn).store(drawn, Ordering::Release);
-    }
-
-    /// Packets in all.
-    pub fn set_end(&self, end: u64) {
-        word!(self, end).store(end, Ordering::Release);
-    }
-
-    /// Packets in all.
-    pub fn end(&self) -> u64 {
-        word!(self, end).load(Ordering::Acquire)
-    }
-
-    /// No packet more.
-    pub fn stop(&self) {
-        word!(self, stop).store(1, Ordering::Release);
-    }
-
-    /// Whether it was told to stop.
-    pub fn is_stopped(&self) -> bool {
-        word!(self, stop).load(Ordering::Acquire) != 0
-    }
-
-    /// Packets that were sent, as far as the program has told.
-    pub fn taken(&self) -> u64 {
-        word!(self, taken).load(Ordering::Acquire)
-    }
-
-    /// Packets that were sent, exactly: for when the program does not run.
-    pub fn next(&self) -> u64 {
-        word!(self, next).load(Ordering::Acquire)
-    }
-
-    /// Runs that found nothing due, nothing drawn; packets whose frame could not be cut.
-    pub fn idle(&self) -> (u64, u64, u64) {
-        (
-            word!(self, waited).load(Ordering::Acquire),
-            word!(self, starved).load(Ordering::Acquire),
-            word!(self, failed).load(Ordering::Acquire),
-        )
-    }
-
-    /// Whether the times of packets are kept.
-    pub fn is_paced(&self) -> bool {
-        self.is_paced
-    }
 }

@@ -45,7 +45,10 @@ pub struct Report {
     /// The law of the gaps.
     pub gap_law: String,
     /// XXH3-128 over headers, payload and what varies of every packet that was sent, in their order.
-    pub digest: String,
+    /// None when the sender draws by itself.
+    pub digest: Option<String>,
+    /// Packets that the interface counted in this time, whoever sent them; modulo 2^32.
+    pub transmitted: Option<u64>,
     /// The random generator.
     pub generator: &'static str,
     /// The seed.
@@ -54,6 +57,8 @@ pub struct Report {
     pub waited_runs: u64,
     /// Runs of the program that found no packet drawn: the drawing was too slow.
     pub starved_runs: u64,
+    /// Why it ended before its end, other than that it was stopped.
+    pub error: Option<String>,
     /// CPU seconds of the thread that sent, the receiving side's on the same CPU included.
     pub sender_cpu_s: f64,
     /// CPU seconds of the thread that drew.

@@ -1,11 +1,18 @@
 //! What a run is asked to do.
 
-use super::GenerateError;
+use super::{BackendKind, GenerateError};
 use parshall_core::laws::GapLaw;
-use parshall_core::sizes::{Parameters, SizeLaw};
-use parshall_core::workload::{Flows, Order, Packets, Plan, Protocol, Rate, Vlan, Workload};
+use parshall_core::sizes::{Parameters, SizeLaw, TwoStage};
+use parshall_core::trace::Reader;
+use parshall_core::workload::{
+    Flows, Order, Packets, Plan, Protocol, Rate, Replay, Vlan, Workload,
+};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Sizes of frames that are replayed are told apart as finely.
+const REPLAY_CELLS: u32 = 100_000;
 
 /// A run of the generator; texts are those of the command line.
 #[derive(Debug, Clone, Deserialize)]
@@ -19,6 +26,12 @@ pub struct Request {
     /// CPU to which the sending thread is bound.
     #[serde(default)]
     pub cpu: Option<usize>,
+    /// What sends.
+    #[serde(default)]
+    pub backend: BackendKind,
+    /// A capture file whose frames are sent, in place of frames of these sizes and flows.
+    #[serde(default)]
+    pub replay: Option<PathBuf>,
     /// Law of the sizes, see [`SizeLaw::parse`].
     pub sizes: String,
     /// Law of the gaps, see [`GapLaw::parse`]; none: no gaps, or equal ones when a rate is given.
@@ -97,6 +110,8 @@ pub struct Description {
     pub mean_gap_ns: f64,
     /// Number of flows.
     pub flows: u32,
+    /// Frames of the file that is replayed.
+    pub replayed_packets: Option<usize>,
     /// All that in one line.
     pub summary: String,
 }
@@ -124,6 +139,7 @@ impl Request {
             mean_frame_bytes,
             mean_gap_ns,
             flows: workload.flows.count,
+            replayed_packets: workload.replay.as_ref().map(|replay| replay.frames()),
             summary: format!(
                 "{count} from {} to {} in frames of {mean_frame_bytes:.0} bytes in the mean, {pace}",
                 self.source, self.destination
@@ -165,12 +181,15 @@ impl Request {
             flows: self.flows()?,
             seed: self.seed,
             is_stamped: self.is_stamped,
+            replay: None,
         };
+        let recorded = self.read_replay(&mut workload)?;
+        let recorded = recorded.as_ref().or(self.recorded_gaps_ns.as_ref());
         let mean_gap_ns = match self.rate()? {
             Some(rate) => Some(rate.mean_gap_ns(&workload)?),
             None => None,
         };
-        workload.gaps = match (&self.recorded_gaps_ns, &self.gap, mean_gap_ns) {
+        workload.gaps = match (recorded, &self.gap, mean_gap_ns) {
             (Some(gaps_ns), _, None) => GapLaw::recorded(gaps_ns.clone())?,
             (Some(gaps_ns), _, Some(mean)) => {
                 GapLaw::recorded(gaps_ns.clone())?.with_mean_gap_ns(mean)?
@@ -180,6 +199,40 @@ impl Request {
             (None, None, None) => GapLaw::none(),
         };
         Ok(workload)
+    }
+
+    /// Puts the frames of the file into the workload; gives their gaps, unless a law is given for them.
+    fn read_replay(&self, workload: &mut Workload) -> Result<Option<Vec<f64>>, GenerateError> {
+        let Some(path) = &self.replay else {
+            return Ok(None);
+        };
+        let refused = |expected: &str| GenerateError::Option {
+            option: "--replay",
+            found: path.display().to_string(),
+            expected: expected.into(),
+        };
+        if !matches!(self.backend, BackendKind::AfPacket | BackendKind::AfXdp) {
+            return Err(refused("--backend af-packet or af-xdp beside it"));
+        }
+        if self.is_stamped || self.vlan.is_some() {
+            return Err(refused(
+                "neither --stamp nor --vlan beside it: the frames are sent as they are",
+            ));
+        }
+        let replay = Replay::read(&mut Reader::open(path)?, &path.display().to_string())?;
+        let counts = replay.sizes()?;
+        let exact = Parameters {
+            precision: REPLAY_CELLS,
+            bin_bytes: 1,
+            maximum_bytes: counts.iter().map(|(size, _)| size).max().unwrap_or(1),
+            ..Parameters::default()
+        };
+        workload.sizes = SizeLaw::TwoStage(Box::new(TwoStage::from_counts(&counts, &exact)?));
+        let gaps_ns = replay.gaps_ns().to_vec();
+        workload.replay = Some(Arc::new(replay));
+        // Without any time between the frames there is nothing to keep to.
+        let has_times = gaps_ns.iter().any(|gap_ns| *gap_ns > 0.0);
+        Ok((self.gap.is_none() && has_times).then_some(gaps_ns))
     }
 
     fn rate(&self) -> Result<Option<Rate>, GenerateError> {

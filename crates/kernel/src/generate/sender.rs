@@ -1,21 +1,22 @@
 //! The thread that runs the program.
 
 use super::GenerateError;
+use super::backend::{Backend, BackendKind, Told};
+use super::express_socket::ExpressSocket;
 use super::interface::{self, Counters};
-use super::program::{FRAME_BYTES_MAX, Program, Shared};
+use super::live_frames::LiveFrames;
+use super::packet_socket::PacketSocket;
+use super::pktgen::{self, Pktgen};
+use super::plan_ring::PlanRing;
+use super::program::Program;
 use crate::clock::{monotonic_ns, thread_cpu_s};
-use libbpf_sys as sys;
 use parshall_core::workload::{Packets, Workload};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::os::unix::thread::JoinHandleExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, mpsc};
 use std::thread::JoinHandle;
-
-/// Frames of one turn of the kernel's loop. Paced packets leave one by one: a frame is passed on only
-/// at the end of its turn.
-const BATCH: u32 = 64;
 
 /// Where and on what the sender works.
 #[derive(Debug, Clone)]
@@ -23,6 +24,9 @@ pub(super) struct Place {
     pub interface: String,
     pub namespace: Option<PathBuf>,
     pub cpu: Option<usize>,
+    pub backend: BackendKind,
+    /// Packets in all, for those who are told at the start.
+    pub count: Option<u64>,
 }
 
 /// What the sender found when it had ended.
@@ -32,11 +36,15 @@ pub(super) struct Sent {
     pub cpu_s: f64,
     pub before: Option<Counters>,
     pub after: Option<Counters>,
+    /// What a way of sending that draws by itself has sent.
+    pub told: Option<Told>,
+    /// What ended the run before its end.
+    pub error: Option<String>,
 }
 
 /// The thread.
 pub(super) struct Sender {
-    thread: JoinHandle<Result<Sent, GenerateError>>,
+    thread: JoinHandle<Sent>,
     go: mpsc::Sender<()>,
     has_ended: Arc<AtomicBool>,
 }
@@ -48,7 +56,7 @@ impl Sender {
         workload: Workload,
         packets: Packets,
         places: u32,
-    ) -> Result<(Self, Arc<Shared>), GenerateError> {
+    ) -> Result<(Self, Arc<PlanRing>), GenerateError> {
         let (ready, is_ready) = mpsc::channel();
         let (go, may_go) = mpsc::channel();
         let has_ended = Arc::new(AtomicBool::new(false));
@@ -60,14 +68,14 @@ impl Sender {
                 let result = match prepared {
                     Err(error) => {
                         let _ = ready.send(Err(error));
-                        Ok(Sent::default())
+                        Sent::default()
                     }
-                    Ok(program) => {
-                        let _ = ready.send(Ok(Arc::clone(&program.shared)));
+                    Ok((mut backend, ring)) => {
+                        let _ = ready.send(Ok(Arc::clone(&ring)));
                         match may_go.recv() {
-                            Ok(()) => send(&place.interface, &program),
+                            Ok(()) => send(&place.interface, backend.as_mut(), &ring),
                             // Nobody waits any more.
-                            Err(_) => Ok(Sent::default()),
+                            Err(_) => Sent::default(),
                         }
                     }
                 };
@@ -77,7 +85,7 @@ impl Sender {
             .map_err(|error| GenerateError::Thread {
                 reason: format!("{error}; the host has too many threads"),
             })?;
-        let shared = is_ready.recv().map_err(|_| GenerateError::Thread {
+        let ring = is_ready.recv().map_err(|_| GenerateError::Thread {
             reason: "ended before it was ready; please report this".into(),
         })??;
         Ok((
@@ -86,7 +94,7 @@ impl Sender {
                 go,
                 has_ended,
             },
-            shared,
+            ring,
         ))
     }
 
@@ -111,10 +119,8 @@ impl Sender {
     /// What the thread found; waits for its end.
     pub fn join(self) -> Result<Sent, GenerateError> {
         drop(self.go);
-        self.thread.join().unwrap_or_else(|_| {
-            Err(GenerateError::Thread {
-                reason: "died; please report this".into(),
-            })
+        self.thread.join().map_err(|_| GenerateError::Thread {
+            reason: "died; please report this".into(),
         })
     }
 }
@@ -151,25 +157,20 @@ fn prepare(
     workload: &Workload,
     packets: &Packets,
     places: u32,
-) -> Result<Program, GenerateError> {
+) -> Result<(Box<dyn Backend>, Arc<PlanRing>), GenerateError> {
     hear_only_wake_signal();
     interface::enter(place.namespace.as_deref())?;
     let index = interface::index(&place.interface)?;
-    if let Some(false) = interface::takes_xdp_frames(&place.interface)? {
-        return Err(GenerateError::Interface {
-            interface: place.interface.clone(),
-            reason: "frames redirected to it would vanish: its driver does not send them, or, if it is a veth, its \
-                     peer has no NAPI; switch that on with: ethtool -K PEER gro on"
-                .into(),
-        });
-    }
     let largest = workload.largest_frame_bytes();
-    if largest > FRAME_BYTES_MAX {
+    if let Some(most) = place.backend.frame_bytes_max()
+        && largest > most
+    {
         return Err(GenerateError::Option {
             option: "--sizes",
             found: format!("with frames of {largest} bytes"),
             expected: format!(
-                "frames of at most {FRAME_BYTES_MAX} bytes, since each lies in one page"
+                "frames of at most {most} bytes, since each lies in one page; --backend af-packet and af-xdp \
+                 send longer ones"
             ),
         });
     }
@@ -186,44 +187,48 @@ fn prepare(
         set.set(cpu);
         sched_setaffinity(None, &set).map_err(|errno| refused(errno.to_string()))?;
     }
-    Program::load(workload, packets, index, places)
+    let ring = || PlanRing::anonymous(u64::from(places), !workload.gaps.is_none()).map(Arc::new);
+    Ok(match place.backend {
+        BackendKind::Xdp => {
+            if let Some(false) = interface::takes_xdp_frames(&place.interface)? {
+                return Err(GenerateError::Interface {
+                    interface: place.interface.clone(),
+                    reason: "frames redirected to it would vanish: its driver does not send them, or, if it is a \
+                             veth, its peer has no NAPI; switch that on with: ethtool -K PEER gro on, or take \
+                             --backend af-packet"
+                        .into(),
+                });
+            }
+            let program = Program::load(workload, packets, index, places)?;
+            let ring = Arc::clone(&program.ring);
+            (Box::new(LiveFrames(program)), ring)
+        }
+        BackendKind::AfPacket => (
+            Box::new(PacketSocket::open(workload, packets, index)?),
+            ring()?,
+        ),
+        BackendKind::AfXdp => (
+            Box::new(ExpressSocket::open(workload, packets, index)?),
+            ring()?,
+        ),
+        BackendKind::Pktgen => {
+            let (directory, thread) = (Path::new(pktgen::DIRECTORY), place.cpu.unwrap_or(0));
+            let pktgen = Pktgen::open(directory, &place.interface, thread, workload, place.count)?;
+            (Box::new(pktgen), ring()?)
+        }
+    })
 }
 
-fn send(interface: &str, program: &Program) -> Result<Sent, GenerateError> {
-    let shared = &program.shared;
-    let descriptor = program.descriptor()?;
+fn send(interface: &str, backend: &mut dyn Backend, ring: &PlanRing) -> Sent {
     let mut sent = Sent {
         before: Counters::read(interface),
         ..Sent::default()
     };
     let (started_ns, cpu_before_s) = (monotonic_ns(), thread_cpu_s());
-    while shared.next() < shared.end() && !shared.is_stopped() {
-        let left = shared.end() - shared.next();
-        let mut options = sys::bpf_test_run_opts {
-            sz: size_of::<sys::bpf_test_run_opts>() as _,
-            data_in: program.frame.as_ptr().cast(),
-            data_size_in: program.frame.len() as u32,
-            // Paced, the loop runs on until it is called out: a call takes milliseconds to begin.
-            repeat: if shared.is_paced() {
-                i32::MAX
-            } else {
-                left.min(i32::MAX as u64) as i32
-            },
-            flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-            batch_size: if shared.is_paced() { 1 } else { BATCH },
-            ..Default::default()
-        };
-        // SAFETY: the frame outlives the call, its size is its own, and nothing is written back.
-        let status = unsafe { sys::bpf_prog_test_run_opts(descriptor, &mut options) };
-        if status < 0 && status != -libc::EINTR {
-            return Err(GenerateError::Kernel {
-                what: "run the generator",
-                reason: std::io::Error::from_raw_os_error(-status).to_string(),
-            });
-        }
-    }
+    sent.error = backend.run(ring).err().map(|error| error.to_string());
     sent.elapsed_ns = monotonic_ns() - started_ns;
     sent.cpu_s = thread_cpu_s() - cpu_before_s;
     sent.after = Counters::read(interface);
-    Ok(sent)
+    sent.told = backend.told();
+    sent
 }

@@ -1,10 +1,10 @@
 //! A run of the generator from start to account.
 
 use super::feeder::Feeder;
-use super::program::Shared;
+use super::plan_ring::PlanRing;
 use super::report::{Progress, Report};
 use super::sender::{Place, Sender, Sent};
-use super::{GenerateError, Request};
+use super::{BackendKind, GenerateError, Request};
 use crate::clock::thread_cpu_s;
 use parshall_core::workload::{Packets, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ struct Board {
 
 /// A run. Dropped, it stops.
 pub struct Session {
-    shared: Arc<Shared>,
+    ring: Arc<PlanRing>,
     board: Arc<Board>,
     feeder: Mutex<Option<JoinHandle<Result<Report, GenerateError>>>>,
 }
@@ -54,17 +54,24 @@ impl Session {
             interface: request.interface.clone(),
             namespace: request.namespace.clone(),
             cpu: request.cpu,
+            backend: request.backend,
+            count: request.count,
         };
-        let (sender, shared) =
+        let (sender, ring) =
             Sender::start(place, workload.clone(), packets.clone(), places as u32)?;
-        shared.set_end(end);
+        ring.set_end(end);
         let board = Arc::new(Board::default());
         let feeder = {
-            let (shared, board, count) = (Arc::clone(&shared), Arc::clone(&board), request.count);
+            let (ring, board) = (Arc::clone(&ring), Arc::clone(&board));
+            let (count, backend) = (request.count, request.backend);
             std::thread::Builder::new()
                 .name("parshall-plan".into())
                 .spawn(move || {
-                    let result = feed(&workload, &packets, &shared, &board, sender, count);
+                    let result = if backend == BackendKind::Pktgen {
+                        wait(&workload, &packets, &ring, sender, count)
+                    } else {
+                        feed(&workload, &packets, &ring, &board, sender, count)
+                    };
                     board.has_ended.store(true, Ordering::Release);
                     result
                 })
@@ -73,7 +80,7 @@ impl Session {
                 })?
         };
         Ok(Self {
-            shared,
+            ring,
             board,
             feeder: Mutex::new(Some(feeder)),
         })
@@ -90,7 +97,7 @@ impl Session {
 
     /// No packet more.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.ring.stop();
     }
 
     /// The account; waits for the end.
@@ -127,24 +134,24 @@ impl Drop for Session {
 fn feed(
     workload: &Workload,
     packets: &Packets,
-    shared: &Shared,
+    ring: &PlanRing,
     board: &Board,
     sender: Sender,
     asked: Option<u64>,
 ) -> Result<Report, GenerateError> {
-    let mut feeder = Feeder::new(workload, packets, shared);
+    let mut feeder = Feeder::new(workload, packets, ring);
     // Whatever fits is drawn before the first packet leaves.
     while feeder.draw() {}
     sender.go();
     while !sender.has_ended() {
-        let taken = shared.taken();
+        let taken = ring.taken();
         let retired = feeder.retire(taken);
         let drew = feeder.draw();
         board.packets.store(feeder.retired(), Ordering::Release);
         board
             .bytes
             .store(feeder.account.frames_bytes(), Ordering::Release);
-        if taken == shared.end() || shared.is_stopped() {
+        if taken == ring.end() || ring.is_stopped() {
             sender.interrupt();
         }
         if !retired && !drew {
@@ -152,19 +159,65 @@ fn feed(
         }
     }
     let sent = sender.join()?;
-    feeder.retire(shared.next());
+    feeder.retire(ring.next());
     board.packets.store(feeder.retired(), Ordering::Release);
-    Ok(report(workload, shared, &feeder, &sent, asked))
+    Ok(report(workload, ring, &feeder, sent, asked))
+}
+
+/// The run of a way of sending that draws by itself.
+fn wait(
+    workload: &Workload,
+    packets: &Packets,
+    ring: &PlanRing,
+    sender: Sender,
+    asked: Option<u64>,
+) -> Result<Report, GenerateError> {
+    sender.go();
+    while !sender.has_ended() {
+        if ring.is_stopped() {
+            sender.interrupt();
+        }
+        std::thread::sleep(LOOK);
+    }
+    let run = sender.join()?;
+    let told = run.told;
+    let elapsed_ns = told
+        .and_then(|told| told.elapsed_ns)
+        .unwrap_or(run.elapsed_ns);
+    let sent = told.map_or(0, |told| told.packets);
+    let mut report = report(
+        workload,
+        ring,
+        &Feeder::new(workload, packets, ring),
+        run,
+        None,
+    );
+    let rate_pps = sent as f64 * 1e9 / elapsed_ns.max(1) as f64;
+    // It tells no bytes; those of the law, in the mean.
+    let frame_bytes = sent as f64 * workload.mean_frame_bytes();
+    report.asked = asked;
+    report.not_sent = asked.map_or(told.map_or(0, |told| told.errors), |asked| {
+        asked.saturating_sub(sent)
+    });
+    report.sent = sent;
+    report.arrived = report.transmitted.map(|transmitted| transmitted.min(sent));
+    report.lost = report.arrived.map(|arrived| sent - arrived);
+    report.frame_bytes = frame_bytes as u64;
+    report.elapsed_ns = elapsed_ns;
+    report.rate_pps = rate_pps;
+    report.rate_bps = rate_pps * 8.0 * workload.mean_frame_bytes();
+    report.digest = None;
+    Ok(report)
 }
 
 fn report(
     workload: &Workload,
-    shared: &Shared,
+    ring: &PlanRing,
     feeder: &Feeder<'_>,
-    run: &Sent,
+    run: Sent,
     asked: Option<u64>,
 ) -> Report {
-    let (waited_runs, starved_runs, failed) = shared.idle();
+    let (waited_runs, starved_runs, failed) = ring.idle();
     let sent = feeder.retired() - failed;
     // The interface's counters have 32 bits: what is missing is counted with them, not what came.
     let lost = match (run.before, run.after) {
@@ -187,12 +240,12 @@ fn report(
         _ => None,
     };
     // Paced, the last gap has no packet behind it.
-    let elapsed_ns = if shared.is_paced() {
+    let elapsed_ns = if ring.is_paced() {
         feeder.last_sent_ns
     } else {
         run.elapsed_ns
     };
-    let intervals = if shared.is_paced() {
+    let intervals = if ring.is_paced() {
         sent.saturating_sub(1)
     } else {
         sent
@@ -203,6 +256,12 @@ fn report(
         intervals as f64 * 1e9 / elapsed_ns as f64
     };
     let frame_bytes = feeder.account.frames_bytes();
+    let transmitted = match (run.before, run.after) {
+        (Some(before), Some(after)) => Some(u64::from(
+            after.transmitted.wrapping_sub(before.transmitted),
+        )),
+        _ => None,
+    };
     Report {
         asked,
         sent,
@@ -217,11 +276,13 @@ fn report(
         sizes: feeder.account.sizes(workload),
         gaps: feeder.account.gaps(&workload.gaps),
         gap_law: workload.gaps.to_string(),
-        digest: feeder.digest.text(),
+        transmitted,
+        digest: Some(feeder.digest.text()),
         generator: Report::GENERATOR,
         seed: workload.seed,
         waited_runs,
         starved_runs,
+        error: run.error,
         sender_cpu_s: run.cpu_s,
         feeder_cpu_s: thread_cpu_s(),
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use super::mapping::Mapping;
 
 /// A ring of one producer and one consumer, of which the kernel is one.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     mapping: Mapping,
     producer_at: usize,
     consumer_at: usize,
@@ -17,7 +17,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn map<T>(
+    pub(crate) fn map<T>(
         fd: BorrowedFd<'_>,
         offsets: &libc::xdp_ring_offset,
         entries: u32,
@@ -34,18 +34,18 @@ impl Ring {
         })
     }
 
-    pub(super) fn producer(&self) -> &AtomicU32 {
+    pub(crate) fn producer(&self) -> &AtomicU32 {
         // SAFETY: aligned and inside the mapping, as `at` checks; both sides go about it as an atomic.
         unsafe { AtomicU32::from_ptr(self.mapping.at(self.producer_at)) }
     }
 
-    pub(super) fn consumer(&self) -> &AtomicU32 {
+    pub(crate) fn consumer(&self) -> &AtomicU32 {
         // SAFETY: aligned and inside the mapping, as `at` checks; both sides go about it as an atomic.
         unsafe { AtomicU32::from_ptr(self.mapping.at(self.consumer_at)) }
     }
 
     /// The entry of a position.
-    pub(super) fn entry<T>(&self, position: u32) -> *mut T {
+    pub(crate) fn entry<T>(&self, position: u32) -> *mut T {
         let number = (position & self.mask) as usize;
         self.mapping.at(self.entries_at + number * size_of::<T>())
     }

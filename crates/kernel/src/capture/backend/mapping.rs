@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// A mapping of its own, readable and writable.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -18,7 +18,7 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Maps a part of what a descriptor offers.
-    pub(super) fn of(fd: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
+    pub(crate) fn of(fd: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address that the kernel chooses; nothing else is there.
@@ -28,7 +28,7 @@ impl Mapping {
     }
 
     /// Maps zeros.
-    pub(super) fn zeros(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn zeros(bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address that the kernel chooses; nothing else is there.
@@ -42,7 +42,7 @@ impl Mapping {
         Self { start, bytes }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -50,7 +50,7 @@ impl Mapping {
     ///
     /// # Panics
     /// When it would not lie inside the mapping, or not be aligned.
-    pub(super) fn at<T>(&self, offset: usize) -> *mut T {
+    pub(crate) fn at<T>(&self, offset: usize) -> *mut T {
         let end = offset.checked_add(size_of::<T>());
         assert!(
             end.is_some_and(|end| end <= self.bytes),
@@ -67,7 +67,7 @@ impl Mapping {
     ///
     /// # Safety
     /// The kernel must not write there while the slice lives.
-    pub(super) unsafe fn slice(&mut self, offset: usize, bytes: usize) -> Option<&mut [u8]> {
+    pub(crate) unsafe fn slice(&mut self, offset: usize, bytes: usize) -> Option<&mut [u8]> {
         if offset.checked_add(bytes)? > self.bytes {
             return None;
         }

@@ -8,11 +8,11 @@
 //! | [`Kind::Express`] | what comes, on one queue | all but what it sees: it takes packets away |
 
 mod error;
-mod express;
-mod frame_ring;
+pub(crate) mod express;
+pub(crate) mod frame_ring;
 mod mapped_blocks;
-mod mapping;
-mod packet_socket;
+pub(crate) mod mapping;
+pub(crate) mod packet_socket;
 mod receive;
 mod redirect;
 mod vlan;

@@ -39,7 +39,7 @@ pub(super) fn interface_index(interface: &str) -> Result<i32, BackendError> {
 }
 
 /// Sets an option of a socket.
-pub(super) fn set_option<T>(
+pub(crate) fn set_option<T>(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
     option: libc::c_int,
@@ -65,7 +65,7 @@ pub(super) fn set_option<T>(
 ///
 /// # Safety
 /// `T` must be such data.
-pub(super) unsafe fn option_of<T>(
+pub(crate) unsafe fn option_of<T>(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
     option: libc::c_int,

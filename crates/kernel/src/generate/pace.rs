@@ -1,0 +1,140 @@
+//! When a packet may leave, for senders in user space.
+
+use super::plan_ring::PlanRing;
+use crate::clock::monotonic_ns;
+use parshall_core::workload::Packet;
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec};
+
+/// What is due later than this is slept for, and the rest of the time spun away: waking takes some ten microseconds.
+const SPIN_NS: u64 = 100_000;
+/// A sleep is never longer, so that a run that is stopped ends.
+const SLEEP_NS_MAX: u64 = 20_000_000;
+
+/// A packet that may leave.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Due {
+    /// Its number.
+    pub sequence: u64,
+    /// What it is.
+    pub packet: Packet,
+    /// `CLOCK_MONOTONIC`, ns; 0 when nobody needs the time.
+    pub now_ns: u64,
+}
+
+/// Takes packets from the plan, each when it is due. The schedule is absolute: what was late is caught up.
+pub(super) struct Pace<'a> {
+    ring: &'a PlanRing,
+    is_stamped: bool,
+    next: u64,
+    drawn: u64,
+    start_ns: Option<u64>,
+}
+
+impl<'a> Pace<'a> {
+    /// From the next packet of the ring on.
+    pub fn new(ring: &'a PlanRing, is_stamped: bool) -> Self {
+        Self {
+            ring,
+            is_stamped,
+            next: ring.next(),
+            drawn: 0,
+            start_ns: None,
+        }
+    }
+
+    /// Whether the next packet can be had without waiting.
+    pub fn is_ready(&mut self) -> bool {
+        if self.ring.is_stopped() || self.next >= self.ring.end() || !self.is_drawn() {
+            return false;
+        }
+        !self.ring.is_paced() || self.due_ns().is_some_and(|due| monotonic_ns() >= due)
+    }
+
+    /// Waits for the next packet; None at the end, or when the run is stopped.
+    pub fn next(&mut self) -> Option<Due> {
+        if self.next >= self.ring.end() || self.ring.is_stopped() {
+            return None;
+        }
+        if !self.is_drawn() {
+            self.ring.starved();
+            while !self.is_drawn() {
+                if self.ring.is_stopped() {
+                    return None;
+                }
+                std::thread::yield_now();
+            }
+        }
+        let now_ns = if self.ring.is_paced() {
+            self.wait()?
+        } else if self.is_stamped {
+            monotonic_ns()
+        } else {
+            0
+        };
+        let sequence = self.next;
+        let (_, packet) = self.ring.sent(sequence);
+        if self.ring.is_paced() {
+            let start_ns = *self.start_ns.get_or_insert(now_ns);
+            self.ring.set_sent_ns(sequence, now_ns - start_ns);
+        }
+        self.next += 1;
+        Some(Due {
+            sequence,
+            packet,
+            now_ns,
+        })
+    }
+
+    /// Every packet that was taken has left, but for the last `unsent` of them.
+    pub fn tell(&self, unsent: u64) {
+        self.ring.set_sent(self.next - unsent);
+    }
+
+    /// Whether the run should end.
+    pub fn is_stopped(&self) -> bool {
+        self.ring.is_stopped()
+    }
+
+    fn is_drawn(&mut self) -> bool {
+        if self.next >= self.drawn {
+            self.drawn = self.ring.drawn();
+        }
+        self.next < self.drawn
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        let (_, packet) = self.ring.sent(self.next);
+        self.start_ns.map(|start_ns| start_ns + packet.due_ns)
+    }
+
+    fn wait(&self) -> Option<u64> {
+        let Some(due_ns) = self.due_ns() else {
+            return Some(monotonic_ns());
+        };
+        loop {
+            let now_ns = monotonic_ns();
+            if now_ns >= due_ns {
+                return Some(now_ns);
+            }
+            if self.ring.is_stopped() {
+                return None;
+            }
+            let left_ns = due_ns - now_ns;
+            if left_ns > SPIN_NS {
+                sleep_until(now_ns + (left_ns - SPIN_NS).min(SLEEP_NS_MAX));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// A signal may end it early; who waits looks at the clock again anyhow.
+fn sleep_until(time_ns: u64) {
+    let time = Timespec {
+        tv_sec: (time_ns / 1_000_000_000) as i64,
+        tv_nsec: (time_ns % 1_000_000_000) as _,
+    };
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &time);
+}

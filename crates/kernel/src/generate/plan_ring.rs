@@ -1,0 +1,193 @@
+//! The plan on its way from who draws it to who sends it, and the times back.
+
+use super::GenerateError;
+use crate::ring::memory::Mapping;
+use parshall_core::abi::{GenerateState, PlannedPacket};
+use parshall_core::workload::Packet;
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+const PAGE_BYTES: usize = 4096;
+const PACKET_BYTES: usize = size_of::<PlannedPacket>();
+
+/// A ring of planned packets and the state of the run, laid out as the kernel's program sees them; senders in user
+/// space use the same.
+pub(super) struct PlanRing {
+    plan: Mapping,
+    state: Mapping,
+    places: u64,
+    is_paced: bool,
+}
+
+macro_rules! word {
+    ($self:ident, $field:ident) => {
+        $self
+            .state
+            .word(std::mem::offset_of!(GenerateState, $field))
+    };
+}
+
+impl PlanRing {
+    /// Over memory that the kernel's program has, too.
+    pub fn of_maps(
+        plan: impl AsFd,
+        state: impl AsFd,
+        places: u64,
+        is_paced: bool,
+    ) -> Result<Self, GenerateError> {
+        let mapped = |map: &dyn AsFd, bytes: usize| {
+            Mapping::of_map(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), true)
+        };
+        Self::over(
+            mapped(&plan, places as usize * PACKET_BYTES),
+            mapped(&state, size_of::<GenerateState>()),
+            places,
+            is_paced,
+        )
+    }
+
+    /// Over memory of this process, for a sender in user space.
+    pub fn anonymous(places: u64, is_paced: bool) -> Result<Self, GenerateError> {
+        Self::over(
+            Mapping::anonymous(places as usize * PACKET_BYTES),
+            Mapping::anonymous(size_of::<GenerateState>()),
+            places,
+            is_paced,
+        )
+    }
+
+    fn over(
+        plan: Result<Mapping, Errno>,
+        state: Result<Mapping, Errno>,
+        places: u64,
+        is_paced: bool,
+    ) -> Result<Self, GenerateError> {
+        let failed = |errno: Errno| GenerateError::Kernel {
+            what: "map the generator's memory",
+            reason: errno.to_string(),
+        };
+        Ok(Self {
+            plan: plan.map_err(failed)?,
+            state: state.map_err(failed)?,
+            places,
+            is_paced,
+        })
+    }
+
+    /// Places of the plan's ring.
+    pub fn places(&self) -> u64 {
+        self.places
+    }
+
+    /// Writes packet number `sequence`; told to the program by [`Shared::set_drawn`].
+    pub fn plan(&self, sequence: u64, packet: &Packet) {
+        let place = self.offset(sequence);
+        let mut rest = [0; 8];
+        rest[..2].copy_from_slice(&(packet.flow as u16).to_ne_bytes());
+        rest[2..4].copy_from_slice(&(packet.ip_bytes as u16).to_ne_bytes());
+        rest[4..6].copy_from_slice(&packet.ip_checksum.to_be_bytes());
+        rest[6..].copy_from_slice(&packet.transport_checksum.to_be_bytes());
+        self.plan
+            .word(place)
+            .store(packet.due_ns, Ordering::Relaxed);
+        self.plan
+            .word(place + 8)
+            .store(u64::from_ne_bytes(rest), Ordering::Relaxed);
+    }
+
+    fn offset(&self, sequence: u64) -> usize {
+        (sequence & (self.places - 1)) as usize * PACKET_BYTES
+    }
+
+    /// Reads packet number `sequence` back after it was sent: when, if that was asked, and what.
+    pub fn sent(&self, sequence: u64) -> (Option<u64>, Packet) {
+        let place = self.offset(sequence);
+        let time_ns = self.plan.word(place).load(Ordering::Relaxed);
+        let rest = self
+            .plan
+            .word(place + 8)
+            .load(Ordering::Relaxed)
+            .to_ne_bytes();
+        let packet = Packet {
+            due_ns: time_ns,
+            flow: u32::from(u16::from_ne_bytes([rest[0], rest[1]])),
+            ip_bytes: u32::from(u16::from_ne_bytes([rest[2], rest[3]])),
+            ip_checksum: u16::from_be_bytes([rest[4], rest[5]]),
+            transport_checksum: u16::from_be_bytes([rest[6], rest[7]]),
+        };
+        (self.is_paced.then_some(time_ns), packet)
+    }
+
+    /// Packets below this number may be sent.
+    pub fn set_drawn(&self, drawn: u64) {
+        word!(self, drawn).store(drawn, Ordering::Release);
+    }
+
+    /// Packets in all.
+    pub fn set_end(&self, end: u64) {
+        word!(self, end).store(end, Ordering::Release);
+    }
+
+    /// Packets in all.
+    pub fn end(&self) -> u64 {
+        word!(self, end).load(Ordering::Acquire)
+    }
+
+    /// No packet more.
+    pub fn stop(&self) {
+        word!(self, stop).store(1, Ordering::Release);
+    }
+
+    /// Whether it was told to stop.
+    pub fn is_stopped(&self) -> bool {
+        word!(self, stop).load(Ordering::Acquire) != 0
+    }
+
+    /// Packets that were sent, as far as the program has told.
+    pub fn taken(&self) -> u64 {
+        word!(self, taken).load(Ordering::Acquire)
+    }
+
+    /// Packets that were sent, exactly: for when the program does not run.
+    pub fn next(&self) -> u64 {
+        word!(self, next).load(Ordering::Acquire)
+    }
+
+    /// A sender in user space has sent the packets below this number.
+    pub fn set_sent(&self, sent: u64) {
+        word!(self, next).store(sent, Ordering::Release);
+        word!(self, taken).store(sent, Ordering::Release);
+    }
+
+    /// A sender in user space let this packet go so long after the first.
+    pub fn set_sent_ns(&self, sequence: u64, sent_ns: u64) {
+        self.plan
+            .word(self.offset(sequence))
+            .store(sent_ns, Ordering::Relaxed);
+    }
+
+    /// Packets below this number are drawn.
+    pub fn drawn(&self) -> u64 {
+        word!(self, drawn).load(Ordering::Acquire)
+    }
+
+    /// A sender in user space found nothing drawn.
+    pub fn starved(&self) {
+        word!(self, starved).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Runs that found nothing due, nothing drawn; packets whose frame could not be cut.
+    pub fn idle(&self) -> (u64, u64, u64) {
+        (
+            word!(self, waited).load(Ordering::Acquire),
+            word!(self, starved).load(Ordering::Acquire),
+            word!(self, failed).load(Ordering::Acquire),
+        )
+    }
+
+    /// Whether the times of packets are kept.
+    pub fn is_paced(&self) -> bool {
+        self.is_paced
+    }
+}

@@ -1,0 +1,73 @@
+"""The time of eBPF programs, which /proc/stat counts as that of whatever they interrupt."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+HookReading = tuple[int, str, int, int]
+
+
+@dataclass(frozen=True)
+class HookTime:
+    """What one program did during a profile.
+
+    Attributes
+    ----------
+    number : int
+        The kernel's number of the program.
+    name : str
+        Its name.
+    runs : int
+        How often it ran.
+    run_ns : int
+        How long in all, ns.
+    share : float
+        Of the time of one CPU, in percent.
+    """
+
+    number: int
+    name: str
+    runs: int
+    run_ns: int
+    share: float
+
+    @property
+    def ns_per_run(self) -> float:
+        """Mean duration of a run."""
+        return self.run_ns / self.runs if self.runs else 0.0
+
+
+@dataclass
+class HookProfile:
+    """Gathers readings of the kernel's run-time statistics.
+
+    A program that goes away counts with what it had done at the last reading.
+    """
+
+    _first: dict[int, HookReading] = field(default_factory=dict)
+    _last: dict[int, HookReading] = field(default_factory=dict)
+    _is_started: bool = False
+
+    def look(self, readings: Iterable[HookReading]) -> None:
+        """Take in what :class:`parshall._native.HookTimes` read: number, name, runs and ns of each program."""
+        latest = {reading[0]: reading for reading in readings}
+        if not self._is_started:
+            self._first, self._is_started = latest, True
+        self._last |= latest
+
+    def times(self, elapsed_s: float) -> list[HookTime]:
+        """Return the programs that ran in the ``elapsed_s`` seconds between first and last look, the longest first."""
+        found = []
+        for number, (_, name, runs, run_ns) in self._last.items():
+            _, _, runs_before, run_ns_before = self._first.get(number, (number, name, 0, 0))
+            if runs > runs_before:
+                spent_ns = run_ns - run_ns_before
+                found.append(HookTime(number, name, runs - runs_before, spent_ns, spent_ns / elapsed_s / 1e7))
+        return sorted(found, key=lambda hook: hook.run_ns, reverse=True)
+
+
+def hook_line(hook: HookTime) -> str:
+    """Return a program's time as a line of text."""
+    return (
+        f"hook {hook.name} (program {hook.number}): {hook.runs:,} runs of {hook.ns_per_run:,.0f} ns, "
+        f"{hook.share:.1f} % of a CPU"
+    )

@@ -1,0 +1,116 @@
+"""What became of stamped packets: loss, duplicates, reordering and latency, at whoever receives them."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.compute
+
+STAMP_BYTES = 16
+_ETHERNET_BYTES, _TAG_BYTES = 14, 4
+_IPV4_BYTES, _IPV6_BYTES = 20, 40
+_TRANSPORT_BYTES = {"udp": 8, "tcp": 20}
+_QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
+
+
+def stamp_offset_bytes(*, is_ipv6: bool = False, protocol: str = "udp", is_tagged: bool = False) -> int:
+    """Return where the stamp of a frame begins: at the start of the payload."""
+    ip_bytes = _IPV6_BYTES if is_ipv6 else _IPV4_BYTES
+    return _ETHERNET_BYTES + is_tagged * _TAG_BYTES + ip_bytes + _TRANSPORT_BYTES.get(protocol, 0)
+
+
+@dataclass
+class Reception:
+    """Take account of the packets of one run of the generator with ``is_stamped``, in the order of their arrival.
+
+    Memory grows with the packets: 9 bytes each.
+
+    Parameters
+    ----------
+    offset_bytes : int
+        Where the stamp begins, see `stamp_offset_bytes`.
+
+    Examples
+    --------
+    >>> reception = Reception()
+    >>> for batch in capture.batches():  # doctest: +SKIP
+    ...     reception.add(batch)
+    >>> reception.summary(sent=1_000_000)  # doctest: +SKIP
+    """
+
+    offset_bytes: int = field(default_factory=stamp_offset_bytes)
+    received: int = 0
+    reordered: int = 0
+    duplicates: int = 0
+    too_short: int = 0
+    _next: int = 0
+    _seen: np.ndarray = field(default_factory=lambda: np.zeros(1024, bool), repr=False)
+    _latencies_ns: list[np.ndarray] = field(default_factory=list, repr=False)
+
+    def add(self, batch: pyarrow.RecordBatch) -> None:
+        """Count the packets of a batch of :meth:`parshall.capture.Capture.batches`: its ``time`` and ``packet``."""
+        stamps = pyarrow.compute.binary_slice(
+            batch.column("packet"), self.offset_bytes, self.offset_bytes + STAMP_BYTES
+        )
+        whole = pyarrow.compute.equal(pyarrow.compute.binary_length(stamps), STAMP_BYTES)
+        self.too_short += len(stamps) - (pyarrow.compute.sum(whole).as_py() or 0)
+        words = np.frombuffer(b"".join(stamps.filter(whole).to_pylist()), ">u8").reshape(-1, 2)
+        times_ns = batch.column("time").filter(whole).cast(pyarrow.int64()).to_numpy()
+        self._count(words[:, 0].astype(np.int64))
+        # The stamp counts since boot, the capture in UTC.
+        self._latencies_ns.append(times_ns - _utc_offset_ns() - words[:, 1].astype(np.int64))
+
+    def _count(self, sequences: np.ndarray) -> None:
+        if not len(sequences):
+            return
+        self.received += len(sequences)
+        # Reordered is what arrives after one that was sent later (RFC 4737, 3.3).
+        highest = np.maximum.accumulate(np.concatenate(([self._next - 1], sequences)))
+        self.reordered += int((sequences < highest[:-1]).sum())
+        self._next = int(highest[-1]) + 1
+        if self._next > len(self._seen):
+            grown = np.zeros(max(self._next, 2 * len(self._seen)), bool)
+            grown[: len(self._seen)] = self._seen
+            self._seen = grown
+        distinct = np.unique(sequences)
+        self.duplicates += len(sequences) - int((~self._seen[distinct]).sum())
+        self._seen[distinct] = True
+
+    def summary(self, sent: int | None = None) -> dict[str, Any]:
+        """Return the account: ``sent = received - duplicates + lost``.
+
+        Parameters
+        ----------
+        sent : int, optional
+            Packets that were sent. Without it those up to the highest number that arrived.
+
+        Returns
+        -------
+        dict
+            ``received``, ``duplicates``, ``reordered``, ``too_short`` (packets without a stamp), ``lost``, and
+            ``latency_ns``: least, median, 90 %, 99 %, greatest; None when nothing arrived. Clocks of different hosts
+            differ; there only the differences between latencies mean something.
+        """
+        arrived = self.received - self.duplicates
+        latencies = np.concatenate(self._latencies_ns) if self._latencies_ns else np.empty(0)
+        return {
+            "received": self.received,
+            "duplicates": self.duplicates,
+            "reordered": self.reordered,
+            "too_short": self.too_short,
+            "lost": (self._next if sent is None else sent) - arrived,
+            "latency_ns": [float(value) for value in np.quantile(latencies, _QUANTILES)] if len(latencies) else None,
+        }
+
+
+def _utc_offset_ns() -> int:
+    """Return what to add to CLOCK_MONOTONIC for UTC: of a few looks the one that took the least time."""
+    looks = []
+    for _ in range(8):
+        before = time.monotonic_ns()
+        now = time.time_ns()
+        after = time.monotonic_ns()
+        looks.append((after - before, now - (before + after) // 2))
+    return min(looks)[1]

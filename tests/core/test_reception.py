@@ -1,0 +1,61 @@
+"""The account of stamped packets that arrived."""
+
+import time
+
+import numpy as np
+import pyarrow
+import pytest
+
+from parshall.generate import Reception, stamp_offset_bytes
+
+
+def batch(sequences, latency_ns=1000, offset=42):
+    now_ns, utc_ns = time.monotonic_ns(), time.time_ns()
+    packets = [bytes(offset) + number.to_bytes(8, "big") + now_ns.to_bytes(8, "big") + b"rest" for number in sequences]
+    times = pyarrow.array([utc_ns + latency_ns] * len(packets), pyarrow.timestamp("ns", "UTC"))
+    return pyarrow.record_batch({"time": times, "packet": pyarrow.array(packets, pyarrow.binary())})
+
+
+def test_all_in_order():
+    reception = Reception()
+    for start in range(0, 5000, 1000):
+        reception.add(batch(range(start, start + 1000)))
+    summary = reception.summary(sent=5000)
+    assert (summary["received"], summary["lost"], summary["reordered"], summary["duplicates"]) == (5000, 0, 0, 0)
+    assert all(abs(value - 1000) < 1e6 for value in summary["latency_ns"])
+
+
+def test_loss_duplicates_and_reordering_across_batches():
+    reception = Reception()
+    reception.add(batch([0, 1, 3, 2]))
+    reception.add(batch([5, 5, 1]))
+    summary = reception.summary(sent=8)
+    # 4, 6 and 7 are missing; 2 and the second 1 came after a later one; 5 and 1 came twice.
+    assert (summary["lost"], summary["reordered"], summary["duplicates"]) == (3, 2, 2)
+    assert reception.summary()["lost"] == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_balances_whatever_the_network_does(seed):
+    rng = np.random.default_rng(seed)
+    arrived = rng.permutation(np.repeat(rng.choice(1000, 700, replace=False), rng.integers(1, 3, 700)))
+    reception = Reception()
+    for part in np.array_split(arrived, 7):
+        reception.add(batch([int(number) for number in part]))
+    summary = reception.summary(sent=1000)
+    assert summary["lost"] == 300 and summary["received"] == len(arrived)
+    assert summary["received"] - summary["duplicates"] + summary["lost"] == 1000
+    highest, late = -1, 0
+    for number in arrived:
+        late += number < highest
+        highest = max(highest, number)
+    assert summary["reordered"] == late
+
+
+def test_what_has_no_stamp_is_told():
+    reception = Reception(stamp_offset_bytes(is_ipv6=True, protocol="tcp", is_tagged=True))
+    assert reception.offset_bytes == 78
+    reception.add(batch([0], offset=42))
+    assert reception.summary() == {
+        "received": 0, "duplicates": 0, "reordered": 0, "too_short": 1, "lost": 0, "latency_ns": None,
+    }  # fmt: skip

@@ -1,0 +1,61 @@
+"""Sizes counted at an interface, and what became of stamped packets, from the generator to the capture."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.kernel
+SOURCE_MAC = "02:50:00:00:00:01"
+
+
+@pytest.fixture
+def road(bed):
+    from parshall.testbed import offloads
+
+    sender, receiver = bed.host("sender"), bed.host("receiver")
+    link = bed.link(sender, receiver)
+    with receiver.enter():
+        offloads.switch(link.interface(receiver), True)
+    return sender, receiver, link
+
+
+def test_live_counts_are_those_that_were_sent(road, tmp_path):
+    from parshall.generate import Generator
+    from parshall.sizes import Counts
+
+    sender, receiver, link = road
+    target = tmp_path / "live.dist"
+    command = [sys.executable, "-m", "parshall", "sizes", "--from", "live", "-i", link.interface(receiver)]
+    command += ["--count", "20000", "--to", "dist", "-o", str(target)]
+    program = receiver.popen(command, stderr=subprocess.PIPE, text=True)
+    assert "counting at" in program.stderr.readline()
+    run = Generator(link.interface(sender), namespace=sender.path, sizes="imix", pps=50e3, count=21_000, seed=4)
+    run.finish()
+    _, complaint = program.communicate(timeout=60)
+    assert program.returncode == 0, complaint
+    assert "seen 20,000" in complaint and "lost by capture 0" in complaint
+    counts = dict(Counts.of_dist(target).pairs)
+    # Hosts may say something of their own.
+    assert sum(counts[size] for size in (40, 576, 1500)) >= 19_900
+    assert counts[40] / sum(counts.values()) == pytest.approx(7 / 12, abs=0.02)
+
+
+def test_stamps_tell_loss_reordering_and_latency(road):
+    from parshall.capture import Capture, Output, Ring
+    from parshall.generate import Generator, Reception
+
+    sender, receiver, link = road
+    with receiver.enter():
+        capture = Capture([Output(None, "udp port 9", snaplen=64)], Ring([link.interface(receiver)]), count=5000)
+    run = Generator(
+        link.interface(sender), namespace=sender.path, sizes="imix", pps=50e3, count=5000, seed=4, is_stamped=True
+    )
+    reception = Reception()
+    for batch in capture.batches():
+        reception.add(batch)
+    capture.stop()
+    summary = reception.summary(run.finish().account["sent"])
+    assert (summary["received"], summary["lost"], summary["reordered"]) == (5000, 0, 0)
+    least_ns, median_ns, *_ = summary["latency_ns"]
+    assert -1e6 < least_ns <= median_ns < 1e7
