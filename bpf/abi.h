@@ -81,13 +81,15 @@ enum hook {
 };
 
 /*
- * Per hook and CPU. What was written is seen - filtered - thinned - dropped; it is not counted a
- * second time here, because the lanes count their records and the readers hold that against it.
+ * Per hook and CPU. Where packets are thinned, what was thinned out is seen - filtered - failed -
+ * due: the many packets that are passed over cost one count and the few others two. What was
+ * written is not counted a second time here either, because the lanes count their records and the
+ * readers hold that against it.
  */
 struct hook_counters {
 	__u64 seen;
 	__u64 filtered;
-	__u64 thinned;
+	__u64 due;       /* not thinned out; 0 where nothing is thinned */
 	__u64 dropped;   /* no room: see lane_header */
 	__u64 unowned;   /* not TCP, or no connection that we follow: outside "seen" */
 	__u64 failed;    /* no memory for a flow's storage: its events cannot be told apart */
@@ -110,12 +112,21 @@ struct ring_layout {
 	__u64 writers_alone;     /* no writer of a lane is ever interrupted by another one, see ring.h */
 };
 
+/*
+ * The packet ring of the TCP instrument has two lanes a CPU: one for inbound packets, whose program
+ * runs with bottom halves disabled and so is never interrupted by itself, and one for all that may
+ * be. Elements cpu * TCP_LANES_PER_CPU + enum tcp_lane.
+ */
+enum tcp_lane { TCP_LANE_INBOUND = 0, TCP_LANE_SHARED = 1 };
+#define TCP_LANES_PER_CPU 2
+
 #define FILTER_PORTS_MAX 16
 #define FILTER_HOSTS_MAX 16
 
 /* What the TCP programs are asked to do; constants once they are loaded. */
 struct tcp_options {
-	struct ring_layout packet_layout;
+	struct ring_layout inbound_layout;     /* of the packet ring's lanes for inbound packets */
+	struct ring_layout packet_layout;      /* of its other lanes: the same, but for writers_alone */
 	struct ring_layout flow_layout;
 	__u64 cgroup_id;                       /* 0: all */
 	__u64 hosts[FILTER_HOSTS_MAX][2];      /* either end is one of these; network byte order */
@@ -343,7 +354,7 @@ _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header out
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
 _Static_assert(sizeof(struct ring_layout) == 48, "ring_layout");
-_Static_assert(sizeof(struct tcp_options) == 408, "tcp_options");
+_Static_assert(sizeof(struct tcp_options) == 456, "tcp_options");
 _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");

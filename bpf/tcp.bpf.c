@@ -92,13 +92,14 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	}
 	__u64 flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
 
-	/* There is no window that could change yet: --on-change alone logs nothing here. */
-	if (options.packets_per_log > 1 ? flow_seq % options.packets_per_log != 0 : options.on_change) {
-		count(&account->thinned);
-		count(&flow->packets_thinned);
-		return PASS;
+	if (thins()) {
+		/* There is no window that could change yet: --on-change alone logs nothing here. */
+		if (options.packets_per_log <= 1 || flow_seq % options.packets_per_log != 0)
+			return PASS;
+		count(&account->due);
+		count(&flow->packets_due);
 	}
-	record = reserve_state(cpu, hook, &slot);
+	record = reserve_state(cpu, hook, SHARED_LANE, &slot);
 	if (!record) {
 		count(&account->dropped);
 		count(&flow->packets_dropped);
@@ -109,7 +110,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	record->flow = flow->flow;
 	fill_no_state(record);
 	fill_packet(record, skb, direction);
-	ring_commit(&record->header, &packet_layout, &slot);
+	commit_state(record, SHARED_LANE, &slot);
 	return PASS;
 }
 
@@ -135,13 +136,14 @@ static __noinline struct flow_state *first_sight(struct __sk_buff *skb, struct b
 static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 {
 	const __u16 hook = direction == DIRECTION_IN ? HOOK_TCP_INGRESS : HOOK_TCP_EGRESS;
+	const enum place place = direction == DIRECTION_IN ? INBOUND_LANE : SHARED_LANE;
 	struct tcp_state_record *record;
 	struct hook_counters *account;
 	struct flow_state *flow;
 	struct bpf_sock *sk;
 	struct tcp_sock *tp;
 	struct ring_slot slot;
-	__u64 flow_seq;
+	__u64 flow_seq, time_ns;
 	__u32 cpu;
 
 	if (!enabled)
@@ -155,33 +157,39 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		sk = bpf_sk_fullsock(sk);
 	tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
 	if (!tp) {
-		count(&account->unowned);
+		count_packet(&account->unowned, direction);
 		return PASS;
 	}
 	if (sk->state == TCP_LISTEN)
 		return observe_handshake(skb, tp, direction);
 
-	count(&account->seen);
+	count_packet(&account->seen, direction);
 	flow = bpf_sk_storage_get(&flows, sk, 0, 0);
 	if (!flow || !flow->flow) {
 		flow = first_sight(skb, sk, tp);
 		if (!flow) {
-			count(&account->failed);
+			count_packet(&account->failed, direction);
 			return PASS;
 		}
 	}
 	if (flow->flow == FLOW_IGNORED) {
-		count(&account->filtered);
+		count_packet(&account->filtered, direction);
 		return PASS;
 	}
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
 	if (flow->marks != ALL_KNOWN || flow->congestion_ops != congestion_ops_of(tp))
 		learn_more(skb, flow, tp, direction);
-	if ((options.packets_per_log > 1 || options.on_change) && !is_due(flow, tp, flow_seq)) {
-		count(&account->thinned);
-		count(&flow->packets_thinned);
-	} else if ((record = reserve_state(cpu, hook, &slot))) {
-		record->time_ns = bpf_ktime_get_ns();
+	if (thins()) {
+		if (!is_due(flow, tp, flow_seq))
+			goto end;
+		count_packet(&account->due, direction);
+		count(&flow->packets_due);
+	}
+	/* First, because reading the clock waits for every load before it. */
+	time_ns = bpf_ktime_get_ns();
+	record = reserve_state(cpu, hook, place, &slot);
+	if (record) {
+		record->time_ns = time_ns;
 		record->flow_seq = flow_seq;
 		record->flow = flow->flow;
 		fill_state(record, tp);
@@ -189,11 +197,12 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		/* What was logged, not what was looked at: a change that found no room is still due. */
 		flow->last_cwnd_segments = record->cwnd_segments;
 		flow->last_ssthresh_segments = record->ssthresh_segments;
-		ring_commit(&record->header, &packet_layout, &slot);
+		commit_state(record, place, &slot);
 	} else {
-		count(&account->dropped);
+		count_packet(&account->dropped, direction);
 		count(&flow->packets_dropped);
 	}
+end:
 	/* A packet that found the socket while another CPU closed it: the account must have it, too. */
 	if (*(volatile __u32 *)&flow->has_ended)
 		write_flow_end(flow, FLOW_END_DESTROYED);
@@ -222,7 +231,8 @@ struct event {
 };
 
 /* Counts an event of a socket and reserves its record; 0 when there is none to fill. */
-static __always_inline int begin_event(struct event *event, const struct sock *sk, __u16 hook)
+static __always_inline int begin_event(struct event *event, const struct sock *sk, __u16 hook,
+				       const enum place place)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct hook_counters *account = account_of(cpu, hook);
@@ -242,7 +252,7 @@ static __always_inline int begin_event(struct event *event, const struct sock *s
 	}
 	count(&flow->events_seen);
 	event->flow = flow;
-	event->record = reserve_state(cpu, hook, &event->slot);
+	event->record = reserve_state(cpu, hook, place, &event->slot);
 	if (event->record)
 		return 1;
 	count(&account->dropped);
@@ -275,7 +285,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	if (!enabled)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (!tp || !begin_event(&event, sk, HOOK_TCP_RETRANSMIT))
+	if (!tp || !begin_event(&event, sk, HOOK_TCP_RETRANSMIT, SHARED_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_RETRANSMIT);
 	struct tcp_skb_cb *cb = (void *)skb->cb;
@@ -289,7 +299,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	record->payload_bytes = BPF_CORE_READ(cb, end_seq) - record->pkt_seq -
 				(record->pkt_flags & 1) - ((record->pkt_flags >> 1) & 1);
 	record->gso_segs = BPF_CORE_READ(cb, tcp_gso_segs) ?: 1;
-	ring_commit(&record->header, &packet_layout, &event.slot);
+	commit_state(record, SHARED_LANE, &event.slot);
 	return 0;
 }
 
@@ -303,12 +313,12 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_state) == ca_state ||
-	    !begin_event(&event, sk, HOOK_TCP_CONGESTION_STATE))
+	    !begin_event(&event, sk, HOOK_TCP_CONGESTION_STATE, SHARED_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_CONGESTION_STATE);
 	/* The tracepoint stands before the change. */
 	event.record->ca_state = ca_state;
-	ring_commit(&event.record->header, &packet_layout, &event.slot);
+	commit_state(event.record, SHARED_LANE, &event.slot);
 	return 0;
 }
 
@@ -337,11 +347,11 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (!tp || !begin_event(&event, sk, HOOK_TCP_CLOSE))
+	if (!tp || !begin_event(&event, sk, HOOK_TCP_CLOSE, FLOW_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_CLOSE);
 	event.record->state = old_state;
-	ring_commit(&event.record->header, &flow_layout, &event.slot);
+	commit_state(event.record, FLOW_LANE, &event.slot);
 	return 0;
 }
 

@@ -23,14 +23,13 @@
 
 /* Set by the loader before the verifier looks, so that what is not asked for costs nothing. */
 const volatile struct tcp_options options SEC(".rodata.options");
-#define packet_layout options.packet_layout
 #define flow_layout options.flow_layout
 
 /* Switched while attached. */
 volatile __u32 enabled SEC(".data.control") = 1;
 __u32 last_flow;
 
-/* max_entries and value_size of the rings are the loader's: one lane a CPU. */
+/* max_entries and value_size of the rings are the loader's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -65,8 +64,7 @@ struct {
 /* What we keep at a socket. Both directions may run at once on two CPUs: atomics only. */
 struct flow_state {
 	__u64 packets_seen;
-	__u64 packets_filtered;
-	__u64 packets_thinned;
+	__u64 packets_due;     /* not thinned out; 0 where nothing is thinned */
 	__u64 packets_dropped;
 	__u64 events_seen;
 	__u64 events_dropped;
@@ -113,6 +111,21 @@ static __always_inline struct hook_counters *account_of(__u32 cpu, __u32 hook)
 static __always_inline void count(__u64 *counter)
 {
 	__sync_fetch_and_add(counter, 1);
+}
+
+/* Counts in the account of a packet hook: that of inbound packets is never interrupted by itself. */
+static __always_inline void count_packet(__u64 *counter, __u32 direction)
+{
+	if (direction == DIRECTION_IN && options.inbound_layout.writers_alone)
+		++*(volatile __u64 *)counter;
+	else
+		count(counter);
+}
+
+/* Whether some packets of a flow are passed over. */
+static __always_inline int thins(void)
+{
+	return options.packets_per_log > 1 || options.on_change;
 }
 
 static __noinline int is_wanted(const struct connection_key *connection)
@@ -258,8 +271,8 @@ static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags
 		return;
 	record->time_ns = bpf_ktime_get_ns();
 	record->packets_seen = flow->packets_seen;
-	record->packets_filtered = flow->packets_filtered;
-	record->packets_thinned = flow->packets_thinned;
+	record->packets_filtered = 0;
+	record->packets_thinned = thins() ? record->packets_seen - flow->packets_due : 0;
 	record->packets_dropped = flow->packets_dropped;
 	record->events_seen = flow->events_seen;
 	record->events_dropped = flow->events_dropped;
@@ -306,7 +319,7 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		return;
 	if (handshake) {
 		__sync_fetch_and_add(&flow->packets_seen, handshake->packets_seen);
-		__sync_fetch_and_add(&flow->packets_thinned, handshake->packets_thinned);
+		__sync_fetch_and_add(&flow->packets_due, handshake->packets_due);
 		__sync_fetch_and_add(&flow->packets_dropped, handshake->packets_dropped);
 		facts.flags = (facts.flags & ~FLOW_BEGAN_BEFORE) | FLOW_PASSIVE;
 		bpf_map_delete_elem(&handshakes, &facts.connection);

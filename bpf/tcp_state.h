@@ -8,20 +8,46 @@
 
 #include "tcp_flow.h"
 
-/* Packets cannot overwrite what goes through the flow ring: the last state of a connection. */
-static __always_inline struct tcp_state_record *
-reserve_state(__u32 cpu, __u16 hook, struct ring_slot *slot)
+/* Where a state record goes. */
+enum place {
+	INBOUND_LANE,
+	SHARED_LANE,
+	FLOW_LANE, /* packets cannot overwrite what goes there: the last state of a connection */
+};
+
+static __always_inline const volatile struct ring_layout *layout_at(const enum place place)
 {
-	const int is_last = hook == HOOK_TCP_CLOSE;
-	void *lane = is_last ? bpf_map_lookup_elem(&flow_ring, &cpu)
-			     : bpf_map_lookup_elem(&packet_ring, &cpu);
-	struct lane_readers *readers = is_last ? bpf_map_lookup_elem(&flow_readers, &cpu)
-					       : bpf_map_lookup_elem(&packet_readers, &cpu);
+	switch (place) {
+	case INBOUND_LANE:
+		return &options.inbound_layout;
+	case SHARED_LANE:
+		return &options.packet_layout;
+	default:
+		return &flow_layout;
+	}
+}
+
+static __always_inline struct tcp_state_record *
+reserve_state(__u32 cpu, __u16 hook, const enum place place, struct ring_slot *slot)
+{
+	__u32 key = cpu * TCP_LANES_PER_CPU +
+		    (place == INBOUND_LANE ? TCP_LANE_INBOUND : TCP_LANE_SHARED);
+	void *lane = place == FLOW_LANE ? bpf_map_lookup_elem(&flow_ring, &cpu)
+					: bpf_map_lookup_elem(&packet_ring, &key);
+	struct lane_readers *readers = place == FLOW_LANE ?
+					       bpf_map_lookup_elem(&flow_readers, &cpu) :
+					       bpf_map_lookup_elem(&packet_readers, &key);
 
 	if (!lane)
 		return 0;
-	return (void *)ring_reserve(lane, readers, is_last ? &flow_layout : &packet_layout,
+	return (void *)ring_reserve(lane, readers, layout_at(place),
 				    sizeof(struct tcp_state_record), RECORD_TCP_STATE, hook, slot);
+}
+
+static __always_inline void commit_state(struct tcp_state_record *record, const enum place place,
+					 const struct ring_slot *slot)
+{
+	ring_commit(&record->header, layout_at(place), slot);
 }
 
 static __always_inline void fill_state(struct tcp_state_record *record, struct tcp_sock *tp)

@@ -18,7 +18,7 @@ from parshall.environment import environment
 from parshall.errors import UsageError
 
 DEFAULT_RING_BYTES = 16 << 20
-RING_BYTES_MIN, RING_BYTES_MAX = 16 << 10, 256 << 20
+RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 
 
 @dataclass(frozen=True)

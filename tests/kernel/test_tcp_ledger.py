@@ -14,7 +14,7 @@ from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 _ports = count(21000)
-SMALLEST_RING_BYTES = 16 << 10
+SMALLEST_RING_BYTES = 32 << 10
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_every_nth_packet_of_each_flow_is_logged(ends: Any, ppl: int, tmp_path: 
 @pytest.mark.parametrize("slow_reader", [False, True], ids=["fast", "slow"])
 def test_every_nth_packet_also_when_records_are_lost(ends: Any, slow_reader: bool, tmp_path: Path) -> None:
     ports = [next(_ports) for _ in range(4)]
-    with TcpLog(tmp_path / "log", ports=ports, packets_per_log=2, ring_bytes=16 << 10, slow_reader=slow_reader) as log:
+    with TcpLog(tmp_path / "log", ports=ports, packets_per_log=2, ring_bytes=32 << 10, slow_reader=slow_reader) as log:
         talk_at_once(ends, ports, 10_000_000)
     logged, ledger = check_log(log.path, is_thinned=True)
     cause = "dropped" if slow_reader else "overwritten"

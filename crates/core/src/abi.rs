@@ -34,6 +34,8 @@ pub const CAPTURE_JUMP_COPY: u32 = 0;
 
 /// Readers of one ring.
 pub const RING_READERS_MAX: usize = 64;
+/// Lanes of the TCP instrument's packet ring for each CPU, see `enum tcp_lane`.
+pub const TCP_LANES_PER_CPU: usize = 2;
 /// Hosts that a filter may name.
 pub const FILTER_HOSTS_MAX: usize = 16;
 /// Ports that a filter may name.
@@ -132,7 +134,7 @@ plain! {
     struct HookCounters = 64 {
         seen: u64,
         filtered: u64,
-        thinned: u64,
+        due: u64,
         dropped: u64,
         unowned: u64,
         failed: u64,
@@ -148,7 +150,8 @@ plain! {
         writers_alone: u64,
     }
     /// See `struct tcp_options`.
-    struct TcpOptions = 408 {
+    struct TcpOptions = 456 {
+        inbound_layout: RingLayout,
         packet_layout: RingLayout,
         flow_layout: RingLayout,
         cgroup_id: u64,

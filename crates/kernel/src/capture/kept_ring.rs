@@ -106,7 +106,8 @@ impl KeptRing {
             request.preference(),
             CAPTURE_SLACK_BYTES,
         )?;
-        layout.writers_alone = u64::from(writers_are_alone());
+        // XDP and tcx run with bottom halves disabled, both of them in whatever context.
+        layout.writers_alone = u64::from(ring::bottom_halves_run_alone());
         let maps = make_maps(&layout, cpus, request.discard)?;
         let lanes = Lane::of_map(&maps.ring, cpus, layout, false)?;
         let readers = LaneReaders::of_map(&maps.readers, cpus)?;
@@ -408,19 +409,6 @@ fn is_gone(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::ENOLINK | libc::ENODEV | libc::ENXIO)
     )
-}
-
-/// Whether one packet's program is over before that of the next begins on the same CPU. XDP and tcx
-/// run with bottom halves disabled, both of them in whatever context, so it is; unless bottom halves
-/// can be preempted.
-fn writers_are_alone() -> bool {
-    let uname = rustix::system::uname();
-    let is_real_time = uname
-        .version()
-        .to_bytes()
-        .windows(10)
-        .any(|part| part == b"PREEMPT_RT");
-    cfg!(target_arch = "x86_64") && !is_real_time
 }
 
 /// The directions of an interface that have packets of their own: what a loopback sends, it receives.

@@ -89,6 +89,18 @@ pub fn lane_bytes(layout: &RingLayout) -> usize {
     LANE_HEADER_BYTES + layout.size_bytes as usize + layout.slack_bytes as usize
 }
 
+/// Whether a program that runs with bottom halves disabled is over before the next one of that kind
+/// begins on the same CPU, and stores keep their order, as `writers_alone` of a layout asks for.
+pub fn bottom_halves_run_alone() -> bool {
+    let uname = rustix::system::uname();
+    let is_real_time = uname
+        .version()
+        .to_bytes()
+        .windows(10)
+        .any(|part| part == b"PREEMPT_RT");
+    cfg!(target_arch = "x86_64") && !is_real_time
+}
+
 fn random_secret() -> u64 {
     let mut bytes = [0; 8];
     // getrandom gives 8 bytes at once on every kernel that runs eBPF; if it ever did not, a clock

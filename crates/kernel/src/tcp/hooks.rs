@@ -6,7 +6,7 @@ use std::path::Path;
 use libbpf_rs::{
     Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, ObjectBuilder, OpenObject,
 };
-use parshall_core::abi::{HOOK_COUNT, HookCounters, plain_bytes};
+use parshall_core::abi::{HOOK_COUNT, HookCounters, TCP_LANES_PER_CPU, plain_bytes};
 
 use super::TcpError;
 use super::options::{Directions, TcpLogOptions};
@@ -64,7 +64,7 @@ pub struct TcpHooks {
     links: Vec<(&'static str, Link)>,
     counters: Mapping,
     cpus: usize,
-    /// Lanes of the packet ring, one a CPU.
+    /// Lanes of the packet ring, [`TCP_LANES_PER_CPU`] for each CPU.
     pub packet_lanes: Vec<Lane>,
     /// Lanes of the flow ring, one a CPU.
     pub flow_lanes: Vec<Lane>,
@@ -85,7 +85,11 @@ impl TcpHooks {
     /// [`TcpError::Option`].
     pub fn load(options: &TcpLogOptions, cgroup_id: u64) -> Result<Self, TcpError> {
         let cpus = libbpf_rs::num_possible_cpus().map_err(TcpError::load)?;
-        let packet_layout = ring::layout(options.ring_bytes, options.preference)?;
+        let packet_lanes = cpus * TCP_LANES_PER_CPU;
+        let packet_layout = ring::layout(
+            options.ring_bytes / TCP_LANES_PER_CPU as u64,
+            options.preference,
+        )?;
         let flow_layout = ring::layout(
             FLOW_RING_MIN_BYTES.max(options.ring_bytes / 2),
             Preference::FastReader,
@@ -98,23 +102,25 @@ impl TcpHooks {
             .map_err(TcpError::load)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            let lane_bytes = match name.as_str() {
-                "packet_ring" => Some(ring::lane_bytes(&packet_layout)),
-                "flow_ring" => Some(ring::lane_bytes(&flow_layout)),
-                _ => None,
+            let (lane_bytes, entries) = match name.as_str() {
+                "packet_ring" => (Some(ring::lane_bytes(&packet_layout)), packet_lanes),
+                "packet_readers" => (None, packet_lanes),
+                "flow_ring" => (Some(ring::lane_bytes(&flow_layout)), cpus),
+                "flow_readers" => (None, cpus),
+                "hook_accounts" => (None, cpus * HOOK_COUNT),
+                _ => {
+                    if name.ends_with("rodata.options") {
+                        map.set_initial_value(plain_bytes(&kernel_options))
+                            .map_err(TcpError::load)?;
+                    }
+                    continue;
+                }
             };
             if let Some(bytes) = lane_bytes {
                 map.set_value_size(bytes as u32).map_err(TcpError::load)?;
-                map.set_max_entries(cpus as u32).map_err(TcpError::load)?;
-            } else if name.ends_with("_readers") {
-                map.set_max_entries(cpus as u32).map_err(TcpError::load)?;
-            } else if name == "hook_accounts" {
-                map.set_max_entries((cpus * HOOK_COUNT) as u32)
-                    .map_err(TcpError::load)?;
-            } else if name.ends_with("rodata.options") {
-                map.set_initial_value(plain_bytes(&kernel_options))
-                    .map_err(TcpError::load)?;
             }
+            map.set_max_entries(entries as u32)
+                .map_err(TcpError::load)?;
         }
         let object = load_object(open)?;
         let map = |name: &str| find_map(&object, name);
@@ -129,9 +135,9 @@ impl TcpHooks {
             source,
         })?;
         Ok(Self {
-            packet_lanes: Lane::of_map(map("packet_ring")?, cpus, packet_layout, false)?,
+            packet_lanes: Lane::of_map(map("packet_ring")?, packet_lanes, packet_layout, false)?,
             flow_lanes: Lane::of_map(map("flow_ring")?, cpus, flow_layout, false)?,
-            packet_readers: LaneReaders::of_map(map("packet_readers")?, cpus)?,
+            packet_readers: LaneReaders::of_map(map("packet_readers")?, packet_lanes)?,
             flow_readers: LaneReaders::of_map(map("flow_readers")?, cpus)?,
             counters,
             cpus,
@@ -267,7 +273,7 @@ impl TcpHooks {
                 let value = |word: usize| words[word].load(std::sync::atomic::Ordering::Acquire);
                 sum.seen += value(0);
                 sum.filtered += value(1);
-                sum.thinned += value(2);
+                sum.due += value(2);
                 sum.dropped += value(3);
                 sum.unowned += value(4);
                 sum.failed += value(5);
@@ -276,7 +282,7 @@ impl TcpHooks {
         sums
     }
 
-    /// Accounts of passive opens that never became a socket: `(flow, packets seen, thinned, dropped)`.
+    /// Accounts of passive opens that never became a socket: `(flow, packets seen, due, dropped)`.
     pub fn open_handshakes(&self) -> Vec<(u32, [u64; 3])> {
         let Ok(map) = find_map(&self.object, "handshakes") else {
             return Vec::new();
@@ -285,8 +291,8 @@ impl TcpHooks {
             .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
             .filter_map(|value| {
                 let word = |index: usize| read_plain_u64(&value, index);
-                let flow = read_plain_u64(&value, 6)? as u32;
-                Some((flow, [word(0)?, word(2)?, word(3)?]))
+                let flow = word(5)? as u32;
+                Some((flow, [word(0)?, word(1)?, word(2)?]))
             })
             .collect()
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use parshall_core::abi::{FILTER_HOSTS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions};
 
 use super::TcpError;
-use crate::ring::Preference;
+use crate::ring::{self, Preference};
 
 /// The directions that are observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub struct TcpLogOptions {
     pub directions: Directions,
     /// Only sockets below this directory of the cgroup-v2 mount; `None`: all.
     pub cgroup: Option<PathBuf>,
-    /// Bytes of the packet ring for each CPU, a power of two.
+    /// Bytes of the packet ring for each CPU, a power of two: one half for inbound packets, the
+    /// other for all else.
     pub ring_bytes: u64,
     /// Who waits for whom.
     pub preference: Preference,
@@ -67,6 +68,10 @@ impl TcpLogOptions {
         cgroup_id: u64,
     ) -> Result<TcpOptions, TcpError> {
         let mut options = TcpOptions {
+            inbound_layout: RingLayout {
+                writers_alone: u64::from(ring::bottom_halves_run_alone()),
+                ..packet_layout
+            },
             packet_layout,
             flow_layout,
             cgroup_id,

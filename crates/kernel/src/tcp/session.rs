@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parshall_core::abi::{HOOK_COUNT, TcpFlowEndRecord};
+use parshall_core::abi::{HOOK_COUNT, TCP_LANES_PER_CPU, TcpFlowEndRecord};
 use parshall_core::ledger::{Cost, HOOK_NAMES, HookAccount, Ledger, Lost};
 use parshall_core::log::{LogError, LogHeader, LogWriter};
 
@@ -37,6 +37,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// The hooks whose records are rows, and all of them: those, and that of the flow ring.
 const OBSERVERS: Range<usize> = 0..HOOK_COUNT - 1;
 const ALL_HOOKS: Range<usize> = 0..HOOK_COUNT;
+/// The first hooks see packets, which are thinned; the others see events, which are not.
+const PACKET_HOOKS: usize = 2;
 
 /// The program that keeps each hook's account, in the order of `enum hook`.
 const HOOK_PROGRAMS: [&str; HOOK_COUNT] = [
@@ -133,7 +135,8 @@ impl TcpLog {
             hooks: Arc::clone(&control),
             status: Arc::clone(&status),
             cgroup_paths: cgroup::Paths::new(),
-            ring_bytes: options.ring_bytes,
+            lane_bytes: options.ring_bytes / TCP_LANES_PER_CPU as u64,
+            thins: options.packets_per_log > 1 || options.on_change,
         };
         let stop_seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -207,7 +210,8 @@ struct Session {
     hooks: Arc<Mutex<TcpHooks>>,
     status: Arc<Mutex<Status>>,
     cgroup_paths: cgroup::Paths,
-    ring_bytes: u64,
+    lane_bytes: u64,
+    thins: bool,
 }
 
 impl Session {
@@ -230,11 +234,11 @@ impl Session {
         if let Err(error) = self.drain(&ALL_HOOKS) {
             failure.get_or_insert(error);
         }
-        for (flow, [seen, thinned, dropped]) in self.with_hooks(|hooks| hooks.open_handshakes())? {
+        for (flow, [seen, due, dropped]) in self.with_hooks(|hooks| hooks.open_handshakes())? {
             self.collector.flows.note_end(&TcpFlowEndRecord {
                 flow,
                 packets_seen: seen,
-                packets_thinned: thinned,
+                packets_thinned: if self.thins { seen - due } else { 0 },
                 packets_dropped: dropped,
                 ..TcpFlowEndRecord::default()
             });
@@ -268,7 +272,7 @@ impl Session {
         let mut sampler = CostSampler::new();
         let mut next_tick = Instant::now() + TICK;
         let nap =
-            Duration::from_nanos(self.ring_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
+            Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
         while !stop.load(Ordering::Acquire) {
             self.collect(false)?;
             sampler.turn();
@@ -366,12 +370,18 @@ impl Session {
                 let count = &counters[hook];
                 let missed = missed_of(&statistics, HOOK_PROGRAMS[hook]);
                 let read = self.collector.read[hook];
-                let kept_back = count.filtered + count.thinned + count.dropped + count.failed;
+                let kept_back = count.filtered + count.failed;
+                let thinned = if self.thins && hook < PACKET_HOOKS {
+                    count.seen.saturating_sub(kept_back + count.due)
+                } else {
+                    0
+                };
+                let kept_back = kept_back + thinned + count.dropped;
                 HookAccount {
                     hook: HOOK_NAMES[hook].into(),
                     seen: count.seen + missed,
                     filtered: count.filtered,
-                    thinned: count.thinned,
+                    thinned,
                     logged: read.saturating_sub(unwritten[hook]),
                     lost: Lost {
                         overwritten: count.seen.saturating_sub(kept_back + read),
