@@ -39,7 +39,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -208,7 +208,10 @@ def subscribers(ring: str) -> list[Any]:
 
 def hook_ns(keeper: int, frame_bytes: int) -> float:
     """Mean run time of the program that a keeper has attached, in a run of its own."""
-    links = [path.read_text() for path in Path(f"/proc/{keeper}/fdinfo").iterdir()]
+    links = []
+    for path in Path(f"/proc/{keeper}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # the keeper closes what it needs no more
+            links.append(path.read_text())
     found = (re.search(r"link_type:\s*xdp.*prog_id:\s*(\d+)", text, re.DOTALL) for text in links)
     (program,) = {int(match[1]) for match in found if match}
     descriptor, _ = bpf(PROG_GET_FD_BY_ID, struct.pack("I", program))

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,47 @@ def test_what_a_stopped_reader_loses_is_what_its_account_says(
         numbers = numbers_of(file)
         assert numbers == sorted(set(numbers))
         assert place.sent - len(numbers) == lost
+
+
+@pytest.mark.parametrize("policy", ["fast", "slow"])
+def test_a_reader_that_crawls(place: Place, until: Any, tmp_path: Path, policy: str) -> None:
+    """It loses alone under fast-reader preference; under slow-reader preference all get the same packets."""
+    file, crawled, fifo = tmp_path / "all.pcapng", tmp_path / "crawled.pcapng", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    pipe = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    received: list[bytes] = []
+
+    def drain() -> None:
+        os.set_blocking(pipe, True)
+        while piece := os.read(pipe, 65536):
+            received.append(piece)
+
+    with (
+        capture(place, until, file, "--policy", policy, "--buffer", "1M") as founder,
+        capture(place, until, fifo, join=founder.ring) as crawler,
+    ):
+        # Six times what the ring holds, of which it takes a quarter in time.
+        for _ in range(500):
+            place.send(50)
+            with suppress(BlockingIOError):
+                received.append(os.read(pipe, 4096))
+        rest = threading.Thread(target=drain)
+        rest.start()
+        crawler_said, founder_said = crawler.end(), founder.end()
+        rest.join()
+    os.close(pipe)
+    crawled.write_bytes(b"".join(received))
+    crawler_account = account_of(crawler_said)["subscribers"][0]
+    founder_account = account_of(founder_said)["subscribers"][0]
+    assert len(numbers_of(crawled)) <= total(crawler_account, "logged") < place.sent
+    if policy == "fast":
+        assert total(crawler_account, "overwritten") > 0
+        assert total(crawler_account, "dropped") == total(founder_account, "dropped") == 0
+        assert set(numbers_of(crawled)) <= set(range(place.sent))
+    else:
+        assert total(crawler_account, "dropped") > 0
+        assert total(crawler_account, "overwritten") == total(founder_account, "overwritten") == 0
+        assert numbers_of(crawled) == numbers_of(file)
 
 
 def test_a_killed_reader_holds_nobody_up(place: Place, until: Any, tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Packets that are written are those that passed: held against tcpdump on the same interface."""
 
+import fcntl
+import os
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,6 +139,34 @@ def test_jumbo_frames_are_whole(pair: Pair, until: Any, tmp_path: Path, hook: st
         said = capture.end(number=None)
     assert said.returncode == 0, said.stderr
     assert packets_of(ours) == [(len(one), one) for one in frames]
+
+
+def test_packets_of_an_interface_without_link_layer_are_whole(bed: Any, until: Any, tmp_path: Path) -> None:
+    """A tun has IP packets and nothing before them; filters count from there."""
+    tun_set_interface, tun_without_information = 0x400454CA, 0x1001
+    host = bed.host("tunnel")
+    with host.enter():
+        tun = os.open("/dev/net/tun", os.O_RDWR)
+        fcntl.ioctl(tun, tun_set_interface, struct.pack("16sH22x", b"tun-test", tun_without_information))
+    host.run(["ip", "link", "set", "tun-test", "up"])
+    packets = [udp_packet(53 + number % 2, number) for number in range(40)]
+    file = tmp_path / "tun.pcapng"
+    arguments = ("-i", "tun-test", "--direction", "in", "--filter", "udp dst port 53", "--write", file, "--json")
+    with Capturer(until, host, *arguments) as capturer:
+        for packet in packets:
+            os.write(tun, packet)
+        account = account_of(capturer.end())
+    os.close(tun)
+    assert packets_of(file) == [(len(packet), packet) for packet in packets[::2]]
+    assert total(account["subscribers"][0], "filtered") >= 20
+
+
+def udp_packet(port: int, number: int) -> bytes:
+    """An IPv4 packet to a port, without an Ethernet header."""
+    addresses = bytes([198, 18, 0, 1, 198, 18, 0, 2])
+    payload = number.to_bytes(4, "big") * 5
+    header = struct.pack(">BBHHHBBH", 0x45, 0, 28 + len(payload), number, 0, 64, 17, 0) + addresses
+    return header + struct.pack(">HHHH", 9, port, 8 + len(payload), 0) + payload
 
 
 @pytest.mark.parametrize("pair", [{"offloads": True}], indirect=True, ids=["offloads"])

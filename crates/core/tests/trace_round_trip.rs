@@ -62,6 +62,10 @@ impl Sink for Memory {
         Ok(true)
     }
 
+    fn overwrite_from(&mut self, _position_bytes: u64) -> std::io::Result<bool> {
+        Ok(false)
+    }
+
     fn is_live(&self) -> bool {
         false
     }

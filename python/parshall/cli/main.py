@@ -14,6 +14,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet."),
     "capture": ("parshall.cli.capture", "Capture packets: many filters, many files, many readers, one copy."),
+    "extcap": ("parshall.cli.extcap", "Capture for Wireshark: our interfaces and rings among its own."),
     "convert": ("parshall.cli.convert", "Convert a TCP state log into a format that other tools read."),
     "model": ("parshall.cli.model", "Queueing models of packet paths: run, sweep, compare, plan."),
     "gen": ("parshall.cli.gen", "Generate packets that follow a law of sizes and a law of gaps."),

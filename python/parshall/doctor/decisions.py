@@ -85,6 +85,7 @@ RULES = {
             _COST,
         ),
     ),
+    "extcap": Rule(uses=("capture",)),
     "gen": Rule(needs=_each("program.xdp", "program.xdp_live_frames", "program.helpers")),
     "path": Rule(
         needs=_each("map.array_mmapable", "program.tp_btf", "program.tracepoints"),

@@ -44,6 +44,25 @@ impl MergedFilter {
     /// # Errors
     /// [`FilterError`] names the subscriber whose filter cannot be merged, and why.
     pub fn new(subscriptions: &[Subscription]) -> Result<Self, FilterError> {
+        Self::of_stages(subscriptions, |filters| vec![filters])
+    }
+
+    /// Lets every filter have a stage of its own, unless it is identical to another one: the shortest
+    /// program, for a verifier to which the merged one is too long. A packet costs what all the filters
+    /// cost one by one.
+    ///
+    /// # Errors
+    /// As [`MergedFilter::new`].
+    pub fn apart(subscriptions: &[Subscription]) -> Result<Self, FilterError> {
+        Self::of_stages(subscriptions, |filters| {
+            filters.into_iter().map(|filter| vec![filter]).collect()
+        })
+    }
+
+    fn of_stages(
+        subscriptions: &[Subscription],
+        stages_of: impl FnOnce(Vec<(NodeId, u64)>) -> Vec<Vec<(NodeId, u64)>>,
+    ) -> Result<Self, FilterError> {
         check(subscriptions)?;
         let mut decisions = Decisions::default();
         let mut filters: Vec<(NodeId, u64)> = Vec::new();
@@ -63,7 +82,7 @@ impl MergedFilter {
         let roots: Vec<NodeId> = filters.iter().map(|(root, _)| *root).collect();
         let ranks = ranks(&decisions, &roots);
         let mut stages = Vec::new();
-        let mut open = vec![filters];
+        let mut open = stages_of(filters);
         while let Some(mut filters) = open.pop() {
             let budget = budget(&decisions, &filters);
             if let Some(stage) = Stage::merge(&mut decisions, &ranks, &filters, budget) {

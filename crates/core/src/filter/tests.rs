@@ -102,12 +102,14 @@ proptest! {
     ) {
         let subscriptions = subscribe(&programs);
         let merged = MergedFilter::new(&subscriptions).unwrap();
+        let apart = MergedFilter::apart(&subscriptions).unwrap();
         for frame in frames {
             let expected = subscriptions
                 .iter()
                 .filter(|subscription| subscription.program.run(&frame) != 0)
                 .fold(0, |all, subscription| all | 1 << subscription.subscriber);
             prop_assert_eq!(merged.subscribers(&frame), expected);
+            prop_assert_eq!(apart.subscribers(&frame), expected);
         }
     }
 

@@ -58,21 +58,24 @@ impl Compression {
     }
 }
 
-/// Makes one self-contained piece (a frame, a member) of what was written since the last flush.
+/// Compresses pieces: what was written since the last flush.
 ///
-/// Pieces are compressed whole and not as a stream: what is on the disk then always ends at a piece,
-/// so it opens whatever happened to the process or the disk.
+/// What is on the disk opens whatever happens to the process or the disk. A piece of gzip is a member
+/// of its own. Pieces of zstd are blocks of one frame, because Wireshark 4.0 reads no second one; behind the
+/// last of them stands [`Compressor::ending`], which the next piece overwrites.
 pub(super) struct Compressor {
     kind: Kind,
 }
 
 enum Kind {
     Gzip,
-    Zstd(zstd::bulk::Compressor<'static>),
+    Zstd(zstd::stream::raw::Encoder<'static>),
 }
 
 /// Level of zstd: 500 MB/s and core; level 3 takes 1.6 times as long for some percent.
 const ZSTD_LEVEL: i32 = 1;
+/// An empty block that says that it is the frame's last (RFC 8878, 3.1.1.2). The frame has no checksum.
+const ZSTD_LAST_BLOCK: [u8; 3] = [1, 0, 0];
 
 impl Compressor {
     /// None for no compression.
@@ -80,31 +83,68 @@ impl Compressor {
         let kind = match compression {
             Compression::None => return Ok(None),
             Compression::Gzip => Kind::Gzip,
-            Compression::Zstd => {
-                Kind::Zstd(zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(TraceError::Compress)?)
-            }
+            Compression::Zstd => Kind::Zstd(
+                zstd::stream::raw::Encoder::new(ZSTD_LEVEL).map_err(TraceError::Compress)?,
+            ),
         };
         Ok(Some(Self { kind }))
     }
 
+    /// What must stand behind the last piece of a file.
+    pub(super) fn ending(&self) -> &'static [u8] {
+        match self.kind {
+            Kind::Gzip => &[],
+            Kind::Zstd(_) => &ZSTD_LAST_BLOCK,
+        }
+    }
+
+    /// The next piece refers to none of those before.
+    ///
+    /// # Errors
+    /// [`TraceError::Compress`].
+    pub(super) fn restart(&mut self) -> Result<(), TraceError> {
+        use zstd::stream::raw::Operation as _;
+        match &mut self.kind {
+            Kind::Gzip => Ok(()),
+            Kind::Zstd(encoder) => encoder.reinit().map_err(TraceError::Compress),
+        }
+    }
+
     /// Compresses `bytes` into `out`, which is cleared first.
     pub(super) fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), TraceError> {
-        use std::io::Write as _;
         out.clear();
-        match &mut self.kind {
-            Kind::Gzip => {
-                let mut encoder =
-                    flate2::write::GzEncoder::new(&mut *out, flate2::Compression::fast());
-                encoder.write_all(bytes).map_err(TraceError::Compress)?;
-                encoder.finish().map_err(TraceError::Compress)?;
-            }
-            Kind::Zstd(compressor) => {
-                out.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
-                compressor
-                    .compress_to_buffer(bytes, out)
-                    .map_err(TraceError::Compress)?;
-            }
+        let compressed = match &mut self.kind {
+            Kind::Gzip => compress_member(bytes, out),
+            Kind::Zstd(encoder) => compress_blocks(encoder, bytes, out),
+        };
+        compressed.map_err(TraceError::Compress)
+    }
+}
+
+fn compress_member(bytes: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
+    encoder.write_all(bytes)?;
+    encoder.finish()?;
+    Ok(())
+}
+
+fn compress_blocks(
+    encoder: &mut zstd::stream::raw::Encoder<'_>,
+    bytes: &[u8],
+    out: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    use zstd::stream::raw::{InBuffer, Operation as _, OutBuffer};
+    let mut input = InBuffer::around(bytes);
+    loop {
+        // What is in `out` stays, and there is always room for more.
+        out.reserve(zstd::zstd_safe::compress_bound(bytes.len() - input.pos()));
+        let done_bytes = out.len();
+        let mut output = OutBuffer::around_pos(out, done_bytes);
+        if input.pos() < bytes.len() {
+            encoder.run(&mut input, &mut output)?;
+        } else if encoder.flush(&mut output)? == 0 {
+            return Ok(());
         }
-        Ok(())
     }
 }

@@ -20,6 +20,12 @@ pub trait Sink: Send {
     /// When it could be cut, but that failed.
     fn cut(&mut self, length_bytes: u64) -> io::Result<bool>;
 
+    /// Lets the next write begin at `position_bytes`, over what is there. False when it cannot (a pipe).
+    ///
+    /// # Errors
+    /// When it could, but that failed.
+    fn overwrite_from(&mut self, position_bytes: u64) -> io::Result<bool>;
+
     /// Whether somebody may be reading along, so that packets should not wait in a buffer.
     fn is_live(&self) -> bool;
 }
@@ -29,10 +35,12 @@ struct FileSink {
     file: File,
     /// Where our bytes start, when it is a file that can be cut.
     start: Option<u64>,
+    /// We made it: nobody opened it such that every write goes to its end.
+    is_own: bool,
 }
 
 impl FileSink {
-    fn new(mut file: File) -> io::Result<Self> {
+    fn new(mut file: File, is_own: bool) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let start = if metadata.is_file() {
             let position = file.stream_position()?;
@@ -45,7 +53,11 @@ impl FileSink {
         } else {
             None
         };
-        Ok(Self { file, start })
+        Ok(Self {
+            file,
+            start,
+            is_own,
+        })
     }
 }
 
@@ -62,6 +74,16 @@ impl Sink for FileSink {
         Ok(self.start.is_some())
     }
 
+    fn overwrite_from(&mut self, position_bytes: u64) -> io::Result<bool> {
+        match self.start {
+            Some(start) if self.is_own => {
+                self.file.seek(SeekFrom::Start(start + position_bytes))?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     fn is_live(&self) -> bool {
         self.start.is_none()
     }
@@ -74,20 +96,29 @@ pub(super) struct Output {
     position_bytes: u64,
     /// A part of a block is in it and cannot be taken back, and it takes no more.
     is_broken: bool,
+    /// The last piece wants an ending behind it.
+    is_open: bool,
+    /// That ending is there.
+    is_ended: bool,
+    /// What was before wants its ending before anything else.
+    owes_ending: bool,
 }
 
 impl Output {
     /// Opens a file for writing; what was in it is gone.
     pub(super) fn file(path: &Path) -> Result<Self, TraceError> {
         let name = path.display().to_string();
-        Self::of(File::create(path).and_then(FileSink::new), name)
+        Self::of(
+            File::create(path).and_then(|file| FileSink::new(file, true)),
+            name,
+        )
     }
 
     /// Standard output: a pipe, a terminal or a file.
     pub(super) fn stdout() -> Result<Self, TraceError> {
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         Self::of(
-            stdout.map(File::from).and_then(FileSink::new),
+            stdout.and_then(|stdout| FileSink::new(File::from(stdout), false)),
             "standard output".to_owned(),
         )
     }
@@ -105,6 +136,9 @@ impl Output {
             name,
             position_bytes: 0,
             is_broken: false,
+            is_open: false,
+            is_ended: false,
+            owes_ending: false,
         }
     }
 
@@ -115,6 +149,46 @@ impl Output {
 
     pub(super) fn is_live(&self) -> bool {
         self.sink.is_live()
+    }
+
+    /// Writes all of `piece`, and behind it `ending`, which the next piece overwrites: the file is
+    /// whole in between. Where nothing can be overwritten, the ending is left to [`Output::end`].
+    ///
+    /// # Errors
+    /// As [`Output::put`]. None of the piece is in the file then, and what was before it is ended: the next
+    /// piece must stand by itself.
+    pub(super) fn put_piece(&mut self, piece: &[u8], ending: &[u8]) -> Result<(), TraceError> {
+        let overwrites = matches!(self.sink.overwrite_from(self.position_bytes), Ok(true));
+        let before = if self.owes_ending { ending } else { &[] };
+        let behind = if overwrites { ending } else { &[] };
+        let whole = [before, piece, behind].concat();
+        let (_, result) = self.put(&whole, |_| 0);
+        if result.is_err() {
+            if self.is_open || self.owes_ending {
+                self.owes_ending = self.put(ending, |_| 0).1.is_err();
+            }
+            self.is_open = false;
+            return result;
+        }
+        self.owes_ending = false;
+        self.is_open = !ending.is_empty();
+        self.position_bytes -= behind.len() as u64;
+        self.is_ended = overwrites;
+        if !matches!(self.sink.overwrite_from(self.position_bytes), Ok(true)) && overwrites {
+            self.is_broken = true;
+        }
+        Ok(())
+    }
+
+    /// Ends a file whose last piece has no ending behind it.
+    ///
+    /// # Errors
+    /// As [`Output::put`].
+    pub(super) fn end(&mut self, ending: &[u8]) -> Result<(), TraceError> {
+        match self.owes_ending || self.is_open && !self.is_ended {
+            true => self.put(ending, |_| 0).1,
+            false => Ok(()),
+        }
     }
 
     /// Writes all of `bytes`, or as much as `boundary` allows: given how many bytes went out before

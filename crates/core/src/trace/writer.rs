@@ -400,7 +400,11 @@ impl Writer {
             self.buffer.extend_from_slice(self.encoder.head());
         }
         result = result.and(self.encoder.statistics(&mut self.buffer, &self.accounts));
-        let closed = self.write_buffer();
+        let mut closed = self.write_buffer();
+        if let (Some(compressor), Some(output)) = (&mut self.compressor, &mut self.output) {
+            closed = closed.and(output.end(compressor.ending()));
+            closed = closed.and(compressor.restart());
+        }
         self.output = None;
         self.buffer.clear();
         self.buffer.extend_from_slice(self.encoder.head());
@@ -456,10 +460,13 @@ impl Writer {
             }
             Some(compressor) => {
                 compressor.compress(&self.buffer, &mut self.frame)?;
-                let (_, result) = output.put(&self.frame, |_| 0);
+                let result = output.put_piece(&self.frame, compressor.ending());
                 if result.is_ok() {
                     self.buffer.clear();
                     self.waiting.clear();
+                } else {
+                    // What waits is compressed once more, and nobody has what was compressed now.
+                    compressor.restart()?;
                 }
                 result
             }

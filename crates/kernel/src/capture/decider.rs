@@ -91,7 +91,13 @@ const NETMASK: Option<Ipv4Addr> = None;
 
 /// The filters of all subscribers, merged for each link layer of a ring.
 pub(super) struct Deciders {
-    merged: Vec<(LinkLayer, MergedFilter)>,
+    layers: Vec<Layer>,
+}
+
+struct Layer {
+    link_layer: LinkLayer,
+    filters: Vec<FilterSubscription>,
+    merged: MergedFilter,
 }
 
 impl Deciders {
@@ -103,10 +109,11 @@ impl Deciders {
         subscribers: &[(usize, &Subscription, &CompiledFilter)],
         interfaces: impl IntoIterator<Item = &'ring Interface>,
     ) -> Result<Self, CaptureError> {
-        let mut merged: Vec<(LinkLayer, MergedFilter)> = Vec::new();
+        let mut layers: Vec<Layer> = Vec::new();
         for interface in interfaces {
-            let layer = interface.link_layer();
-            if subscribers.is_empty() || merged.iter().any(|(known, _)| *known == layer) {
+            let link_layer = interface.link_layer();
+            let is_known = layers.iter().any(|layer| layer.link_layer == link_layer);
+            if subscribers.is_empty() || is_known {
                 continue;
             }
             let filters = subscribers
@@ -119,18 +126,20 @@ impl Deciders {
                     })
                 })
                 .collect::<Result<Vec<_>, CaptureError>>()?;
-            merged.push((
-                layer,
-                MergedFilter::new(&filters).map_err(CaptureError::load)?,
-            ));
+            layers.push(Layer {
+                link_layer,
+                merged: MergedFilter::new(&filters).map_err(CaptureError::load)?,
+                filters,
+            });
         }
-        Ok(Self { merged })
+        Ok(Self { layers })
     }
 
-    /// Loads the program for a hook.
+    /// Loads the program for a hook. When the verifier does not take it merged, the filters run one
+    /// behind the other.
     ///
     /// # Errors
-    /// [`CaptureError::Load`].
+    /// [`CaptureError::Merged`] when it does not take that either, [`CaptureError::Load`].
     pub fn load(
         &self,
         interface: &Interface,
@@ -146,17 +155,23 @@ impl Deciders {
             link_layer: interface.link_layer(),
             discard,
         };
-        match self
-            .merged
+        let Some(layer) = self
+            .layers
             .iter()
-            .find(|(layer, _)| *layer == target.link_layer)
-        {
-            Some((_, merged)) => {
-                let program = merged.emit(target).map_err(CaptureError::load)?;
-                crate::filter::load(&program, maps).map_err(CaptureError::load)
-            }
-            None => load_idle(target),
-        }
+            .find(|layer| layer.link_layer == target.link_layer)
+        else {
+            return load_idle(target);
+        };
+        let program = layer.merged.emit(target).map_err(CaptureError::load)?;
+        crate::filter::load(&program, maps).or_else(|_| {
+            let apart = MergedFilter::apart(&layer.filters).map_err(CaptureError::load)?;
+            let program = apart.emit(target).map_err(CaptureError::load)?;
+            crate::filter::load(&program, maps).map_err(|refusal| CaptureError::Merged {
+                filters: layer.filters.len(),
+                instructions: refusal.instructions,
+                reason: refusal.reason(),
+            })
+        })
     }
 }
 

@@ -37,6 +37,18 @@ pub enum CaptureError {
         /// What the kernel or libbpf said.
         reason: String,
     },
+    /// The filters of all subscribers are more than the verifier takes.
+    #[error(
+        "the filters of this ring and the one that was to come, {filters} in all, make a program of {instructions} instructions, which the kernel refuses ({reason}); give a simpler filter, or found a ring of your own with --name"
+    )]
+    Merged {
+        /// Subscribers, with those that were to come.
+        filters: usize,
+        /// Length of the program.
+        instructions: usize,
+        /// What the verifier said.
+        reason: String,
+    },
     /// The ring is larger than what is free.
     #[error(
         "--buffer {asked_bytes}: a ring of {total_bytes} bytes for {cpus} CPUs, but {free_bytes} bytes of memory are free; choose a smaller one"

@@ -37,6 +37,17 @@ pub struct LoadError {
     pub log: String,
 }
 
+impl LoadError {
+    /// The kernel's reason: the verifier's last word before its statistics, or the error itself.
+    pub fn reason(&self) -> String {
+        let is_statistics = |line: &&str| line.starts_with("processed ") || line.trim().is_empty();
+        match self.log.lines().rev().find(|line| !is_statistics(line)) {
+            Some(line) => line.trim().to_owned(),
+            None => self.source.to_string(),
+        }
+    }
+}
+
 /// Loads a program: XDP with attach type `BPF_XDP` and, when it may meet frames of several
 /// buffers, `BPF_F_XDP_HAS_FRAGS`; a classifier with attach type 0. It can be attached to any
 /// interface whose frames start as the target says.

@@ -1,0 +1,116 @@
+"""Wireshark's way to us: by its protocol, and by tshark itself."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capturer import EXPERIMENT, PARSHALL, Capturer, Sender, frame, packets_of, rings
+
+from parshall import extcap
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+KIND = f"ether proto {EXPERIMENT:#x}"
+
+
+class Place:
+    """An interface at which frames arrive when they are sent."""
+
+    def __init__(self, bed: Any) -> None:
+        left, self.host = bed.host("left"), bed.host("right")
+        link = bed.link(left, self.host)
+        self.interface = link.interface(self.host)
+        self.sender = Sender(left, link.interface(left))
+
+
+@pytest.fixture
+def place(bed: Any) -> Iterator[Place]:
+    """Give an interface in a namespace of its own."""
+    made = Place(bed)
+    yield made
+    made.sender.close()
+
+
+@pytest.fixture
+def tshark() -> Iterator[str]:
+    """Give a tshark that knows us: by a file in the system's directory, the only one that root's Wireshark 4.0 has."""
+    if shutil.which("tshark") is None:
+        pytest.skip("tshark is not installed; `scripts/setup packages` installs it")
+    directory = extcap.usual_directory()
+    if (directory / "parshall").exists():
+        pytest.skip(f"{directory}/parshall is there already: this host's Wireshark knows another checkout")
+    path = extcap.install(directory)
+    yield "tshark"
+    path.unlink()
+
+
+def test_packets_go_into_the_pipe_until_wireshark_ends_it(place: Place, until: Any, tmp_path: Path) -> None:
+    fifo, file = tmp_path / "fifo", tmp_path / "read.pcapng"
+    os.mkfifo(fifo)
+    before = set(rings())
+    command = [PARSHALL, "extcap", "--capture", f"--extcap-interface=parshall-{place.interface}", f"--fifo={fifo}"]
+    with place.host.enter():
+        process = subprocess.Popen([*command, f"--extcap-capture-filter={KIND}"], stderr=subprocess.PIPE, text=True)
+    with file.open("wb") as read:
+        cat = subprocess.Popen(["cat", fifo], stdout=read)
+        try:
+            until(
+                "it captures", lambda: any(ring["subscribers"] for name, ring in rings().items() if name not in before)
+            )
+            place.sender.send([frame(number, 200) for number in range(50)])
+            until("they are through", lambda: file.stat().st_size > 50 * 200)
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=20)
+            assert process.returncode == 0, said
+            assert cat.wait(timeout=20) == 0
+        finally:
+            process.kill()
+            cat.kill()
+    assert packets_of(file) == [(200, frame(number, 200)) for number in range(50)]
+
+
+def test_tshark_captures_through_us(place: Place, until: Any, tshark: str, tmp_path: Path) -> None:
+    file = tmp_path / "tshark.pcapng"
+    listed = place.host.run([tshark, "-D"])
+    assert f"parshall-{place.interface}" in listed.stdout
+    before = set(rings())
+    with place.host.enter():
+        process = subprocess.Popen(
+            [tshark, "-i", f"parshall-{place.interface}", "-f", KIND, "-c", "20", "-w", file],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    try:
+        until("it captures", lambda: any(ring["subscribers"] for name, ring in rings().items() if name not in before))
+        place.sender.send([frame(number, 200) for number in range(20)])
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert packets_of(file) == [(200, frame(number, 200)) for number in range(20)], said
+    until("nothing of it is left", lambda: not set(rings()) - before)
+
+
+def test_a_ring_that_runs_is_joined(place: Place, until: Any, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with Capturer(until, place.host, "-i", place.interface, "--write", "/dev/null") as founder:
+        listed = subprocess.run([PARSHALL, "extcap", "--extcap-interfaces"], capture_output=True, text=True).stdout
+        assert f"{{value=parshall-ring-{founder.ring}}}" in listed
+        command = [PARSHALL, "extcap", "--capture", f"--extcap-interface=parshall-ring-{founder.ring}", "--fifo", fifo]
+        joiner = subprocess.Popen(command)
+        try:
+            with fifo.open("rb") as read:
+                until("it has joined", lambda: len(rings()[founder.ring]["subscribers"]) == 2)
+                place.sender.send([frame(1, 200)])
+                received = b""
+                while frame(1, 200) not in received:
+                    received += read.read1(65536)
+            # The reader has gone: the capture ends at the next packet.
+            place.sender.send([frame(2, 200)])
+            assert joiner.wait(timeout=20) == 0
+        finally:
+            joiner.kill()
+        assert founder.end().returncode == 0
