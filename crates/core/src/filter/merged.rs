@@ -17,6 +17,9 @@ const QUESTIONS_MAX: usize = 4096;
 const QUESTIONS_PER_NODE: usize = 8;
 /// Nodes that may be looked at to merge one stage: well below a second.
 const VISITS_MAX: u64 = 2_000_000;
+/// A filter of more nodes is merged with no other: every visit would cost as many steps, and all who
+/// read the ring would wait for minutes.
+const NODES_MERGED_MAX: usize = 512;
 
 /// What one subscriber wants.
 #[derive(Clone, Debug)]
@@ -192,10 +195,17 @@ fn budget(decisions: &Decisions, filters: &[(NodeId, u64)]) -> Budget {
             visits: u64::MAX,
         };
     }
-    let nodes: usize = filters
+    let nodes: Vec<usize> = filters
         .iter()
         .map(|(root, _)| decisions.reachable(*root).len())
-        .sum();
+        .collect();
+    if nodes.iter().any(|nodes| *nodes > NODES_MERGED_MAX) {
+        return Budget {
+            questions: 0,
+            visits: 0,
+        };
+    }
+    let nodes: usize = nodes.iter().sum();
     Budget {
         questions: (nodes * QUESTIONS_PER_NODE).min(QUESTIONS_MAX),
         visits: VISITS_MAX,

@@ -230,6 +230,28 @@ fn filters_without_anything_in_common_are_spread() {
 }
 
 #[test]
+fn a_very_long_filter_stays_by_itself() {
+    // Each asks one byte for a value, and that a thousand times over in one half word after another.
+    let long = |first: u32| {
+        let mut program = Vec::new();
+        for step in 0..1000 {
+            program.push(instruction(0x28, 0, 0, first));
+            program.push(instruction(0x15, 0, 1, step * 7));
+            program.push(instruction(0x06, 0, 0, 1));
+        }
+        program.push(instruction(0x06, 0, 0, 0));
+        program
+    };
+    let programs = [long(14), long(16), two_tests(0x800, 23, 6)];
+    let merged = MergedFilter::new(&subscribe(&programs)).unwrap();
+    assert_eq!(merged.stages(), 3);
+    let mut frame = vec![0; 42];
+    frame[12..18].copy_from_slice(&[8, 0, 0, 7, 0, 1]);
+    frame[23] = 6;
+    assert_eq!(merged.subscribers(&frame), 0b101);
+}
+
+#[test]
 fn what_cannot_be_is_named() {
     let refused = |program: &[ClassicInstruction]| ClassicProgram::new(program).unwrap_err();
     let end = instruction(0x06, 0, 0, 1);
