@@ -40,9 +40,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from _record import add_archive_option, finish, version_of
 
 from parshall.capture import rings
 from parshall.testbed import Testbed
@@ -329,9 +330,7 @@ def main() -> int:
     parser.add_argument("--buffer-mib", type=int, default=128)
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
     parser.add_argument("--pps", type=int, help="mean rate; as fast as it goes when not given")
-    parser.add_argument(
-        "--archive", nargs="?", const="", metavar="NAME", help="keep the raw numbers in benches/archive/"
-    )
+    add_archive_option(parser)
     arguments = parser.parse_args()
     names = arguments.instruments.split(",")
     raw: dict[str, list[Report]] = {name: [] for name in names}
@@ -345,22 +344,7 @@ def main() -> int:
                         raw[name].append(run(name, 0, frame_bytes, arguments))
             print(f"{frame_bytes} bytes, round {number + 1} of {arguments.rounds}", file=sys.stderr)
         print("\n".join(table(frame_bytes, raw)), flush=True)
-    record = {
-        "benchmark": "capture",
-        "command": " ".join(["benches/capture.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "cpus": os.cpu_count(),
-        "load_average_before": os.getloadavg(),
-        "tcpdump": subprocess.run(["tcpdump", "--version"], capture_output=True, text=True).stderr.splitlines()[:1],
-        "raw": raw,
-    }
-    if arguments.archive is not None:
-        name = "-".join(filter(None, ["capture", f"{datetime.now(UTC):%Y-%m-%d}", arguments.archive]))
-        path = Path(__file__).parent / "archive" / f"{name}.json"
-        path.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"archived: {path}")
-    print(json.dumps(record))
+    finish("capture", {"raw": raw}, {"tcpdump": version_of("tcpdump", "--version")}, arguments.archive)
     return 0
 
 

@@ -35,12 +35,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _arrivals import PLACES, SOURCE, read_arrivals_ns
+from _record import add_archive_option, finish
 
 from parshall import _native
 from parshall.generate import Generator
@@ -300,7 +300,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--archive", action="store_true", help="keep the raw numbers in benches/archive/")
+    add_archive_option(parser)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     arguments = parser.parse_args()
     cpu = min(os.sched_getaffinity(0))
@@ -330,20 +330,7 @@ def main() -> int:
         for _ in range(arguments.repeats):
             for case, run in cases.items():
                 results[case].append(run())
-    record = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(sys.argv),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "cpu": cpu,
-        "results": results,
-    }
-    print(json.dumps(record))
-    if arguments.archive:
-        path = Path(__file__).parent / "archive" / f"generate-{datetime.now(UTC):%Y-%m-%d}.json"
-        path.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"archived: {path}", file=sys.stderr)
+    finish("generate", {"cpu": cpu, "results": results}, {}, arguments.archive)
     return 0
 
 

@@ -13,8 +13,6 @@ models
 
 import argparse
 import json
-import os
-import platform
 import random
 import resource
 import statistics
@@ -22,13 +20,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import ciw
 import simpy
+from _record import add_archive_option, finish
 
 from parshall.model import Model, parameters, run
 
@@ -165,7 +162,7 @@ def main() -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--archive", action="store_true")
+    add_archive_option(parser)
     parser.add_argument("--router", type=int, metavar="PACKETS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.router:
@@ -205,18 +202,7 @@ def main() -> int:
         failed.append(f"memory grew by {long['peak_mib'] - short['peak_mib']:.0f} MiB")
     if long["event_ns"] > COST_MAX * short["event_ns"]:
         failed.append(f"an event of the longest run cost {long['event_ns'] / short['event_ns']:.2f} times as much")
-    document = {
-        "benchmark": "queueing",
-        "command": " ".join(sys.argv),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
-        "versions": {name: version(name) for name in ("parshall", "simpy", "ciw")},
-        **report,
-    }
-    print(json.dumps(document))
-    if arguments.archive:
-        path = Path(__file__).parent / "archive" / f"queueing-{datetime.now(UTC):%Y-%m-%d}.json"
-        path.write_text(json.dumps(document, indent=1) + "\n")
+    finish("queueing", report, {name: version(name) for name in ("parshall", "simpy", "ciw")}, arguments.archive)
     for failure in failed:
         print(f"not reached: {failure}")
     return 1 if failed else 0

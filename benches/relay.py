@@ -19,12 +19,12 @@ tcp_veth
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
-from datetime import UTC, datetime
 from typing import Any
+
+from _record import add_archive_option, finish, version_of
 
 from parshall import _native
 from parshall.testbed import Link, Testbed
@@ -89,6 +89,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
+    add_archive_option(parser)
     arguments = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     runs: dict[str, list[dict[str, float]]] = {case: [] for case in CASES}
@@ -96,18 +97,8 @@ def main() -> int:
         for case, done in runs.items():
             done.append(measure(case, arguments.seconds, cpus[0], cpus[-1]))
     results = {case: {name: summary([run[name] for run in done]) for name in done[0]} for case, done in runs.items()}
-    iperf3 = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, check=True).stdout
-    environment = {
-        "parshall": _native.__version__,
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "cpus": len(cpus),
-        "python": platform.python_version(),
-        "iperf3": iperf3.split()[1],
-        "load": os.getloadavg()[0],
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    print(json.dumps({"bench": "relay", "command": sys.argv, "environment": environment, "results": results}))
+    versions = {"parshall": _native.__version__, "iperf3": version_of("iperf3", "--version")}
+    finish("relay", {"results": results}, versions, arguments.archive)
     return int(results["udp_1g"]["own_lost"]["max"] > 0)
 
 

@@ -18,9 +18,7 @@ instruments
 """
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -29,9 +27,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from _record import add_archive_option, finish, version_of
 
 from parshall.tcp import TcpLog
 from parshall.testbed import Testbed
@@ -262,12 +261,6 @@ def table(flows: int, results: dict[str, list[Report]]) -> list[str]:
     return lines
 
 
-def version_of(*command: str) -> str:
-    """Return the first line of what a program says of its version."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    return ((done.stdout or done.stderr).splitlines() or ["?"])[0]
-
-
 def main() -> int:
     """Measure, print, archive."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -275,32 +268,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--flows", default="1,10,100")
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
-    parser.add_argument("--archive", action="store_true", help="keep the raw numbers in benches/archive/")
+    add_archive_option(parser)
     arguments = parser.parse_args()
     names = [name for name in arguments.instruments.split(",") if name != "bpftrace" or shutil.which("bpftrace")]
     raw = {}
     for flows in map(int, arguments.flows.split(",")):
         raw[flows] = measure(flows, arguments.rounds, arguments.seconds, names)
         print("\n".join(table(flows, raw[flows])), flush=True)
-    record = {
-        "benchmark": "tcp_log",
-        "command": " ".join(["benches/tcp_log.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "cpus": os.cpu_count(),
-        "load_average_before": os.getloadavg(),
-        "versions": {
-            "iperf3": version_of("iperf3", "--version"),
-            "tcpdump": version_of("tcpdump", "--version"),
-            "bpftrace": version_of("bpftrace", "--version") if "bpftrace" in names else None,
-        },
-        "raw": raw,
+    versions = {
+        "iperf3": version_of("iperf3", "--version"),
+        "tcpdump": version_of("tcpdump", "--version"),
+        "bpftrace": version_of("bpftrace", "--version") if "bpftrace" in names else None,
     }
-    if arguments.archive:
-        path = Path(__file__).parent / "archive" / f"tcp_log-{datetime.now(UTC):%Y-%m-%d}.json"
-        path.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"archived: {path}")
-    print(json.dumps(record))
+    finish("tcp_log", {"raw": raw}, versions, arguments.archive)
     return 0
 
 

@@ -10,14 +10,14 @@ than 1 MiB, or the whole exceeds the rings by more than 100 MiB, or the ledger d
 import argparse
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
+
+from _record import add_archive_option, finish, version_of
 
 from parshall.tcp import DEFAULT_RING_BYTES
 from parshall.testbed import Testbed
@@ -38,7 +38,7 @@ def main() -> int:
     """Run the soak; return 1 when memory grew or the ledger does not balance."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--archive", action="store_true", help="keep the numbers in benches/archive/")
+    add_archive_option(parser)
     arguments = parser.parse_args()
     seconds = arguments.minutes * 60
     with Testbed() as bed, tempfile.TemporaryDirectory() as directory:
@@ -75,12 +75,7 @@ def main() -> int:
         if each["seen"] != each["filtered"] + each["thinned"] + each["logged"] + sum(each["lost"].values())
     ]
     records = sum(each["logged"] for each in ledger["hooks"])
-    record = {
-        "benchmark": "tcp_soak",
-        "command": " ".join(["benches/tcp_soak.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "cpus": os.cpu_count(),
+    results = {
         "minutes": arguments.minutes,
         "gbit_per_s": result["end"]["sum_received"]["bits_per_second"] / 1e9,
         "records": records,
@@ -97,10 +92,7 @@ def main() -> int:
         "unbalanced_hooks": unbalanced,
         "resident_samples_bytes": samples,
     }
-    if arguments.archive:
-        path = Path(__file__).parent / "archive" / f"tcp_soak-{datetime.now(UTC):%Y-%m-%d}.json"
-        path.write_text(json.dumps(record) + "\n")
-    print(json.dumps({key: value for key, value in record.items() if key != "resident_samples_bytes"}))
+    finish("tcp_soak", results, {"iperf3": version_of("iperf3", "--version")}, arguments.archive)
     is_flat = growth_bytes <= MIB and max(samples) <= rings_bytes + 100 * MIB
     return 0 if is_flat and not unbalanced else 1
 

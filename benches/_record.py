@@ -1,0 +1,59 @@
+"""What is kept of a benchmark's run: command, versions, machine and raw numbers."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ARCHIVE = Path(__file__).parent / "archive"
+
+
+def add_archive_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--archive [NAME]``, the value of which is for :func:`finish`."""
+    parser.add_argument(
+        "--archive",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="keep the numbers in benches/archive/, under this name",
+    )
+
+
+def version_of(*command: str) -> str:
+    """Return the first line of what a program says of its version."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return ((done.stdout or done.stderr).splitlines() or ["?"])[0]
+
+
+def finish(benchmark: str, results: dict[str, Any], versions: dict[str, str | None], archive: str | None) -> None:
+    """Print one JSON object that says what was measured, on what and by which command; keep it if asked to.
+
+    Parameters
+    ----------
+    results : dict of str to Any
+        Raw numbers, and what follows from them.
+    archive : str, optional
+        When given, a file in ``benches/archive/`` gets the object, this behind its date if not empty.
+    """
+    now = datetime.now(UTC)
+    record = {
+        "benchmark": benchmark,
+        "command": " ".join([f"benches/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "date": now.isoformat(timespec="seconds"),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "versions": {"python": platform.python_version(), **versions},
+        **results,
+    }
+    if archive is not None:
+        path = ARCHIVE / f"{'-'.join(filter(None, [benchmark, f'{now:%Y-%m-%d}', archive]))}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"archived: {path}", file=sys.stderr)
+    print(json.dumps(record))
