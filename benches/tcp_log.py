@@ -10,7 +10,7 @@ to round. Prints a table of medians and quartiles, and one JSON object; ``--arch
 ``benches/archive/``.
 
 instruments
-    off        attached, and switched off
+    off        begun, and switched off
     ppl10      every tenth packet of a flow, both ends, to a file
     ppl1       every packet, both ends, to a file
     tcpdump    ``tcpdump -s 96 -w FILE`` on both ends
@@ -55,7 +55,7 @@ def nothing(_bed: Any, _hosts: Any, _directory: Path, _report: Report) -> Iterat
 
 
 def parshall_log(packets_per_log: int, on: bool) -> Callable[..., Any]:
-    """Make the instrument that logs every n-th packet, or is attached and switched off."""
+    """Make the instrument that logs every n-th packet, or is switched off."""
 
     @contextmanager
     def observe(_bed: Any, _hosts: Any, directory: Path, report: Report) -> Iterator[None]:

@@ -140,7 +140,7 @@ class TcpLog:
         return self._log.status()
 
     def switch(self, on: bool) -> None:
-        """Let the attached hooks observe, or return at once (attached but switched off)."""
+        """Let the hooks observe, or not; switched off, no packet meets a program of ours."""
         self._log.switch(on)
 
     def stop(self) -> Summary:

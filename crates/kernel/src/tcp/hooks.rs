@@ -23,6 +23,12 @@ const FLOW_RING_MIN_BYTES: u64 = 4 << 20;
 /// The program that writes a flow's account when its socket goes.
 const FLOW_END_PROGRAM: &str = "tcp_destroy";
 
+/// Programs that are attached for the packets, and with which directions asked for each is not.
+const PACKET_PROGRAMS: [(&str, Directions); 2] = [
+    ("tcp_egress", Directions::In),
+    ("tcp_ingress", Directions::Out),
+];
+
 /// Programs that are attached for the events, with the hook whose account each keeps.
 const EVENT_PROGRAMS: [&str; 4] = [
     "tcp_retransmit",
@@ -58,10 +64,17 @@ impl Sweep {
     }
 }
 
+/// Whose packets are observed, and which.
+struct Observed {
+    cgroup: OwnedFd,
+    directions: Directions,
+}
+
 /// The loaded programs with their rings.
 pub struct TcpHooks {
     object: Object,
     links: Vec<(&'static str, Link)>,
+    observed: Option<Observed>,
     counters: Mapping,
     cpus: usize,
     /// Lanes of the packet ring, [`TCP_LANES_PER_CPU`] for each CPU.
@@ -142,6 +155,7 @@ impl TcpHooks {
             counters,
             cpus,
             links: Vec::new(),
+            observed: None,
             object,
         })
     }
@@ -166,17 +180,24 @@ impl TcpHooks {
         for name in EVENT_PROGRAMS {
             self.link(name, |program| program.attach())?;
         }
-        if directions != Directions::In {
-            self.attach_packets("tcp_egress", &directory)?;
-        }
-        if directions != Directions::Out {
-            self.attach_packets("tcp_ingress", &directory)?;
-        }
-        Ok(())
+        self.observed = Some(Observed {
+            cgroup: directory,
+            directions,
+        });
+        self.attach_packets()
     }
 
-    fn attach_packets(&mut self, name: &'static str, cgroup: &OwnedFd) -> Result<(), TcpError> {
-        self.link(name, |program| program.attach_cgroup(cgroup.as_raw_fd()))
+    fn attach_packets(&mut self) -> Result<(), TcpError> {
+        let Some(Observed { cgroup, directions }) = &self.observed else {
+            return Ok(());
+        };
+        let (cgroup, directions) = (cgroup.as_raw_fd(), *directions);
+        for (name, not_in) in PACKET_PROGRAMS {
+            if directions != not_in {
+                self.link(name, |program| program.attach_cgroup(cgroup))?;
+            }
+        }
+        Ok(())
     }
 
     fn link(
@@ -200,23 +221,30 @@ impl TcpHooks {
         Ok(())
     }
 
-    /// Lets the attached programs observe, or return at once.
+    /// Lets the programs observe, or not. Switched off, those of the events return at once, and those
+    /// of the packets are not even attached: the kernel's way to a program of a cgroup costs a packet
+    /// some percent.
     ///
     /// # Errors
-    /// [`TcpError::Load`] when the kernel refuses the write.
-    pub fn switch(&self, on: bool) -> Result<(), TcpError> {
+    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses.
+    pub fn switch(&mut self, on: bool) -> Result<(), TcpError> {
         let map = find_map(&self.object, ".data.control")?;
         map.update(
             &0u32.to_ne_bytes(),
             &u32::from(on).to_ne_bytes(),
             MapFlags::ANY,
         )
-        .map_err(TcpError::load)
+        .map_err(TcpError::load)?;
+        self.links
+            .retain(|(name, _)| PACKET_PROGRAMS.iter().all(|(packets, _)| name != packets));
+        if on { self.attach_packets() } else { Ok(()) }
     }
 
     /// Detaches everything that observes. What writes the account of a flow whose socket goes stays:
     /// a socket may go before [`TcpHooks::sum_up_flows`] comes by.
     pub fn detach_observers(&mut self) {
+        // Who switches on after this gets nothing attached any more.
+        self.observed = None;
         self.links.retain(|(name, _)| *name == FLOW_END_PROGRAM);
     }
 

@@ -164,13 +164,13 @@ impl TcpLog {
         status
     }
 
-    /// Lets the attached hooks observe, or return at once.
+    /// Lets the hooks observe, or not; switched off, no packet meets a program of ours.
     ///
     /// # Errors
-    /// [`TcpError::Load`] when the kernel refuses.
+    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses.
     pub fn switch(&self, on: bool) -> Result<(), TcpError> {
         match self.control.as_ref().map(|hooks| hooks.lock()) {
-            Some(Ok(hooks)) => hooks.switch(on),
+            Some(Ok(mut hooks)) => hooks.switch(on),
             _ => Err(TcpError::Thread {
                 reason: "the log has been stopped, or its reader has died".into(),
             }),
