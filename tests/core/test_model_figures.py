@@ -12,6 +12,9 @@ def test_a_figure_has_rows_for_every_panel_and_is_written(name: str, tmp_path: P
     figure = FIGURES[name]
     paths = write(name, tmp_path, quick=True)
     assert [path.suffix for path in paths] == [".csv", ".html", ".png", ".svg"]
+    # Opened without a network, the page has all it needs.
+    page = paths[1].read_text()
+    assert 'src="http' not in page and len(page) > 500_000
     assert all(path.stat().st_size > 1000 for path in paths[1:])
     assert figure.title in paths[3].read_text()
 

@@ -125,14 +125,15 @@ def _write(
 
 
 def _plot(counts: Counts | None, law: Law, output: Path, number: int) -> None:
+    from parshall.figures import file as figure_file
     from parshall.figures import sizes as figure
 
-    if output.suffix not in (".html", ".png", ".svg"):
+    if output.suffix not in figure_file.SUFFIXES:
         raise UsageError(f"-o {output}: expected a name that ends in .html, .png or .svg")
     expected = law.expected(number)
     reduced = figure.reduce(expected.pairs) if counts is None else figure.reduce(counts.pairs, expected.pairs)
     chart = figure.draw(reduced, f"{(counts or expected).total:,} packets")
-    chart.save(str(output), scale_factor=2) if output.suffix == ".png" else chart.save(str(output))
+    figure_file.save(chart, output)
     print(f"{output}: written", file=sys.stderr)
 
 

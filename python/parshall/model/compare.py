@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from parshall.errors import ParshallError, UsageError
+from parshall.figures.file import save
 from parshall.figures.panels import Panel, draw
 from parshall.model.builtin import FORWARDED
 from parshall.model.builtin.hardware import NOISE
@@ -196,7 +197,7 @@ class Comparison:
         )
         chart = draw(self.ccdfs(), "Latency, measured and modelled", (panel,))
         for path in paths[2:]:
-            chart.save(str(path))
+            save(chart, path)
         return paths
 
 

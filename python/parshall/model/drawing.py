@@ -12,12 +12,12 @@ from typing import Any
 import altair as alt
 
 from parshall.errors import UsageError
+from parshall.figures import file as figure_file
 from parshall.model.network import Model
 
 COLUMN_PX = 190
 ROW_PX = 74
 BOX_PX = (132, 46)
-FORMATS = (".svg", ".png", ".html")
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,8 @@ def save(model: Model, path: Path) -> None:
     UsageError
         The name of the file tells no format.
     """
-    if path.suffix not in FORMATS:
-        raise UsageError(f"{path}: is called {path.suffix or 'without a suffix'}; expected {', '.join(FORMATS)}")
-    draw(model).save(str(path))
+    if path.suffix not in figure_file.SUFFIXES:
+        raise UsageError(
+            f"{path}: is called {path.suffix or 'without a suffix'}; expected {', '.join(figure_file.SUFFIXES)}"
+        )
+    figure_file.save(draw(model), path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from parshall.figures.file import save
 from parshall.figures.panels import Panel, draw
 from parshall.model.builtin import FORWARDED, parameters
 from parshall.model.builtin.bsd import GRAINS_US, BsdRouter
@@ -276,5 +277,5 @@ def write(name: str, directory: Path, *, quick: bool = False) -> list[Path]:
     rows.write_csv(paths[0])
     chart = draw(rows, f"{figure.title} (Figure {name})", figure.panels)
     for path in paths[1:]:
-        chart.save(str(path))
+        save(chart, path)
     return paths
