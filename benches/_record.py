@@ -30,6 +30,13 @@ def version_of(*command: str) -> str:
     return ((done.stdout or done.stderr).splitlines() or ["?"])[0]
 
 
+def processor() -> str:
+    """Return the name of the processor, or the machine's where the kernel gives none."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.machine())
+
+
 def finish(benchmark: str, results: dict[str, Any], versions: dict[str, str | None], archive: str | None) -> None:
     """Print one JSON object that says what was measured, on what and by which command; keep it if asked to.
 
@@ -47,6 +54,7 @@ def finish(benchmark: str, results: dict[str, Any], versions: dict[str, str | No
         "date": now.isoformat(timespec="seconds"),
         "kernel": platform.release(),
         "machine": platform.machine(),
+        "processor": processor(),
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg(),
         "versions": {"python": platform.python_version(), **versions},

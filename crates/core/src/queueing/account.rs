@@ -42,7 +42,9 @@ impl Length {
     pub fn add(&mut self, time: u64) {
         self.times -= i128::from(time);
         self.now += 1;
-        self.longest = self.longest.max(self.now);
+        if self.now > self.longest {
+            self.longest = self.now;
+        }
     }
 
     #[inline]

@@ -12,7 +12,8 @@ use super::error::ModelError;
 use super::jobs::{Jobs, Line, NONE};
 use super::level::Level;
 use super::model::StationKind;
-use super::network::{Network, QueuePlan, ServiceTime};
+use super::network::{LevelPlan, Network, QueuePlan, ServiceTime, StationPlan};
+use super::scale::{Parts, Scale};
 use super::sharing::Sharing;
 use super::time::seconds;
 use super::trace::Trace;
@@ -35,6 +36,7 @@ pub(super) struct Server {
     pub unfinished: u64,
 }
 
+#[derive(Clone)]
 pub(super) struct StationState {
     /// Its servers and levels among those of all stations.
     pub first_server: usize,
@@ -43,6 +45,8 @@ pub(super) struct StationState {
     pub idle: usize,
     /// Levels with somebody in a queue, one bit each.
     pub ready: u64,
+    /// Levels whose only queue can be blocked.
+    pub blocking: u64,
     pub touched: bool,
     pub preempts: bool,
     /// Whether one of its levels polls.
@@ -53,6 +57,7 @@ pub(super) struct StationState {
     pub shared_since: u64,
 }
 
+#[derive(Clone)]
 pub(super) struct QueueState<'n> {
     pub plan: &'n QueuePlan,
     pub line: Line,
@@ -110,39 +115,41 @@ pub(super) struct SourceState {
 }
 
 /// A network at work.
-pub(super) struct Engine<'n, C: Calendar, const TRACED: bool> {
+pub(super) struct Engine<'n, S: Scale, const TRACED: bool> {
     pub(super) network: &'n Network,
-    pub(super) calendar: C,
+    pub(super) calendar: S::Calendar,
     pub(super) now: u64,
     /// When counting began.
     pub(super) counted_since: u64,
     pub(super) events: u64,
     pub(super) jobs: Jobs,
-    pub(super) servers: Vec<Server>,
-    pub(super) stations: Vec<StationState>,
-    pub(super) levels: Vec<Level<'n>>,
-    pub(super) queues: Vec<QueueState<'n>>,
+    pub(super) servers: S::Few<Server>,
+    pub(super) stations: S::Few<StationState>,
+    pub(super) levels: S::Few<Level<'n>>,
+    // of each level its queue, if that has it to itself, or `NONE`
+    pub(super) alone: S::Few<u32>,
+    pub(super) queues: S::Few<QueueState<'n>>,
     pub(super) sources: Vec<SourceState>,
-    pub(super) services: Vec<ServiceTime>,
+    pub(super) services: S::Many<ServiceTime>,
     // the station of each timer
     timers: Vec<u32>,
     pub(super) touched: Vec<u32>,
     pub(super) packets: u64,
     jobs_max: usize,
     // of [queue][class] and [sink][class]
-    pub(super) visits: Vec<Visits>,
+    pub(super) visits: S::Many<Visits>,
     pub(super) departures: Vec<Departures>,
     pub(super) balance: Balance,
     pub(super) trace: Trace,
 }
 
-impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
+impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
     /// The network, empty; the first packets of all sources are on their way.
     pub fn new(network: &'n Network, seed: u64, replication: u64, jobs_max: usize) -> Self {
         let mut streams = (0..).map(|part: u64| Generator::new(seed, replication << 32 | part));
         let mut stream = || streams.next().expect("there are 2^64 streams");
         let (mut servers, mut stations) = (Vec::new(), Vec::new());
-        let (mut levels, mut timers) = (Vec::new(), Vec::new());
+        let (mut levels, mut alone, mut timers) = (Vec::new(), Vec::new(), Vec::new());
         for (number, plan) in network.stations.iter().enumerate() {
             let sharing = match plan.kind {
                 StationKind::ProcessorSharing => Some(Sharing::new(Some(plan.servers))),
@@ -159,6 +166,7 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
                 first_level: levels.len(),
                 idle: plan.servers,
                 ready: 0,
+                blocking: blocking(plan, &network.queues),
                 touched: false,
                 preempts: plan.kind == StationKind::PreemptiveResume,
                 polls: timers.len() > timers_before,
@@ -179,11 +187,8 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
                 None => plan.servers,
             };
             servers.extend(std::iter::repeat_n(idle, clocks));
-            levels.extend(
-                plan.levels
-                    .iter()
-                    .map(|level| Level::new(level, &network.queues)),
-            );
+            levels.extend(plan.levels.iter().map(Level::new));
+            alone.extend(plan.levels.iter().map(LevelPlan::alone));
         }
         let sources = network.sources.iter().map(|plan| {
             let mut state = SourceState {
@@ -211,25 +216,26 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             work: 0,
             generator: stream(),
         });
-        let queues = queues.collect();
+        let queues: Vec<_> = queues.collect();
         let mut engine = Self {
             network,
-            calendar: C::new(network.clocks),
+            calendar: S::Calendar::new(network.clocks),
             now: 0,
             counted_since: 0,
             events: 0,
             jobs: Jobs::default(),
-            servers,
-            stations,
-            levels,
-            queues,
+            servers: servers.into(),
+            stations: stations.into(),
+            levels: levels.into(),
+            alone: alone.into(),
+            queues: queues.into(),
             sources,
-            services: network.services.clone(),
+            services: network.services.clone().into(),
             timers,
             touched: Vec::new(),
             packets: 0,
             jobs_max,
-            visits: vec![Visits::default(); network.queues.len() * network.classes],
+            visits: vec![Visits::default(); network.queues.len() * network.classes].into(),
             departures: vec![Departures::new(); network.model.sinks.len() * network.classes],
             balance: Balance::default(),
             trace: Trace::default(),
@@ -291,7 +297,7 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             return Err(ModelError::EndOfTime);
         }
         if self.jobs.inside() > self.jobs_max {
-            let lengths = self.queues.iter().map(|queue| queue.length.now);
+            let lengths = self.queues.all().iter().map(|queue| queue.length.now);
             let longest = lengths.enumerate().max_by_key(|&(_, length)| length);
             return Err(ModelError::TooManyJobs {
                 jobs: self.jobs.inside(),
@@ -309,14 +315,14 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
         self.settle_work();
         self.counted_since = self.now;
         self.events = 0;
-        for queue in &mut self.queues {
+        for queue in self.queues.all_mut() {
             queue.length.restart(self.now);
             queue.work = 0;
         }
-        for station in &mut self.stations {
+        for station in self.stations.all_mut() {
             station.shared_work = 0;
         }
-        self.visits.fill(Visits::default());
+        self.visits.all_mut().fill(Visits::default());
         self.departures.fill_with(Departures::new);
         self.balance = Balance {
             inside_before: self.jobs.inside() as u64,
@@ -327,11 +333,16 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
 
     /// Books the work that is being done up to now.
     pub fn settle_work(&mut self) {
-        for server in self.servers.iter_mut().filter(|server| server.job != NONE) {
+        for server in self
+            .servers
+            .all_mut()
+            .iter_mut()
+            .filter(|server| server.job != NONE)
+        {
             self.queues[server.queue as usize].work += u128::from(self.now - server.began);
             server.began = self.now;
         }
-        for station in &mut self.stations {
+        for station in self.stations.all_mut() {
             if let Some(sharing) = &station.sharing {
                 station.shared_work +=
                     u128::from(self.now - station.shared_since) * sharing.working() as u128;
@@ -339,6 +350,14 @@ impl<'n, C: Calendar, const TRACED: bool> Engine<'n, C, TRACED> {
             }
         }
     }
+}
+
+fn blocking(station: &StationPlan, queues: &[QueuePlan]) -> u64 {
+    let own = station.levels.iter().enumerate().filter(|(_, level)| {
+        let queue = level.alone();
+        queue != NONE && queues[queue as usize].blocks
+    });
+    own.fold(0, |bits, (level, _)| bits | bit(level as u32))
 }
 
 /// The bit of a level among those that are ready.

@@ -1,17 +1,15 @@
 //! Which of the queues of one priority is served next.
 
-use super::calendar::{Calendar, NEVER};
+use super::calendar::NEVER;
 use super::engine::{Engine, QueueState};
-use super::jobs::NONE;
 use super::model::Tags;
-use super::network::{LevelPlan, PolicyPlan, QueuePlan};
+use super::network::{LevelPlan, PolicyPlan};
+use super::scale::Scale;
 
 /// The state of a level's policy.
+#[derive(Clone)]
 pub(super) struct Level<'n> {
     pub plan: &'n LevelPlan,
-    /// Its only queue, if it has one, or `NONE`; and whether that one can be blocked.
-    pub only: u32,
-    pub only_blocks: bool,
     /// Queues with somebody in them.
     pub nonempty: u32,
     /// Queues with somebody whom a higher priority interrupted.
@@ -28,15 +26,9 @@ pub(super) struct Level<'n> {
 }
 
 impl<'n> Level<'n> {
-    pub fn new(plan: &'n LevelPlan, queues: &[QueuePlan]) -> Self {
-        let only = match plan.policy {
-            PolicyPlan::Single => plan.queues[0],
-            _ => NONE,
-        };
+    pub fn new(plan: &'n LevelPlan) -> Self {
         Self {
             plan,
-            only,
-            only_blocks: only != NONE && queues[only as usize].blocks,
             nonempty: 0,
             interrupted: 0,
             turn: 0,
@@ -84,16 +76,13 @@ impl<'n> Level<'n> {
     }
 }
 
-impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
+impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     /// The queue of a level to serve, of whose queues that of number `servable` is the first that can be
     /// served; None when the level has just decided to give way.
     #[inline]
     pub(super) fn select(&mut self, level: usize, servable: usize) -> Option<usize> {
         let state = &self.levels[level];
         let plan = state.plan;
-        if state.only != NONE {
-            return Some(state.only as usize);
-        }
         if state.interrupted > 0 {
             // Who was interrupted goes on before anybody else of his priority.
             let resumed = plan

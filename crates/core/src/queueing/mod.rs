@@ -18,6 +18,7 @@ mod model;
 mod network;
 mod result;
 mod run;
+mod scale;
 mod series;
 mod service;
 mod sharing;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::amount::Draw;
 use super::check;
 use super::error::ModelError;
+use super::jobs::NONE;
 use super::model::{Frees, Model, Policy, Service, StationKind, Tags, Transition};
 use super::stability;
 use super::time::{picoseconds, whole};
@@ -27,9 +28,8 @@ pub struct Network {
     pub(super) queues: Vec<QueuePlan>,
     // of [queue][class]
     pub(super) services: Vec<ServiceTime>,
-    pub(super) ways: Vec<Way>,
-    // of [queue or source][class], into `ways`
-    pub(super) ways_from: Vec<Range<u32>>,
+    // of [queue or source][class]
+    pub(super) ways: Vec<Box<[Way]>>,
     pub(super) classes: usize,
     pub(super) timers: Range<usize>,
     pub(super) clocks: usize,
@@ -56,6 +56,16 @@ pub(super) struct LevelPlan {
     pub priority: u32,
     pub queues: Vec<u32>,
     pub policy: PolicyPlan,
+}
+
+impl LevelPlan {
+    /// Its queue, if that has the level to itself, first come first served; otherwise `NONE`.
+    pub fn alone(&self) -> u32 {
+        match self.policy {
+            PolicyPlan::Single => self.queues[0],
+            _ => NONE,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -248,7 +258,6 @@ impl Network {
         }
 
         let mut ways = Vec::new();
-        let mut ways_from = Vec::new();
         let origins = model
             .queues
             .iter()
@@ -261,7 +270,7 @@ impl Network {
         );
         for (origin, (place, transitions)) in origins.enumerate() {
             for class in &model.classes {
-                let first = ways.len() as u32;
+                let mut own = Vec::new();
                 for transition in transitions.iter().filter(|t| is_for(&t.classes, class)) {
                     let way = way(transition, &names, &place)?;
                     if way.blocks && origin < queues.len() {
@@ -271,9 +280,9 @@ impl Network {
                             upstream.push(station);
                         }
                     }
-                    ways.push(way);
+                    own.push(way);
                 }
-                ways_from.push(first..ways.len() as u32);
+                ways.push(own.into_boxed_slice());
             }
         }
 
@@ -307,7 +316,6 @@ impl Network {
             queues,
             services,
             ways,
-            ways_from,
             classes,
             timers,
             clocks,
@@ -333,14 +341,7 @@ impl Network {
     }
 
     pub(super) fn ways_of(&self, origin: usize, class: usize) -> &[Way] {
-        self.ways_at(origin * self.classes + class)
-    }
-
-    /// The ways on from a place in `ways_from`.
-    #[inline]
-    pub(super) fn ways_at(&self, at: usize) -> &[Way] {
-        let range = &self.ways_from[at];
-        &self.ways[range.start as usize..range.end as usize]
+        &self.ways[origin * self.classes + class]
     }
 }
 

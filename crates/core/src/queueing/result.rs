@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::account::{Balance, new_histogram};
-use super::calendar::Calendar;
 use super::engine::Engine;
 use super::interval::Interval;
 use super::network::Network;
+use super::scale::{Parts, Scale};
 use super::series::Series;
 use super::time::{nanoseconds, seconds};
 use super::trace::Trace;
@@ -195,8 +195,8 @@ impl Replication {
 }
 
 /// Takes the results of what was counted out of an engine.
-pub(super) fn replication<C: Calendar, const TRACED: bool>(
-    engine: &mut Engine<'_, C, TRACED>,
+pub(super) fn replication<S: Scale, const TRACED: bool>(
+    engine: &mut Engine<'_, S, TRACED>,
     number: u64,
 ) -> Replication {
     engine.settle_work();
@@ -245,6 +245,7 @@ pub(super) fn replication<C: Calendar, const TRACED: bool>(
     }
     let queues = engine
         .visits
+        .all()
         .iter()
         .enumerate()
         .map(|(at, visits)| QueueCounts {
@@ -264,6 +265,7 @@ pub(super) fn replication<C: Calendar, const TRACED: bool>(
         });
     let lengths = engine
         .queues
+        .all()
         .iter()
         .enumerate()
         .map(|(number, queue)| QueueLength {
@@ -273,23 +275,28 @@ pub(super) fn replication<C: Calendar, const TRACED: bool>(
             utilisation: part(queue.work)
                 / network.stations[network.queues[number].station as usize].servers as f64,
         });
-    let stations = engine.stations.iter().enumerate().map(|(number, station)| {
-        let own = network
-            .queues
-            .iter()
-            .zip(&engine.queues)
-            .filter(|(plan, _)| plan.station as usize == number);
-        let work = own.map(|(_, queue)| queue.work).sum::<u128>() + station.shared_work;
-        let servers = if model.stations[number].kind == super::StationKind::Delay {
-            1
-        } else {
-            network.stations[number].servers
-        };
-        StationLoad {
-            station: model.stations[number].name.clone(),
-            utilisation: part(work) / servers as f64,
-        }
-    });
+    let stations = engine
+        .stations
+        .all()
+        .iter()
+        .enumerate()
+        .map(|(number, station)| {
+            let own = network
+                .queues
+                .iter()
+                .zip(engine.queues.all())
+                .filter(|(plan, _)| plan.station as usize == number);
+            let work = own.map(|(_, queue)| queue.work).sum::<u128>() + station.shared_work;
+            let servers = if model.stations[number].kind == super::StationKind::Delay {
+                1
+            } else {
+                network.stations[number].servers
+            };
+            StationLoad {
+                station: model.stations[number].name.clone(),
+                utilisation: part(work) / servers as f64,
+            }
+        });
     let Balance {
         inside_before,
         entered,

@@ -7,12 +7,13 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use super::account::new_histogram;
-use super::calendar::{Calendar, NEVER, Scan, Tournament};
+use super::calendar::NEVER;
 use super::engine::Engine;
 use super::error::ModelError;
 use super::interval::interval;
 use super::network::Network;
 use super::result::{Estimate, LatencySummary, Replication, replication};
+use super::scale::{Large, Medium, Scale, Small};
 use super::series::{lag_1_correlation, warm_up};
 use super::time::{nanoseconds, picoseconds};
 
@@ -227,16 +228,16 @@ fn batches(
     warm_up_ps: u64,
     stop: &AtomicBool,
 ) -> Result<(Vec<Replication>, Option<bool>), ModelError> {
-    match (network.clocks, options.trace) {
-        (..=8, false) => cut::<Scan<8>, false>(network, options, warm_up_ps, stop),
-        (..=24, false) => cut::<Scan<24>, false>(network, options, warm_up_ps, stop),
-        (..=24, true) => cut::<Scan<24>, true>(network, options, warm_up_ps, stop),
-        (_, false) => cut::<Tournament, false>(network, options, warm_up_ps, stop),
-        (_, true) => cut::<Tournament, true>(network, options, warm_up_ps, stop),
+    match options.trace {
+        false if Small::fits(network) => cut::<Small, false>(network, options, warm_up_ps, stop),
+        false if Medium::fits(network) => cut::<Medium, false>(network, options, warm_up_ps, stop),
+        true if Medium::fits(network) => cut::<Medium, true>(network, options, warm_up_ps, stop),
+        false => cut::<Large, false>(network, options, warm_up_ps, stop),
+        true => cut::<Large, true>(network, options, warm_up_ps, stop),
     }
 }
 
-fn cut<C: Calendar, const TRACED: bool>(
+fn cut<S: Scale, const TRACED: bool>(
     network: &Network,
     options: &RunOptions,
     warm_up_ps: u64,
@@ -245,7 +246,7 @@ fn cut<C: Calendar, const TRACED: bool>(
     let is_stopped = || stop.load(Ordering::Relaxed);
     let whole_ns = options.duration_ns.unwrap_or_default();
     let batch_ps = picoseconds(whole_ns / f64::from(options.replications)).max(1);
-    let mut engine = Engine::<C, TRACED>::new(network, options.seed, 0, options.jobs_max);
+    let mut engine = Engine::<S, TRACED>::new(network, options.seed, 0, options.jobs_max);
     engine.run(warm_up_ps, is_stopped)?;
     until_precise(options, |numbers| {
         let batch = |number| {
@@ -329,17 +330,23 @@ fn one(
     warm_up_ps: u64,
     stop: &AtomicBool,
 ) -> Result<Replication, ModelError> {
-    // The number of clocks and the question of traces are settled here, not at every event.
-    match (network.clocks, options.trace && number == 0) {
-        (..=8, false) => simulate::<Scan<8>, false>(network, options, number, warm_up_ps, stop),
-        (..=24, false) => simulate::<Scan<24>, false>(network, options, number, warm_up_ps, stop),
-        (..=24, true) => simulate::<Scan<24>, true>(network, options, number, warm_up_ps, stop),
-        (_, false) => simulate::<Tournament, false>(network, options, number, warm_up_ps, stop),
-        (_, true) => simulate::<Tournament, true>(network, options, number, warm_up_ps, stop),
+    // The size of the network and the question of traces are settled here, not at every event.
+    match options.trace && number == 0 {
+        false if Small::fits(network) => {
+            simulate::<Small, false>(network, options, number, warm_up_ps, stop)
+        }
+        false if Medium::fits(network) => {
+            simulate::<Medium, false>(network, options, number, warm_up_ps, stop)
+        }
+        true if Medium::fits(network) => {
+            simulate::<Medium, true>(network, options, number, warm_up_ps, stop)
+        }
+        false => simulate::<Large, false>(network, options, number, warm_up_ps, stop),
+        true => simulate::<Large, true>(network, options, number, warm_up_ps, stop),
     }
 }
 
-fn simulate<C: Calendar, const TRACED: bool>(
+fn simulate<S: Scale, const TRACED: bool>(
     network: &Network,
     options: &RunOptions,
     number: u64,
@@ -347,7 +354,7 @@ fn simulate<C: Calendar, const TRACED: bool>(
     stop: &AtomicBool,
 ) -> Result<Replication, ModelError> {
     let is_stopped = || stop.load(Ordering::Relaxed);
-    let mut engine = Engine::<C, TRACED>::new(network, options.seed, number, options.jobs_max);
+    let mut engine = Engine::<S, TRACED>::new(network, options.seed, number, options.jobs_max);
     if warm_up_ps > 0 {
         engine.run(warm_up_ps, is_stopped)?;
         engine.restart_counting();

@@ -1,13 +1,23 @@
 //! How stations choose whom to serve, and what happens when a service starts, is interrupted and ends.
 
 use super::calendar::{Calendar, NEVER};
-use super::engine::{Engine, StationState, bit};
+use super::engine::{Engine, Server, StationState, bit};
 use super::jobs::{FRESH, NONE};
 use super::level::Level;
+use super::scale::{Parts, Scale};
 use super::sharing::Sharing;
 use super::trace::Fate;
 
-impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
+/// Which level of a station is served next.
+struct Next {
+    level: usize,
+    /// Its queue, where it has only one, or `NONE`: its policy decides.
+    queue: u32,
+    /// The number of the first of several queues that can be served.
+    servable: usize,
+}
+
+impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     /// Has a station choose at the end of this event.
     #[inline]
     pub(super) fn touch(&mut self, station: u32) {
@@ -38,30 +48,39 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     pub(super) fn choose(&mut self, station: usize) {
         loop {
             let state = &self.stations[station];
-            if state.idle == 0 && !self.can_interrupt(state) {
-                return;
-            }
-            let Some((level, servable)) = self.first_ready(station) else {
+            let wanted = match state.idle {
+                0 => state.ready & self.interrupting(state),
+                _ => state.ready,
+            };
+            let Some(next) = self.first_ready(station, wanted) else {
                 let state = &self.stations[station];
-                if state.polls && state.idle == state.servers {
+                if !S::PLAIN && state.polls && state.idle == state.servers {
                     let plan = &self.network.stations[station];
                     let levels = state.first_level..state.first_level + plan.levels.len();
-                    self.levels[levels].iter_mut().for_each(Level::end_cycle);
+                    self.levels.all_mut()[levels]
+                        .iter_mut()
+                        .for_each(Level::end_cycle);
                 }
                 return;
             };
             let state = &self.stations[station];
-            let server = match (state.idle, state.servers) {
-                (0, _) => self.interrupt(station, level),
-                (_, 1) => Some(state.first_server),
+            let is_only = S::PLAIN || state.servers == 1;
+            let server = match state.idle {
+                0 => self.interrupt(station, next.level),
+                _ if is_only => Some(state.first_server),
                 _ => self.idle_server(state),
             };
             let Some(server) = server else {
                 return;
             };
-            let state = &self.stations[station];
-            let is_only = state.servers == 1;
-            match self.select(state.first_level + level, servable) {
+            let queue = match next.queue {
+                NONE => self.select(
+                    self.stations[station].first_level + next.level,
+                    next.servable,
+                ),
+                queue => Some(queue as usize),
+            };
+            match queue {
                 Some(queue) => self.start(server, queue),
                 // A cycle of polling has just ended: another level may be the first now.
                 None => continue,
@@ -73,63 +92,77 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         }
     }
 
-    /// Whether somebody waits whose priority number is smaller than that of somebody in service, where all
-    /// servers are busy.
+    /// The levels whose packets would take a server from somebody, where all servers are busy.
     #[inline]
-    fn can_interrupt(&self, state: &StationState) -> bool {
-        if !state.preempts || state.ready == 0 {
-            return false;
+    fn interrupting(&self, state: &StationState) -> u64 {
+        if !state.preempts {
+            return 0;
         }
-        let servers = &self.servers[state.first_server..state.first_server + state.servers];
-        let largest = servers.iter().map(|server| server.level).max();
-        state.ready & largest.map_or(0, |level| bit(level) - 1) != 0
+        let first = state.first_server;
+        let largest = if S::PLAIN || state.servers == 1 {
+            self.servers[first].level
+        } else {
+            let servers = &self.servers.all()[first..first + state.servers];
+            servers.iter().map(|server| server.level).max().unwrap_or(0)
+        };
+        bit(largest) - 1
     }
 
     fn idle_server(&self, state: &StationState) -> Option<usize> {
-        let servers = &self.servers[state.first_server..state.first_server + state.servers];
+        let servers = &self.servers.all()[state.first_server..state.first_server + state.servers];
         let idle = servers.iter().position(|server| server.job == NONE);
         idle.map(|number| state.first_server + number)
     }
 
-    /// The first level with a packet that can be served now, among those of the station, and the number of
-    /// the first of its queues that can be served.
+    /// The first level with a packet that can be served now, among those of the station that are wanted.
     #[inline(always)]
-    fn first_ready(&mut self, station: usize) -> Option<(usize, usize)> {
+    fn first_ready(&mut self, station: usize, mut wanted: u64) -> Option<Next> {
         let state = &self.stations[station];
-        let (mut ready, first_level) = (state.ready, state.first_level);
+        let (first_level, blocking) = (state.first_level, state.blocking);
         let mut closed = None;
-        while ready != 0 {
-            let level = ready.trailing_zeros() as usize;
-            ready &= ready - 1;
+        while wanted != 0 {
+            let level = wanted.trailing_zeros() as usize;
+            let own = wanted & wanted.wrapping_neg();
+            wanted ^= own;
+            let queue = self.alone[first_level + level];
+            if queue != NONE {
+                if blocking & own != 0 && self.is_blocked(self.queues[queue as usize].line.head) {
+                    continue;
+                }
+                return Some(Next {
+                    level,
+                    queue,
+                    servable: 0,
+                });
+            }
             let Some(servable) = self.servable(first_level + level) else {
                 continue;
             };
-            if self.levels[first_level + level].closed_until > self.now {
+            let next = Next {
+                level,
+                queue,
+                servable,
+            };
+            if !S::PLAIN && self.levels[first_level + level].closed_until > self.now {
                 // Whoever gave way polls on when there is nobody to give way to.
-                closed = closed.or(Some((level, servable)));
+                closed = closed.or(Some(next));
                 continue;
             }
-            return Some((level, servable));
+            return Some(next);
         }
-        let (level, servable) = closed?;
+        let next = closed?;
         let state = &self.stations[station];
-        let servers = &self.servers[state.first_server..state.first_server + state.servers];
+        let servers = &self.servers.all()[state.first_server..state.first_server + state.servers];
         let is_used = servers
             .iter()
-            .any(|server| server.job != NONE && server.level as usize > level);
-        (!is_used).then_some((level, servable))
+            .any(|server| server.job != NONE && server.level as usize > next.level);
+        (!is_used).then_some(next)
     }
 
     /// The number of the first queue of a level that can be served; somebody is in one of them.
     #[inline]
     fn servable(&mut self, level: usize) -> Option<usize> {
-        let state = &self.levels[level];
-        if state.only != NONE {
-            let queue = state.only as usize;
-            let can = !state.only_blocks || !self.is_blocked(self.queues[queue].line.head);
-            return can.then_some(0);
-        }
-        let mut queues = state.plan.queues.iter();
+        let mut queues = self.levels[level].plan.queues.iter();
         queues.position(|&queue| self.is_servable(queue as usize))
     }
 
@@ -148,7 +181,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
             return false;
         }
         let network = self.network;
-        let ways = network.ways_at(job.at as usize);
+        let ways = &network.ways[job.at as usize];
         let mut is_blocked = false;
         for way in ways.iter().filter(|way| way.blocks) {
             let next = &mut self.queues[way.place as usize];
@@ -163,7 +196,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     /// Takes a server away from the work of the largest priority number above `level`.
     fn interrupt(&mut self, station: usize, level: usize) -> Option<usize> {
         let state = &mut self.stations[station];
-        let servers = &self.servers[state.first_server..state.first_server + state.servers];
+        let servers = &self.servers.all()[state.first_server..state.first_server + state.servers];
         let (number, server) = servers
             .iter()
             .copied()
@@ -198,37 +231,59 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     /// Starts the service of whoever is at the front of a queue.
     #[inline(always)]
     fn start(&mut self, server: usize, queue: usize) {
-        let plan = self.queues[queue].plan;
         let job = self.pop(queue);
-        let mut work = self.jobs[job].left;
-        if work == FRESH {
-            work = self.begin(job, queue).saturating_add(plan.batch_cost);
-            if plan.batch_packets > 1 {
-                work += self.begin_others(job, queue, plan.batch_packets);
-            }
-            if !plan.is_alone {
-                let state = &mut self.queues[queue];
-                work += self.levels[state.level].charge(state, work, self.jobs[job].bytes);
-            }
+        let left = self.jobs[job].left;
+        let work = match left {
+            FRESH => self.begin_all(job, queue),
+            _ => self.resume(job, queue),
+        };
+        let plan = self.queues[queue].plan;
+        let stretch = if S::PLAIN {
+            work
         } else {
-            let state = &mut self.queues[queue];
-            if state.interrupted > 0 {
-                state.interrupted -= 1;
-                if !plan.is_alone {
-                    self.levels[state.level].interrupted -= 1;
-                }
-            }
-        }
-        let stretch = work.min(plan.quantum);
+            work.min(plan.quantum)
+        };
         self.stations[plan.station as usize].idle -= 1;
-        let own = &mut self.servers[server];
-        own.job = job;
-        own.queue = queue as u32;
-        own.level = plan.level;
-        own.began = self.now;
-        own.unfinished = work - stretch;
+        self.servers[server] = Server {
+            station: plan.station,
+            job,
+            queue: queue as u32,
+            level: plan.level,
+            began: self.now,
+            unfinished: work - stretch,
+        };
         let ends = self.now.saturating_add(stretch).min(NEVER - 1);
         self.calendar.set(server, ends);
+    }
+
+    /// Goes on with work that was interrupted, or whose quantum had ended.
+    fn resume(&mut self, job: u32, queue: usize) -> u64 {
+        let state = &mut self.queues[queue];
+        if state.interrupted > 0 {
+            state.interrupted -= 1;
+            if !state.plan.is_alone {
+                self.levels[state.level].interrupted -= 1;
+            }
+        }
+        std::mem::replace(&mut self.jobs[job].left, FRESH)
+    }
+
+    /// The work of a packet, of those that are served together with it, and of the policy.
+    #[inline(always)]
+    fn begin_all(&mut self, job: u32, queue: usize) -> u64 {
+        let plan = self.queues[queue].plan;
+        let mut work = self.begin(job, queue).saturating_add(plan.batch_cost);
+        if S::PLAIN {
+            return work;
+        }
+        if plan.batch_packets > 1 {
+            work += self.begin_others(job, queue, plan.batch_packets);
+        }
+        if !plan.is_alone {
+            let state = &mut self.queues[queue];
+            work += self.levels[state.level].charge(state, work, self.jobs[job].bytes);
+        }
+        work
     }
 
     /// Takes more packets into a batch; returns their work.
@@ -272,14 +327,13 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     fn begin(&mut self, job: u32, queue: usize) -> u64 {
         let slot = &mut self.jobs[job];
         slot.started = self.now;
-        slot.together = NONE;
         let (at, bytes) = (slot.at as usize, slot.bytes);
         let state = &mut self.queues[queue];
         let plan = state.plan;
         let work = self.services[at].draw(bytes, &mut state.generator);
         if plan.blocks {
             let network = self.network;
-            for way in network.ways_at(at).iter().filter(|way| way.blocks) {
+            for way in network.ways[at].iter().filter(|way| way.blocks) {
                 self.queues[way.place as usize].hold(bytes);
             }
         }
@@ -308,12 +362,8 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         let server = self.servers[clock];
         let station = &mut self.stations[server.station as usize];
         station.touch(server.station, &mut self.touched);
-        if station.sharing.is_some() {
-            if let Some(job) = self.share(server.station as usize, Sharing::remove) {
-                let queue = self.jobs[job].next as usize;
-                self.served(job, queue, true);
-            }
-            return;
+        if !S::PLAIN && station.sharing.is_some() {
+            return self.finish_sharing(server.station as usize);
         }
         station.idle += 1;
         self.calendar.set(clock, NEVER);
@@ -321,7 +371,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         let queue = server.queue as usize;
         let state = &mut self.queues[queue];
         state.work += u128::from(self.now - server.began);
-        if server.unfinished > 0 {
+        if !S::PLAIN && server.unfinished > 0 {
             self.jobs[server.job].left = server.unfinished;
             if state.line.is_empty() {
                 self.levels[state.level].nonempty += 1;
@@ -331,15 +381,28 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
             return;
         }
         let plan = state.plan;
-        if plan.batch_packets == 1 {
+        if S::PLAIN || plan.batch_packets == 1 {
             self.served(server.job, queue, plan.frees_at_end);
             return;
         }
-        let mut job = server.job;
+        self.finish_batch(server.job, queue);
+    }
+
+    #[inline(never)]
+    fn finish_batch(&mut self, first: u32, queue: usize) {
+        let mut job = first;
         while job != NONE {
-            let next = self.jobs[job].together;
-            self.served(job, queue, plan.frees_at_end);
+            let next = std::mem::replace(&mut self.jobs[job].together, NONE);
+            self.served(job, queue, self.queues[queue].plan.frees_at_end);
             job = next;
+        }
+    }
+
+    #[inline(never)]
+    fn finish_sharing(&mut self, station: usize) {
+        if let Some(job) = self.share(station, Sharing::remove) {
+            let queue = self.jobs[job].next as usize;
+            self.served(job, queue, true);
         }
     }
 

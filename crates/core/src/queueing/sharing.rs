@@ -11,7 +11,7 @@ const FRACTION: u32 = 32;
 /// What each has got since the station was last empty is the same number, so that whoever needs least
 /// more than that is served first (the virtual time of processor sharing; Kleinrock, Queueing
 /// Systems 2, 4.4). It is a whole number of 2^-32 ps: runs do not depend on rounding of floats.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Sharing {
     attained: u128,
     since: u64,

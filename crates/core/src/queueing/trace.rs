@@ -8,9 +8,9 @@ use arrow::array::{
 use arrow::datatypes::UInt32Type;
 use arrow::error::ArrowError;
 
-use super::calendar::Calendar;
 use super::engine::Engine;
 use super::model::Model;
+use super::scale::Scale;
 
 /// How a visit or a packet ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ fn names<'a>(
     Ok(Arc::new(column))
 }
 
-impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
+impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     pub(super) fn record_visit(&mut self, job: u32, queue: usize, fate: Fate) {
         let (slot, table) = (&self.jobs[job], &mut self.trace.visits);
         table.packet.push(slot.packet);

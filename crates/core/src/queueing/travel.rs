@@ -5,10 +5,11 @@ use super::calendar::{Calendar, NEVER};
 use super::engine::Engine;
 use super::jobs::{FRESH, Job, NONE};
 use super::network::Way;
+use super::scale::Scale;
 use super::time::{picoseconds, whole};
 use super::trace::Fate;
 
-impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
+impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     pub(super) fn plan_arrival(&mut self, source: usize) {
         let state = &mut self.sources[source];
         let gap = if state.packets_left == 0 {
@@ -54,21 +55,28 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
 
     /// Sends a job and its clones from a queue or source to where they go next; `from` is their place and
     /// class, as ways on are numbered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_on(&mut self, job: u32, from: usize) {
         let network = self.network;
-        let ways = network.ways_at(from);
-        // Clones are copies of the packet before it moves on and may leave; they follow it.
-        let copied = (ways.len() > 1).then(|| self.jobs[job].clone());
+        match &*network.ways[from] {
+            [way] => self.send(job, from, way),
+            ways => self.send_copies(job, from, ways),
+        }
+    }
+
+    /// Clones are copies of the packet before it moves on and may leave; they follow it.
+    #[inline(never)]
+    fn send_copies(&mut self, job: u32, from: usize, ways: &[Way]) {
+        let copied = self.jobs[job].clone();
         let mut sent = job;
         for (number, way) in ways.iter().enumerate() {
-            if let (1.., Some(copied)) = (number, &copied) {
+            if number > 0 {
                 self.balance.cloned += 1;
                 sent = self.jobs.add(Job {
                     clone: true,
                     left: FRESH,
                     together: NONE,
-                    ..*copied
+                    ..copied
                 });
             }
             self.send(sent, from, way);
@@ -77,15 +85,17 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
 
     #[inline(always)]
     fn send(&mut self, job: u32, from: usize, way: &Way) {
-        let place = if way.choices.is_empty() {
+        let place = if S::PLAIN || way.choices.is_empty() {
             way.place
         } else {
             self.choose_place(from / self.network.classes, &way.choices)
         };
-        if let Some(class) = way.becomes {
+        if !S::PLAIN
+            && let Some(class) = way.becomes
+        {
             self.jobs[job].class = class;
         }
-        if (place as usize) < self.queues.len() {
+        if (place as usize) < self.network.queues.len() {
             self.enter(job, place as usize, way.blocks);
         } else {
             self.leave(job, place);
@@ -93,7 +103,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
     }
 
     fn choose_place(&mut self, origin: usize, choices: &[(f64, u32)]) -> u32 {
-        let queues = self.queues.len();
+        let queues = self.network.queues.len();
         let generator = if origin < queues {
             &mut self.queues[origin].generator
         } else {
@@ -124,10 +134,8 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         }
         state.length.add(self.now);
         slot.arrived = self.now;
-        slot.started = NEVER;
-        slot.left = FRESH;
         let station = &mut self.stations[plan.station as usize];
-        if station.sharing.is_some() {
+        if !S::PLAIN && station.sharing.is_some() {
             let work = self.services[at].draw(bytes, &mut state.generator);
             slot.started = self.now;
             // The job remembers its queue: a station may serve several.
@@ -141,7 +149,9 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
             station.ready |= plan.bit;
             if !plan.is_alone {
                 let level = &mut self.levels[state.level];
-                level.catch_up(state);
+                if !S::PLAIN {
+                    level.catch_up(state);
+                }
                 level.nonempty += 1;
             }
         }
@@ -166,7 +176,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
         self.jobs.remove(job);
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn leave(&mut self, job: u32, place: u32) {
         let Job {
             born,
@@ -175,7 +185,7 @@ impl<C: Calendar, const TRACED: bool> Engine<'_, C, TRACED> {
             clone,
             ..
         } = self.jobs[job];
-        let sink = place as usize - self.queues.len();
+        let sink = place as usize - self.network.queues.len();
         let departures = &mut self.departures[sink * self.network.classes + usize::from(class)];
         if clone {
             departures.clones += 1;

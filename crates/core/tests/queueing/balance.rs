@@ -64,6 +64,29 @@ fn a_part() -> impl Strategy<Value = Part> {
         })
 }
 
+/// Without what small networks do not have that stand in arrays: several servers, sharing, batches, other policies
+/// than taking turns, random ways, changing classes.
+fn plainly(mut model: Model) -> Model {
+    for station in &mut model.stations {
+        station.servers = 1;
+        if station.kind != StationKind::PreemptiveResume {
+            station.kind = StationKind::NonPreemptive;
+        }
+        for level in &mut station.policies {
+            level.policy = Policy::RoundRobin { quantum_ns: None };
+        }
+    }
+    for queue in &mut model.queues {
+        queue.batch = None;
+        for way in &mut queue.to {
+            way.to.truncate(1);
+            way.to[0].probability = 1.0;
+            way.becomes = None;
+        }
+    }
+    model
+}
+
 /// Random networks: queues lead only onwards, so that blocking has no circles; packets split, choose,
 /// are cloned, change class, wait for each other and get lost.
 fn a_network() -> impl Strategy<Value = Model> {
@@ -216,6 +239,23 @@ proptest! {
                 prop_assert_eq!(serde_json::to_string(first).unwrap(), serde_json::to_string(second).unwrap());
             }
         }
+    }
+
+    #[test]
+    fn plain_networks_run_alike_in_arrays_and_in_lists(model in a_network().prop_map(plainly), seed in any::<u64>()) {
+        // What is written down as a trace is simulated in lists.
+        let options = |trace| RunOptions {
+            seed,
+            trace,
+            duration_ns: Some(1000.0 * US),
+            warm_up_ns: Some(100.0 * US),
+            replications: 1,
+            allow_unstable: true,
+            ..RunOptions::default()
+        };
+        let [arrays, lists] = [false, true].map(|trace| simulate(&model, &options(trace)).replications);
+        prop_assert!(arrays[0].balance.entered > 0);
+        prop_assert_eq!(serde_json::to_string(&arrays).unwrap(), serde_json::to_string(&lists).unwrap());
     }
 
     #[test]
