@@ -1,7 +1,7 @@
 //! The Erlang law.
 
 use super::error::positive;
-use super::law::Distribution;
+use super::law::{Distribution, inverse};
 use super::{Generator, LawError};
 use std::fmt;
 
@@ -61,7 +61,7 @@ impl Distribution for Erlang {
         (1.0 - sum).clamp(0.0, 1.0)
     }
 
-    /// By bisection, to the last bit that the distribution function can tell.
+    /// By bisection below the first power of two times the mean that is beyond it.
     fn quantile(&self, probability: f64) -> f64 {
         if probability <= 0.0 {
             return 0.0;
@@ -77,17 +77,7 @@ impl Distribution for Erlang {
                 return f64::INFINITY;
             }
         }
-        loop {
-            let middle = low + (high - low) / 2.0;
-            if middle <= low || middle >= high {
-                return high;
-            }
-            if self.cdf(middle) < probability {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
+        inverse(|x| self.cdf(x), probability, low, high)
     }
 
     /// Draws one number for each stage.

@@ -1,6 +1,7 @@
 //! The hyperexponential law.
 
 use super::error::positive;
+use super::law::inverse;
 use super::{Distribution, Generator, LawError};
 use std::fmt;
 
@@ -93,19 +94,9 @@ impl Distribution for Hyperexponential {
             return unit;
         }
         let means = self.branches.iter().map(|(_, mean)| *mean);
-        let mut low = means.clone().fold(f64::INFINITY, f64::min) * unit;
-        let mut high = means.fold(0.0, f64::max) * unit;
-        loop {
-            let middle = low + (high - low) / 2.0;
-            if middle <= low || middle >= high {
-                return high;
-            }
-            if self.cdf(middle) < probability {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
+        let low = means.clone().fold(f64::INFINITY, f64::min) * unit;
+        let high = means.fold(0.0, f64::max) * unit;
+        inverse(|x| self.cdf(x), probability, low, high)
     }
 
     /// Draws two numbers: the branch and its time.

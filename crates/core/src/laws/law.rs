@@ -29,6 +29,27 @@ pub trait Distribution {
     }
 }
 
+/// The smallest x between `low` and `high` with `cdf(x) >= probability`, by bisection, to the last bit that the
+/// distribution function can tell.
+pub(super) fn inverse(
+    cdf: impl Fn(f64) -> f64,
+    probability: f64,
+    mut low: f64,
+    mut high: f64,
+) -> f64 {
+    loop {
+        let middle = low + (high - low) / 2.0;
+        if middle <= low || middle >= high {
+            return high;
+        }
+        if cdf(middle) < probability {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+}
+
 /// One of the laws.
 ///
 /// Written as text, `NAME:KEY=VALUE,...`; a time may carry `ns`, `us`, `ms` or `s` and is then in ns:
