@@ -61,7 +61,7 @@ FIXED_GAPS_NS = (100_000, 10_000, 2_000, 1_000)
 
 def drop_object(directory: Path, text: str = DROP, name: str = "drop") -> Path | None:
     """Compile a program for the peer, by default one that drops; None without a compiler or libbpf's headers."""
-    clang = next((name for n in range(30, 14, -1) if (name := shutil.which(f"clang-{n}"))), shutil.which("clang"))
+    clang = next((found for n in range(30, 14, -1) if (found := shutil.which(f"clang-{n}"))), shutil.which("clang"))
     root = Path(__file__).resolve().parent.parent
     includes = sorted(root.glob("target/release/build/libbpf-sys-*/out/include"))
     if clang is None or not includes:

@@ -6,18 +6,6 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.kernel
-SOURCE_MAC = "02:50:00:00:00:01"
-
-
-@pytest.fixture
-def road(bed):
-    from parshall.testbed import offloads
-
-    sender, receiver = bed.host("sender"), bed.host("receiver")
-    link = bed.link(sender, receiver)
-    with receiver.enter():
-        offloads.switch(link.interface(receiver), True)
-    return sender, receiver, link
 
 
 def test_live_counts_are_those_that_were_sent(road, tmp_path):
