@@ -30,8 +30,9 @@ SEC("xdp") int stamp(struct xdp_md *context)
 }}
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 """
+BPF_PROG_GET_FD_BY_ID = 13
 _SYS_BPF = {"x86_64": 321, "aarch64": 280}
-_BPF_PROG_GET_FD_BY_ID, _BPF_MAP_GET_FD_BY_ID, _BPF_OBJ_GET_INFO_BY_FD = 13, 14, 15
+_BPF_MAP_GET_FD_BY_ID, _BPF_OBJ_GET_INFO_BY_FD = 14, 15
 # Where struct bpf_prog_info has nr_map_ids and map_ids, and struct bpf_map_info max_entries.
 _MAP_COUNT_OFFSET, _MAP_IDS_OFFSET, _MAX_ENTRIES_OFFSET, _INFO_BYTES = 52, 56, 16, 80
 _MAPS_MAX = 8
@@ -49,13 +50,13 @@ def read_arrivals_ns(attached: dict[str, Any]) -> np.ndarray:
     request = bytearray(_INFO_BYTES)
     struct.pack_into("=I", request, _MAP_COUNT_OFFSET, _MAPS_MAX)
     struct.pack_into("=Q", request, _MAP_IDS_OFFSET, ctypes.addressof(map_ids))
-    program = _bpf(_BPF_PROG_GET_FD_BY_ID, struct.pack("=III", attached["xdp"]["prog"]["id"], 0, 0))
+    program = bpf(BPF_PROG_GET_FD_BY_ID, struct.pack("=III", attached["xdp"]["prog"]["id"], 0, 0))
     try:
         (count,) = struct.unpack_from("=I", _information(program, request), _MAP_COUNT_OFFSET)
     finally:
         os.close(program)
     for number in map_ids[:count]:
-        descriptor = _bpf(_BPF_MAP_GET_FD_BY_ID, struct.pack("=III", number, 0, 0))
+        descriptor = bpf(_BPF_MAP_GET_FD_BY_ID, struct.pack("=III", number, 0, 0))
         try:
             (entries,) = struct.unpack_from("=I", _information(descriptor, bytearray(_INFO_BYTES)), _MAX_ENTRIES_OFFSET)
             if entries == PLACES:
@@ -67,15 +68,16 @@ def read_arrivals_ns(attached: dict[str, Any]) -> np.ndarray:
     raise RuntimeError("the program at the interface is not ours")
 
 
-def _information(descriptor: int, request: bytearray) -> bytes:
-    buffer = (ctypes.c_char * len(request)).from_buffer(request)
-    _bpf(_BPF_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", descriptor, len(request), ctypes.addressof(buffer)))
-    return bytes(buffer)
-
-
-def _bpf(command: int, attributes: bytes) -> int:
+def bpf(command: int, attributes: bytes) -> int:
+    """Make the system call; return what it gives."""
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.syscall(_SYS_BPF[os.uname().machine], command, attributes, len(attributes))
     if result < 0:
-        raise OSError(ctypes.get_errno(), f"bpf({command}) at the program of arrivals")
+        raise OSError(ctypes.get_errno(), f"bpf({command})")
     return int(result)
+
+
+def _information(descriptor: int, request: bytearray) -> bytes:
+    buffer = (ctypes.c_char * len(request)).from_buffer(request)
+    bpf(_BPF_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", descriptor, len(request), ctypes.addressof(buffer)))
+    return bytes(buffer)
