@@ -1,10 +1,9 @@
 """The times at which packets arrive at a veth, by an XDP program of its own that drops them."""
 
 import ctypes
-import json
 import mmap
 import os
-import subprocess
+import struct
 from typing import Any
 
 import numpy as np
@@ -31,17 +30,12 @@ SEC("xdp") int stamp(struct xdp_md *context)
 }}
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 """
+BPF_PROG_GET_FD_BY_ID = 13
 _SYS_BPF = {"x86_64": 321, "aarch64": 280}
-_BPF_MAP_GET_FD_BY_ID = 14
-
-
-class _MapById(ctypes.Structure):
-    _fields_ = [
-        ("id", ctypes.c_uint32),
-        ("next", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
-    ]
+_BPF_MAP_GET_FD_BY_ID, _BPF_OBJ_GET_INFO_BY_FD = 14, 15
+# Where struct bpf_prog_info has nr_map_ids and map_ids, and struct bpf_map_info max_entries.
+_MAP_COUNT_OFFSET, _MAP_IDS_OFFSET, _MAX_ENTRIES_OFFSET, _INFO_BYTES = 52, 56, 16, 80
+_MAPS_MAX = 8
 
 
 def read_arrivals_ns(attached: dict[str, Any]) -> np.ndarray:
@@ -52,26 +46,38 @@ def read_arrivals_ns(attached: dict[str, Any]) -> np.ndarray:
     attached : dict
         ``ip -j -d link show`` of the interface that has the program.
     """
-    program = attached["xdp"]["prog"]["id"]
-    shown = subprocess.run(["bpftool", "-j", "prog", "show", "id", str(program)], capture_output=True, check=True)
-    for number in json.loads(shown.stdout)["map_ids"]:
-        told = subprocess.run(["bpftool", "-j", "map", "show", "id", str(number)], capture_output=True, check=True)
-        if json.loads(told.stdout).get("name") == "arrivals":
-            return _read(number)
+    map_ids = (ctypes.c_uint32 * _MAPS_MAX)()
+    request = bytearray(_INFO_BYTES)
+    struct.pack_into("=I", request, _MAP_COUNT_OFFSET, _MAPS_MAX)
+    struct.pack_into("=Q", request, _MAP_IDS_OFFSET, ctypes.addressof(map_ids))
+    program = bpf(BPF_PROG_GET_FD_BY_ID, struct.pack("=III", attached["xdp"]["prog"]["id"], 0, 0))
+    try:
+        (count,) = struct.unpack_from("=I", _information(program, request), _MAP_COUNT_OFFSET)
+    finally:
+        os.close(program)
+    for number in map_ids[:count]:
+        descriptor = bpf(_BPF_MAP_GET_FD_BY_ID, struct.pack("=III", number, 0, 0))
+        try:
+            (entries,) = struct.unpack_from("=I", _information(descriptor, bytearray(_INFO_BYTES)), _MAX_ENTRIES_OFFSET)
+            if entries == PLACES:
+                with mmap.mmap(descriptor, 8 * PLACES, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+                    times_ns = np.frombuffer(bytes(mapped), np.int64)
+                return times_ns[times_ns > 0]
+        finally:
+            os.close(descriptor)
     raise RuntimeError("the program at the interface is not ours")
 
 
-def _read(map_id: int) -> np.ndarray:
-    request = _MapById(id=map_id)
+def bpf(command: int, attributes: bytes) -> int:
+    """Make the system call; return what it gives."""
     libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(
-        _SYS_BPF[os.uname().machine], _BPF_MAP_GET_FD_BY_ID, ctypes.byref(request), ctypes.sizeof(request)
-    )
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "the map of arrivals cannot be opened")
-    try:
-        with mmap.mmap(fd, 8 * PLACES, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
-            times_ns = np.frombuffer(bytes(mapped), np.int64)
-    finally:
-        os.close(fd)
-    return times_ns[times_ns > 0]
+    result = libc.syscall(_SYS_BPF[os.uname().machine], command, attributes, len(attributes))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"bpf({command})")
+    return int(result)
+
+
+def _information(descriptor: int, request: bytearray) -> bytes:
+    buffer = (ctypes.c_char * len(request)).from_buffer(request)
+    bpf(_BPF_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", descriptor, len(request), ctypes.addressof(buffer)))
+    return bytes(buffer)

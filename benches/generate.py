@@ -8,16 +8,19 @@ flood_*
     As fast as it goes, from one CPU onto a veth whose peer drops in XDP; packets/s that the peer counted. ``thesis``
     follows the size distribution of the thesis; tcpreplay replays a file of the same packets from memory, trafgen
     sends one packet of 60 bytes again and again, since it follows no distribution. ``af-packet`` and ``af-xdp`` are
-    Parshall's other ways of sending, with the sizes of the thesis.
+    Parshall's other ways of sending, with the sizes of the thesis. ``floor``: live frames from a program that does
+    nothing but redirect them; nothing that sends by live frames can be faster on this machine at this moment.
 poisson_*
     Poisson arrivals; Kolmogorov-Smirnov distance of the gaps from the exponential law by the generator's own clock,
     and by the clock of an XDP program at the peer that does nothing but note the time: in ns, and in us, as most
     captures give them (there the law is rounded likewise). ``gap_p10_ns``: what the shortest tenth of
     the gaps is below.
-tcpdump_900k
-    The same at 900,000 packets/s with tcpdump's time stamps; its work is done on the sender's CPU.
+receiver_floor
+    The same program at the peer under a flood: closer to each other than this it cannot tell packets apart.
 fixed_*
-    Equal gaps; error of the mean and of the gaps at 99 %, by both clocks.
+    Equal gaps; error of the mean and of the gaps at 99 %, by the generator's clock and by that program's.
+fixed_*_tcpdump
+    The same by tcpdump's time stamps; its work is done on the sender's CPU.
 """
 
 import argparse
@@ -38,6 +41,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import _floor
 import numpy as np
 from _arrivals import PLACES, SOURCE, read_arrivals_ns
 from _record import add_archive_option, finish
@@ -61,7 +65,7 @@ FIXED_GAPS_NS = (100_000, 10_000, 2_000, 1_000)
 
 def drop_object(directory: Path, text: str = DROP, name: str = "drop") -> Path | None:
     """Compile a program for the peer, by default one that drops; None without a compiler or libbpf's headers."""
-    clang = next((name for n in range(30, 14, -1) if (name := shutil.which(f"clang-{n}"))), shutil.which("clang"))
+    clang = next((found for n in range(30, 14, -1) if (found := shutil.which(f"clang-{n}"))), shutil.which("clang"))
     root = Path(__file__).resolve().parent.parent
     includes = sorted(root.glob("target/release/build/libbpf-sys-*/out/include"))
     if clang is None or not includes:
@@ -118,6 +122,33 @@ def flood(drop: Path, seconds: float, cpu: int, sizes: str, backend: str = "xdp"
             "sender_cpu_s": account["sender_cpu_s"],
             "feeder_cpu_s": account["feeder_cpu_s"],
         }
+
+
+def floor(drop: Path, passes_on: Path, cpu: int) -> dict[str, float]:
+    """Live frames from a program that does nothing but redirect them."""
+    with road(drop) as (sender, receiver, link):
+        name = link.interface(sender)
+        sender.run(["ip", "link", "set", "dev", name, "xdpdrv", "obj", str(passes_on), "sec", "xdp"])
+        shown = json.loads(sender.run(["ip", "-j", "-d", "link", "show", "dev", name]).stdout)[0]
+        before = received(receiver, link)
+        elapsed_s = _floor.send(sender, shown, cpu)
+        arrived = received(receiver, link) - before
+        return {"pps": arrived / elapsed_s, "lost": _floor.FRAMES - arrived}
+
+
+def arrivals_ns(receiver: Host, link: Link) -> np.ndarray:
+    """Times that the program at the receiving end noted."""
+    shown = receiver.run(["ip", "-j", "-d", "link", "show", "dev", link.interface(receiver)]).stdout
+    return read_arrivals_ns(json.loads(shown)[0])
+
+
+def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
+    """Gaps that the program at the peer sees when packets come as fast as they can."""
+    with road(program) as (sender, receiver, link):
+        options = {"namespace": sender.path, "cpu": cpu, "sizes": "60", "count": PLACES // 2, "seed": 7}
+        Generator(link.interface(sender), **options).finish()
+        gaps = np.diff(arrivals_ns(receiver, link))
+        return {f"gap_p{percent}_ns": float(np.percentile(gaps, percent)) for percent in (1, 50, 90)}
 
 
 def replayed_frames(sender: Host, link: Link, count: int) -> list[bytes]:
@@ -246,8 +277,7 @@ def poisson(program: Path, cpu: int, seconds: float, pps: float, backend: str = 
             while not generator.progress()[2]:
                 time.sleep(0.01)
         account = generator.finish().account
-        shown = receiver.run(["ip", "-j", "-d", "link", "show", "dev", link.interface(receiver)]).stdout
-        gaps = np.diff(read_arrivals_ns(json.loads(shown)[0]))
+        gaps = np.diff(arrivals_ns(receiver, link))
         return {
             "sent": account["sent"],
             "captured": len(gaps) + 1,
@@ -260,39 +290,41 @@ def poisson(program: Path, cpu: int, seconds: float, pps: float, backend: str = 
         }
 
 
-def tcpdumped(cpu: int, directory: Path, seconds: float) -> dict[str, Any]:
-    """Poisson arrivals, seen by tcpdump."""
-    with road(None) as (sender, receiver, link):
-        options = {"sizes": "60", "gap": "poisson", "pps": POISSON_PPS, "count": int(POISSON_PPS * seconds), "seed": 7}
-        account, gaps = captured_gaps(sender, receiver, link, cpu, directory, **options)
-        mean_ns = 1e9 / POISSON_PPS
-        return {
-            "sent": account["sent"],
-            "captured": account["captured"],
-            "pps": account["rate_pps"],
-            "ks_own": account["gaps"]["ks_distance"],
-            "late_mean_ns": account["gaps"]["late_mean_ns"],
-            "ks_tcpdump_ns": ks_exponential(gaps, mean_ns),
-            "ks_tcpdump_us": ks_rounded(gaps, mean_ns, 1000.0),
-            "tcpdump": account["tcpdump"],
-        }
+def fixed(program: Path, cpu: int, gap_ns: int, seconds: float) -> dict[str, Any]:
+    """Equal gaps, seen by the generator and by an XDP program at the peer."""
+    with road(program) as (sender, receiver, link):
+        options = fixed_options(gap_ns, seconds)
+        with Generator(link.interface(sender), namespace=sender.path, cpu=cpu, **options) as generator:
+            while not generator.progress()[2]:
+                time.sleep(0.01)
+        return fixed_result(generator.finish().account, np.diff(arrivals_ns(receiver, link)), gap_ns)
 
 
-def fixed(cpu: int, directory: Path, seconds: float, gap_ns: int) -> dict[str, Any]:
+def fixed_tcpdump(cpu: int, directory: Path, gap_ns: int, seconds: float) -> dict[str, Any]:
     """Equal gaps, seen by the generator and by tcpdump."""
     with road(None) as (sender, receiver, link):
-        count = max(1000, int(seconds * 1e9 / gap_ns))
-        options = {"sizes": "60", "gap": f"fixed:mean={gap_ns}", "count": count, "seed": 7}
+        options = fixed_options(gap_ns, seconds)
         account, gaps = captured_gaps(sender, receiver, link, cpu, directory, **options)
-        return {
-            "sent": account["sent"],
-            "captured": account["captured"],
-            "mean_error": account["gaps"]["mean_ns"] / gap_ns - 1,
-            "error_p99": account["gaps"]["error_p99"],
-            "late_max_ns": account["gaps"]["late_max_ns"],
-            "mean_error_tcpdump": float(gaps.mean()) / gap_ns - 1,
-            "error_p99_tcpdump": float(np.quantile(np.abs(gaps - gap_ns), 0.99)) / gap_ns,
-        }
+        return fixed_result(account, gaps, gap_ns) | {"tcpdump": account["tcpdump"]}
+
+
+def fixed_options(gap_ns: int, seconds: float) -> dict[str, Any]:
+    """What the generator is asked."""
+    return {"sizes": "60", "gap": f"fixed:mean={gap_ns}", "count": max(1000, int(seconds * 1e9 / gap_ns)), "seed": 7}
+
+
+def fixed_result(account: dict[str, Any], gaps: np.ndarray, gap_ns: int) -> dict[str, Any]:
+    """Errors of equal gaps by both clocks."""
+    return {
+        "sent": account["sent"],
+        "captured": len(gaps) + 1,
+        "mean_error": account["gaps"]["mean_ns"] / gap_ns - 1,
+        "error_p99": account["gaps"]["error_p99"],
+        "late_max_ns": account["gaps"]["late_max_ns"],
+        "mean_error_arrived": float(gaps.mean()) / gap_ns - 1,
+        "error_p50_arrived": float(np.median(np.abs(gaps - gap_ns))) / gap_ns,
+        "error_p99_arrived": float(np.quantile(np.abs(gaps - gap_ns), 0.99)) / gap_ns,
+    }
 
 
 def main() -> int:
@@ -309,6 +341,8 @@ def main() -> int:
         drop = drop_object(directory)
         cases: dict[str, Any] = {}
         if drop is not None:
+            passes_on = drop_object(directory, _floor.SOURCE, "floor")
+            cases["flood_floor"] = lambda: floor(drop, passes_on, cpu)
             for sizes in ("thesis", "46", "1500"):
                 cases[f"flood_parshall_{sizes}"] = lambda s=sizes: flood(drop, arguments.seconds, cpu, s)
             if shutil.which("tcpreplay"):
@@ -318,13 +352,15 @@ def main() -> int:
             for backend in ("af-packet", "af-xdp"):
                 cases[f"flood_{backend}_thesis"] = lambda b=backend: flood(drop, arguments.seconds, cpu, "thesis", b)
             arrivals = drop_object(directory, SOURCE, "arrivals")
+            cases["receiver_floor"] = lambda: receiver_floor(arrivals, cpu)
             for name, pps in (("900k", POISSON_PPS), ("400k", 400e3), ("100k", 100e3), ("40k", 40e3)):
                 cases[f"poisson_{name}"] = lambda p=pps: poisson(arrivals, cpu, 1.0, p)
             for backend in ("af-packet", "af-xdp"):
                 cases[f"poisson_100k_{backend}"] = lambda b=backend: poisson(arrivals, cpu, 1.0, 100e3, b)
-        cases["tcpdump_900k"] = lambda: tcpdumped(cpu, directory, min(arguments.seconds, 1.0))
-        for gap_ns in FIXED_GAPS_NS:
-            cases[f"fixed_{gap_ns}"] = lambda g=gap_ns: fixed(cpu, directory, min(arguments.seconds, 1.0), g)
+            for gap_ns in FIXED_GAPS_NS:
+                cases[f"fixed_{gap_ns}"] = lambda g=gap_ns: fixed(arrivals, cpu, g, 1.0)
+        for gap_ns in (10_000, 2_000):
+            cases[f"fixed_{gap_ns}_tcpdump"] = lambda g=gap_ns: fixed_tcpdump(cpu, directory, g, 1.0)
         cases = {case: run for case, run in cases.items() if arguments.only in case}
         results: dict[str, list[dict[str, Any]]] = {case: [] for case in cases}
         for _ in range(arguments.repeats):

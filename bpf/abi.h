@@ -279,6 +279,8 @@ struct generate_options {
 	__u32 is_ipv6;
 	__u32 is_stamped;
 	__u32 is_paced;
+	__u32 has_one_flow;
+	__u32 turn_runs;            /* paced: runs of the program before the kernel passes frames on */
 };
 
 /* Where a run is. The first line is written by user space, the second by the program. */
@@ -293,7 +295,9 @@ struct generate_state {
 	__u64 waited;      /* runs that found nothing due */
 	__u64 starved;     /* runs that found nothing drawn */
 	__u64 failed;      /* packets whose frame could not be cut: they were not sent */
-	__u64 pad_program[2];
+	__u64 let_go_ns;   /* CLOCK_MONOTONIC of the first packet of this turn; 0: it was not sent */
+	__u32 turn_ns;     /* what a turn takes, mean of the last */
+	__u32 run;         /* number of the next run in its turn */
 };
 
 /*
@@ -359,7 +363,7 @@ _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
 _Static_assert(sizeof(struct tcp_flow_end_record) == 88, "tcp_flow_end_record");
 _Static_assert(sizeof(struct planned_packet) == 16, "planned_packet");
 _Static_assert(sizeof(struct flow_header) == 80, "flow_header");
-_Static_assert(sizeof(struct generate_options) == 48, "generate_options");
+_Static_assert(sizeof(struct generate_options) == 56, "generate_options");
 _Static_assert(sizeof(struct generate_state) == 128, "generate_state: two cache lines");
 _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");

@@ -6,6 +6,9 @@
  *
  * Frames come back from the page pool as the run before left them, so everything that varies is
  * written every time; the payload lies in them from the start and is never written.
+ *
+ * The kernel passes frames on at the end of a turn. Paced, a turn is two runs: the first waits, and what is due so
+ * shortly after it that a turn of its own would come later than that is sent along.
  */
 #include "abi.h"
 #include <bpf/bpf_endian.h>
@@ -17,8 +20,11 @@
 
 /* How often the clock is read in one run: some microseconds with the softirqs held off. */
 #define CLOCK_READS_MAX 128
-/* How many packets may be sent untold when nobody waits for the time of each. */
+/* How many packets may be sent untold while there is no time to tell of them. */
 #define TELL_EVERY 32
+/* A turn that took longer was interrupted. */
+#define TURN_NS_MAX 2000
+#define TURNS_IN_MEAN 16
 
 const volatile struct generate_options options;
 struct generate_state state;
@@ -66,19 +72,47 @@ static __always_inline void put16(void *at, __be16 value)
 	__builtin_memcpy(at, &value, sizeof(value));
 }
 
-/* The packet is due, or this run waits no longer: then the time is 0. */
+/* An exchange orders what was written before it, on every architecture. */
+static __always_inline void tell(__u64 sent)
+{
+	__sync_lock_test_and_set(&state.taken, sent);
+}
+
+/* The first packet of a turn leaves when it is due; 0: not in this turn. */
 static __always_inline __u64 wait_until_due(__u64 due_ns)
 {
-	__u64 now_ns = bpf_ktime_get_ns();
+	__u64 now_ns = bpf_ktime_get_ns(), before_ns = state.let_go_ns;
 
 	if (!state.start_ns)
 		state.start_ns = now_ns;
+	state.let_go_ns = 0;
+	if (now_ns - state.start_ns >= due_ns) {
+		/* Late, so that the turn before was as short as turns are. */
+		if (before_ns) {
+			__u64 turn_ns = now_ns - before_ns;
+
+			if (turn_ns > TURN_NS_MAX)
+				turn_ns = TURN_NS_MAX;
+			state.turn_ns = (state.turn_ns * (TURNS_IN_MEAN - 1) + turn_ns) / TURNS_IN_MEAN;
+		}
+		return state.let_go_ns = now_ns;
+	}
+	if (state.taken != state.next)
+		tell(state.next);
 	for (int i = 0; i < CLOCK_READS_MAX; i++) {
-		if (now_ns - state.start_ns >= due_ns)
-			return now_ns;
 		now_ns = bpf_ktime_get_ns();
+		if (now_ns - state.start_ns >= due_ns)
+			return state.let_go_ns = now_ns;
 	}
 	return 0;
+}
+
+/* The second leaves with the first, if the next turn were farther from when it is due; 0: it waits. */
+static __always_inline __u64 go_along(__u64 due_ns)
+{
+	__u64 first_ns = state.let_go_ns;
+
+	return first_ns && first_ns - state.start_ns + state.turn_ns / 2 >= due_ns ? first_ns : 0;
 }
 
 static __always_inline void write_stamp(void *payload, __u64 sequence, __u64 now_ns)
@@ -93,12 +127,15 @@ int generate(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 sequence = state.next, now_ns = 0;
-	__u32 ip_bytes, frame_bytes, place = sequence & options.plan_mask, flow;
+	__u32 ip_bytes, frame_bytes, place = sequence & options.plan_mask;
 	struct planned_packet *packet;
-	struct flow_header *header;
 	__be16 transport_checksum;
-	__u64 *words = data;
+	__u32 run = 0;
 
+	if (options.is_paced) {
+		run = state.run;
+		state.run = run + 1 < options.turn_runs ? run + 1 : 0;
+	}
 	if (sequence >= READ_ONCE(state.end) || READ_ONCE(state.stop))
 		return XDP_DROP;
 	if (sequence >= READ_ONCE(state.drawn)) {
@@ -109,15 +146,11 @@ int generate(struct xdp_md *ctx)
 	packet = bpf_map_lookup_elem(&plan, &place);
 	if (!packet || data + options.written_bytes > end)
 		return XDP_ABORTED;
-	flow = packet->flow;
-	header = bpf_map_lookup_elem(&flows, &flow);
-	if (!header)
-		return XDP_ABORTED;
 
 	if (options.is_paced) {
-		now_ns = wait_until_due(packet->time_ns);
+		now_ns = run ? go_along(packet->time_ns) : wait_until_due(packet->time_ns);
 		if (!now_ns) {
-			state.waited++;
+			state.waited += !run;
 			return XDP_DROP;
 		}
 		packet->time_ns = now_ns - state.start_ns;
@@ -125,10 +158,19 @@ int generate(struct xdp_md *ctx)
 		now_ns = bpf_ktime_get_ns();
 	}
 
+	/* The header of a single flow lies in the frames from the start. */
+	if (!options.has_one_flow) {
+		__u32 flow = packet->flow;
+		struct flow_header *header = bpf_map_lookup_elem(&flows, &flow);
+		__u64 *words = data;
+
+		if (!header)
+			return XDP_ABORTED;
 #pragma unroll
-	for (int word = 0; word < HEADER_WORDS_MAX; word++)
-		if (word < options.header_words)
-			words[word] = header->words[word];
+		for (int word = 0; word < HEADER_WORDS_MAX; word++)
+			if (word < options.header_words)
+				words[word] = header->words[word];
+	}
 
 	ip_bytes = packet->ip_bytes;
 	if (options.is_ipv6) {
@@ -156,10 +198,8 @@ int generate(struct xdp_md *ctx)
 	}
 
 	state.next = sequence + 1;
-	/* An exchange orders what was written before it, on every architecture. */
-	if (options.is_paced || sequence % TELL_EVERY == TELL_EVERY - 1 ||
-	    sequence + 1 == state.end)
-		__sync_lock_test_and_set(&state.taken, sequence + 1);
+	if (sequence % TELL_EVERY == TELL_EVERY - 1 || sequence + 1 == state.end)
+		tell(sequence + 1);
 
 	frame_bytes = options.ip_offset + ip_bytes;
 	if (frame_bytes < options.frame_bytes_min)

@@ -35,6 +35,13 @@ def test_loss_duplicates_and_reordering_across_batches():
     assert reception.summary()["lost"] == 1
 
 
+def test_a_number_that_no_run_writes_is_foreign():
+    reception = Reception()
+    reception.add(batch([0, 1, 1 << 63, 2]))
+    summary = reception.summary(sent=3)
+    assert (summary["received"], summary["foreign"], summary["lost"]) == (3, 1, 0)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_it_balances_whatever_the_network_does(seed):
     rng = np.random.default_rng(seed)
@@ -57,5 +64,5 @@ def test_what_has_no_stamp_is_told():
     assert reception.offset_bytes == 78
     reception.add(batch([0], offset=42))
     assert reception.summary() == {
-        "received": 0, "duplicates": 0, "reordered": 0, "too_short": 1, "lost": 0, "latency_ns": None,
+        "received": 0, "duplicates": 0, "reordered": 0, "too_short": 1, "foreign": 0, "lost": 0, "latency_ns": None,
     }  # fmt: skip

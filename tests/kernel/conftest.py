@@ -159,3 +159,15 @@ def probe() -> Iterator[Callable[..., Probe]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def road(bed: Any) -> tuple[Any, Any, Any]:
+    """Two hosts and a link whose receiving end takes redirected frames."""
+    from parshall.testbed import offloads
+
+    sender, receiver = bed.host("sender"), bed.host("receiver")
+    link = bed.link(sender, receiver)
+    with receiver.enter():
+        offloads.switch(link.interface(receiver), True)
+    return sender, receiver, link

@@ -22,18 +22,6 @@ TP_STATUS_VLAN_VALID = 1 << 4
 SOURCE_MAC = "02:50:00:00:00:01"
 
 
-@pytest.fixture
-def road(bed):
-    """Two hosts and a link whose receiving end takes redirected frames."""
-    from parshall.testbed import offloads
-
-    sender, receiver = bed.host("sender"), bed.host("receiver")
-    link = bed.link(sender, receiver)
-    with receiver.enter():
-        offloads.switch(link.interface(receiver), True)
-    return sender, receiver, link
-
-
 def namespace(host):
     return host.path
 
@@ -200,6 +188,13 @@ def test_gaps_keep_their_mean(road):
     account = generator(road, sizes="64", count=4000, pps=20e3).finish().account
     assert abs(account["gaps"]["mean_ns"] / 50e3 - 1) < 0.005
     assert account["gaps"]["error_p99"] is not None and account["gaps"]["ks_distance"] is None
+
+
+def test_packets_due_at_the_same_time_leave_together(road):
+    account = generator(road, sizes="64", count=4000, gap="bursts:size=2,inside=0ns,period=100us").finish().account
+    first, *_ = account["gaps"]["quantiles_ns"]
+    assert first == account["gaps"]["quantiles_ns"][2] == 0
+    assert abs(account["gaps"]["mean_ns"] / 50e3 - 1) < 0.005
 
 
 def test_it_refuses_before_it_sends(road):

@@ -241,7 +241,7 @@ plain! {
         words: [u64; HEADER_WORDS_MAX],
     }
     /// See `struct generate_options`.
-    struct GenerateOptions = 48 {
+    struct GenerateOptions = 56 {
         plan_mask: u32,
         buffer_bytes: u32,
         written_bytes: u32,
@@ -254,6 +254,8 @@ plain! {
         is_ipv6: u32,
         is_stamped: u32,
         is_paced: u32,
+        has_one_flow: u32,
+        turn_runs: u32,
     }
     /// See `struct generate_state`.
     struct GenerateState = 128 {
@@ -267,7 +269,9 @@ plain! {
         waited: u64,
         starved: u64,
         failed: u64,
-        pad_program: [u64; 2],
+        let_go_ns: u64,
+        turn_ns: u32,
+        run: u32,
     }
     /// See `struct tcp_flow_end_record`.
     struct TcpFlowEndRecord = 88 {

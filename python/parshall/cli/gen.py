@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from parshall.cli import gen_receive
 from parshall.cli.gen_text import account_lines
 from parshall.errors import UsageError
 from parshall.generate import BACKENDS, Generator, Report
@@ -63,6 +64,10 @@ def command(
     stamp: Annotated[
         bool, typer.Option("--stamp", help="Sequence number and send time (CLOCK_MONOTONIC) in the payload.")
     ] = False,
+    receive: Annotated[
+        bool,
+        typer.Option("--receive", help="The other end: take account of --count stamped packets that arrive at IF."),
+    ] = False,
     backend: Annotated[
         str | None, typer.Option(metavar="|".join(BACKENDS), help="What sends. Default: xdp; af-packet for --replay.")
     ] = None,
@@ -79,6 +84,18 @@ def command(
     if duration is not None and not duration > 0:
         raise UsageError(f"--duration {duration}: expected seconds above 0")
     number, priority = _vlan(vlan)
+    if receive:
+        return gen_receive.receive(
+            interface,
+            count=count,
+            duration_s=duration,
+            as_json=as_json,
+            is_tagged=vlan is not None,
+            namespace=netns,
+            is_ipv6=":" in dst,
+            protocol=protocol,
+            destination_port=dport,
+        )
     with Stopping() as stopping:
         generator = Generator(
             interface,

@@ -13,6 +13,8 @@ _ETHERNET_BYTES, _TAG_BYTES = 14, 4
 _IPV4_BYTES, _IPV6_BYTES = 20, 40
 _TRANSPORT_BYTES = {"udp": 8, "tcp": 20}
 _QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
+# No run is longer; a number beyond it was not written by the generator.
+_SEQUENCE_MAX = 1 << 36
 
 
 def stamp_offset_bytes(*, is_ipv6: bool = False, protocol: str = "udp", is_tagged: bool = False) -> int:
@@ -45,6 +47,7 @@ class Reception:
     reordered: int = 0
     duplicates: int = 0
     too_short: int = 0
+    foreign: int = 0
     _next: int = 0
     _seen: np.ndarray = field(default_factory=lambda: np.zeros(1024, bool), repr=False)
     _latencies_ns: list[np.ndarray] = field(default_factory=list, repr=False)
@@ -58,6 +61,9 @@ class Reception:
         self.too_short += len(stamps) - (pyarrow.compute.sum(whole).as_py() or 0)
         words = np.frombuffer(b"".join(stamps.filter(whole).to_pylist()), ">u8").reshape(-1, 2)
         times_ns = batch.column("time").filter(whole).cast(pyarrow.int64()).to_numpy()
+        ours = words[:, 0] < _SEQUENCE_MAX
+        self.foreign += int((~ours).sum())
+        words, times_ns = words[ours], times_ns[ours]
         self._count(words[:, 0].astype(np.int64))
         # The stamp counts since boot, the capture in UTC.
         self._latencies_ns.append(times_ns - _utc_offset_ns() - words[:, 1].astype(np.int64))
@@ -78,6 +84,11 @@ class Reception:
         self.duplicates += len(sequences) - int((~self._seen[distinct]).sum())
         self._seen[distinct] = True
 
+    @property
+    def highest(self) -> int:
+        """Highest number that arrived; -1 before the first."""
+        return self._next - 1
+
     def summary(self, sent: int | None = None) -> dict[str, Any]:
         """Return the account: ``sent = received - duplicates + lost``.
 
@@ -89,9 +100,10 @@ class Reception:
         Returns
         -------
         dict
-            ``received``, ``duplicates``, ``reordered``, ``too_short`` (packets without a stamp), ``lost``, and
-            ``latency_ns``: least, median, 90 %, 99 %, greatest; None when nothing arrived. Clocks of different hosts
-            differ; there only the differences between latencies mean something.
+            ``received``, ``duplicates``, ``reordered``, ``too_short`` (packets without a stamp), ``foreign`` (with a
+            number that no run reaches), ``lost``, and ``latency_ns``: least, median, 90 %, 99 %, greatest; None when
+            nothing arrived. Clocks of different hosts differ; there only the differences between latencies mean
+            something.
         """
         arrived = self.received - self.duplicates
         latencies = np.concatenate(self._latencies_ns) if self._latencies_ns else np.empty(0)
@@ -100,6 +112,7 @@ class Reception:
             "duplicates": self.duplicates,
             "reordered": self.reordered,
             "too_short": self.too_short,
+            "foreign": self.foreign,
             "lost": (self._next if sent is None else sent) - arrived,
             "latency_ns": [float(value) for value in np.quantile(latencies, _QUANTILES)] if len(latencies) else None,
         }

@@ -6,7 +6,13 @@ use twox_hash::XxHash3_128;
 /// XXH3-128 over headers and payload of the workload, and over what changes of every packet that was
 /// sent, in their order. The send time of a stamp is not in it.
 #[derive(Clone)]
-pub struct Digest(XxHash3_128);
+pub struct Digest {
+    hash: XxHash3_128,
+    // The hash is quick on long input, and slow on every call.
+    pending: Vec<u8>,
+}
+
+const PENDING_BYTES: usize = 12 * 256;
 
 impl std::fmt::Debug for Digest {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -23,7 +29,10 @@ impl Digest {
         }
         hash.write(packets.payload());
         hash.write(packets.replayed());
-        Self(hash)
+        Self {
+            hash,
+            pending: Vec::with_capacity(PENDING_BYTES),
+        }
     }
 
     /// One packet more.
@@ -33,11 +42,17 @@ impl Digest {
         bytes[4..8].copy_from_slice(&packet.ip_bytes.to_be_bytes());
         bytes[8..10].copy_from_slice(&packet.ip_checksum.to_be_bytes());
         bytes[10..].copy_from_slice(&packet.transport_checksum.to_be_bytes());
-        self.0.write(&bytes);
+        self.pending.extend_from_slice(&bytes);
+        if self.pending.len() == PENDING_BYTES {
+            self.hash.write(&self.pending);
+            self.pending.clear();
+        }
     }
 
     /// 32 hexadecimal digits.
     pub fn text(&self) -> String {
-        format!("{:032x}", self.0.clone().finish_128())
+        let mut hash = self.hash.clone();
+        hash.write(&self.pending);
+        format!("{:032x}", hash.finish_128())
     }
 }

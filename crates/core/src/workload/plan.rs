@@ -89,7 +89,8 @@ pub struct Plan<'a> {
     sizes: Generator,
     gaps: Generator,
     flows: Generator,
-    process: GapProcess,
+    // None without gaps.
+    process: Option<GapProcess>,
     due_ns: f64,
     sequence: u64,
 }
@@ -99,7 +100,7 @@ impl<'a> Plan<'a> {
     pub fn new(workload: &'a Workload, packets: &'a Packets) -> Self {
         let mut gaps = Generator::new(workload.seed, GAPS_STREAM);
         Self {
-            process: workload.gaps.start(&mut gaps),
+            process: (!workload.gaps.is_none()).then(|| workload.gaps.start(&mut gaps)),
             smallest_ip_bytes: workload.smallest_ip_bytes(),
             workload,
             packets,
@@ -109,6 +110,15 @@ impl<'a> Plan<'a> {
             due_ns: 0.0,
             sequence: 0,
         }
+    }
+}
+
+impl Plan<'_> {
+    fn advance(&mut self) {
+        if let Some(process) = &mut self.process {
+            self.due_ns += process.next_gap_ns(&mut self.gaps);
+        }
+        self.sequence += 1;
     }
 }
 
@@ -124,8 +134,7 @@ impl Iterator for Plan<'_> {
                 ip_checksum: 0,
                 transport_checksum: 0,
             };
-            self.due_ns += self.process.next_gap_ns(&mut self.gaps);
-            self.sequence += 1;
+            self.advance();
             return Some(packet);
         }
         let drawn = self.workload.sizes.sample(&mut self.sizes);
@@ -146,8 +155,7 @@ impl Iterator for Plan<'_> {
                 .packets
                 .transport_checksum(flow, ip_bytes, self.sequence),
         };
-        self.due_ns += self.process.next_gap_ns(&mut self.gaps);
-        self.sequence += 1;
+        self.advance();
         Some(packet)
     }
 }

@@ -3,12 +3,13 @@
 use super::GenerateError;
 use super::backend::{Backend, failed};
 use super::plan_ring::PlanRing;
-use super::program::Program;
+use super::program::{Program, TURN_RUNS};
 use libbpf_sys as sys;
 
-/// Frames of one turn of the kernel's loop. Paced packets leave one by one: a frame is passed on only
-/// at the end of its turn.
+/// Frames of one turn of the kernel's loop.
 const BATCH: u32 = 64;
+/// Whole turns: the program counts its runs in them.
+const REPEAT_PACED: i32 = i32::MAX - i32::MAX % TURN_RUNS as i32;
 
 pub(super) struct LiveFrames(pub Program);
 
@@ -23,12 +24,12 @@ impl Backend for LiveFrames {
                 data_size_in: self.0.frame.len() as u32,
                 // Paced, the loop runs on until it is called out: a call takes milliseconds to begin.
                 repeat: if ring.is_paced() {
-                    i32::MAX
+                    REPEAT_PACED
                 } else {
                     left.min(i32::MAX as u64) as i32
                 },
                 flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-                batch_size: if ring.is_paced() { 1 } else { BATCH },
+                batch_size: if ring.is_paced() { TURN_RUNS } else { BATCH },
                 ..Default::default()
             };
             // SAFETY: the frame outlives the call, its size is its own, and nothing is written back.

@@ -16,6 +16,10 @@ pub(super) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gene
 /// Frames that the kernel makes for a run lie in a page with their head- and tailroom.
 pub(super) const FRAME_BYTES_MAX: usize = 3400;
 
+/// A frame is passed on only at the end of its turn, so that paced packets leave one by one, or two that are due at almost
+/// the same time. A third run in vain costs those that leave alone more than it wins.
+pub(super) const TURN_RUNS: u32 = 2;
+
 /// The loaded program.
 pub(super) struct Program {
     object: Object,
@@ -68,6 +72,8 @@ impl Program {
             is_ipv6: u32::from(layout.is_ipv6),
             is_stamped: u32::from(workload.is_stamped),
             is_paced: u32::from(!workload.gaps.is_none()),
+            has_one_flow: u32::from(workload.flows.count == 1),
+            turn_runs: TURN_RUNS,
         };
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
         let mut open = ObjectBuilder::default()

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// 16 MiB of planned packets at most: 0.1 s of the fastest sender.
 const PLACES_MAX: u64 = 1 << 20;
 const PLACES_MIN: u64 = 1 << 12;
-/// How often the feeder looks when it has nothing to do.
-const LOOK: Duration = Duration::from_micros(200);
+/// How often the feeder looks when it has nothing to do: it may share its CPU with who receives.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// What the run's threads tell each other.
 #[derive(Default)]

@@ -1,0 +1,52 @@
+"""``parshall gen --receive``: take account of a stamped run at its other end."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from parshall.errors import UsageError
+from parshall.generate import Receiver
+from parshall.stopping import Stopping
+
+_QUANTILES = ("least", "median", "90 %", "99 %", "greatest")
+
+
+def receive(
+    interface: str, *, count: int | None, duration_s: float | None, as_json: bool, is_tagged: bool, **headers: Any
+) -> int:
+    """Receive until everything has come, the time is over or Ctrl-C; print the account."""
+    if is_tagged:
+        raise UsageError(
+            "--receive --vlan: the tag is not in the packets that are captured; receive at a VLAN interface"
+        )
+    with Stopping() as stopping:
+        receiver = Receiver(interface, **headers)
+        print(f"receiving at {interface}", file=sys.stderr, flush=True)
+        account = receiver.receive(count, duration_s, stopping.wait)
+    if as_json:
+        print(json.dumps(account))
+    else:
+        for line in reception_lines(account):
+            print(line)
+    return 0 if account["received"] else 1
+
+
+def reception_lines(account: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the account: packets, what the measuring lost, latency."""
+    arrived = account["received"] - account["duplicates"]
+    sent = f"{arrived + account['lost']:,}"
+    told = f"sent {sent}" if account["sent"] is not None else f"sent {sent} by the highest number that arrived"
+    yield (
+        f"packets   {told}, received {account['received']:,}, duplicates {account['duplicates']:,}, "
+        f"lost {account['lost']:,}, reordered {account['reordered']:,}"
+    )
+    if account["capture_lost"]:
+        yield f"          {account['capture_lost']:,} of the lost came, and were lost by the capture"
+    if account["too_short"] or account["foreign"]:
+        yield f"          beside them {account['too_short'] + account['foreign']:,} packets without a stamp"
+    if account["latency_ns"]:
+        values = ", ".join(
+            f"{name} {value:,.0f}" for name, value in zip(_QUANTILES, account["latency_ns"], strict=True)
+        )
+        yield f"latency   {values} ns, from the send time to the capture's"
