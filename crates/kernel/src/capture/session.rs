@@ -13,10 +13,11 @@ use parshall_core::trace::{Direction, Packet, Section, Statistics, TraceError};
 use super::CaptureError;
 use super::client::{Client, Heard, Left};
 use super::collector::Collector;
+use super::interface::Interface;
 use super::keeper::message::Event;
 use super::kept_ring::{HookCount, RunTime};
 use super::ledger::{CaptureLedger, SubscriberAccount};
-use super::output::{Opened, Output, check_filters, complain};
+use super::output::{Opened, Output, compile_filters, complain};
 use super::request::{RingRequest, Subscription};
 use super::sink::Sink;
 use super::tagged::Retag;
@@ -101,20 +102,34 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Founds or joins the ring, opens the files, subscribes, and starts to read.
+    /// Founds or joins the ring, opens the files, subscribes, and starts to read. `has_begun` is set
+    /// when the filters are compiled, which may take long and changes nothing.
     ///
     /// # Errors
     /// [`CaptureError`], before anything is left attached.
-    pub fn start(request: CaptureRequest) -> Result<Self, CaptureError> {
+    pub fn start(request: CaptureRequest, has_begun: &AtomicBool) -> Result<Self, CaptureError> {
         for output in &request.outputs {
             output.subscription.check()?;
         }
-        let mut client = match &request.source {
+        let (mut client, filters) = match &request.source {
             Source::Found { ring, keeper } => {
-                check_filters(&request.outputs, &ring.interfaces)?;
-                Client::found(keeper, ring)?
+                let interfaces = ring
+                    .interfaces
+                    .iter()
+                    .map(|name| Interface::find(name))
+                    .collect::<Result<Vec<_>, _>>()?;
+                // First: a mistake in a filter should not cost an interface that a program comes
+                // and goes.
+                let filters = compile_filters(&request.outputs, &interfaces)?;
+                has_begun.store(true, Ordering::Relaxed);
+                (Client::found(keeper, ring)?, filters)
             }
-            Source::Join(name) => Client::join(name)?,
+            Source::Join(name) => {
+                let client = Client::join(name)?;
+                let filters = compile_filters(&request.outputs, &client.ring.interfaces)?;
+                has_begun.store(true, Ordering::Relaxed);
+                (client, filters)
+            }
         };
         let started_ns = monotonic_ns();
         let outputs = request
@@ -126,7 +141,8 @@ impl Capture {
             .iter()
             .map(|opened| opened.subscription.clone())
             .collect();
-        let (bits, starts) = client.subscribe(&subscriptions)?;
+        let (bits, starts) =
+            client.subscribe(subscriptions.iter().cloned().zip(filters).collect())?;
         let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         let snaplen = subscriptions.iter().map(|one| one.snaplen).max();
         let collector = Collector::new(
