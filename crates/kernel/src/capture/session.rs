@@ -30,7 +30,10 @@ const TICK: Duration = Duration::from_millis(500);
 /// Packets younger than this wait for the next look, so that lanes can be merged by time although
 /// a hook on another CPU may still be at work.
 const HOLD_BACK_NS: u64 = 1_000_000;
-/// Longest sleep between two looks at the ring.
+/// Between two looks at the ring while packets come: seldom enough that a look finds many, often
+/// enough that they are in a cache still.
+const NAP: Duration = Duration::from_millis(2);
+/// The same while none comes.
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// A lane is filled at most about this fast: naps are short enough for small rings.
 const LANE_BYTES_PER_S: u64 = 4_000_000_000;
@@ -292,23 +295,27 @@ impl Session {
     /// Reads and writes until asked to stop, until all is there that was asked for, or until there is
     /// nothing more to read or to write.
     fn observe(&mut self, stop: &AtomicBool) -> Result<(), CaptureError> {
-        let nap = Duration::from_nanos(
+        let lap = Duration::from_nanos(
             self.client.ring.layout.size_bytes * 1_000_000_000 / LANE_BYTES_PER_S,
-        )
-        .min(NAP_MAX);
+        );
         let mut next_tick = Instant::now() + TICK;
         while !stop.load(Ordering::Acquire) && !self.is_done() {
+            let began = Instant::now();
             let taken = self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
-            if taken == 0 {
-                self.with_sinks(Sink::caught_up);
-            }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.tick()?;
             }
-            let pause = if taken == 0 { nap } else { Duration::ZERO };
+            // All was read that is old enough. To look again at once would find a few packets, at the
+            // price of a whole look, and take the hook's cache lines away from it.
+            let nap = if taken == 0 { NAP_MAX } else { NAP };
+            let mut pause = nap.min(lap).saturating_sub(began.elapsed());
+            if taken == 0 || !pause.is_zero() {
+                self.with_sinks(Sink::caught_up);
+            }
             while let Some(heard) = self.client.hear(pause)? {
                 self.take_in(heard)?;
+                pause = Duration::ZERO;
             }
         }
         Ok(())
