@@ -30,8 +30,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// Packets younger than this wait for the next look, so that lanes can be merged by time although
 /// a hook on another CPU may still be at work.
 const HOLD_BACK_NS: u64 = 1_000_000;
-/// Between two looks at the ring while packets come: seldom enough that a look finds many, often
-/// enough that they are in a cache still.
+/// Between two looks at the ring while packets come: seldom enough that a look finds many. From 1 to
+/// 8 ms no difference was seen; 0.3 ms cost a packet of 64 bytes a quarter more.
 const NAP: Duration = Duration::from_millis(2);
 /// The same while none comes.
 const NAP_MAX: Duration = Duration::from_millis(10);
