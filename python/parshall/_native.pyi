@@ -1,6 +1,6 @@
 """The Rust side of Parshall, as Python sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,7 @@ class Capture:
         application: str,
         os: str,
         environment: str,
+        is_stopping: Callable[[], bool] | None = None,
     ) -> None: ...
     ring: str | None
     interfaces: list[str]

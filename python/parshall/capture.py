@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -130,6 +130,9 @@ class Capture:
         The ring to join, in place of founding one.
     count : int, optional
         End by itself when every output has so many packets.
+    is_stopping : callable, optional
+        Asked while long filters are compiled; when it says yes, that is given up with a KeyboardInterrupt,
+        as it is by one.
     backend : {"ring", "af-packet", "tpacket-v3", "af-xdp"}
         "ring" is ours. The others are the ways of others, as yardsticks: one socket, one filter and one
         thread an output, on one interface; see ``docs/capture-backends.md``.
@@ -157,6 +160,7 @@ class Capture:
         *,
         join: str | None = None,
         count: int | None = None,
+        is_stopping: Callable[[], bool] | None = None,
         backend: str = "ring",
     ) -> None:
         if (ring is None) == (join is None):
@@ -185,6 +189,7 @@ class Capture:
             application=f"parshall {described['parshall']}",
             os=f"{platform.system()} {platform.release()}",
             environment=json.dumps(described),
+            is_stopping=is_stopping,
         )
 
     @property

@@ -44,6 +44,10 @@ class Stopping:
             raise KeyboardInterrupt
         self._flag.set()
 
+    def is_asked(self) -> bool:
+        """Whether a signal has asked to stop."""
+        return self._flag.is_set()
+
     def wait(self, timeout_s: float) -> bool:
         """Wait at most ``timeout_s`` seconds; true when a signal has asked to stop."""
         return self._flag.wait(timeout_s)

@@ -42,6 +42,35 @@ def the_complaint(said: subprocess.CompletedProcess[str]) -> str:
     return line.removeprefix("parshall: capture: ")
 
 
+def test_thousands_of_ports_are_a_filter(place: Place, until: Any, tmp_path: Path) -> None:
+    ports = " or ".join(f"port {port}" for port in range(1_000, 3_700))
+    outputs = [tmp_path / "not-of-these.pcapng", tmp_path / "all.pcapng"]
+    asked = ["--filter", f"not ({ports})", "--write", outputs[0], "--filter", "", "--write", outputs[1]]
+    where = ["-i", place.interface, "--direction", "in"]
+    with Capturer(until, place.host, *where, *asked, "--json", subscribers=2) as capturer:
+        place.send(50)
+        said = capturer.end()
+    assert said.returncode == 0, said.stderr
+    assert [numbers_of(output) for output in outputs] == [list(range(50))] * 2
+
+
+def test_ctrl_c_is_heard_while_a_filter_is_compiled(lonely: Any, tmp_path: Path) -> None:
+    # Behind `vlan` a list is compiled as a whole, which takes libpcap minutes.
+    ports = " or ".join(f"port {port}" for port in range(1_000, 3_000))
+    command = [PARSHALL, "capture", "-i", "lo", "--filter", f"vlan and ({ports})", "--write", tmp_path / "x.pcapng"]
+    with lonely.enter():
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=3)
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [

@@ -5,18 +5,28 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parshall_core::abi::{RecordHeader, view_plain};
+use parshall_core::abi::{RecordHeader, RingLayout, view_plain};
 use parshall_kernel::ring::memory::Lane;
-use parshall_kernel::ring::reader::{Block, LaneReader};
+use parshall_kernel::ring::reader::{Block, LaneReader, Wanted};
 use parshall_kernel::ring::registry::LaneReaders;
 use parshall_kernel::ring::writer::LaneWriter;
 use parshall_kernel::ring::{LANE_SIZE_MIN_BYTES, Preference, RingError, layout};
 use proptest::prelude::*;
 
 fn one_lane(size_bytes: u64, preference: Preference) -> Lane {
-    Lane::anonymous(1, layout(size_bytes, preference).unwrap())
-        .unwrap()
-        .remove(0)
+    lane_of(layout(size_bytes, preference).unwrap())
+}
+
+fn lane_of(layout: RingLayout) -> Lane {
+    Lane::anonymous(1, layout).unwrap().remove(0)
+}
+
+/// A lane whose writers are never interrupted by each other.
+fn lane_of_one_writer(size_bytes: u64, preference: Preference) -> Lane {
+    lane_of(RingLayout {
+        writers_alone: 1,
+        ..layout(size_bytes, preference).unwrap()
+    })
 }
 
 /// A payload that proves itself: every word follows from the writer, the count and the place.
@@ -38,11 +48,17 @@ fn word_of(writer: u64, count: u64, word: u64) -> u64 {
 fn check(record: &[u64]) -> (u64, u64) {
     let header = view_plain::<RecordHeader>(record).expect("a record has a header");
     assert_eq!(header.length_bytes as usize, record.len() * 8);
+    check_beginning(record)
+}
+
+/// The same of as much of a record as was copied.
+fn check_beginning(record: &[u64]) -> (u64, u64) {
+    let header = view_plain::<RecordHeader>(record).expect("a record has a header");
     let words = &record[3..];
     let (writer, count) = (words[0], words[1]);
     assert_eq!(
-        usize::from(header.kind),
-        words.len(),
+        usize::from(header.kind) + 3,
+        header.length_bytes as usize / 8,
         "the kind tells the length"
     );
     for (place, word) in words.iter().enumerate() {
@@ -55,8 +71,17 @@ fn check(record: &[u64]) -> (u64, u64) {
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Eager,
-    Crawls { micros: u64 },
-    Stalls { after: u64, millis: u64 },
+    Crawls {
+        micros: u64,
+    },
+    Stalls {
+        after: u64,
+        millis: u64,
+    },
+    /// Wants the first words of the records of one writer, and less of the others.
+    Picks {
+        writer: u64,
+    },
 }
 
 fn read_all(lane: Lane, manner: Manner, done: &AtomicBool) -> (LaneReader, HashSet<(u64, u64)>) {
@@ -65,14 +90,27 @@ fn read_all(lane: Lane, manner: Manner, done: &AtomicBool) -> (LaneReader, HashS
     let mut seen = HashSet::new();
     loop {
         let was_done = done.load(Ordering::Acquire);
-        reader.read_block(&mut block, 8 << 10);
+        let wanted = match manner {
+            Manner::Picks { writer } => Wanted {
+                mask_word: 3,
+                mask: writer,
+                words: 10,
+                words_of_others: 5,
+            },
+            _ => Wanted::default(),
+        };
+        reader.read_block_of(&mut block, 8 << 10, wanted);
         let was_empty = block.is_empty();
         while let Some(record) = block.peek() {
-            assert!(seen.insert(check(record)), "a record was delivered twice");
+            let whole = match manner {
+                Manner::Picks { .. } => check_beginning(record),
+                _ => check(record),
+            };
+            assert!(seen.insert(whole), "a record was delivered twice");
             block.advance();
         }
         match manner {
-            Manner::Eager => {}
+            Manner::Eager | Manner::Picks { .. } => {}
             Manner::Crawls { micros } => std::thread::sleep(Duration::from_micros(micros)),
             Manner::Stalls { after, millis } => {
                 if reader.counts().read > after && reader.counts().read < after + 200 {
@@ -88,8 +126,7 @@ fn read_all(lane: Lane, manner: Manner, done: &AtomicBool) -> (LaneReader, HashS
 }
 
 /// Runs writers and readers on one lane and checks every account.
-fn run(size_bytes: u64, preference: Preference, writers: u64, records: u64, manners: &[Manner]) {
-    let lane = one_lane(size_bytes, preference);
+fn run(lane: &Lane, writers: u64, records: u64, manners: &[Manner]) {
     let readers = LaneReaders::anonymous(1).unwrap().remove(0);
     let done = AtomicBool::new(false);
     let written = std::thread::scope(|scope| {
@@ -141,6 +178,7 @@ fn manner() -> impl Strategy<Value = Manner> {
         Just(Manner::Eager),
         (1u64..200).prop_map(|micros| Manner::Crawls { micros }),
         (0u64..500, 1u64..5).prop_map(|(after, millis)| Manner::Stalls { after, millis }),
+        (0u64..4).prop_map(|writer| Manner::Picks { writer }),
     ]
 }
 
@@ -154,7 +192,19 @@ proptest! {
         records in 1u64..20_000,
         manners in prop::collection::vec(manner(), 1..4),
     ) {
-        run(LANE_SIZE_MIN_BYTES << shift, Preference::FastReader, writers, records, &manners);
+        let lane = one_lane(LANE_SIZE_MIN_BYTES << shift, Preference::FastReader);
+        run(&lane, writers, records, &manners);
+    }
+
+    #[test]
+    fn every_record_of_a_writer_that_is_alone_is_delivered_whole_or_counted(
+        shift in 0u32..4,
+        records in 1u64..40_000,
+        manners in prop::collection::vec(manner(), 1..4),
+    ) {
+        let lane = lane_of_one_writer(LANE_SIZE_MIN_BYTES << shift, Preference::FastReader);
+        run(&lane, 1, records, &manners);
+        prop_assert_eq!(lane.dropped_records().load(Ordering::Acquire), 0);
     }
 }
 
@@ -204,7 +254,12 @@ fn an_overtaken_reader_goes_on_at_a_record_start_and_counts_exactly() {
 
 #[test]
 fn slow_reader_preference_never_overwrites_what_a_reader_has_not_got() {
-    let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::SlowReader);
+    for lane_of in [one_lane, lane_of_one_writer] {
+        fill_before_a_slow_reader(lane_of(LANE_SIZE_MIN_BYTES, Preference::SlowReader));
+    }
+}
+
+fn fill_before_a_slow_reader(lane: Lane) {
     let register = LaneReaders::anonymous(1).unwrap().remove(0);
     let slot = register.join(0).unwrap();
     let writer = LaneWriter::new(lane.clone(), Some(register.clone()));
@@ -295,6 +350,24 @@ fn a_writer_that_was_interrupted_for_a_lap_does_not_wake_up_in_the_next() {
 }
 
 #[test]
+fn a_writer_that_should_be_alone_and_is_not_is_refused_and_counted() {
+    let lane = lane_of_one_writer(LANE_SIZE_MIN_BYTES, Preference::FastReader);
+    let writer = LaneWriter::new(lane.clone(), None);
+    writer.write(5, 0, &payload(0, 0, 5)).unwrap();
+    // Another one is half-way: reserved, not yet written.
+    let open = lane.reserved_bytes().fetch_add(64, Ordering::SeqCst);
+    assert_eq!(writer.write(5, 0, &payload(0, 1, 5)), None);
+    assert_eq!(lane.dropped_records().load(Ordering::SeqCst), 1);
+    let mut reader = LaneReader::from_start(lane.clone());
+    let mut block = Block::default();
+    reader.read_block(&mut block, 1 << 20);
+    assert_eq!(block.peek().map(check), Some((0, 0)));
+    assert_eq!(reader.position(), open, "what is half-way is not delivered");
+    lane.committed_bytes().store(open + 64, Ordering::SeqCst);
+    assert!(writer.write(5, 0, &payload(0, 2, 5)).is_some());
+}
+
+#[test]
 fn stale_bytes_that_look_like_records_are_not_taken() {
     let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
     // Bytes as they might come from the network: a header with every position as stamp.
@@ -347,8 +420,7 @@ fn sizes_that_no_lane_can_have_are_refused() {
 fn two_readers_of_one_lane_get_the_same() {
     let started = Instant::now();
     run(
-        1 << 20,
-        Preference::FastReader,
+        &one_lane(1 << 20, Preference::FastReader),
         2,
         2_000,
         &[Manner::Eager, Manner::Eager],

@@ -31,6 +31,7 @@ use pyo3::types::PyDict;
 
 use crate::errors::{to_python, usage_to_python};
 use crate::log::ArrowStream;
+use crate::signals::interruptible;
 
 /// Batches that may wait for Python: a few, so that memory is bounded and no reader starves.
 const BATCHES_MAX: usize = 16;
@@ -158,7 +159,7 @@ pub struct Capture {
 #[pymethods]
 impl Capture {
     #[new]
-    #[pyo3(signature = (outputs, *, ring, join, backend, keeper, count, application, os, environment))]
+    #[pyo3(signature = (outputs, *, ring, join, backend, keeper, count, application, os, environment, is_stopping=None))]
     #[allow(clippy::too_many_arguments)] // one keyword argument an option: Python names them
     fn start(
         py: Python<'_>,
@@ -171,6 +172,7 @@ impl Capture {
         application: String,
         os: String,
         environment: String,
+        is_stopping: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let mut batches = None;
         let mut targets = Vec::new();
@@ -231,10 +233,10 @@ impl Capture {
                     count,
                     section,
                 };
-                Running::Ring(
-                    py.detach(|| session::Capture::start(request))
-                        .map_err(raise)?,
-                )
+                let started = interruptible(py, is_stopping, |has_begun| {
+                    session::Capture::start(request, has_begun)
+                })?;
+                Running::Ring(started.map_err(raise)?)
             }
             (Some(_), _, _) => {
                 return Err(usage_to_python(format!(

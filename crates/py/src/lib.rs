@@ -14,6 +14,8 @@ mod log;
 mod model;
 #[cfg(feature = "kernel")]
 mod relay;
+#[cfg(feature = "kernel")]
+mod signals;
 mod sizes;
 #[cfg(feature = "kernel")]
 mod tcp;

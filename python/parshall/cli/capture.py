@@ -113,7 +113,7 @@ def command(
         option = "-i" if interface else "--name" if name else "--group"
         raise UsageError(f"--join {join}: the ring is there already, so {option} cannot be given")
     with Stopping() as stopping:
-        capture = Capture(outputs, ring, join=join, count=count, backend=backend)
+        capture = Capture(outputs, ring, join=join, count=count, backend=backend, is_stopping=stopping.is_asked)
         with capture:
             _watch(capture, stopping, duration_s)
         summary = capture.stop()

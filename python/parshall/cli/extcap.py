@@ -73,7 +73,7 @@ def command(
         )
     output = Output(fifo, capture_filter, snaplen, format="pcapng", compression="none")
     with Stopping() as stopping:
-        running = Capture([output], ring, join=place.ring)
+        running = Capture([output], ring, join=place.ring, is_stopping=stopping.is_asked)
         with running:
             while not running.status()["has_ended"] and not stopping.wait(_LOOK_INTERVAL_S):
                 pass

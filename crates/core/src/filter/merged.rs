@@ -6,6 +6,8 @@ use super::build::build;
 use super::classic::ClassicProgram;
 use super::decision::{Decisions, NodeId};
 use super::error::FilterError;
+use super::search::search;
+use super::simplify::simplify;
 use super::stage::{Budget, Edge, Stage, ranks};
 use super::value::Known;
 
@@ -70,12 +72,17 @@ impl MergedFilter {
         let mut decisions = Decisions::default();
         let mut filters: Vec<(NodeId, u64)> = Vec::new();
         for subscription in subscriptions {
-            let root = build(&subscription.program, &mut decisions).map_err(|source| {
+            let mut root = build(&subscription.program, &mut decisions).map_err(|source| {
                 FilterError::Program {
                     subscriber: subscription.subscriber,
                     source,
                 }
             })?;
+            // Shorter ones are lean as their compiler made them.
+            if decisions.reachable(root).len() > NODES_MERGED_MAX {
+                root = simplify(&mut decisions, root);
+                root = search(&mut decisions, root);
+            }
             let bit = 1 << subscription.subscriber;
             match filters.iter_mut().find(|(known, _)| *known == root) {
                 Some((_, subscribers)) => *subscribers |= bit,

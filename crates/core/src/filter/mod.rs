@@ -34,6 +34,8 @@ pub mod ebpf;
 pub mod emit;
 mod error;
 mod merged;
+mod search;
+mod simplify;
 mod stage;
 #[cfg(test)]
 mod tests;

@@ -153,22 +153,15 @@ impl Client {
         })
     }
 
-    /// Takes in subscribers. Returns their bits, and from where in each lane to read.
+    /// Takes in subscribers, each with its filter as programs for all interfaces of the ring. Returns
+    /// their bits, and from where in each lane to read.
     ///
     /// # Errors
-    /// [`CaptureError::Filter`] for a filter that does not compile, and what the keeper refused: a ring
-    /// that is full.
+    /// What the keeper refused: a ring that is full, filters that the kernel does not take.
     pub fn subscribe(
         &mut self,
-        subscriptions: &[Subscription],
+        subscriptions: Vec<(Subscription, CompiledFilter)>,
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
-        let subscriptions = subscriptions
-            .iter()
-            .map(|one| {
-                let filter = CompiledFilter::compile(&one.filter, &self.ring.interfaces)?;
-                Ok((one.clone(), filter))
-            })
-            .collect::<Result<_, CaptureError>>()?;
         match self.ask(&Request::Subscribe { subscriptions })? {
             Answer::Subscribed { bits, starts } => Ok((bits, starts)),
             answer => Err(unexpected(answer)),

@@ -1,12 +1,10 @@
 //! From the ring to whoever wants the packets: reads every lane, puts the packets in order of time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use parshall_core::abi::{CaptureRecord, RECORD_PACKET, bytes_of_words, view_plain};
 
 use super::kept_ring::Start;
 use crate::ring::memory::Lane;
-use crate::ring::reader::{Block, LaneReader};
+use crate::ring::reader::{Block, LaneReader, Wanted};
 use crate::ring::registry::LaneReaders;
 
 /// Bytes copied out of a lane at once: fits a second-level cache beside the file's buffer.
@@ -23,10 +21,8 @@ struct Source {
 /// Reads all lanes of a ring for the subscribers of one process.
 pub struct Collector {
     sources: Vec<Source>,
-    /// Bits of our subscribers.
-    subscribers: u64,
-    /// The largest snaplen of theirs.
-    snaplen: usize,
+    /// Packets of our subscribers, as much as one of them wants; of others nothing but the record.
+    wanted: Wanted,
 }
 
 impl Collector {
@@ -51,8 +47,12 @@ impl Collector {
             .collect();
         Self {
             sources,
-            subscribers,
-            snaplen: snaplen as usize,
+            wanted: Wanted {
+                mask_word: SUBSCRIBERS_WORD,
+                mask: subscribers,
+                words: RECORD_WORDS + (snaplen as usize).div_ceil(8),
+                words_of_others: RECORD_WORDS,
+            },
         }
     }
 
@@ -63,16 +63,16 @@ impl Collector {
         horizon_ns: u64,
         mut sink: impl FnMut(&CaptureRecord, &[u8]),
     ) -> usize {
-        let (subscribers, snaplen) = (self.subscribers, self.snaplen);
+        let wanted = self.wanted;
         for source in &mut self.sources {
-            source.refill(subscribers, snaplen);
+            source.refill(wanted);
         }
         let mut taken = 0;
         while let Some((oldest, limit_ns)) = self.oldest(horizon_ns) {
             let source = &mut self.sources[oldest];
             loop {
                 if source.block.is_empty() {
-                    source.refill(subscribers, snaplen);
+                    source.refill(wanted);
                 }
                 let Some((record, bytes)) = source.next() else {
                     break;
@@ -80,7 +80,7 @@ impl Collector {
                 if record.time_ns > limit_ns {
                     break;
                 }
-                if record.subscribers & subscribers != 0 {
+                if record.subscribers & wanted.mask != 0 {
                     sink(record, bytes);
                     taken += 1;
                 }
@@ -143,14 +143,12 @@ impl Collector {
 }
 
 impl Source {
-    fn refill(&mut self, subscribers: u64, snaplen: usize) {
+    fn refill(&mut self, wanted: Wanted) {
         if !self.block.is_empty() {
             return;
         }
         self.reader
-            .read_block_of(&mut self.block, BLOCK_BYTES, |record| {
-                wanted_words(record, subscribers, snaplen)
-            });
+            .read_block_of(&mut self.block, BLOCK_BYTES, wanted);
         if let Some((readers, slot)) = &self.register {
             readers.report(*slot, self.reader.position());
         }
@@ -164,17 +162,5 @@ impl Source {
         let bytes = bytes_of_words(&words[RECORD_WORDS..]);
         let length = bytes.len().min(record.captured_length_bytes as usize);
         Some((record, &bytes[..length]))
-    }
-}
-
-/// How much of a record is worth copying: nothing of the packet when no one of ours wants it.
-#[inline]
-fn wanted_words(record: &[AtomicU64], subscribers: u64, snaplen: usize) -> usize {
-    let wants = record
-        .get(SUBSCRIBERS_WORD)
-        .is_some_and(|mask| mask.load(Ordering::Relaxed) & subscribers != 0);
-    match wants {
-        true => RECORD_WORDS + snaplen.div_ceil(8),
-        false => RECORD_WORDS,
     }
 }

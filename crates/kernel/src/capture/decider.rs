@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_sys as sys;
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
-use parshall_core::filter::emit::{Hook as ProgramKind, LinkLayer, Target};
+use parshall_core::filter::emit::{EmittedProgram, Hook as ProgramKind, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription as FilterSubscription};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use super::CaptureError;
 use super::attachment::HookKind;
 use super::interface::Interface;
 use super::request::Subscription;
-use crate::filter::{Expression, Maps};
+use crate::filter::{Expression, LoadError, Maps};
 
 /// An expression, compiled for the link layers of a ring by whoever wants it: with its rights, its names
 /// and its time. The keeper, which serves all, gets no text.
@@ -147,6 +147,19 @@ impl Deciders {
         discard: bool,
         maps: Maps<'_>,
     ) -> Result<OwnedFd, CaptureError> {
+        self.load_by(interface, kind, discard, |program| {
+            crate::filter::load(program, maps)
+        })
+    }
+
+    /// As [`Deciders::load`], by something that takes programs as the kernel does.
+    fn load_by(
+        &self,
+        interface: &Interface,
+        kind: HookKind,
+        discard: bool,
+        load: impl Fn(&EmittedProgram) -> Result<OwnedFd, LoadError>,
+    ) -> Result<OwnedFd, CaptureError> {
         let target = Target {
             hook: match kind.is_xdp() {
                 true => ProgramKind::Xdp { frags: true },
@@ -163,10 +176,10 @@ impl Deciders {
             return load_idle(target);
         };
         let program = layer.merged.emit(target).map_err(CaptureError::load)?;
-        crate::filter::load(&program, maps).or_else(|_| {
+        load(&program).or_else(|_| {
             let apart = MergedFilter::apart(&layer.filters).map_err(CaptureError::load)?;
             let program = apart.emit(target).map_err(CaptureError::load)?;
-            crate::filter::load(&program, maps).map_err(|refusal| CaptureError::Merged {
+            load(&program).map_err(|refusal| CaptureError::Merged {
                 filters: layer.filters.len(),
                 instructions: refusal.instructions,
                 reason: refusal.reason(),
@@ -222,6 +235,8 @@ fn load_idle(target: Target) -> Result<OwnedFd, CaptureError> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
     use parshall_core::trace::{LINK_TYPE_ETHERNET, LINK_TYPE_RAW};
 
@@ -247,6 +262,77 @@ mod tests {
             let own = Expression::compile(expression, interface.link_layer(), None).unwrap();
             assert_eq!(&received.program(interface).unwrap(), own.program());
         }
+    }
+
+    /// A kernel that takes programs of so many instructions; what it was asked to take.
+    fn kernel_up_to(
+        limit: usize,
+        asked: &RefCell<Vec<EmittedProgram>>,
+        program: &EmittedProgram,
+    ) -> Result<OwnedFd, LoadError> {
+        asked.borrow_mut().push(program.clone());
+        if program.instructions.len() <= limit {
+            return Ok(std::fs::File::open("/dev/null").unwrap().into());
+        }
+        Err(LoadError {
+            instructions: program.instructions.len(),
+            source: std::io::ErrorKind::ArgumentListTooLong.into(),
+            log: "BPF program is too large.\nprocessed 1000001 insns\n".into(),
+        })
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_take_merged_runs_one_behind_the_other() {
+        let interfaces = [interface(LINK_TYPE_ETHERNET)];
+        let subscribers: Vec<(Subscription, CompiledFilter)> = (1..=16)
+            .map(|host| {
+                let filter = format!("host 10.9.0.{host} and port {}", 1000 + host);
+                let compiled = CompiledFilter::compile(&filter, &interfaces).unwrap();
+                (
+                    Subscription {
+                        filter,
+                        snaplen: 96,
+                    },
+                    compiled,
+                )
+            })
+            .collect();
+        let bits: Vec<(usize, &Subscription, &CompiledFilter)> = subscribers
+            .iter()
+            .enumerate()
+            .map(|(bit, (subscription, filter))| (bit, subscription, filter))
+            .collect();
+        let deciders = Deciders::merge(&bits, &interfaces).unwrap();
+        let kind = HookKind::Tcx;
+        let load = |limit| {
+            let asked = RefCell::new(Vec::new());
+            let loaded = deciders.load_by(&interfaces[0], kind, false, |program| {
+                kernel_up_to(limit, &asked, program)
+            });
+            (loaded, asked.into_inner())
+        };
+        let (loaded, asked) = load(usize::MAX);
+        loaded.unwrap();
+        let [merged] = &asked[..] else {
+            panic!("{} programs for a kernel that takes all", asked.len())
+        };
+        let apart = MergedFilter::apart(&deciders.layers[0].filters).unwrap();
+        let apart = apart.emit(merged.target).unwrap();
+        let least = apart.instructions.len();
+        assert!(least < merged.instructions.len(), "shorter one by one");
+        let (loaded, asked) = load(least);
+        loaded.unwrap();
+        assert_eq!(asked, [merged.clone(), apart]);
+        let (refused, _) = load(least - 1);
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            CaptureError::Merged {
+                filters: 16,
+                instructions: least,
+                reason: "BPF program is too large.".into(),
+            }
+            .to_string()
+        );
     }
 
     #[test]

@@ -20,16 +20,15 @@ pub struct Output {
     pub target: Target,
 }
 
-/// A mistake in a filter should not cost an interface that a program comes and goes.
-pub(super) fn check_filters(outputs: &[Output], interfaces: &[String]) -> Result<(), CaptureError> {
-    let interfaces = interfaces
+/// What each of them wants, as programs for packets like those of these interfaces.
+pub(super) fn compile_filters(
+    outputs: &[Output],
+    interfaces: &[CapturedInterface],
+) -> Result<Vec<CompiledFilter>, CaptureError> {
+    outputs
         .iter()
-        .map(|name| CapturedInterface::find(name))
-        .collect::<Result<Vec<_>, _>>()?;
-    for output in outputs {
-        CompiledFilter::compile(&output.subscription.filter, &interfaces)?;
-    }
-    Ok(())
+        .map(|output| CompiledFilter::compile(&output.subscription.filter, interfaces))
+        .collect()
 }
 
 /// A subscriber of ours with its open target.

@@ -7,6 +7,8 @@ use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, Program
 use parshall_core::filter::emit::LinkLayer;
 
 use super::libpcap::{self, Compiler};
+use super::pieces;
+use super::words::words;
 
 /// A number that libpcap refuses to read: what stands before it was understood when this is what
 /// libpcap complains of.
@@ -78,13 +80,16 @@ impl Expression {
             expression: expression.to_owned(),
         };
         let mut compiler = Compiler::new(link_layer, netmask).ok_or_else(memory)?;
-        let instructions = compiler
-            .compile(&text)
-            .map_err(|message| ExpressionError::Compile {
-                expression: expression.to_owned(),
-                column: column(expression, find(&mut compiler, expression, &message)),
-                message,
-            })?;
+        let instructions = match pieces::compile(&mut compiler, expression) {
+            Some(instructions) => instructions,
+            None => compiler
+                .compile(&text)
+                .map_err(|message| ExpressionError::Compile {
+                    expression: expression.to_owned(),
+                    column: column(expression, find(&mut compiler, expression, &message)),
+                    message,
+                })?,
+        };
         let program =
             ClassicProgram::new(&instructions).map_err(|source| ExpressionError::Program {
                 expression: expression.to_owned(),
@@ -129,34 +134,16 @@ impl Expression {
 /// brings the same complaint, although something unreadable follows. When there is none, libpcap
 /// missed something at the end.
 fn find(compiler: &mut Compiler, expression: &str, message: &str) -> usize {
-    for (start, end) in words(expression) {
-        let probe = CString::new(format!("{}{UNREADABLE}", &expression[..end]));
+    // libpcap reads no further than the first mistake, so all that is longer brings it, too.
+    let words = words(expression);
+    let first = words.partition_point(|(_, end)| {
+        let probe = CString::new(format!("{}{UNREADABLE}", &expression[..*end]));
         let complaint = probe.ok().and_then(|probe| compiler.compile(&probe).err());
-        if complaint.as_deref() == Some(message) {
-            return start;
-        }
-    }
-    expression.len()
-}
-
-/// Start and end of each word, in bytes; signs are words of one character.
-fn words(expression: &str) -> Vec<(usize, usize)> {
-    let joins = |character: char| character.is_alphanumeric() || "._:-\\$".contains(character);
-    let mut words: Vec<(usize, usize)> = Vec::new();
-    let mut joined = false;
-    for (start, character) in expression.char_indices() {
-        if character.is_whitespace() {
-            joined = false;
-            continue;
-        }
-        let end = start + character.len_utf8();
-        match words.last_mut() {
-            Some(word) if joined && joins(character) => word.1 = end,
-            _ => words.push((start, end)),
-        }
-        joined = joins(character);
-    }
+        complaint.as_deref() != Some(message)
+    });
     words
+        .get(first)
+        .map_or(expression.len(), |(start, _)| *start)
 }
 
 fn column(expression: &str, byte: usize) -> usize {

@@ -4,7 +4,9 @@
 mod expression;
 mod libpcap;
 mod load;
+mod pieces;
 mod trial;
+mod words;
 
 pub use expression::{Expression, ExpressionError};
 pub use load::{LoadError, Maps, load};

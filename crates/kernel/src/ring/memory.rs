@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, RingLayout};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -103,6 +103,33 @@ impl Mapping {
                 count,
             )
         }
+    }
+
+    /// Appends `count` words from a byte offset to `out`, in one go.
+    ///
+    /// # Panics
+    /// As [`Mapping::word`].
+    pub fn append_words(&self, offset_bytes: usize, count: usize, out: &mut Vec<u64>) {
+        let words = self.words(offset_bytes, count);
+        #[cfg(target_arch = "x86_64")]
+        {
+            out.reserve(count);
+            // SAFETY: both ends have so many bytes, one in the mapping and one reserved, and do not
+            // overlap. Others may write the words meanwhile: to the machine these are loads like any,
+            // and any bytes are a value. The vector has its words only when they are written.
+            unsafe {
+                std::arch::asm!(
+                    "rep movsb",
+                    inout("rcx") 8 * count => _,
+                    inout("rsi") words.as_ptr() => _,
+                    inout("rdi") out.as_mut_ptr().add(out.len()) => _,
+                    options(nostack, preserves_flags),
+                );
+                out.set_len(out.len() + count);
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        out.extend(words.iter().map(|word| word.load(Ordering::Relaxed)));
     }
 }
 
@@ -218,6 +245,25 @@ impl Lane {
         let offset = (position & (self.layout.size_bytes - 1)) as usize;
         self.mapping
             .words(self.start_bytes + LANE_HEADER_BYTES + offset, count)
+    }
+
+    /// Appends `count` words of data from a position to `out`; they may run into the slack.
+    pub fn append_data(&self, position: u64, count: usize, out: &mut Vec<u64>) {
+        let offset = (position & (self.layout.size_bytes - 1)) as usize;
+        self.mapping
+            .append_words(self.start_bytes + LANE_HEADER_BYTES + offset, count, out);
+    }
+
+    /// A position below which every record is whole, as far as that is known without a look at
+    /// each.
+    pub fn whole_bytes(&self) -> u64 {
+        // In this order: equal, they say that nobody was half-way at this position.
+        let committed = self.committed_bytes().load(Ordering::Acquire);
+        let reserved = self.reserved_bytes().load(Ordering::Acquire);
+        match committed == reserved || self.layout.writers_alone != 0 {
+            true => committed,
+            false => self.quiet_bytes().load(Ordering::Acquire),
+        }
     }
 
     /// The commit mark of a record at a position.

@@ -1,10 +1,10 @@
 //! The reading end of one lane.
 //!
-//! A reader copies a block of records, and only then looks how far the writers have come: what they
+//! A reader copies a block of records, where it wants most of their bytes in one go, and only then looks how far the writers have come: what they
 //! may have overwritten meanwhile is thrown away and counted. So the writers' counter, a cache line
 //! that every write moves between CPUs, is read twice a block and not twice a record.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use parshall_core::abi::{LANE_INDEX_SLOTS, RECORD_ALIGN_BYTES, RecordHeader, view_plain};
 
@@ -23,6 +23,43 @@ pub struct ReaderCounts {
     pub gaps: i64,
 }
 
+/// How much of a record is worth copying.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The word of a record that says who wants it.
+    pub mask_word: usize,
+    /// The bits of ours in that word.
+    pub mask: u64,
+    /// Most words of a record that one of ours wants.
+    pub words: usize,
+    /// Most words of another one; the header is always copied.
+    pub words_of_others: usize,
+}
+
+impl Default for Wanted {
+    /// Everything.
+    fn default() -> Self {
+        Self {
+            mask_word: 0,
+            mask: 0,
+            words: usize::MAX,
+            words_of_others: usize::MAX,
+        }
+    }
+}
+
+impl Wanted {
+    /// Words to be copied of a record of `words` words with this mask.
+    #[inline]
+    fn words(&self, words: usize, mask: Option<u64>) -> usize {
+        let wanted = match mask {
+            Some(mask) if mask & self.mask != 0 => self.words,
+            _ => self.words_of_others,
+        };
+        wanted.clamp(HEADER_WORDS, words)
+    }
+}
+
 /// Reads one lane.
 #[derive(Debug)]
 pub struct LaneReader {
@@ -30,6 +67,8 @@ pub struct LaneReader {
     position: u64,
     next_seq: Option<u64>,
     counts: ReaderCounts,
+    /// Of the last block, most was wanted.
+    wants_most: bool,
 }
 
 /// A block of records, copied out of a lane and known to be whole.
@@ -112,6 +151,7 @@ impl LaneReader {
             position: 0,
             next_seq: Some(0),
             counts: ReaderCounts::default(),
+            wants_most: true,
         }
     }
 
@@ -123,6 +163,7 @@ impl LaneReader {
             position,
             next_seq: None,
             counts: ReaderCounts::default(),
+            wants_most: true,
         }
     }
 
@@ -134,6 +175,7 @@ impl LaneReader {
             position,
             next_seq: Some(records),
             counts: ReaderCounts::default(),
+            wants_most: true,
         }
     }
 
@@ -162,21 +204,12 @@ impl LaneReader {
     /// The block is empty when nothing is committed behind the reader's position. A record that a
     /// writer has reserved but not committed ends the block: order in a lane is kept.
     pub fn read_block(&mut self, block: &mut Block, limit_bytes: usize) {
-        self.read_block_of(block, limit_bytes, |_| usize::MAX);
+        self.read_block_of(block, limit_bytes, Wanted::default());
     }
 
-    /// As [`LaneReader::read_block`], but of each record only the beginning is copied, as many words
-    /// as `wanted_words` says when it has looked at the record in the lane. The record's header is
-    /// always copied. What `wanted_words` saw may have been overwritten meanwhile; then the record
-    /// is thrown away.
-    pub fn read_block_of(
-        &mut self,
-        block: &mut Block,
-        limit_bytes: usize,
-        wanted_words: impl Fn(&[AtomicU64]) -> usize,
-    ) {
+    /// As [`LaneReader::read_block`], but what is not wanted of a record may be missing at its end.
+    pub fn read_block_of(&mut self, block: &mut Block, limit_bytes: usize, wanted: Wanted) {
         block.clear();
-        let slack_bytes = self.lane.layout().slack_bytes as usize;
         let size_bytes = self.lane.layout().size_bytes;
         let mut reserved = self.lane.reserved_bytes().load(Ordering::Acquire);
         if reserved - self.position > size_bytes {
@@ -184,7 +217,74 @@ impl LaneReader {
             reserved = self.lane.reserved_bytes().load(Ordering::Acquire);
         }
         let start = self.position;
+        let wanted_bytes = match self.wants_most {
+            true => self.copy_at_once(block, limit_bytes, wanted),
+            false => 0,
+        };
+        let wanted_bytes = match wanted_bytes {
+            0 => self.copy_each(block, limit_bytes, reserved, wanted),
+            bytes => bytes,
+        };
+        if self.position > start {
+            self.wants_most = 2 * wanted_bytes as u64 >= self.position - start;
+        }
+        // The copies above happen before the look below.
+        fence(Ordering::Acquire);
+        let reserved = self.lane.reserved_bytes().load(Ordering::Relaxed);
+        let overwritten_below = reserved.saturating_sub(size_bytes);
+        while block.next < block.len()
+            && start + u64::from(block.offsets[block.next]) < overwritten_below
+        {
+            block.next += 1;
+        }
+        self.count(block);
+    }
+
+    /// Copies everything up to a limit, and looks for the records in the copy: the quickest way when
+    /// most is wanted. Returns how many of the bytes are; 0 when there is no whole record.
+    fn copy_at_once(&mut self, block: &mut Block, limit_bytes: usize, wanted: Wanted) -> usize {
+        let layout = self.lane.layout();
+        let start = self.position;
+        // A record that begins before the end of the data goes on in the slack behind it.
+        let to_end_bytes = layout.size_bytes - (start & (layout.size_bytes - 1));
+        let bytes = (self.lane.whole_bytes().saturating_sub(start))
+            .min(to_end_bytes + layout.slack_bytes)
+            .min(limit_bytes as u64);
+        self.lane
+            .append_data(start, bytes as usize / 8, &mut block.words);
+        let (mut at, mut wanted_words) = (0, 0);
+        while (8 * at as u64) < to_end_bytes
+            && let Some(record) = block.words.get(at..)
+            && let Some(&[stamp, _, length]) = record.first_chunk()
+        {
+            let words = length as u32 as usize / RECORD_ALIGN_BYTES;
+            // What is no record was overwritten under our eyes, or is behind the last one.
+            if stamp != self.lane.stamp(start + 8 * at as u64)
+                || !(HEADER_WORDS..=record.len()).contains(&words)
+            {
+                break;
+            }
+            wanted_words += wanted.words(words, record.get(wanted.mask_word).copied());
+            block.offsets.push(8 * at as u32);
+            at += words;
+            block.starts.push(at as u32);
+        }
+        self.position = start + 8 * at as u64;
+        8 * wanted_words
+    }
+
+    /// Copies of each record what is wanted, until one is not committed. Returns how many bytes.
+    fn copy_each(
+        &mut self,
+        block: &mut Block,
+        limit_bytes: usize,
+        reserved: u64,
+        wanted: Wanted,
+    ) -> usize {
+        let slack_bytes = self.lane.layout().slack_bytes as usize;
+        let start = self.position;
         let mut position = start;
+        block.words.clear();
         while position < reserved && block.words.len() * 8 < limit_bytes {
             let header = self.lane.data(position, HEADER_WORDS);
             // Acquire: the words of a record are read after its stamp.
@@ -195,10 +295,11 @@ impl LaneReader {
             if !(HEADER_WORDS * 8..=slack_bytes).contains(&length_bytes)
                 || !length_bytes.is_multiple_of(RECORD_ALIGN_BYTES)
             {
-                break; // overwritten under our eyes: the look at `reserved` below tells
+                break; // overwritten under our eyes: the look at `reserved` afterwards tells
             }
             let record = self.lane.data(position, length_bytes / 8);
-            let words = wanted_words(record).clamp(HEADER_WORDS, record.len());
+            let mask = record.get(wanted.mask_word);
+            let words = wanted.words(record.len(), mask.map(|word| word.load(Ordering::Relaxed)));
             block.words.extend(
                 record[..words]
                     .iter()
@@ -208,17 +309,8 @@ impl LaneReader {
             block.offsets.push((position - start) as u32);
             position += length_bytes as u64;
         }
-        // The copies above happen before the look below.
-        fence(Ordering::Acquire);
-        let reserved = self.lane.reserved_bytes().load(Ordering::Relaxed);
-        let overwritten_below = reserved.saturating_sub(size_bytes);
         self.position = position;
-        while block.next < block.len()
-            && start + u64::from(block.offsets[block.next]) < overwritten_below
-        {
-            block.next += 1;
-        }
-        self.count(block);
+        block.words.len() * 8
     }
 
     fn count(&mut self, block: &Block) {

@@ -11,7 +11,8 @@ use super::registry::LaneReaders;
 
 const HEADER_WORDS: usize = size_of::<RecordHeader>() / 8;
 
-/// Writes into one lane. Any number of writers may share a lane, on any threads.
+/// Writes into one lane. Any number of writers may share a lane, on any threads, unless its layout
+/// says that writers are alone: then one at a time.
 #[derive(Clone, Debug)]
 pub struct LaneWriter {
     lane: Lane,
@@ -49,7 +50,15 @@ impl LaneWriter {
         // As the kernel's atomics with a result are: what follows stays behind the reservation.
         fence(Ordering::SeqCst);
         let data = self.lane.data(position, words);
-        let seq = self.lane.records().fetch_add(1, Ordering::SeqCst);
+        let is_alone = layout.writers_alone != 0;
+        let records = self.lane.records();
+        let seq = if is_alone {
+            let seq = records.load(Ordering::Relaxed);
+            records.store(seq + 1, Ordering::Relaxed);
+            seq
+        } else {
+            records.fetch_add(1, Ordering::SeqCst)
+        };
         data[1].store(seq, Ordering::Relaxed);
         data[2].store(
             length_bytes as u64 | u64::from(kind) << 32 | u64::from(hook) << 48,
@@ -59,18 +68,47 @@ impl LaneWriter {
             word.store(*value, Ordering::Relaxed);
         }
         data[0].store(self.lane.stamp(position), Ordering::Release);
-        self.lane
-            .committed_bytes()
-            .fetch_add(length_bytes as u64, Ordering::SeqCst);
+        let committed = self.lane.committed_bytes();
+        if is_alone {
+            committed.store(next, Ordering::Release);
+        } else {
+            committed.fetch_add(length_bytes as u64, Ordering::SeqCst);
+        }
         Some(seq)
     }
 
     fn reserve(&self, length_bytes: u64) -> Option<u64> {
-        let position = self.try_reserve(length_bytes);
+        let position = match self.lane.layout().writers_alone {
+            0 => self.try_reserve(length_bytes),
+            _ => self.reserve_alone(length_bytes),
+        };
         if position.is_none() {
             self.lane.dropped_records().fetch_add(1, Ordering::Relaxed);
         }
         position
+    }
+
+    fn reserve_alone(&self, length_bytes: u64) -> Option<u64> {
+        let position = self.lane.reserved_bytes().load(Ordering::Relaxed);
+        let end = position + length_bytes;
+        // Should somebody be half-way in spite of all, it is refused and counted.
+        let is_half_way = self.lane.committed_bytes().load(Ordering::Relaxed) != position;
+        if is_half_way || !self.has_room(end) {
+            return None;
+        }
+        self.lane.reserved_bytes().store(end, Ordering::Release);
+        Some(position)
+    }
+
+    /// Under slow-reader preference: whether the lane may be reserved up to a position.
+    fn has_room(&self, end: u64) -> bool {
+        let layout = self.lane.layout();
+        match &self.readers {
+            Some(readers) if layout.wait_for_readers != 0 => {
+                end - readers.slowest(end) <= layout.size_bytes
+            }
+            _ => true,
+        }
     }
 
     fn try_reserve(&self, length_bytes: u64) -> Option<u64> {
@@ -87,10 +125,7 @@ impl LaneWriter {
             if end - quiet > layout.size_bytes {
                 return None;
             }
-            if layout.wait_for_readers != 0
-                && let Some(readers) = &self.readers
-                && end - readers.slowest(end) > layout.size_bytes
-            {
+            if !self.has_room(end) {
                 return None;
             }
             if lane

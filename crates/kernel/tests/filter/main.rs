@@ -5,5 +5,6 @@ mod expressions;
 mod frames;
 mod fuzz;
 mod kernel;
+mod long_lists;
 mod same_verdict;
 mod traffic;

@@ -10,7 +10,7 @@ use crate::expressions::{all, expected, merge};
 use crate::frames;
 use crate::kernel::{Surroundings, available};
 
-const HOOKS: [Hook; 3] = [
+pub const HOOKS: [Hook; 3] = [
     Hook::Xdp { frags: true },
     Hook::Xdp { frags: false },
     Hook::SchedCls,

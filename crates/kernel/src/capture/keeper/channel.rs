@@ -13,8 +13,17 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest message; the kernel's default for a socket's buffer is of this order.
-const MESSAGE_MAX_BYTES: usize = 192 << 10;
+/// Longest part of a message; the kernel's default for a socket's buffer is of this order.
+const PART_MAX_BYTES: usize = 128 << 10;
+/// What a part starts with behind which more comes: no message does.
+const MORE: u8 = b'+';
+/// Longest message, so that nobody fills our memory: dozens of filters of thousands of ports.
+const MESSAGE_MAX_BYTES: usize = 32 << 20;
+/// How long the other end may take to make room for the next part.
+const PART_PATIENCE: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 const DESCRIPTORS_MAX: usize = 4;
 
 /// One end of a connection (`SOCK_SEQPACKET`).
@@ -22,6 +31,8 @@ const DESCRIPTORS_MAX: usize = 4;
 pub struct Channel {
     socket: OwnedFd,
     buffer: Vec<u8>,
+    /// Parts of a message whose end is to come.
+    parts: Vec<u8>,
 }
 
 impl Channel {
@@ -29,7 +40,8 @@ impl Channel {
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
-            buffer: vec![0; MESSAGE_MAX_BYTES],
+            buffer: vec![0; PART_MAX_BYTES + 1],
+            parts: Vec::new(),
         }
     }
 
@@ -39,27 +51,43 @@ impl Channel {
             .map_or(0, |peer| peer.pid.as_raw_nonzero().get())
     }
 
-    /// Sends a message; it does not wait.
+    /// Sends a message; it does not wait, unless the message is too long to be sent in one part.
     ///
     /// # Errors
     /// What `sendmsg(2)` says; `WouldBlock` when the other end does not listen.
     pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+        let mut rest = &bytes[..];
+        while rest.len() > PART_MAX_BYTES {
+            let (part, behind) = rest.split_at(PART_MAX_BYTES);
+            self.send_part(&[&[MORE], part], &[])?;
+            poll(
+                &mut [PollFd::new(&self.socket, PollFlags::OUT)],
+                Some(&PART_PATIENCE),
+            )?;
+            rest = behind;
+        }
+        self.send_part(&[rest], descriptors)
+    }
+
+    fn send_part(&self, pieces: &[&[u8]], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::Error::other("too many descriptors in a message"));
         }
+        let pieces: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
         sendmsg(
             &self.socket,
-            &[IoSlice::new(&bytes)],
+            &pieces,
             &mut beside,
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )?;
         Ok(())
     }
 
-    /// Waits for a message, at most this long.
+    /// Waits for a message, at most this long for each part. What came of one that is not whole
+    /// then is kept for the next call.
     ///
     /// # Errors
     /// `UnexpectedEof` when the other end has gone, `TimedOut`, `InvalidData` for what is no message.
@@ -67,6 +95,25 @@ impl Channel {
         &mut self,
         timeout: Duration,
     ) -> io::Result<(T, Vec<OwnedFd>)> {
+        loop {
+            let (bytes, descriptors) = self.receive_part(timeout)?;
+            let part = &self.buffer[..bytes];
+            if let Some(part) = part.strip_prefix(&[MORE]) {
+                self.parts.extend_from_slice(part);
+            } else if self.parts.is_empty() {
+                return Ok((serde_json::from_slice(part)?, descriptors));
+            } else {
+                let mut whole = std::mem::take(&mut self.parts);
+                whole.extend_from_slice(part);
+                return Ok((serde_json::from_slice(&whole)?, descriptors));
+            }
+            if self.parts.len() > MESSAGE_MAX_BYTES {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
+
+    fn receive_part(&mut self, timeout: Duration) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
         let timeout = Timespec {
             tv_sec: timeout.as_secs() as i64,
@@ -96,13 +143,53 @@ impl Channel {
                 descriptors.extend(rights);
             }
         }
-        let message = serde_json::from_slice(&self.buffer[..received.bytes])?;
-        Ok((message, descriptors))
+        Ok((received.bytes, descriptors))
     }
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn messages_of_any_length_arrive_whole_and_in_order() {
+        let (left, right) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let (left, mut right) = (Channel::new(left), Channel::new(right));
+        let lengths = [
+            0,
+            PART_MAX_BYTES - 2,
+            PART_MAX_BYTES - 1,
+            3 * PART_MAX_BYTES,
+            1,
+            1 << 20,
+        ];
+        let sender = std::thread::spawn(move || {
+            for length in lengths {
+                left.send(&"x".repeat(length), &[left.as_fd()]).unwrap();
+            }
+        });
+        for length in lengths {
+            let (text, descriptors) = right.receive::<String>(Duration::from_secs(10)).unwrap();
+            assert_eq!(text, "x".repeat(length));
+            assert_eq!(descriptors.len(), 1);
+        }
+        sender.join().unwrap();
+        let gone = right
+            .receive::<String>(Duration::from_secs(10))
+            .unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

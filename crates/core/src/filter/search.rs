@@ -1,0 +1,184 @@
+//! Looks a value up among many numbers by halving, instead of comparing it with one after another.
+//!
+//! `port 1000 or port 1001 or ...` asks for each number whether a port is it, source and destination
+//! in turn. As long as their "yes" leads to the same, such questions can be asked of one value after
+//! the other, and of each as a search tree over its numbers, in which numbers that follow each other
+//! are a range. Besides the time that this saves for each packet, the kernel's verifier keeps no more
+//! than 8,192 jumps open, and a row of comparisons is a row of open jumps.
+
+use std::collections::{HashMap, HashSet};
+
+use super::classic::Relation;
+use super::condition::{Asked, Condition};
+use super::decision::{Decisions, NodeId};
+use super::value::ValueId;
+
+/// Questions in a row that a search pays for.
+const ROW_MIN: usize = 8;
+
+/// First and last of numbers that follow each other.
+type Range = (u32, u32);
+
+/// The filter with its rows of comparisons as searches.
+pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
+    let nodes = decisions.reachable(root);
+    let inner = inner_nodes(decisions, &nodes);
+    let mut made: HashMap<NodeId, NodeId> = HashMap::with_capacity(nodes.len());
+    for node in nodes {
+        let decision = decisions.node(node);
+        let (row, behind) = match inner.contains(&node) {
+            // Nobody looks for it unless its row turns out to be short.
+            true => (Vec::new(), decision.no),
+            false => row(decisions, node, &inner),
+        };
+        let find = |next: NodeId| made.get(&next).copied().unwrap_or(next);
+        let yes = find(decision.yes);
+        let new = if row.len() < ROW_MIN {
+            decisions.decide(decision.condition, yes, find(decision.no))
+        } else {
+            let mut numbers: Vec<(ValueId, Vec<u32>)> = Vec::new();
+            for (value, number) in row {
+                match numbers.iter_mut().find(|(known, _)| *known == value) {
+                    Some((_, numbers)) => numbers.push(number),
+                    None => numbers.push((value, vec![number])),
+                }
+            }
+            // In the order in which values come first: what guards a value (a divisor that is not 0)
+            // stays before it.
+            numbers
+                .into_iter()
+                .rev()
+                .fold(find(behind), |no, (value, numbers)| {
+                    tree(decisions, value, &ranges(numbers), yes, no)
+                })
+        };
+        made.insert(node, new);
+    }
+    made.get(&root).copied().unwrap_or(root)
+}
+
+/// What a node compares, when that is one value with one number.
+fn comparison(decisions: &Decisions, node: NodeId) -> Option<(ValueId, u32)> {
+    match decisions.condition(decisions.node(node).condition) {
+        Condition::Holds {
+            relation: Relation::Equal,
+            value,
+            constant,
+        } => Some((value, constant)),
+        _ => None,
+    }
+}
+
+/// The next node of a row: a comparison, too, with the same "yes".
+fn next_in_row(decisions: &Decisions, node: NodeId) -> Option<NodeId> {
+    comparison(decisions, node)?;
+    let decision = decisions.node(node);
+    let next = decision.no;
+    let goes_on = !next.is_end()
+        && comparison(decisions, next).is_some()
+        && decisions.node(next).yes == decision.yes;
+    goes_on.then_some(next)
+}
+
+/// Nodes to which no way leads but from the node before in their row.
+fn inner_nodes(decisions: &Decisions, nodes: &[NodeId]) -> HashSet<NodeId> {
+    let mut ways: HashMap<NodeId, usize> = HashMap::new();
+    let mut inner = HashSet::new();
+    for node in nodes {
+        let decision = decisions.node(*node);
+        for next in [decision.yes, decision.no] {
+            *ways.entry(next).or_default() += 1;
+        }
+        inner.extend(next_in_row(decisions, *node));
+    }
+    inner.retain(|node| ways.get(node) == Some(&1));
+    inner
+}
+
+/// The comparisons of the row that starts at a node, and where it goes on behind them.
+fn row(
+    decisions: &Decisions,
+    start: NodeId,
+    inner: &HashSet<NodeId>,
+) -> (Vec<(ValueId, u32)>, NodeId) {
+    let mut row = Vec::new();
+    let mut at = start;
+    loop {
+        row.extend(comparison(decisions, at));
+        match next_in_row(decisions, at).filter(|next| inner.contains(next)) {
+            Some(next) => at = next,
+            None => return (row, decisions.node(at).no),
+        }
+    }
+}
+
+fn ranges(mut numbers: Vec<u32>) -> Vec<Range> {
+    numbers.sort_unstable();
+    let mut ranges: Vec<Range> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if number <= last.saturating_add(1) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
+}
+
+/// Whether a value is in one of the ranges, which are in order.
+fn tree(
+    decisions: &mut Decisions,
+    value: ValueId,
+    ranges: &[Range],
+    yes: NodeId,
+    no: NodeId,
+) -> NodeId {
+    match *ranges {
+        [] => no,
+        [(first, last)] if first == last => {
+            compare(decisions, Relation::Equal, value, first, yes, no)
+        }
+        [(first, last)] => {
+            let above = compare(decisions, Relation::Greater, value, last, no, yes);
+            compare(decisions, Relation::GreaterOrEqual, value, first, above, no)
+        }
+        _ => {
+            let (low, high) = ranges.split_at(ranges.len() / 2);
+            let above = tree(decisions, value, high, yes, no);
+            let below = tree(decisions, value, low, yes, no);
+            let from = high[0].0;
+            compare(
+                decisions,
+                Relation::GreaterOrEqual,
+                value,
+                from,
+                above,
+                below,
+            )
+        }
+    }
+}
+
+fn compare(
+    decisions: &mut Decisions,
+    relation: Relation,
+    value: ValueId,
+    number: u32,
+    yes: NodeId,
+    no: NodeId,
+) -> NodeId {
+    let constant = decisions.values.constant(number);
+    match Condition::compare(&decisions.values, relation, value, constant) {
+        Asked::Known(answer) => match answer {
+            true => yes,
+            false => no,
+        },
+        Asked::Ask {
+            condition,
+            opposite,
+        } => {
+            let condition = decisions.condition_id(condition);
+            let (yes, no) = if opposite { (no, yes) } else { (yes, no) };
+            decisions.decide(condition, yes, no)
+        }
+    }
+}

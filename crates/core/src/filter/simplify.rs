@@ -1,0 +1,175 @@
+//! Takes out of one long filter what it asks again although the answer is known by then.
+//!
+//! libpcap does so for filters that it compiles as a whole. A long list is compiled in pieces, each
+//! of which asks anew whether the packet is IPv4. Restricting the filter at every question, as
+//! merging does, would take the square of its length: here each way through the filter takes along
+//! the answers to the questions that are asked most, and ways that come to the same node with the
+//! same answers are one.
+
+use std::collections::{HashMap, HashSet};
+
+use super::decision::{ConditionId, Decisions, NodeId};
+
+/// Questions whose answers are taken along, one bit for each.
+const TRACKED_MAX: usize = 64;
+/// Ways to a node, on average, beyond which the filter stays as it is.
+const WAYS_PER_NODE: usize = 64;
+
+/// Answers, by bits of the questions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Answers {
+    yes: u64,
+    no: u64,
+}
+
+impl Answers {
+    fn of(self, question: u64) -> Option<bool> {
+        match (self.yes & question != 0, self.no & question != 0) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// A node, and what is known there of the questions at or behind it.
+type Place = (NodeId, Answers);
+
+/// The filter without questions that those before them decide.
+pub fn simplify(decisions: &mut Decisions, root: NodeId) -> NodeId {
+    let nodes = decisions.reachable(root);
+    let ways = Ways::new(decisions, &nodes);
+    let start = ways.follow((root, Answers::default()));
+    let Some(order) = ways.explore(start, nodes.len() * WAYS_PER_NODE) else {
+        return root;
+    };
+    let mut made: HashMap<Place, NodeId> = HashMap::with_capacity(order.len());
+    for (place, condition, yes, no) in order {
+        let find = |place: Place| made.get(&place).copied().unwrap_or(place.0);
+        let node = decisions.decide(condition, find(yes), find(no));
+        made.insert(place, node);
+    }
+    made.get(&start).copied().unwrap_or(start.0)
+}
+
+struct Ways<'a> {
+    decisions: &'a Decisions,
+    /// The bit of each question that is tracked, and what follows from no and from yes.
+    tracked: HashMap<ConditionId, (u64, [Answers; 2])>,
+    /// The tracked questions that are asked at or behind a node.
+    behind: HashMap<NodeId, u64>,
+}
+
+impl<'a> Ways<'a> {
+    /// `nodes` are those of the filter, later ones first.
+    fn new(decisions: &'a Decisions, nodes: &[NodeId]) -> Self {
+        let mut times: HashMap<ConditionId, usize> = HashMap::new();
+        for node in nodes {
+            *times.entry(decisions.node(*node).condition).or_default() += 1;
+        }
+        let mut often: Vec<(ConditionId, usize)> =
+            times.into_iter().filter(|(_, times)| *times > 1).collect();
+        often.sort_unstable_by_key(|&(condition, times)| (std::cmp::Reverse(times), condition));
+        often.truncate(TRACKED_MAX);
+        let follows = |known: ConditionId, answer| {
+            let mut answers = Answers::default();
+            for (bit, (other, _)) in often.iter().enumerate() {
+                if decisions.subject(*other) == decisions.subject(known) {
+                    let implied = decisions
+                        .condition(known)
+                        .implies(answer, &decisions.condition(*other));
+                    answers.yes |= u64::from(implied == Some(true)) << bit;
+                    answers.no |= u64::from(implied == Some(false)) << bit;
+                }
+            }
+            answers
+        };
+        let tracked: HashMap<_, _> = often
+            .iter()
+            .enumerate()
+            .map(|(bit, &(condition, _))| {
+                let answers = [follows(condition, false), follows(condition, true)];
+                (condition, (1 << bit, answers))
+            })
+            .collect();
+        let mut behind: HashMap<NodeId, u64> = HashMap::with_capacity(nodes.len());
+        for node in nodes {
+            let decision = decisions.node(*node);
+            let own = tracked.get(&decision.condition).map_or(0, |(bit, _)| *bit);
+            let later = |next| behind.get(&next).copied().unwrap_or(0);
+            let all = own | later(decision.yes) | later(decision.no);
+            behind.insert(*node, all);
+        }
+        Self {
+            decisions,
+            tracked,
+            behind,
+        }
+    }
+
+    /// Goes on to the first question that is not decided, and forgets what is not asked any more.
+    fn follow(&self, (mut node, mut answers): Place) -> Place {
+        loop {
+            let behind = self.behind.get(&node).copied().unwrap_or(0);
+            answers.yes &= behind;
+            answers.no &= behind;
+            if node.is_end() {
+                return (node, answers);
+            }
+            let decision = self.decisions.node(node);
+            let tracked = self.tracked.get(&decision.condition);
+            match tracked.and_then(|(bit, _)| answers.of(*bit)) {
+                Some(true) => node = decision.yes,
+                Some(false) => node = decision.no,
+                None => return (node, answers),
+            }
+        }
+    }
+
+    /// All places that the filter can get to, each with its question and where the answers lead,
+    /// and behind those; `None` when they are more than `limit`.
+    fn explore(
+        &self,
+        start: Place,
+        limit: usize,
+    ) -> Option<Vec<(Place, ConditionId, Place, Place)>> {
+        let mut order = Vec::new();
+        let mut done: HashSet<Place> = HashSet::new();
+        let mut open = vec![start];
+        while let Some(&place) = open.last() {
+            if place.0.is_end() || done.contains(&place) {
+                open.pop();
+                continue;
+            }
+            let (node, answers) = place;
+            let decision = self.decisions.node(node);
+            let follows = self.tracked.get(&decision.condition);
+            let go = |next, answer: bool| {
+                let new = follows.map_or(Answers::default(), |(_, by)| by[usize::from(answer)]);
+                self.follow((
+                    next,
+                    Answers {
+                        yes: answers.yes | new.yes,
+                        no: answers.no | new.no,
+                    },
+                ))
+            };
+            let (yes, no) = (go(decision.yes, true), go(decision.no, false));
+            let before = open.len();
+            open.extend(
+                [yes, no]
+                    .into_iter()
+                    .filter(|next| !next.0.is_end() && !done.contains(next)),
+            );
+            if open.len() == before {
+                order.push((place, decision.condition, yes, no));
+                if order.len() > limit {
+                    return None;
+                }
+                done.insert(place);
+                open.pop();
+            }
+        }
+        Some(order)
+    }
+}

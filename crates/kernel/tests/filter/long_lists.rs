@@ -1,0 +1,163 @@
+//! Lists of thousands of primitives, which libpcap would take minutes to compile as a whole.
+
+use parshall_core::filter::emit::{Hook, LinkLayer};
+use parshall_kernel::filter::Expression;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::expressions::{expected, merge};
+use crate::kernel::{Surroundings, available};
+use crate::{frames, same_verdict::HOOKS};
+
+const FIRST: u32 = 1_000;
+const PORTS: u32 = 2_700;
+const ODD: &str = "ip and src portrange 1-39999 \
+                   and (tcp[1] & 1 = 1 or udp[1] & 1 = 1 or sctp[1] & 1 = 1)";
+
+fn compile(text: &str) -> Expression {
+    Expression::compile(text, LinkLayer::Ethernet, None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn list(word: &str, operator: &str, items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.map(|item| format!("{word} {item}")).collect();
+    items.join(operator)
+}
+
+/// Each list, and what says the same in a few words, which libpcap compiles as a whole.
+fn lists() -> Vec<(Expression, Expression)> {
+    let ports = || (FIRST..FIRST + PORTS).map(|port| port.to_string());
+    let last = FIRST + PORTS - 1;
+    let hosts = (0..1_024).map(|host| format!("10.0.{}.{}", host / 256, host % 256));
+    let with_or = list("port", " or ", ports());
+    let numbers = ports().collect::<Vec<_>>().join(" or ");
+    let none_of = list("not tcp port", " and ", ports());
+    let net = list("host", " or ", hosts);
+    let odd = list(
+        "src port",
+        " or ",
+        (0..20_000).map(|port| (2 * port + 1).to_string()),
+    );
+    [
+        (format!("ip and ({odd})"), ODD.to_owned()),
+        (with_or.clone(), format!("portrange {FIRST}-{last}")),
+        (
+            format!("udp and (dst port {numbers})"),
+            format!("udp dst portrange {FIRST}-{last}"),
+        ),
+        (
+            format!("ip and {none_of}"),
+            format!("ip and not tcp portrange {FIRST}-{last}"),
+        ),
+        (
+            format!("({net}) and not ({with_or})"),
+            format!("net 10.0.0.0/22 and not portrange {FIRST}-{last}"),
+        ),
+    ]
+    .map(|(long, short)| (compile(&long), compile(&short)))
+    .into()
+}
+
+/// A whole frame whose ports and addresses are near the ends of the lists.
+fn frame(random: &mut impl Rng) -> Vec<u8> {
+    let mut frame = vec![0; 80];
+    let ip6 = random.random_ratio(1, 3);
+    let protocol = [6, 17, 132, 1][random.random_range(0..4)];
+    let ports = if ip6 {
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14] = 0x60;
+        frame[20] = protocol;
+        54
+    } else {
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14] = 0x45;
+        frame[23] = protocol;
+        for address in [26, 30] {
+            let last = [random.random_range(0..6), random.random()];
+            frame[address..address + 2].copy_from_slice(&[10, 0]);
+            frame[address + 2..address + 4].copy_from_slice(&last);
+        }
+        34
+    };
+    for port in [ports, ports + 2] {
+        let number: u16 = random.random_range(0..FIRST as u16 * 5);
+        frame[port..port + 2].copy_from_slice(&number.to_be_bytes());
+    }
+    frame
+}
+
+#[test]
+fn long_lists_say_what_their_short_forms_say() {
+    let mut random = Pcg64Mcg::seed_from_u64(11);
+    let near: Vec<Vec<u8>> = (0..20_000).map(|_| frame(&mut random)).collect();
+    let others: Vec<Vec<u8>> = (0..2_000).map(|_| frames::ethernet(&mut random)).collect();
+    for (nth, (long, short)) in lists().iter().enumerate() {
+        let merged = merge([long]);
+        let mut wanted = 0;
+        for frame in &near {
+            let verdict = short.run_by_libpcap(frame) != 0;
+            assert_eq!(
+                merged.subscribers(frame) != 0,
+                verdict,
+                "list {nth}: {frame:02x?}"
+            );
+            assert_eq!(long.run_by_libpcap(frame) != 0, verdict);
+            wanted += usize::from(verdict);
+        }
+        assert!(
+            (500..19_500).contains(&wanted),
+            "list {nth}: {wanted} wanted"
+        );
+        // Cut short, a frame is rejected where the long form looks, which is not always where the
+        // short one does.
+        for frame in &others {
+            let verdict = long.run_by_libpcap(frame) != 0;
+            assert_eq!(
+                merged.subscribers(frame) != 0,
+                verdict,
+                "list {nth}: {frame:02x?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn long_lists_pass_the_verifier() {
+    if !available() {
+        return;
+    }
+    let mut random = Pcg64Mcg::seed_from_u64(12);
+    let frames: Vec<Vec<u8>> = (0..200).map(|_| frame(&mut random)).collect();
+    let lists = lists();
+    for hook in HOOKS
+        .into_iter()
+        .filter(|hook| *hook != Hook::Xdp { frags: false })
+    {
+        let around = Surroundings::new(hook);
+        for (long, short) in &lists {
+            let loaded = around.load(&merge([long]), LinkLayer::Ethernet);
+            for frame in frames.iter().filter(|frame| loaded.takes(frame)) {
+                assert_eq!(
+                    loaded.verdict(frame),
+                    expected([short], frame),
+                    "{frame:02x?}"
+                );
+            }
+        }
+    }
+}
+
+/// Ports without neighbours: what the pieces of the list ask again is asked once, and each port is
+/// looked up among all.
+#[test]
+fn long_lists_ask_each_thing_once() {
+    let ports = 1_000;
+    let odd = (0..ports).map(|port| (2 * port + 1).to_string());
+    let filter = merge([&compile(&list("port", " or ", odd))]);
+    // Source and destination, behind IPv4 and behind IPv6; a search halves as often as it compares.
+    let needed = 4 * 2 * ports;
+    assert!(
+        filter.questions() < needed + needed / 20,
+        "{} questions for {ports} ports",
+        filter.questions()
+    );
+}
