@@ -1,6 +1,7 @@
 //! How the values of a column are compressed. To a reader all of it is plain zstd.
 
 use super::compressor::ColumnCompressor;
+use super::repeats::RepeatCoder;
 use super::upper_bytes;
 use std::io;
 use zstd::zstd_safe::compress_bound;
@@ -11,8 +12,6 @@ const SEARCH_LEVEL: i32 = 1;
 const PREFIX_BYTES: usize = 8;
 /// The prefix that says: what follows is not compressed.
 const NOT_COMPRESSED: i64 = -1;
-/// So many batches a column that could not be compressed is left as it is before the next attempt.
-const REST_BATCHES: u8 = 15;
 
 /// How much CPU time compression is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +44,12 @@ struct Memory {
     constant: Vec<u8>,
     constant_bytes: usize,
     constant_buffer: Vec<u8>,
-    rest_batches: u8,
 }
 
 /// Compresses the columns of batch after batch.
 pub struct ColumnCoder {
     search: ColumnCompressor,
-    entropy: ColumnCompressor,
+    repeats: RepeatCoder,
     frame: Vec<u8>,
     memories: Vec<Memory>,
 }
@@ -61,7 +59,7 @@ impl ColumnCoder {
     pub fn new(columns: usize) -> io::Result<Self> {
         Ok(Self {
             search: ColumnCompressor::with_level(SEARCH_LEVEL)?,
-            entropy: ColumnCompressor::entropy_only()?,
+            repeats: RepeatCoder::default(),
             frame: Vec::new(),
             memories: vec![Memory::default(); columns],
         })
@@ -82,33 +80,20 @@ impl ColumnCoder {
         if effort == Effort::Thorough {
             return self.add_searched(values, body);
         }
-        let memory = &mut self.memories[index];
-        if memory.rest_batches > 0 {
-            memory.rest_batches -= 1;
-            add_raw(values, body);
-            return Ok(());
-        }
-        if width_bytes == 8 {
-            let start = body.len();
-            body.extend_from_slice(&(values.len() as i64).to_le_bytes());
-            if upper_bytes::encode(values, body) {
-                return Ok(());
-            }
+        let start = body.len();
+        body.extend_from_slice(&(values.len() as i64).to_le_bytes());
+        let is_coded = self.repeats.encode(values, width_bytes, body)
+            || width_bytes == 8 && upper_bytes::encode(values, body);
+        if !is_coded {
             body.truncate(start);
-        }
-        if mostly_repeats(values, width_bytes) {
-            return self.add_searched(values, body);
-        }
-        let saved = add_frame(&mut self.entropy, values, &mut self.frame, body)?;
-        if !saved {
-            self.memories[index].rest_batches = REST_BATCHES;
+            add_raw(values, body);
         }
         Ok(())
     }
 
     /// Appends the buffer of anything to a body, after a search for repeats.
     pub fn add_searched(&mut self, raw: &[u8], body: &mut Vec<u8>) -> io::Result<()> {
-        add_frame(&mut self.search, raw, &mut self.frame, body).map(|_| ())
+        add_frame(&mut self.search, raw, &mut self.frame, body)
     }
 
     fn add_constant(
@@ -135,14 +120,13 @@ impl ColumnCoder {
     }
 }
 
-/// Appends a frame, or the bytes as they are when a frame saves less than one in eight; returns
-/// whether it was a frame.
+/// Appends a frame, or the bytes as they are when a frame saves less than one in eight.
 fn add_frame(
     compressor: &mut ColumnCompressor,
     raw: &[u8],
     frame: &mut Vec<u8>,
     body: &mut Vec<u8>,
-) -> io::Result<bool> {
+) -> io::Result<()> {
     let bound_bytes = compress_bound(raw.len());
     if frame.len() < bound_bytes {
         frame.resize(bound_bytes, 0);
@@ -150,11 +134,11 @@ fn add_frame(
     let frame_bytes = compressor.compress(raw, frame)?;
     if frame_bytes + raw.len() / 8 >= raw.len() {
         add_raw(raw, body);
-        return Ok(false);
+        return Ok(());
     }
     body.extend_from_slice(&(raw.len() as i64).to_le_bytes());
     body.extend_from_slice(&frame[..frame_bytes]);
-    Ok(true)
+    Ok(())
 }
 
 fn add_raw(raw: &[u8], body: &mut Vec<u8>) {
@@ -166,22 +150,4 @@ fn add_raw(raw: &[u8], body: &mut Vec<u8>) {
 fn is_constant(values: &[u8], width_bytes: usize) -> bool {
     // Equal to itself shifted by one value; ends at the first difference.
     values.len() > width_bytes && values[width_bytes..] == values[..values.len() - width_bytes]
-}
-
-/// Whether fifteen of sixteen values equal the one before, so that the search is quick.
-fn mostly_repeats(values: &[u8], width_bytes: usize) -> bool {
-    fn changes<const WIDTH: usize>(values: &[u8]) -> usize {
-        let (values, _) = values.as_chunks::<WIDTH>();
-        values
-            .windows(2)
-            .map(|pair| usize::from(pair[0] != pair[1]))
-            .sum()
-    }
-    let changes = match width_bytes {
-        1 => changes::<1>(values),
-        2 => changes::<2>(values),
-        4 => changes::<4>(values),
-        _ => changes::<8>(values),
-    };
-    changes * 16 < values.len() / width_bytes
 }
