@@ -1,9 +1,10 @@
 //! How the values of a column are compressed. To a reader all of it is plain zstd.
 
-use super::compressor::ColumnCompressor;
 use super::repeats::RepeatCoder;
+use super::runs::Runs;
 use super::upper_bytes;
 use std::io;
+use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;
 
 /// The level of the search for repeats; chosen by measurement, see `benches/log_encode.rs`.
@@ -16,7 +17,7 @@ const NOT_COMPRESSED: i64 = -1;
 /// How much CPU time compression is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Half the bytes for three times the CPU time: when records are few.
+    /// Half to two thirds of the bytes for three to four times the CPU time: when records are few.
     Thorough,
     /// For a million records a second.
     Fast,
@@ -42,14 +43,15 @@ impl Effort {
 struct Memory {
     /// The one value that all rows had, and the buffer that came of it: most batches have the same.
     constant: Vec<u8>,
-    constant_bytes: usize,
+    constant_rows: usize,
     constant_buffer: Vec<u8>,
 }
 
 /// Compresses the columns of batch after batch.
 pub struct ColumnCoder {
-    search: ColumnCompressor,
+    search: Compressor<'static>,
     repeats: RepeatCoder,
+    room: Vec<u8>,
     frame: Vec<u8>,
     memories: Vec<Memory>,
 }
@@ -58,8 +60,9 @@ impl ColumnCoder {
     /// For so many columns.
     pub fn new(columns: usize) -> io::Result<Self> {
         Ok(Self {
-            search: ColumnCompressor::with_level(SEARCH_LEVEL)?,
+            search: Compressor::new(SEARCH_LEVEL)?,
             repeats: RepeatCoder::default(),
+            room: Vec::new(),
             frame: Vec::new(),
             memories: vec![Memory::default(); columns],
         })
@@ -69,60 +72,62 @@ impl ColumnCoder {
     pub fn add_values(
         &mut self,
         index: usize,
-        width_bytes: usize,
-        values: &[u8],
+        runs: &Runs,
         effort: Effort,
         body: &mut Vec<u8>,
     ) -> io::Result<()> {
-        if is_constant(values, width_bytes) {
-            return self.add_constant(index, width_bytes, values, body);
+        if runs.starts().len() == 1 && runs.rows() > 1 {
+            return self.add_constant(index, runs, body);
         }
-        if effort == Effort::Thorough {
-            return self.add_searched(values, body);
-        }
-        let start = body.len();
-        body.extend_from_slice(&(values.len() as i64).to_le_bytes());
-        let is_coded = self.repeats.encode(values, width_bytes, body)
-            || width_bytes == 8 && upper_bytes::encode(values, body);
-        if !is_coded {
-            body.truncate(start);
-            add_raw(values, body);
-        }
-        Ok(())
-    }
-
-    /// Appends the buffer of anything to a body, after a search for repeats.
-    pub fn add_searched(&mut self, raw: &[u8], body: &mut Vec<u8>) -> io::Result<()> {
-        add_frame(&mut self.search, raw, &mut self.frame, body)
-    }
-
-    fn add_constant(
-        &mut self,
-        index: usize,
-        width_bytes: usize,
-        values: &[u8],
-        body: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        let memory = &self.memories[index];
-        let is_known =
-            memory.constant_bytes == values.len() && memory.constant == values[..width_bytes];
-        if !is_known {
+        if effort == Effort::Fast {
             let start = body.len();
-            self.add_searched(values, body)?;
-            let memory = &mut self.memories[index];
-            memory.constant = values[..width_bytes].to_vec();
-            memory.constant_bytes = values.len();
-            memory.constant_buffer = body[start..].to_vec();
+            let raw_bytes = runs.rows() * runs.width_bytes();
+            body.extend_from_slice(&(raw_bytes as i64).to_le_bytes());
+            if self.repeats.encode(runs, body) {
+                return Ok(());
+            }
+            if runs.width_bytes() == 8 && upper_bytes::encode(runs.every_row(&mut self.room), body)
+            {
+                return Ok(());
+            }
+            body.truncate(start);
+            body.extend_from_slice(&NOT_COMPRESSED.to_le_bytes());
+            runs.expand(body);
             return Ok(());
         }
-        body.extend_from_slice(&memory.constant_buffer);
+        let values = runs.every_row(&mut self.room);
+        add_frame(&mut self.search, values, &mut self.frame, body)
+    }
+
+    /// Appends the buffer of bits to a body. One bit a row is little as it is.
+    pub fn add_bits(&mut self, bits: &[u8], effort: Effort, body: &mut Vec<u8>) -> io::Result<()> {
+        if effort == Effort::Fast {
+            add_raw(bits, body);
+            return Ok(());
+        }
+        add_frame(&mut self.search, bits, &mut self.frame, body)
+    }
+
+    fn add_constant(&mut self, index: usize, runs: &Runs, body: &mut Vec<u8>) -> io::Result<()> {
+        let memory = &self.memories[index];
+        if memory.constant_rows == runs.rows() && memory.constant == runs.values() {
+            body.extend_from_slice(&memory.constant_buffer);
+            return Ok(());
+        }
+        let start = body.len();
+        let values = runs.every_row(&mut self.room);
+        add_frame(&mut self.search, values, &mut self.frame, body)?;
+        let memory = &mut self.memories[index];
+        memory.constant = runs.values().to_vec();
+        memory.constant_rows = runs.rows();
+        memory.constant_buffer = body[start..].to_vec();
         Ok(())
     }
 }
 
 /// Appends a frame, or the bytes as they are when a frame saves less than one in eight.
 fn add_frame(
-    compressor: &mut ColumnCompressor,
+    compressor: &mut Compressor,
     raw: &[u8],
     frame: &mut Vec<u8>,
     body: &mut Vec<u8>,
@@ -131,7 +136,7 @@ fn add_frame(
     if frame.len() < bound_bytes {
         frame.resize(bound_bytes, 0);
     }
-    let frame_bytes = compressor.compress(raw, frame)?;
+    let frame_bytes = compressor.compress_to_buffer(raw, frame.as_mut_slice())?;
     if frame_bytes + raw.len() / 8 >= raw.len() {
         add_raw(raw, body);
         return Ok(());
@@ -145,9 +150,4 @@ fn add_raw(raw: &[u8], body: &mut Vec<u8>) {
     body.reserve(PREFIX_BYTES + raw.len());
     body.extend_from_slice(&NOT_COMPRESSED.to_le_bytes());
     body.extend_from_slice(raw);
-}
-
-fn is_constant(values: &[u8], width_bytes: usize) -> bool {
-    // Equal to itself shifted by one value; ends at the first difference.
-    values.len() > width_bytes && values[width_bytes..] == values[..values.len() - width_bytes]
 }

@@ -41,12 +41,12 @@ pub struct LengthCoder<const CODES: usize> {
 /// `Literals_Length_Code` and its default distribution.
 pub static LITERAL_LENGTHS: LengthCoder<36> = LengthCoder::new(
     [
-        4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1,
-        -1, -1, -1, -1,
+        4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1,
+        1, 1, -1, -1, -1, -1,
     ],
     [
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12,
-        13, 14, 15, 16,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10,
+        11, 12, 13, 14, 15, 16,
     ],
     0,
 );
@@ -54,12 +54,12 @@ pub static LITERAL_LENGTHS: LengthCoder<36> = LengthCoder::new(
 /// `Match_Length_Code` and its default distribution.
 pub static MATCH_LENGTHS: LengthCoder<53> = LengthCoder::new(
     [
-        1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1,
+        1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1,
     ],
     [
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
     ],
     3,
 );
@@ -67,12 +67,20 @@ pub static MATCH_LENGTHS: LengthCoder<53> = LengthCoder::new(
 impl<const CODES: usize> LengthCoder<CODES> {
     /// From a distribution (-1 means less than one) and the extra bits of each code.
     const fn new(distribution: [i8; CODES], extra_bits: [u8; CODES], shortest: u32) -> Self {
-        let mut lengths = [LengthCode { code: 0, extra_bits: 0, baseline: 0 }; CODES];
+        let mut lengths = [LengthCode {
+            code: 0,
+            extra_bits: 0,
+            baseline: 0,
+        }; CODES];
         let mut short = [0u8; SHORT_LENGTHS];
         let mut baseline = 0u32;
         let mut code = 0;
         while code < CODES {
-            lengths[code] = LengthCode { code: code as u8, extra_bits: extra_bits[code], baseline };
+            lengths[code] = LengthCode {
+                code: code as u8,
+                extra_bits: extra_bits[code],
+                baseline,
+            };
             let end = baseline + (1 << extra_bits[code]);
             while baseline < end {
                 if (baseline as usize) < SHORT_LENGTHS {
@@ -174,7 +182,11 @@ const fn spread(distribution: &[i8]) -> [usize; STATES] {
 }
 
 const fn count_of(probability: i8) -> usize {
-    if probability < 0 { 1 } else { probability as usize }
+    if probability < 0 {
+        1
+    } else {
+        probability as usize
+    }
 }
 
 /// The states sorted by symbol, each with the number that a state has while it is written.
@@ -198,13 +210,20 @@ const fn next_states(distribution: &[i8]) -> [u16; STATES] {
 }
 
 const fn transitions<const CODES: usize>(distribution: &[i8; CODES]) -> [Transition; CODES] {
-    let mut all = [Transition { bits_offset: 0, state_offset: 0 }; CODES];
+    let mut all = [Transition {
+        bits_offset: 0,
+        state_offset: 0,
+    }; CODES];
     let mut first = 0;
     let mut symbol = 0;
     while symbol < CODES {
         let count = count_of(distribution[symbol]);
         // A symbol that has `count` states is left with this many bits, or one fewer.
-        let bits_max = if count == 1 { STATE_BITS } else { STATE_BITS - (count as u32 - 1).ilog2() };
+        let bits_max = if count == 1 {
+            STATE_BITS
+        } else {
+            STATE_BITS - (count as u32 - 1).ilog2()
+        };
         all[symbol] = Transition {
             bits_offset: (bits_max << 16) - ((count as u32) << bits_max),
             state_offset: first as i32 - count as i32,
@@ -225,7 +244,11 @@ pub struct BitWriter<'a> {
 impl<'a> BitWriter<'a> {
     /// Appends to `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
-        Self { out, waiting: 0, waiting_bits: 0 }
+        Self {
+            out,
+            waiting: 0,
+            waiting_bits: 0,
+        }
     }
 
     /// Adds the low `count` bits; the others are 0. At most 56 between two calls of [`BitWriter::flush`].

@@ -7,7 +7,6 @@
 mod batch;
 mod column_coder;
 pub mod columns;
-pub mod compressor;
 mod error;
 mod flow;
 mod flow_table;
@@ -18,6 +17,7 @@ mod message_reader;
 mod reader;
 mod repeats;
 mod rows;
+pub mod runs;
 mod schema;
 mod upper_bytes;
 mod writer;
