@@ -8,10 +8,11 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use parshall_core::abi::TcpStateRecord;
 use parshall_core::log::columns::{COLUMNS, Scale};
-use parshall_core::log::compressor::ColumnCompressor;
+use parshall_core::log::runs::Runs;
 use parshall_core::log::{BatchEncoder, Effort, LogHeader, LogReader, LogWriter, StateColumns};
 use std::hint::black_box;
 use std::time::Instant;
+use zstd::bulk::Compressor;
 
 /// A small fixed generator, so that every run encodes the same bytes.
 struct Random(u64);
@@ -125,10 +126,9 @@ fn cpu_ns() -> u64 {
 /// Cost and size of every column alone: where the encoding spends its time.
 fn columns_alone(records: &[TcpStateRecord], batch_rows: usize) {
     let mut compressors = [
-        ("level 1", ColumnCompressor::with_level(1)),
-        ("level -1", ColumnCompressor::with_level(-1)),
-        ("level -5", ColumnCompressor::with_level(-5)),
-        ("entropy", ColumnCompressor::entropy_only()),
+        ("level 1", Compressor::new(1)),
+        ("level -1", Compressor::new(-1)),
+        ("level -5", Compressor::new(-5)),
     ]
     .map(|(name, compressor)| (name, compressor.expect("zstd knows these settings")));
     print!("{:>20}", "column");
@@ -137,16 +137,20 @@ fn columns_alone(records: &[TcpStateRecord], batch_rows: usize) {
     }
     println!();
     let mut columns = StateColumns::new(batch_rows, Scale::new(0, 1000));
-    let mut sums = vec![[(0u64, 0usize); 4]; COLUMNS.len()];
+    let mut sums = vec![[(0u64, 0usize); 3]; COLUMNS.len()];
     let mut out = vec![0u8; 1 << 20];
+    let (mut runs, mut room) = (Runs::default(), Vec::new());
     for batch in records.chunks_exact(batch_rows) {
         columns.clear();
         columns.append(batch);
         let mut sums = sums.iter_mut();
-        let _ = columns.for_each(|_, values| {
+        let _ = columns.for_each(&mut runs, |_, runs| {
+            let values = runs.every_row(&mut room);
             for (sum, (_, compressor)) in sums.next().into_iter().flatten().zip(&mut compressors) {
                 let start = cpu_ns();
-                let bytes = compressor.compress(values, &mut out).expect("fits");
+                let bytes = compressor
+                    .compress_to_buffer(values, out.as_mut_slice())
+                    .expect("fits");
                 sum.0 += cpu_ns() - start;
                 sum.1 += bytes;
             }

@@ -380,6 +380,14 @@ pub fn bytes_of_words(words: &[u64]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
+/// The words of a value.
+pub fn plain_words<T: Plain>(value: &T) -> &[u64] {
+    const { assert!(align_of::<T>() == align_of::<u64>() && size_of::<T>().is_multiple_of(8)) };
+    // SAFETY: size and alignment were checked, and `Plain` promises that there is no padding, so every
+    // byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>() / 8) }
+}
+
 /// The bytes of a value.
 pub fn plain_bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: `Plain` promises that there is no padding, so every byte is initialised.

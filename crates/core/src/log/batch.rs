@@ -4,6 +4,7 @@ use super::column_coder::{ColumnCoder, Effort};
 use super::columns::{COLUMNS, Column, Kind, StateColumns};
 use super::error::LogError;
 use super::message::{BODY_ALIGN_BYTES, batch_head};
+use super::runs::Runs;
 use arrow::ipc::{Buffer, FieldNode};
 use flatbuffers::FlatBufferBuilder;
 use std::io;
@@ -16,6 +17,7 @@ pub struct BatchEncoder {
     buffers: Vec<Buffer>,
     body: Vec<u8>,
     bits: Vec<u8>,
+    runs: Runs,
 }
 
 impl BatchEncoder {
@@ -35,6 +37,7 @@ impl BatchEncoder {
             buffers: Vec::with_capacity(2 * COLUMNS.len()),
             body: Vec::new(),
             bits: Vec::new(),
+            runs: Runs::default(),
         })
     }
 
@@ -53,15 +56,18 @@ impl BatchEncoder {
         self.buffers.clear();
         self.body.clear();
         let mut index = 0;
-        columns.for_each(|column, values| {
-            self.add_column(index, column, rows, values, effort)
+        let mut runs = std::mem::take(&mut self.runs);
+        let result = columns.for_each(&mut runs, |column, runs| {
+            self.add_column(index, column, runs, effort)
                 .map_err(|error| LogError::Encode {
                     rows,
                     reason: format!("{}: {error}", column.name),
                 })?;
             index += 1;
             Ok(())
-        })?;
+        });
+        self.runs = runs;
+        result?;
         batch_head(
             &mut self.builder,
             rows,
@@ -86,8 +92,7 @@ impl BatchEncoder {
         &mut self,
         index: usize,
         column: &Column,
-        rows: usize,
-        values: &[u8],
+        runs: &Runs,
         effort: Effort,
     ) -> io::Result<()> {
         let Self {
@@ -97,21 +102,22 @@ impl BatchEncoder {
             buffers,
             ..
         } = self;
-        let nulls = column.null_from.map_or(0, |null_from| {
-            validity(column.kind, values, null_from, bits)
-        });
-        self.nodes.push(FieldNode::new(rows as i64, nulls as i64));
+        let nulls = column
+            .null_from
+            .map_or(0, |null_from| validity(runs, null_from, bits));
+        self.nodes
+            .push(FieldNode::new(runs.rows() as i64, nulls as i64));
         let start = body.len();
         if nulls > 0 {
-            coder.add_searched(bits, body)?;
+            coder.add_bits(bits, effort, body)?;
         }
         end_buffer(start, body, buffers);
         let start = body.len();
         if column.kind == Kind::Bool {
-            pack(values, bits);
-            coder.add_searched(bits, body)?;
+            pack(runs, |value| value != 0, bits);
+            coder.add_bits(bits, effort, body)?;
         } else {
-            coder.add_values(index, column.kind.width_bytes(), values, effort, body)?;
+            coder.add_values(index, runs, effort, body)?;
         }
         end_buffer(start, body, buffers);
         Ok(())
@@ -126,39 +132,33 @@ fn end_buffer(start: usize, body: &mut Vec<u8>, buffers: &mut Vec<Buffer>) {
 
 /// Writes the validity bits of a column whose values from `null_from` upwards are null; returns the
 /// number of nulls.
-fn validity(kind: Kind, values: &[u8], null_from: u64, bits: &mut Vec<u8>) -> usize {
-    fn written<const WIDTH: usize>(
-        values: &[u8],
-        bits: &mut Vec<u8>,
-        is_valid: impl Fn([u8; WIDTH]) -> bool,
-    ) -> usize {
-        let (values, _) = values.as_chunks::<WIDTH>();
-        let mut valid = 0;
-        bits.clear();
-        bits.extend(values.chunks(8).map(|eight| {
-            let byte = eight.iter().enumerate().fold(0u8, |byte, (bit, value)| {
-                byte | u8::from(is_valid(*value)) << bit
-            });
-            valid += byte.count_ones() as usize;
-            byte
-        }));
-        values.len() - valid
-    }
-    match kind.width_bytes() {
-        4 => written(values, bits, |value| {
-            u64::from(u32::from_le_bytes(value)) < null_from
-        }),
-        8 => written(values, bits, |value| u64::from_le_bytes(value) < null_from),
-        _ => 0,
-    }
+fn validity(runs: &Runs, null_from: u64, bits: &mut Vec<u8>) -> usize {
+    runs.rows() - pack(runs, |value| value < null_from, bits)
 }
 
-fn pack(flags: &[u8], bits: &mut Vec<u8>) {
+/// Writes a bit for each row whose value `is_set` accepts; returns how many these are.
+fn pack(runs: &Runs, is_set: impl Fn(u64) -> bool, bits: &mut Vec<u8>) -> usize {
     bits.clear();
-    bits.extend(flags.chunks(8).map(|eight| {
-        eight
-            .iter()
-            .enumerate()
-            .fold(0u8, |byte, (bit, flag)| byte | (flag & 1) << bit)
-    }));
+    bits.resize(runs.rows().div_ceil(8), 0);
+    let mut set = 0;
+    for ((start, end), value) in runs.bounds().zip(runs.numbers()) {
+        if is_set(value) {
+            set += (end - start) as usize;
+            set_bits(bits, start as usize, end as usize);
+        }
+    }
+    set
+}
+
+fn set_bits(bits: &mut [u8], start: usize, end: usize) {
+    let (first, last) = (start / 8, (end - 1) / 8);
+    let from_start = 0xFFu8 << (start % 8);
+    let to_end = 0xFFu8 >> (7 - (end - 1) % 8);
+    if first == last {
+        bits[first] |= from_start & to_end;
+        return;
+    }
+    bits[first] |= from_start;
+    bits[first + 1..last].fill(0xFF);
+    bits[last] |= to_end;
 }

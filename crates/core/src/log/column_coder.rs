@@ -1,8 +1,10 @@
 //! How the values of a column are compressed. To a reader all of it is plain zstd.
 
-use super::compressor::ColumnCompressor;
+use super::repeats::RepeatCoder;
+use super::runs::Runs;
 use super::upper_bytes;
 use std::io;
+use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;
 
 /// The level of the search for repeats; chosen by measurement, see `benches/log_encode.rs`.
@@ -11,13 +13,11 @@ const SEARCH_LEVEL: i32 = 1;
 const PREFIX_BYTES: usize = 8;
 /// The prefix that says: what follows is not compressed.
 const NOT_COMPRESSED: i64 = -1;
-/// So many batches a column that could not be compressed is left as it is before the next attempt.
-const REST_BATCHES: u8 = 15;
 
 /// How much CPU time compression is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Half the bytes for three times the CPU time: when records are few.
+    /// Half to two thirds of the bytes for three to four times the CPU time: when records are few.
     Thorough,
     /// For a million records a second.
     Fast,
@@ -43,15 +43,15 @@ impl Effort {
 struct Memory {
     /// The one value that all rows had, and the buffer that came of it: most batches have the same.
     constant: Vec<u8>,
-    constant_bytes: usize,
+    constant_rows: usize,
     constant_buffer: Vec<u8>,
-    rest_batches: u8,
 }
 
 /// Compresses the columns of batch after batch.
 pub struct ColumnCoder {
-    search: ColumnCompressor,
-    entropy: ColumnCompressor,
+    search: Compressor<'static>,
+    repeats: RepeatCoder,
+    room: Vec<u8>,
     frame: Vec<u8>,
     memories: Vec<Memory>,
 }
@@ -60,8 +60,9 @@ impl ColumnCoder {
     /// For so many columns.
     pub fn new(columns: usize) -> io::Result<Self> {
         Ok(Self {
-            search: ColumnCompressor::with_level(SEARCH_LEVEL)?,
-            entropy: ColumnCompressor::entropy_only()?,
+            search: Compressor::new(SEARCH_LEVEL)?,
+            repeats: RepeatCoder::default(),
+            room: Vec::new(),
             frame: Vec::new(),
             memories: vec![Memory::default(); columns],
         })
@@ -71,117 +72,82 @@ impl ColumnCoder {
     pub fn add_values(
         &mut self,
         index: usize,
-        width_bytes: usize,
-        values: &[u8],
+        runs: &Runs,
         effort: Effort,
         body: &mut Vec<u8>,
     ) -> io::Result<()> {
-        if is_constant(values, width_bytes) {
-            return self.add_constant(index, width_bytes, values, body);
+        if runs.starts().len() == 1 && runs.rows() > 1 {
+            return self.add_constant(index, runs, body);
         }
-        if effort == Effort::Thorough {
-            return self.add_searched(values, body);
-        }
-        let memory = &mut self.memories[index];
-        if memory.rest_batches > 0 {
-            memory.rest_batches -= 1;
-            add_raw(values, body);
-            return Ok(());
-        }
-        if width_bytes == 8 {
+        if effort == Effort::Fast {
             let start = body.len();
-            body.extend_from_slice(&(values.len() as i64).to_le_bytes());
-            if upper_bytes::encode(values, body) {
+            let raw_bytes = runs.rows() * runs.width_bytes();
+            body.extend_from_slice(&(raw_bytes as i64).to_le_bytes());
+            if self.repeats.encode(runs, body) {
+                return Ok(());
+            }
+            if runs.width_bytes() == 8 && upper_bytes::encode(runs.every_row(&mut self.room), body)
+            {
                 return Ok(());
             }
             body.truncate(start);
-        }
-        if mostly_repeats(values, width_bytes) {
-            return self.add_searched(values, body);
-        }
-        let saved = add_frame(&mut self.entropy, values, &mut self.frame, body)?;
-        if !saved {
-            self.memories[index].rest_batches = REST_BATCHES;
-        }
-        Ok(())
-    }
-
-    /// Appends the buffer of anything to a body, after a search for repeats.
-    pub fn add_searched(&mut self, raw: &[u8], body: &mut Vec<u8>) -> io::Result<()> {
-        add_frame(&mut self.search, raw, &mut self.frame, body).map(|_| ())
-    }
-
-    fn add_constant(
-        &mut self,
-        index: usize,
-        width_bytes: usize,
-        values: &[u8],
-        body: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        let memory = &self.memories[index];
-        let is_known =
-            memory.constant_bytes == values.len() && memory.constant == values[..width_bytes];
-        if !is_known {
-            let start = body.len();
-            self.add_searched(values, body)?;
-            let memory = &mut self.memories[index];
-            memory.constant = values[..width_bytes].to_vec();
-            memory.constant_bytes = values.len();
-            memory.constant_buffer = body[start..].to_vec();
+            body.extend_from_slice(&NOT_COMPRESSED.to_le_bytes());
+            runs.expand(body);
             return Ok(());
         }
-        body.extend_from_slice(&memory.constant_buffer);
+        let values = runs.every_row(&mut self.room);
+        add_frame(&mut self.search, values, &mut self.frame, body)
+    }
+
+    /// Appends the buffer of bits to a body. One bit a row is little as it is.
+    pub fn add_bits(&mut self, bits: &[u8], effort: Effort, body: &mut Vec<u8>) -> io::Result<()> {
+        if effort == Effort::Fast {
+            add_raw(bits, body);
+            return Ok(());
+        }
+        add_frame(&mut self.search, bits, &mut self.frame, body)
+    }
+
+    fn add_constant(&mut self, index: usize, runs: &Runs, body: &mut Vec<u8>) -> io::Result<()> {
+        let memory = &self.memories[index];
+        if memory.constant_rows == runs.rows() && memory.constant == runs.values() {
+            body.extend_from_slice(&memory.constant_buffer);
+            return Ok(());
+        }
+        let start = body.len();
+        let values = runs.every_row(&mut self.room);
+        add_frame(&mut self.search, values, &mut self.frame, body)?;
+        let memory = &mut self.memories[index];
+        memory.constant = runs.values().to_vec();
+        memory.constant_rows = runs.rows();
+        memory.constant_buffer = body[start..].to_vec();
         Ok(())
     }
 }
 
-/// Appends a frame, or the bytes as they are when a frame saves less than one in eight; returns
-/// whether it was a frame.
+/// Appends a frame, or the bytes as they are when a frame saves less than one in eight.
 fn add_frame(
-    compressor: &mut ColumnCompressor,
+    compressor: &mut Compressor,
     raw: &[u8],
     frame: &mut Vec<u8>,
     body: &mut Vec<u8>,
-) -> io::Result<bool> {
+) -> io::Result<()> {
     let bound_bytes = compress_bound(raw.len());
     if frame.len() < bound_bytes {
         frame.resize(bound_bytes, 0);
     }
-    let frame_bytes = compressor.compress(raw, frame)?;
+    let frame_bytes = compressor.compress_to_buffer(raw, frame.as_mut_slice())?;
     if frame_bytes + raw.len() / 8 >= raw.len() {
         add_raw(raw, body);
-        return Ok(false);
+        return Ok(());
     }
     body.extend_from_slice(&(raw.len() as i64).to_le_bytes());
     body.extend_from_slice(&frame[..frame_bytes]);
-    Ok(true)
+    Ok(())
 }
 
 fn add_raw(raw: &[u8], body: &mut Vec<u8>) {
     body.reserve(PREFIX_BYTES + raw.len());
     body.extend_from_slice(&NOT_COMPRESSED.to_le_bytes());
     body.extend_from_slice(raw);
-}
-
-fn is_constant(values: &[u8], width_bytes: usize) -> bool {
-    // Equal to itself shifted by one value; ends at the first difference.
-    values.len() > width_bytes && values[width_bytes..] == values[..values.len() - width_bytes]
-}
-
-/// Whether fifteen of sixteen values equal the one before, so that the search is quick.
-fn mostly_repeats(values: &[u8], width_bytes: usize) -> bool {
-    fn changes<const WIDTH: usize>(values: &[u8]) -> usize {
-        let (values, _) = values.as_chunks::<WIDTH>();
-        values
-            .windows(2)
-            .map(|pair| usize::from(pair[0] != pair[1]))
-            .sum()
-    }
-    let changes = match width_bytes {
-        1 => changes::<1>(values),
-        2 => changes::<2>(values),
-        4 => changes::<4>(values),
-        _ => changes::<8>(values),
-    };
-    changes * 16 < values.len() / width_bytes
 }

@@ -1,10 +1,12 @@
-//! The columns of the log: one table from which follow the schema, the buffers and the transposition.
+//! The columns of the log: one table from which follow the schema, and how a record is taken apart.
 //!
-//! Records come as rows of 176 bytes; a log holds columns. The transposition goes column by column
-//! over blocks of records that stay in the first-level cache, into buffers allocated once.
+//! Records come as rows of 176 bytes; a log holds columns. Of a row only the words are kept that differ
+//! from the row before: of bulk transfers one in three or four, which spares the caches most of the
+//! traffic. A column is made of the changes of its word when it is encoded.
 
-use crate::abi::{NO_SAMPLE, SSTHRESH_INFINITE, TcpStateRecord};
-use arrow::datatypes::ToByteSlice;
+use super::runs::{History, Runs};
+use crate::abi::{NO_SAMPLE, RecordHeader, SSTHRESH_INFINITE, TcpStateRecord, plain_words};
+use std::mem::offset_of;
 
 /// Names of `enum direction`, in its order.
 pub const DIRECTION_NAMES: &[&str] = &["in", "out", "none"];
@@ -31,6 +33,12 @@ pub const CA_STATE_NAMES: &[&str] = &["Open", "Disorder", "CWR", "Recovery", "Lo
 
 /// Records of a block: 128 of them are 22 KiB, which leaves room in a first-level cache of 32 KiB.
 const BLOCK_RECORDS: usize = 128;
+/// Where the words of a record begin that go to the log.
+const HEADER_WORDS: usize = size_of::<RecordHeader>() / 8;
+/// Words of a record that go to the log.
+const WORDS: usize = size_of::<TcpStateRecord>() / 8 - HEADER_WORDS;
+/// The delivery rate is made of two words; it is kept as if it were a word behind the record.
+const DELIVERY_RATE: usize = size_of::<TcpStateRecord>();
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +53,14 @@ pub enum Kind {
     U32,
     /// Unsigned, 8 bytes.
     U64,
-    /// Transposed as one byte, stored as one bit.
+    /// One byte before it is encoded, stored as one bit.
     Bool,
     /// An index of 1 byte into constant names.
     Names(&'static [&'static str]),
 }
 
 impl Kind {
-    /// Bytes of a value in the transposed buffer.
+    /// Bytes of a value before it is encoded.
     pub const fn width_bytes(self) -> usize {
         match self {
             Kind::TimestampNs | Kind::U64 => 8,
@@ -124,47 +132,42 @@ fn delivery_rate(record: &TcpStateRecord) -> u64 {
     }
 }
 
+/// The history of a field by its place in the record.
+const fn word_of(offset_bytes: usize) -> usize {
+    offset_bytes / 8 - HEADER_WORDS
+}
+
 macro_rules! state_columns {
-    (|$record:ident, $scale:ident| $($name:ident: $storage:ty, $kind:expr, $null_from:expr, $value:expr;)*) => {
+    (|$scale:ident| $($name:ident: $kind:expr, $null_from:expr, $at:expr => |$value:ident: $type:ty| $storage:ty { $map:expr })*) => {
         /// All columns, in the order of the file.
         pub const COLUMNS: &[Column] = &[
             $(Column { name: stringify!($name), kind: $kind, null_from: $null_from },)*
         ];
 
-        /// Transposed records, waiting to be encoded.
-        #[allow(non_snake_case)]
-        pub struct StateColumns {
-            rows: usize,
-            capacity: usize,
-            scale: Scale,
-            $($name: Vec<$storage>,)*
-        }
-
         impl StateColumns {
-            /// Room for `capacity` rows, allocated at once.
-            pub fn new(capacity: usize, scale: Scale) -> Self {
-                Self { rows: 0, capacity, scale, $($name: vec![0; capacity],)* }
-            }
-
-            /// Appends as many records as there is room for; returns how many that were.
-            pub fn append(&mut self, records: &[TcpStateRecord]) -> usize {
-                let taken = records.len().min(self.capacity - self.rows);
-                for block in records[..taken].chunks(BLOCK_RECORDS) {
-                    let rows = self.rows..self.rows + block.len();
-                    let $scale = self.scale;
-                    $(for (slot, $record) in self.$name[rows.clone()].iter_mut().zip(block) {
-                        *slot = $value;
-                    })*
-                    self.rows = rows.end;
-                }
-                taken
-            }
-
-            /// Calls `each` with every column and the bytes of its values, in the order of the file.
-            pub fn for_each<E>(&self, mut each: impl FnMut(&'static Column, &[u8]) -> Result<(), E>) -> Result<(), E> {
+            /// Calls `each` with every column and the runs of its values, in the order of the file.
+            /// The runs are written to `runs`.
+            ///
+            /// # Errors
+            /// The first error of `each`.
+            pub fn for_each<E>(
+                &self,
+                runs: &mut Runs,
+                mut each: impl FnMut(&'static Column, &Runs) -> Result<(), E>,
+            ) -> Result<(), E> {
                 let mut columns = COLUMNS.iter();
+                let $scale = self.scale;
                 $(if let Some(column) = columns.next() {
-                    each(column, self.$name[..self.rows].to_byte_slice())?;
+                    const AT: usize = $at;
+                    runs.take(&self.histories[word_of(AT)], self.rows, |word| {
+                        // A value lies in its word as it lies in memory.
+                        let mut bytes = [0; size_of::<$type>()];
+                        bytes.copy_from_slice(&word.to_ne_bytes()[AT % 8..][..size_of::<$type>()]);
+                        let $value = <$type>::from_ne_bytes(bytes);
+                        let value: $storage = $map;
+                        value.to_le_bytes()
+                    });
+                    each(column, runs)?;
                 })*
                 Ok(())
             }
@@ -172,47 +175,53 @@ macro_rules! state_columns {
     };
 }
 
-state_columns! { |record, scale|
-    time_ns: i64, Kind::TimestampNs, None, scale.realtime_ns(record.time_ns);
-    flow: u32, Kind::U32, None, record.flow;
-    direction: u8, Kind::Names(DIRECTION_NAMES), None, clamped(record.direction, DIRECTION_NAMES);
-    event: u8, Kind::Names(EVENT_NAMES), None, clamped(record.event, EVENT_NAMES);
-    flow_seq: u64, Kind::U64, None, record.flow_seq;
-    state: u8, Kind::Names(STATE_NAMES), None, known_state(record.state);
-    cwnd_segments: u32, Kind::U32, None, record.cwnd_segments;
-    ssthresh_segments: u32, Kind::U32, Some(SSTHRESH_INFINITE as u64), record.ssthresh_segments;
-    mss_bytes: u32, Kind::U32, None, record.mss_bytes;
-    srtt_us: u32, Kind::U32, None, record.srtt_us_x8 >> 3;
-    rttvar_us: u32, Kind::U32, None, record.mdev_us_x4 >> 2;
-    min_rtt_us: u32, Kind::U32, Some(NO_SAMPLE as u64), record.min_rtt_us;
-    rto_us: u32, Kind::U32, None, scale.us_of_jiffies(record.rto_jiffies);
-    snd_una: u32, Kind::U32, None, record.snd_una;
-    snd_nxt: u32, Kind::U32, None, record.snd_nxt;
-    snd_wnd_bytes: u32, Kind::U32, None, record.snd_wnd_bytes;
-    rcv_nxt: u32, Kind::U32, None, record.rcv_nxt;
-    rcv_wnd_bytes: u32, Kind::U32, None, record.rcv_wnd_bytes;
-    packets_out: u32, Kind::U32, None, record.packets_out;
-    retrans_out: u32, Kind::U32, None, record.retrans_out;
-    lost_out: u32, Kind::U32, None, record.lost_out;
-    sacked_out: u32, Kind::U32, None, record.sacked_out;
-    total_retrans: u32, Kind::U32, None, record.total_retrans;
-    ca_state: u8, Kind::Names(CA_STATE_NAMES), None, clamped(record.ca_state, CA_STATE_NAMES);
-    pacing_rate_Bps: u64, Kind::U64, Some(u64::MAX), record.pacing_rate_Bps;
-    delivery_rate_Bps: u64, Kind::U64, None, delivery_rate(record);
-    delivered: u32, Kind::U32, None, record.delivered;
-    delivered_ce: u32, Kind::U32, None, record.delivered_ce;
-    app_limited: u8, Kind::Bool, None, u8::from(record.app_limited != 0);
-    sndbuf_bytes: u32, Kind::U32, None, record.sndbuf_bytes;
-    sndbuf_used_bytes: u32, Kind::U32, None, record.sndbuf_used_bytes;
-    rcvbuf_bytes: u32, Kind::U32, None, record.rcvbuf_bytes;
-    rcvbuf_used_bytes: u32, Kind::U32, None, record.rcvbuf_used_bytes;
-    snd_scale: u8, Kind::U8, None, record.window_scales & 15;
-    rcv_scale: u8, Kind::U8, None, record.window_scales >> 4;
-    pkt_seq: u32, Kind::U32, None, record.pkt_seq;
-    pkt_ack: u32, Kind::U32, None, record.pkt_ack;
-    pkt_flags: u16, Kind::U16, None, record.pkt_flags;
-    payload_bytes: u32, Kind::U32, None, record.payload_bytes;
-    gso_segs: u16, Kind::U16, None, record.gso_segs;
+macro_rules! at {
+    ($field:ident) => {
+        offset_of!(TcpStateRecord, $field)
+    };
+}
+
+state_columns! { |scale|
+    time_ns: Kind::TimestampNs, None, at!(time_ns) => |value: u64| i64 { scale.realtime_ns(value) }
+    flow: Kind::U32, None, at!(flow) => |value: u32| u32 { value }
+    direction: Kind::Names(DIRECTION_NAMES), None, at!(direction) => |value: u8| u8 { clamped(value, DIRECTION_NAMES) }
+    event: Kind::Names(EVENT_NAMES), None, at!(event) => |value: u8| u8 { clamped(value, EVENT_NAMES) }
+    flow_seq: Kind::U64, None, at!(flow_seq) => |value: u64| u64 { value }
+    state: Kind::Names(STATE_NAMES), None, at!(state) => |value: u8| u8 { known_state(value) }
+    cwnd_segments: Kind::U32, None, at!(cwnd_segments) => |value: u32| u32 { value }
+    ssthresh_segments: Kind::U32, Some(SSTHRESH_INFINITE as u64), at!(ssthresh_segments) => |value: u32| u32 { value }
+    mss_bytes: Kind::U32, None, at!(mss_bytes) => |value: u32| u32 { value }
+    srtt_us: Kind::U32, None, at!(srtt_us_x8) => |value: u32| u32 { value >> 3 }
+    rttvar_us: Kind::U32, None, at!(mdev_us_x4) => |value: u32| u32 { value >> 2 }
+    min_rtt_us: Kind::U32, Some(NO_SAMPLE as u64), at!(min_rtt_us) => |value: u32| u32 { value }
+    rto_us: Kind::U32, None, at!(rto_jiffies) => |value: u32| u32 { scale.us_of_jiffies(value) }
+    snd_una: Kind::U32, None, at!(snd_una) => |value: u32| u32 { value }
+    snd_nxt: Kind::U32, None, at!(snd_nxt) => |value: u32| u32 { value }
+    snd_wnd_bytes: Kind::U32, None, at!(snd_wnd_bytes) => |value: u32| u32 { value }
+    rcv_nxt: Kind::U32, None, at!(rcv_nxt) => |value: u32| u32 { value }
+    rcv_wnd_bytes: Kind::U32, None, at!(rcv_wnd_bytes) => |value: u32| u32 { value }
+    packets_out: Kind::U32, None, at!(packets_out) => |value: u32| u32 { value }
+    retrans_out: Kind::U32, None, at!(retrans_out) => |value: u32| u32 { value }
+    lost_out: Kind::U32, None, at!(lost_out) => |value: u32| u32 { value }
+    sacked_out: Kind::U32, None, at!(sacked_out) => |value: u32| u32 { value }
+    total_retrans: Kind::U32, None, at!(total_retrans) => |value: u32| u32 { value }
+    ca_state: Kind::Names(CA_STATE_NAMES), None, at!(ca_state) => |value: u8| u8 { clamped(value, CA_STATE_NAMES) }
+    pacing_rate_Bps: Kind::U64, Some(u64::MAX), at!(pacing_rate_Bps) => |value: u64| u64 { value }
+    delivery_rate_Bps: Kind::U64, None, DELIVERY_RATE => |rate: u64| u64 { rate }
+    delivered: Kind::U32, None, at!(delivered) => |value: u32| u32 { value }
+    delivered_ce: Kind::U32, None, at!(delivered_ce) => |value: u32| u32 { value }
+    app_limited: Kind::Bool, None, at!(app_limited) => |value: u8| u8 { u8::from(value != 0) }
+    sndbuf_bytes: Kind::U32, None, at!(sndbuf_bytes) => |value: u32| u32 { value }
+    sndbuf_used_bytes: Kind::U32, None, at!(sndbuf_used_bytes) => |value: u32| u32 { value }
+    rcvbuf_bytes: Kind::U32, None, at!(rcvbuf_bytes) => |value: u32| u32 { value }
+    rcvbuf_used_bytes: Kind::U32, None, at!(rcvbuf_used_bytes) => |value: u32| u32 { value }
+    snd_scale: Kind::U8, None, at!(window_scales) => |value: u8| u8 { value & 15 }
+    rcv_scale: Kind::U8, None, at!(window_scales) => |value: u8| u8 { value >> 4 }
+    pkt_seq: Kind::U32, None, at!(pkt_seq) => |value: u32| u32 { value }
+    pkt_ack: Kind::U32, None, at!(pkt_ack) => |value: u32| u32 { value }
+    pkt_flags: Kind::U16, None, at!(pkt_flags) => |value: u16| u16 { value }
+    payload_bytes: Kind::U32, None, at!(payload_bytes) => |value: u32| u32 { value }
+    gso_segs: Kind::U16, None, at!(gso_segs) => |value: u16| u16 { value }
 }
 
 /// An index into names; what the kernel side never writes becomes the last name, so that no index
@@ -229,7 +238,46 @@ fn known_state(state: u8) -> u8 {
     }
 }
 
+/// Records taken apart, waiting to be encoded.
+pub struct StateColumns {
+    rows: usize,
+    capacity: usize,
+    scale: Scale,
+    /// Of each word, and of the delivery rate.
+    histories: Vec<History>,
+}
+
 impl StateColumns {
+    /// Room for `capacity` rows, allocated at once.
+    pub fn new(capacity: usize, scale: Scale) -> Self {
+        Self {
+            rows: 0,
+            capacity,
+            scale,
+            histories: vec![History::new(capacity); WORDS + 1],
+        }
+    }
+
+    /// Appends as many records as there is room for; returns how many that were.
+    pub fn append(&mut self, records: &[TcpStateRecord]) -> usize {
+        let taken = records.len().min(self.capacity - self.rows);
+        for block in records[..taken].chunks(BLOCK_RECORDS) {
+            let row = self.rows as u32;
+            let [words @ .., rates] = self.histories.as_mut_slice() else {
+                return 0;
+            };
+            for (index, history) in words.iter_mut().enumerate() {
+                let values = block
+                    .iter()
+                    .map(|record| plain_words(record)[HEADER_WORDS + index]);
+                history.extend(row, values);
+            }
+            rates.extend(row, block.iter().map(delivery_rate));
+            self.rows += block.len();
+        }
+        taken
+    }
+
     /// Rows that wait.
     pub fn rows(&self) -> usize {
         self.rows
@@ -243,19 +291,43 @@ impl StateColumns {
     /// Forgets the rows; the buffers stay.
     pub fn clear(&mut self) {
         self.rows = 0;
+        for history in &mut self.histories {
+            history.clear();
+        }
     }
 
     /// Nanoseconds from the first row that waits to the last.
     pub fn span_ns(&self) -> u64 {
-        let times = &self.time_ns[..self.rows];
+        let times = self.histories[word_of(at!(time_ns))].words();
         times
             .first()
             .zip(times.last())
             .map_or(0, |(first, last)| last.abs_diff(*first))
     }
 
-    /// Flow and event (an index of [`EVENT_NAMES`]) of every row that waits.
-    pub fn flows_and_events(&self) -> impl Iterator<Item = (u32, u8, u8)> + '_ {
-        (0..self.rows).map(|row| (self.flow[row], self.event[row], self.direction[row]))
+    /// Flow, event (an index of [`EVENT_NAMES`]) and direction of every row that waits.
+    pub fn flows_and_events(&self) -> Vec<(u32, u8, u8)> {
+        let mut rows = vec![(0, 0, 0); self.rows];
+        let (mut runs, mut room) = (Runs::default(), Vec::new());
+        let _ = self.for_each(&mut runs, |column, runs| {
+            let values = runs
+                .every_row(&mut room)
+                .chunks_exact(column.kind.width_bytes());
+            for (row, value) in rows.iter_mut().zip(values) {
+                match (column.name, value) {
+                    ("flow", value) => {
+                        row.0 = value
+                            .iter()
+                            .rev()
+                            .fold(0, |flow, byte| flow << 8 | u32::from(*byte))
+                    }
+                    ("event", [event]) => row.1 = *event,
+                    ("direction", [direction]) => row.2 = *direction,
+                    _ => {}
+                }
+            }
+            Ok::<(), ()>(())
+        });
+        rows
     }
 }

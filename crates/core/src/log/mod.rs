@@ -7,15 +7,17 @@
 mod batch;
 mod column_coder;
 pub mod columns;
-pub mod compressor;
 mod error;
 mod flow;
 mod flow_table;
+mod fse;
 mod header;
 mod message;
 mod message_reader;
 mod reader;
+mod repeats;
 mod rows;
+pub mod runs;
 mod schema;
 mod upper_bytes;
 mod writer;

@@ -12,8 +12,8 @@ use crate::ring::memory::Lane;
 use crate::ring::reader::{Block, LaneReader};
 use crate::ring::registry::LaneReaders;
 
-/// Bytes copied out of a lane at once: fits a second-level cache beside the batch being encoded.
-const BLOCK_BYTES: usize = 128 << 10;
+/// Bytes copied out of a lane at once: fits a first-level cache, as a block is gone through several times.
+const BLOCK_BYTES: usize = 22 << 10;
 /// State records handed on at once.
 const HAND_ON_RECORDS: usize = 512;
 /// From so many records of one lane on, a run is handed on from where it lies, without a copy.
