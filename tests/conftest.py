@@ -4,12 +4,17 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 
 from host_state import SESSION_MARK, HostState, wait_until_clean
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 BEFORE = pytest.StashKey[HostState]()
 LEFT = pytest.StashKey[list[str]]()
+
+# No test judges time: the machine may be busy.
+settings.register_profile("untimed", parent=settings(), deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
