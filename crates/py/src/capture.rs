@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use arrow::array::{
@@ -25,13 +27,13 @@ use parshall_kernel::capture::session::{self, CaptureRequest, Source};
 use parshall_kernel::capture::sink::Target;
 use parshall_kernel::capture::yardstick::{Yardstick, YardstickRequest};
 use parshall_kernel::capture::{client, keeper};
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{to_python, usage_to_python};
 use crate::log::ArrowStream;
-use crate::signals::interruptible;
+use crate::signals::listen;
 
 /// Batches that may wait for Python: a few, so that memory is bounded and no reader starves.
 const BATCHES_MAX: usize = 16;
@@ -41,6 +43,42 @@ fn raise(error: CaptureError) -> PyErr {
         true => usage_to_python(error),
         false => to_python(error),
     }
+}
+
+/// Starts a capture in a thread of its own. Until the filters are compiled, which may take long, a
+/// signal gives it up, and so does `is_stopping` when it says yes: what comes of it is dropped there.
+/// From then on it is waited for.
+fn start_capture(
+    py: Python<'_>,
+    request: CaptureRequest,
+    is_stopping: Option<&Bound<'_, PyAny>>,
+) -> PyResult<session::Capture> {
+    let is_stopping = is_stopping.map(|asked| asked.clone().unbind());
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&has_begun);
+    let (send, receive) = channel();
+    thread::Builder::new()
+        .name("parshall-start".into())
+        .spawn(move || {
+            // Nobody listens any more after an interrupt.
+            let _ = send.send(session::Capture::start(request, &begun));
+        })
+        .map_err(to_python)?;
+    let started = py.detach(move || {
+        listen(&receive, |py| {
+            if has_begun.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            py.check_signals()?;
+            match &is_stopping {
+                Some(asked) if asked.call0(py)?.is_truthy(py)? => {
+                    Err(PyKeyboardInterrupt::new_err(()))
+                }
+                _ => Ok(()),
+            }
+        })
+    });
+    started?.map_err(raise)
 }
 
 /// One word of a table, or the complaint that names the option and what it may be.
@@ -233,10 +271,7 @@ impl Capture {
                     count,
                     section,
                 };
-                let started = interruptible(py, is_stopping, |has_begun| {
-                    session::Capture::start(request, has_begun)
-                })?;
-                Running::Ring(started.map_err(raise)?)
+                Running::Ring(start_capture(py, request, is_stopping)?)
             }
             (Some(_), _, _) => {
                 return Err(usage_to_python(format!(

@@ -14,7 +14,6 @@ mod log;
 mod model;
 #[cfg(feature = "kernel")]
 mod relay;
-#[cfg(feature = "kernel")]
 mod signals;
 mod sizes;
 #[cfg(feature = "kernel")]

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
 
 use arrow::array::{RecordBatch, RecordBatchIterator};
 use parshall_core::queueing::{Model, ModelError, Network, Results, RunOptions, Traces, run};
@@ -12,9 +11,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{to_python, usage_to_python};
 use crate::log::ArrowStream;
-
-/// How long a Ctrl-C may go unheard.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+use crate::signals::listen;
 
 /// See `parshall.model.run`, which documents what is in it.
 #[pyclass(module = "parshall._native", frozen)]
@@ -113,23 +110,14 @@ fn interruptible(py: Python<'_>, network: &Network, options: &RunOptions) -> PyR
                 // Nobody listens any more after an interrupt.
                 let _ = send.send(run(network, options, stop));
             });
-            loop {
-                match receive.recv_timeout(SIGNAL_INTERVAL) {
-                    Ok(Err(error @ (ModelError::Value { .. } | ModelError::EndOfTime))) => {
-                        return Err(usage_to_python(error));
-                    }
-                    Ok(result) => return result.map_err(to_python),
-                    Err(RecvTimeoutError::Timeout) => {
-                        if let Err(interrupt) = Python::attach(|py| py.check_signals()) {
-                            stop.store(true, Ordering::Relaxed);
-                            return Err(interrupt);
-                        }
-                    }
-                    Err(RecvTimeoutError::Disconnected) => {
-                        return Err(to_python("the simulation ended without a result"));
-                    }
-                }
+            let listened = listen(&receive, |py| py.check_signals());
+            if listened.is_err() {
+                stop.store(true, Ordering::Relaxed);
             }
+            listened?.map_err(|error| match error {
+                ModelError::Value { .. } | ModelError::EndOfTime => usage_to_python(error),
+                error => to_python(error),
+            })
         })
     })
 }

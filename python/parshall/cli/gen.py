@@ -27,6 +27,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\d+)?)\s*([kMGT]?)(?:bit/s|bps|pps)?
 
 
 def command(
+    context: typer.Context,
     interface: Annotated[str, typer.Option("-i", "--interface", metavar="IF", help="The interface that sends.")],
     sizes: Annotated[str, typer.Option(metavar="SPEC", help="Law of the sizes of the IP packets, in bytes.")] = "46",
     gap: Annotated[
@@ -85,12 +86,12 @@ def command(
         raise UsageError(f"--duration {duration}: expected seconds above 0")
     number, priority = _vlan(vlan)
     if receive:
+        gen_receive.refuse_what_only_sends(context)
         return gen_receive.receive(
             interface,
             count=count,
             duration_s=duration,
             as_json=as_json,
-            is_tagged=vlan is not None,
             namespace=netns,
             is_ipv6=":" in dst,
             protocol=protocol,

@@ -5,21 +5,33 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import typer
+
 from parshall.errors import UsageError
 from parshall.generate import Receiver
 from parshall.stopping import Stopping
 
+# What a receiver needs to know.
+_OPTIONS = {"interface", "netns", "count", "duration", "dst", "protocol", "dport", "receive", "as_json"}
 _QUANTILES = ("least", "median", "90 %", "99 %", "greatest")
 
 
-def receive(
-    interface: str, *, count: int | None, duration_s: float | None, as_json: bool, is_tagged: bool, **headers: Any
-) -> int:
+def refuse_what_only_sends(context: typer.Context) -> None:
+    """Raise for an option that was given although it says nothing to a receiver."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is None or source.name != "COMMANDLINE" or parameter.name in _OPTIONS:
+            continue
+        option = parameter.opts[-1]
+        if option == "--vlan":
+            raise UsageError(
+                "--receive --vlan: the tag is not in the packets that are captured; receive at a VLAN interface"
+            )
+        raise UsageError(f"--receive {option}: that is for the sending end; leave it out here")
+
+
+def receive(interface: str, *, count: int | None, duration_s: float | None, as_json: bool, **headers: Any) -> int:
     """Receive until everything has come, the time is over or Ctrl-C; print the account."""
-    if is_tagged:
-        raise UsageError(
-            "--receive --vlan: the tag is not in the packets that are captured; receive at a VLAN interface"
-        )
     with Stopping() as stopping:
         receiver = Receiver(interface, **headers)
         print(f"receiving at {interface}", file=sys.stderr, flush=True)

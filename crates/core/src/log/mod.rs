@@ -21,6 +21,7 @@ pub mod runs;
 mod schema;
 mod upper_bytes;
 mod writer;
+mod zstd_frame;
 
 pub use batch::BatchEncoder;
 pub use column_coder::Effort;

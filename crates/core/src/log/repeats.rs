@@ -8,17 +8,13 @@
 
 use super::fse::{BitWriter, LITERAL_LENGTHS, MATCH_LENGTHS};
 use super::runs::Runs;
+use super::zstd_frame::{
+    BLOCK_BYTES_MAX, Block, MATCH_BYTES_MIN, add_sequence_count, begin_block, begin_frame,
+    end_block, raw_literals,
+};
 
-const MAGIC: [u8; 4] = 0xFD2F_B528u32.to_le_bytes();
-/// Single segment, content size in 4 bytes.
-const FRAME_DESCRIPTOR: u8 = 0xA0;
-/// The longest content of a block.
-const BLOCK_BYTES: usize = 128 << 10;
-/// The shortest match of zstd.
-const MATCH_BYTES_MIN: usize = 3;
 /// Predefined tables for the two lengths, one code for the distance.
 const MODES: u8 = 0x10;
-const BLOCK_COMPRESSED: u32 = 2;
 /// About what a run costs beside its value, in quarters of a byte.
 const RUN_QUARTER_BYTES: usize = 6;
 /// Below this the frame is all overhead.
@@ -42,32 +38,27 @@ impl RepeatCoder {
     pub fn encode(&mut self, runs: &Runs, out: &mut Vec<u8>) -> bool {
         let content_bytes = runs.rows() * runs.width_bytes();
         let runs_quarter_bytes = runs.starts().len() * (4 * runs.width_bytes() + RUN_QUARTER_BYTES);
-        if !(CONTENT_BYTES_MIN..=BLOCK_BYTES).contains(&content_bytes)
+        if !(CONTENT_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&content_bytes)
             || runs_quarter_bytes > content_bytes * 4 * 7 / 8
         {
             return false;
         }
         let frame_at = out.len();
-        out.extend_from_slice(&MAGIC);
-        out.push(FRAME_DESCRIPTOR);
-        out.extend_from_slice(&(content_bytes as u32).to_le_bytes());
+        begin_frame(content_bytes as u32, out);
+        let block_at = begin_block(out);
         let header_at = out.len();
-        // The headers of the block and of its literals, both of 3 bytes.
-        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&raw_literals(0));
+        let literals_at = out.len();
         self.sequences.clear();
         if runs.width_bytes() > MATCH_BYTES_MIN {
             self.add_long_values(runs, out);
         } else {
             self.add_short_values(runs, out);
         }
-        // Raw literals, their number in 20 bits.
-        let literal_bytes = (out.len() - header_at - 6) as u32;
-        let header = (literal_bytes << 4 | 0b1100).to_le_bytes();
-        out[header_at + 3..header_at + 6].copy_from_slice(&header[..3]);
+        let header = raw_literals(out.len() - literals_at);
+        out[header_at..literals_at].copy_from_slice(&header);
         add_sequences(&self.sequences, runs.width_bytes() as u32, out);
-        let block_bytes = (out.len() - header_at - 3) as u32;
-        let header = (block_bytes << 3 | BLOCK_COMPRESSED << 1 | 1).to_le_bytes();
-        out[header_at..header_at + 3].copy_from_slice(&header[..3]);
+        end_block(block_at, Block::Compressed, true, out);
         if (out.len() - frame_at) * 8 > content_bytes * 7 {
             out.truncate(frame_at);
             return false;
@@ -117,14 +108,7 @@ impl RepeatCoder {
 }
 
 fn add_sequences(sequences: &[Sequence], width_bytes: u32, out: &mut Vec<u8>) {
-    match sequences.len() as u32 {
-        count @ ..0x80 => out.push(count as u8),
-        count @ ..0x7F00 => out.extend_from_slice(&[(count >> 8) as u8 + 0x80, count as u8]),
-        count => {
-            out.push(0xFF);
-            out.extend_from_slice(&((count - 0x7F00) as u16).to_le_bytes());
-        }
-    }
+    add_sequence_count(sequences.len(), out);
     let Some((last, before)) = sequences.split_last() else {
         return;
     };
@@ -157,6 +141,7 @@ fn add_sequences(sequences: &[Sequence], width_bytes: u32, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::super::runs::{History, Runs};
+    use super::super::zstd_frame;
     use super::RepeatCoder;
     use proptest::prelude::*;
 
@@ -187,16 +172,7 @@ mod tests {
             .flat_map(|(rows, value)| value.to_le_bytes()[..width_bytes].repeat(*rows))
             .collect();
         assert_eq!(runs.every_row(&mut vec![1]), raw);
-        let mut frame = vec![7];
-        let coded = RepeatCoder::default().encode(&runs, &mut frame);
-        assert_eq!(frame[0], 7);
-        if !coded {
-            assert_eq!(frame.len(), 1);
-            return None;
-        }
-        assert_eq!(zstd::bulk::decompress(&frame[1..], raw.len()).unwrap(), raw);
-        assert_eq!(zstd::decode_all(&frame[1..]).unwrap(), raw);
-        Some(frame.len() - 1)
+        zstd_frame::assert_round_trip(&raw, |out| RepeatCoder::default().encode(&runs, out))
     }
 
     #[test]

@@ -6,22 +6,22 @@
 //! codes need no bits at all (RLE mode of all three code tables, RFC 8878, 3.1.1.3.2.1), and the frame
 //! is little more than the lower bytes written one after the other.
 
-const MAGIC: [u8; 4] = 0xFD2F_B528u32.to_le_bytes();
-/// Single segment, content size in 4 bytes.
-const FRAME_DESCRIPTOR: u8 = 0xA0;
+use super::zstd_frame::{
+    BLOCK_BYTES_MAX, Block, MATCH_BYTES_MIN, add_sequence_count, begin_block, begin_frame,
+    end_block, raw_literals,
+};
+
 const WIDTH_BYTES: usize = 8;
-/// The shortest match of zstd is 3 bytes, so at most 5 bytes of a value can be literals.
-const LOWER_BYTES_MAX: usize = 5;
+/// The others must be enough for a match.
+const LOWER_BYTES_MAX: usize = WIDTH_BYTES - MATCH_BYTES_MIN;
 /// What a change of the upper bytes costs: a value in full, and two blocks.
 const CHANGE_BYTES: usize = 36;
-/// Values of a block: 128 KiB, zstd's limit.
-const BLOCK_VALUES: usize = 1 << 14;
+/// Most values of a block.
+const BLOCK_VALUES: usize = BLOCK_BYTES_MAX / WIDTH_BYTES;
 /// Below this the frame is all overhead.
 const VALUES_MIN: usize = 64;
 /// RLE mode for the codes of literal lengths, offsets and match lengths.
 const ALL_RLE: u8 = 0x54;
-const BLOCK_RAW: u32 = 0;
-const BLOCK_COMPRESSED: u32 = 2;
 
 /// Appends the frame of `values` (8-byte numbers, little-endian) to `out`, when that saves at least a
 /// quarter; false, with `out` as it was, otherwise.
@@ -36,15 +36,14 @@ pub fn encode(values: &[u8], out: &mut Vec<u8>) -> bool {
     let Ok(content_bytes) = u32::try_from(values.len() * WIDTH_BYTES) else {
         return false;
     };
-    out.extend_from_slice(&MAGIC);
-    out.push(FRAME_DESCRIPTOR);
-    out.extend_from_slice(&content_bytes.to_le_bytes());
+    begin_frame(content_bytes, out);
     let upper = |value: &[u8; WIDTH_BYTES]| u64::from_le_bytes(*value) >> (8 * lower_bytes);
     for run in values.chunk_by(|a, b| upper(a) == upper(b)) {
         add_run(run, lower_bytes, out);
     }
-    // An empty raw block says that it is the last one.
-    add_block_header(out.len(), BLOCK_RAW, true, out);
+    // An empty block says that it is the last one.
+    let block_at = begin_block(out);
+    end_block(block_at, Block::Raw, true, out);
     true
 }
 
@@ -72,13 +71,13 @@ fn best_lower_bytes(values: &[[u8; WIDTH_BYTES]]) -> Option<usize> {
 fn add_run(run: &[[u8; WIDTH_BYTES]], lower_bytes: usize, out: &mut Vec<u8>) {
     let [first, rest @ ..] = run else { return };
     let [second, rest @ ..] = rest else {
-        let header_at = reserve_block_header(out);
+        let block_at = begin_block(out);
         out.extend_from_slice(first);
-        add_block_header(header_at, BLOCK_RAW, false, out);
+        end_block(block_at, Block::Raw, false, out);
         return;
     };
     // One match whose distance is spelled out; the matches after it repeat that distance.
-    let header_at = reserve_block_header(out);
+    let block_at = begin_block(out);
     let literal_bytes = WIDTH_BYTES + lower_bytes;
     out.push((literal_bytes << 3) as u8);
     out.extend_from_slice(first);
@@ -92,7 +91,7 @@ fn add_run(run: &[[u8; WIDTH_BYTES]], lower_bytes: usize, out: &mut Vec<u8>) {
         match_code(lower_bytes),
         0b1011,
     ]);
-    add_block_header(header_at, BLOCK_COMPRESSED, false, out);
+    end_block(block_at, Block::Compressed, false, out);
     for block in rest.chunks(BLOCK_VALUES) {
         add_repeats(block, lower_bytes, out);
     }
@@ -100,10 +99,9 @@ fn add_run(run: &[[u8; WIDTH_BYTES]], lower_bytes: usize, out: &mut Vec<u8>) {
 
 /// Adds values as lower bytes and a match at the distance of the match before.
 fn add_repeats(values: &[[u8; WIDTH_BYTES]], lower_bytes: usize, out: &mut Vec<u8>) {
-    let header_at = reserve_block_header(out);
-    // Raw literals, their number in 20 bits.
+    let block_at = begin_block(out);
     let literal_bytes = values.len() * lower_bytes;
-    out.extend_from_slice(&((literal_bytes as u32) << 4 | 0b1100).to_le_bytes()[..3]);
+    out.extend_from_slice(&raw_literals(literal_bytes));
     // Whole values are written, each over the upper bytes of the one before.
     let start = out.len();
     out.resize(start + literal_bytes + WIDTH_BYTES, 0);
@@ -113,39 +111,20 @@ fn add_repeats(values: &[[u8; WIDTH_BYTES]], lower_bytes: usize, out: &mut Vec<u
         slots = &mut slots[lower_bytes..];
     }
     out.truncate(start + literal_bytes);
-    match values.len() {
-        count @ ..128 => out.push(count as u8),
-        count => out.extend_from_slice(&[(count >> 8) as u8 + 128, count as u8]),
-    }
+    add_sequence_count(values.len(), out);
     // Offset code 0 is the last distance again; the bit stream holds nothing but its end.
     out.extend_from_slice(&[ALL_RLE, lower_bytes as u8, 0, match_code(lower_bytes), 1]);
-    add_block_header(header_at, BLOCK_COMPRESSED, false, out);
+    end_block(block_at, Block::Compressed, false, out);
 }
 
 /// The code of a match of the upper bytes.
 fn match_code(lower_bytes: usize) -> u8 {
-    (WIDTH_BYTES - lower_bytes - 3) as u8
-}
-
-fn reserve_block_header(out: &mut Vec<u8>) -> usize {
-    out.extend_from_slice(&[0; 3]);
-    out.len()
-}
-
-/// Writes the header of the block whose content starts at `content_at`, before it when there is room
-/// reserved.
-fn add_block_header(content_at: usize, kind: u32, is_last: bool, out: &mut Vec<u8>) {
-    let content_bytes = (out.len() - content_at) as u32;
-    let header = (content_bytes << 3 | kind << 1 | u32::from(is_last)).to_le_bytes();
-    if is_last {
-        out.extend_from_slice(&header[..3]);
-    } else {
-        out[content_at - 3..content_at].copy_from_slice(&header[..3]);
-    }
+    (WIDTH_BYTES - lower_bytes - MATCH_BYTES_MIN) as u8
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::zstd_frame;
     use super::encode;
     use proptest::prelude::*;
 
@@ -158,16 +137,7 @@ mod tests {
 
     fn assert_round_trip(values: &[u64]) -> Option<usize> {
         let raw = bytes_of(values);
-        let mut frame = vec![7];
-        let coded = encode(&raw, &mut frame);
-        assert_eq!(frame[0], 7);
-        if !coded {
-            assert_eq!(frame.len(), 1);
-            return None;
-        }
-        assert_eq!(zstd::bulk::decompress(&frame[1..], raw.len()).unwrap(), raw);
-        assert_eq!(zstd::decode_all(&frame[1..]).unwrap(), raw);
-        Some(frame.len() - 1)
+        zstd_frame::assert_round_trip(&raw, |out| encode(&raw, out))
     }
 
     #[test]

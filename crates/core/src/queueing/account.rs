@@ -42,9 +42,7 @@ impl Length {
     pub fn add(&mut self, time: u64) {
         self.times -= i128::from(time);
         self.now += 1;
-        if self.now > self.longest {
-            self.longest = self.now;
-        }
+        self.longest = self.longest.max(self.now);
     }
 
     #[inline]

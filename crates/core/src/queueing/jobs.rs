@@ -16,7 +16,7 @@ pub struct Job {
     pub arrived: u64,
     /// When its service first started.
     pub started: u64,
-    /// Work that is left, `FRESH` before its service.
+    /// Work that is left of a service that was interrupted, otherwise `FRESH`.
     pub left: u64,
     /// Number of its packet; clones have the same.
     pub packet: u64,
@@ -24,7 +24,7 @@ pub struct Job {
     pub bytes: u32,
     /// The next in its queue, or the next free slot.
     pub next: u32,
-    /// The next in its batch.
+    /// The next in its batch, while that is served.
     pub together: u32,
     /// Where its queue and class are counted: queue x classes + class.
     pub at: u32,

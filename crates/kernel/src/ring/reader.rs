@@ -1,8 +1,9 @@
 //! The reading end of one lane.
 //!
-//! A reader copies a block of records, where it wants most of their bytes in one go, and only then looks how far the writers have come: what they
-//! may have overwritten meanwhile is thrown away and counted. So the writers' counter, a cache line
-//! that every write moves between CPUs, is read twice a block and not twice a record.
+//! A reader copies a block of records, in one go where it wants most of their bytes, and only then
+//! looks how far the writers have come: what they may have overwritten meanwhile is thrown away and
+//! counted. So the writers' counter, a cache line that every write moves between CPUs, is read a few
+//! times a block and not twice a record.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -92,14 +92,14 @@ fn long_lists_say_what_their_short_forms_say() {
     let others: Vec<Vec<u8>> = (0..2_000).map(|_| frames::ethernet(&mut random)).collect();
     for (nth, (long, short)) in lists().iter().enumerate() {
         let merged = merge([long]);
+        let agree = |frame: &[u8], verdict: bool| {
+            let ours = merged.subscribers(frame) != 0;
+            assert_eq!(ours, verdict, "list {nth}: {frame:02x?}");
+        };
         let mut wanted = 0;
         for frame in &near {
             let verdict = short.run_by_libpcap(frame) != 0;
-            assert_eq!(
-                merged.subscribers(frame) != 0,
-                verdict,
-                "list {nth}: {frame:02x?}"
-            );
+            agree(frame, verdict);
             assert_eq!(long.run_by_libpcap(frame) != 0, verdict);
             wanted += usize::from(verdict);
         }
@@ -111,11 +111,7 @@ fn long_lists_say_what_their_short_forms_say() {
         // short one does.
         for frame in &others {
             let verdict = long.run_by_libpcap(frame) != 0;
-            assert_eq!(
-                merged.subscribers(frame) != 0,
-                verdict,
-                "list {nth}: {frame:02x?}"
-            );
+            agree(frame, verdict);
         }
     }
 }
