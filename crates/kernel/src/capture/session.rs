@@ -446,8 +446,8 @@ impl Session {
         loop {
             let taken = self.collect(monotonic_ns());
             let has_all = match ends.is_empty() {
-                true => self.collector.is_caught_up(),
-                false => self.collector.has_reached(ends),
+                true => self.collector.lanes().is_caught_up(),
+                false => self.collector.lanes().has_reached(ends),
             };
             // What does not come by then, the ledger says.
             if (taken == 0 && has_all) || Instant::now() > deadline {
@@ -470,7 +470,7 @@ impl Session {
             complete,
             ..Statistics::default()
         };
-        let gaps = self.collector.sequence_gaps();
+        let gaps = self.collector.lanes().sequence_gaps();
         self.tally.statistics(number, counts, gaps, whole)
     }
 
@@ -511,7 +511,7 @@ impl Session {
         let ledger = CaptureLedger {
             ring: self.client.ring.name.clone(),
             subscribers,
-            sequence_gaps: self.collector.sequence_gaps(),
+            sequence_gaps: self.collector.lanes().sequence_gaps(),
             cost: self.cost(&left.run_times),
             complete,
         };

@@ -9,7 +9,8 @@ use super::flows::FlowTable;
 use crate::clock::monotonic_ns;
 use crate::ring::RingError;
 use crate::ring::memory::Lane;
-use crate::ring::reader::{Block, LaneReader};
+use crate::ring::merge::{MergedLanes, time_ns};
+use crate::ring::reader::{LaneReader, Wanted};
 use crate::ring::registry::LaneReaders;
 
 /// Bytes copied out of a lane at once: fits a first-level cache, as a block is gone through several times.
@@ -22,15 +23,10 @@ const LONG_RUN_RECORDS: usize = 32;
 /// a hook on another CPU may still be at work.
 const HOLD_BACK_NS: u64 = 1_000_000;
 
-struct Source {
-    reader: LaneReader,
-    block: Block,
-    register: Option<(LaneReaders, usize)>,
-}
-
 /// Reads all lanes of the TCP instrument.
 pub struct Collector {
-    sources: Vec<Source>,
+    lanes: MergedLanes,
+    registered: Vec<(LaneReaders, usize)>,
     handed_on: Vec<TcpStateRecord>,
     /// Records read, by hook.
     pub read: [u64; HOOK_COUNT],
@@ -47,7 +43,8 @@ impl Collector {
         lanes: impl IntoIterator<Item = (Lane, Option<LaneReaders>)>,
         flows: FlowTable,
     ) -> Result<Self, RingError> {
-        let mut sources = Vec::new();
+        let mut merged = MergedLanes::new(BLOCK_BYTES, Wanted::default());
+        let mut registered = Vec::new();
         for (lane, readers) in lanes {
             let reader = LaneReader::from_start(lane);
             let register = match readers {
@@ -57,14 +54,12 @@ impl Collector {
                 }
                 None => None,
             };
-            sources.push(Source {
-                reader,
-                block: Block::default(),
-                register,
-            });
+            registered.extend(register.clone());
+            merged.add(reader, register);
         }
         Ok(Self {
-            sources,
+            lanes: merged,
+            registered,
             handed_on: Vec::with_capacity(HAND_ON_RECORDS),
             read: [0; HOOK_COUNT],
             flows,
@@ -89,17 +84,10 @@ impl Collector {
             monotonic_ns().saturating_sub(HOLD_BACK_NS)
         };
         let mut taken = 0;
-        for source in &mut self.sources {
-            source.refill();
-        }
-        // The source with the oldest record gives records until another one's is older.
-        'sources: while let Some((oldest, limit_ns)) = self.oldest(horizon_ns) {
+        self.lanes.look();
+        'lanes: while let Some((oldest, limit_ns)) = self.lanes.oldest(horizon_ns) {
             loop {
-                let source = &mut self.sources[oldest];
-                if source.block.is_empty() {
-                    source.refill();
-                }
-                let run = source.block.run_length(|record| {
+                let run = self.lanes.block(oldest).run_length(|record| {
                     time_ns(record) <= limit_ns && kind(record) == RECORD_TCP_STATE
                 });
                 if run >= LONG_RUN_RECORDS {
@@ -110,12 +98,12 @@ impl Collector {
                 }
                 // A short run, or one record of another kind.
                 for _ in 0..run.max(1) {
-                    let block = &mut self.sources[oldest].block;
+                    let block = self.lanes.block(oldest);
                     let Some(record) = block.peek() else {
-                        continue 'sources;
+                        continue 'lanes;
                     };
                     if time_ns(record) > limit_ns {
-                        continue 'sources;
+                        continue 'lanes;
                     }
                     note(record, &mut self.read, &mut self.flows, &mut self.handed_on);
                     block.advance();
@@ -140,14 +128,14 @@ impl Collector {
         result
     }
 
-    /// Hands on the next `run` records of a source, all of them states, from where they lie.
+    /// Hands on the next `run` records of a lane, all of them states, from where they lie.
     fn hand_on_in_place<E>(
         &mut self,
-        source: usize,
+        lane: usize,
         run: usize,
         sink: &mut dyn FnMut(&[TcpStateRecord]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let block = &mut self.sources[source].block;
+        let block = self.lanes.block(lane);
         let states: &[TcpStateRecord] = view_plain_slice(block.peek_many(run));
         for state in states {
             if let Some(count) = self.read.get_mut(state.header.hook as usize) {
@@ -160,72 +148,24 @@ impl Collector {
         for states in states.chunks(HAND_ON_RECORDS) {
             result = result.and(sink(states));
         }
-        self.sources[source].block.advance_many(run);
+        block.advance_many(run);
         result
     }
 
-    /// The source whose next record is oldest, and up to which time it may go on.
-    fn oldest(&self, horizon_ns: u64) -> Option<(usize, u64)> {
-        let mut oldest: Option<(u64, usize)> = None;
-        let mut second_ns = u64::MAX;
-        for (index, source) in self.sources.iter().enumerate() {
-            let Some(record) = source.block.peek() else {
-                continue;
-            };
-            let time = time_ns(record);
-            match oldest {
-                Some((best, _)) if best <= time => second_ns = second_ns.min(time),
-                _ => {
-                    if let Some((best, _)) = oldest {
-                        second_ns = second_ns.min(best);
-                    }
-                    oldest = Some((time, index));
-                }
-            }
-        }
-        let (time, index) = oldest?;
-        (time <= horizon_ns).then_some((index, second_ns.min(horizon_ns)))
-    }
-
-    /// Whether everything that was written has been taken.
-    pub fn is_caught_up(&self) -> bool {
-        self.sources
-            .iter()
-            .all(|source| source.block.is_empty() && source.reader.is_caught_up())
-    }
-
-    /// Records overwritten before they were read, by the lanes' own sequence numbers. Exact after
-    /// [`Collector::settle`].
-    pub fn sequence_gaps(&self) -> u64 {
-        self.sources
-            .iter()
-            .map(|source| source.reader.counts().gaps.max(0) as u64)
-            .sum()
+    /// The lanes: how far they are read, and what was missed.
+    pub fn lanes(&self) -> &MergedLanes {
+        &self.lanes
     }
 
     /// Counts what was overwritten at the very end. For when the hooks are off and all is read.
     pub fn settle(&mut self) {
-        for source in &mut self.sources {
-            source.reader.settle();
-        }
+        self.lanes.settle();
     }
 }
 
-impl Source {
-    fn refill(&mut self) {
-        if !self.block.is_empty() {
-            return;
-        }
-        self.reader.read_block(&mut self.block, BLOCK_BYTES);
-        if let Some((readers, slot)) = &self.register {
-            readers.report(*slot, self.reader.position());
-        }
-    }
-}
-
-impl Drop for Source {
+impl Drop for Collector {
     fn drop(&mut self) {
-        if let Some((readers, slot)) = &self.register {
+        for (readers, slot) in &self.registered {
             readers.leave(*slot);
         }
     }
@@ -235,15 +175,6 @@ impl Drop for Source {
 #[inline]
 fn kind(record: &[u64]) -> u16 {
     view_plain::<RecordHeader>(record).map_or(0, |header| header.kind)
-}
-
-/// Every record of ours has its time right behind the header.
-#[inline]
-fn time_ns(record: &[u64]) -> u64 {
-    record
-        .get(size_of::<RecordHeader>() / 8)
-        .copied()
-        .unwrap_or(0)
 }
 
 /// Books one record; a state waits in `states` to be handed on.

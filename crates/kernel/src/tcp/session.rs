@@ -323,7 +323,7 @@ impl Session {
                     continue;
                 }
             };
-            if taken == 0 && self.collector.is_caught_up() && self.is_at_rest(hooks)? {
+            if taken == 0 && self.collector.lanes().is_caught_up() && self.is_at_rest(hooks)? {
                 return result;
             }
             if Instant::now() > deadline {
@@ -396,7 +396,7 @@ impl Session {
             .collect();
         Ok(Ledger {
             hooks,
-            sequence_gaps: self.collector.sequence_gaps(),
+            sequence_gaps: self.collector.lanes().sequence_gaps(),
             cost: Cost {
                 programs: statistics
                     .iter()
@@ -415,7 +415,7 @@ impl Session {
             *status = Status {
                 records: self.collector.read.iter().take(OBSERVERS.end).sum(),
                 flows: self.collector.flows.total(),
-                overwritten: self.collector.sequence_gaps(),
+                overwritten: self.collector.lanes().sequence_gaps(),
                 log_bytes: self.writer.written_bytes(),
                 has_ended,
             };

@@ -1,0 +1,109 @@
+//! SIFTR's formats, line by line, and back.
+
+use super::*;
+
+#[test]
+fn siftr_1_3_golden() {
+    let expected = "enable_time_secs=1700000000\tenable_time_usecs=000000\tsiftrver=1.3.0\tsysname=Linux\tsysver=618003\tipmode=4\n\
+        o,1700000001.234567,10.0.0.1,5001,10.0.0.2,80,1073725440,14480,32,65536,131072,7,9,4,1448,20125,1,992,220000,87040,4608,131072,12,2896,0,1,0\n\
+        i,1700000002.000001,10.0.0.1,5001,10.0.0.2,80,28960,14480,32,65536,131072,7,9,4,1448,20125,1,992,220000,87040,4608,131072,12,2896,0,1,0\n\
+        disable_time_secs=1700000002\tdisable_time_usecs=000001\tnum_inbound_tcp_pkts=1\tnum_outbound_tcp_pkts=2\ttotal_tcp_pkts=3\t\
+        num_inbound_skipped_pkts_malloc=0\tnum_outbound_skipped_pkts_malloc=0\tnum_inbound_skipped_pkts_tcpcb=0\tnum_outbound_skipped_pkts_tcpcb=1\t\
+        num_inbound_skipped_pkts_inpcb=0\tnum_outbound_skipped_pkts_inpcb=0\ttotal_skipped_tcp_pkts=1\tflow_list=10.0.0.1;5001-10.0.0.2;80,\n";
+    assert_eq!(
+        text(&with_noise(), &[flow(1, false)], Format::Siftr13),
+        expected
+    );
+}
+
+#[test]
+fn siftr_1_2_golden() {
+    let written = text(&with_noise(), &[flow(1, false)], Format::Siftr12);
+    let lines: Vec<&str> = written.lines().collect();
+    assert_eq!(
+        lines[0],
+        "enable_time_secs=1700000000\tenable_time_usecs=000000\tsiftrver=1.2.2\thz=1000\ttcp_rtt_scale=32\tsysname=Linux\tsysver=618003\tipmode=4"
+    );
+    assert_eq!(
+        lines[1],
+        "o,0x00000000,1700000001.234567,10.0.0.1,5001,10.0.0.2,80,1073725440,14480,1073725440,65536,131072,7,9,4,1448,644,1,992,220,87040,4608,131072,12,2896,0,644"
+    );
+    assert_eq!(lines.len(), 4);
+    assert!(lines[3].contains("skipped_pkts_malloc=0\tnum_inbound_skipped_pkts_mtx=0\tnum_outbound_skipped_pkts_mtx=0\tnum_inbound_skipped_pkts_tcpcb=0"));
+    // As TEACUP does: words 4 and 5 of the head scale column 17 to seconds.
+    let words: Vec<f64> = lines[0]
+        .split('\t')
+        .filter_map(|word| word.split('=').nth(1)?.parse().ok())
+        .collect();
+    let srtt_ms = lines[1].split(',').nth(16).unwrap().parse::<f64>().unwrap() * 1000.0
+        / (words[2] * words[3]);
+    assert!((srtt_ms - 20.125).abs() < 0.02, "{srtt_ms}");
+}
+
+#[test]
+fn siftr2_golden() {
+    let expected = "enable_time_secs=1700000000\tenable_time_usecs=000000\tsiftrver=2.5\trec_fmt=txt\tsysver=Linux 6.18.3-amd64\n\
+        00000001,o,4d2,3890,3fffc000,4e9d,5a8,10000,20000,3e0,20,35b60,15400,1200,20000,c,b50,0\n\
+        00000001,i,7d0,3890,7120,4e9d,0,10000,20000,3e0,20,35b60,15400,1200,20000,c,b50,0\n\
+        disable_time_secs=1700000002\tdisable_time_usecs=000001\tglobal_flow_cnt=1\tring_drops=0\tmax_str_size=88\tgen_flowid_cnt=0\t\
+        flow_list=00000001,4,10.0.0.1,5001,10.0.0.2,80,linux,cubic,1448,1,7,9,2,2;\n";
+    assert_eq!(
+        text(&with_noise(), &[flow(1, false)], Format::Siftr2),
+        expected
+    );
+}
+
+/// SIFTR's state numbers, written out from the description: index is Linux's number.
+const FREEBSD_STATES: [u8; 13] = [0, 4, 2, 3, 6, 9, 10, 0, 5, 8, 1, 7, 3];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A reader of SIFTR 1.3 gets back what was logged, for any values.
+    #[test]
+    fn siftr_1_3_parses_back(
+        rows in prop::collection::vec((any::<[u32; 8]>(), 0..13u8, any::<bool>(), 0..4u8), 0..80),
+    ) {
+        let records: Vec<TcpStateRecord> = rows.iter().enumerate().map(|(number, (words, state, out, event))| TcpStateRecord {
+            cwnd_segments: words[0] >> 12,
+            ssthresh_segments: words[1] >> 1,
+            srtt_us_x8: words[2],
+            snd_una: words[3],
+            snd_nxt: words[4],
+            snd_wnd_bytes: words[5],
+            rto_jiffies: words[6] >> 16,
+            rcvbuf_used_bytes: words[7],
+            state: *state,
+            direction: u8::from(*out),
+            event: *event,
+            ..packet(1, number as u64 * 1_000_003)
+        }).collect();
+        let written = text(&records, &[flow(1, false)], Format::Siftr13);
+        let mut lines = written.lines();
+        prop_assert_eq!(lines.next().unwrap().split('\t').count(), 6);
+        for value in written.lines().next().unwrap().split('\t').skip(2) {
+            prop_assert!(value.split('=').nth(1).unwrap().len() <= 7);
+        }
+        let expected = records.iter().filter(|record| record.event == 0 && FREEBSD_STATES[usize::from(record.state)] >= 4);
+        for record in expected {
+            let fields: Vec<&str> = lines.next().unwrap().split(',').collect();
+            prop_assert_eq!(fields.len(), 27);
+            let number = |field: usize| fields[field - 1].parse::<u64>().unwrap();
+            prop_assert_eq!(fields[0], if record.direction == 1 { "o" } else { "i" });
+            let ssthresh = u64::from(record.ssthresh_segments) * 1448;
+            prop_assert_eq!(number(7), ssthresh.min(1_073_725_440));
+            prop_assert_eq!(number(8), u64::from(record.cwnd_segments) * 1448);
+            prop_assert_eq!(number(10), u64::from(record.snd_wnd_bytes));
+            prop_assert_eq!(number(14), u64::from(FREEBSD_STATES[usize::from(record.state)]));
+            prop_assert_eq!(number(16), u64::from(record.srtt_us_x8 / 8));
+            prop_assert_eq!(number(19), u64::from(record.rto_jiffies) * 4000);
+            prop_assert_eq!(number(23), u64::from(record.rcvbuf_used_bytes));
+            prop_assert_eq!(number(24), u64::from(record.snd_nxt.wrapping_sub(record.snd_una)));
+            prop_assert_ne!(number(26), 0);
+        }
+        let footer: Vec<&str> = lines.next().unwrap().split('\t').collect();
+        prop_assert_eq!(footer.len(), 13);
+        prop_assert!(footer[12].starts_with("flow_list=") && footer[12].ends_with(','));
+        prop_assert_eq!(lines.next(), None);
+    }
+}
