@@ -1,4 +1,4 @@
-"""What the tests of the testbed need: a testbed, and taps that stamp packets at an interface."""
+"""What the tests of the kernel need: a testbed, links between two hosts, taps that stamp packets."""
 
 import os
 import socket
@@ -159,6 +159,23 @@ def probe() -> Iterator[Callable[..., Probe]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def ends(bed: Any) -> tuple[Any, Any, Any]:
+    """Two hosts and a plain link on which one skb is one packet."""
+    left, right = bed.host("left"), bed.host("right")
+    link = bed.link(left, right)
+    for host in (left, right):
+        host.run(["ip", "link", "set", "dev", link.interface(host), "gso_max_segs", "1"])
+    return left, right, link
+
+
+@pytest.fixture
+def pair(ends: tuple[Any, Any, Any]) -> tuple[Any, Any, str]:
+    """The same hosts, and the second one's address."""
+    left, right, link = ends
+    return left, right, link.address(right)
 
 
 @pytest.fixture

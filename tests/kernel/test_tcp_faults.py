@@ -40,16 +40,6 @@ def nothing_is_left() -> Iterator[None]:
     assert not [path for path, owner in owners.items() if owner and owner.pid in STARTED]
 
 
-@pytest.fixture
-def pair(bed: Any) -> Iterator[tuple[Any, Any, str]]:
-    """Two hosts on a plain link where one skb is one packet, and the second one's address."""
-    left, right = bed.host("left"), bed.host("right")
-    link = bed.link(left, right)
-    for host in (left, right):
-        host.run(["ip", "link", "set", "dev", link.interface(host), "gso_max_segs", "1"])
-    yield left, right, link.address(right)
-
-
 class Traffic:
     """Connections one after another, until stopped."""
 
@@ -246,36 +236,35 @@ def test_after_a_kill_the_log_opens_and_the_hooks_are_gone(pair: Any, until: Any
 
 
 def test_after_a_kill_the_next_run_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
-    # The command must not hold the pipes on which the logger speaks.
-    quiet = ["sh", "-c", "exec sleep 60 >/dev/null 2>&1"]
-    with Logger(until, "-o", tmp_path / "log", "--", *quiet) as logger:
-        group = the_cgroup_of(logger.process.pid, until)
-        until("the command runs", lambda: runs_sleep(group))
-        (child,) = until_some(until, lambda: (group / "cgroup.procs").read_text().split())
-        logger.process.kill()
-        logger.process.communicate()
+    group, child = a_killed_logger(until, tmp_path)
     answer = run("tcp", "-o", tmp_path / "next", "--", "true")
     assert answer.returncode == 0, answer.stderr
     assert not group.exists()
     # The command belongs to the user and goes on.
-    os.kill(int(child), 0)
-    os.kill(int(child), signal.SIGKILL)
+    os.kill(child, 0)
+    os.kill(child, signal.SIGKILL)
 
 
 def test_after_a_kill_doctor_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
+    group, child = a_killed_logger(until, tmp_path)
+    os.kill(child, signal.SIGKILL)
+    answer = run("doctor", "--clean")
+    # On a shared machine somebody else's run may have been first.
+    assert group.name in answer.stdout or "nothing was left" in answer.stdout
+    assert not group.exists()
+
+
+def a_killed_logger(until: Any, directory: Path) -> tuple[Path, int]:
+    """The control group that a logger of a command left when it was killed, and the command, which goes on."""
     # The command must not hold the pipes on which the logger speaks.
     quiet = ["sh", "-c", "exec sleep 60 >/dev/null 2>&1"]
-    with Logger(until, "-o", tmp_path / "log", "--", *quiet) as logger:
+    with Logger(until, "-o", directory / "log", "--", *quiet) as logger:
         group = the_cgroup_of(logger.process.pid, until)
         until("the command runs", lambda: runs_sleep(group))
         (child,) = until_some(until, lambda: (group / "cgroup.procs").read_text().split())
         logger.process.kill()
         logger.process.communicate()
-    os.kill(int(child), signal.SIGKILL)
-    answer = run("doctor", "--clean")
-    # On a shared machine somebody else's run may have been first.
-    assert group.name in answer.stdout or "nothing was left" in answer.stdout
-    assert not group.exists()
+    return group, int(child)
 
 
 def the_cgroup_of(pid: int, until: Any) -> Path:

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,6 @@ from parshall.tcp import TcpLog
 pytestmark = pytest.mark.kernel
 _ports = count(23000)
 SYN, RST, ACK = 2, 4, 16
-
-
-@pytest.fixture
-def ends(bed: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Two hosts on a plain link where one skb is one packet."""
-    left, right = bed.host("left"), bed.host("right")
-    link = bed.link(left, right)
-    for host in (left, right):
-        host.run(["ip", "link", "set", "dev", link.interface(host), "gso_max_segs", "1"])
-    yield left, right, link
 
 
 def ours(log: Any, port: int) -> list[dict[str, Any]]:

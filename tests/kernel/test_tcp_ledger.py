@@ -1,7 +1,6 @@
 """The ledger of the TCP log: what it says was lost is what is missing, to the record."""
 
 import signal
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,6 @@ from parshall.tcp import TcpLog
 pytestmark = pytest.mark.kernel
 _ports = count(21000)
 SMALLEST_RING_BYTES = 32 << 10
-
-
-@pytest.fixture
-def pair(bed: Any) -> Iterator[tuple[Any, Any, str]]:
-    """Two hosts on a plain link where one skb is one packet, and the second one's address."""
-    left, right = bed.host("left"), bed.host("right")
-    link = bed.link(left, right)
-    for host in (left, right):
-        host.run(["ip", "link", "set", "dev", link.interface(host), "gso_max_segs", "1"])
-    yield left, right, link.address(right)
 
 
 def flood(pair: tuple[Any, Any, str], port: int, payload_bytes: int, flows: int = 1) -> None:

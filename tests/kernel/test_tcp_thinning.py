@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,6 @@ from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 _ports = count(22000)
-
-
-@pytest.fixture
-def ends(bed: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Two hosts on a plain link where one skb is one packet."""
-    left, right = bed.host("left"), bed.host("right")
-    link = bed.link(left, right)
-    for host in (left, right):
-        host.run(["ip", "link", "set", "dev", link.interface(host), "gso_max_segs", "1"])
-    yield left, right, link
 
 
 def talk(ends: tuple[Any, Any, Any], port: int, payload_bytes: int, family: int = 4) -> None:

@@ -1,9 +1,10 @@
 //! What the versions of SIFTR have in common: FreeBSD's numbers and the footer's counts.
 
-use super::row::{IN, Row};
+use super::error::ConvertError;
+use super::row::{IN, Row, seconds_and_us};
 use super::source::Source;
 use crate::log::FlowRow;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 
 /// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`): what stands for
 /// Linux's "not yet set".
@@ -111,6 +112,14 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Of a log that starts then.
+    pub fn from(start_ns: i64) -> Self {
+        Self {
+            end_ns: start_ns,
+            ..Self::default()
+        }
+    }
+
     /// Counts a packet; false when SIFTR would skip it.
     pub fn take(&mut self, row: &Row) -> bool {
         let side = usize::from(row.direction != IN);
@@ -143,9 +152,41 @@ impl Counts {
     }
 }
 
+/// Writes the last line of versions 1.2 and 1.3. `locks` are the fields that only 1.2 has.
+pub fn write_footer<R: Read + Seek>(
+    source: &mut Source<R>,
+    out: &mut impl Write,
+    counts: &Counts,
+    locks: &str,
+) -> Result<(), ConvertError> {
+    let (seconds, us) = seconds_and_us(counts.end_ns);
+    let lost = Counts::lost(source);
+    let packets = counts.packets(lost);
+    let below = counts.below_established;
+    let footer = format!(
+        "disable_time_secs={seconds}\tdisable_time_usecs={us:06}\tnum_inbound_tcp_pkts={}\tnum_outbound_tcp_pkts={}\t\
+         total_tcp_pkts={}\tnum_inbound_skipped_pkts_malloc={}\tnum_outbound_skipped_pkts_malloc={}\t{locks}\
+         num_inbound_skipped_pkts_tcpcb={}\tnum_outbound_skipped_pkts_tcpcb={}\tnum_inbound_skipped_pkts_inpcb=0\t\
+         num_outbound_skipped_pkts_inpcb=0\ttotal_skipped_tcp_pkts={}\tflow_list={}\n",
+        packets[0],
+        packets[1],
+        packets[0] + packets[1],
+        lost[0],
+        lost[1],
+        below[0],
+        below[1],
+        lost[0] + lost[1] + below[0] + below[1],
+        flow_list(source)
+    );
+    out.write_all(footer.as_bytes())?;
+    check_footer(source, &footer);
+    Ok(())
+}
+
 /// Warns when the last line is too long for a known reader.
-pub fn check_footer<R: Read + Seek>(source: &mut Source<R>, footer: &str, flows: usize) {
+pub fn check_footer<R: Read + Seek>(source: &mut Source<R>, footer: &str) {
     if footer.len() >= FOOTER_BYTES_MAX {
+        let flows = source.flows().len();
         source.warn(format!(
             "the last line lists {flows} flows in {} bytes; readers with room for {FOOTER_BYTES_MAX} bytes fail on it, \
              log fewer flows at a time",
@@ -155,7 +196,7 @@ pub fn check_footer<R: Read + Seek>(source: &mut Source<R>, footer: &str, flows:
 }
 
 /// The last line's list of flows.
-pub fn flow_list<R: Read + Seek>(source: &Source<R>) -> String {
+fn flow_list<R: Read + Seek>(source: &Source<R>) -> String {
     source
         .flows()
         .values()

@@ -33,10 +33,7 @@ pub fn write<R: Read + Seek>(
         "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=2.5\trec_fmt=txt\tsysver=Linux {}",
         release(&source.reader().header().environment)
     )?;
-    let mut counts = Counts {
-        end_ns: start_ns,
-        ..Default::default()
-    };
+    let mut counts = Counts::from(start_ns);
     let mut seen: BTreeMap<u32, Seen> = BTreeMap::new();
     let mut longest_bytes = 0;
     let mut line = Vec::new();
@@ -119,6 +116,6 @@ pub fn write<R: Read + Seek>(
         flows.len()
     );
     out.write_all(footer.as_bytes())?;
-    check_footer(source, &footer, flows.len());
+    check_footer(source, &footer);
     Ok(counts.rows[0] + counts.rows[1])
 }

@@ -5,8 +5,8 @@ use super::error::ConvertError;
 use super::format::Format;
 use super::row::seconds_and_us;
 use super::siftr::{
-    Counts, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, flow_list, ip_mode, state,
-    sysver, t_flags, t_flags2,
+    Counts, SSTHRESH_INFINITE_BYTES, direction, flow_id, ip_mode, state, sysver, t_flags, t_flags2,
+    write_footer,
 };
 use super::source::Source;
 use std::io::{Read, Seek, Write};
@@ -25,10 +25,7 @@ pub fn write<R: Read + Seek>(
         sysver(&source.reader().header().environment),
         ip_mode(source)
     )?;
-    let mut counts = Counts {
-        end_ns: start_ns,
-        ..Default::default()
-    };
+    let mut counts = Counts::from(start_ns);
     source.for_each_packet(|row, flow| {
         if !counts.take(row) {
             return Ok(());
@@ -64,27 +61,6 @@ pub fn write<R: Read + Seek>(
         )?;
         Ok(())
     })?;
-    let (seconds, us) = seconds_and_us(counts.end_ns);
-    let lost = Counts::lost(source);
-    let packets = counts.packets(lost);
-    let below = counts.below_established;
-    let footer = format!(
-        "disable_time_secs={seconds}\tdisable_time_usecs={us:06}\tnum_inbound_tcp_pkts={}\tnum_outbound_tcp_pkts={}\t\
-         total_tcp_pkts={}\tnum_inbound_skipped_pkts_malloc={}\tnum_outbound_skipped_pkts_malloc={}\t\
-         num_inbound_skipped_pkts_tcpcb={}\tnum_outbound_skipped_pkts_tcpcb={}\tnum_inbound_skipped_pkts_inpcb=0\t\
-         num_outbound_skipped_pkts_inpcb=0\ttotal_skipped_tcp_pkts={}\tflow_list={}\n",
-        packets[0],
-        packets[1],
-        packets[0] + packets[1],
-        lost[0],
-        lost[1],
-        below[0],
-        below[1],
-        lost[0] + lost[1] + below[0] + below[1],
-        flow_list(source)
-    );
-    out.write_all(footer.as_bytes())?;
-    let flows = source.flows().len();
-    check_footer(source, &footer, flows);
+    write_footer(source, out, &counts, "")?;
     Ok(counts.rows[0] + counts.rows[1])
 }
