@@ -162,6 +162,19 @@ def probe() -> Iterator[Callable[..., Probe]]:
 
 
 @pytest.fixture
+def nothing_is_left() -> Iterator[None]:
+    """No cgroup of a logger that this session started is there after a test."""
+    from tcp_logger import STARTED
+
+    from parshall.testbed import names
+
+    yield
+    groups = {path for mount in names.cgroup2_mounts() for path in mount.glob("parshall-*") if path.is_dir()}
+    owners = {path: names.owner_of(path.name) for path in groups}
+    assert not [path for path, owner in owners.items() if owner and owner.pid in STARTED]
+
+
+@pytest.fixture
 def ends(bed: Any) -> tuple[Any, Any, Any]:
     """Two hosts and a plain link on which one skb is one packet."""
     left, right = bed.host("left"), bed.host("right")

@@ -1,9 +1,10 @@
 """Logs under test: `parshall tcp` as a process, and the account that every log must keep."""
 
+import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,14 @@ def check_log(path: Path, *, is_thinned: bool = False) -> tuple[Any, dict[str, A
 def account_text(ledger: dict[str, Any]) -> str:
     """The ledger for a message of a failed test."""
     return json.dumps(ledger["hooks"])
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
+    """A file system of this size."""
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", directory], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", directory], check=True)

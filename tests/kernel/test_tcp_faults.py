@@ -10,34 +10,34 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversation import check_balance, connection, transfer
-from tcp_logger import PACKET_HOOKS, PARSHALL, STARTED, Logger, check_log, links_of, rows_of, run, the_complaint, total
+from tcp_logger import (
+    PACKET_HOOKS,
+    PARSHALL,
+    Logger,
+    check_log,
+    links_of,
+    rows_of,
+    run,
+    small_disk,
+    the_complaint,
+    total,
+)
 
 import parshall
 from parshall.cgroups import OwnCgroup
 from parshall.testbed import names
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root", "nothing_is_left")]
 _ports = itertools.count(24000)
 MOUNT = next(names.cgroup2_mounts(), None)
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """No cgroup of a logger that this session started is there after a test."""
-    yield
-    groups = {path for path in MOUNT.glob("parshall-*") if path.is_dir()}
-    owners = {path: names.owner_of(path.name) for path in groups}
-    assert not [path for path, owner in owners.items() if owner and owner.pid in STARTED]
 
 
 class Traffic:
@@ -165,17 +165,6 @@ def test_without_type_information(tmp_path: Path) -> None:
 # ---- the disk, and the end --------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def small_disk(directory: Path, size: str) -> Iterator[Path]:
-    """A file system of this size."""
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", directory], check=True)
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", directory], check=True)
-
-
 def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any, until: Any, tmp_path: Path) -> None:
     port = next(_ports)
     with small_disk(tmp_path / "disk", "1m") as disk, Traffic(pair, port, 2_000_000):
@@ -235,56 +224,6 @@ def test_after_a_kill_the_log_opens_and_the_hooks_are_gone(pair: Any, until: Any
     assert log.ledger["complete"] is False
 
 
-def test_after_a_kill_the_next_run_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
-    group, child = a_killed_logger(until, tmp_path)
-    answer = run("tcp", "-o", tmp_path / "next", "--", "true")
-    assert answer.returncode == 0, answer.stderr
-    assert not group.exists()
-    # The command belongs to the user and goes on.
-    os.kill(child, 0)
-    os.kill(child, signal.SIGKILL)
-
-
-def test_after_a_kill_doctor_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
-    group, child = a_killed_logger(until, tmp_path)
-    os.kill(child, signal.SIGKILL)
-    answer = run("doctor", "--clean")
-    # On a shared machine somebody else's run may have been first.
-    assert group.name in answer.stdout or "nothing was left" in answer.stdout
-    assert not group.exists()
-
-
-def a_killed_logger(until: Any, directory: Path) -> tuple[Path, int]:
-    """The control group that a logger of a command left when it was killed, and the command, which goes on."""
-    # The command must not hold the pipes on which the logger speaks.
-    quiet = ["sh", "-c", "exec sleep 60 >/dev/null 2>&1"]
-    with Logger(until, "-o", directory / "log", "--", *quiet) as logger:
-        group = the_cgroup_of(logger.process.pid, until)
-        until("the command runs", lambda: runs_sleep(group))
-        (child,) = until_some(until, lambda: (group / "cgroup.procs").read_text().split())
-        logger.process.kill()
-        logger.process.communicate()
-    return group, int(child)
-
-
-def the_cgroup_of(pid: int, until: Any) -> Path:
-    """The control group that a logger made for its command."""
-    (group,) = until_some(until, lambda: list(MOUNT.glob(f"parshall-{pid}-*")))
-    return group
-
-
-def until_some(until: Any, look: Any) -> Any:
-    """What a look gives when it gives something."""
-    found: list[Any] = []
-
-    def has_come() -> bool:
-        found[:] = look()
-        return bool(found)
-
-    until("there is something", has_come)
-    return found
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals, until: Any, tmp_path: Path) -> None:
     port, path = next(_ports), tmp_path / "log"
@@ -315,112 +254,6 @@ def test_the_flow_accounts_of_a_log_that_ends_amid_short_connections(pair: Any, 
 
 
 # ---- commands ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("exit 0", 0),
-        ("exit 3", 3),
-        ("exit 255", 255),
-        ("kill -TERM $$", 143),
-        ("kill -KILL $$", 137),
-        ("kill -SEGV $$", 139),
-    ],
-)
-def test_the_status_of_a_command_is_ours(code: str, status: int, tmp_path: Path) -> None:
-    answer = run("tcp", "-o", tmp_path / "log", "--", "sh", "-c", f"echo said; {code}")
-    assert (answer.returncode, answer.stdout) == (status, "said\n")
-    log, _ = check_log(tmp_path / "log")
-    assert log.environment["command"].startswith("sh -c")
-
-
-def test_only_the_flows_of_a_command_and_its_children_are_logged(tmp_path: Path) -> None:
-    """The command talks to itself over the loopback of a namespace of its own; others talk, too."""
-    code = (
-        "import socket, sys\n"
-        "with socket.create_server(('127.0.0.1', 0)) as listener:\n"
-        "    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:\n"
-        "        active.sendall(bytes(1000)); active.shutdown(socket.SHUT_WR)\n"
-        "        while passive.recv(65536): pass\n"
-    )
-    script = f'ip link set lo up && {sys.executable} -c "$0" & wait $!'
-    answer = run("tcp", "-o", tmp_path / "log", "--json", "--", "unshare", "-n", "sh", "-c", script, code)
-    assert answer.returncode == 0, answer.stderr
-    log, ledger = check_log(tmp_path / "log")
-    assert log.flows.num_rows == 2
-    assert {flow["passive"] for flow in log.flows.to_pylist()} == {True, False}
-    assert total(ledger, "filtered", PACKET_HOOKS) == 0
-    assert all("-cmd" in flow["cgroup"] for flow in log.flows.to_pylist())
-
-
-def test_an_interrupt_goes_to_the_command_and_its_status_is_ours(until: Any, tmp_path: Path) -> None:
-    """As the terminal does it: the whole foreground group is sent SIGINT."""
-    code = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 0.05; done"
-    with Logger(until, "-o", tmp_path / "log", "--", "sh", "-c", code, start_new_session=True) as logger:
-        assert logger.process.stdout.readline() == "ready\n"
-        os.killpg(logger.process.pid, signal.SIGINT)
-        said = logger.end()
-    assert (said.returncode, said.stdout) == (5, "interrupted\n")
-    check_log(tmp_path / "log")
-    assert "cost:" in said.stderr
-
-
-def test_a_command_that_dies_of_the_interrupt(until: Any, tmp_path: Path) -> None:
-    with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60", start_new_session=True) as logger:
-        group = the_cgroup_of(logger.process.pid, until)
-        until_some(until, lambda: (group / "cgroup.procs").read_text().split())
-        until("the command runs", lambda: runs_sleep(group))
-        os.killpg(logger.process.pid, signal.SIGINT)
-        said = logger.end()
-    assert said.returncode == 130
-    check_log(tmp_path / "log")
-
-
-def runs_sleep(group: Path) -> bool:
-    """Whether the process in the group is the command already, and not yet to become it."""
-    for pid in (group / "cgroup.procs").read_text().split():
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
-    return False
-
-
-def test_a_request_to_end_reaches_the_command(until: Any, tmp_path: Path) -> None:
-    with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60") as logger:
-        group = the_cgroup_of(logger.process.pid, until)
-        until("the command runs", lambda: runs_sleep(group))
-        said = logger.end(signal.SIGTERM)
-    assert said.returncode == 143
-    check_log(tmp_path / "log")
-
-
-def test_daemons_that_a_command_leaves_go_on_outside(tmp_path: Path) -> None:
-    script = "sleep 60 >/dev/null 2>&1 & echo $!; exit 4"
-    answer = run("tcp", "-o", tmp_path / "log", "--", "sh", "-c", script)
-    assert answer.returncode == 4
-    daemon = int(answer.stdout)
-    try:
-        assert "parshall" not in Path(f"/proc/{daemon}/cgroup").read_text()
-    finally:
-        os.kill(daemon, signal.SIGKILL)
-
-
-def test_a_disk_that_fills_up_ends_the_log_but_not_with_the_status_of_success(
-    pair: Any, until: Any, tmp_path: Path
-) -> None:
-    """Without its log the command is asked to end: going on would measure nothing."""
-    with small_disk(tmp_path / "disk", "64k") as disk:
-        code = (
-            "import socket\n"
-            "with socket.create_server(('127.0.0.1', 0)) as listener:\n"
-            "  while True:\n"
-            "    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:\n"
-            "      active.sendall(bytes(1000)); passive.recv(1000)\n"
-        )
-        script = f'ip link set lo up && exec {sys.executable} -c "$0"'
-        answer = run("tcp", "-o", disk / "log", "--", "unshare", "-n", "sh", "-c", script, code)
-    assert "No space left on device" in answer.stderr.splitlines()[-1]
-    assert answer.returncode not in (0, 2)
 
 
 # ---- at rest, at once, for machines ------------------------------------------------------------
