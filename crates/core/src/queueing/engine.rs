@@ -130,7 +130,9 @@ pub(super) struct Engine<'n, S: Scale, const TRACED: bool> {
     pub(super) alone: S::Few<u32>,
     pub(super) queues: S::Few<QueueState<'n>>,
     pub(super) sources: Vec<SourceState>,
-    pub(super) services: S::Many<ServiceTime>,
+    // of [queue][class]: services that always take the same time, or `DRAWN`; then see `services`
+    pub(super) times: S::Many<u64>,
+    pub(super) services: Vec<ServiceTime>,
     // the station of each timer
     timers: Vec<u32>,
     pub(super) touched: Vec<u32>,
@@ -230,7 +232,13 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             alone: alone.into(),
             queues: queues.into(),
             sources,
-            services: network.services.clone().into(),
+            times: network
+                .services
+                .iter()
+                .map(fixed_time)
+                .collect::<Vec<_>>()
+                .into(),
+            services: network.services.clone(),
             timers,
             touched: Vec::new(),
             packets: 0,
@@ -349,6 +357,16 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
                 station.shared_since = self.now;
             }
         }
+    }
+}
+
+/// A service that does not always take the same time.
+pub(super) const DRAWN: u64 = u64::MAX;
+
+fn fixed_time(service: &ServiceTime) -> u64 {
+    match service {
+        ServiceTime::Fixed(time) => *time,
+        ServiceTime::PerByte { .. } | ServiceTime::Drawn { .. } => DRAWN,
     }
 }
 

@@ -1,7 +1,7 @@
 //! How stations choose whom to serve, and what happens when a service starts, is interrupted and ends.
 
 use super::calendar::{Calendar, NEVER};
-use super::engine::{Engine, Server, StationState, bit};
+use super::engine::{DRAWN, Engine, Server, StationState, bit};
 use super::jobs::{FRESH, NONE};
 use super::level::Level;
 use super::scale::{Parts, Scale};
@@ -181,10 +181,9 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
             return false;
         }
         let network = self.network;
-        let ways = &network.ways[job.at as usize];
         let mut is_blocked = false;
-        for way in ways.iter().filter(|way| way.blocks) {
-            let next = &mut self.queues[way.place as usize];
+        for &queue in &network.ways[job.at as usize].blocking {
+            let next = &mut self.queues[queue as usize];
             if !next.has_room(job.bytes) {
                 next.awaited = true;
                 is_blocked = true;
@@ -330,11 +329,14 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let (at, bytes) = (slot.at as usize, slot.bytes);
         let state = &mut self.queues[queue];
         let plan = state.plan;
-        let work = self.services[at].draw(bytes, &mut state.generator);
+        let work = match self.times[at] {
+            DRAWN => self.services[at].draw(bytes, &mut state.generator),
+            time => time,
+        };
         if plan.blocks {
             let network = self.network;
-            for way in network.ways[at].iter().filter(|way| way.blocks) {
-                self.queues[way.place as usize].hold(bytes);
+            for &next in &network.ways[at].blocking {
+                self.queues[next as usize].hold(bytes);
             }
         }
         if !plan.frees_at_end {
