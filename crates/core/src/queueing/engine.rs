@@ -276,8 +276,10 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
 
     #[inline]
     fn ring(&mut self, clock: usize) {
+        // The station that chooses next, or `NONE`: whose server has just ended does so before all others.
+        let mut station = NONE;
         if clock < self.network.timers.start {
-            self.finish(clock);
+            station = self.finish(clock);
         } else if clock < self.network.timers.end {
             self.calendar.set(clock, NEVER);
             self.touch(self.timers[clock - self.network.timers.start]);
@@ -286,11 +288,17 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
         }
         // Usually one station, whose choice touches no other.
         let mut next = 0;
-        while next < self.touched.len() {
-            let station = self.touched[next] as usize;
-            next += 1;
-            self.stations[station].touched = false;
-            self.choose(station);
+        loop {
+            if station == NONE {
+                let Some(&touched) = self.touched.get(next) else {
+                    break;
+                };
+                station = touched;
+                next += 1;
+            }
+            self.stations[station as usize].touched = false;
+            self.choose(station as usize);
+            station = NONE;
         }
         self.touched.clear();
     }
