@@ -341,22 +341,32 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
                 self.queues[next as usize].hold(bytes);
             }
         }
-        if !plan.frees_at_end {
-            self.free(queue, bytes);
-        }
+        self.free_if(!plan.frees_at_end, queue, bytes);
         work
     }
 
-    /// A place in a queue is free again; whoever waited for one looks again.
-    #[inline]
-    fn free(&mut self, queue: usize, bytes: u32) {
+    /// A place in a queue is free again, where it is now that the queue frees it; whoever waited for one looks again.
+    ///
+    /// It counts with 0 or 1 instead of asking: which queue it is changes from event to event, so that the processor
+    /// would often guess wrong.
+    #[inline(always)]
+    fn free_if(&mut self, is_freed: bool, queue: usize, bytes: u32) {
         let state = &mut self.queues[queue];
-        state.held -= 1;
-        state.held_bytes -= u64::from(bytes);
-        if std::mem::take(&mut state.awaited) {
-            for &station in &state.plan.upstream {
-                self.touch(station);
-            }
+        let freed = u64::from(is_freed);
+        state.held -= freed;
+        state.held_bytes -= freed * u64::from(bytes);
+        if is_freed & state.awaited {
+            self.wake(queue);
+        }
+    }
+
+    /// Stations that wait for room in a queue look again.
+    #[cold]
+    fn wake(&mut self, queue: usize) {
+        let state = &mut self.queues[queue];
+        state.awaited = false;
+        for &station in &state.plan.upstream {
+            self.touch(station);
         }
     }
 
@@ -419,9 +429,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let (at, bytes) = (slot.at as usize, slot.bytes);
         self.visits[at].serve(slot.arrived, slot.started, self.now);
         self.queues[queue].length.remove(self.now);
-        if frees {
-            self.free(queue, bytes);
-        }
+        self.free_if(frees, queue, bytes);
         if TRACED {
             self.record_visit(job, queue, Fate::Served);
         }
