@@ -36,7 +36,9 @@ pub(super) struct Server {
     pub unfinished: u64,
 }
 
+// The size of what stands in arrays is a power of two: then a shift finds it.
 #[derive(Clone)]
+#[repr(align(256))]
 pub(super) struct StationState {
     /// Its servers and levels among those of all stations.
     pub first_server: usize,
@@ -58,6 +60,7 @@ pub(super) struct StationState {
 }
 
 #[derive(Clone)]
+#[repr(align(256))]
 pub(super) struct QueueState<'n> {
     pub plan: &'n QueuePlan,
     pub line: Line,

@@ -246,12 +246,12 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         };
         self.stations[plan.station as usize].idle -= 1;
         self.servers[server] = Server {
-            station: plan.station,
             job,
             queue: queue as u32,
             level: plan.level,
             began: self.now,
-            unfinished: work - stretch,
+            unfinished: if S::PLAIN { 0 } else { work - stretch },
+            ..self.servers[server]
         };
         let ends = self.now.saturating_add(stretch).min(NEVER - 1);
         self.calendar.set(server, ends);
