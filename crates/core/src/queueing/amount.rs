@@ -142,6 +142,15 @@ impl Draw {
         }
     }
 
+    /// The length of every packet, where this draws lengths and does not vary.
+    #[inline]
+    pub fn constant_bytes(&self) -> Option<u32> {
+        match self {
+            Self::Constant(bytes) => Some(*bytes as u32),
+            _ => None,
+        }
+    }
+
     /// Lets a process begin.
     pub fn start(&mut self, generator: &mut Generator) {
         if let Self::Gaps(gaps) = self {

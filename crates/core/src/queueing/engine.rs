@@ -36,7 +36,9 @@ pub(super) struct Server {
     pub unfinished: u64,
 }
 
+// The size of what stands in arrays is a power of two: then a shift finds it.
 #[derive(Clone)]
+#[repr(align(256))]
 pub(super) struct StationState {
     /// Its servers and levels among those of all stations.
     pub first_server: usize,
@@ -58,6 +60,7 @@ pub(super) struct StationState {
 }
 
 #[derive(Clone)]
+#[repr(align(256))]
 pub(super) struct QueueState<'n> {
     pub plan: &'n QueuePlan,
     pub line: Line,
@@ -130,7 +133,9 @@ pub(super) struct Engine<'n, S: Scale, const TRACED: bool> {
     pub(super) alone: S::Few<u32>,
     pub(super) queues: S::Few<QueueState<'n>>,
     pub(super) sources: Vec<SourceState>,
-    pub(super) services: S::Many<ServiceTime>,
+    // of [queue][class]: services that always take the same time, or `DRAWN`; then see `services`
+    pub(super) times: S::Many<u64>,
+    pub(super) services: Vec<ServiceTime>,
     // the station of each timer
     timers: Vec<u32>,
     pub(super) touched: Vec<u32>,
@@ -230,7 +235,13 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             alone: alone.into(),
             queues: queues.into(),
             sources,
-            services: network.services.clone().into(),
+            times: network
+                .services
+                .iter()
+                .map(fixed_time)
+                .collect::<Vec<_>>()
+                .into(),
+            services: network.services.clone(),
             timers,
             touched: Vec::new(),
             packets: 0,
@@ -268,8 +279,10 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
 
     #[inline]
     fn ring(&mut self, clock: usize) {
+        // The station that chooses next, or `NONE`: whose server has just ended does so before all others.
+        let mut station = NONE;
         if clock < self.network.timers.start {
-            self.finish(clock);
+            station = self.finish(clock);
         } else if clock < self.network.timers.end {
             self.calendar.set(clock, NEVER);
             self.touch(self.timers[clock - self.network.timers.start]);
@@ -278,11 +291,17 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
         }
         // Usually one station, whose choice touches no other.
         let mut next = 0;
-        while next < self.touched.len() {
-            let station = self.touched[next] as usize;
-            next += 1;
-            self.stations[station].touched = false;
-            self.choose(station);
+        loop {
+            if station == NONE {
+                let Some(&touched) = self.touched.get(next) else {
+                    break;
+                };
+                station = touched;
+                next += 1;
+            }
+            self.stations[station as usize].touched = false;
+            self.choose(station as usize);
+            station = NONE;
         }
         self.touched.clear();
     }
@@ -349,6 +368,16 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
                 station.shared_since = self.now;
             }
         }
+    }
+}
+
+/// A service that does not always take the same time.
+pub(super) const DRAWN: u64 = u64::MAX;
+
+fn fixed_time(service: &ServiceTime) -> u64 {
+    match service {
+        ServiceTime::Fixed(time) => *time,
+        ServiceTime::PerByte { .. } | ServiceTime::Drawn { .. } => DRAWN,
     }
 }
 

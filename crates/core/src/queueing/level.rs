@@ -8,6 +8,7 @@ use super::scale::Scale;
 
 /// The state of a level's policy.
 #[derive(Clone)]
+#[repr(align(64))]
 pub(super) struct Level<'n> {
     pub plan: &'n LevelPlan,
     /// Queues with somebody in them.
@@ -91,6 +92,10 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
                 .find(|&&queue| self.queues[queue as usize].interrupted > 0);
             return resumed.map(|&queue| queue as usize);
         }
+        if S::PLAIN {
+            // The only policy that plain networks have besides that of a single queue.
+            return Some(self.take_turn(level, servable));
+        }
         match plan.policy {
             PolicyPlan::Single => Some(plan.queues[0] as usize),
             PolicyPlan::Fcfs => {
@@ -106,11 +111,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
                 }
                 first.map(|(_, queue)| queue)
             }
-            PolicyPlan::RoundRobin { .. } => {
-                let (queue, after) = self.next_in_turn(level, servable);
-                self.levels[level].turn = after;
-                Some(queue)
-            }
+            PolicyPlan::RoundRobin { .. } => Some(self.take_turn(level, servable)),
             PolicyPlan::WeightedFair(_) => {
                 let mut first: Option<usize> = None;
                 for &queue in &plan.queues {
@@ -127,8 +128,17 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         }
     }
 
+    /// The next queue that can be served, whose turn this was.
+    #[inline(always)]
+    fn take_turn(&mut self, level: usize, servable: usize) -> usize {
+        let (queue, after) = self.next_in_turn(level, servable);
+        self.levels[level].turn = after;
+        queue
+    }
+
     /// The next queue that can be served, and whose turn it is after it; that of number `servable` is the
     /// first of all that can be.
+    #[inline(always)]
     fn next_in_turn(&mut self, level: usize, servable: usize) -> (usize, usize) {
         let state = &self.levels[level];
         let (queues, turn) = (&state.plan.queues, state.turn);

@@ -29,7 +29,7 @@ pub struct Network {
     // of [queue][class]
     pub(super) services: Vec<ServiceTime>,
     // of [queue or source][class]
-    pub(super) ways: Vec<Box<[Way]>>,
+    pub(super) ways: Vec<Ways>,
     pub(super) classes: usize,
     pub(super) timers: Range<usize>,
     pub(super) clocks: usize,
@@ -132,6 +132,16 @@ pub(super) enum ServiceTime {
 }
 
 impl ServiceTime {
+    /// The time for a packet of this length, unless it varies besides.
+    #[inline]
+    pub fn of_length(&self, bytes: u32) -> Option<u64> {
+        match self {
+            Self::Fixed(time) => Some(*time),
+            Self::PerByte { base, per_byte } => Some(whole(f64::from(bytes) * *per_byte + *base)),
+            Self::Drawn { .. } => None,
+        }
+    }
+
     pub fn mean(&self, bytes: f64) -> f64 {
         match self {
             Self::Fixed(time) => *time as f64,
@@ -145,24 +155,54 @@ impl ServiceTime {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     pub fn draw(&mut self, bytes: u32, generator: &mut Generator) -> u64 {
-        match self {
-            Self::Fixed(time) => *time,
-            Self::PerByte { base, per_byte } => whole(f64::from(bytes) * *per_byte + *base),
-            Self::Drawn {
-                law,
-                factor,
-                base,
-                per_byte,
-            } => {
-                // A trace that has ended is at its first value again.
-                let value = law
-                    .next(bytes, generator)
-                    .or_else(|| law.next(bytes, generator))
-                    .unwrap_or(0.0);
-                whole(value * *factor + f64::from(bytes) * *per_byte + *base)
-            }
+        if let Some(time) = self.of_length(bytes) {
+            return time;
+        }
+        let Self::Drawn {
+            law,
+            factor,
+            base,
+            per_byte,
+        } = self
+        else {
+            unreachable!("all others follow from the length");
+        };
+        // A trace that has ended is at its first value again.
+        let value = law
+            .next(bytes, generator)
+            .or_else(|| law.next(bytes, generator))
+            .unwrap_or(0.0);
+        whole(value * *factor + f64::from(bytes) * *per_byte + *base)
+    }
+}
+
+/// Where packets of a class go on from a queue or source.
+#[derive(Clone, Debug)]
+pub(super) struct Ways {
+    /// The place, where there is one way without a choice or another class, as mostly; or `NONE`: see `all`.
+    pub only: u32,
+    /// Whether that way blocks, so that the place there is reserved.
+    pub only_blocks: bool,
+    /// Queues that must have room before the service starts.
+    pub blocking: Box<[u32]>,
+    /// One for the packet itself, then one for each clone.
+    pub all: Box<[Way]>,
+}
+
+impl From<Vec<Way>> for Ways {
+    fn from(all: Vec<Way>) -> Self {
+        let (only, only_blocks) = match &all[..] {
+            [way] if way.choices.is_empty() && way.becomes.is_none() => (way.place, way.blocks),
+            _ => (NONE, false),
+        };
+        let blocking = all.iter().filter(|way| way.blocks);
+        Self {
+            only,
+            only_blocks,
+            blocking: blocking.map(|way| way.place).collect(),
+            all: all.into(),
         }
     }
 }
@@ -282,7 +322,7 @@ impl Network {
                     }
                     own.push(way);
                 }
-                ways.push(own.into_boxed_slice());
+                ways.push(Ways::from(own));
             }
         }
 
@@ -309,7 +349,7 @@ impl Network {
             });
         }
         let clocks = clocks + sources.len();
-        let network = Self {
+        let mut network = Self {
             model,
             sources,
             stations,
@@ -325,7 +365,35 @@ impl Network {
         if !allow_unstable {
             stability::check(&network)?;
         }
+        network.settle_services();
         Ok(network)
+    }
+
+    /// Works out what follows from the length of a packet, for classes that have only one length.
+    fn settle_services(&mut self) {
+        for class in 0..self.classes {
+            let Some(bytes) = self.length(class) else {
+                continue;
+            };
+            for service in self.services.iter_mut().skip(class).step_by(self.classes) {
+                if let Some(time) = service.of_length(bytes) {
+                    *service = ServiceTime::Fixed(time);
+                }
+            }
+        }
+    }
+
+    /// The length of all packets of a class, if they have the same.
+    fn length(&self, class: usize) -> Option<u32> {
+        let class = class as u16;
+        let mut ways = self.ways.iter().flat_map(|ways| &ways.all);
+        if ways.any(|way| way.becomes == Some(class)) {
+            return None;
+        }
+        let sources = self.sources.iter().filter(|source| source.class == class);
+        let mut lengths = sources.map(|source| source.size.constant_bytes());
+        let first = lengths.next()?;
+        lengths.all(|length| length == first).then_some(first)?
     }
 
     /// The model that this network is.
@@ -341,7 +409,7 @@ impl Network {
     }
 
     pub(super) fn ways_of(&self, origin: usize, class: usize) -> &[Way] {
-        &self.ways[origin * self.classes + class]
+        &self.ways[origin * self.classes + class].all
     }
 }
 

@@ -126,7 +126,7 @@ fn is_plain(network: &Network) -> bool {
     let in_turn = PolicyPlan::RoundRobin { quantum: UNLIMITED };
     let policies = policies.all(|level| [PolicyPlan::Single, in_turn].contains(&level.policy));
     let one_by_one = network.queues.iter().all(|queue| queue.batch_packets == 1);
-    let mut ways = network.ways.iter().flatten();
+    let mut ways = network.ways.iter().flat_map(|ways| &ways.all);
     let ways = ways.all(|way| way.choices.is_empty() && way.becomes.is_none());
     stations && policies && one_by_one && ways
 }

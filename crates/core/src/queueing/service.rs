@@ -1,7 +1,7 @@
 //! How stations choose whom to serve, and what happens when a service starts, is interrupted and ends.
 
 use super::calendar::{Calendar, NEVER};
-use super::engine::{Engine, Server, StationState, bit};
+use super::engine::{DRAWN, Engine, Server, StationState, bit};
 use super::jobs::{FRESH, NONE};
 use super::level::Level;
 use super::scale::{Parts, Scale};
@@ -181,10 +181,9 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
             return false;
         }
         let network = self.network;
-        let ways = &network.ways[job.at as usize];
         let mut is_blocked = false;
-        for way in ways.iter().filter(|way| way.blocks) {
-            let next = &mut self.queues[way.place as usize];
+        for &queue in &network.ways[job.at as usize].blocking {
+            let next = &mut self.queues[queue as usize];
             if !next.has_room(job.bytes) {
                 next.awaited = true;
                 is_blocked = true;
@@ -196,13 +195,15 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     /// Takes a server away from the work of the largest priority number above `level`.
     fn interrupt(&mut self, station: usize, level: usize) -> Option<usize> {
         let state = &mut self.stations[station];
-        let servers = &self.servers.all()[state.first_server..state.first_server + state.servers];
-        let (number, server) = servers
-            .iter()
-            .copied()
-            .enumerate()
-            .max_by_key(|(_, server)| server.level)?;
-        let clock = state.first_server + number;
+        let first = state.first_server;
+        let clock = if S::PLAIN {
+            first
+        } else {
+            let servers = &self.servers.all()[first..first + state.servers];
+            let levels = servers.iter().map(|server| server.level).enumerate();
+            first + levels.max_by_key(|&(_, level)| level)?.0
+        };
+        let server = self.servers[clock];
         let ends = self.calendar.time(clock);
         // What ends at this very instant is finished already, only its clock has not rung yet.
         if server.level as usize <= level || ends == self.now {
@@ -245,12 +246,12 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         };
         self.stations[plan.station as usize].idle -= 1;
         self.servers[server] = Server {
-            station: plan.station,
             job,
             queue: queue as u32,
             level: plan.level,
             began: self.now,
-            unfinished: work - stretch,
+            unfinished: if S::PLAIN { 0 } else { work - stretch },
+            ..self.servers[server]
         };
         let ends = self.now.saturating_add(stretch).min(NEVER - 1);
         self.calendar.set(server, ends);
@@ -330,40 +331,55 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let (at, bytes) = (slot.at as usize, slot.bytes);
         let state = &mut self.queues[queue];
         let plan = state.plan;
-        let work = self.services[at].draw(bytes, &mut state.generator);
+        let work = match self.times[at] {
+            DRAWN => self.services[at].draw(bytes, &mut state.generator),
+            time => time,
+        };
         if plan.blocks {
             let network = self.network;
-            for way in network.ways[at].iter().filter(|way| way.blocks) {
-                self.queues[way.place as usize].hold(bytes);
+            for &next in &network.ways[at].blocking {
+                self.queues[next as usize].hold(bytes);
             }
         }
-        if !plan.frees_at_end {
-            self.free(queue, bytes);
-        }
+        self.free_if(!plan.frees_at_end, queue, bytes);
         work
     }
 
-    /// A place in a queue is free again; whoever waited for one looks again.
-    #[inline]
-    fn free(&mut self, queue: usize, bytes: u32) {
+    /// A place in a queue is free again, where it is now that the queue frees it; whoever waited for one looks again.
+    ///
+    /// It counts with 0 or 1 instead of asking: which queue it is changes from event to event, so that the processor
+    /// would often guess wrong.
+    #[inline(always)]
+    fn free_if(&mut self, is_freed: bool, queue: usize, bytes: u32) {
         let state = &mut self.queues[queue];
-        state.held -= 1;
-        state.held_bytes -= u64::from(bytes);
-        if std::mem::take(&mut state.awaited) {
-            for &station in &state.plan.upstream {
-                self.touch(station);
-            }
+        let freed = u64::from(is_freed);
+        state.held -= freed;
+        state.held_bytes -= freed * u64::from(bytes);
+        if is_freed & state.awaited {
+            self.wake(queue);
         }
     }
 
-    /// A server's work ends, or its quantum does.
+    /// Stations that wait for room in a queue look again.
+    #[cold]
+    fn wake(&mut self, queue: usize) {
+        let state = &mut self.queues[queue];
+        state.awaited = false;
+        for &station in &state.plan.upstream {
+            self.touch(station);
+        }
+    }
+
+    /// A server's work ends, or its quantum does. Returns its station, which is to choose at the end of this
+    /// event: as if it were touched, though it is not among those that are.
     #[inline(always)]
-    pub(super) fn finish(&mut self, clock: usize) {
+    pub(super) fn finish(&mut self, clock: usize) -> u32 {
         let server = self.servers[clock];
         let station = &mut self.stations[server.station as usize];
-        station.touch(server.station, &mut self.touched);
+        station.touched = true;
         if !S::PLAIN && station.sharing.is_some() {
-            return self.finish_sharing(server.station as usize);
+            self.finish_sharing(server.station as usize);
+            return server.station;
         }
         station.idle += 1;
         self.calendar.set(clock, NEVER);
@@ -378,14 +394,15 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
                 station.ready |= state.plan.bit;
             }
             state.line.push(server.job, &mut self.jobs);
-            return;
+            return server.station;
         }
         let plan = state.plan;
         if S::PLAIN || plan.batch_packets == 1 {
             self.served(server.job, queue, plan.frees_at_end);
-            return;
+        } else {
+            self.finish_batch(server.job, queue);
         }
-        self.finish_batch(server.job, queue);
+        server.station
     }
 
     #[inline(never)]
@@ -412,9 +429,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let (at, bytes) = (slot.at as usize, slot.bytes);
         self.visits[at].serve(slot.arrived, slot.started, self.now);
         self.queues[queue].length.remove(self.now);
-        if frees {
-            self.free(queue, bytes);
-        }
+        self.free_if(frees, queue, bytes);
         if TRACED {
             self.record_visit(job, queue, Fate::Served);
         }

@@ -1,6 +1,5 @@
 //! How packets come into a network, from queue to queue, and out of it.
 
-use super::amount::Draw;
 use super::calendar::{Calendar, NEVER};
 use super::engine::Engine;
 use super::jobs::{FRESH, Job, NONE};
@@ -25,9 +24,9 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let class = self.network.sources[source].class;
         let state = &mut self.sources[source];
         state.packets_left -= 1;
-        let bytes = match &state.size {
-            Draw::Constant(bytes) => *bytes as u32,
-            _ => state
+        let bytes = match state.size.constant_bytes() {
+            Some(bytes) => bytes,
+            None => state
                 .size
                 .next(0, &mut state.sizes)
                 .map_or(0, |bytes| whole(bytes) as u32),
@@ -58,15 +57,21 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     #[inline(always)]
     pub(super) fn send_on(&mut self, job: u32, from: usize) {
         let network = self.network;
-        match &*network.ways[from] {
-            [way] => self.send(job, from, way),
-            ways => self.send_copies(job, from, ways),
+        let ways = &network.ways[from];
+        match ways.only {
+            NONE => self.send_copies(job, from, &ways.all),
+            place => self.move_to(job, place, ways.only_blocks),
         }
     }
 
     /// Clones are copies of the packet before it moves on and may leave; they follow it.
     #[inline(never)]
     fn send_copies(&mut self, job: u32, from: usize, ways: &[Way]) {
+        if !S::PLAIN
+            && let [way] = ways
+        {
+            return self.send(job, from, way);
+        }
         let copied = self.jobs[job].clone();
         let mut sent = job;
         for (number, way) in ways.iter().enumerate() {
@@ -95,8 +100,13 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         {
             self.jobs[job].class = class;
         }
+        self.move_to(job, place, way.blocks);
+    }
+
+    #[inline(always)]
+    fn move_to(&mut self, job: u32, place: u32, reserved: bool) {
         if (place as usize) < self.network.queues.len() {
-            self.enter(job, place as usize, way.blocks);
+            self.enter(job, place as usize, reserved);
         } else {
             self.leave(job, place);
         }

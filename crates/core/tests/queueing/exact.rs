@@ -157,3 +157,64 @@ fn the_interrupted_keep_their_place_and_their_work() {
     assert_eq!(packets.left, [80_000, 140_000, 145_000]);
     assert_eq!(packets.class, [0, 1, 1]);
 }
+
+/// Lengths that are known before the run are worked out then; drawn ones, which always come out the same, are not.
+#[test]
+fn services_follow_the_length_of_each_packet_whether_it_is_known_before_or_not() {
+    let drawn = |bytes: f64| Amount::Samples {
+        samples: vec![bytes],
+    };
+    // Two sources of class "a", of equal lengths in the first model; in the second those of "b" become "a".
+    for (other_class, lengths) in [
+        ("a", [100.0, 100.0]),
+        ("a", [100.0, 300.0]),
+        ("b", [100.0, 300.0]),
+    ] {
+        let model = |length: &dyn Fn(f64) -> Amount| {
+            let mut model = single(constant(50.0), constant(1.0));
+            model.classes = vec!["a".into(), "b".into()];
+            model.queues[0].service[0].per_byte_ns = 7.3;
+            model.sources = vec![
+                source("first", constant(50.0), "q"),
+                source("second", constant(70.0), "q"),
+            ];
+            for ((source, class), bytes) in model
+                .sources
+                .iter_mut()
+                .zip(["a", other_class])
+                .zip(lengths)
+            {
+                source.class = class.into();
+                source.size_bytes = length(bytes);
+                source.packets = Some(20);
+                source.to[0].becomes = Some("a".into());
+            }
+            if other_class == "a" {
+                model.classes.pop();
+                model
+                    .sources
+                    .iter_mut()
+                    .for_each(|source| source.to[0].becomes = None);
+            }
+            model
+        };
+        let run = |model: Model| simulate(&model, &traced()).replications.remove(0).trace;
+        let (known, unknown) = (run(model(&Amount::Number)), run(model(&drawn)));
+        assert_eq!(known.visits.left, unknown.visits.left);
+        assert_eq!(known.visits.started, unknown.visits.started);
+        let visits = &known.visits;
+        for (visit, (left, started)) in visits.left.iter().zip(&visits.started).enumerate() {
+            let packet = known
+                .packets
+                .packet
+                .iter()
+                .position(|&number| number == visits.packet[visit])
+                .unwrap();
+            let bytes = f64::from(known.packets.bytes[packet]);
+            assert_eq!(
+                left - started,
+                ((1000.0 + 7.3 * bytes) * 1000.0).round() as u64
+            );
+        }
+    }
+}
