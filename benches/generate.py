@@ -10,6 +10,9 @@ flood_*
     sends one packet of 60 bytes again and again, since it follows no distribution. ``af-packet`` and ``af-xdp`` are
     Parshall's other ways of sending, with the sizes of the thesis. ``floor``: live frames from a program that does
     nothing but redirect them; nothing that sends by live frames can be faster on this machine at this moment.
+cores_*
+    One and two CPUs that send, on a veth with two queues: a flood with the sizes of the thesis, by each of Parshall's
+    ways of sending; and 900,000 Poisson arrivals a second, as below.
 poisson_*
     Poisson arrivals; Kolmogorov-Smirnov distance of the gaps from the exponential law by the generator's own clock,
     and by the clock of an XDP program at the peer that does nothing but note the time: in ns, and in us, as most
@@ -79,11 +82,14 @@ def drop_object(directory: Path, text: str = DROP, name: str = "drop") -> Path |
 
 
 @contextmanager
-def road(drop: Path | None) -> Iterator[tuple[Host, Host, Link]]:
+def road(drop: Path | None, queues: int = 1) -> Iterator[tuple[Host, Host, Link]]:
     """Two hosts and a veth; the receiver drops in XDP, or has NAPI by GRO."""
     with Testbed() as bed:
         sender, receiver = bed.host("sender"), bed.host("receiver")
         link = bed.link(sender, receiver, backend="veth")
+        # Before the program comes: a queue that is added later does not run it.
+        for host in (receiver, sender) if queues > 1 else ():
+            host.run(["ethtool", "-L", link.interface(host), "rx", str(queues), "tx", str(queues)])
         if drop is not None:
             receiver.run(
                 ["ip", "link", "set", "dev", link.interface(receiver), "xdpdrv", "obj", str(drop), "sec", "xdp"]
@@ -100,7 +106,7 @@ def received(receiver: Host, link: Link) -> int:
     return int(json.loads(text)[0]["stats64"]["rx"]["packets"])
 
 
-def run_generator(sender: Host, link: Link, seconds: float, cpu: int, **options: Any) -> dict[str, Any]:
+def run_generator(sender: Host, link: Link, seconds: float, cpu: int | list[int], **options: Any) -> dict[str, Any]:
     """Send for some seconds; return the account."""
     with Generator(link.interface(sender), namespace=sender.path, cpu=cpu, **options) as generator:
         deadline = time.monotonic() + seconds
@@ -109,9 +115,11 @@ def run_generator(sender: Host, link: Link, seconds: float, cpu: int, **options:
     return generator.finish().account
 
 
-def flood(drop: Path, seconds: float, cpu: int, sizes: str, backend: str = "xdp") -> dict[str, float]:
+def flood(
+    drop: Path, seconds: float, cpu: int | list[int], sizes: str, backend: str = "xdp", queues: int = 1
+) -> dict[str, float]:
     """Parshall as fast as it goes."""
-    with road(drop) as (sender, receiver, link):
+    with road(drop, queues) as (sender, receiver, link):
         before = received(receiver, link)
         account = run_generator(sender, link, seconds, cpu, sizes=sizes, seed=1, backend=backend)
         arrived = received(receiver, link) - before
@@ -121,6 +129,7 @@ def flood(drop: Path, seconds: float, cpu: int, sizes: str, backend: str = "xdp"
             "ks_sizes": account["sizes"]["ks_distance"],
             "sender_cpu_s": account["sender_cpu_s"],
             "feeder_cpu_s": account["feeder_cpu_s"],
+            "starved_runs": account["starved_runs"],
         }
 
 
@@ -260,9 +269,11 @@ def ks_rounded(gaps_ns: np.ndarray, mean_ns: float, unit_ns: float) -> float:
     return float(np.abs(found - told).max())
 
 
-def poisson(program: Path, cpu: int, seconds: float, pps: float, backend: str = "xdp") -> dict[str, Any]:
+def poisson(
+    program: Path, cpu: int | list[int], seconds: float, pps: float, backend: str = "xdp", queues: int = 1
+) -> dict[str, Any]:
     """Poisson arrivals, seen by the generator and by an XDP program at the peer."""
-    with road(program) as (sender, receiver, link):
+    with road(program, queues) as (sender, receiver, link):
         with Generator(
             link.interface(sender),
             namespace=sender.path,
@@ -352,6 +363,15 @@ def main() -> int:
             for backend in ("af-packet", "af-xdp"):
                 cases[f"flood_{backend}_thesis"] = lambda b=backend: flood(drop, arguments.seconds, cpu, "thesis", b)
             arrivals = drop_object(directory, SOURCE, "arrivals")
+            two = sorted(os.sched_getaffinity(0))[:2]
+            for cpus in (two[:1], two) if len(two) == 2 else ():
+                for backend in ("xdp", "af-packet", "af-xdp"):
+                    cases[f"cores_{len(cpus)}_flood_{backend}"] = lambda c=cpus, b=backend: flood(
+                        drop, arguments.seconds, c, "thesis", b, queues=2
+                    )
+                cases[f"cores_{len(cpus)}_poisson_900k"] = lambda c=cpus: poisson(
+                    arrivals, c, 1.0, POISSON_PPS, queues=2
+                )
             cases["receiver_floor"] = lambda: receiver_floor(arrivals, cpu)
             for name, pps in (("900k", POISSON_PPS), ("400k", 400e3), ("100k", 100e3), ("40k", 40e3)):
                 cases[f"poisson_{name}"] = lambda p=pps: poisson(arrivals, cpu, 1.0, p)

@@ -246,10 +246,11 @@ struct tcp_flow_end_record {
 
 /*
  * One packet of the plan, a ring of them: user space draws ahead, the program takes. When packets
- * are paced, the program puts the time at which it let the packet go in place of the due time.
+ * are paced, the program puts the time at which it let the packet go in place of the due time. Several
+ * senders have a ring each: the packets of the one plan are dealt to them in turns.
  */
 struct planned_packet {
-	__u64 time_ns;              /* since the first packet: due, then sent */
+	__u64 time_ns;              /* since the start: due, then sent */
 	__u16 flow;
 	__u16 ip_bytes;
 	__be16 ip_checksum;
@@ -281,23 +282,26 @@ struct generate_options {
 	__u32 is_paced;
 	__u32 has_one_flow;
 	__u32 turn_runs;            /* paced: runs of the program before the kernel passes frames on */
+	__u32 first_sequence;       /* number in the plan of the first packet of this ring ... */
+	__u32 sequence_step;        /* ... and how many further the next one is */
 };
 
 /* Where a run is. The first line is written by user space, the second by the program. */
 struct generate_state {
-	__u64 drawn;       /* packets in the plan */
+	__u64 drawn;       /* packets that are in the ring, or were */
 	__u64 end;         /* packets in all */
 	__u64 stop;
-	__u64 pad_user[5];
+	__u64 start_ns;    /* CLOCK_MONOTONIC from which packets are due; 0: not yet */
+	__u64 pad_user[4];
 	__u64 taken;       /* packets that were sent, told now and then */
 	__u64 next;        /* packets that were sent, exactly; for when the program does not run */
-	__u64 start_ns;    /* CLOCK_MONOTONIC of the first packet */
 	__u64 waited;      /* runs that found nothing due */
 	__u64 starved;     /* runs that found nothing drawn */
 	__u64 failed;      /* packets whose frame could not be cut: they were not sent */
 	__u64 let_go_ns;   /* CLOCK_MONOTONIC of the first packet of this turn; 0: it was not sent */
 	__u32 turn_ns;     /* what a turn takes, mean of the last */
 	__u32 run;         /* number of the next run in its turn */
+	__u64 pad_program;
 };
 
 /*
@@ -363,7 +367,7 @@ _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
 _Static_assert(sizeof(struct tcp_flow_end_record) == 88, "tcp_flow_end_record");
 _Static_assert(sizeof(struct planned_packet) == 16, "planned_packet");
 _Static_assert(sizeof(struct flow_header) == 80, "flow_header");
-_Static_assert(sizeof(struct generate_options) == 56, "generate_options");
+_Static_assert(sizeof(struct generate_options) == 64, "generate_options");
 _Static_assert(sizeof(struct generate_state) == 128, "generate_state: two cache lines");
 _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");

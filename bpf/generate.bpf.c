@@ -83,10 +83,8 @@ static __always_inline __u64 wait_until_due(__u64 due_ns)
 {
 	__u64 now_ns = bpf_ktime_get_ns(), before_ns = state.let_go_ns;
 
-	if (!state.start_ns)
-		state.start_ns = now_ns;
 	state.let_go_ns = 0;
-	if (now_ns - state.start_ns >= due_ns) {
+	if (now_ns >= due_ns) {
 		/* Late, so that the turn before was as short as turns are. */
 		if (before_ns) {
 			__u64 turn_ns = now_ns - before_ns;
@@ -101,7 +99,7 @@ static __always_inline __u64 wait_until_due(__u64 due_ns)
 		tell(state.next);
 	for (int i = 0; i < CLOCK_READS_MAX; i++) {
 		now_ns = bpf_ktime_get_ns();
-		if (now_ns - state.start_ns >= due_ns)
+		if (now_ns >= due_ns)
 			return state.let_go_ns = now_ns;
 	}
 	return 0;
@@ -112,7 +110,7 @@ static __always_inline __u64 go_along(__u64 due_ns)
 {
 	__u64 first_ns = state.let_go_ns;
 
-	return first_ns && first_ns - state.start_ns + state.turn_ns / 2 >= due_ns ? first_ns : 0;
+	return first_ns && first_ns + state.turn_ns / 2 >= due_ns ? first_ns : 0;
 }
 
 static __always_inline void write_stamp(void *payload, __u64 sequence, __u64 now_ns)
@@ -126,8 +124,8 @@ SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u64 sequence = state.next, now_ns = 0;
-	__u32 ip_bytes, frame_bytes, place = sequence & options.plan_mask;
+	__u64 number = state.next, start_ns = 0, now_ns = 0;
+	__u32 ip_bytes, frame_bytes, place = number & options.plan_mask;
 	struct planned_packet *packet;
 	__be16 transport_checksum;
 	__u32 run = 0;
@@ -136,9 +134,17 @@ int generate(struct xdp_md *ctx)
 		run = state.run;
 		state.run = run + 1 < options.turn_runs ? run + 1 : 0;
 	}
-	if (sequence >= READ_ONCE(state.end) || READ_ONCE(state.stop))
+	if (number >= READ_ONCE(state.end) || READ_ONCE(state.stop))
 		return XDP_DROP;
-	if (sequence >= READ_ONCE(state.drawn)) {
+	if (options.is_paced) {
+		start_ns = READ_ONCE(state.start_ns);
+		/* All senders begin at one moment, when the kernel runs the program for each of them. */
+		if (!start_ns) {
+			state.waited++;
+			return XDP_DROP;
+		}
+	}
+	if (number >= READ_ONCE(state.drawn)) {
 		state.starved++;
 		return XDP_DROP;
 	}
@@ -148,12 +154,14 @@ int generate(struct xdp_md *ctx)
 		return XDP_ABORTED;
 
 	if (options.is_paced) {
-		now_ns = run ? go_along(packet->time_ns) : wait_until_due(packet->time_ns);
+		__u64 due_ns = start_ns + packet->time_ns;
+
+		now_ns = run ? go_along(due_ns) : wait_until_due(due_ns);
 		if (!now_ns) {
 			state.waited += !run;
 			return XDP_DROP;
 		}
-		packet->time_ns = now_ns - state.start_ns;
+		packet->time_ns = now_ns - start_ns;
 	} else if (options.is_stamped) {
 		now_ns = bpf_ktime_get_ns();
 	}
@@ -181,7 +189,8 @@ int generate(struct xdp_md *ctx)
 	}
 	transport_checksum = packet->transport_checksum;
 	if (options.is_stamped) {
-		write_stamp(data + options.payload_offset, sequence, now_ns);
+		write_stamp(data + options.payload_offset,
+			    options.first_sequence + number * options.sequence_step, now_ns);
 		transport_checksum = bpf_htons(
 			turn_over(bpf_ntohs(transport_checksum) + sum_words(now_ns)));
 		/* UDP has no checksum 0: that would say that there is none. */
@@ -197,9 +206,9 @@ int generate(struct xdp_md *ctx)
 		put16(data + options.transport_offset + 16, transport_checksum);
 	}
 
-	state.next = sequence + 1;
-	if (sequence % TELL_EVERY == TELL_EVERY - 1 || sequence + 1 == state.end)
-		tell(sequence + 1);
+	state.next = number + 1;
+	if (number % TELL_EVERY == TELL_EVERY - 1 || number + 1 == state.end)
+		tell(number + 1);
 
 	frame_bytes = options.ip_offset + ip_bytes;
 	if (frame_bytes < options.frame_bytes_min)

@@ -1,6 +1,7 @@
 """The other end of a stamped run: what became of the packets, from the generator to the capture."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -87,3 +88,19 @@ def test_an_option_of_the_sending_end_is_refused(option):
     assert refused.returncode == 2
     assert f"--receive {option[0]}: " in refused.stderr
     assert refused.stderr.count("\n") == 1
+
+
+def test_the_other_end_takes_account_of_several_senders(road):
+    from parshall.generate import Generator
+
+    sender, receiver, link = road
+    command = [*RECEIVE, "-i", link.interface(receiver), "--count", "20000"]
+    program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "receiving at" in program.stderr.readline()
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    options = {"sizes": "80", "count": 20000, "is_stamped": True, "pps": 100e3}
+    Generator(link.interface(sender), namespace=sender.path, cpu=cpus, **options).finish()
+    told, complaint = program.communicate(timeout=60)
+    assert program.returncode == 0, complaint
+    account = json.loads(told)
+    assert (account["received"], account["lost"], account["duplicates"]) == (20000, 0, 0)

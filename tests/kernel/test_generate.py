@@ -2,65 +2,23 @@
 
 import json
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import time
 
 import pytest
+from wire import SOURCE_MAC, generator, namespace, tapped
 
 from parshall.errors import ParshallError, UsageError
 
 pytestmark = pytest.mark.kernel
 
-ETH_P_ALL = 3
-SO_RCVBUFFORCE = 33
-SOL_PACKET, PACKET_AUXDATA = 263, 8
-TP_STATUS_VLAN_VALID = 1 << 4
-# Not the interface's own, whose host also speaks for itself.
-SOURCE_MAC = "02:50:00:00:00:01"
-
-
-def namespace(host):
-    return host.path
-
-
-def generator(road, **options):
-    from parshall.generate import Generator
-
-    sender, _, link = road
-    return Generator(link.interface(sender), namespace=namespace(sender), source_mac=SOURCE_MAC, **options)
-
 
 @pytest.fixture
 def tap(road):
-    """Everything that arrives, as it was on the wire: the tag that the kernel took out is put back."""
-    _, receiver, link = road
-    with receiver.enter():
-        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
-    opened.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-    opened.bind((link.interface(receiver), ETH_P_ALL))
-    opened.settimeout(10)
-
-    def read(count):
-        frames = []
-        source_mac = bytes.fromhex(SOURCE_MAC.replace(":", ""))
-        while len(frames) < count:
-            frame, controls, _, _ = opened.recvmsg(1 << 14, 256)
-            if frame[6:12] != source_mac:
-                continue
-            (auxiliary,) = [data for level, kind, data in controls if (level, kind) == (SOL_PACKET, PACKET_AUXDATA)]
-            status = int.from_bytes(auxiliary[:4], sys.byteorder)
-            if status & TP_STATUS_VLAN_VALID:
-                tag = int.from_bytes(auxiliary[16:18], sys.byteorder)
-                frame = frame[:12] + b"\x81\x00" + tag.to_bytes(2, "big") + frame[12:]
-            frames.append(frame)
-        return frames
-
-    yield read
-    opened.close()
+    with tapped(road) as read:
+        yield read
 
 
 WORKLOADS = {

@@ -241,7 +241,7 @@ plain! {
         words: [u64; HEADER_WORDS_MAX],
     }
     /// See `struct generate_options`.
-    struct GenerateOptions = 56 {
+    struct GenerateOptions = 64 {
         plan_mask: u32,
         buffer_bytes: u32,
         written_bytes: u32,
@@ -256,22 +256,25 @@ plain! {
         is_paced: u32,
         has_one_flow: u32,
         turn_runs: u32,
+        first_sequence: u32,
+        sequence_step: u32,
     }
     /// See `struct generate_state`.
     struct GenerateState = 128 {
         drawn: u64,
         end: u64,
         stop: u64,
-        pad_user: [u64; 5],
+        start_ns: u64,
+        pad_user: [u64; 4],
         taken: u64,
         next: u64,
-        start_ns: u64,
         waited: u64,
         starved: u64,
         failed: u64,
         let_go_ns: u64,
         turn_ns: u32,
         run: u32,
+        pad_program: u64,
     }
     /// See `struct tcp_flow_end_record`.
     struct TcpFlowEndRecord = 88 {

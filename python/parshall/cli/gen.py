@@ -22,6 +22,7 @@ COMMAND_SETTINGS = {
 }
 _LOOK_INTERVAL_S = 0.02
 _PROGRESS_INTERVAL_S = 0.5
+_LISTED_MAX = 4096
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\d+)?)\s*([kMGT]?)(?:bit/s|bps|pps)?")
 
@@ -72,7 +73,12 @@ def command(
     backend: Annotated[
         str | None, typer.Option(metavar="|".join(BACKENDS), help="What sends. Default: xdp; af-packet for --replay.")
     ] = None,
-    cpu: Annotated[int | None, typer.Option(metavar="N", help="CPU of the sending thread.")] = None,
+    cpu: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="CPUs that send, each its share: 0, 0,2 or 0-3.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="af-xdp: queue for each CPU. Default: 0, 1, ...")
+    ] = None,
     netns: Annotated[str | None, typer.Option(metavar="NAME", help="Network namespace of the interface.")] = None,
     yes_on: Annotated[
         str | None, typer.Option("--yes-on", metavar="IF", help="Send though IF is no test interface.")
@@ -123,7 +129,8 @@ def command(
             vlan_priority=priority,
             is_stamped=stamp,
             backend=backend or ("xdp" if replay is None else "af-packet"),
-            cpu=cpu,
+            cpu=None if cpu is None else numbers("--cpu", cpu),
+            queue=None if queue is None else numbers("--queue", queue),
             namespace=netns,
             allowed_interface=yes_on,
         )
@@ -150,6 +157,24 @@ def quantity(option: str, text: str) -> float:
     if not match:
         raise UsageError(f"{option} {text}: expected a number, perhaps with k, M or G, for example 900k")
     return float(match[1]) * _PREFIXES[match[2]]
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """Return the numbers of a text such as ``0,2`` or ``0-3``.
+
+    Raises
+    ------
+    UsageError
+        When it is not such a list.
+    """
+    listed: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not 0 <= last - first < _LISTED_MAX:
+            raise UsageError(f"{option} {text}: expected a number or a list such as 0,2 or 0-3")
+        listed += range(first, last + 1)
+    return listed
 
 
 def _vlan(text: str | None) -> tuple[int | None, int]:

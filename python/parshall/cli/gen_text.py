@@ -22,6 +22,8 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
         f"rate      {account['rate_pps']:,.0f} packets/s, {account['rate_bps'] / 1e6:,.1f} Mbit/s of frames, "
         f"in {account['elapsed_ns'] / 1e9:.6f} s"
     )
+    if len(account["senders"]) > 1:
+        yield from _senders(account["senders"])
     if account["sizes"]:
         yield from _sizes(account["sizes"])
     if account["gaps"]:
@@ -34,6 +36,14 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
         f"cost      sending {account['sender_cpu_s']:.3f} CPU s, drawing {account['feeder_cpu_s']:.3f} CPU s; "
         f"{account['starved_runs']:,} runs found nothing drawn"
     )
+
+
+def _senders(senders: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for sender in senders:
+        rate = sender["sent"] * 1e9 / max(sender["elapsed_ns"], 1)
+        line = f"          CPU {sender['cpu']}: sent {sender['sent']:,}, {rate:,.0f} packets/s, "
+        line += f"{sender['cpu_s']:.3f} CPU s"
+        yield line if sender["error"] is None else f"{line}; {sender['error']}"
 
 
 def _row(name: str, values: Sequence[float]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -73,8 +74,11 @@ class Generator:
         Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
     backend : str
         What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``, ``pktgen``.
-    cpu : int, optional
-        CPU of the sending thread.
+    cpu : int or sequence of int, optional
+        CPU that sends. Several share the packets: of n, the k-th sends the packets k, k + n, k + 2n and so on, so that
+        the digest stays the same; not with ``pktgen``.
+    queue : int or sequence of int, optional
+        With ``af-xdp``: the interface's queue for each CPU. Default: queue k for the k-th.
     namespace : path-like or str, optional
         Network namespace of the interface, by name or path.
     allowed_interface : str, optional
@@ -122,7 +126,8 @@ class Generator:
         vlan_priority: int = 0,
         is_stamped: bool = False,
         backend: str = "xdp",
-        cpu: int | None = None,
+        cpu: int | Sequence[int] | None = None,
+        queue: int | Sequence[int] | None = None,
         namespace: str | os.PathLike[str] | None = None,
         allowed_interface: str | None = None,
         parameters: dict[str, int] | None = None,
@@ -141,7 +146,8 @@ class Generator:
         request: dict[str, Any] = {
             "interface": interface,
             "namespace": None if path is None else str(path),
-            "cpu": cpu,
+            "cpus": _numbers("--cpu", cpu),
+            "queues": _numbers("--queue", queue),
             "backend": backend,
             "sizes": sizes,
             "gap": gap,
@@ -200,6 +206,15 @@ class Generator:
         if self._report is None:
             self._report = Report(json.loads(self._native.finish()))
         return self._report
+
+
+def _numbers(option: str, value: int | Sequence[int] | None) -> list[int]:
+    if value is None:
+        return []
+    numbers = [value] if isinstance(value, int) else list(value)
+    if not numbers or min(numbers) < 0:
+        raise UsageError(f"{option} {value}: expected a number from 0 on, or several")
+    return numbers
 
 
 def _check(interface: Interface, plan: dict[str, Any], backend: str, allowed_interface: str | None) -> None:

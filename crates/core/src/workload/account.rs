@@ -87,10 +87,15 @@ impl Account {
     pub fn add(&mut self, packet: &Packet, frame_bytes: usize, sent_ns: Option<u64>) {
         self.sizes[packet.ip_bytes as usize] += 1;
         self.frames_bytes += frame_bytes as u64;
-        let Some(sent_ns) = sent_ns else { return };
-        let late_ns = sent_ns.saturating_sub(packet.due_ns);
-        self.late_ns_max = self.late_ns_max.max(late_ns);
-        self.late_ns_sum += late_ns;
+        if let Some(sent_ns) = sent_ns {
+            let late_ns = sent_ns.saturating_sub(packet.due_ns);
+            self.late_ns_max = self.late_ns_max.max(late_ns);
+            self.late_ns_sum += late_ns;
+        }
+    }
+
+    /// A packet left `sent_ns` after the start. Called in the order of time, which is not the plan's when several send.
+    pub fn departed(&mut self, sent_ns: u64) {
         self.last_ns = sent_ns;
         let Some(previous_ns) = self.previous_ns.replace(sent_ns) else {
             self.first_ns = sent_ns;
@@ -111,6 +116,11 @@ impl Account {
             }
         }
         self.gaps += 1;
+    }
+
+    /// From the first departure to the last, ns.
+    pub fn departures_ns(&self) -> u64 {
+        self.last_ns - self.first_ns
     }
 
     /// Packets sent.
@@ -205,7 +215,7 @@ impl Account {
             at(&errors, 0.99)
         });
         Some(GapAccount {
-            mean_ns: (self.last_ns - self.first_ns) as f64 / self.gaps as f64,
+            mean_ns: self.departures_ns() as f64 / self.gaps as f64,
             asked_mean_ns,
             quantiles_ns: PROBABILITIES.map(|p| at(&sorted, p)),
             asked_quantiles_ns: law

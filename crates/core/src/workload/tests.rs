@@ -251,6 +251,7 @@ fn the_account_of_what_was_planned_is_near_the_law() {
             workload.frame_bytes(packet.ip_bytes),
             Some(packet.due_ns),
         );
+        account.departed(packet.due_ns);
     }
     let sizes = account.sizes(&workload).unwrap();
     assert!(sizes.ks_distance < 0.003, "{sizes:?}");

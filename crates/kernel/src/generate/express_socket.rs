@@ -41,11 +41,12 @@ pub(super) struct ExpressSocket {
 }
 
 impl ExpressSocket {
-    /// Opens a socket on queue 0 of an interface of the calling thread's network namespace.
+    /// Opens a socket on a queue of an interface of the calling thread's network namespace.
     pub fn open(
         workload: &Workload,
         packets: &Packets,
-        interface_index: u32,
+        interface: (&str, u32),
+        queue: u32,
     ) -> Result<Self, GenerateError> {
         // SAFETY: a plain system call without pointers.
         let raw = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -105,13 +106,9 @@ impl ExpressSocket {
         } else {
             0
         };
-        bind_when_free(fd.as_fd(), interface_index as i32, flags).map_err(failed(
-            if flags == 0 {
-                "bind an AF_XDP socket to queue 0"
-            } else {
-                "bind an AF_XDP socket for packets longer than a page (kernel 6.6 or later)"
-            },
-        ))?;
+        let (name, index) = interface;
+        bind_when_free(fd.as_fd(), index, queue, flags)
+            .map_err(|error| not_bound(name, queue, flags, &error))?;
         Ok(Self {
             fd,
             transmit,
@@ -224,10 +221,10 @@ impl ExpressSocket {
 }
 
 /// The kernel gives the queue free a moment after the socket before was closed.
-fn bind_when_free(fd: BorrowedFd<'_>, index: i32, flags: u16) -> io::Result<()> {
+fn bind_when_free(fd: BorrowedFd<'_>, index: u32, queue: u32, flags: u16) -> io::Result<()> {
     let deadline = Instant::now() + DRAIN;
     loop {
-        match bind(fd, index, flags) {
+        match bind(fd, index, queue, flags) {
             Err(error)
                 if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
             {
@@ -235,6 +232,26 @@ fn bind_when_free(fd: BorrowedFd<'_>, index: i32, flags: u16) -> io::Result<()> 
             }
             result => return result,
         }
+    }
+}
+
+fn not_bound(interface: &str, queue: u32, flags: u16, error: &io::Error) -> GenerateError {
+    let reason = match error.raw_os_error() {
+        Some(libc::EINVAL) if queue > 0 => format!(
+            "it has no queue {queue} that an AF_XDP socket can be bound to; `ethtool -l {interface}` tells how many there \
+             are, and each CPU of --cpu needs one, from 0 on or those of --queue"
+        ),
+        Some(libc::EBUSY) => {
+            format!("queue {queue} has an AF_XDP socket already; choose another by --queue")
+        }
+        _ if flags & USE_SEVERAL_CHUNKS != 0 => format!(
+            "no AF_XDP socket can be bound to queue {queue} for packets longer than a page (kernel 6.6 or later): {error}"
+        ),
+        _ => format!("no AF_XDP socket can be bound to queue {queue}: {error}"),
+    };
+    GenerateError::Interface {
+        interface: interface.into(),
+        reason,
     }
 }
 

@@ -1,11 +1,14 @@
 //! The generator: a workload's packets, sent by the kernel from live frames, or from user space.
 //!
-//! [`feeder`] draws the plan ahead into a [`plan_ring`] and takes account of what was sent; [`sender`] is the thread that
-//! sends, by a [`backend`]: [`live_frames`] ([`program`] is the kernel side), [`packet_socket`], [`express_socket`],
-//! the latter two [`pace`]d in user space, and [`pktgen`], which draws by itself. [`session`] puts them together. What is sent is what
-//! [`parshall_core::workload`] says, byte for byte.
+//! [`feeder`] draws the one plan ahead and takes account of what was sent; [`deal`] gives each sender its [`share`] of it, in a
+//! [`plan_ring`]. [`sender`] is a thread that sends, by a [`backend`]: [`live_frames`] ([`program`] is the kernel side),
+//! [`packet_socket`], [`express_socket`], the latter two [`pace`]d in user space, and [`pktgen`], which draws by itself;
+//! [`team`] is all of them. [`run`] is a run from its beginning to its [`report`], [`seat`] is where its thread sits, and [`session`] who holds it.
+//! What is sent is what [`parshall_core::workload`] says, byte for byte.
 
 mod backend;
+mod deal;
+mod departures;
 mod error;
 mod express_socket;
 mod feeder;
@@ -20,12 +23,16 @@ mod plan_ring;
 mod program;
 mod report;
 mod request;
+mod run;
+mod seat;
 mod sender;
 mod session;
+mod share;
+mod team;
 
 pub use backend::BackendKind;
 pub use error::GenerateError;
 pub use interface::takes_xdp_frames;
-pub use report::{Progress, Report};
+pub use report::{Progress, Report, SenderReport};
 pub use request::{Description, Request};
 pub use session::Session;

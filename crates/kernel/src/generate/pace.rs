@@ -14,7 +14,7 @@ const SLEEP_NS_MAX: u64 = 20_000_000;
 /// A packet that may leave.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Due {
-    /// Its number.
+    /// Its number in the plan.
     pub sequence: u64,
     /// What it is.
     pub packet: Packet,
@@ -72,15 +72,14 @@ impl<'a> Pace<'a> {
         } else {
             0
         };
-        let sequence = self.next;
-        let (_, packet) = self.ring.sent(sequence);
-        if self.ring.is_paced() {
-            let start_ns = *self.start_ns.get_or_insert(now_ns);
-            self.ring.set_sent_ns(sequence, now_ns - start_ns);
+        let number = self.next;
+        let (_, packet) = self.ring.sent(number);
+        if let Some(start_ns) = self.start_ns {
+            self.ring.set_sent_ns(number, now_ns - start_ns);
         }
         self.next += 1;
         Some(Due {
-            sequence,
+            sequence: self.ring.share().sequence(number),
             packet,
             now_ns,
         })
@@ -108,10 +107,15 @@ impl<'a> Pace<'a> {
         self.start_ns.map(|start_ns| start_ns + packet.due_ns)
     }
 
-    fn wait(&self) -> Option<u64> {
-        let Some(due_ns) = self.due_ns() else {
-            return Some(monotonic_ns());
-        };
+    fn wait(&mut self) -> Option<u64> {
+        while self.start_ns.is_none() {
+            if self.ring.is_stopped() {
+                return None;
+            }
+            std::thread::yield_now();
+            self.start_ns = self.ring.start_ns();
+        }
+        let due_ns = self.due_ns()?;
         loop {
             let now_ns = monotonic_ns();
             if now_ns >= due_ns {

@@ -238,6 +238,8 @@ impl Drop for Pktgen {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan_ring::Shape;
+    use super::super::share::Share;
     use super::*;
     use parshall_core::laws::GapLaw;
     use parshall_core::sizes::Parameters;
@@ -278,7 +280,12 @@ mod tests {
     fn it_writes_what_the_kernel_expects_and_reads_what_was_sent() {
         let directory = fake();
         let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).unwrap();
-        let ring = PlanRing::anonymous(4096, false).unwrap();
+        let ring = PlanRing::anonymous(Shape {
+            share: Share { index: 0, of: 1 },
+            places: 4096,
+            is_paced: false,
+        })
+        .unwrap();
         let told = {
             let workload = workload("imix", "fixed:mean=2us");
             let mut pktgen = Pktgen::open(directory.path(), "v0", 1, &workload, Some(41)).unwrap();

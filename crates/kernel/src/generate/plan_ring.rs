@@ -1,6 +1,7 @@
 //! The plan on its way from who draws it to who sends it, and the times back.
 
 use super::GenerateError;
+use super::share::Share;
 use crate::ring::memory::Mapping;
 use parshall_core::abi::{GenerateState, PlannedPacket};
 use parshall_core::workload::Packet;
@@ -11,13 +12,23 @@ use std::sync::atomic::Ordering;
 const PAGE_BYTES: usize = 4096;
 const PACKET_BYTES: usize = size_of::<PlannedPacket>();
 
-/// A ring of planned packets and the state of the run, laid out as the kernel's program sees them; senders in user
+/// What a ring is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// Whose packets are in it.
+    pub share: Share,
+    /// Places, a power of two.
+    pub places: u32,
+    /// Whether packets are due at a time, and the times at which they were sent are kept.
+    pub is_paced: bool,
+}
+
+/// A sender's ring of planned packets and where it is, laid out as the kernel's program sees them; senders in user
 /// space use the same.
 pub(super) struct PlanRing {
     plan: Mapping,
     state: Mapping,
-    places: u64,
-    is_paced: bool,
+    shape: Shape,
 }
 
 macro_rules! word {
@@ -30,38 +41,30 @@ macro_rules! word {
 
 impl PlanRing {
     /// Over memory that the kernel's program has, too.
-    pub fn of_maps(
-        plan: impl AsFd,
-        state: impl AsFd,
-        places: u64,
-        is_paced: bool,
-    ) -> Result<Self, GenerateError> {
+    pub fn of_maps(plan: impl AsFd, state: impl AsFd, shape: Shape) -> Result<Self, GenerateError> {
         let mapped = |map: &dyn AsFd, bytes: usize| {
             Mapping::of_map(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), true)
         };
         Self::over(
-            mapped(&plan, places as usize * PACKET_BYTES),
+            mapped(&plan, shape.places as usize * PACKET_BYTES),
             mapped(&state, size_of::<GenerateState>()),
-            places,
-            is_paced,
+            shape,
         )
     }
 
     /// Over memory of this process, for a sender in user space.
-    pub fn anonymous(places: u64, is_paced: bool) -> Result<Self, GenerateError> {
+    pub fn anonymous(shape: Shape) -> Result<Self, GenerateError> {
         Self::over(
-            Mapping::anonymous(places as usize * PACKET_BYTES),
+            Mapping::anonymous(shape.places as usize * PACKET_BYTES),
             Mapping::anonymous(size_of::<GenerateState>()),
-            places,
-            is_paced,
+            shape,
         )
     }
 
     fn over(
         plan: Result<Mapping, Errno>,
         state: Result<Mapping, Errno>,
-        places: u64,
-        is_paced: bool,
+        shape: Shape,
     ) -> Result<Self, GenerateError> {
         let failed = |errno: Errno| GenerateError::Kernel {
             what: "map the generator's memory",
@@ -70,19 +73,23 @@ impl PlanRing {
         Ok(Self {
             plan: plan.map_err(failed)?,
             state: state.map_err(failed)?,
-            places,
-            is_paced,
+            shape,
         })
     }
 
-    /// Places of the plan's ring.
-    pub fn places(&self) -> u64 {
-        self.places
+    /// Whose packets are in it.
+    pub fn share(&self) -> Share {
+        self.shape.share
     }
 
-    /// Writes packet number `sequence`; told to the program by [`Shared::set_drawn`].
-    pub fn plan(&self, sequence: u64, packet: &Packet) {
-        let place = self.offset(sequence);
+    /// Places of the ring.
+    pub fn places(&self) -> u64 {
+        u64::from(self.shape.places)
+    }
+
+    /// Writes packet `number` of the share; told to the sender by [`PlanRing::set_drawn`].
+    pub fn plan(&self, number: u64, packet: &Packet) {
+        let place = self.offset(number);
         let mut rest = [0; 8];
         rest[..2].copy_from_slice(&(packet.flow as u16).to_ne_bytes());
         rest[2..4].copy_from_slice(&(packet.ip_bytes as u16).to_ne_bytes());
@@ -96,13 +103,13 @@ impl PlanRing {
             .store(u64::from_ne_bytes(rest), Ordering::Relaxed);
     }
 
-    fn offset(&self, sequence: u64) -> usize {
-        (sequence & (self.places - 1)) as usize * PACKET_BYTES
+    fn offset(&self, number: u64) -> usize {
+        (number & (self.places() - 1)) as usize * PACKET_BYTES
     }
 
-    /// Reads packet number `sequence` back after it was sent: when, if that was asked, and what.
-    pub fn sent(&self, sequence: u64) -> (Option<u64>, Packet) {
-        let place = self.offset(sequence);
+    /// Reads packet `number` of the share back after it was sent: when, if that was asked, and what.
+    pub fn sent(&self, number: u64) -> (Option<u64>, Packet) {
+        let place = self.offset(number);
         let time_ns = self.plan.word(place).load(Ordering::Relaxed);
         let rest = self
             .plan
@@ -116,7 +123,7 @@ impl PlanRing {
             ip_checksum: u16::from_be_bytes([rest[4], rest[5]]),
             transport_checksum: u16::from_be_bytes([rest[6], rest[7]]),
         };
-        (self.is_paced.then_some(time_ns), packet)
+        (self.is_paced().then_some(time_ns), packet)
     }
 
     /// Packets below this number may be sent.
@@ -134,9 +141,30 @@ impl PlanRing {
         word!(self, end).load(Ordering::Acquire)
     }
 
-    /// No packet more.
-    pub fn stop(&self) {
-        word!(self, stop).store(1, Ordering::Release);
+    /// No packet more, or packets again.
+    pub fn set_stopped(&self, is_stopped: bool) {
+        word!(self, stop).store(u64::from(is_stopped), Ordering::Release);
+    }
+
+    /// `CLOCK_MONOTONIC` from which packets are due.
+    pub fn set_start_ns(&self, start_ns: u64) {
+        word!(self, start_ns).store(start_ns, Ordering::Release);
+    }
+
+    /// `CLOCK_MONOTONIC` from which packets are due; None as long as that is not said. A sender that asks is ready.
+    pub fn start_ns(&self) -> Option<u64> {
+        match word!(self, start_ns).load(Ordering::Acquire) {
+            0 => {
+                word!(self, waited).fetch_add(1, Ordering::Release);
+                None
+            }
+            start_ns => Some(start_ns),
+        }
+    }
+
+    /// Whether the sender was once ready before anything was due.
+    pub fn has_waited(&self) -> bool {
+        word!(self, waited).load(Ordering::Acquire) != 0
     }
 
     /// Whether it was told to stop.
@@ -160,10 +188,10 @@ impl PlanRing {
         word!(self, taken).store(sent, Ordering::Release);
     }
 
-    /// A sender in user space let this packet go so long after the first.
-    pub fn set_sent_ns(&self, sequence: u64, sent_ns: u64) {
+    /// A sender in user space let this packet of the share go so long after the start.
+    pub fn set_sent_ns(&self, number: u64, sent_ns: u64) {
         self.plan
-            .word(self.offset(sequence))
+            .word(self.offset(number))
             .store(sent_ns, Ordering::Relaxed);
     }
 
@@ -188,6 +216,6 @@ impl PlanRing {
 
     /// Whether the times of packets are kept.
     pub fn is_paced(&self) -> bool {
-        self.is_paced
+        self.shape.is_paced
     }
 }

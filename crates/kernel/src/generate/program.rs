@@ -1,7 +1,7 @@
 //! The program in the kernel, and the memory that it shares with us.
 
 use super::GenerateError;
-use super::plan_ring::PlanRing;
+use super::plan_ring::{PlanRing, Shape};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 use parshall_core::abi::{
     FlowHeader, GenerateOptions, HEADER_WORDS_MAX, TRANSPORT_NONE, TRANSPORT_TCP, TRANSPORT_UDP,
@@ -42,12 +42,12 @@ fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> GenerateError {
 }
 
 impl Program {
-    /// Loads the program for a workload with a ring of `places` planned packets, a power of two.
+    /// Loads the program for a sender's share of a workload.
     pub fn load(
         workload: &Workload,
         packets: &Packets,
         interface_index: u32,
-        places: u32,
+        shape: Shape,
     ) -> Result<Self, GenerateError> {
         let fail = kernel("load the generator");
         let layout = packets.layout();
@@ -56,7 +56,7 @@ impl Program {
         let written_bytes = (8 * header_words).max(layout.payload_offset + stamp_bytes);
         let buffer_bytes = workload.largest_frame_bytes().max(written_bytes);
         let options = GenerateOptions {
-            plan_mask: places - 1,
+            plan_mask: shape.places - 1,
             buffer_bytes: buffer_bytes as u32,
             written_bytes: written_bytes as u32,
             header_words: header_words as u32,
@@ -71,9 +71,11 @@ impl Program {
             },
             is_ipv6: u32::from(layout.is_ipv6),
             is_stamped: u32::from(workload.is_stamped),
-            is_paced: u32::from(!workload.gaps.is_none()),
+            is_paced: u32::from(shape.is_paced),
             has_one_flow: u32::from(workload.flows.count == 1),
             turn_runs: TURN_RUNS,
+            first_sequence: shape.share.index as u32,
+            sequence_step: shape.share.of as u32,
         };
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
         let mut open = ObjectBuilder::default()
@@ -82,7 +84,7 @@ impl Program {
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "plan" {
-                map.set_max_entries(places).map_err(&fail)?;
+                map.set_max_entries(shape.places).map_err(&fail)?;
             } else if name == "flows" {
                 map.set_max_entries(workload.flows.count).map_err(&fail)?;
             } else if name.ends_with("rodata") {
@@ -114,12 +116,7 @@ impl Program {
                 .update(&flow.to_ne_bytes(), plain_bytes(&header), MapFlags::ANY)
                 .map_err(&fail)?;
         }
-        let ring = Arc::new(PlanRing::of_maps(
-            map("plan")?,
-            map(".bss")?,
-            u64::from(places),
-            options.is_paced != 0,
-        )?);
+        let ring = Arc::new(PlanRing::of_maps(map("plan")?, map(".bss")?, shape)?);
         let mut frame = packets.headers()[0].bytes.clone();
         frame.extend(packets.payload());
         frame.resize(buffer_bytes, 0);

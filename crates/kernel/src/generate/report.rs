@@ -1,7 +1,11 @@
 //! What a run tells at its end, and on its way.
 
+use super::deal::Deal;
+use super::feeder::Feeder;
+use super::sender::Sent;
+use crate::clock::thread_cpu_s;
 use parshall_core::laws::GENERATOR;
-use parshall_core::workload::{GapAccount, SizeAccount};
+use parshall_core::workload::{GapAccount, SizeAccount, Workload};
 use serde::Serialize;
 
 /// How far a run is.
@@ -33,6 +37,7 @@ pub struct Report {
     /// Frames' bytes, without check sequences.
     pub frame_bytes: u64,
     /// From the first packet to the last; without gaps: the whole run, its beginning in the kernel included.
+    /// Of all senders together.
     pub elapsed_ns: u64,
     /// Packets per second.
     pub rate_pps: f64,
@@ -59,13 +64,158 @@ pub struct Report {
     pub starved_runs: u64,
     /// Why it ended before its end, other than that it was stopped.
     pub error: Option<String>,
-    /// CPU seconds of the thread that sent, the receiving side's on the same CPU included.
+    /// CPU seconds of the threads that sent, the receiving side's on the same CPUs included.
     pub sender_cpu_s: f64,
     /// CPU seconds of the thread that drew.
     pub feeder_cpu_s: f64,
+    /// What each sender did.
+    pub senders: Vec<SenderReport>,
+}
+
+/// One sender's part of the account.
+#[derive(Debug, Clone, Serialize)]
+pub struct SenderReport {
+    /// Its CPU; None: whichever the kernel gave it.
+    pub cpu: Option<usize>,
+    /// Packets handed to the interface.
+    pub sent: u64,
+    /// From its first packet to its last, with what the kernel needs to begin and to end.
+    pub elapsed_ns: u64,
+    /// CPU seconds of its thread.
+    pub cpu_s: f64,
+    /// What ended it before its end.
+    pub error: Option<String>,
 }
 
 impl Report {
-    /// Name of the generator that draws.
-    pub(super) const GENERATOR: &'static str = GENERATOR;
+    /// Of a run by the plan, called by the thread that drew.
+    pub(super) fn of(
+        workload: &Workload,
+        deal: &Deal,
+        feeder: &Feeder<'_>,
+        senders: &[Sent],
+        asked: Option<u64>,
+    ) -> Self {
+        let (waited_runs, starved_runs, failed) = deal.idle();
+        let sent = feeder.sent() - failed;
+        let counted = Counted::by_the_interface(senders);
+        let lost = counted.map(|counted| {
+            // Its counters have 32 bits: what is missing is counted with them, not what came.
+            let missing = (sent as u32).wrapping_sub(counted.transmitted);
+            // Others may send on the interface, too: then it has counted more than ours.
+            if missing > u32::MAX / 2 {
+                0
+            } else {
+                u64::from(missing).min(sent)
+            }
+        });
+        // Paced, the last gap has no packet behind it.
+        let (elapsed_ns, intervals) = if deal.is_paced() {
+            (feeder.account.departures_ns(), sent.saturating_sub(1))
+        } else {
+            (whole_run_ns(senders), sent)
+        };
+        let rate_pps = if elapsed_ns == 0 {
+            0.0
+        } else {
+            intervals as f64 * 1e9 / elapsed_ns as f64
+        };
+        let frame_bytes = feeder.account.frames_bytes();
+        Self {
+            asked,
+            sent,
+            not_sent: asked.map_or(failed, |asked| asked - sent),
+            arrived: lost.map(|lost| sent - lost),
+            lost,
+            lost_counted: counted.map(|counted| u64::from(counted.lost)),
+            frame_bytes,
+            elapsed_ns,
+            rate_pps,
+            rate_bps: rate_pps * 8.0 * frame_bytes as f64 / sent.max(1) as f64,
+            sizes: feeder.account.sizes(workload),
+            gaps: feeder.account.gaps(&workload.gaps),
+            gap_law: workload.gaps.to_string(),
+            transmitted: counted.map(|counted| u64::from(counted.transmitted)),
+            digest: Some(feeder.digest.text()),
+            generator: GENERATOR,
+            seed: workload.seed,
+            waited_runs,
+            starved_runs,
+            error: senders.iter().find_map(|sender| sender.error.clone()),
+            sender_cpu_s: senders.iter().map(|sender| sender.cpu_s).sum(),
+            feeder_cpu_s: thread_cpu_s(),
+            senders: senders.iter().map(SenderReport::of).collect(),
+        }
+    }
+
+    /// Of a run whose packets the one sender drew by itself: nothing of it went by the plan.
+    pub(super) fn of_what_draws_by_itself(
+        mut self,
+        workload: &Workload,
+        sender: &Sent,
+        asked: Option<u64>,
+    ) -> Self {
+        let told = sender.told;
+        let sent = told.map_or(0, |told| told.packets);
+        let elapsed_ns = told.and_then(|told| told.elapsed_ns);
+        let elapsed_ns = elapsed_ns.unwrap_or(sender.ended_ns - sender.began_ns);
+        let rate_pps = sent as f64 * 1e9 / elapsed_ns.max(1) as f64;
+        // It tells no bytes; those of the law, in the mean.
+        let frame_bytes = sent as f64 * workload.mean_frame_bytes();
+        self.asked = asked;
+        self.not_sent = asked.map_or(told.map_or(0, |told| told.errors), |asked| {
+            asked.saturating_sub(sent)
+        });
+        self.sent = sent;
+        self.senders[0].sent = sent;
+        self.arrived = self.transmitted.map(|transmitted| transmitted.min(sent));
+        self.lost = self.arrived.map(|arrived| sent - arrived);
+        self.frame_bytes = frame_bytes as u64;
+        self.elapsed_ns = elapsed_ns;
+        self.rate_pps = rate_pps;
+        self.rate_bps = rate_pps * 8.0 * workload.mean_frame_bytes();
+        self.digest = None;
+        self
+    }
+}
+
+impl SenderReport {
+    fn of(sender: &Sent) -> Self {
+        Self {
+            cpu: sender.cpu,
+            sent: sender.packets,
+            elapsed_ns: sender.ended_ns - sender.began_ns,
+            cpu_s: sender.cpu_s,
+            error: sender.error.clone(),
+        }
+    }
+}
+
+/// From the beginning of the first sender to the end of the last, ns.
+fn whole_run_ns(senders: &[Sent]) -> u64 {
+    let began_ns = senders.iter().map(|sender| sender.began_ns).min();
+    let ended_ns = senders.iter().map(|sender| sender.ended_ns).max();
+    ended_ns.unwrap_or(0) - began_ns.unwrap_or(0)
+}
+
+/// What the interface counted while the senders sent.
+#[derive(Clone, Copy)]
+struct Counted {
+    transmitted: u32,
+    lost: u32,
+}
+
+impl Counted {
+    fn by_the_interface(senders: &[Sent]) -> Option<Self> {
+        // All of them looked before the first began, and the last to end has seen what all have sent.
+        let before = senders.first()?.before?;
+        let after = senders.iter().max_by_key(|sender| sender.ended_ns)?.after?;
+        Some(Self {
+            transmitted: after.transmitted.wrapping_sub(before.transmitted),
+            lost: after
+                .dropped
+                .wrapping_sub(before.dropped)
+                .wrapping_add(after.errors.wrapping_sub(before.errors)),
+        })
+    }
 }

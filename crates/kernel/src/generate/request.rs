@@ -23,9 +23,12 @@ pub struct Request {
     /// Path of its network namespace; none: that of the caller.
     #[serde(default)]
     pub namespace: Option<PathBuf>,
-    /// CPU to which the sending thread is bound.
+    /// CPUs that send, each with a share of the packets; none: one sender, wherever the kernel lets it run.
     #[serde(default)]
-    pub cpu: Option<usize>,
+    pub cpus: Vec<usize>,
+    /// The interface's queue for each sender, where the sender may choose; none: sender k by queue k.
+    #[serde(default)]
+    pub queues: Vec<u32>,
     /// What sends.
     #[serde(default)]
     pub backend: BackendKind,

@@ -7,7 +7,7 @@ use super::interface::{self, Counters};
 use super::live_frames::LiveFrames;
 use super::packet_socket::PacketSocket;
 use super::pktgen::{self, Pktgen};
-use super::plan_ring::PlanRing;
+use super::plan_ring::{PlanRing, Shape};
 use super::program::Program;
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use parshall_core::workload::{Packets, Workload};
@@ -24,6 +24,8 @@ pub(super) struct Place {
     pub interface: String,
     pub namespace: Option<PathBuf>,
     pub cpu: Option<usize>,
+    /// The interface's queue, for those who choose one.
+    pub queue: u32,
     pub backend: BackendKind,
     /// Packets in all, for those who are told at the start.
     pub count: Option<u64>,
@@ -32,7 +34,12 @@ pub(super) struct Place {
 /// What the sender found when it had ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sent {
-    pub elapsed_ns: u64,
+    pub cpu: Option<usize>,
+    /// Packets of its share.
+    pub packets: u64,
+    /// `CLOCK_MONOTONIC`.
+    pub began_ns: u64,
+    pub ended_ns: u64,
     pub cpu_s: f64,
     pub before: Option<Counters>,
     pub after: Option<Counters>,
@@ -42,44 +49,52 @@ pub(super) struct Sent {
     pub error: Option<String>,
 }
 
+/// Where the thread is, for the others.
+#[derive(Default)]
+struct Signs {
+    is_halted: AtomicBool,
+    has_ended: AtomicBool,
+}
+
 /// The thread.
 pub(super) struct Sender {
     thread: JoinHandle<Sent>,
     go: mpsc::Sender<()>,
-    has_ended: Arc<AtomicBool>,
+    signs: Arc<Signs>,
+    pub ring: Arc<PlanRing>,
+    pub cpu: Option<usize>,
 }
 
 impl Sender {
-    /// Starts the thread: it enters the namespace, loads the program and waits for [`Sender::go`].
+    /// Starts the thread: it enters the namespace, opens what sends, and waits for [`Sender::go`].
     pub fn start(
         place: Place,
-        workload: Workload,
-        packets: Packets,
-        places: u32,
-    ) -> Result<(Self, Arc<PlanRing>), GenerateError> {
+        workload: Arc<Workload>,
+        packets: Arc<Packets>,
+        shape: Shape,
+    ) -> Result<Self, GenerateError> {
         let (ready, is_ready) = mpsc::channel();
         let (go, may_go) = mpsc::channel();
-        let has_ended = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&has_ended);
+        let signs = Arc::new(Signs::default());
+        let shown = Arc::clone(&signs);
+        let cpu = place.cpu;
         let thread = std::thread::Builder::new()
             .name("parshall-gen".into())
             .spawn(move || {
-                let prepared = prepare(&place, &workload, &packets, places);
+                let prepared = prepare(&place, &workload, &packets, shape);
                 let result = match prepared {
                     Err(error) => {
                         let _ = ready.send(Err(error));
                         Sent::default()
                     }
                     Ok((mut backend, ring)) => {
+                        let before = Counters::read(&place.interface);
                         let _ = ready.send(Ok(Arc::clone(&ring)));
-                        match may_go.recv() {
-                            Ok(()) => send(&place.interface, backend.as_mut(), &ring),
-                            // Nobody waits any more.
-                            Err(_) => Sent::default(),
-                        }
+                        let sent = send(&place, backend.as_mut(), &ring, &may_go, &shown);
+                        Sent { before, ..sent }
                     }
                 };
-                ended.store(true, Ordering::Release);
+                shown.has_ended.store(true, Ordering::Release);
                 result
             })
             .map_err(|error| GenerateError::Thread {
@@ -88,27 +103,32 @@ impl Sender {
         let ring = is_ready.recv().map_err(|_| GenerateError::Thread {
             reason: "ended before it was ready; please report this".into(),
         })??;
-        Ok((
-            Self {
-                thread,
-                go,
-                has_ended,
-            },
+        Ok(Self {
+            thread,
+            go,
+            signs,
             ring,
-        ))
+            cpu,
+        })
     }
 
-    /// Begin to send.
+    /// Begin to send; or, after a halt, send the rest.
     pub fn go(&self) {
+        self.signs.is_halted.store(false, Ordering::Release);
         let _ = self.go.send(());
     }
 
     /// Whether the thread is through.
     pub fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
+        self.signs.has_ended.load(Ordering::Acquire)
     }
 
-    /// Calls the thread out of the kernel's loop. Once may be too early: call again until it has ended.
+    /// Whether the thread was stopped before its end, and can go on.
+    pub fn is_halted(&self) -> bool {
+        self.signs.is_halted.load(Ordering::Acquire)
+    }
+
+    /// Calls the thread out of the kernel's loop. Once may be too early: call again until it has ended or halted.
     pub fn interrupt(&self) {
         if !self.has_ended() {
             // SAFETY: the thread has not been joined, so that its number is still its own.
@@ -156,7 +176,7 @@ fn prepare(
     place: &Place,
     workload: &Workload,
     packets: &Packets,
-    places: u32,
+    shape: Shape,
 ) -> Result<(Box<dyn Backend>, Arc<PlanRing>), GenerateError> {
     hear_only_wake_signal();
     interface::enter(place.namespace.as_deref())?;
@@ -175,19 +195,9 @@ fn prepare(
         });
     }
     if let Some(cpu) = place.cpu {
-        let refused = |reason: String| GenerateError::Option {
-            option: "--cpu",
-            found: cpu.to_string(),
-            expected: format!("a CPU of this host ({reason})"),
-        };
-        if cpu >= CpuSet::MAX_CPU {
-            return Err(refused("out of range".into()));
-        }
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        sched_setaffinity(None, &set).map_err(|errno| refused(errno.to_string()))?;
+        bind_to(cpu)?;
     }
-    let ring = || PlanRing::anonymous(u64::from(places), !workload.gaps.is_none()).map(Arc::new);
+    let ring = || PlanRing::anonymous(shape).map(Arc::new);
     Ok(match place.backend {
         BackendKind::Xdp => {
             if let Some(false) = interface::takes_xdp_frames(&place.interface)? {
@@ -199,7 +209,7 @@ fn prepare(
                         .into(),
                 });
             }
-            let program = Program::load(workload, packets, index, places)?;
+            let program = Program::load(workload, packets, index, shape)?;
             let ring = Arc::clone(&program.ring);
             (Box::new(LiveFrames(program)), ring)
         }
@@ -208,7 +218,12 @@ fn prepare(
             ring()?,
         ),
         BackendKind::AfXdp => (
-            Box::new(ExpressSocket::open(workload, packets, index)?),
+            Box::new(ExpressSocket::open(
+                workload,
+                packets,
+                (&place.interface, index),
+                place.queue,
+            )?),
             ring()?,
         ),
         BackendKind::Pktgen => {
@@ -219,16 +234,53 @@ fn prepare(
     })
 }
 
-fn send(interface: &str, backend: &mut dyn Backend, ring: &PlanRing) -> Sent {
-    let mut sent = Sent {
-        before: Counters::read(interface),
-        ..Sent::default()
+fn bind_to(cpu: usize) -> Result<(), GenerateError> {
+    let refused = |reason: &str| {
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        let online = online.map_or(String::new(), |cpus| format!(", {}", cpus.trim()));
+        GenerateError::Option {
+            option: "--cpu",
+            found: cpu.to_string(),
+            expected: format!("a CPU of this host{online} ({reason})"),
+        }
     };
-    let (started_ns, cpu_before_s) = (monotonic_ns(), thread_cpu_s());
-    sent.error = backend.run(ring).err().map(|error| error.to_string());
-    sent.elapsed_ns = monotonic_ns() - started_ns;
-    sent.cpu_s = thread_cpu_s() - cpu_before_s;
-    sent.after = Counters::read(interface);
-    sent.told = backend.told();
-    sent
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refused("out of range"));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|errno| refused(&errno.to_string()))
+}
+
+/// Sends when it may. Who is stopped before the end of the share halts, and sends on when it may go again.
+fn send(
+    place: &Place,
+    backend: &mut dyn Backend,
+    ring: &PlanRing,
+    may_go: &mpsc::Receiver<()>,
+    signs: &Signs,
+) -> Sent {
+    if may_go.recv().is_err() {
+        // Nobody waits any more.
+        return Sent::default();
+    }
+    let (began_ns, cpu_before_s) = (monotonic_ns(), thread_cpu_s());
+    let mut result = backend.run(ring);
+    if result.is_ok() && ring.is_stopped() {
+        signs.is_halted.store(true, Ordering::Release);
+        if may_go.recv().is_ok() {
+            result = backend.run(ring);
+        }
+    }
+    Sent {
+        cpu: place.cpu,
+        packets: ring.next(),
+        began_ns,
+        ended_ns: monotonic_ns(),
+        cpu_s: thread_cpu_s() - cpu_before_s,
+        before: None,
+        after: Counters::read(&place.interface),
+        told: backend.told(),
+        error: result.err().map(|error| error.to_string()),
+    }
 }

@@ -116,7 +116,7 @@ impl Express {
             };
         }
         fill.producer().store(frames, Ordering::Release);
-        bind(fd.as_fd(), index, 0).map_err(failed("binding to queue 0"))?;
+        bind(fd.as_fd(), index as u32, QUEUE, 0).map_err(failed("binding to queue 0"))?;
 
         let redirect = Redirect::attach(index, fd.as_fd(), settings)?;
         Ok(Self {
@@ -183,12 +183,12 @@ impl Express {
 }
 
 /// Binds to the queue: without a copy where the driver can, else with one.
-pub(crate) fn bind(fd: BorrowedFd<'_>, index: i32, flags: u16) -> io::Result<()> {
+pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32, queue: u32, flags: u16) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
         sxdp_flags: flags,
-        sxdp_ifindex: index as u32,
-        sxdp_queue_id: QUEUE,
+        sxdp_ifindex: index,
+        sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
     // SAFETY: the address is initialised, and its size is given.

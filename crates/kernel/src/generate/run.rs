@@ -1,0 +1,125 @@
+//! The thread behind a run: feeds the senders, begins and ends with all of them, and draws up the account.
+
+use super::GenerateError;
+use super::feeder::Feeder;
+use super::report::Report;
+use super::seat::Seat;
+use super::team::Team;
+use crate::clock::monotonic_ns;
+use parshall_core::workload::{Packets, Workload};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often it looks when it has nothing to do: it may share its CPU with who receives.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long senders that are stopped may take for what the first of them has already passed.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// What the run's threads tell each other.
+#[derive(Default)]
+pub(super) struct Board {
+    pub packets: AtomicU64,
+    pub bytes: AtomicU64,
+    pub has_ended: AtomicBool,
+    pub should_stop: AtomicBool,
+}
+
+/// What is done to end a run before its end.
+enum Ending {
+    /// Nothing: it goes on.
+    NotYet,
+    /// All senders halt, so that it is known how far each is.
+    Halting,
+    /// Those who are behind send what another has already passed: what was sent is the beginning of the plan.
+    CatchingUp(Instant),
+    /// Nobody sends.
+    Stopped,
+}
+
+/// A run by the plan.
+pub(super) fn feed(
+    workload: &Workload,
+    packets: &Packets,
+    team: Team,
+    board: &Board,
+    asked: Option<u64>,
+) -> Result<Report, GenerateError> {
+    let deal = team.deal();
+    deal.set_end(asked.unwrap_or(u64::MAX));
+    let mut feeder = Feeder::new(workload, packets, &deal, team.size());
+    // Whatever fits is drawn before the first packet leaves.
+    while feeder.draw() {}
+    team.go();
+    let mut seat = Seat::beside(&team.cpus());
+    let mut is_started = false;
+    let mut ending = Ending::NotYet;
+    while !team.has_ended() {
+        if !is_started && team.is_ready() {
+            deal.start(monotonic_ns());
+            is_started = true;
+        }
+        let retired = feeder.retire();
+        let drew = matches!(ending, Ending::NotYet) && feeder.draw();
+        board.packets.store(feeder.sent(), Ordering::Release);
+        board
+            .bytes
+            .store(feeder.account.frames_bytes(), Ordering::Release);
+        ending = match ending {
+            Ending::NotYet if team.has_failed() => {
+                // Those who halt go on, and find that they are still stopped.
+                deal.stop();
+                team.go();
+                Ending::Stopped
+            }
+            Ending::NotYet if board.should_stop.load(Ordering::Acquire) => {
+                deal.stop();
+                Ending::Halting
+            }
+            Ending::Halting if team.is_at_rest() => {
+                deal.set_end(deal.sent_by_any());
+                deal.resume();
+                team.go();
+                Ending::CatchingUp(Instant::now() + CATCH_UP)
+            }
+            Ending::CatchingUp(deadline) if Instant::now() >= deadline => {
+                deal.stop();
+                Ending::Stopped
+            }
+            as_it_was => as_it_was,
+        };
+        team.call_out();
+        seat.settle(team.sent());
+        if !retired && !drew {
+            std::thread::sleep(LOOK);
+        }
+    }
+    let sent = team.join()?;
+    feeder.retire_rest();
+    board.packets.store(feeder.sent(), Ordering::Release);
+    Ok(Report::of(workload, &deal, &feeder, &sent, asked))
+}
+
+/// A run of a way of sending that draws by itself.
+pub(super) fn wait(
+    workload: &Workload,
+    packets: &Packets,
+    team: Team,
+    board: &Board,
+    asked: Option<u64>,
+) -> Result<Report, GenerateError> {
+    let deal = team.deal();
+    deal.set_end(asked.unwrap_or(u64::MAX));
+    team.go();
+    while !team.has_ended() {
+        if board.should_stop.load(Ordering::Acquire) {
+            deal.stop();
+            team.go();
+            team.call_out();
+        }
+        std::thread::sleep(LOOK);
+    }
+    let sent = team.join()?;
+    let nothing = Feeder::new(workload, packets, &deal, 1);
+    Ok(Report::of(workload, &deal, &nothing, &sent, None)
+        .of_what_draws_by_itself(workload, &sent[0], asked))
+}

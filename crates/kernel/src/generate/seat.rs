@@ -1,0 +1,45 @@
+//! On which CPU the thread that draws runs, when every CPU has a sender.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// A sender is ahead by so many packets before the thread that draws moves to its CPU: some milliseconds of a flood.
+const LEAD: u64 = 1 << 14;
+
+/// Where the thread sits. It takes time from a sender, and the others can only be ahead of that one by what the rings hold: so it
+/// sits with the one that is ahead. Left to the kernel, it stays for a tenth of a second or more with the same one.
+pub(super) struct Seat {
+    // None when there is a CPU without a sender: the kernel finds it.
+    cpus: Option<Vec<usize>>,
+    at: Option<usize>,
+}
+
+impl Seat {
+    /// Of the calling thread, beside senders on these CPUs.
+    pub fn beside(cpus: &[usize]) -> Self {
+        let is_taken = |allowed: CpuSet| {
+            (0..CpuSet::MAX_CPU).all(|cpu| !allowed.is_set(cpu) || cpus.contains(&cpu))
+        };
+        let is_crowded = cpus.len() > 1 && sched_getaffinity(None).is_ok_and(is_taken);
+        Self {
+            cpus: is_crowded.then(|| cpus.to_vec()),
+            at: None,
+        }
+    }
+
+    /// Moves to who is ahead; `sent` are the packets of each sender.
+    pub fn settle(&mut self, sent: impl Iterator<Item = u64> + Clone) {
+        let Some(cpus) = &self.cpus else { return };
+        let least = sent.clone().min().unwrap_or(0);
+        let Some((most, cpu)) = sent.zip(cpus).max() else {
+            return;
+        };
+        if most - least < LEAD || self.at == Some(*cpu) {
+            return;
+        }
+        let mut set = CpuSet::new();
+        set.set(*cpu);
+        // It is only slower where that is not allowed.
+        let _ = sched_setaffinity(None, &set);
+        self.at = Some(*cpu);
+    }
+}

@@ -1,0 +1,194 @@
+"""The generator on several CPUs: one plan, each packet once, the digest of a single sender, one account."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from wire import SOURCE_MAC, generator, namespace, tapped
+
+from parshall.errors import ParshallError, UsageError
+
+CPUS = sorted(os.sched_getaffinity(0))[:2]
+BACKENDS = ("xdp", "af-packet", "af-xdp")
+# Where the stamp lies in Ethernet, IPv4 and UDP.
+STAMP = slice(42, 50), slice(50, 58)
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs that may be used"),
+]
+
+
+@pytest.fixture
+def road(road):
+    """The same with two queues at both ends."""
+    for host in road[1::-1]:
+        host.run(["ethtool", "-L", road[2].interface(host), "rx", "2", "tx", "2"])
+    return road
+
+
+@pytest.fixture
+def tap(road):
+    with tapped(road) as read:
+        yield read
+
+
+def numbers(frames):
+    return [int.from_bytes(frame[STAMP[0]], "big") for frame in frames]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
+@pytest.mark.parametrize("count", [1, 2001])
+def test_each_packet_arrives_once_and_is_what_the_seed_promises(road, tap, backend, pace, count):
+    from parshall import _native
+
+    run = generator(
+        road,
+        cpu=CPUS,
+        count=count,
+        seed=11,
+        backend=backend,
+        sizes="thesis",
+        is_stamped=True,
+        source="10.0.0.0/28",
+        **pace,
+    )
+    account = run.finish().account
+    assert (account["asked"], account["sent"], account["lost"], account["error"]) == (count, count, 0, None)
+    assert [(sender["cpu"], sender["sent"]) for sender in account["senders"]] == [
+        (CPUS[0], count - count // 2),
+        (CPUS[1], count // 2),
+    ]
+    frames = tap(count)
+    for share in range(2):
+        of_one = [number for number in numbers(frames) if number % 2 == share]
+        assert of_one == sorted(of_one)
+    frames.sort(key=lambda frame: frame[STAMP[0]])
+    assert numbers(frames) == list(range(count))
+    sent_ns = [int.from_bytes(frame[STAMP[1]], "big") for frame in frames]
+    assert frames == [frame for _, frame in _native.planned_frames(json.dumps(run.request), sent_ns)]
+
+
+def test_the_digest_is_that_of_a_single_sender(road):
+    digests, arrived = set(), set()
+    for backend in BACKENDS:
+        for cpu in (CPUS[0], CPUS, CPUS[::-1]):
+            account = generator(road, sizes="imix", count=30_001, seed=8, backend=backend, cpu=cpu).finish().account
+            digests.add(account["digest"])
+            arrived.add(account["arrived"])
+            assert account["sizes"]["mean_bytes"] > 300
+    assert (len(digests), arrived) == (1, {30_001})
+
+
+def test_flows_that_are_dealt_to_one_sender_keep_their_order(road, tap):
+    generator(road, cpu=CPUS, count=4000, sizes="60", is_stamped=True, source="10.0.0.1-10.0.0.4").finish()
+    flows = {}
+    for frame in tap(4000):
+        flows.setdefault(frame[26:30], []).append(int.from_bytes(frame[STAMP[0]], "big"))
+    assert [len(order) for order in flows.values()] == [1000] * 4
+    assert all(order == sorted(order) for order in flows.values())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pace", [{}, {"pps": 100e3}], ids=["flood", "paced"])
+def test_what_was_sent_of_a_run_that_is_stopped_is_the_beginning_of_the_plan(road, until, backend, pace):
+    run = generator(road, sizes="imix", seed=3, cpu=CPUS, backend=backend, **pace)
+    until("some packets were sent", lambda: run.progress()[0] > 20_000)
+    run.stop()
+    run.stop()
+    account = run.finish().account
+    assert account["asked"] is None and account["sent"] > 20_000
+    assert account["sent"] == account["arrived"] + account["lost"]
+    first, second = (sender["sent"] for sender in account["senders"])
+    assert (first + second, first - second in (0, 1)) == (account["sent"], True)
+    again = generator(road, sizes="imix", seed=3, count=account["sent"]).finish().account
+    assert again["digest"] == account["digest"]
+
+
+@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
+def test_an_interface_that_goes_down_ends_all_senders(road, until, backend):
+    sender, _, link = road
+    run = generator(road, sizes="64", pps=50e3, backend=backend, cpu=CPUS)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+    sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
+    until("it ended by itself", lambda: run.progress()[2])
+    account = run.finish().account
+    assert "down" in account["error"] and account["sent"] > 500
+    assert account["sent"] == sum(sender["sent"] for sender in account["senders"])
+
+
+def test_all_senders_keep_to_one_law_of_gaps(road):
+    account = generator(road, sizes="64", count=8000, pps=40e3, cpu=CPUS).finish().account
+    assert account["gaps"]["mean_ns"] == pytest.approx(25e3, rel=0.005)
+    # Each for itself sends half as often: gaps of one sender would be twice as long.
+    assert account["gaps"]["quantiles_ns"][3] == pytest.approx(25e3, rel=0.5)
+
+
+def command(road, *options):
+    sender, _, link = road
+    return [
+        *(sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))),
+        *("--src-mac", SOURCE_MAC, *options),
+    ]
+
+
+LISTED = ",".join(map(str, CPUS))
+
+
+def test_ctrl_c_gives_one_account(road, tap):
+    program = subprocess.Popen(
+        command(road, "--cpu", LISTED, "--sizes", "60", "--pps", "50k"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    tap(500)
+    program.send_signal(signal.SIGINT)
+    text, complaint = program.communicate(timeout=30)
+    assert program.returncode == 0, complaint
+    assert text.count("packets   asked until stopped, sent ") == 1
+    for cpu in CPUS:
+        assert text.count(f"CPU {cpu}: sent ") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--cpu", f"{CPUS[0]},4000"], "--cpu 4000: expected a CPU of this host"),
+        (["--cpu", f"{CPUS[0]},{CPUS[0]}"], "each CPU once"),
+        (["--cpu", "1-"], "--cpu 1-: expected a number or a list"),
+        (["--cpu", "3-1"], "--cpu 3-1: expected a number or a list"),
+        (["--cpu", LISTED, "--backend", "pktgen"], "one CPU with --backend pktgen"),
+        (["--queue", "1"], "--queue 1: expected --backend af-xdp"),
+        (["--queue", "1", "--backend", "af-xdp", "--cpu", LISTED], "--queue 1: expected as many queues"),
+        (["--queue", "1,1", "--backend", "af-xdp", "--cpu", LISTED], "--queue 1,1: expected each queue once"),
+        (["--queue", "2", "--backend", "af-xdp"], "has no queue 2"),
+    ],
+)
+def test_what_cannot_be_is_named_in_one_line(road, options, complaint):
+    refused = subprocess.run(command(road, "--count", "10", *options), capture_output=True, text=True, timeout=60)
+    assert refused.returncode in (1, 2)
+    assert complaint in refused.stderr and refused.stderr.count("\n") == 1
+
+
+def test_af_xdp_sends_by_the_queue_that_is_asked_for(road):
+    for options in ({"queue": 1}, {"queue": [1, 0], "cpu": CPUS}):
+        account = generator(road, sizes="80", count=3000, backend="af-xdp", **options).finish().account
+        assert account["sent"] == account["arrived"] == 3000
+    # The queue that another has is busy; the next one is free.
+    first = generator(road, sizes="80", pps=1000, backend="af-xdp", queue=1)
+    with pytest.raises(ParshallError, match="queue 1 has an AF_XDP socket already"):
+        generator(road, sizes="80", count=1, backend="af-xdp", queue=1)
+    assert generator(road, sizes="80", count=50, backend="af-xdp").finish().account["arrived"] >= 50
+    first.stop()
+    first.finish()
+
+
+def test_a_number_below_zero_is_no_cpu(road):
+    for wrong in (-1, [], [0, -1]):
+        with pytest.raises(UsageError, match="--cpu"):
+            generator(road, count=1, cpu=wrong)
