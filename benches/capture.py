@@ -5,7 +5,7 @@ Run as root: ``benches/run capture`` or ``.venv/bin/python benches/capture.py [-
 [--pps N] [--archive [NAME]]``. A cable between two namespaces;
 frames are sent into it by XDP live frames (``BPF_PROG_TEST_RUN``) from one CPU, on which the receiving side
 runs, too; the readers have the other CPU. Every instrument writes to ``/dev/null`` with the same buffer. A
-round runs every instrument once for each number of readers, in an order that rotates. Prints a table
+round runs every instrument once for each number of readers, to and fro, in an order that rotates. Prints a table
 and one JSON object; ``--archive`` puts it into ``benches/archive/``.
 
 A run is one system call that sends all frames, less the time that the same call takes to send one batch: the
@@ -336,12 +336,11 @@ def main() -> int:
     raw: dict[str, list[Report]] = {name: [] for name in names}
     for frame_bytes in map(int, arguments.sizes.split(",")):
         for number in range(arguments.rounds):
-            for nth, readers in enumerate(map(int, arguments.readers.split(","))):
-                for name in names[number % len(names) :] + names[: number % len(names)]:
-                    if INSTRUMENTS[name] is not bare:
-                        raw[name].append(run(name, readers, frame_bytes, arguments))
-                    elif nth == 0:
-                        raw[name].append(run(name, 0, frame_bytes, arguments))
+            # Numbers of readers next to each other, because they are compared most; to and fro.
+            counts = list(map(int, arguments.readers.split(",")))[:: -1 if number % 2 else 1]
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                for readers in [0] if INSTRUMENTS[name] is bare else counts:
+                    raw[name].append(run(name, readers, frame_bytes, arguments))
             print(f"{frame_bytes} bytes, round {number + 1} of {arguments.rounds}", file=sys.stderr)
         print("\n".join(table(frame_bytes, raw)), flush=True)
     finish("capture", {"raw": raw}, {"tcpdump": version_of("tcpdump", "--version")}, arguments.archive)
@@ -349,25 +348,34 @@ def main() -> int:
 
 
 def table(frame_bytes: int, raw: dict[str, list[Report]]) -> list[str]:
-    """Return the lines of one table: medians over the rounds, and the worst reader."""
-    lines = [f"{frame_bytes} bytes", f"  {'':8} {'readers':>7} {'Mpps':>7} {'range':>13} {'worst loss':>10}"]
+    """Return the lines of one table: medians over the rounds with their quartiles, and the worst reader.
+
+    The last column is the median, with quartiles, of what a run gave over what the one with the fewest
+    readers gave in the same round.
+    """
+    lines = [f"{frame_bytes} bytes", f"  {'':8} {'readers':>7} {'median (quartiles)':>25} {'worst loss':>10}"]
     for name, reports in raw.items():
         mine = [report for report in reports if report["frame_bytes"] == frame_bytes]
-        for readers in sorted({report["readers"] for report in mine}):
-            some = [report for report in mine if report["readers"] == readers]
-            hook = [report["hook_ns"] for report in some if "hook_ns" in report]
-            if hook:
-                lines.append(
-                    f"  {name:8} {readers:7} {statistics.median(hook):7.0f} ns a packet ({min(hook)}-{max(hook)})"
-                )
-                continue
-            rates = [report["packets_per_s"] / 1e6 for report in some]
+        counts = sorted({report["readers"] for report in mine})
+        by_readers = {count: [report for report in mine if report["readers"] == count] for count in counts}
+        for readers, some in by_readers.items():
+            key, scale, unit = ("hook_ns", 1, "ns") if name == "hook" else ("packets_per_s", 1e6, "Mpps")
+            values = [report[key] / scale for report in some]
             lost = [max(report["lost"]) for report in some if report.get("lost")]
-            lines.append(
-                f"  {name:8} {readers:7} {statistics.median(rates):7.2f} {min(rates):6.2f}-{max(rates):.2f}"
-                f" {f'{statistics.median(lost):.1%}' if lost else '':>10}"
-            )
+            line = f"  {name:8} {readers:7} {spread(values)} {unit}"
+            line += f" {f'{statistics.median(lost):.1%}' if lost else '':>10}"
+            if readers > counts[0]:
+                beside = [report[key] / scale for report in by_readers[counts[0]]]
+                ratios = [value / other for value, other in zip(values, beside, strict=True)]
+                line += f"  {spread(ratios, 3)} of {counts[0]}"
+            lines.append(line)
     return lines
+
+
+def spread(values: list[float], places: int = 2) -> str:
+    """Return the median, and in brackets the quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return f"{middle:7.{places}f} ({low:.{places}f}-{high:.{places}f})"
 
 
 if __name__ == "__main__":
