@@ -17,7 +17,7 @@ def compiled(directory: Path, text: str, name: str, *options: str) -> Path | Non
         return None
     source, target = directory / f"{name}.c", directory / f"{name}.o"
     source.write_text(text)
-    paths: list[str | Path] = ["-I", includes[0], "-I", f"/usr/include/{platform.machine()}-linux-gnu", "-I", ROOT / "bpf"]
+    paths = [f"-I{path}" for path in (includes[0], f"/usr/include/{platform.machine()}-linux-gnu", ROOT / "bpf")]
     kind = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{ARCHITECTURE}"]
     subprocess.run([clang, *kind, *paths, *options, "-c", source, "-o", target], check=True)
     return target
