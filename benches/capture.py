@@ -2,7 +2,7 @@
 
 Run as root: ``benches/run capture`` or ``.venv/bin/python benches/capture.py [--rounds 3]
 [--packets 4000000] [--sizes 64,645,1500] [--readers 1,2,4,6,8] [--instruments bare,xdp,...]
-[--pps N] [--archive [NAME]]``. A cable between two namespaces;
+[--pps N] [--timed] [--archive [NAME]]``. A cable between two namespaces;
 frames are sent into it by XDP live frames (``BPF_PROG_TEST_RUN``) from one CPU, on which the receiving side
 runs, too; the readers have the other CPU. Every instrument writes to ``/dev/null`` with the same buffer. A
 round runs every instrument once for each number of readers, to and fro, in an order that rotates. Prints a table
@@ -11,6 +11,8 @@ and one JSON object; ``--archive`` puts it into ``benches/archive/``.
 A run is one system call that sends all frames, less the time that the same call takes to send one batch: the
 kernel waits for grace periods before it begins and after it ended, tens of milliseconds that
 grow with the number of busy readers. With ``--pps`` frames come at this mean rate, as a burst every 100 ms.
+With ``--timed`` the kernel's run-time statistics are on, and the table has nanoseconds of our programs, those
+of taking the time included, and no packets a second.
 
 instruments whose packets go on to the stack, which drops them as nobody's
     bare       nobody captures
@@ -49,7 +51,7 @@ from parshall.capture import rings
 from parshall.testbed import Testbed
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[platform.machine()]
-PROG_LOAD, PROG_TEST_RUN, PROG_GET_FD_BY_ID, LINK_CREATE = 5, 10, 13, 28
+PROG_LOAD, PROG_TEST_RUN, PROG_GET_FD_BY_ID, LINK_CREATE, ENABLE_STATS = 5, 10, 13, 28, 32
 PROG_TYPE_XDP = 6
 XDP_ATTACH_TYPE, XDP_DRIVER_MODE, XDP_DROP = 37, 4, 1
 XDP_LIVE_FRAMES = 2
@@ -179,9 +181,11 @@ def parshall(
         process.send_signal(signal.SIGINT)
     for process in processes:
         said, _ = process.communicate()
-        (account,) = json.loads(said)["ledger"]["subscribers"][0]["interfaces"]
+        ledger = json.loads(said)["ledger"]
+        (account,) = ledger["subscribers"][0]["interfaces"]
         lost.append(sum(account["lost"].values()) / max(account["seen"], 1))
     report["lost"] = lost
+    report["hook_ns"] = ledger["cost"]["programs"][0]["ns_per_run"]  # as far as runs were timed
 
 
 @contextmanager
@@ -303,7 +307,9 @@ def run(instrument: str, readers: int, frame_bytes: int, arguments: argparse.Nam
     report: Report = {"readers": readers, "frame_bytes": frame_bytes}
     frame = thesis_frame(frame_bytes) if instrument in MIRROR else frame_of(frame_bytes)
     cpus = sorted(os.sched_getaffinity(0))
-    with Testbed() as bed:
+    with ExitStack() as held, Testbed() as bed:
+        if arguments.timed:
+            held.callback(os.close, bpf(ENABLE_STATS, struct.pack("I", 0))[0])
         cable = Cable(bed)
         observe = INSTRUMENTS[instrument]
         with observe(cable, instrument, readers, report, arguments.buffer_mib, cpus[-1]):
@@ -330,6 +336,7 @@ def main() -> int:
     parser.add_argument("--buffer-mib", type=int, default=128)
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
     parser.add_argument("--pps", type=int, help="mean rate; as fast as it goes when not given")
+    parser.add_argument("--timed", action="store_true", help="time every run of the programs; it takes longer then")
     add_archive_option(parser)
     arguments = parser.parse_args()
     names = arguments.instruments.split(",")
@@ -342,12 +349,12 @@ def main() -> int:
                 for readers in [0] if INSTRUMENTS[name] is bare else counts:
                     raw[name].append(run(name, readers, frame_bytes, arguments))
             print(f"{frame_bytes} bytes, round {number + 1} of {arguments.rounds}", file=sys.stderr)
-        print("\n".join(table(frame_bytes, raw)), flush=True)
+        print("\n".join(table(frame_bytes, raw, arguments.timed)), flush=True)
     finish("capture", {"raw": raw}, {"tcpdump": version_of("tcpdump", "--version")}, arguments.archive)
     return 0
 
 
-def table(frame_bytes: int, raw: dict[str, list[Report]]) -> list[str]:
+def table(frame_bytes: int, raw: dict[str, list[Report]], is_timed: bool) -> list[str]:
     """Return the lines of one table: medians over the rounds with their quartiles, and the worst reader.
 
     The last column is the median, with quartiles, of what a run gave over what the one with the fewest
@@ -359,7 +366,8 @@ def table(frame_bytes: int, raw: dict[str, list[Report]]) -> list[str]:
         counts = sorted({report["readers"] for report in mine})
         by_readers = {count: [report for report in mine if report["readers"] == count] for count in counts}
         for readers, some in by_readers.items():
-            key, scale, unit = ("hook_ns", 1, "ns") if name == "hook" else ("packets_per_s", 1e6, "Mpps")
+            is_time = name == "hook" or (is_timed and INSTRUMENTS[name] is parshall)
+            key, scale, unit = ("hook_ns", 1, "ns") if is_time else ("packets_per_s", 1e6, "Mpps")
             values = [report[key] / scale for report in some]
             lost = [max(report["lost"]) for report in some if report.get("lost")]
             line = f"  {name:8} {readers:7} {spread(values)} {unit}"
