@@ -144,9 +144,7 @@ def test_a_packet_of_every_length_is_whole(pair: Pair, until: Any, tmp_path: Pat
 
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 @pytest.mark.parametrize("snaplen", [1, 31, 32, 33, 63, 64, 65, 1513])
-def test_a_snapshot_has_exactly_so_many_bytes(
-    pair: Pair, until: Any, tmp_path: Path, hook: str, snaplen: int
-) -> None:
+def test_a_snapshot_has_exactly_so_many_bytes(pair: Pair, until: Any, tmp_path: Path, hook: str, snaplen: int) -> None:
     ours = tmp_path / "ours.pcapng"
     frames = numbered(100)
     arguments = ("--hook", hook, "--direction", "in", "--count", str(len(frames)), "--snaplen", str(snaplen))
