@@ -2,15 +2,17 @@
 
 Run as root: ``benches/run capture`` or ``.venv/bin/python benches/capture.py [--rounds 3]
 [--packets 4000000] [--sizes 64,645,1500] [--readers 1,2,4,6,8] [--instruments bare,xdp,...]
-[--pps N] [--archive [NAME]]``. A cable between two namespaces;
+[--pps N] [--timed] [--archive [NAME]]``. A cable between two namespaces;
 frames are sent into it by XDP live frames (``BPF_PROG_TEST_RUN``) from one CPU, on which the receiving side
 runs, too; the readers have the other CPU. Every instrument writes to ``/dev/null`` with the same buffer. A
-round runs every instrument once for each number of readers, in an order that rotates. Prints a table
+round runs every instrument once for each number of readers, to and fro, in an order that rotates. Prints a table
 and one JSON object; ``--archive`` puts it into ``benches/archive/``.
 
 A run is one system call that sends all frames, less the time that the same call takes to send one batch: the
 kernel waits for grace periods before it begins and after it ended, tens of milliseconds that
 grow with the number of busy readers. With ``--pps`` frames come at this mean rate, as a burst every 100 ms.
+With ``--timed`` the kernel's run-time statistics are on, and the table has nanoseconds of our programs, those
+of taking the time included, and no packets a second.
 
 instruments whose packets go on to the stack, which drops them as nobody's
     bare       nobody captures
@@ -49,7 +51,7 @@ from parshall.capture import rings
 from parshall.testbed import Testbed
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[platform.machine()]
-PROG_LOAD, PROG_TEST_RUN, PROG_GET_FD_BY_ID, LINK_CREATE = 5, 10, 13, 28
+PROG_LOAD, PROG_TEST_RUN, PROG_GET_FD_BY_ID, LINK_CREATE, ENABLE_STATS = 5, 10, 13, 28, 32
 PROG_TYPE_XDP = 6
 XDP_ATTACH_TYPE, XDP_DRIVER_MODE, XDP_DROP = 37, 4, 1
 XDP_LIVE_FRAMES = 2
@@ -179,9 +181,11 @@ def parshall(
         process.send_signal(signal.SIGINT)
     for process in processes:
         said, _ = process.communicate()
-        (account,) = json.loads(said)["ledger"]["subscribers"][0]["interfaces"]
+        ledger = json.loads(said)["ledger"]
+        (account,) = ledger["subscribers"][0]["interfaces"]
         lost.append(sum(account["lost"].values()) / max(account["seen"], 1))
     report["lost"] = lost
+    report["hook_ns"] = ledger["cost"]["programs"][0]["ns_per_run"]  # as far as runs were timed
 
 
 @contextmanager
@@ -303,7 +307,9 @@ def run(instrument: str, readers: int, frame_bytes: int, arguments: argparse.Nam
     report: Report = {"readers": readers, "frame_bytes": frame_bytes}
     frame = thesis_frame(frame_bytes) if instrument in MIRROR else frame_of(frame_bytes)
     cpus = sorted(os.sched_getaffinity(0))
-    with Testbed() as bed:
+    with ExitStack() as held, Testbed() as bed:
+        if arguments.timed:
+            held.callback(os.close, bpf(ENABLE_STATS, struct.pack("I", 0))[0])
         cable = Cable(bed)
         observe = INSTRUMENTS[instrument]
         with observe(cable, instrument, readers, report, arguments.buffer_mib, cpus[-1]):
@@ -330,44 +336,54 @@ def main() -> int:
     parser.add_argument("--buffer-mib", type=int, default=128)
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
     parser.add_argument("--pps", type=int, help="mean rate; as fast as it goes when not given")
+    parser.add_argument("--timed", action="store_true", help="time every run of the programs; it takes longer then")
     add_archive_option(parser)
     arguments = parser.parse_args()
     names = arguments.instruments.split(",")
     raw: dict[str, list[Report]] = {name: [] for name in names}
     for frame_bytes in map(int, arguments.sizes.split(",")):
         for number in range(arguments.rounds):
-            for nth, readers in enumerate(map(int, arguments.readers.split(","))):
-                for name in names[number % len(names) :] + names[: number % len(names)]:
-                    if INSTRUMENTS[name] is not bare:
-                        raw[name].append(run(name, readers, frame_bytes, arguments))
-                    elif nth == 0:
-                        raw[name].append(run(name, 0, frame_bytes, arguments))
+            # Numbers of readers next to each other, because they are compared most; to and fro.
+            counts = list(map(int, arguments.readers.split(",")))[:: -1 if number % 2 else 1]
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                for readers in [0] if INSTRUMENTS[name] is bare else counts:
+                    raw[name].append(run(name, readers, frame_bytes, arguments))
             print(f"{frame_bytes} bytes, round {number + 1} of {arguments.rounds}", file=sys.stderr)
-        print("\n".join(table(frame_bytes, raw)), flush=True)
+        print("\n".join(table(frame_bytes, raw, arguments.timed)), flush=True)
     finish("capture", {"raw": raw}, {"tcpdump": version_of("tcpdump", "--version")}, arguments.archive)
     return 0
 
 
-def table(frame_bytes: int, raw: dict[str, list[Report]]) -> list[str]:
-    """Return the lines of one table: medians over the rounds, and the worst reader."""
-    lines = [f"{frame_bytes} bytes", f"  {'':8} {'readers':>7} {'Mpps':>7} {'range':>13} {'worst loss':>10}"]
+def table(frame_bytes: int, raw: dict[str, list[Report]], is_timed: bool) -> list[str]:
+    """Return the lines of one table: medians over the rounds with their quartiles, and the worst reader.
+
+    The last column is the median, with quartiles, of what a run gave over what the one with the fewest
+    readers gave in the same round.
+    """
+    lines = [f"{frame_bytes} bytes", f"  {'':8} {'readers':>7} {'median (quartiles)':>25} {'worst loss':>10}"]
     for name, reports in raw.items():
         mine = [report for report in reports if report["frame_bytes"] == frame_bytes]
-        for readers in sorted({report["readers"] for report in mine}):
-            some = [report for report in mine if report["readers"] == readers]
-            hook = [report["hook_ns"] for report in some if "hook_ns" in report]
-            if hook:
-                lines.append(
-                    f"  {name:8} {readers:7} {statistics.median(hook):7.0f} ns a packet ({min(hook)}-{max(hook)})"
-                )
-                continue
-            rates = [report["packets_per_s"] / 1e6 for report in some]
+        counts = sorted({report["readers"] for report in mine})
+        by_readers = {count: [report for report in mine if report["readers"] == count] for count in counts}
+        for readers, some in by_readers.items():
+            is_time = name == "hook" or (is_timed and INSTRUMENTS[name] is parshall)
+            key, scale, unit = ("hook_ns", 1, "ns") if is_time else ("packets_per_s", 1e6, "Mpps")
+            values = [report[key] / scale for report in some]
             lost = [max(report["lost"]) for report in some if report.get("lost")]
-            lines.append(
-                f"  {name:8} {readers:7} {statistics.median(rates):7.2f} {min(rates):6.2f}-{max(rates):.2f}"
-                f" {f'{statistics.median(lost):.1%}' if lost else '':>10}"
-            )
+            line = f"  {name:8} {readers:7} {spread(values)} {unit}"
+            line += f" {f'{statistics.median(lost):.1%}' if lost else '':>10}"
+            if readers > counts[0]:
+                beside = [report[key] / scale for report in by_readers[counts[0]]]
+                ratios = [value / other for value, other in zip(values, beside, strict=True)]
+                line += f"  {spread(ratios, 3)} of {counts[0]}"
+            lines.append(line)
     return lines
+
+
+def spread(values: list[float], places: int = 2) -> str:
+    """Return the median, and in brackets the quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return f"{middle:7.{places}f} ({low:.{places}f}-{high:.{places}f})"
 
 
 if __name__ == "__main__":

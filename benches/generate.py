@@ -30,7 +30,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import re
 import shutil
 import signal
@@ -47,6 +46,7 @@ from typing import Any
 import _floor
 import numpy as np
 from _arrivals import PLACES, SOURCE, read_arrivals_ns
+from _object import compiled
 from _record import add_archive_option, finish
 
 from parshall import _native
@@ -64,21 +64,6 @@ REPLAYED = 20_000
 SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 POISSON_PPS = 900e3
 FIXED_GAPS_NS = (100_000, 10_000, 2_000, 1_000)
-
-
-def drop_object(directory: Path, text: str = DROP, name: str = "drop") -> Path | None:
-    """Compile a program for the peer, by default one that drops; None without a compiler or libbpf's headers."""
-    clang = next((found for n in range(30, 14, -1) if (found := shutil.which(f"clang-{n}"))), shutil.which("clang"))
-    root = Path(__file__).resolve().parent.parent
-    includes = sorted(root.glob("target/release/build/libbpf-sys-*/out/include"))
-    if clang is None or not includes:
-        return None
-    source, target = directory / f"{name}.c", directory / f"{name}.o"
-    source.write_text(text)
-    architecture = Path(f"/usr/include/{platform.machine()}-linux-gnu")
-    command = [clang, "-O2", "-g", "-target", "bpf", "-I", includes[0], "-I", architecture, "-c", source, "-o", target]
-    subprocess.run(command, check=True)
-    return target
 
 
 @contextmanager
@@ -349,10 +334,10 @@ def main() -> int:
     cpu = min(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         directory = Path(name)
-        drop = drop_object(directory)
+        drop = compiled(directory, DROP, "drop")
         cases: dict[str, Any] = {}
         if drop is not None:
-            passes_on = drop_object(directory, _floor.SOURCE, "floor")
+            passes_on = compiled(directory, _floor.SOURCE, "floor")
             cases["flood_floor"] = lambda: floor(drop, passes_on, cpu)
             for sizes in ("thesis", "46", "1500"):
                 cases[f"flood_parshall_{sizes}"] = lambda s=sizes: flood(drop, arguments.seconds, cpu, s)
@@ -362,7 +347,7 @@ def main() -> int:
                 cases["flood_trafgen_46"] = lambda: trafgen(drop, arguments.seconds, cpu, directory)
             for backend in ("af-packet", "af-xdp"):
                 cases[f"flood_{backend}_thesis"] = lambda b=backend: flood(drop, arguments.seconds, cpu, "thesis", b)
-            arrivals = drop_object(directory, SOURCE, "arrivals")
+            arrivals = compiled(directory, SOURCE, "arrivals")
             two = sorted(os.sched_getaffinity(0))[:2]
             for cpus in (two[:1], two) if len(two) == 2 else ():
                 for backend in ("xdp", "af-packet", "af-xdp"):

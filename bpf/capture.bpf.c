@@ -10,6 +10,7 @@
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 
+#include "copy.h"
 #include "ring.h"
 
 const volatile struct capture_options options SEC(".rodata.options");
@@ -145,7 +146,9 @@ int capture_xdp(struct xdp_md *packet)
 	record = reserve(bpf_xdp_get_buff_len(packet), &bytes, &slot);
 	if (!record)
 		return verdict_of_xdp();
-	if (!is_length(&bytes) || bpf_xdp_load_bytes(packet, 0, record + 1, bytes))
+	if (!copy_linear(record + 1, (void *)(long)packet->data, (void *)(long)packet->data_end,
+			 bytes) &&
+	    (!is_length(&bytes) || bpf_xdp_load_bytes(packet, 0, record + 1, bytes)))
 		record->captured_length_bytes = 0;
 	ring_commit(&record->header, &layout, &slot);
 	return verdict_of_xdp();
@@ -161,7 +164,9 @@ int capture_tcx(struct __sk_buff *packet)
 	record = reserve(packet->len, &bytes, &slot);
 	if (!record)
 		return TCX_NEXT;
-	if (!is_length(&bytes) || bpf_skb_load_bytes(packet, 0, record + 1, bytes))
+	if (!copy_linear(record + 1, (void *)(long)packet->data, (void *)(long)packet->data_end,
+			 bytes) &&
+	    (!is_length(&bytes) || bpf_skb_load_bytes(packet, 0, record + 1, bytes)))
 		record->captured_length_bytes = 0;
 	if (packet->gso_segs)
 		record->gso_segs = packet->gso_segs;

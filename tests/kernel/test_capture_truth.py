@@ -127,6 +127,35 @@ def only_numbered(tmp_path: Path, path: Path) -> Packets:
     return [(wire, captured) for wire, captured in packets_of(plain) if captured[12:14] == kind]
 
 
+@pytest.mark.parametrize("pair", [{"mtu": 3400}], indirect=True, ids=["mtu 3400"])
+@pytest.mark.parametrize("hook", ["tcx", "xdp"])
+def test_a_packet_of_every_length_is_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:
+    """Short ones are copied by the programs themselves, long ones by a helper."""
+    ours = tmp_path / "ours.pcapng"
+    frames = [frame(length, length) for length in range(18, 2200)]
+    arguments = ("--hook", hook, "--direction", "in", "--count", str(len(frames)))
+    arguments += ("--filter", f"ether proto {EXPERIMENT}")
+    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
+        pair.senders[0].send(frames)
+        said = capture.end(number=None)
+    assert said.returncode == 0, said.stderr
+    assert packets_of(ours) == [(len(one), one) for one in frames]
+
+
+@pytest.mark.parametrize("hook", ["tcx", "xdp"])
+@pytest.mark.parametrize("snaplen", [1, 31, 32, 33, 63, 64, 65, 1513])
+def test_a_snapshot_has_exactly_so_many_bytes(pair: Pair, until: Any, tmp_path: Path, hook: str, snaplen: int) -> None:
+    ours = tmp_path / "ours.pcapng"
+    frames = numbered(100)
+    arguments = ("--hook", hook, "--direction", "in", "--count", str(len(frames)), "--snaplen", str(snaplen))
+    arguments += ("--filter", f"ether proto {EXPERIMENT}")
+    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
+        pair.senders[0].send(frames)
+        said = capture.end(number=None)
+    assert said.returncode == 0, said.stderr
+    assert packets_of(ours) == [(len(one), one[:snaplen]) for one in frames]
+
+
 @pytest.mark.parametrize("pair", [{"mtu": 9000}], indirect=True, ids=["mtu 9000"])
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 def test_jumbo_frames_are_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:

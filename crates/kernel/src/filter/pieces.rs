@@ -138,6 +138,8 @@ struct Parser<'a> {
     /// What a number without qualifiers stands behind: those of the primitive before it, unless a
     /// parenthesis comes between.
     recent: Option<String>,
+    /// Within the parentheses of `port (80 or 81)`: nothing but numbers that stand behind `recent`.
+    values_only: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -148,6 +150,7 @@ impl<'a> Parser<'a> {
             next: 0,
             depth: 0,
             recent: None,
+            values_only: false,
         };
         if (0..parser.words.len()).any(|at| MOVING.contains(&parser.word(at))) {
             return None;
@@ -182,22 +185,59 @@ impl<'a> Parser<'a> {
                 self.next += 1;
                 Tree::Not(Box::new(self.term()?))
             }
+            // libpcap takes these behind an operator, but not in front of one.
+            "(" if self.values_only => return None,
             "(" => {
-                self.next += 1;
                 self.recent = None;
-                let tree = self.expression()?;
+                let tree = self.parenthesis()?;
                 self.recent = None;
-                // `(tcp[0] & 3) = 1` is arithmetic.
-                if self.word(self.next) != ")" || !self.is_end(self.next + 1) {
-                    return None;
-                }
-                self.next += 1;
                 tree
             }
-            _ => self.primitive()?,
+            _ => match self.qualifiers_before_parenthesis() {
+                Some(behind) => self.values(behind)?,
+                None => self.primitive()?,
+            },
         };
         self.depth -= 1;
         Some(tree)
+    }
+
+    fn parenthesis(&mut self) -> Option<Tree> {
+        self.next += 1;
+        let tree = self.expression()?;
+        // `(tcp[0] & 3) = 1` is arithmetic.
+        if self.word(self.next) != ")" || !self.is_end(self.next + 1) {
+            return None;
+        }
+        self.next += 1;
+        Some(tree)
+    }
+
+    /// Where the parenthesis of `port (80 or 81)` opens.
+    fn qualifiers_before_parenthesis(&self) -> Option<usize> {
+        let is_qualifier = |at: &usize| {
+            let word = self.word(*at);
+            QUALIFIERS.contains(&word)
+                || matches!(word, "and" | "or") && self.operator(*at).is_none()
+        };
+        let behind = (self.next..).find(|at| !is_qualifier(at))?;
+        (behind > self.next && self.word(behind) == "(").then_some(behind)
+    }
+
+    /// Numbers in parentheses, which all stand behind the qualifiers here. Fewer than two libpcap takes
+    /// in some places only, and it should say so.
+    fn values(&mut self, parenthesis: usize) -> Option<Tree> {
+        if self.values_only {
+            return None;
+        }
+        let (start, end) = (self.words[self.next].0, self.words[parenthesis].0);
+        self.recent = Some(self.text[start..end].trim_end().to_owned());
+        self.next = parenthesis;
+        self.values_only = true;
+        let tree = self.parenthesis()?;
+        self.values_only = false;
+        self.recent = None;
+        (tree.primitives() > 1).then_some(tree)
     }
 
     fn primitive(&mut self) -> Option<Tree> {
@@ -217,6 +257,9 @@ impl<'a> Parser<'a> {
         let (_, end) = *self.words.get(behind.checked_sub(1)?)?;
         let text = self.text.get(start..end)?;
         if QUALIFIERS.contains(&self.word(first)) || NAMES.contains(&self.word(first)) {
+            if self.values_only {
+                return None;
+            }
             self.recent = self.inherited(first, behind);
             return Some(Tree::Primitive(text.to_owned()));
         }
@@ -398,9 +441,37 @@ mod tests {
     }
 
     #[test]
+    fn numbers_in_parentheses_stand_behind_the_words_before_these() {
+        assert_eq!(
+            Parser::parse("tcp and not src or dst port (80 or not 443 and 8080) or udp"),
+            Some(Tree::Or(vec![
+                Tree::And(vec![
+                    primitive("tcp"),
+                    Tree::Not(Box::new(Tree::And(vec![
+                        Tree::Or(vec![
+                            primitive("src or dst port 80"),
+                            Tree::Not(Box::new(primitive("src or dst port 443"))),
+                        ]),
+                        primitive("src or dst port 8080"),
+                    ]))),
+                ]),
+                primitive("udp"),
+            ]))
+        );
+    }
+
+    #[test]
     fn what_is_not_plainly_a_list_is_left_to_libpcap() {
         for expression in [
             "",
+            "port (80)",
+            "port (80 or (81 or 82))",
+            "port (80 or tcp)",
+            "port (80 or port 81)",
+            "port (80 or http)",
+            "port (80 or 81) or 82",
+            "port (80 or 81",
+            "port (80 or 81) 82",
             "port 80 or",
             "port 80 or vlan 5 or port 81",
             "(tcp[0] & 3) = 1 or port 80",
@@ -441,6 +512,32 @@ mod tests {
         "less 60",
     ];
 
+    const QUALIFIED: [&str; 6] = [
+        "port",
+        "src or dst port",
+        "udp dst port",
+        "ip proto",
+        "src host",
+        "ether proto",
+    ];
+
+    /// Numbers in parentheses.
+    fn values(random: &mut impl Rng, depth: u32) -> String {
+        let mut list = String::new();
+        for nth in 0..random.random_range(1..9) {
+            if nth > 0 {
+                list += [" or ", " or ", " and ", "||"].choose(random).unwrap();
+            }
+            list += ["", "", "", "not ", "!"].choose(random).unwrap();
+            if depth > 0 && random.random_ratio(1, 20) {
+                list += &values(random, depth - 1);
+            } else {
+                list += ["1", "2", "3", "6", "17", "0x800"].choose(random).unwrap();
+            }
+        }
+        format!("({list})")
+    }
+
     /// A list of primitives that libpcap understands, most of them understood here, too.
     fn list(random: &mut impl Rng, depth: u32) -> String {
         let operator = *[" or ", " and "].choose(random).unwrap();
@@ -455,7 +552,13 @@ mod tests {
                 };
             }
             list += ["", "", "", "not ", "!"].choose(random).unwrap();
-            if depth > 0 && random.random_ratio(1, 4) {
+            if random.random_ratio(1, 6) {
+                list += &format!(
+                    "{} {}",
+                    QUALIFIED.choose(random).unwrap(),
+                    values(random, depth)
+                );
+            } else if depth > 0 && random.random_ratio(1, 4) {
                 list += &format!("({})", self::list(random, depth - 1));
             } else {
                 list += POOL.choose(random).unwrap();
@@ -501,7 +604,7 @@ mod tests {
         let mut random = Pcg64Mcg::seed_from_u64(1);
         let mut compiler = Compiler::new(LinkLayer::Ethernet, None).unwrap();
         let (mut apart, mut wanted, mut runs) = (0, 0, 0);
-        for _ in 0..600 {
+        for _ in 0..1_000 {
             let expression = list(&mut random, 2);
             let whole = compiler.compile(&CString::new(expression.as_str()).unwrap());
             let pieces = compile_above(&mut compiler, &expression, 1);

@@ -45,6 +45,10 @@ fn lists() -> Vec<(Expression, Expression)> {
             format!("udp dst portrange {FIRST}-{last}"),
         ),
         (
+            format!("ip and not tcp src port ({numbers})"),
+            format!("ip and not tcp src portrange {FIRST}-{last}"),
+        ),
+        (
             format!("ip and {none_of}"),
             format!("ip and not tcp portrange {FIRST}-{last}"),
         ),
