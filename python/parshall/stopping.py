@@ -1,7 +1,9 @@
 """Asking a running measurement to end: SIGINT and SIGTERM set a flag that the waiting loop sees."""
 
+import os
+import select
 import signal
-import threading
+import weakref
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -19,7 +21,10 @@ class Stopping:
     """
 
     def __init__(self, leave_interrupts_to: object | None = None) -> None:
-        self._flag = threading.Event()
+        self._is_asked = False
+        # Not a threading.Event: a handler runs in the middle of the wait that it should end, and must take no lock.
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._bell)
         self._ignores_interrupts = leave_interrupts_to is not None
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -40,14 +45,18 @@ class Stopping:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self._ignores_interrupts:
             return
-        if self._flag.is_set():
+        if self._is_asked:
             raise KeyboardInterrupt
-        self._flag.set()
+        self._is_asked = True
+        os.eventfd_write(self._bell, 1)
 
     def is_asked(self) -> bool:
         """Whether a signal has asked to stop."""
-        return self._flag.is_set()
+        return self._is_asked
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most ``timeout_s`` seconds; true when a signal has asked to stop."""
-        return self._flag.wait(timeout_s)
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        poll.poll(max(timeout_s, 0) * 1000)
+        return self._is_asked
