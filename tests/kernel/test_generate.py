@@ -203,9 +203,12 @@ def test_ctrl_c_gives_the_account(road, tap):
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json"]
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    tap(500)
-    program.send_signal(signal.SIGINT)
-    text, complaint = program.communicate(timeout=30)
+    try:
+        tap(500)
+        program.send_signal(signal.SIGINT)
+        text, complaint = program.communicate(timeout=30)
+    finally:
+        program.kill()
     assert program.returncode == 0, complaint
     account = json.loads(text)
     assert account["asked"] is None and account["sent"] >= 500
