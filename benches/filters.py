@@ -10,11 +10,10 @@ import argparse
 import re
 import subprocess
 import sys
-from pathlib import Path
 
+from _object import ROOT
 from _record import add_archive_option, finish
 
-ROOT = Path(__file__).parents[1]
 LINE = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\S.*)")
 COLUMNS = ("median_ns", "least_ns", "most_ns", "instructions", "merge_ms", "load_ms")
 

@@ -1,14 +1,13 @@
 """The generator: bytes as the seed promises, an account that balances, honest refusals."""
 
 import json
-import signal
 import struct
 import subprocess
 import sys
 import time
 
 import pytest
-from wire import SOURCE_MAC, generator, namespace, tapped
+from wire import SOURCE_MAC, generator, namespace, said_after_ctrl_c, tapped
 
 from parshall.errors import ParshallError, UsageError
 
@@ -202,15 +201,7 @@ def test_ctrl_c_gives_the_account(road, tap):
     sender, _, link = road
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json"]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        tap(500)
-        program.send_signal(signal.SIGINT)
-        text, complaint = program.communicate(timeout=30)
-    finally:
-        program.kill()
-    assert program.returncode == 0, complaint
-    account = json.loads(text)
+    account = json.loads(said_after_ctrl_c(command, lambda: tap(500)))
     assert account["asked"] is None and account["sent"] >= 500
     assert account["sent"] == account["arrived"] + account["lost"]
 

@@ -1,6 +1,8 @@
 """A generator and everything that arrives from it, for the tests of several files."""
 
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +27,19 @@ def generator(road: Any, **options: Any) -> Any:
 
     sender, _, link = road
     return Generator(link.interface(sender), namespace=namespace(sender), source_mac=SOURCE_MAC, **options)
+
+
+def said_after_ctrl_c(command: list[str], wait: Callable[[], object]) -> str:
+    """Run a command, send it Ctrl-C after a wait, and return what it printed."""
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait()
+        program.send_signal(signal.SIGINT)
+        text, complaint = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert program.returncode == 0, complaint
+    return text
 
 
 @contextmanager

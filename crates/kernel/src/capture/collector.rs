@@ -4,7 +4,7 @@ use parshall_core::abi::{CaptureRecord, RECORD_PACKET, bytes_of_words, view_plai
 
 use super::kept_ring::Start;
 use crate::ring::memory::Lane;
-use crate::ring::merge::MergedLanes;
+use crate::ring::merge::{MergedLanes, time_ns};
 use crate::ring::reader::{Block, LaneReader, Wanted};
 use crate::ring::registry::LaneReaders;
 
@@ -60,13 +60,12 @@ impl Collector {
         while let Some((oldest, limit_ns)) = self.lanes.oldest(horizon_ns) {
             loop {
                 let block = self.lanes.block(oldest);
-                let Some((record, bytes)) = packet(block) else {
-                    break;
-                };
-                if record.time_ns > limit_ns {
+                if block.peek().is_none_or(|record| time_ns(record) > limit_ns) {
                     break;
                 }
-                if record.subscribers & self.subscribers != 0 {
+                if let Some((record, bytes)) = packet(block)
+                    && record.subscribers & self.subscribers != 0
+                {
                     sink(record, bytes);
                     taken += 1;
                 }
@@ -95,4 +94,32 @@ fn packet(block: &Block) -> Option<(&CaptureRecord, &[u8])> {
     let bytes = bytes_of_words(&words[RECORD_WORDS..]);
     let length = bytes.len().min(record.captured_length_bytes as usize);
     Some((record, &bytes[..length]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::writer::LaneWriter;
+    use crate::ring::{LANE_SIZE_MIN_BYTES, Preference, layout};
+
+    #[test]
+    fn what_is_no_packet_is_nobodys_and_holds_nothing_up() {
+        let layout = layout(LANE_SIZE_MIN_BYTES, Preference::FastReader).unwrap();
+        let lanes = Lane::anonymous(1, layout).unwrap();
+        let writer = LaneWriter::new(lanes[0].clone(), None);
+        let (mine, others) = (0b10, 0b01);
+        writer.write(RECORD_PACKET, 0, &[1, mine, 0, 0]);
+        writer.write(RECORD_PACKET, 0, &[2, mine]); // shorter than any packet's
+        writer.write(RECORD_PACKET, 0, &[3, others, 0, 0]);
+        writer.write(RECORD_PACKET, 0, &[4, mine, 0, 0]);
+        let start = Start {
+            position: 0,
+            records: 0,
+        };
+        let mut collector = Collector::new(&lanes, &[start], None, mine, 64);
+        let mut times = Vec::new();
+        let taken = collector.collect(u64::MAX, |record, _| times.push(record.time_ns));
+        assert_eq!((taken, times), (2, vec![1, 4]));
+        assert!(collector.lanes().is_caught_up());
+    }
 }

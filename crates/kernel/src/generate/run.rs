@@ -36,90 +36,102 @@ enum Ending {
     Stopped,
 }
 
-/// A run by the plan.
-pub(super) fn feed(
-    workload: &Workload,
-    packets: &Packets,
-    team: Team,
-    board: &Board,
-    asked: Option<u64>,
-) -> Result<Report, GenerateError> {
-    let deal = team.deal();
-    deal.set_end(asked.unwrap_or(u64::MAX));
-    let mut feeder = Feeder::new(workload, packets, &deal, team.size());
-    // Whatever fits is drawn before the first packet leaves.
-    while feeder.draw() {}
-    team.go();
-    let mut seat = Seat::beside(&team.cpus());
-    let mut is_started = false;
-    let mut ending = Ending::NotYet;
-    while !team.has_ended() {
-        if !is_started && team.is_ready() {
-            deal.start(monotonic_ns());
-            is_started = true;
-        }
-        let retired = feeder.retire();
-        let drew = matches!(ending, Ending::NotYet) && feeder.draw();
-        board.packets.store(feeder.sent(), Ordering::Release);
-        board
-            .bytes
-            .store(feeder.account.frames_bytes(), Ordering::Release);
-        ending = match ending {
-            Ending::NotYet if team.has_failed() => {
-                // Those who halt go on, and find that they are still stopped.
-                deal.stop();
-                team.go();
-                Ending::Stopped
-            }
-            Ending::NotYet if board.should_stop.load(Ordering::Acquire) => {
-                deal.stop();
-                Ending::Halting
-            }
-            Ending::Halting if team.is_at_rest() => {
-                deal.set_end(deal.sent_by_any());
-                deal.resume();
-                team.go();
-                Ending::CatchingUp(Instant::now() + CATCH_UP)
-            }
-            Ending::CatchingUp(deadline) if Instant::now() >= deadline => {
-                deal.stop();
-                Ending::Stopped
-            }
-            as_it_was => as_it_was,
-        };
-        team.call_out();
-        seat.settle(team.sent());
-        if !retired && !drew {
-            std::thread::sleep(LOOK);
-        }
-    }
-    let sent = team.join()?;
-    feeder.retire_rest();
-    board.packets.store(feeder.sent(), Ordering::Release);
-    Ok(Report::of(workload, &deal, &feeder, &sent, asked))
+/// What a run is made of.
+pub(super) struct Run<'a> {
+    pub workload: &'a Workload,
+    pub packets: &'a Packets,
+    pub team: Team,
+    pub board: &'a Board,
+    /// Packets in all; none: until it is stopped.
+    pub asked: Option<u64>,
 }
 
-/// A run of a way of sending that draws by itself.
-pub(super) fn wait(
-    workload: &Workload,
-    packets: &Packets,
-    team: Team,
-    board: &Board,
-    asked: Option<u64>,
-) -> Result<Report, GenerateError> {
-    let deal = team.deal();
-    deal.set_end(asked.unwrap_or(u64::MAX));
-    team.go();
-    while !team.has_ended() {
-        if board.should_stop.load(Ordering::Acquire) {
-            deal.stop();
-            team.go();
+impl Run<'_> {
+    /// Goes by the plan.
+    pub fn feed(self) -> Result<Report, GenerateError> {
+        let Self {
+            workload,
+            packets,
+            team,
+            board,
+            asked,
+        } = self;
+        let deal = team.deal();
+        let mut feeder = Feeder::new(workload, packets, &deal, team.size());
+        // Whatever fits is drawn before the first packet leaves.
+        while feeder.draw() {}
+        team.go();
+        let mut seat = Seat::beside(&team.cpus());
+        let mut is_started = false;
+        let mut ending = Ending::NotYet;
+        while !team.has_ended() {
+            if !is_started && team.is_ready() {
+                deal.start(monotonic_ns());
+                is_started = true;
+            }
+            let retired = feeder.retire();
+            let drew = matches!(ending, Ending::NotYet) && feeder.draw();
+            board.packets.store(feeder.sent(), Ordering::Release);
+            board
+                .bytes
+                .store(feeder.account.frames_bytes(), Ordering::Release);
+            ending = match ending {
+                Ending::NotYet if team.has_failed() => {
+                    // Those who halt go on, and find that they are still stopped.
+                    deal.stop();
+                    team.go();
+                    Ending::Stopped
+                }
+                Ending::NotYet if board.should_stop.load(Ordering::Acquire) => {
+                    deal.stop();
+                    Ending::Halting
+                }
+                Ending::Halting if team.is_at_rest() => {
+                    deal.set_end(deal.sent_by_any());
+                    deal.resume();
+                    team.go();
+                    Ending::CatchingUp(Instant::now() + CATCH_UP)
+                }
+                Ending::CatchingUp(deadline) if Instant::now() >= deadline => {
+                    deal.stop();
+                    Ending::Stopped
+                }
+                as_it_was => as_it_was,
+            };
             team.call_out();
+            seat.settle(team.sent());
+            if !retired && !drew {
+                std::thread::sleep(LOOK);
+            }
         }
-        std::thread::sleep(LOOK);
+        let sent = team.join()?;
+        feeder.retire_rest();
+        board.packets.store(feeder.sent(), Ordering::Release);
+        Ok(Report::of(workload, &deal, &feeder, &sent, asked))
     }
-    let sent = team.join()?;
-    let nothing = Feeder::new(workload, packets, &deal, 1);
-    Ok(Report::of(workload, &deal, &nothing, &sent, None)
-        .of_what_draws_by_itself(workload, &sent[0], asked))
+
+    /// Of a way of sending that draws by itself.
+    pub fn wait(self) -> Result<Report, GenerateError> {
+        let Self {
+            workload,
+            packets,
+            team,
+            board,
+            asked,
+        } = self;
+        let deal = team.deal();
+        team.go();
+        while !team.has_ended() {
+            if board.should_stop.load(Ordering::Acquire) {
+                deal.stop();
+                team.go();
+                team.call_out();
+            }
+            std::thread::sleep(LOOK);
+        }
+        let sent = team.join()?;
+        let nothing = Feeder::new(workload, packets, &deal, 1);
+        Ok(Report::of(workload, &deal, &nothing, &sent, None)
+            .of_what_draws_by_itself(workload, &sent[0], asked))
+    }
 }

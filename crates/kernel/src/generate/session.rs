@@ -1,7 +1,7 @@
 //! A run of the generator from start to account.
 
 use super::report::{Progress, Report};
-use super::run::{Board, feed, wait};
+use super::run::{Board, Run};
 use super::team::Team;
 use super::{BackendKind, GenerateError, Request};
 use parshall_core::workload::Packets;
@@ -39,12 +39,17 @@ impl Session {
             std::thread::Builder::new()
                 .name("parshall-plan".into())
                 .spawn(move || {
-                    let run = if backend == BackendKind::Pktgen {
-                        wait
-                    } else {
-                        feed
+                    let run = Run {
+                        workload: &workload,
+                        packets: &packets,
+                        team,
+                        board: &board,
+                        asked: count,
                     };
-                    let result = run(&workload, &packets, team, &board, count);
+                    let result = match backend {
+                        BackendKind::Pktgen => run.wait(),
+                        _ => run.feed(),
+                    };
                     board.has_ended.store(true, Ordering::Release);
                     result
                 })

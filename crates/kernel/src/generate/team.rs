@@ -53,9 +53,11 @@ impl Team {
             };
             Sender::start(place, Arc::clone(workload), Arc::clone(packets), shape)
         };
-        Ok(Self {
+        let team = Self {
             senders: (0..of).map(sender).collect::<Result<_, _>>()?,
-        })
+        };
+        team.deal().set_end(request.count.unwrap_or(u64::MAX));
+        Ok(team)
     }
 
     /// Senders.
