@@ -3,7 +3,8 @@
 //! A ring is held by a small process of its own, the [`keeper`]: it has the maps, the links and the
 //! filters of all subscribers, merged into one program a hook. Every process that captures, the one
 //! that founded the ring too, is a [`client`] of the keeper and reads the ring by itself: a
-//! [`session`] is its thread, a [`collector`] its eyes, an [`output`] what it wants, and a [`sink`] where the packets go.
+//! [`session`] is its capture, `run` the thread behind it, a [`collector`] its eyes, an [`output`]
+//! what it wants, and a [`sink`] where the packets go.
 //!
 //! Inside the keeper, [`kept_ring`] is the ring with its subscribers, [`generation`] the programs
 //! that serve one set of them, [`attachment`] a place where packets pass, [`grace`] the wait until
@@ -25,6 +26,7 @@ pub mod ledger;
 pub mod output;
 mod promiscuous;
 pub mod request;
+mod run;
 pub mod session;
 pub mod sink;
 mod tagged;

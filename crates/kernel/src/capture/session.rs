@@ -1,46 +1,25 @@
-//! A capture: from a ring into the files of one process, as a thread that ends with an account.
+//! A capture: what it is asked for, how it begins, where it stands and how it ends. The thread behind it
+//! is `run`.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
-use parshall_core::ledger::Cost;
-use parshall_core::trace::{Direction, Packet, Section, Statistics, TraceError};
+use parshall_core::trace::Section;
 
 use super::CaptureError;
-use super::client::{Client, Heard, Left};
+use super::client::Client;
 use super::collector::Collector;
 use super::interface::Interface;
-use super::keeper::message::Event;
-use super::kept_ring::{HookCount, RunTime};
-use super::ledger::{CaptureLedger, SubscriberAccount};
-use super::output::{Opened, Output, compile_filters, complain};
+use super::ledger::CaptureLedger;
+use super::output::{Opened, Output, compile_filters};
 use super::request::{RingRequest, Subscription};
-use super::sink::Sink;
+use super::run::Run;
 use super::tagged::Retag;
 use super::tally::Tally;
-use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
-use crate::cost::program_cost;
-
-/// How often the keeper is asked, and the files are flushed.
-const TICK: Duration = Duration::from_millis(500);
-/// Packets younger than this wait for the next look, so that lanes can be merged by time although
-/// a hook on another CPU may still be at work.
-const HOLD_BACK_NS: u64 = 1_000_000;
-/// Between two looks at the ring while packets come: seldom enough that a look finds many. From 1 to
-/// 8 ms no difference was seen; 0.3 ms cost a packet of 64 bytes a quarter more.
-const NAP: Duration = Duration::from_millis(2);
-/// The same while none comes.
-const NAP_MAX: Duration = Duration::from_millis(10);
-/// A lane is filled at most about this fast: naps are short enough for small rings.
-const LANE_BYTES_PER_S: u64 = 4_000_000_000;
-/// How long a keeper may take to let us go.
-const LEAVE: Duration = Duration::from_secs(60);
-/// How long the last packets may take from the ring to us.
-const SETTLE: Duration = Duration::from_secs(10);
+use crate::clock::{monotonic_ns, realtime_offset_ns};
 
 /// How to come by a ring.
 #[derive(Clone, Debug)]
@@ -172,7 +151,7 @@ impl Capture {
             ..Status::default()
         }));
         let ring = client.ring.name.clone();
-        let session = Session {
+        let run = Run {
             tally: Tally::new(&client.ring, outputs.len()),
             client,
             collector,
@@ -190,7 +169,7 @@ impl Capture {
         let stop_seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("parshall-capture".into())
-            .spawn(move || session.run(&stop_seen))
+            .spawn(move || run.read(&stop_seen))
             .map_err(|error| CaptureError::Thread {
                 reason: error.to_string(),
             })?;
@@ -245,300 +224,5 @@ impl Drop for Capture {
             // The caller went away without asking for the account; the files still get it.
             let _ = self.stop();
         }
-    }
-}
-
-struct Session {
-    client: Client,
-    collector: Collector,
-    outputs: Vec<Opened>,
-    /// The bit of each output.
-    bits: Vec<usize>,
-    count: Option<u64>,
-    tally: Tally,
-    /// What the kernel had counted when the keeper was asked last, by subscriber and hook.
-    counts: Vec<Vec<HookCount>>,
-    started: Instant,
-    started_ns: u64,
-    offset_ns: i64,
-    retag: Retag,
-    status: Arc<Mutex<Status>>,
-    failure: Option<CaptureError>,
-}
-
-impl Session {
-    fn run(mut self, stop: &AtomicBool) -> Summary {
-        let observed = self.observe(stop);
-        self.note(observed);
-        let last = match self.leave() {
-            Ok(left) => {
-                self.drain(&left.ends);
-                Some(left)
-            }
-            Err(error) => {
-                self.note(Err(error));
-                // What is in the ring is ours still, and nobody writes any more.
-                self.drain(&[]);
-                None
-            }
-        };
-        self.collector.settle();
-        self.finish(last)
-    }
-
-    fn note(&mut self, result: Result<(), CaptureError>) {
-        if let Err(error) = result {
-            self.failure.get_or_insert(error);
-        }
-    }
-
-    /// Reads and writes until asked to stop, until all is there that was asked for, or until there is
-    /// nothing more to read or to write.
-    fn observe(&mut self, stop: &AtomicBool) -> Result<(), CaptureError> {
-        let lap = Duration::from_nanos(
-            self.client.ring.layout.size_bytes * 1_000_000_000 / LANE_BYTES_PER_S,
-        );
-        let mut next_tick = Instant::now() + TICK;
-        while !stop.load(Ordering::Acquire) && !self.is_done() {
-            let began = Instant::now();
-            let taken = self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
-            if Instant::now() >= next_tick {
-                next_tick = Instant::now() + TICK;
-                self.tick()?;
-            }
-            // All was read that is old enough. To look again at once would find a few packets, at the
-            // price of a whole look, and take the hook's cache lines away from it.
-            let nap = if taken == 0 { NAP_MAX } else { NAP };
-            let mut pause = nap.min(lap).saturating_sub(began.elapsed());
-            if taken == 0 || !pause.is_zero() {
-                self.with_sinks(Sink::caught_up);
-            }
-            while let Some(heard) = self.client.hear(pause)? {
-                self.take_in(heard)?;
-                pause = Duration::ZERO;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the subscriptions, and reads on while the keeper is at it.
-    fn leave(&mut self) -> Result<Left, CaptureError> {
-        self.client.ask_leave()?;
-        let deadline = Instant::now() + LEAVE;
-        while Instant::now() < deadline {
-            self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
-            if let Some(Heard::Left(left)) = self.client.hear(Duration::from_millis(1))? {
-                return Ok(left);
-            }
-        }
-        Err(CaptureError::Keeper {
-            reason: format!(
-                "that of ring {} does not answer; end it, and found the ring again",
-                self.client.ring.name
-            ),
-        })
-    }
-
-    fn take_in(&mut self, heard: Heard) -> Result<(), CaptureError> {
-        match heard {
-            Heard::Event(event) => {
-                self.say(event.sentence());
-                if matches!(event, Event::Gone { was_last: true, .. }) {
-                    return Err(CaptureError::InterfacesGone {
-                        ring: self.client.ring.name.clone(),
-                    });
-                }
-            }
-            Heard::Account { counts, .. } => self.counts = counts,
-            Heard::Left(_) => {} // nobody has asked yet
-        }
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        self.outputs.iter().all(|output| output.is_done(self.count))
-    }
-
-    fn collect(&mut self, horizon_ns: u64) -> usize {
-        let Self {
-            collector,
-            outputs,
-            bits,
-            count,
-            tally,
-            offset_ns,
-            retag,
-            failure,
-            status,
-            ..
-        } = self;
-        collector.collect(horizon_ns, |record, bytes| {
-            let (wire_bytes, bytes) = retag.whole(record, bytes);
-            for (number, output) in outputs.iter_mut().enumerate() {
-                if record.subscribers >> bits[number] & 1 == 0 {
-                    continue;
-                }
-                let hook = usize::from(record.header.hook);
-                if let Some(read) = tally.read[number].get_mut(hook) {
-                    *read += 1;
-                }
-                if count.is_some_and(|count| output.packets >= count) {
-                    tally.thinned[number][usize::from(record.interface)] += 1;
-                    continue;
-                }
-                output.packets += 1;
-                tally.wire_bytes += u64::from(wire_bytes);
-                let snaplen = bytes.len().min(output.subscription.snaplen as usize);
-                // Made anew for each output: to copy one that has just been made would make the CPU
-                // wait for its own stores.
-                let packet = Packet {
-                    interface: u32::from(record.interface),
-                    time_ns: record.time_ns.saturating_add_signed(*offset_ns),
-                    direction: direction_of(record),
-                    wire_bytes,
-                    captured: &bytes[..snaplen],
-                    ..Packet::default()
-                };
-                if let Some(sink) = &mut output.sink
-                    && let Err(error) = sink.write(&packet)
-                {
-                    complain(status, failure, error);
-                }
-            }
-        })
-    }
-
-    fn with_sinks(&mut self, act: fn(&mut Sink) -> Result<(), TraceError>) {
-        for output in &mut self.outputs {
-            output.with_sink(&self.status, &mut self.failure, act);
-        }
-    }
-
-    fn say(&self, notice: String) {
-        if let Ok(mut status) = self.status.lock() {
-            status.notices.push(notice);
-        }
-    }
-
-    fn tick(&mut self) -> Result<(), CaptureError> {
-        self.offset_ns = realtime_offset_ns();
-        self.client.ask_account()?;
-        let now_ns = self.realtime_ns(monotonic_ns());
-        let mut lost = 0;
-        for number in 0..self.outputs.len() {
-            let counts = self.counts.get(number).map_or(&[][..], Vec::as_slice);
-            let statistics = self.statistics(number, counts, now_ns, false);
-            lost += statistics.iter().map(|one| one.lost.total()).sum::<u64>();
-            let tick = |sink: &mut Sink| sink.tick(now_ns, &statistics);
-            self.outputs[number].with_sink(&self.status, &mut self.failure, tick);
-        }
-        if let Ok(mut status) = self.status.lock() {
-            status.packets = self.outputs.iter().map(|output| output.packets).sum();
-            status.wire_bytes = self.tally.wire_bytes;
-            status.lost = lost;
-        }
-        Ok(())
-    }
-
-    /// Reads up to these positions; without any, to the end.
-    fn drain(&mut self, ends: &[u64]) {
-        let deadline = Instant::now() + SETTLE;
-        loop {
-            let taken = self.collect(monotonic_ns());
-            let has_all = match ends.is_empty() {
-                true => self.collector.lanes().is_caught_up(),
-                false => self.collector.lanes().has_reached(ends),
-            };
-            // What does not come by then, the ledger says.
-            if (taken == 0 && has_all) || Instant::now() > deadline {
-                return;
-            }
-        }
-    }
-
-    /// The account of one subscriber by interface, as its file carries it.
-    fn statistics(
-        &self,
-        number: usize,
-        counts: &[HookCount],
-        now_ns: u64,
-        complete: bool,
-    ) -> Vec<Statistics> {
-        let whole = Statistics {
-            start_ns: self.realtime_ns(self.started_ns),
-            end_ns: now_ns,
-            complete,
-            ..Statistics::default()
-        };
-        let gaps = self.collector.lanes().sequence_gaps();
-        self.tally.statistics(number, counts, gaps, whole)
-    }
-
-    fn realtime_ns(&self, monotonic_ns: u64) -> u64 {
-        monotonic_ns.saturating_add_signed(self.offset_ns)
-    }
-
-    fn finish(mut self, last: Option<Left>) -> Summary {
-        let complete = last.is_some();
-        let left = last.unwrap_or_else(|| Left {
-            counts: std::mem::take(&mut self.counts),
-            ..Left::default()
-        });
-        let now_ns = self.realtime_ns(monotonic_ns());
-        let mut subscribers = Vec::new();
-        for number in 0..self.outputs.len() {
-            let counts = left.counts.get(number).cloned().unwrap_or_default();
-            let statistics = self.statistics(number, &counts, now_ns, complete);
-            let output = &mut self.outputs[number];
-            let (written, finished) = match output.sink.take() {
-                Some(sink) => sink.finish(&statistics),
-                None => (Vec::new(), Ok(())),
-            };
-            if let Err(error) = finished {
-                complain(&self.status, &mut self.failure, error);
-            }
-            let output = &self.outputs[number];
-            subscribers.push(SubscriberAccount {
-                file: output.file.clone(),
-                filter: output.subscription.filter.clone(),
-                snaplen: output.subscription.snaplen,
-                interfaces: self
-                    .tally
-                    .accounts(number, &statistics, &written, &self.client.ring),
-                hooks: self.tally.hooks(number, &counts, &self.client.ring),
-            });
-        }
-        let ledger = CaptureLedger {
-            ring: self.client.ring.name.clone(),
-            subscribers,
-            sequence_gaps: self.collector.lanes().sequence_gaps(),
-            cost: self.cost(&left.run_times),
-            complete,
-        };
-        Summary {
-            ledger,
-            failure: self.failure,
-        }
-    }
-
-    fn cost(&self, run_times: &[RunTime]) -> Cost {
-        Cost {
-            programs: run_times
-                .iter()
-                .zip(&self.client.ring.hooks)
-                .map(|(time, hook)| program_cost(&hook.name(), time.runs, time.run_ns))
-                .collect(),
-            reader_cpu_s: thread_cpu_s(),
-            wall_s: self.started.elapsed().as_secs_f64(),
-            log_bytes: 0,
-        }
-    }
-}
-
-fn direction_of(record: &CaptureRecord) -> Direction {
-    if record.direction == DIRECTION_OUT {
-        Direction::Out
-    } else {
-        Direction::In
     }
 }
