@@ -334,9 +334,10 @@ static __noinline void end_former_flow(const struct sock *sk)
 }
 
 /* The last state of a connection, as it was before it became CLOSED. */
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
+static __always_inline int observe_close(const struct sock *sk, int old_state, int new_state,
+					 const int is_second)
 {
+	struct flow_state *flow;
 	struct event event;
 	struct tcp_sock *tp;
 
@@ -346,6 +347,10 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 		end_former_flow(sk);
 	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
+	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+	/* Whoever comes first of the two writes; of a socket that is nobody's, the first one tells. */
+	if (flow ? __sync_lock_test_and_set(&flow->has_closed, 1) : is_second)
+		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !begin_event(&event, sk, HOOK_TCP_CLOSE, FLOW_LANE))
 		return 0;
@@ -353,6 +358,22 @@ int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
 	event.record->state = old_state;
 	commit_state(event.record, FLOW_LANE, &event.slot);
 	return 0;
+}
+
+/*
+ * Two programs for one event. A softirq that interrupts a program of this kind may close another
+ * socket, and the kernel does not run the interrupted one for that; it runs the other.
+ */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(tcp_close, const struct sock *sk, int old_state, int new_state)
+{
+	return observe_close(sk, old_state, new_state, 0);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(tcp_close_2, const struct sock *sk, int old_state, int new_state)
+{
+	return observe_close(sk, old_state, new_state, 1);
 }
 
 /* The flow's account leaves with the socket; what is seen afterwards writes it again. */

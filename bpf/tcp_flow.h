@@ -75,6 +75,8 @@ struct flow_state {
 	__u64 congestion_ops;  /* that of the facts written last */
 	__u32 syn_seq;         /* of a handshake: tells a SYN that comes again from another connection's */
 	__u32 has_ended;       /* its account was written */
+	__u32 has_closed;      /* its last state was written */
+	__u32 unused;
 };
 
 struct {

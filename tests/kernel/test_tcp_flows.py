@@ -450,15 +450,16 @@ def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any,
     cost = ledger["cost"]
     print(f"{connections} connections in {took_s:.1f} s, {cost['log_bytes'] / 1e6:.1f} MB, {cost}")
     assert logged.flows.num_rows == 2 * connections
-    assert not any(sum(account["lost"].values()) for account in ledger["hooks"])
     flows = pl.from_arrow(logged.flows)
     assert flows["passive"].sum() == connections
+    assert flows["ended"].all()
     closes = rows_of(logged).filter(event="close")
-    assert len(closes) == closes["flow"].n_unique() == flows["events_seen"].gt(0).sum()
-    # On the reference machine, two sockets in about three million went without a word: neither of
-    # the kernel's tracepoints ran for them, and no miss was counted. Their rows say so.
-    assert (~flows["ended"]).sum() <= connections // 10_000
-    assert flows.filter(~pl.col("ended"))["events_seen"].sum() == 0
+    unseen = total(ledger, "missed", ["tcp_close"])
+    assert len(closes) == closes["flow"].n_unique() == flows.height - unseen
+    assert sum(sum(account["lost"].values()) for account in ledger["hooks"]) == unseen
+    # The reference machine's kernel runs no tracing program while a softirq interrupts the first
+    # process of the machine: the closes that fall into such a moment, some in a million, go unseen.
+    assert unseen <= connections // 10_000
     # Flows that are over are forgotten: were they kept, the second half would cost 60 MB.
     halfway_mb, end_mb = memory[len(memory) // 2], memory[-1]
     assert end_mb - halfway_mb < 30, (

@@ -4,8 +4,8 @@
 //! days holds only the flows that are alive.
 
 use parshall_core::abi::{
-    EVENT_PACKET, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED, FLOW_PASSIVE, TcpFlowEndRecord,
-    TcpFlowRecord, TcpStateRecord,
+    EVENT_CLOSE, EVENT_PACKET, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED, FLOW_PASSIVE,
+    TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord,
 };
 use parshall_core::log::{FlowRow, Unwritten};
 use rustc_hash::FxHashMap;
@@ -21,6 +21,7 @@ struct Entry {
     events_read: u64,
     highest_seq: u64,
     end: Option<TcpFlowEndRecord>,
+    has_closed: bool,
     has_changed: bool,
     ticks_since_end: u32,
 }
@@ -71,6 +72,7 @@ impl FlowTable {
                 events_read: 0,
                 highest_seq: 0,
                 end: None,
+                has_closed: false,
                 has_changed: false,
                 ticks_since_end: 0,
             }
@@ -92,6 +94,7 @@ impl FlowTable {
                     entry.packets_read += 1;
                 } else {
                     entry.events_read += 1;
+                    entry.has_closed |= record.event == EVENT_CLOSE;
                 }
                 entry.highest_seq = entry.highest_seq.max(record.flow_seq);
             }
@@ -147,6 +150,22 @@ impl FlowTable {
             entry.see(record.time_ns, offset);
             self.ended.push(record.flow);
         }
+    }
+
+    /// Ends the flows of which there is no account although all that are alive have given theirs: they
+    /// went without a word. Gives how many of them had a socket whose close nobody saw.
+    pub fn end_the_gone(&mut self) -> u64 {
+        let mut unseen_closes = 0;
+        for entry in self
+            .entries
+            .values_mut()
+            .filter(|entry| entry.end.is_none())
+        {
+            entry.row.ended = true;
+            // Before the handshake is done there is no socket, and its cookie is 0.
+            unseen_closes += u64::from(entry.row.socket_cookie != 0 && !entry.has_closed);
+        }
+        unseen_closes
     }
 
     /// Rows of the flows that are new or changed since the last call. Flows that ended a while ago
@@ -228,5 +247,36 @@ impl Entry {
             .events_seen
             .saturating_sub(end.events_dropped + self.events_read);
         row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_without_an_account_has_ended_and_its_close_may_have_gone_unseen() {
+        let mut table = FlowTable::new(0);
+        // 1 gave its account, 2 and 3 did not; of 3 the close was seen; 4 never had a socket.
+        for (flow, socket_cookie) in [(1, 7), (2, 8), (3, 9), (4, 0)] {
+            table.note_facts(&TcpFlowRecord {
+                flow,
+                socket_cookie,
+                ..TcpFlowRecord::default()
+            });
+        }
+        table.note_end(&TcpFlowEndRecord {
+            flow: 1,
+            ..TcpFlowEndRecord::default()
+        });
+        table.note_states(&[TcpStateRecord {
+            flow: 3,
+            event: EVENT_CLOSE,
+            ..TcpStateRecord::default()
+        }]);
+        assert_eq!(table.end_the_gone(), 1);
+        let rows = table.take_changed(&BTreeMap::new(), &mut |_| None);
+        let ended: Vec<_> = rows.iter().map(|row| (row.flow, row.ended)).collect();
+        assert_eq!(ended, [(1, false), (2, true), (3, true), (4, true)]);
     }
 }

@@ -29,11 +29,12 @@ const PACKET_PROGRAMS: [(&str, Directions); 2] = [
     ("tcp_ingress", Directions::Out),
 ];
 
-/// Programs that are attached for the events, with the hook whose account each keeps.
-const EVENT_PROGRAMS: [&str; 4] = [
+/// Programs that are attached for the events.
+const EVENT_PROGRAMS: [&str; 5] = [
     "tcp_retransmit",
     "tcp_congestion_state",
     "tcp_close",
+    "tcp_close_2",
     FLOW_END_PROGRAM,
 ];
 

@@ -40,15 +40,18 @@ const ALL_HOOKS: Range<usize> = 0..HOOK_COUNT;
 /// The first hooks see packets, which are thinned; the others see events, which are not.
 const PACKET_HOOKS: usize = 2;
 
-/// The program that keeps each hook's account, in the order of `enum hook`.
-const HOOK_PROGRAMS: [&str; HOOK_COUNT] = [
-    "tcp_ingress",
-    "tcp_egress",
-    "tcp_retransmit",
-    "tcp_congestion_state",
-    "tcp_close",
-    "tcp_destroy",
+/// The program whose runs that the kernel skipped are each hook's, in the order of `enum hook`. Closes
+/// have none: what one of their two programs does not get, the other does.
+const HOOK_PROGRAMS: [Option<&str>; HOOK_COUNT] = [
+    Some("tcp_ingress"),
+    Some("tcp_egress"),
+    Some("tcp_retransmit"),
+    Some("tcp_congestion_state"),
+    None,
+    Some("tcp_destroy"),
 ];
+/// The hook of the flow ring.
+const FLOW_HOOK: usize = HOOK_COUNT - 1;
 
 /// Where a log stands.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +140,7 @@ impl TcpLog {
             cgroup_paths: cgroup::Paths::new(),
             lane_bytes: options.ring_bytes / TCP_LANES_PER_CPU as u64,
             thins: options.packets_per_log > 1 || options.on_change,
+            unseen_closes: 0,
         };
         let stop_seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -212,6 +216,8 @@ struct Session {
     cgroup_paths: cgroup::Paths,
     lane_bytes: u64,
     thins: bool,
+    /// Closes that no program was run for, as far as the end of the log tells.
+    unseen_closes: u64,
 }
 
 impl Session {
@@ -224,12 +230,13 @@ impl Session {
         let summary = self
             .with_hooks(|hooks| hooks.sum_up_flows())
             .and_then(|sweep| sweep);
-        match summary {
+        let are_accounts_written = match summary {
             Ok(sweep) => self.sweep(sweep, true),
             Err(error) => {
                 failure.get_or_insert(error);
+                false
             }
-        }
+        };
         self.with_hooks(TcpHooks::detach)?;
         if let Err(error) = self.drain(&ALL_HOOKS) {
             failure.get_or_insert(error);
@@ -244,6 +251,9 @@ impl Session {
             });
         }
         self.collector.settle();
+        if are_accounts_written && self.ledger(true)?.hooks[FLOW_HOOK].lost.total() == 0 {
+            self.unseen_closes = self.collector.flows.end_the_gone();
+        }
         self.collector.flows.touch_all();
         // What cannot be flushed any more must be in the account that follows.
         if let Err(error) = self.writer.flush() {
@@ -296,9 +306,9 @@ impl Session {
     }
 
     /// Lets the kernel walk over its sockets in a thread of its own and reads meanwhile; everything
-    /// when the hooks are off, else what is old enough to be in order.
-    fn sweep(&mut self, sweep: Sweep, everything: bool) {
-        std::thread::scope(|scope| {
+    /// when the hooks are off, else what is old enough to be in order. Whether it came to the end.
+    fn sweep(&mut self, sweep: Sweep, everything: bool) -> bool {
+        let is_done = std::thread::scope(|scope| {
             let walk = scope.spawn(|| sweep.run());
             while !walk.is_finished() {
                 // An error of the file shows again at the next write.
@@ -306,8 +316,10 @@ impl Session {
                     std::thread::yield_now();
                 }
             }
+            matches!(walk.join(), Ok(Ok(_)))
         });
         let _ = self.collect(everything);
+        is_done
     }
 
     /// Reads to the end after these hooks were detached: programs that were running still commit.
@@ -368,7 +380,10 @@ impl Session {
         let hooks = (0..HOOK_COUNT)
             .map(|hook| {
                 let count = &counters[hook];
-                let missed = missed_of(&statistics, HOOK_PROGRAMS[hook]);
+                let missed = match HOOK_PROGRAMS[hook] {
+                    Some(program) => missed_of(&statistics, program),
+                    None => self.unseen_closes,
+                };
                 let read = self.collector.read[hook];
                 let kept_back = count.filtered + count.failed;
                 let thinned = if self.thins && hook < PACKET_HOOKS {
