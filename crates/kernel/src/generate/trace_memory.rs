@@ -151,6 +151,9 @@ mod tests {
     fn a_frame_that_ends_with_its_block_leaves_no_block_empty() {
         let bytes = TRACE_BLOCK_BYTES / 8 - HEAD_BYTES;
         let (positions, blocks) = lay_out([bytes; 8].into_iter());
-        assert_eq!((positions[7], blocks), (7 * TRACE_BLOCK_BYTES as u64 / 8, 1));
+        assert_eq!(
+            (positions[7], blocks),
+            (7 * TRACE_BLOCK_BYTES as u64 / 8, 1)
+        );
     }
 }
