@@ -26,6 +26,12 @@ def tap(road):
         yield read
 
 
+def give_queues(road, cpus):
+    """A queue at both ends for each CPU that sends."""
+    for host in road[1::-1]:
+        host.run(["ethtool", "-L", road[2].interface(host), "rx", str(len(cpus)), "tx", str(len(cpus))])
+
+
 def numbered(count, longest=1514):
     """Frames of any bytes, from the sender that the tap listens for, of a protocol that no host speaks."""
     chance = random.Random(3)
@@ -106,6 +112,7 @@ def test_tcpdump_finds_the_file_at_the_other_end(road, tmp_path):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_trace_longer_than_a_block_goes_round(road, tap, tmp_path, backend, pace, cpu):
     # 2.4 MB: the kernel's program has them in three blocks.
+    give_queues(road, cpu)
     frames = numbered(3001)
     write_trace(tmp_path / "trace.pcap", frames)
     run = generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=5003, **pace)
@@ -121,6 +128,7 @@ def test_a_trace_longer_than_a_block_goes_round(road, tap, tmp_path, backend, pa
 
 
 def test_digest_and_account_are_the_same_whatever_sends(road, frames, tmp_path):
+    give_queues(road, CPUS)
     write_trace(tmp_path / "trace.pcap", frames)
     accounts = [
         generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=20_001).finish().account
@@ -147,6 +155,7 @@ def test_a_flood_of_a_trace_arrives(road, tmp_path):
 
 
 def test_a_replay_that_is_stopped_has_sent_the_beginning(road, until, tmp_path):
+    give_queues(road, CPUS)
     write_trace(tmp_path / "trace.pcap", numbered(777))
     for cpu in (CPUS[:1], CPUS):
         run = generator(road, replay=tmp_path / "trace.pcap", cpu=cpu, count=10**9)
