@@ -58,19 +58,22 @@ def on_the_wire(frame):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_trace_is_replayed_byte_by_byte_and_in_its_time(road, tap, frames, tmp_path, backend):
     trace = tmp_path / "trace.pcap"
-    write_trace(trace, frames, gap_us=20)
+    write_trace(trace, frames, gap_us=200)
     arriving = [on_the_wire(frame) for frame in frames]
     account = generator(road, replay=trace, backend=backend).finish().account
     assert (account["asked"], account["sent"], account["lost"], account["backend"]) == (50, 50, 0, backend)
-    assert account["elapsed_ns"] == pytest.approx(49 * 50 / 2 * 20e3, rel=0.05)
+    # Gaps of 0.2 to 9.8 ms. The host may take the CPU away for some ms, also before the last packet.
+    assert account["elapsed_ns"] == pytest.approx(245e6, rel=0.25)
+    low, median, high = (account["gaps"]["quantiles_ns"][index] for index in (1, 3, 5))
+    assert (low, median, high) == pytest.approx((1e6, 5e6, 9e6), rel=0.25)
     assert account["sizes"]["ks_distance"] < 1e-3
     assert tap(50) == arriving
-    stretched = generator(road, replay=trace, backend=backend, pps=1000).finish().account
-    assert stretched["elapsed_ns"] == pytest.approx(49e6, rel=0.1)
+    stretched = generator(road, replay=trace, backend=backend, pps=100).finish().account
+    assert stretched["elapsed_ns"] == pytest.approx(490e6, rel=0.25)
     assert stretched["digest"] == account["digest"]
     assert tap(50) == arriving
-    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=20e3).finish().account
-    assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(50e3, rel=0.05)
+    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3).finish().account
+    assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(1e6, rel=0.25)
     assert tap(120) == list(islice(cycle(arriving), 120))
 
 

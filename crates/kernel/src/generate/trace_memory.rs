@@ -43,16 +43,7 @@ impl TraceMemory {
         }
         let (positions, blocks) = lay_out((0..frames).map(|k| replay.frame(k as u64).len()));
         let bytes = blocks * WHOLE_BLOCK_BYTES;
-        if available_bytes().is_some_and(|free| bytes as u64 > free) {
-            return Err(GenerateError::Option {
-                option: "--replay",
-                found: format!(
-                    "of {frames} frames, for which the kernel's program needs {} MiB more than the file itself",
-                    bytes >> 20
-                ),
-                expected: "that so much memory is free, or --backend af-packet beside it".into(),
-            });
-        }
+        check_memory(frames, bytes as u64, available_bytes().unwrap_or(u64::MAX))?;
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
             map_flags: libbpf_sys::BPF_F_MMAPABLE,
@@ -103,6 +94,23 @@ impl TraceMemory {
     }
 }
 
+/// Refuses more than what is free: the kernel would try, and let others pay for it.
+fn check_memory(frames: usize, asked_bytes: u64, free_bytes: u64) -> Result<(), GenerateError> {
+    if asked_bytes <= free_bytes {
+        return Ok(());
+    }
+    Err(GenerateError::Option {
+        option: "--replay",
+        found: format!(
+            "of {frames} frames: live frames need {} MiB for them, and {} are free",
+            asked_bytes >> 20,
+            free_bytes >> 20
+        ),
+        expected: "a shorter file, or --backend af-packet, which sends from the file in memory"
+            .into(),
+    })
+}
+
 /// Where in the map a position is.
 fn place(position: u64) -> usize {
     let position = position as usize;
@@ -145,6 +153,17 @@ mod tests {
             assert!(start % WHOLE_BLOCK_BYTES < TRACE_BLOCK_BYTES);
         }
         assert!(free <= blocks * WHOLE_BLOCK_BYTES && blocks > 8);
+    }
+
+    #[test]
+    fn a_trace_larger_than_the_free_memory_is_refused_in_words() {
+        assert!(check_memory(9, 5 << 20, 5 << 20).is_ok());
+        let refusal = check_memory(9, 5 << 20, (5 << 20) - 1).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "--replay of 9 frames: live frames need 5 MiB for them, and 4 are free: expected a shorter file, or \
+             --backend af-packet, which sends from the file in memory"
+        );
     }
 
     #[test]
