@@ -10,6 +10,10 @@ flood_*
     sends one packet of 60 bytes again and again, since it follows no distribution. ``af-packet`` and ``af-xdp`` are
     Parshall's other ways of sending, with the sizes of the thesis. ``floor``: live frames from a program that does
     nothing but redirect them; nothing that sends by live frames can be faster on this machine at this moment.
+replay_*
+    A file of 20,000 packets of the thesis's distribution again and again, as fast as it goes, by tcpreplay and by each
+    of Parshall's ways of sending. Beside them in the same rounds ``replay_floor`` and ``replay_generated``: as
+    ``flood_floor`` and ``flood_parshall_thesis``.
 cores_*
     One and two CPUs that send, on a veth with two queues: a flood with the sizes of the thesis, by each of Parshall's
     ways of sending; and 900,000 Poisson arrivals a second, as below.
@@ -60,6 +64,8 @@ SEC("xdp") int drop(struct xdp_md *context) { return XDP_DROP; }
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 """
 REPLAYED = 20_000
+# Without a count a file is replayed once.
+ENDLESS = 10**12
 # Debian has trafgen where only root looks.
 SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 POISSON_PPS = 900e3
@@ -101,12 +107,12 @@ def run_generator(sender: Host, link: Link, seconds: float, cpu: int | list[int]
 
 
 def flood(
-    drop: Path, seconds: float, cpu: int | list[int], sizes: str, backend: str = "xdp", queues: int = 1
+    drop: Path, seconds: float, cpu: int | list[int], backend: str = "xdp", queues: int = 1, **what: Any
 ) -> dict[str, float]:
     """Parshall as fast as it goes."""
     with road(drop, queues) as (sender, receiver, link):
         before = received(receiver, link)
-        account = run_generator(sender, link, seconds, cpu, sizes=sizes, seed=1, backend=backend)
+        account = run_generator(sender, link, seconds, cpu, seed=1, backend=backend, **what)
         arrived = received(receiver, link) - before
         return {
             "pps": arrived / account["elapsed_ns"] * 1e9,
@@ -145,21 +151,22 @@ def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
         return {f"gap_p{percent}_ns": float(np.percentile(gaps, percent)) for percent in (1, 50, 90)}
 
 
-def replayed_frames(sender: Host, link: Link, count: int) -> list[bytes]:
-    """Frames of the thesis's distribution, for a file."""
-    run = Generator(link.interface(sender), namespace=sender.path, sizes="thesis", count=1, seed=1)
-    run.finish()
-    return [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * count)]
+def written_trace(drop: Path, directory: Path) -> Path:
+    """Write a file of packets of the thesis's distribution, a microsecond apart."""
+    with road(drop) as (sender, _, link):
+        run = Generator(link.interface(sender), namespace=sender.path, sizes="thesis", count=1, seed=1)
+        run.finish()
+    trace = directory / "thesis.pcap"
+    with trace.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for number, (_, frame) in enumerate(_native.planned_frames(json.dumps(run.request), [0] * REPLAYED)):
+            file.write(struct.pack("<IIII", number // 10**6, number % 10**6, len(frame), len(frame)) + frame)
+    return trace
 
 
-def tcpreplay(drop: Path, seconds: float, cpu: int, directory: Path) -> dict[str, float]:
+def tcpreplay(drop: Path, seconds: float, cpu: int, trace: Path) -> dict[str, float]:
     """Replay a file from memory at top speed."""
     with road(drop) as (sender, receiver, link):
-        trace = directory / "thesis.pcap"
-        with trace.open("wb") as file:
-            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-            for number, frame in enumerate(replayed_frames(sender, link, REPLAYED)):
-                file.write(struct.pack("<IIII", number // 10**6, number % 10**6, len(frame), len(frame)) + frame)
         before = received(receiver, link)
         command = [
             "taskset",
@@ -340,19 +347,29 @@ def main() -> int:
             passes_on = compiled(directory, _floor.SOURCE, "floor")
             cases["flood_floor"] = lambda: floor(drop, passes_on, cpu)
             for sizes in ("thesis", "46", "1500"):
-                cases[f"flood_parshall_{sizes}"] = lambda s=sizes: flood(drop, arguments.seconds, cpu, s)
+                cases[f"flood_parshall_{sizes}"] = lambda s=sizes: flood(drop, arguments.seconds, cpu, sizes=s)
+            trace = written_trace(drop, directory)
             if shutil.which("tcpreplay"):
-                cases["flood_tcpreplay_thesis"] = lambda: tcpreplay(drop, arguments.seconds, cpu, directory)
+                cases["flood_tcpreplay_thesis"] = lambda: tcpreplay(drop, arguments.seconds, cpu, trace)
             if shutil.which("trafgen", path=SEARCH):
                 cases["flood_trafgen_46"] = lambda: trafgen(drop, arguments.seconds, cpu, directory)
             for backend in ("af-packet", "af-xdp"):
-                cases[f"flood_{backend}_thesis"] = lambda b=backend: flood(drop, arguments.seconds, cpu, "thesis", b)
+                cases[f"flood_{backend}_thesis"] = lambda b=backend: flood(
+                    drop, arguments.seconds, cpu, b, sizes="thesis"
+                )
+            for name, same in (("floor", "floor"), ("generated", "parshall_thesis"), ("tcpreplay", "tcpreplay_thesis")):
+                if f"flood_{same}" in cases:
+                    cases[f"replay_{name}"] = cases[f"flood_{same}"]
+            for backend in ("xdp", "af-packet", "af-xdp"):
+                cases[f"replay_{backend}"] = lambda b=backend: flood(
+                    drop, arguments.seconds, cpu, b, replay=trace, gap="none", count=ENDLESS
+                )
             arrivals = compiled(directory, SOURCE, "arrivals")
             two = sorted(os.sched_getaffinity(0))[:2]
             for cpus in (two[:1], two) if len(two) == 2 else ():
                 for backend in ("xdp", "af-packet", "af-xdp"):
                     cases[f"cores_{len(cpus)}_flood_{backend}"] = lambda c=cpus, b=backend: flood(
-                        drop, arguments.seconds, c, "thesis", b, queues=2
+                        drop, arguments.seconds, c, b, queues=2, sizes="thesis"
                     )
                 cases[f"cores_{len(cpus)}_poisson_900k"] = lambda c=cpus: poisson(
                     arrivals, c, 1.0, POISSON_PPS, queues=2

@@ -271,7 +271,7 @@ struct generate_options {
 	__u32 plan_mask;            /* places in the plan's ring - 1 */
 	__u32 buffer_bytes;         /* length of a frame before it is cut to its packet's */
 	__u32 written_bytes;        /* what is written at the start of a frame, at most */
-	__u32 header_words;
+	__u32 header_words;         /* 0: that of the only flow lies in the frames from the start */
 	__u32 ip_offset;
 	__u32 transport_offset;
 	__u32 payload_offset;
@@ -280,7 +280,7 @@ struct generate_options {
 	__u32 is_ipv6;
 	__u32 is_stamped;
 	__u32 is_paced;
-	__u32 has_one_flow;
+	__u32 is_replay;
 	__u32 turn_runs;            /* paced: runs of the program before the kernel passes frames on */
 	__u32 first_sequence;       /* number in the plan of the first packet of this ring ... */
 	__u32 sequence_step;        /* ... and how many further the next one is */
@@ -301,7 +301,19 @@ struct generate_state {
 	__u64 let_go_ns;   /* CLOCK_MONOTONIC of the first packet of this turn; 0: it was not sent */
 	__u32 turn_ns;     /* what a turn takes, mean of the last */
 	__u32 run;         /* number of the next run in its turn */
-	__u64 pad_program;
+	__u64 replayed;    /* position of the trace's frame that is sent next */
+};
+
+/*
+ * A trace that is replayed lies in blocks, frame behind frame. One begins in a block's first
+ * TRACE_BLOCK_BYTES and may end in the slack behind them; positions do not count the slack. Before a
+ * frame's bytes stands, as a __u64, the position of the frame that its sender sends next.
+ */
+#define TRACE_BLOCK_BYTES (1 << 20)
+#define TRACE_SLACK_BYTES 4096
+
+struct trace_block {
+	__u8 bytes[TRACE_BLOCK_BYTES + TRACE_SLACK_BYTES];
 };
 
 /*

@@ -43,4 +43,23 @@ static __always_inline int copy_linear(void *to, const void *data, const void *d
 	return 1;
 }
 
+/*
+ * The other way: writes the first bytes of a packet of which data_bytes, a constant, are known to be there, so
+ * that not every piece asks for the packet's end. Returns 0 when it did not: too few or too many.
+ */
+static __always_inline int fill_linear(void *data, const void *data_end, __u32 data_bytes,
+				       const void *from, __u32 bytes)
+{
+	const __u32 piece = sizeof(struct copy_piece);
+	__u32 last = bytes - piece;
+
+	asm volatile("" : "+r"(last));
+	if (last > data_bytes - piece || data + last + piece > data_end)
+		return 0;
+	for (__u32 at = 0; at < last; at += piece)
+		*(struct copy_piece *)(data + at) = *(const struct copy_piece *)(from + at);
+	*(struct copy_piece *)(data + last) = *(const struct copy_piece *)(from + last);
+	return 1;
+}
+
 #endif

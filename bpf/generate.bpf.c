@@ -5,12 +5,14 @@
  * the frame, cuts the frame to the packet's length and redirects it to the interface.
  *
  * Frames come back from the page pool as the run before left them, so everything that varies is
- * written every time; the payload lies in them from the start and is never written.
+ * written every time; the payload lies in them from the start and is never written. Of a trace that is
+ * replayed everything varies: each frame is copied whole.
  *
  * The kernel passes frames on at the end of a turn. Paced, a turn is two runs: the first waits, and what is due so
  * shortly after it that a turn of its own would come later than that is sent along.
  */
 #include "abi.h"
+#include "copy.h"
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <linux/bpf.h>
@@ -44,6 +46,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct flow_header);
 } flows SEC(".maps");
+
+/* The trace that is replayed, the same for all senders. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct trace_block);
+} trace SEC(".maps");
 
 /* The interface that sends: looked up by the kernel quicker than by its number. */
 struct {
@@ -120,14 +131,78 @@ static __always_inline void write_stamp(void *payload, __u64 sequence, __u64 now
 	__builtin_memcpy(payload, stamp, sizeof(stamp));
 }
 
+/* Writes header and stamp of a packet whose payload lies in the frame. Returns 0 when its flow is not there. */
+static __always_inline int write_packet(void *data, const struct planned_packet *packet,
+					__u64 number, __u64 now_ns)
+{
+	__be16 transport_checksum = packet->transport_checksum;
+	__u32 ip_bytes = packet->ip_bytes;
+
+	if (options.header_words) {
+		__u32 flow = packet->flow;
+		struct flow_header *header = bpf_map_lookup_elem(&flows, &flow);
+		__u64 *words = data;
+
+		if (!header)
+			return 0;
+#pragma unroll
+		for (int word = 0; word < HEADER_WORDS_MAX; word++)
+			if (word < options.header_words)
+				words[word] = header->words[word];
+	}
+	if (options.is_ipv6) {
+		put16(data + options.ip_offset + 4, bpf_htons(ip_bytes - 40));
+	} else {
+		put16(data + options.ip_offset + 2, bpf_htons(ip_bytes));
+		put16(data + options.ip_offset + 10, packet->ip_checksum);
+	}
+	if (options.is_stamped) {
+		write_stamp(data + options.payload_offset,
+			    options.first_sequence + number * options.sequence_step, now_ns);
+		transport_checksum = bpf_htons(
+			turn_over(bpf_ntohs(transport_checksum) + sum_words(now_ns)));
+		/* UDP has no checksum 0: that would say that there is none. */
+		if (options.transport == TRANSPORT_UDP && !transport_checksum)
+			transport_checksum = 0xffff;
+	}
+	if (options.transport == TRANSPORT_UDP) {
+		__u32 udp_bytes = ip_bytes - (options.transport_offset - options.ip_offset);
+
+		put16(data + options.transport_offset + 4, bpf_htons(udp_bytes));
+		put16(data + options.transport_offset + 6, transport_checksum);
+	} else if (options.transport == TRANSPORT_TCP) {
+		put16(data + options.transport_offset + 16, transport_checksum);
+	}
+	return 1;
+}
+
+/* Copies the trace's next frame, of so many bytes. Returns 0 when there is none of that length. */
+static __always_inline int write_replayed(void *data, const void *end, __u32 frame_bytes)
+{
+	__u64 position = state.replayed;
+	__u32 block = position / TRACE_BLOCK_BYTES;
+	__u32 offset = position % TRACE_BLOCK_BYTES;
+	struct trace_block *bytes = bpf_map_lookup_elem(&trace, &block);
+	const __u64 *next;
+
+	if (!bytes)
+		return 0;
+	asm volatile("" : "+r"(offset));
+	offset &= TRACE_BLOCK_BYTES - 1;
+	next = (void *)bytes + offset;
+	if (!fill_linear(data, end, options.written_bytes, next + 1, frame_bytes))
+		return 0;
+	state.replayed = *next;
+	return 1;
+}
+
 SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 number = state.next, start_ns = 0, now_ns = 0;
-	__u32 ip_bytes, frame_bytes, place = number & options.plan_mask;
+	__u32 frame_bytes, place = number & options.plan_mask;
 	struct planned_packet *packet;
-	__be16 transport_checksum;
 	__u32 run = 0;
 
 	if (options.is_paced) {
@@ -166,53 +241,17 @@ int generate(struct xdp_md *ctx)
 		now_ns = bpf_ktime_get_ns();
 	}
 
-	/* The header of a single flow lies in the frames from the start. */
-	if (!options.has_one_flow) {
-		__u32 flow = packet->flow;
-		struct flow_header *header = bpf_map_lookup_elem(&flows, &flow);
-		__u64 *words = data;
-
-		if (!header)
-			return XDP_ABORTED;
-#pragma unroll
-		for (int word = 0; word < HEADER_WORDS_MAX; word++)
-			if (word < options.header_words)
-				words[word] = header->words[word];
-	}
-
-	ip_bytes = packet->ip_bytes;
-	if (options.is_ipv6) {
-		put16(data + options.ip_offset + 4, bpf_htons(ip_bytes - 40));
-	} else {
-		put16(data + options.ip_offset + 2, bpf_htons(ip_bytes));
-		put16(data + options.ip_offset + 10, packet->ip_checksum);
-	}
-	transport_checksum = packet->transport_checksum;
-	if (options.is_stamped) {
-		write_stamp(data + options.payload_offset,
-			    options.first_sequence + number * options.sequence_step, now_ns);
-		transport_checksum = bpf_htons(
-			turn_over(bpf_ntohs(transport_checksum) + sum_words(now_ns)));
-		/* UDP has no checksum 0: that would say that there is none. */
-		if (options.transport == TRANSPORT_UDP && !transport_checksum)
-			transport_checksum = 0xffff;
-	}
-	if (options.transport == TRANSPORT_UDP) {
-		__u32 udp_bytes = ip_bytes - (options.transport_offset - options.ip_offset);
-
-		put16(data + options.transport_offset + 4, bpf_htons(udp_bytes));
-		put16(data + options.transport_offset + 6, transport_checksum);
-	} else if (options.transport == TRANSPORT_TCP) {
-		put16(data + options.transport_offset + 16, transport_checksum);
-	}
+	frame_bytes = options.ip_offset + packet->ip_bytes;
+	if (frame_bytes < options.frame_bytes_min)
+		frame_bytes = options.frame_bytes_min;
+	if (!(options.is_replay ? write_replayed(data, end, frame_bytes) :
+				  write_packet(data, packet, number, now_ns)))
+		return XDP_ABORTED;
 
 	state.next = number + 1;
 	if (number % TELL_EVERY == TELL_EVERY - 1 || number + 1 == state.end)
 		tell(number + 1);
 
-	frame_bytes = options.ip_offset + ip_bytes;
-	if (frame_bytes < options.frame_bytes_min)
-		frame_bytes = options.frame_bytes_min;
 	if (frame_bytes != options.buffer_bytes &&
 	    bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes)) {
 		state.failed++;

@@ -7,7 +7,7 @@ import pytest
 from parshall.cli.gen import quantity
 from parshall.errors import UsageError
 from parshall.generate.interface import Interface
-from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
+from parshall.generate.preflight import default_backend, reasons_not_to_send, reasons_to_ask
 
 VETH = Interface(
     name="v0",
@@ -47,6 +47,23 @@ def test_sockets_need_nobody_who_takes_redirected_frames(backend):
     assert reasons_not_to_send(replace(VETH, takes_xdp_frames=False), 1500, backend) == []
     (reason,) = reasons_not_to_send(replace(VETH, takes_xdp_frames=False), 9000, backend)
     assert "MTU" in reason
+
+
+@pytest.mark.parametrize(
+    ("change", "is_replay", "fits_live_frames", "backend"),
+    [
+        ({}, True, True, "xdp"),
+        ({}, True, False, "af-packet"),
+        ({"takes_xdp_frames": False}, True, True, "af-packet"),
+        ({"takes_xdp_frames": None, "kind": "dummy"}, True, True, "af-packet"),
+        # A law can be changed; then it is better to say why it cannot be sent at full speed.
+        ({}, False, False, "xdp"),
+        ({"takes_xdp_frames": False}, False, True, "xdp"),
+    ],
+)
+def test_a_capture_file_is_sent_by_what_can_send_it(change, is_replay, fits_live_frames, backend):
+    interface = replace(VETH, **change)
+    assert default_backend(interface, is_replay=is_replay, fits_live_frames=fits_live_frames) == backend
 
 
 def test_an_old_kernel_that_does_not_tell_is_given_the_benefit_of_the_doubt():

@@ -1,7 +1,6 @@
 """The generator: bytes as the seed promises, an account that balances, honest refusals."""
 
 import json
-import struct
 import subprocess
 import sys
 import time
@@ -250,35 +249,3 @@ def test_the_profile_of_the_cpus_tells_the_time_of_the_programs(road, tmp_path):
     (hook,) = [hook for hook in json.loads(output.read_text())["hooks"] if hook["name"] == "generate"]
     # Readings are a tenth of a second apart, and the program goes with the command.
     assert hook["runs"] >= 50_000 and 0 < hook["run_ns"] < 2e9
-
-
-@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
-def test_a_trace_is_replayed_byte_by_byte_and_in_its_time(road, tap, tmp_path, backend):
-    from parshall import _native
-
-    plan = generator(road, sizes="thesis", count=1, seed=3)
-    plan.finish()
-    tap(1)
-    frames = [frame for _, frame in _native.planned_frames(json.dumps(plan.request), [0] * 50)]
-    # Not what the generator would make by itself.
-    frames[7] = frames[7][:12] + b"\x88\xb5" + bytes(range(100))
-    trace = tmp_path / "trace.pcap"
-    with trace.open("wb") as file:
-        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
-        for number, frame in enumerate(frames):
-            file.write(struct.pack("<IIII", 5, number * (number + 1) // 2 * 20, len(frame), len(frame)) + frame)
-    run = generator(road, replay=trace, backend=backend)
-    account = run.finish().account
-    assert (account["asked"], account["sent"], account["lost"]) == (50, 50, 0)
-    assert account["elapsed_ns"] == pytest.approx(49 * 50 / 2 * 20e3, rel=0.05)
-    assert account["sizes"]["ks_distance"] < 1e-3
-    assert tap(50) == frames
-    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=20e3).finish().account
-    assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(50e3, rel=0.05)
-    assert tap(120) == [*frames, *frames, *frames[:20]]
-    with trace.open("ab") as file:
-        file.write(struct.pack("<IIII", 6, 0, 60, 1000) + bytes(60))
-    with pytest.raises(ParshallError, match=r"1 of 51 packets are not whole"):
-        generator(road, replay=trace, backend=backend)
-    with pytest.raises(UsageError, match="--backend af-packet or af-xdp"):
-        generator(road, replay=trace, count=1)

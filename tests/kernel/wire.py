@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,16 @@ def generator(road: Any, **options: Any) -> Any:
 
     sender, _, link = road
     return Generator(link.interface(sender), namespace=namespace(sender), source_mac=SOURCE_MAC, **options)
+
+
+def write_trace(path: Any, frames: list[bytes], gap_us: int = 0) -> None:
+    """Write a capture file in which every gap is longer than the one before it by so much."""
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for number, frame in enumerate(frames):
+            time_us = number * (number + 1) // 2 * gap_us
+            head = struct.pack("<IIII", 5 + time_us // 10**6, time_us % 10**6, len(frame), len(frame))
+            file.write(head + frame)
 
 
 def said_after_ctrl_c(command: list[str], wait: Callable[[], object]) -> str:

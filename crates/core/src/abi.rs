@@ -79,6 +79,10 @@ pub const FLOW_END_DESTROYED: u32 = 1;
 
 /// 8-byte words of a `flow_header`.
 pub const HEADER_WORDS_MAX: usize = 10;
+/// Of a trace that is replayed: so many bytes of a block are positions ...
+pub const TRACE_BLOCK_BYTES: usize = 1 << 20;
+/// ... and a frame that begins in them may end in these behind them.
+pub const TRACE_SLACK_BYTES: usize = 4096;
 /// `generate_options.transport`: nothing above IP.
 pub const TRANSPORT_NONE: u32 = 0;
 /// `generate_options.transport`: UDP.
@@ -254,7 +258,7 @@ plain! {
         is_ipv6: u32,
         is_stamped: u32,
         is_paced: u32,
-        has_one_flow: u32,
+        is_replay: u32,
         turn_runs: u32,
         first_sequence: u32,
         sequence_step: u32,
@@ -274,7 +278,7 @@ plain! {
         let_go_ns: u64,
         turn_ns: u32,
         run: u32,
-        pad_program: u64,
+        replayed: u64,
     }
     /// See `struct tcp_flow_end_record`.
     struct TcpFlowEndRecord = 88 {

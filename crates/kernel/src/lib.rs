@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod cost;
 pub mod filter;
+mod free_memory;
 pub mod generate;
 pub mod hook_time;
 mod libbpf_log;

@@ -36,7 +36,7 @@ def command(
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Send the frames of a capture file, when they were; needs a socket."),
+        typer.Option(metavar="FILE", help="Send the frames of a capture file, when they were."),
     ] = None,
     rate: Annotated[str | None, typer.Option(metavar="BPS", help="Bits of frames per second: 500M, 2.5G.")] = None,
     pps: Annotated[str | None, typer.Option(metavar="N", help="Packets per second: 900k, 1M.")] = None,
@@ -71,7 +71,8 @@ def command(
         typer.Option("--receive", help="The other end: take account of --count stamped packets that arrive at IF."),
     ] = False,
     backend: Annotated[
-        str | None, typer.Option(metavar="|".join(BACKENDS), help="What sends. Default: xdp; af-packet for --replay.")
+        str | None,
+        typer.Option(metavar="|".join(BACKENDS), help="What sends. Default: xdp; af-packet for what it cannot replay."),
     ] = None,
     cpu: Annotated[
         str | None, typer.Option(metavar="N[,N...]", help="CPUs that send, each its share: 0, 0,2 or 0-3.")
@@ -128,7 +129,7 @@ def command(
             vlan=number,
             vlan_priority=priority,
             is_stamped=stamp,
-            backend=backend or ("xdp" if replay is None else "af-packet"),
+            backend=backend,
             cpu=None if cpu is None else numbers("--cpu", cpu),
             queue=None if queue is None else numbers("--queue", queue),
             namespace=netns,

@@ -9,7 +9,8 @@ _PROBABILITIES = ("1 %", "10 %", "25 %", "50 %", "75 %", "90 %", "99 %")
 def account_lines(account: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a generator's account: packets, rate, sizes, gaps, proof, cost."""
     asked = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
-    yield f"packets   asked {asked}, sent {account['sent']:,}, not sent {account['not_sent']:,}"
+    not_sent = f"not sent {account['not_sent']:,}"
+    yield f"packets   asked {asked}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
     if account["arrived"] is None:
         yield "          whether they arrived the interface does not tell"
     else:

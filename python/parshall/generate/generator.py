@@ -10,7 +10,7 @@ from typing import Any, Self
 from parshall import privileges
 from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts, namespace_path
-from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
+from parshall.generate.preflight import default_backend, reasons_not_to_send, reasons_to_ask
 
 BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
 
@@ -72,8 +72,9 @@ class Generator:
         VLAN number, with ``vlan_priority``.
     is_stamped : bool
         Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
-    backend : str
-        What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``, ``pktgen``.
+    backend : str, optional
+        What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``, ``pktgen``. Default: ``xdp``; ``af-packet`` for a
+        replay of frames that are too long for it, or from an interface that does not send redirected frames.
     cpu : int or sequence of int, optional
         CPU that sends. Several share the packets: of n, the k-th sends the packets k, k + n, k + 2n and so on, so that
         the digest stays the same; not with ``pktgen``.
@@ -125,7 +126,7 @@ class Generator:
         vlan: int | None = None,
         vlan_priority: int = 0,
         is_stamped: bool = False,
-        backend: str = "xdp",
+        backend: str | None = None,
         cpu: int | Sequence[int] | None = None,
         queue: int | Sequence[int] | None = None,
         namespace: str | os.PathLike[str] | None = None,
@@ -134,7 +135,7 @@ class Generator:
     ) -> None:
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 packet or more")
-        if backend not in BACKENDS:
+        if backend is not None and backend not in BACKENDS:
             raise UsageError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"--seed {seed}: expected a number from 0 to 2^64 - 1")
@@ -148,7 +149,7 @@ class Generator:
             "namespace": None if path is None else str(path),
             "cpus": _numbers("--cpu", cpu),
             "queues": _numbers("--queue", queue),
-            "backend": backend,
+            "backend": backend or "xdp",
             "sizes": sizes,
             "gap": gap,
             "recorded_gaps_ns": recorded_gaps_ns,
@@ -178,7 +179,10 @@ class Generator:
         self.plan: dict[str, Any] = plan
         if count is None:
             request["count"] = plan["replayed_packets"]
-        _check(self.interface, plan, backend, allowed_interface)
+        request["backend"] = backend or default_backend(
+            self.interface, is_replay=replay is not None, fits_live_frames=plan["fits_live_frames"]
+        )
+        _check(self.interface, plan, request["backend"], allowed_interface)
         self._native = _native.Generator(json.dumps(request))
         self._report: Report | None = None
 

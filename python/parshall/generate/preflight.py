@@ -32,6 +32,24 @@ def reasons_not_to_send(interface: Interface, largest_ip_bytes: int, backend: st
     return reasons
 
 
+def default_backend(interface: Interface, *, is_replay: bool, fits_live_frames: bool) -> str:
+    """Return what sends when that is left open: live frames; for a capture file that they cannot send, a socket.
+
+    A file has the sizes that it has, while a law may be asked for others: there the reasons are told instead.
+
+    Parameters
+    ----------
+    interface : Interface
+        What sends.
+    is_replay : bool
+        Whether a capture file is sent.
+    fits_live_frames : bool
+        Whether its frames are short enough.
+    """
+    can_not = not fits_live_frames or _reasons_not_to_take_frames(interface)
+    return "af-packet" if is_replay and can_not else "xdp"
+
+
 def _reasons_not_to_take_frames(interface: Interface) -> list[str]:
     name = interface.name
     if interface.takes_xdp_frames is False:

@@ -15,6 +15,7 @@ use super::grace::Grace;
 use super::interface::Interface;
 use super::promiscuous::Promiscuous;
 use super::request::{Directions, HookChoice, RingRequest, Subscription};
+use crate::free_memory::available_bytes;
 use crate::ring::memory::Lane;
 use crate::ring::registry::{LANE_READERS_BYTES, LaneReaders};
 use crate::ring::{self};
@@ -463,16 +464,6 @@ fn check_memory(layout: &RingLayout, cpus: usize, free_bytes: u64) -> Result<(),
         });
     }
     Ok(())
-}
-
-/// `MemAvailable` of `/proc/meminfo`.
-fn available_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }
 
 #[cfg(test)]

@@ -141,6 +141,11 @@ impl PlanRing {
         word!(self, end).load(Ordering::Acquire)
     }
 
+    /// The trace's frame that is sent first lies at this position.
+    pub fn set_replayed(&self, position: u64) {
+        word!(self, replayed).store(position, Ordering::Release);
+    }
+
     /// No packet more, or packets again.
     pub fn set_stopped(&self, is_stopped: bool) {
         word!(self, stop).store(u64::from(is_stopped), Ordering::Release);

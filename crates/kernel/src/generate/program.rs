@@ -2,6 +2,7 @@
 
 use super::GenerateError;
 use super::plan_ring::{PlanRing, Shape};
+use super::trace_memory::TraceMemory;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 use parshall_core::abi::{
     FlowHeader, GenerateOptions, HEADER_WORDS_MAX, TRANSPORT_NONE, TRANSPORT_TCP, TRANSPORT_UDP,
@@ -48,18 +49,26 @@ impl Program {
         packets: &Packets,
         interface_index: u32,
         shape: Shape,
+        trace: Option<&TraceMemory>,
     ) -> Result<Self, GenerateError> {
         let fail = kernel("load the generator");
         let layout = packets.layout();
         let header_words = layout.payload_offset.div_ceil(8);
         let stamp_bytes = if workload.is_stamped { STAMP_BYTES } else { 0 };
-        let written_bytes = (8 * header_words).max(layout.payload_offset + stamp_bytes);
-        let buffer_bytes = workload.largest_frame_bytes().max(written_bytes);
+        let largest = workload.largest_frame_bytes();
+        let written_bytes = match trace {
+            Some(_) => largest,
+            None => (8 * header_words).max(layout.payload_offset + stamp_bytes),
+        };
+        let buffer_bytes = largest.max(written_bytes);
         let options = GenerateOptions {
             plan_mask: shape.places - 1,
             buffer_bytes: buffer_bytes as u32,
             written_bytes: written_bytes as u32,
-            header_words: header_words as u32,
+            header_words: match workload.flows.count {
+                1 => 0,
+                _ => header_words as u32,
+            },
             ip_offset: layout.ip_offset as u32,
             transport_offset: layout.transport_offset as u32,
             payload_offset: layout.payload_offset as u32,
@@ -72,7 +81,7 @@ impl Program {
             is_ipv6: u32::from(layout.is_ipv6),
             is_stamped: u32::from(workload.is_stamped),
             is_paced: u32::from(shape.is_paced),
-            has_one_flow: u32::from(workload.flows.count == 1),
+            is_replay: u32::from(trace.is_some()),
             turn_runs: TURN_RUNS,
             first_sequence: shape.share.index as u32,
             sequence_step: shape.share.of as u32,
@@ -87,6 +96,11 @@ impl Program {
                 map.set_max_entries(shape.places).map_err(&fail)?;
             } else if name == "flows" {
                 map.set_max_entries(workload.flows.count).map_err(&fail)?;
+            } else if name == "trace" {
+                match trace {
+                    Some(trace) => map.reuse_fd(trace.map()).map_err(&fail)?,
+                    None => map.set_autocreate(false).map_err(&fail)?,
+                }
             } else if name.ends_with("rodata") {
                 map.set_initial_value(plain_bytes(&options))
                     .map_err(&fail)?;
@@ -117,6 +131,9 @@ impl Program {
                 .map_err(&fail)?;
         }
         let ring = Arc::new(PlanRing::of_maps(map("plan")?, map(".bss")?, shape)?);
+        if let Some(trace) = trace {
+            ring.set_replayed(trace.first(shape.share.index));
+        }
         let mut frame = packets.headers()[0].bytes.clone();
         frame.extend(packets.payload());
         frame.resize(buffer_bytes, 0);

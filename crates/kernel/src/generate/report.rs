@@ -1,5 +1,6 @@
 //! What a run tells at its end, and on its way.
 
+use super::BackendKind;
 use super::deal::Deal;
 use super::feeder::Feeder;
 use super::sender::Sent;
@@ -24,6 +25,8 @@ pub struct Progress {
 pub struct Report {
     /// Packets that were asked for; None: until stopped.
     pub asked: Option<u64>,
+    /// What sent.
+    pub backend: BackendKind,
     /// Packets handed to the interface.
     pub sent: u64,
     /// Packets that were not sent: the run was stopped, or frames could not be cut.
@@ -123,6 +126,9 @@ impl Report {
         let frame_bytes = feeder.account.frames_bytes();
         Self {
             asked,
+            backend: senders
+                .first()
+                .map_or_else(BackendKind::default, |sender| sender.backend),
             sent,
             not_sent: asked.map_or(failed, |asked| asked - sent),
             arrived: lost.map(|lost| sent - lost),

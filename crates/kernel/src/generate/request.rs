@@ -1,5 +1,6 @@
 //! What a run is asked to do.
 
+use super::program::FRAME_BYTES_MAX;
 use super::{BackendKind, GenerateError};
 use parshall_core::laws::GapLaw;
 use parshall_core::sizes::{Parameters, SizeLaw, TwoStage};
@@ -113,6 +114,8 @@ pub struct Description {
     pub mean_gap_ns: f64,
     /// Number of flows.
     pub flows: u32,
+    /// Whether each frame fits into a page, as live XDP frames ask.
+    pub fits_live_frames: bool,
     /// Frames of the file that is replayed.
     pub replayed_packets: Option<usize>,
     /// All that in one line.
@@ -139,6 +142,7 @@ impl Request {
         Ok(Description {
             largest_ip_bytes: workload.largest_ip_bytes(),
             largest_frame_bytes: workload.largest_frame_bytes(),
+            fits_live_frames: workload.largest_frame_bytes() <= FRAME_BYTES_MAX,
             mean_frame_bytes,
             mean_gap_ns,
             flows: workload.flows.count,
@@ -214,8 +218,8 @@ impl Request {
             found: path.display().to_string(),
             expected: expected.into(),
         };
-        if !matches!(self.backend, BackendKind::AfPacket | BackendKind::AfXdp) {
-            return Err(refused("--backend af-packet or af-xdp beside it"));
+        if self.backend == BackendKind::Pktgen {
+            return Err(refused("--backend xdp, af-packet or af-xdp beside it"));
         }
         if self.is_stamped || self.vlan.is_some() {
             return Err(refused(

@@ -9,6 +9,7 @@ use super::packet_socket::PacketSocket;
 use super::pktgen::{self, Pktgen};
 use super::plan_ring::{PlanRing, Shape};
 use super::program::Program;
+use super::trace_memory::TraceMemory;
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use parshall_core::workload::{Packets, Workload};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -29,11 +30,14 @@ pub(super) struct Place {
     pub backend: BackendKind,
     /// Packets in all, for those who are told at the start.
     pub count: Option<u64>,
+    /// What live frames replay.
+    pub trace: Option<Arc<TraceMemory>>,
 }
 
 /// What the sender found when it had ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sent {
+    pub backend: BackendKind,
     pub cpu: Option<usize>,
     /// Packets of its share.
     pub packets: u64,
@@ -209,7 +213,7 @@ fn prepare(
                         .into(),
                 });
             }
-            let program = Program::load(workload, packets, index, shape)?;
+            let program = Program::load(workload, packets, index, shape, place.trace.as_deref())?;
             let ring = Arc::clone(&program.ring);
             (Box::new(LiveFrames(program)), ring)
         }
@@ -273,6 +277,7 @@ fn send(
         }
     }
     Sent {
+        backend: place.backend,
         cpu: place.cpu,
         packets: ring.next(),
         began_ns,

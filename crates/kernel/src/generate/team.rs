@@ -4,6 +4,7 @@ use super::deal::Deal;
 use super::plan_ring::Shape;
 use super::sender::{Place, Sender, Sent};
 use super::share::Share;
+use super::trace_memory::TraceMemory;
 use super::{BackendKind, GenerateError, Request};
 use parshall_core::workload::{Packets, Workload};
 use std::sync::Arc;
@@ -34,6 +35,12 @@ impl Team {
         let places = (request.count.unwrap_or(u64::MAX) / of)
             .clamp(PLACES_MIN, (most / of).max(PLACES_MIN))
             .next_power_of_two();
+        let trace = match (&workload.replay, request.backend) {
+            (Some(replay), BackendKind::Xdp) => {
+                Some(Arc::new(TraceMemory::of(replay, of as usize)?))
+            }
+            _ => None,
+        };
         let sender = |index: u64| {
             let place = Place {
                 interface: request.interface.clone(),
@@ -45,6 +52,7 @@ impl Team {
                 },
                 backend: request.backend,
                 count: request.count,
+                trace: trace.clone(),
             };
             let shape = Shape {
                 share: Share { index, of },

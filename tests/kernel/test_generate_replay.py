@@ -1,0 +1,241 @@
+"""Capture files sent anew: their bytes, order and times, whatever sends and however many CPUs."""
+
+import os
+import random
+import signal
+import struct
+import subprocess
+from itertools import cycle, islice, pairwise
+
+import pytest
+from wire import SOURCE_MAC, generator, tapped, write_trace
+
+from parshall.errors import ParshallError, UsageError
+
+BACKENDS = ("xdp", "af-packet", "af-xdp")
+CPUS = sorted(os.sched_getaffinity(0))[:2]
+# Where a number tells frames apart.
+NUMBER = slice(42, 50)
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+def tap(road):
+    with tapped(road) as read:
+        yield read
+
+
+def give_queues(road, cpus):
+    """A queue at both ends for each CPU that sends."""
+    for host in road[1::-1]:
+        host.run(["ethtool", "-L", road[2].interface(host), "rx", str(len(cpus)), "tx", str(len(cpus))])
+
+
+def numbered(count, longest=1514):
+    """Frames of any bytes, from the sender that the tap listens for, of a protocol that no host speaks."""
+    chance = random.Random(3)
+    head = bytes.fromhex("020000000002" + SOURCE_MAC.replace(":", "") + "88b5")
+    frames = [head + chance.randbytes(chance.randint(58, longest) - len(head)) for _ in range(count)]
+    return [
+        frame[: NUMBER.start] + number.to_bytes(8, "big") + frame[NUMBER.stop :] for number, frame in enumerate(frames)
+    ]
+
+
+@pytest.fixture
+def frames():
+    """Some of which one is shorter than Ethernet's are."""
+    frames = numbered(50)
+    frames[8] = frames[8][:14] + bytes(range(1, 7))
+    return frames
+
+
+def on_the_wire(frame):
+    """What is too short for Ethernet is padded."""
+    return frame.ljust(60, b"\0")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_trace_is_replayed_byte_by_byte_and_in_its_time(road, tap, frames, tmp_path, backend):
+    trace = tmp_path / "trace.pcap"
+    write_trace(trace, frames, gap_us=200)
+    arriving = [on_the_wire(frame) for frame in frames]
+    account = generator(road, replay=trace, backend=backend).finish().account
+    assert (account["asked"], account["sent"], account["lost"], account["backend"]) == (50, 50, 0, backend)
+    # Gaps of 0.2 to 9.8 ms. The host may take the CPU away for some ms, also before the last packet.
+    assert account["elapsed_ns"] == pytest.approx(245e6, rel=0.25)
+    low, median, high = (account["gaps"]["quantiles_ns"][index] for index in (1, 3, 5))
+    assert (low, median, high) == pytest.approx((1e6, 5e6, 9e6), rel=0.25)
+    assert account["sizes"]["ks_distance"] < 1e-3
+    assert tap(50) == arriving
+    stretched = generator(road, replay=trace, backend=backend, pps=100).finish().account
+    assert stretched["elapsed_ns"] == pytest.approx(490e6, rel=0.25)
+    assert stretched["digest"] == account["digest"]
+    assert tap(50) == arriving
+    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3).finish().account
+    assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(1e6, rel=0.25)
+    assert tap(120) == list(islice(cycle(arriving), 120))
+
+
+def captured(road, trace, run, count):
+    """What tcpdump writes while a replay runs."""
+    _, receiver, link = road
+    command = ["tcpdump", "-i", link.interface(receiver), "-U", "-c", str(count), "-w", str(trace)]
+    program = receiver.popen([*command, "ether proto 0x88b5"], stderr=subprocess.PIPE, text=True)
+    try:
+        while "listening on" not in program.stderr.readline():
+            assert program.poll() is None, "tcpdump ended"
+        run()
+        program.wait(timeout=30)
+    finally:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    octets, found, at = trace.read_bytes(), [], 24
+    while at < len(octets):
+        (bytes_kept,) = struct.unpack_from("<I", octets, at + 8)
+        found.append(octets[at + 16 : at + 16 + bytes_kept])
+        at += 16 + bytes_kept
+    return found
+
+
+def test_tcpdump_finds_the_file_at_the_other_end(road, tmp_path):
+    frames = numbered(400)
+    write_trace(tmp_path / "sent.pcap", frames, gap_us=1)
+    found = captured(
+        road,
+        tmp_path / "arrived.pcap",
+        lambda: generator(road, replay=tmp_path / "sent.pcap", backend="xdp").finish(),
+        400,
+    )
+    assert found == [on_the_wire(frame) for frame in frames]
+
+
+@pytest.mark.parametrize("cpu", [CPUS[:1], CPUS], ids=["one CPU", "two CPUs"])
+@pytest.mark.parametrize("pace", [{}, {"gap": "poisson", "pps": 50e3}], ids=["flood", "paced"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_trace_longer_than_a_block_goes_round(road, tap, tmp_path, backend, pace, cpu):
+    # 2.4 MB: the kernel's program has them in three blocks.
+    give_queues(road, cpu)
+    frames = numbered(3001)
+    write_trace(tmp_path / "trace.pcap", frames)
+    run = generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=5003, **pace)
+    account = run.finish().account
+    assert (account["sent"], account["lost"], account["error"]) == (5003, 0, None)
+    found = tap(5003)
+    promised = list(islice(cycle(on_the_wire(frame) for frame in frames), 5003))
+    if len(cpu) > 1:
+        # Between senders there is no order.
+        found.sort(key=lambda frame: frame[NUMBER])
+        promised.sort(key=lambda frame: frame[NUMBER])
+    assert found == promised
+
+
+def test_digest_and_account_are_the_same_whatever_sends(road, frames, tmp_path):
+    give_queues(road, CPUS)
+    write_trace(tmp_path / "trace.pcap", frames)
+    accounts = [
+        generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=20_001).finish().account
+        for backend in BACKENDS
+        for cpu in (CPUS[:1], CPUS)
+    ]
+    for account in accounts:
+        assert (account["sent"], account["lost"]) == (20_001, 0)
+        assert account["sizes"] == accounts[0]["sizes"]
+        assert account["frame_bytes"] == accounts[0]["frame_bytes"]
+    assert len({account["digest"] for account in accounts}) == 1
+    frames[20] = frames[20][:-1] + bytes([frames[20][-1] ^ 1])
+    write_trace(tmp_path / "trace.pcap", frames)
+    other = generator(road, replay=tmp_path / "trace.pcap", count=20_001).finish()
+    assert other.digest != accounts[0]["digest"]
+
+
+def test_a_flood_of_a_trace_arrives(road, tmp_path):
+    write_trace(tmp_path / "trace.pcap", numbered(1000))
+    account = generator(road, replay=tmp_path / "trace.pcap", count=1_500_000).finish().account
+    assert (account["backend"], account["sent"]) == ("xdp", 1_500_000)
+    assert account["sent"] == account["arrived"] + account["lost"] and account["arrived"] > 1_400_000
+    assert account["sizes"]["ks_distance"] < 1e-3
+
+
+def test_a_replay_that_is_stopped_has_sent_the_beginning(road, until, tmp_path):
+    give_queues(road, CPUS)
+    write_trace(tmp_path / "trace.pcap", numbered(777))
+    for cpu in (CPUS[:1], CPUS):
+        run = generator(road, replay=tmp_path / "trace.pcap", cpu=cpu, count=10**9)
+        until("some packets were sent", lambda run=run: run.progress()[0] > 20_000)
+        run.stop()
+        account = run.finish().account
+        assert account["sent"] == account["arrived"] + account["lost"] > 20_000
+        again = generator(road, replay=tmp_path / "trace.pcap", count=account["sent"]).finish().account
+        assert again["digest"] == account["digest"]
+
+
+def test_what_an_interface_that_was_down_for_a_while_lost_is_counted(road, tap, until, tmp_path):
+    sender, _, link = road
+    frames = numbered(300)
+    write_trace(tmp_path / "trace.pcap", frames)
+    run = generator(road, replay=tmp_path / "trace.pcap", backend="xdp", count=40_000, gap="fixed", pps=30e3)
+    until("some packets were sent", lambda: run.progress()[0] > 3000)
+    for state in ("down", "up"):
+        sender.run(["ip", "link", "set", "dev", link.interface(sender), state])
+        sent = run.progress()[0]
+        until("some more were sent", lambda sent=sent: run.progress()[0] > sent + 3000)
+    account = run.finish().account
+    assert account["sent"] == 40_000 == account["arrived"] + account["lost"]
+    assert account["lost"] > 2000 and account["arrived"] > 5000
+    # What was lost is missing, and all else is there in its order.
+    numbers = [int.from_bytes(frame[NUMBER], "big") for frame in tap(account["arrived"])]
+    steps = [(later - earlier) % 300 for earlier, later in pairwise(numbers)]
+    assert numbers[0] == 0 and sum(step != 1 for step in steps) <= 2
+
+
+def jumbo(road):
+    sender, receiver, link = road
+    for host in (sender, receiver):
+        host.run(["ip", "link", "set", "dev", link.interface(host), "mtu", "9000"])
+
+
+def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(road, tap, tmp_path):
+    jumbo(road)
+    frames = numbered(20, longest=3400)
+    frames[4] = frames[4][:42] + bytes(range(256)) * 13 + bytes(30)
+    assert len(frames[4]) == 3400
+    write_trace(tmp_path / "trace.pcap", frames)
+    account = generator(road, replay=tmp_path / "trace.pcap").finish().account
+    assert (account["backend"], account["sent"], account["lost"]) == ("xdp", 20, 0)
+    assert tap(20) == [on_the_wire(frame) for frame in frames]
+    frames[4] += b"\0"
+    write_trace(tmp_path / "trace.pcap", frames)
+    refusal = "--replay with frame 5 of 3401 bytes: expected frames of at most 3400 bytes.*--backend af-packet"
+    with pytest.raises(UsageError, match=refusal):
+        generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
+    account = generator(road, replay=tmp_path / "trace.pcap").finish().account
+    assert (account["backend"], account["sent"], account["lost"]) == ("af-packet", 20, 0)
+    assert tap(20) == [on_the_wire(frame) for frame in frames]
+
+
+def test_a_peer_that_takes_no_live_frames_gets_the_trace_from_a_socket(road, tap, frames, tmp_path):
+    from parshall.testbed import offloads
+
+    _, receiver, link = road
+    with receiver.enter():
+        offloads.switch(link.interface(receiver), False)
+    write_trace(tmp_path / "trace.pcap", frames)
+    account = generator(road, replay=tmp_path / "trace.pcap").finish().account
+    assert (account["backend"], account["arrived"]) == ("af-packet", 50)
+    assert tap(50) == [on_the_wire(frame) for frame in frames]
+    with pytest.raises(ParshallError, match="ethtool -K PEER gro on"):
+        generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
+
+
+def test_what_cannot_be_replayed_is_refused(road, frames, tmp_path):
+    trace = tmp_path / "trace.pcap"
+    write_trace(trace, frames)
+    with pytest.raises(UsageError, match="--backend xdp, af-packet or af-xdp"):
+        generator(road, replay=trace, backend="pktgen")
+    with pytest.raises(UsageError, match="neither --stamp nor --vlan"):
+        generator(road, replay=trace, is_stamped=True)
+    with trace.open("ab") as file:
+        file.write(struct.pack("<IIII", 6, 0, 60, 1000) + bytes(60))
+    with pytest.raises(ParshallError, match=r"1 of 51 packets are not whole"):
+        generator(road, replay=trace)
