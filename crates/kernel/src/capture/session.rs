@@ -18,7 +18,7 @@ use super::keeper::message::Event;
 use super::kept_ring::{HookCount, RunTime};
 use super::ledger::{CaptureLedger, SubscriberAccount};
 use super::output::{Opened, Output, compile_filters, complain};
-use super::request::{RingRequest, Subscription};
+use super::request::{Directions, RingRequest, Subscription};
 use super::sink::Sink;
 use super::tagged::Retag;
 use super::tally::Tally;
@@ -114,6 +114,10 @@ impl Capture {
         for output in &request.outputs {
             output.subscription.check()?;
         }
+        let asked_both = match &request.source {
+            Source::Found { ring, .. } => ring.directions == Directions::Both,
+            Source::Join(_) => false,
+        };
         let (mut client, filters) = match &request.source {
             Source::Found { ring, keeper } => {
                 let interfaces = ring
@@ -165,6 +169,16 @@ impl Capture {
                 "interface {} is down; the capture begins when it is up",
                 interface.name
             ));
+        }
+        if asked_both {
+            let deaf: Vec<&str> = client.ring.deaf_to_sent().collect();
+            if !deaf.is_empty() {
+                notices.push(format!(
+                    "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees only \
+                     what comes in; --backend af-packet sees both",
+                    deaf.join(", ")
+                ));
+            }
         }
         let stop = Arc::new(AtomicBool::new(false));
         let status = Arc::new(Mutex::new(Status {
