@@ -18,6 +18,8 @@ const volatile struct capture_options options SEC(".rodata.options");
 #define layout options.layout
 #define TCX_NEXT (-1)
 
+_Static_assert((CAPTURE_SNAPLEN_MAX & (CAPTURE_SNAPLEN_MAX - 1)) == 0, "a mask bounds a length");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -124,11 +126,14 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 	return record;
 }
 
-/* The verifier must see the bounds of a length right before it is used as one. */
-static __always_inline int is_length(__u32 *bytes)
+/*
+ * A length that is in its bounds already, for a helper. The verifier must see them on the very number
+ * that it is given, and before 6.11 learns nothing of it from a comparison of another one.
+ */
+static __always_inline __u32 seen_length(__u32 bytes)
 {
-	asm volatile("" : "+r"(*bytes));
-	return *bytes - 1 < CAPTURE_SNAPLEN_MAX;
+	asm volatile("" : "+r"(bytes));
+	return ((bytes - 1) & (CAPTURE_SNAPLEN_MAX - 1)) + 1;
 }
 
 static __always_inline int verdict_of_xdp(void)
@@ -148,7 +153,7 @@ int capture_xdp(struct xdp_md *packet)
 		return verdict_of_xdp();
 	if (!copy_linear(record + 1, (void *)(long)packet->data, (void *)(long)packet->data_end,
 			 bytes) &&
-	    (!is_length(&bytes) || bpf_xdp_load_bytes(packet, 0, record + 1, bytes)))
+	    (!bytes || bpf_xdp_load_bytes(packet, 0, record + 1, seen_length(bytes))))
 		record->captured_length_bytes = 0;
 	ring_commit(&record->header, &layout, &slot);
 	return verdict_of_xdp();
@@ -166,7 +171,7 @@ int capture_tcx(struct __sk_buff *packet)
 		return TCX_NEXT;
 	if (!copy_linear(record + 1, (void *)(long)packet->data, (void *)(long)packet->data_end,
 			 bytes) &&
-	    (!is_length(&bytes) || bpf_skb_load_bytes(packet, 0, record + 1, bytes)))
+	    (!bytes || bpf_skb_load_bytes(packet, 0, record + 1, seen_length(bytes))))
 		record->captured_length_bytes = 0;
 	if (packet->gso_segs)
 		record->gso_segs = packet->gso_segs;

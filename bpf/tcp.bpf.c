@@ -423,8 +423,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 
 	flow->marks |= OWNER_KNOWN;
 	connection_of(sk, &facts.connection);
-	facts.owner.pid = task->tgid;
-	__builtin_memcpy(facts.owner.command, task->comm, sizeof(facts.owner.command));
+	owner_of(task, &facts.owner);
 	write_flow(tp, &facts);
 	return 0;
 }

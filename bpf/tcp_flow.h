@@ -152,11 +152,12 @@ static __noinline int is_in_wanted_cgroup(struct sock *sk)
 
 	if (!options.cgroup_id)
 		return 1;
+	/* Read by a helper, once a flow: kernels before 6.2 let no program turn a pointer into a type. */
 	for (int depth = 0; depth < CGROUP_DEPTH_MAX && cgroup; depth++) {
-		if (cgroup->kn->id == options.cgroup_id)
+		if (BPF_CORE_READ(cgroup, kn, id) == options.cgroup_id)
 			return 1;
 		/* self is the first member of struct cgroup. */
-		cgroup = bpf_core_cast(cgroup->self.parent, struct cgroup);
+		cgroup = (struct cgroup *)BPF_CORE_READ(cgroup, self.parent);
 	}
 	return 0;
 }
@@ -218,6 +219,13 @@ struct flow_facts {
 	struct owner owner;
 	struct connection_key connection;
 };
+
+/* Read from the task: before 6.10 the helpers that tell of it were not for the hooks of a cgroup. */
+static __always_inline void owner_of(struct task_struct *task, struct owner *owner)
+{
+	owner->pid = task->tgid;
+	__builtin_memcpy(owner->command, task->comm, sizeof(owner->command));
+}
 
 static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *facts)
 {
@@ -348,8 +356,7 @@ static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow
 		known |= OPTIONS_KNOWN;
 	if (direction == DIRECTION_OUT && sk->sk_lock.owned && !(marks & OWNER_KNOWN)) {
 		known |= OWNER_KNOWN;
-		facts.owner.pid = bpf_get_current_pid_tgid() >> 32;
-		bpf_get_current_comm(facts.owner.command, sizeof(facts.owner.command));
+		owner_of(bpf_get_current_task_btf(), &facts.owner);
 	}
 	if (known == marks && flow->congestion_ops == congestion_ops_of(tp))
 		return;

@@ -63,7 +63,7 @@ def test_without_privileges_it_says_what_it_could_not_try(as_nobody):
 def test_a_refusal_for_lack_of_privileges_is_not_called_unsupported(as_nobody):
     report = json.loads(doctor("--json", prefix=as_nobody).stdout)
     causes = {probe["name"]: probe["cause"] for probe in report["probes"]}
-    for name in ("program.xdp", "map.sk_storage", "network.namespace", "socket.af_packet_v3"):
+    for name in ("program.xdp", "program.of_tcp", "map.sk_storage", "network.namespace", "socket.af_packet_v3"):
         assert causes[name] == "forbidden", name
 
 

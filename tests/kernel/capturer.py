@@ -1,5 +1,6 @@
 """Captures under test: `parshall capture` as a process, frames of known bytes, and files as lists of packets."""
 
+import functools
 import itertools
 import json
 import os
@@ -12,7 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import parshall.capture
+from parshall.doctor.probes import probe_host
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 RUN_DIRECTORY = Path("/run/parshall")
@@ -21,6 +25,18 @@ EXPERIMENT = 0x88B5
 _numbers = itertools.count(1)
 
 Packets = list[tuple[int, bytes]]
+
+
+@functools.cache
+def has_tcx() -> bool:
+    """Whether this kernel has tcx (Linux 6.6 or newer), found by trying."""
+    return {probe.name: probe.status for probe in probe_host()}["attach.tcx"] != "cannot"
+
+
+def skip_without_tcx() -> None:
+    """Skip what no other hook can do."""
+    if not has_tcx():
+        pytest.skip("this kernel has no tcx, by which sent packets are captured: see attach.tcx of `parshall doctor`")
 
 
 def ring_name() -> str:

@@ -19,8 +19,10 @@ from capturer import (
     account_of,
     classic_packets,
     frame,
+    has_tcx,
     packets_of,
     run,
+    skip_without_tcx,
     total,
 )
 from conversation import connection, transfer
@@ -96,6 +98,8 @@ def numbered(count: int, **options: Any) -> list[bytes]:
 def test_the_file_has_the_packets_of_tcpdump(
     pair: Pair, until: Any, tmp_path: Path, arguments: tuple[str, ...], suffix: str
 ) -> None:
+    if not {"in", "xdp"} & set(arguments):
+        skip_without_tcx()
     ours, theirs = tmp_path / f"ours{suffix}", tmp_path / "theirs.pcap"
     arguments_of_tcpdump = ["-s", arguments[1]] if "--snaplen" in arguments else []
     if "--direction" in arguments:
@@ -118,6 +122,34 @@ def test_the_file_has_the_packets_of_tcpdump(
     assert total(subscriber, "logged") == total(subscriber, "seen") >= expected
 
 
+def test_where_there_is_no_tcx_it_says_that_what_is_sent_is_missing(pair: Pair, until: Any, tmp_path: Path) -> None:
+    """Nobody asked for a hook: that of the kernel at hand is taken, and its ledger and its words say what it saw."""
+    ours = tmp_path / "ours.pcapng"
+    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--json") as capture:
+        pair.senders[1].send(numbered(30))
+        pair.senders[0].send(numbered(50))
+        until("all has been written", lambda: len(only_numbered(tmp_path, ours)) >= (80 if has_tcx() else 50))
+        said = capture.end()
+    assert said.returncode == 0, said.stderr
+    (subscriber,) = account_of(said)["subscribers"]
+    hooks = {hook["hook"].removeprefix(f"{pair.interface} ") for hook in subscriber["hooks"]}
+    if has_tcx():
+        assert hooks == {"in (tcx)", "out (tcx)"}
+        assert len(only_numbered(tmp_path, ours)) == 80 and not said.stderr
+    else:
+        assert hooks == {"in (xdp)"}
+        assert len(only_numbered(tmp_path, ours)) == 50
+        assert f"what {pair.interface} sends is not captured" in said.stderr and said.stderr.count("\n") == 1
+
+
+def test_a_hook_that_the_kernel_lacks_is_refused_in_one_line(pair: Pair, tmp_path: Path) -> None:
+    if has_tcx():
+        pytest.skip("this kernel has tcx")
+    said = run(pair.right, "-i", pair.interface, "--hook", "tcx", "--write", tmp_path / "none.pcapng")
+    assert said.returncode == 1 and said.stderr.count("\n") == 1
+    assert "tcx cannot be attached" in said.stderr and "--hook xdp --direction in" in said.stderr
+
+
 def only_numbered(tmp_path: Path, path: Path) -> Packets:
     """The numbered frames of a file, whatever else passed."""
     plain = tmp_path / "plain.pcapng"
@@ -131,6 +163,8 @@ def only_numbered(tmp_path: Path, path: Path) -> Packets:
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 def test_a_packet_of_every_length_is_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:
     """Short ones are copied by the programs themselves, long ones by a helper."""
+    if hook == "tcx":
+        skip_without_tcx()
     ours = tmp_path / "ours.pcapng"
     frames = [frame(length, length) for length in range(18, 2200)]
     arguments = ("--hook", hook, "--direction", "in", "--count", str(len(frames)))

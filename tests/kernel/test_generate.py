@@ -1,9 +1,11 @@
 """The generator: bytes as the seed promises, an account that balances, honest refusals."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from wire import SOURCE_MAC, generator, namespace, said_after_ctrl_c, tapped
@@ -182,6 +184,46 @@ def test_pktgen_is_driven_or_named_as_missing(road):
         assert "asked 1,000, sent 1,000" in result.stdout
     else:
         assert "modprobe pktgen" in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def pktgen():
+    """Load the kernel's module; skip where the kernel has none."""
+    if modprobe := shutil.which("modprobe"):
+        subprocess.run([modprobe, "pktgen"], capture_output=True)
+    if not Path("/proc/net/pktgen/pgctrl").exists():
+        pytest.skip("this kernel has no module pktgen: modprobe pktgen")
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("family", ["ipv4", "ipv6", "tagged"])
+def test_pktgen_sends_what_it_was_told(road, tap, pktgen, family):
+    flows = {
+        "ipv4": {"source": "10.0.0.1-10.0.0.3", "destination": "10.1.0.1", "destination_port": "7-8"},
+        "ipv6": {"source": "fd00::1", "destination": "fd00:1::1"},
+        "tagged": {"vlan": 5, "vlan_priority": 3},
+    }
+    account = generator(road, sizes="imix", count=600, backend="pktgen", **flows[family]).finish().account
+    assert (account["sent"], account["arrived"], account["error"]) == (600, 600, None)
+    frames = tap(600)
+    tag_bytes = 4 if family == "tagged" else 0
+    assert {len(frame) - tag_bytes for frame in frames} == {60, 590, 1514}
+    if family == "tagged":
+        assert {frame[12:16] for frame in frames} == {bytes.fromhex("81006005")}
+    if family == "ipv4":
+        assert {frame[26:30] for frame in frames} == {bytes((10, 0, 0, last)) for last in (1, 2, 3)}
+        assert {frame[36:38] for frame in frames} == {b"\0\7", b"\0\10"}
+
+
+@pytest.mark.optional
+def test_pktgen_that_is_stopped_has_sent_what_it_says(road, tap, pktgen):
+    run = generator(road, sizes="64", pps=1000, backend="pktgen")
+    tap(500)
+    run.stop()
+    account = run.finish().account
+    # At 1000 a second, so that a run that began anew would have told of a few.
+    assert account["sent"] == account["arrived"] >= 500
+    assert account["elapsed_ns"] > 0.4e9
 
 
 def test_it_does_not_flood_what_is_no_test_interface(road):

@@ -1,6 +1,7 @@
 """The TCP log against independent witnesses: tcpdump on both ends, and ss."""
 
 import os
+import platform
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.kernel
 _ports = count(20000)
 # The flags that tcpdump and the log both show: FIN SYN RST PSH ACK URG ECE CWR.
 _FLAGS = 0xFF
+_SYN_ACK = 0x12
+# Before 6.6 the kernel runs no program of a cgroup for a SYN+ACK over IPv6; nothing else could see it there.
+HIDES_SYN_ACK_OF_IPV6 = tuple(int(part) for part in platform.release().split(".")[:2]) < (6, 6)
 
 
 @pytest.fixture
@@ -95,6 +99,8 @@ def test_log_and_tcpdump_agree_packet_by_packet(
         assert len(seen) > 1000
         for direction in ("in", "out"):
             wanted = [each for each in seen if (each.source_address == addresses[host]) == (direction == "out")]
+            if family == 6 and direction == "out" and HIDES_SYN_ACK_OF_IPV6:
+                wanted = [each for each in wanted if each.flags & _SYN_ACK != _SYN_ACK]
             assert_same(packets_of(logged, addresses[host], direction), wanted)
             total += len(wanted)
     assert total == account(ledger, "tcp_ingress")["logged"] + account(ledger, "tcp_egress")["logged"]

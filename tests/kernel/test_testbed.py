@@ -292,6 +292,17 @@ def test_netem_delays_and_loses_where_the_kernel_has_it(bed, probe, until):
     assert median_ns == pytest.approx(3.01e6, abs=2e5)
 
 
+@pytest.mark.parametrize("delay_ms", [0, 1e-6, 3, 1234.567891, 270_000])
+def test_tc_takes_what_netem_is_told_though_the_kernel_may_not(bed, delay_ms):
+    from parshall.testbed.disciplines import netem_parameters
+    from parshall.testbed.shaping import Shaping
+
+    told = netem_parameters(Shaping(delay_ms=delay_ms, loss=0.1))
+    command = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", *told]
+    result = bed.host("a").run(command, check=False)
+    assert result.returncode == 0 or "Specified qdisc kind is unknown" in result.stderr, result.stderr
+
+
 def test_hosts_are_apart(bed):
     a, b = bed.host("a"), bed.host("b")
     a.sysctl("net.ipv4.ip_forward", 1)

@@ -17,7 +17,7 @@ pub fn keep(_level: libbpf_rs::PrintLevel, line: String) {
     }
 }
 
-/// The line that most likely tells why, and forgets the rest.
+/// The line that most likely tells why, with the verifier's reason where it gave one; forgets the rest.
 pub fn take() -> Option<String> {
     let mut lines = LAST_LINES.lock().ok()?;
     let found = lines
@@ -25,6 +25,33 @@ pub fn take() -> Option<String> {
         .find(|line| line.contains("kernel BTF") || line.contains("failed"))
         .or_else(|| lines.last())
         .map(|line| line.trim_start_matches("libbpf: ").to_string());
+    let verifier = lines.iter().find_map(|line| verifier_reason(line));
+    let verifier = verifier.map(str::to_string);
     lines.clear();
-    found
+    match (found, verifier) {
+        (Some(found), Some(reason)) => Some(format!("{found}: {reason}")),
+        (found, _) => found,
+    }
+}
+
+/// The verifier's last word before its statistics. libbpf says its whole log as one line of ours.
+fn verifier_reason(said: &str) -> Option<&str> {
+    let log = said.split_once("-- BEGIN PROG LOAD LOG --")?.1;
+    let log = log.split("-- END PROG LOAD LOG --").next()?;
+    log.lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty() && !line.starts_with("processed "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verifier_reason;
+
+    #[test]
+    fn the_verifiers_reason_is_its_last_word_before_its_statistics() {
+        let said = "libbpf: prog 'one': -- BEGIN PROG LOAD LOG --\n0: (85) call 14\n\
+                    unknown func bpf_x#14\nprocessed 9 insns (limit 1000000)\n-- END PROG LOAD LOG --";
+        assert_eq!(verifier_reason(said), Some("unknown func bpf_x#14"));
+        assert_eq!(verifier_reason("libbpf: failed to load object 'x'"), None);
+    }
 }

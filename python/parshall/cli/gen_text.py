@@ -31,8 +31,9 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
         yield from _gaps(account["gaps"], account["gap_law"])
     if account["digest"] is None:
         yield "digest    none: the kernel's packet generator draws by itself, and its packets are its own"
-    else:
-        yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']})"
+        yield "cost      not known: a thread of the kernel sends"
+        return
+    yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']})"
     yield (
         f"cost      sending {account['sender_cpu_s']:.3f} CPU s, drawing {account['feeder_cpu_s']:.3f} CPU s; "
         f"{account['starved_runs']:,} runs found nothing drawn"

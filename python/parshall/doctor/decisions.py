@@ -65,6 +65,7 @@ RULES = {
             "program.cgroup_skb_ingress",
             "program.cgroup_skb_egress",
             "program.helpers",
+            "program.of_tcp",
         ),
         wishes=(
             Need(("program.tp_btf",), "retransmissions and changes of state are not recorded"),
@@ -74,7 +75,7 @@ RULES = {
     ),
     "capture": Rule(
         needs=(
-            *_each("map.array_mmapable", "program.helpers"),
+            *_each("map.array_mmapable", "program.helpers", "program.of_capture"),
             Need(
                 ("attach.tcx", "attach.xdp_native", "attach.xdp_generic"),
                 "packets are taken by XDP alone, and what this host sends is not seen",

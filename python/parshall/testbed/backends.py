@@ -1,7 +1,7 @@
 """Which backend plays a link."""
 
 from parshall.errors import UsageError
-from parshall.testbed.disciplines import kernel_offers
+from parshall.testbed.disciplines import NETEM_DELAY_MAX_MS, kernel_offers
 from parshall.testbed.shaping import Shaping
 
 
@@ -53,6 +53,8 @@ def _kernel_lacks(shapings: tuple[Shaping, Shaping]) -> str | None:
             return "its queues have one bound, in packets or in bytes"
         if shaping.jitter_ms:
             return "netem lets packets overtake each other when their delay varies"
+        if shaping.delay_ms > NETEM_DELAY_MAX_MS:
+            return f"tc takes no delay above {NETEM_DELAY_MAX_MS / 1000:.0f} s"
         if shaping.needs_netem and (reason := kernel_offers("netem")):
             return reason
         if shaping.rate_bps is not None and (reason := kernel_offers("tbf")):

@@ -17,6 +17,8 @@ from parshall.testbed.shaping import Shaping
 # A bucket of tbf holds what passes in this time, and two packets at least: while its timer is late
 # by less, no rate is lost (one packet alone lost 2.3 % of 20 Mbit/s on a busy machine).
 _BURST_S = 500e-6
+# Older tools count a delay in ticks of 64 ns, in 32 bits.
+NETEM_DELAY_MAX_MS = 270_000.0
 # What is tried to find out whether the kernel has a discipline.
 _TRIALS = {"tbf": ["rate", "1mbit", "burst", "2000", "limit", "2000"], "netem": ["delay", "1ms"]}
 
@@ -102,11 +104,7 @@ class Kernel(Between):
     def _delay(self, shaping: Shaping, interface: str, seed: int) -> None:
         if not shaping.needs_netem:
             return
-        # Nothing is dropped for want of room here: the queue's bound is in front.
-        parameters = ["limit", "1000000", "delay", f"{round(shaping.delay_ms * 1e6)}ns"]
-        if shaping.loss:
-            parameters += ["loss", "random", f"{shaping.loss * 100:.8f}%"]
-        add = ("qdisc", "add", "dev", interface, "root", "netem", *parameters)
+        add = ("qdisc", "add", "dev", interface, "root", "netem", *netem_parameters(shaping))
         try:
             _tc(self.path, *add, "seed", str(seed))
         except ParshallError:
@@ -115,6 +113,16 @@ class Kernel(Between):
 
     def _ip(self, *arguments: str) -> None:
         _command(self.path, "ip", *arguments)
+
+
+def netem_parameters(shaping: Shaping) -> list[str]:
+    """Return what tc is told of a delay and of losses."""
+    # Nothing is dropped for want of room here: the queue's bound is in front. In parts of us: the tc of
+    # Debian 12 knows no ns.
+    parameters = ["limit", "1000000", "delay", f"{shaping.delay_ms * 1e3:.3f}us"]
+    if shaping.loss:
+        parameters += ["loss", "random", f"{shaping.loss * 100:.8f}%"]
+    return parameters
 
 
 def _tc(path: Path, *arguments: str) -> str:

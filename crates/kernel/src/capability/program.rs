@@ -11,6 +11,8 @@ use libbpf_sys as sys;
 use super::btf::KernelBtf;
 use super::map::owned;
 use super::{Cause, Privileges, Probe, cgroup};
+use crate::capture::kept_ring;
+use crate::tcp::hooks;
 
 /// The tracepoints at which the instruments sit.
 const TRACEPOINTS: [&str; 12] = [
@@ -204,7 +206,41 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
         attempt("program.kprobe", kprobe(), &TRACING, slower),
         attempt("program.fentry", fentry(btf), &TRACING, slower),
         helpers(privileges),
+        ours(
+            "program.of_tcp",
+            privileges,
+            &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"],
+            || hooks::try_programs().map_err(|error| error.to_string()),
+        ),
+        ours(
+            "program.of_capture",
+            privileges,
+            &["CAP_BPF", "CAP_NET_ADMIN"],
+            || kept_ring::try_programs().map_err(|error| error.to_string()),
+        ),
     ]
+}
+
+/// Our own programs, whole: a verifier may refuse them though it takes all that they are made of.
+fn ours(
+    name: &'static str,
+    privileges: &Privileges,
+    needed: &[&str],
+    load: impl FnOnce() -> Result<(), String>,
+) -> Probe {
+    if !privileges.missing(needed).is_empty() {
+        let refused = Err(io::Error::from_raw_os_error(libc::EPERM));
+        return Probe::of_attempt(name, refused, privileges, needed, "");
+    }
+    match load() {
+        Ok(()) => Probe::works(name, "loaded, with a small ring"),
+        Err(said) => Probe::cannot(
+            name,
+            Cause::Unsupported,
+            said.split("; `parshall doctor`").next().unwrap_or(&said),
+            "Linux 6.1 or newer; if it is one, please report this line",
+        ),
+    }
 }
 
 fn on_cgroup(kind: &Kind) -> io::Result<String> {

@@ -80,6 +80,10 @@ impl Attachment {
                     (Some(libc::EOPNOTSUPP | libc::EINVAL), true) => format!(
                         "the driver takes no XDP program in this mode ({error}); take packets with --hook tcx"
                     ),
+                    (Some(libc::EINVAL), false) => format!(
+                        "tcx cannot be attached, as where a kernel has none ({error}); take what comes in with \
+                         --hook xdp --direction in, or both ways with --backend af-packet"
+                    ),
                     _ => format!(
                         "{} cannot be attached: {error}; `parshall doctor` tells what this host offers",
                         kind.name()

@@ -89,11 +89,8 @@ impl Generation {
             direction: hook.way as u16,
             discard: u16::from(maps.discard),
         };
-        let copy = match hook.kind.is_xdp() {
-            true => "capture_xdp",
-            false => "capture_tcx",
-        };
-        let object = load_object(maps, &options, copy)?;
+        let copy = copy_at(hook.kind.is_xdp());
+        let object = load_copy(maps, &options, hook.kind.is_xdp())?;
         let program = object
             .progs()
             .find(|program| program.name() == copy)
@@ -172,11 +169,21 @@ impl Generation {
     }
 }
 
-fn load_object(
+/// Name of the program that copies packets.
+fn copy_at(is_xdp: bool) -> &'static str {
+    match is_xdp {
+        true => "capture_xdp",
+        false => "capture_tcx",
+    }
+}
+
+/// Loads the program that copies packets.
+pub(super) fn load_copy(
     maps: &RingMaps,
     options: &CaptureOptions,
-    copy: &str,
+    is_xdp: bool,
 ) -> Result<Object, CaptureError> {
+    let copy = copy_at(is_xdp);
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)

@@ -4,21 +4,23 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapHandle, MapType};
-use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, RingLayout};
+use parshall_core::abi::{
+    CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, CaptureOptions, RingLayout,
+};
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use super::attachment::{Attachment, HookKind, Way};
 use super::decider::{CompiledFilter, Deciders};
-use super::generation::{Counts, Generation, Hook, RingMaps};
+use super::generation::{self, Counts, Generation, Hook, RingMaps};
 use super::grace::Grace;
 use super::interface::Interface;
 use super::promiscuous::Promiscuous;
-use super::request::{Directions, HookChoice, RingRequest, Subscription};
+use super::request::{Directions, HookChoice, RING_MIN_BYTES, RingRequest, Subscription};
 use crate::free_memory::available_bytes;
 use crate::ring::memory::Lane;
 use crate::ring::registry::{LANE_READERS_BYTES, LaneReaders};
-use crate::ring::{self};
+use crate::ring::{self, Preference};
 
 /// What one hook counted for one subscriber, while that was one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +127,16 @@ impl KeptRing {
         };
         for (number, interface) in interfaces.iter().enumerate() {
             for way in ways(interface, request.directions) {
+                // XDP that came in the place of tcx sees nothing of what is sent: `session` says so.
+                let replaces_tcx = request.hook == HookChoice::Auto
+                    && request.directions == Directions::Both
+                    && ring
+                        .hooks
+                        .last()
+                        .is_some_and(|kept| kept.hook.kind.is_xdp());
+                if way == Way::Out && replaces_tcx {
+                    continue;
+                }
                 ring.attach(interface, number as u8, way, request.hook)?;
             }
             if request.promiscuous {
@@ -420,6 +432,26 @@ fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
         Directions::Both if interface.is_loopback => vec![Way::In],
         Directions::Both => vec![Way::In, Way::Out],
     }
+}
+
+/// Loads the programs that take packets at an XDP hook as an instrument would, with a ring of a size that
+/// costs nothing, and lets them go.
+///
+/// # Errors
+/// [`CaptureError::Load`] with what the kernel refused.
+pub fn try_programs() -> Result<(), CaptureError> {
+    let layout =
+        ring::layout_with_slack(RING_MIN_BYTES, Preference::FastReader, CAPTURE_SLACK_BYTES)?;
+    let maps = make_maps(&layout, 1, false)?;
+    generation::load_copy(
+        &maps,
+        &CaptureOptions {
+            layout,
+            ..CaptureOptions::default()
+        },
+        true,
+    )
+    .map(drop)
 }
 
 fn make_maps(layout: &RingLayout, cpus: usize, discard: bool) -> Result<RingMaps, CaptureError> {

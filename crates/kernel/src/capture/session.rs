@@ -15,7 +15,7 @@ use super::collector::Collector;
 use super::interface::Interface;
 use super::ledger::CaptureLedger;
 use super::output::{Opened, Output, compile_filters};
-use super::request::{RingRequest, Subscription};
+use super::request::{Directions, RingRequest, Subscription};
 use super::run::Run;
 use super::tagged::Retag;
 use super::tally::Tally;
@@ -93,6 +93,10 @@ impl Capture {
         for output in &request.outputs {
             output.subscription.check()?;
         }
+        let asked_both = match &request.source {
+            Source::Found { ring, .. } => ring.directions == Directions::Both,
+            Source::Join(_) => false,
+        };
         let (mut client, filters) = match &request.source {
             Source::Found { ring, keeper } => {
                 let interfaces = ring
@@ -144,6 +148,16 @@ impl Capture {
                 "interface {} is down; the capture begins when it is up",
                 interface.name
             ));
+        }
+        if asked_both {
+            let deaf: Vec<&str> = client.ring.deaf_to_sent().collect();
+            if !deaf.is_empty() {
+                notices.push(format!(
+                    "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees only \
+                     what comes in; --backend af-packet sees both",
+                    deaf.join(", ")
+                ));
+            }
         }
         let stop = Arc::new(AtomicBool::new(false));
         let status = Arc::new(Mutex::new(Status {

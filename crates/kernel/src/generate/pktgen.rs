@@ -216,7 +216,11 @@ impl Pktgen {
 }
 
 impl Backend for Pktgen {
-    fn run(&mut self, _ring: &PlanRing) -> Result<(), GenerateError> {
+    fn run(&mut self, ring: &PlanRing) -> Result<(), GenerateError> {
+        // Begun anew after it was stopped, it would count from 0.
+        if ring.is_stopped() {
+            return Ok(());
+        }
         // It comes back when all is sent, or when our signal ends the wait: that stops it.
         match self.write("pgctrl", "start") {
             Err(GenerateError::Kernel { reason, .. }) if reason.contains("os error 4)") => Ok(()),

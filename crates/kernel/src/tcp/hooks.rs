@@ -6,7 +6,7 @@ use std::path::Path;
 use libbpf_rs::{
     Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, ObjectBuilder, OpenObject,
 };
-use parshall_core::abi::{HOOK_COUNT, HookCounters, TCP_LANES_PER_CPU, plain_bytes};
+use parshall_core::abi::{HOOK_COUNT, HookCounters, TCP_LANES_PER_CPU, TcpOptions, plain_bytes};
 
 use super::TcpError;
 use super::options::{Directions, TcpLogOptions};
@@ -109,34 +109,7 @@ impl TcpHooks {
             Preference::FastReader,
         )?;
         let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
-
-        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
-        let mut open = ObjectBuilder::default()
-            .open_memory(OBJECT)
-            .map_err(TcpError::load)?;
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            let (lane_bytes, entries) = match name.as_str() {
-                "packet_ring" => (Some(ring::lane_bytes(&packet_layout)), packet_lanes),
-                "packet_readers" => (None, packet_lanes),
-                "flow_ring" => (Some(ring::lane_bytes(&flow_layout)), cpus),
-                "flow_readers" => (None, cpus),
-                "hook_accounts" => (None, cpus * HOOK_COUNT),
-                _ => {
-                    if name.ends_with("rodata.options") {
-                        map.set_initial_value(plain_bytes(&kernel_options))
-                            .map_err(TcpError::load)?;
-                    }
-                    continue;
-                }
-            };
-            if let Some(bytes) = lane_bytes {
-                map.set_value_size(bytes as u32).map_err(TcpError::load)?;
-            }
-            map.set_max_entries(entries as u32)
-                .map_err(TcpError::load)?;
-        }
-        let object = load_object(open)?;
+        let object = load_programs(&kernel_options, cpus)?;
         let map = |name: &str| find_map(&object, name);
         let counters = Mapping::of_map(
             map("hook_accounts")?,
@@ -372,6 +345,50 @@ fn find_map<'object>(
         .ok_or_else(|| TcpError::Load {
             reason: format!("map {name} is not in the object"),
         })
+}
+
+/// Loads the programs as an instrument would, with rings of a size that costs nothing, and lets them go.
+///
+/// # Errors
+/// [`TcpError::Load`] with what the kernel refused.
+pub fn try_programs() -> Result<(), TcpError> {
+    let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
+    // A cgroup is looked for, so that the verifier sees all that there is.
+    let options = TcpLogOptions::default().to_kernel(layout, layout, 1)?;
+    load_programs(&options, 1).map(drop)
+}
+
+/// Loads the programs with rings for so many CPUs.
+fn load_programs(options: &TcpOptions, cpus: usize) -> Result<Object, TcpError> {
+    let packet_lanes = cpus * TCP_LANES_PER_CPU;
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
+    let mut open = ObjectBuilder::default()
+        .open_memory(OBJECT)
+        .map_err(TcpError::load)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let (layout, entries) = match name.as_str() {
+            "packet_ring" => (Some(&options.packet_layout), packet_lanes),
+            "packet_readers" => (None, packet_lanes),
+            "flow_ring" => (Some(&options.flow_layout), cpus),
+            "flow_readers" => (None, cpus),
+            "hook_accounts" => (None, cpus * HOOK_COUNT),
+            _ => {
+                if name.ends_with("rodata.options") {
+                    map.set_initial_value(plain_bytes(options))
+                        .map_err(TcpError::load)?;
+                }
+                continue;
+            }
+        };
+        if let Some(layout) = layout {
+            map.set_value_size(ring::lane_bytes(layout) as u32)
+                .map_err(TcpError::load)?;
+        }
+        map.set_max_entries(entries as u32)
+            .map_err(TcpError::load)?;
+    }
+    load_object(open)
 }
 
 fn load_object(open: OpenObject) -> Result<Object, TcpError> {

@@ -3,6 +3,7 @@
 use parshall_core::abi::RingLayout;
 use serde::{Deserialize, Serialize};
 
+use crate::capture::attachment::Way;
 use crate::capture::decider::CompiledFilter;
 use crate::capture::generation::Hook;
 use crate::capture::interface::Interface;
@@ -155,6 +156,22 @@ pub struct RingDescription {
     pub hooks: Vec<Hook>,
     /// Where to report how far one has read, under slow-reader preference.
     pub reader_slot: Option<usize>,
+}
+
+impl RingDescription {
+    /// Names of the interfaces of which nothing is taken that they send. What a loopback sends, it receives.
+    pub fn deaf_to_sent(&self) -> impl Iterator<Item = &str> {
+        let hears = |number: usize| {
+            self.hooks
+                .iter()
+                .any(|hook| usize::from(hook.interface_number) == number && hook.way == Way::Out)
+        };
+        self.interfaces
+            .iter()
+            .enumerate()
+            .filter(move |(number, interface)| !interface.is_loopback && !hears(*number))
+            .map(|(_, interface)| interface.name.as_str())
+    }
 }
 
 /// [`RingLayout`] in a message.
