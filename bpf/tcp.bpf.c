@@ -9,6 +9,7 @@
  */
 #include "tcp_flow.h"
 #include "tcp_state.h"
+#include "reader_time.h"
 
 /* ---- packets ---------------------------------------------------------------------------- */
 
@@ -425,6 +426,7 @@ union {
 	struct tcp_state_record state;
 	struct tcp_flow_record flow;
 	struct tcp_flow_end_record flow_end;
+	struct reader_time reader_time;
 } *described_records;
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -529,6 +529,7 @@ impl Session {
                 .map(|(time, hook)| program_cost(&hook.name(), time.runs, time.run_ns))
                 .collect(),
             reader_cpu_s: thread_cpu_s(),
+            reader_softirq_s: 0.0,
             wall_s: self.started.elapsed().as_secs_f64(),
             log_bytes: 0,
         }
