@@ -138,6 +138,7 @@ struct bpf_iter__bpf_sk_storage_map {
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
+#define SOCK_STREAM 1
 
 enum {
 	TCP_ESTABLISHED = 1,

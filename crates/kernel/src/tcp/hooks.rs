@@ -371,7 +371,7 @@ impl TcpHooks {
             .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
             .filter_map(|value| {
                 let word = |index: usize| read_plain_u64(&value, index);
-                let flow = word(5)? as u32;
+                let flow = word(4)? as u32;
                 Some((flow, [word(0)?, word(1)?, word(2)?]))
             })
             .collect()
