@@ -137,6 +137,14 @@ struct tcp_options {
 	__u32 on_change;                       /* when cwnd or ssthresh changed */
 };
 
+/* What the reader's thread was charged with for softirqs, where the kernel charges threads with these. */
+struct reader_time {
+	__u32 thread;               /* the kernel's number of the reader's thread; 0: there is none */
+	__u32 pad;
+	__u64 softirq_from_ns;      /* CLOCK_MONOTONIC; 0: no softirq is running while the reader is on its CPU */
+	__u64 softirq_ns;           /* of all that have ended */
+};
+
 enum direction { DIRECTION_IN = 0, DIRECTION_OUT = 1, DIRECTION_NONE = 2 };
 
 enum tcp_event {
@@ -372,6 +380,7 @@ _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header out
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
 _Static_assert(sizeof(struct ring_layout) == 48, "ring_layout");
+_Static_assert(sizeof(struct reader_time) == 24, "reader_time");
 _Static_assert(sizeof(struct tcp_options) == 456, "tcp_options");
 _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");

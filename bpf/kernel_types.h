@@ -111,6 +111,8 @@ struct tcp_skb_cb {
 };
 
 struct sk_buff { char cb[48]; };
+/* The field is there where interrupts are accounted apart: CONFIG_IRQ_TIME_ACCOUNTING. */
+struct rq { __u64 prev_irq_time; };
 struct socket { struct sock *sk; };
 struct file { void *private_data; };
 struct task_struct { int tgid; char comm[16]; };
@@ -136,6 +138,7 @@ struct bpf_iter__bpf_sk_storage_map {
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
+#define SOCK_STREAM 1
 
 enum {
 	TCP_ESTABLISHED = 1,

@@ -9,6 +9,7 @@
  */
 #include "tcp_flow.h"
 #include "tcp_state.h"
+#include "reader_time.h"
 
 /* ---- packets ---------------------------------------------------------------------------- */
 
@@ -155,18 +156,23 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	sk = skb->sk;
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
-	tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
-	if (!tp) {
+	/* The kernel's own sockets, which send the resets of closed ports, are raw ones. */
+	if (!sk || sk->protocol != IPPROTO_TCP || sk->type != SOCK_STREAM) {
 		count_packet(&account->unowned, direction);
 		return PASS;
 	}
-	if (sk->state == TCP_LISTEN)
-		return observe_handshake(skb, tp, direction);
-
+	if (sk->state == TCP_LISTEN) {
+		tp = bpf_skc_to_tcp_sock(sk);
+		if (tp)
+			return observe_handshake(skb, tp, direction);
+		count_packet(&account->unowned, direction);
+		return PASS;
+	}
 	count_packet(&account->seen, direction);
 	flow = bpf_sk_storage_get(&flows, sk, 0, 0);
 	if (!flow || !flow->flow) {
-		flow = first_sight(skb, sk, tp);
+		tp = bpf_skc_to_tcp_sock(sk);
+		flow = tp ? first_sight(skb, sk, tp) : 0;
 		if (!flow) {
 			count_packet(&account->failed, direction);
 			return PASS;
@@ -177,6 +183,14 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		return PASS;
 	}
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
+	/* Of a packet that is passed over by its number nothing of the socket is fetched into a cache. */
+	if (!options.on_change && flow->marks == ALL_KNOWN && !is_nth(flow_seq))
+		goto end;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp) {
+		count_packet(&account->failed, direction);
+		return PASS;
+	}
 	if (flow->marks != ALL_KNOWN || flow->congestion_ops != congestion_ops_of(tp))
 		learn_more(skb, flow, tp, direction);
 	if (thins()) {
@@ -445,6 +459,7 @@ union {
 	struct tcp_state_record state;
 	struct tcp_flow_record flow;
 	struct tcp_flow_end_record flow_end;
+	struct reader_time reader_time;
 } *described_records;
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -85,6 +85,8 @@ static __always_inline void fill_state(struct tcp_state_record *record, struct t
 	record->window_scales = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale) |
 				BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale) << 4;
 	record->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
+	/* Else it holds what was here a lap ago, and the reader sees a change at every record. */
+	__builtin_memset(record->pad, 0, sizeof(record->pad));
 }
 
 /* A passive open has no tcp_sock yet. */
@@ -102,6 +104,7 @@ static __always_inline void fill_no_state(struct tcp_state_record *record)
 	record->ca_state = 0;
 	record->window_scales = 0;
 	record->app_limited = 0;
+	__builtin_memset(record->pad, 0, sizeof(record->pad));
 }
 
 static __always_inline void fill_packet(struct tcp_state_record *record, struct __sk_buff *skb,
@@ -130,13 +133,19 @@ static __always_inline void fill_packet(struct tcp_state_record *record, struct 
 	record->payload_bytes = skb->len - header_bytes - tcp->doff * 4;
 }
 
+/* Whether every n-th packet of a flow counts this one; without thinning each counts. */
+static __always_inline int is_nth(__u64 flow_seq)
+{
+	return options.packets_per_log <= 1 || flow_seq % options.packets_per_log == 0;
+}
+
 /* Thinning: is this packet of the flow one that the log wants? */
 static __always_inline int is_due(const struct flow_state *flow, struct tcp_sock *tp, __u64 flow_seq)
 {
 	if (options.on_change && (flow->last_cwnd_segments != tp->snd_cwnd ||
 				  flow->last_ssthresh_segments != tp->snd_ssthresh))
 		return 1;
-	return options.packets_per_log > 1 ? flow_seq % options.packets_per_log == 0 : !options.on_change;
+	return options.packets_per_log > 1 ? is_nth(flow_seq) : !options.on_change;
 }
 
 #endif

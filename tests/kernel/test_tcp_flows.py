@@ -184,6 +184,20 @@ def test_a_refused_connection_and_another_attempt_of_the_same_socket(ends: Any, 
     assert server["passive"]
 
 
+def test_the_resets_of_closed_ports_make_no_flow(ends: Any, tmp_path: Path) -> None:
+    """The kernel sends them from raw sockets of its own, which say that their protocol is TCP and have no ports."""
+    left, right, link = ends
+    refused = next(_ports)
+    with TcpLog(tmp_path / "log") as log:
+        for _ in range(3):
+            with left.enter(), pytest.raises(ConnectionRefusedError):
+                socket.create_connection((link.address(right), refused))
+    logged, ledger = check_log(log.path)
+    assert len(ours(logged, refused)) == 3
+    assert all(flow["local_port"] for flow in logged.flows.to_pylist())
+    assert next(each for each in ledger["hooks"] if each["hook"] == "tcp_egress")["unowned"] >= 3
+
+
 def test_a_syn_without_answer(ends: Any, tmp_path: Path) -> None:
     """Nobody answers: SYNs are sent again, each an event, and the last state is SYN_SENT."""
     left, right, link = ends

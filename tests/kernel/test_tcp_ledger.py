@@ -1,5 +1,7 @@
 """The ledger of the TCP log: what it says was lost is what is missing, to the record."""
 
+import gzip
+import platform
 import signal
 from itertools import count
 from pathlib import Path
@@ -95,6 +97,45 @@ def test_flow_facts_survive_a_flood_of_packets(pair: Any, tmp_path: Path) -> Non
         assert flow["local_port"] == port or flow["remote_port"] == port
         assert flow["ended"]
     assert total(ledger, "filtered", PACKET_HOOKS) > 0
+
+
+def charged_s(thread: Path) -> float:
+    """Return the CPU seconds that the kernel has charged a thread of ours with."""
+    return int((thread / "schedstat").read_text().split()[0]) * 1e-9
+
+
+def accounts_interrupts_apart() -> bool:
+    """Whether the kernel leaves interrupts out of the time of threads; skip where it does not say."""
+    configuration = Path("/proc/config.gz")
+    if configuration.exists():
+        text = gzip.decompress(configuration.read_bytes()).decode()
+    else:
+        configuration = Path(f"/boot/config-{platform.release()}")
+        if not configuration.exists():
+            pytest.skip("the kernel's configuration is nowhere to be read")
+        text = configuration.read_text()
+    return "CONFIG_IRQ_TIME_ACCOUNTING=y" in text
+
+
+def test_softirqs_in_the_readers_place_are_not_the_readers_time(pair: Any, tmp_path: Path) -> None:
+    port = next(_ports)
+    with TcpLog(tmp_path / "log", ports=[port]) as log:
+        thread = next(
+            task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "parshall-tcp\n"
+        )
+        # Long enough for some dozen ticks of the kernel, each of which ends in softirqs.
+        while charged_s(thread) < 0.1:
+            flood(pair, port, 5_000_000)
+        at_least_s = charged_s(thread)
+    cost = log.summary.ledger["cost"]
+    assert cost["reader_cpu_s"] > 0
+    assert cost["reader_cpu_s"] + cost["reader_softirq_s"] >= at_least_s
+    if accounts_interrupts_apart():
+        assert cost["reader_softirq_s"] == 0
+    else:
+        assert 0 < cost["reader_softirq_s"] < at_least_s
+    programs = {each["program"]: each["sampled_runs"] for each in cost["programs"]}
+    assert programs["reader_softirq"] > 0 and programs["reader_softirq_end"] > 0
 
 
 def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> None:

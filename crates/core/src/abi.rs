@@ -153,6 +153,13 @@ plain! {
         slack_bytes: u64,
         writers_alone: u64,
     }
+    /// See `struct reader_time`.
+    struct ReaderTime = 24 {
+        thread: u32,
+        pad: u32,
+        softirq_from_ns: u64,
+        softirq_ns: u64,
+    }
     /// See `struct tcp_options`.
     struct TcpOptions = 456 {
         inbound_layout: RingLayout,

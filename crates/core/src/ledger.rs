@@ -79,6 +79,9 @@ pub struct Cost {
     pub programs: Vec<ProgramCost>,
     /// User and system CPU seconds of the reader.
     pub reader_cpu_s: f64,
+    /// CPU seconds that the kernel charged the reader's thread with beyond these: softirqs that ran
+    /// in its place, for the traffic. 0 where the kernel does not charge threads with softirqs.
+    pub reader_softirq_s: f64,
     /// Wall seconds between attach and detach.
     pub wall_s: f64,
     /// Bytes written to the log.

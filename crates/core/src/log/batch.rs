@@ -15,7 +15,7 @@ pub struct BatchEncoder {
     builder: FlatBufferBuilder<'static>,
     nodes: Vec<FieldNode>,
     buffers: Vec<Buffer>,
-    body: Vec<u8>,
+    head: Vec<u8>,
     bits: Vec<u8>,
     runs: Runs,
 }
@@ -35,7 +35,7 @@ impl BatchEncoder {
             builder: FlatBufferBuilder::new(),
             nodes: Vec::with_capacity(COLUMNS.len()),
             buffers: Vec::with_capacity(2 * COLUMNS.len()),
-            body: Vec::new(),
+            head: Vec::new(),
             bits: Vec::new(),
             runs: Runs::default(),
         })
@@ -54,11 +54,15 @@ impl BatchEncoder {
         let rows = columns.rows();
         self.nodes.clear();
         self.buffers.clear();
-        self.body.clear();
+        // The head says where the columns lie, and lies before them. It is as long as the last one, so
+        // that they need not be moved when it is known.
+        let head_at = out.len();
+        let body_at = head_at + self.head.len();
+        out.resize(body_at, 0);
         let mut index = 0;
         let mut runs = std::mem::take(&mut self.runs);
         let result = columns.for_each(&mut runs, |column, runs| {
-            self.add_column(index, column, runs, effort)
+            self.add_column(index, column, runs, effort, body_at, out)
                 .map_err(|error| LogError::Encode {
                     rows,
                     reason: format!("{}: {error}", column.name),
@@ -67,17 +71,18 @@ impl BatchEncoder {
             Ok(())
         });
         self.runs = runs;
-        result?;
+        result.inspect_err(|_| out.truncate(head_at))?;
+        self.head.clear();
         batch_head(
             &mut self.builder,
             rows,
             &self.nodes,
             &self.buffers,
             &[],
-            &self.body,
-            out,
+            &out[body_at..],
+            &mut self.head,
         );
-        out.extend_from_slice(&self.body);
+        out.splice(head_at..body_at, self.head.iter().copied());
         Ok(())
     }
 
@@ -94,10 +99,11 @@ impl BatchEncoder {
         column: &Column,
         runs: &Runs,
         effort: Effort,
+        body_at: usize,
+        body: &mut Vec<u8>,
     ) -> io::Result<()> {
         let Self {
             coder,
-            body,
             bits,
             buffers,
             ..
@@ -111,7 +117,7 @@ impl BatchEncoder {
         if nulls > 0 {
             coder.add_bits(bits, effort, body)?;
         }
-        end_buffer(start, body, buffers);
+        end_buffer(body_at, start, body, buffers);
         let start = body.len();
         if column.kind == Kind::Bool {
             pack(runs, |value| value != 0, bits);
@@ -119,15 +125,17 @@ impl BatchEncoder {
         } else {
             coder.add_values(index, runs, effort, body)?;
         }
-        end_buffer(start, body, buffers);
+        end_buffer(body_at, start, body, buffers);
         Ok(())
     }
 }
 
-/// Notes the buffer that began at `start` and pads the body.
-fn end_buffer(start: usize, body: &mut Vec<u8>, buffers: &mut Vec<Buffer>) {
-    buffers.push(Buffer::new(start as i64, (body.len() - start) as i64));
-    body.resize(body.len().next_multiple_of(BODY_ALIGN_BYTES), 0);
+/// Notes the buffer that began at `start` and pads the body, which began at `body_at`.
+fn end_buffer(body_at: usize, start: usize, body: &mut Vec<u8>, buffers: &mut Vec<Buffer>) {
+    let bytes = body.len() - start;
+    buffers.push(Buffer::new((start - body_at) as i64, bytes as i64));
+    let body_bytes = (body.len() - body_at).next_multiple_of(BODY_ALIGN_BYTES);
+    body.resize(body_at + body_bytes, 0);
 }
 
 /// Writes the validity bits of a column whose values from `null_from` upwards are null; returns the

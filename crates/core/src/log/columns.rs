@@ -1,10 +1,10 @@
 //! The columns of the log: one table from which follow the schema, and how a record is taken apart.
 //!
-//! Records come as rows of 176 bytes; a log holds columns. Of a row only the words are kept that differ
-//! from the row before: of bulk transfers one in three or four, which spares the caches most of the
-//! traffic. A column is made of the changes of its word when it is encoded.
+//! Records come as rows of 176 bytes; a log holds columns. Of most words only the changes are kept: in
+//! bulk transfers four rows of five are like the row before but for a few restless words, and one
+//! comparison of all the others says so. A column is made of its word when it is encoded.
 
-use super::runs::{History, Runs};
+use super::runs::{History, Kept, Runs};
 use crate::abi::{NO_SAMPLE, RecordHeader, SSTHRESH_INFINITE, TcpStateRecord, plain_words};
 use std::mem::offset_of;
 
@@ -39,6 +39,24 @@ const HEADER_WORDS: usize = size_of::<RecordHeader>() / 8;
 const WORDS: usize = size_of::<TcpStateRecord>() / 8 - HEADER_WORDS;
 /// The delivery rate is made of two words; it is kept as if it were a word behind the record.
 const DELIVERY_RATE: usize = size_of::<TcpStateRecord>();
+/// Words that differ from row to row, wherever bulk data goes.
+const RESTLESS: [usize; 5] = [
+    word_of(offset_of!(TcpStateRecord, time_ns)),
+    word_of(offset_of!(TcpStateRecord, flow_seq)),
+    word_of(offset_of!(TcpStateRecord, rcv_nxt)),
+    word_of(offset_of!(TcpStateRecord, rcvbuf_used_bytes)),
+    word_of(offset_of!(TcpStateRecord, pkt_seq)),
+];
+/// Which bits of a row's words count when it is compared with the row before: those of the other words.
+const STEADY_BITS: [u64; WORDS] = {
+    let mut bits = [u64::MAX; WORDS];
+    let mut next = 0;
+    while next < RESTLESS.len() {
+        bits[RESTLESS[next]] = 0;
+        next += 1;
+    }
+    bits
+};
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +177,7 @@ macro_rules! state_columns {
                 let $scale = self.scale;
                 $(if let Some(column) = columns.next() {
                     const AT: usize = $at;
-                    runs.take(&self.histories[word_of(AT)], self.rows, |word| {
+                    runs.take(&self.kept[word_of(AT)], self.rows, |word| {
                         // A value lies in its word as it lies in memory.
                         let mut bytes = [0; size_of::<$type>()];
                         bytes.copy_from_slice(&word.to_ne_bytes()[AT % 8..][..size_of::<$type>()]);
@@ -238,23 +256,62 @@ fn known_state(state: u8) -> u8 {
     }
 }
 
+/// The words of a record that go to the log.
+type Words = [u64; WORDS];
+
+#[inline]
+fn words_of(record: &TcpStateRecord) -> &Words {
+    const { assert!(HEADER_WORDS + WORDS == size_of::<TcpStateRecord>() / 8) };
+    plain_words(record).last_chunk().unwrap_or(&[0; WORDS])
+}
+
+/// Whether two rows differ in a word that mostly stays.
+#[inline]
+fn differs(row: &Words, before: &Words) -> bool {
+    let words = row.iter().zip(before).zip(&STEADY_BITS);
+    words.fold(0, |difference, ((word, before), bits)| {
+        difference | (word ^ before) & bits
+    }) != 0
+}
+
+/// What `word` makes of the records at some places of a block that begins at a row, and their rows.
+#[inline]
+fn changes<'a>(
+    first_row: usize,
+    block: &'a [TcpStateRecord],
+    places: &'a [u8],
+    word: impl Fn(&TcpStateRecord) -> u64 + 'a,
+) -> impl ExactSizeIterator<Item = (u32, u64)> + 'a {
+    places.iter().map(move |place| {
+        let place = usize::from(*place);
+        ((first_row + place) as u32, word(&block[place]))
+    })
+}
+
 /// Records taken apart, waiting to be encoded.
 pub struct StateColumns {
     rows: usize,
     capacity: usize,
     scale: Scale,
-    /// Of each word, and of the delivery rate.
-    histories: Vec<History>,
+    /// Each word, and the delivery rate.
+    kept: Vec<Kept>,
+    /// The last row that waits.
+    last: Words,
 }
 
 impl StateColumns {
     /// Room for `capacity` rows, allocated at once.
     pub fn new(capacity: usize, scale: Scale) -> Self {
+        let keeper = |index: usize| match RESTLESS.contains(&index) {
+            true => Kept::Rows(Vec::with_capacity(capacity)),
+            false => Kept::Changes(History::new(capacity)),
+        };
         Self {
             rows: 0,
             capacity,
             scale,
-            histories: vec![History::new(capacity); WORDS + 1],
+            kept: (0..=WORDS).map(keeper).collect(),
+            last: [0; WORDS],
         }
     }
 
@@ -262,20 +319,50 @@ impl StateColumns {
     pub fn append(&mut self, records: &[TcpStateRecord]) -> usize {
         let taken = records.len().min(self.capacity - self.rows);
         for block in records[..taken].chunks(BLOCK_RECORDS) {
-            let row = self.rows as u32;
-            let [words @ .., rates] = self.histories.as_mut_slice() else {
+            let mut places = [0; BLOCK_RECORDS];
+            let changed = self.changed_rows(block, &mut places);
+            let first_row = self.rows;
+            let [words @ .., Kept::Changes(rates)] = self.kept.as_mut_slice() else {
                 return 0;
             };
-            for (index, history) in words.iter_mut().enumerate() {
-                let values = block
-                    .iter()
-                    .map(|record| plain_words(record)[HEADER_WORDS + index]);
-                history.extend(row, values);
+            for (index, kept) in words.iter_mut().enumerate() {
+                match kept {
+                    Kept::Rows(kept) => {
+                        kept.extend(block.iter().map(|record| words_of(record)[index]));
+                    }
+                    Kept::Changes(history) => {
+                        let word = |record: &TcpStateRecord| words_of(record)[index];
+                        history.extend(changes(first_row, block, changed, word));
+                    }
+                }
             }
-            rates.extend(row, block.iter().map(delivery_rate));
+            // What the rate is made of mostly stays, too.
+            rates.extend(changes(first_row, block, changed, delivery_rate));
             self.rows += block.len();
         }
         taken
+    }
+
+    /// Notes which records of a block differ from the one before in a word that mostly stays.
+    fn changed_rows<'a>(
+        &mut self,
+        block: &[TcpStateRecord],
+        places: &'a mut [u8; BLOCK_RECORDS],
+    ) -> &'a [u8] {
+        let mut before = &self.last;
+        // Of the first row of all there is none before.
+        let mut first = self.rows == 0;
+        let mut count = 0;
+        for (place, record) in block.iter().enumerate() {
+            let words = words_of(record);
+            // Written in any case, kept when it differs: there is nothing to predict.
+            places[count] = place as u8;
+            count += usize::from(differs(words, before) | first);
+            before = words;
+            first = false;
+        }
+        self.last = *before;
+        &places[..count]
     }
 
     /// Rows that wait.
@@ -291,14 +378,14 @@ impl StateColumns {
     /// Forgets the rows; the buffers stay.
     pub fn clear(&mut self) {
         self.rows = 0;
-        for history in &mut self.histories {
-            history.clear();
+        for kept in &mut self.kept {
+            kept.clear();
         }
     }
 
     /// Nanoseconds from the first row that waits to the last.
     pub fn span_ns(&self) -> u64 {
-        let times = self.histories[word_of(at!(time_ns))].words();
+        let times = self.kept[word_of(at!(time_ns))].words();
         times
             .first()
             .zip(times.last())

@@ -140,7 +140,7 @@ fn add_sequences(sequences: &[Sequence], width_bytes: u32, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::runs::{History, Runs};
+    use super::super::runs::{History, Kept, Runs};
     use super::super::zstd_frame;
     use super::RepeatCoder;
     use proptest::prelude::*;
@@ -152,9 +152,11 @@ mod tests {
             .collect();
         let rows = words.len();
         let mut history = History::new(rows);
-        for (block, words) in words.chunks(1000).enumerate() {
-            history.extend(1000 * block as u32, words.iter().copied());
+        for block in (0..rows).step_by(1000) {
+            let block = block..rows.min(block + 1000);
+            history.extend(block.map(|row| (row as u32, words[row])));
         }
+        let history = Kept::Changes(history);
         let mut runs = Runs::default();
         match width_bytes {
             1 => runs.take(&history, rows, |word| [word as u8]),

@@ -1,4 +1,31 @@
-//! Values of which only the changes are kept.
+//! Values of which only the changes are kept, or all where most differ from the one before.
+
+/// A word of every row.
+#[derive(Clone)]
+pub enum Kept {
+    /// In which rows it changes: of words that mostly stay.
+    Changes(History),
+    /// Row by row: of words that mostly change.
+    Rows(Vec<u64>),
+}
+
+impl Kept {
+    /// Forgets everything; the memory stays.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Changes(history) => history.clear(),
+            Self::Rows(words) => words.clear(),
+        }
+    }
+
+    /// The words that are kept, in the order of the rows.
+    pub fn words(&self) -> &[u64] {
+        match self {
+            Self::Changes(history) => history.words(),
+            Self::Rows(words) => words,
+        }
+    }
+}
 
 /// A word of every row, as the rows in which it differs from the row before.
 #[derive(Clone)]
@@ -18,20 +45,20 @@ impl History {
         }
     }
 
-    /// Adds the words of the rows from `row` on, which follow those before.
+    /// Adds words and the rows from which on they hold; rows that are left out have the word before.
     ///
     /// # Panics
     /// When there is no room: a caller's mistake.
     #[inline]
-    pub fn extend(&mut self, row: u32, words: impl ExactSizeIterator<Item = u64>) {
+    pub fn extend(&mut self, changes: impl ExactSizeIterator<Item = (u32, u64)>) {
         // The room that they take at most.
-        let end = self.count + words.len();
+        let end = self.count + changes.len();
         let (rows, kept) = (&mut self.rows[..end], &mut self.words[..end]);
         let mut count = self.count;
         // Of the first row of all there is no word before.
         let mut first = usize::from(count == 0);
         let mut before = kept.get(count.wrapping_sub(1)).copied().unwrap_or(0);
-        for (row, word) in (row..).zip(words) {
+        for (row, word) in changes {
             // Written in any case, kept when it differs: there is nothing to predict, and what is
             // written over lies in the first-level cache.
             rows[count] = row;
@@ -71,21 +98,34 @@ pub struct Runs {
 
 impl Runs {
     /// Becomes the runs of what `map` makes of a word, little-endian, over `rows` rows. Words that
-    /// differ may give equal values.
+    /// differ may give equal values. Where five values of eight differ from the one before, each is
+    /// a run of its own: as runs they would take more room than one by one.
     #[inline]
     pub fn take<const WIDTH: usize>(
         &mut self,
-        history: &History,
+        kept: &Kept,
         rows: usize,
         map: impl Fn(u64) -> [u8; WIDTH],
     ) {
-        let changes = history.count;
-        if self.starts.len() < changes {
-            self.starts.resize(changes, 0);
-            self.values.resize(changes * size_of::<u64>(), 0);
+        let words = kept.words();
+        if self.starts.len() < words.len() {
+            self.starts.resize(words.len(), 0);
+            self.values.resize(size_of_val(words), 0);
         }
         self.rows = rows;
         self.width_bytes = WIDTH;
+        match kept {
+            Kept::Changes(history) => self.take_changes(history, map),
+            Kept::Rows(words) => self.take_rows(words, map),
+        }
+    }
+
+    #[inline]
+    fn take_changes<const WIDTH: usize>(
+        &mut self,
+        history: &History,
+        map: impl Fn(u64) -> [u8; WIDTH],
+    ) {
         self.count = 0;
         let values = self.values.as_chunks_mut::<WIDTH>().0;
         let mut before = None;
@@ -97,6 +137,36 @@ impl Runs {
             self.count += usize::from(before != Some(value));
             before = Some(value);
         }
+    }
+
+    #[inline]
+    fn take_rows<const WIDTH: usize>(&mut self, words: &[u64], map: impl Fn(u64) -> [u8; WIDTH]) {
+        let values = &mut self.values.as_chunks_mut::<WIDTH>().0[..words.len()];
+        for (value, word) in values.iter_mut().zip(words) {
+            *value = map(*word);
+        }
+        let changes = values
+            .iter()
+            .zip(values.iter().skip(1))
+            .filter(|(before, value)| before != value)
+            .count();
+        self.count = values.len();
+        if changes * 8 > values.len() * 5 {
+            for (row, start) in (0..).zip(&mut self.starts[..words.len()]) {
+                *start = row;
+            }
+            return;
+        }
+        let mut count = 0;
+        let mut before = None;
+        for row in 0..values.len() {
+            let value = values[row];
+            self.starts[count] = row as u32;
+            values[count] = value;
+            count += usize::from(before != Some(value));
+            before = Some(value);
+        }
+        self.count = count;
     }
 
     /// Rows of the column.

@@ -322,6 +322,7 @@ impl Run {
                 .map(|(time, hook)| program_cost(&hook.name(), time.runs, time.run_ns))
                 .collect(),
             reader_cpu_s: thread_cpu_s(),
+            reader_softirq_s: 0.0,
             wall_s: self.started.elapsed().as_secs_f64(),
             log_bytes: 0,
         }

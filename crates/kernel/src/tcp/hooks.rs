@@ -1,12 +1,15 @@
 //! The TCP programs in the kernel: load, attach, switch, count, sweep, detach.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::{
     Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, ObjectBuilder, OpenObject,
 };
-use parshall_core::abi::{HOOK_COUNT, HookCounters, TCP_LANES_PER_CPU, TcpOptions, plain_bytes};
+use parshall_core::abi::{
+    HOOK_COUNT, HookCounters, ReaderTime, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
+};
 
 use super::TcpError;
 use super::options::{Directions, TcpLogOptions};
@@ -37,6 +40,13 @@ const EVENT_PROGRAMS: [&str; 5] = [
     "tcp_close_2",
     FLOW_END_PROGRAM,
 ];
+
+/// Programs that tell softirqs that run in the reader's place from the reader.
+const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
+/// What they note, in its map.
+const READER_MAP: &str = ".data.reader";
+/// The program by which the reader makes itself known.
+const READER_IS_HERE: &str = "reader_is_here";
 
 /// One program's run-time statistics, as the kernel keeps them.
 #[derive(Clone, Debug, Default)]
@@ -179,20 +189,67 @@ impl TcpHooks {
         name: &'static str,
         attach: impl FnOnce(&libbpf_rs::ProgramMut<'_>) -> libbpf_rs::Result<Link>,
     ) -> Result<(), TcpError> {
-        let program = self
-            .object
-            .progs_mut()
-            .find(|program| program.name().to_string_lossy() == name)
-            .ok_or_else(|| TcpError::Attach {
-                program: name.into(),
-                reason: "not in the object".into(),
-            })?;
+        let program = self.program(name)?;
         let link = attach(&program).map_err(|error| TcpError::Attach {
             program: name.into(),
             reason: error.to_string(),
         })?;
         self.links.push((name, link));
         Ok(())
+    }
+
+    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, TcpError> {
+        self.object
+            .progs_mut()
+            .find(|program| program.name().to_string_lossy() == name)
+            .ok_or_else(|| TcpError::Attach {
+                program: name.into(),
+                reason: "not in the object".into(),
+            })
+    }
+
+    /// Makes the calling thread known as the reader, and tells softirqs in its place from it from now on,
+    /// where the kernel charges threads with these.
+    ///
+    /// # Errors
+    /// [`TcpError::Attach`].
+    pub fn watch_reader(&mut self) -> Result<(), TcpError> {
+        let program = self.program(READER_IS_HERE)?;
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+            ..Default::default()
+        };
+        // SAFETY: the options are zeroed but for their size: there is nothing to read or to write.
+        let status = unsafe {
+            libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options)
+        };
+        if status < 0 {
+            return Err(TcpError::Attach {
+                program: READER_IS_HERE.into(),
+                reason: std::io::Error::from_raw_os_error(-status).to_string(),
+            });
+        }
+        let is_charged_with_softirqs = options.retval != 0;
+        if is_charged_with_softirqs {
+            for name in READER_PROGRAMS {
+                self.link(name, |program| program.attach())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds that the reader's thread was charged with for softirqs. 0 where the kernel does not
+    /// charge threads with these.
+    pub fn reader_softirq_ns(&self) -> u64 {
+        find_map(&self.object, READER_MAP)
+            .ok()
+            .and_then(|map| {
+                map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+                    .ok()
+                    .flatten()
+            })
+            .and_then(|value| read_plain_u64(&value, offset_of!(ReaderTime, softirq_ns) / 8))
+            .unwrap_or(0)
     }
 
     /// Lets the programs observe, or not. Switched off, those of the events return at once, and those
@@ -219,7 +276,8 @@ impl TcpHooks {
     pub fn detach_observers(&mut self) {
         // Who switches on after this gets nothing attached any more.
         self.observed = None;
-        self.links.retain(|(name, _)| *name == FLOW_END_PROGRAM);
+        self.links
+            .retain(|(name, _)| *name == FLOW_END_PROGRAM || READER_PROGRAMS.contains(name));
     }
 
     /// Detaches everything; programs that run at this moment still finish.
@@ -252,12 +310,8 @@ impl TcpHooks {
             program: name.into(),
             reason,
         };
-        let program = self
-            .object
-            .progs_mut()
-            .find(|program| program.name().to_string_lossy() == name)
-            .ok_or_else(|| fail("not in the object".into()))?;
-        let link = program
+        let link = self
+            .program(name)?
             .attach_iter_with_opts(options)
             .map_err(|error| fail(error.to_string()))?;
         Iter::new(&link)
@@ -293,7 +347,7 @@ impl TcpHooks {
             .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
             .filter_map(|value| {
                 let word = |index: usize| read_plain_u64(&value, index);
-                let flow = word(5)? as u32;
+                let flow = word(4)? as u32;
                 Some((flow, [word(0)?, word(1)?, word(2)?]))
             })
             .collect()

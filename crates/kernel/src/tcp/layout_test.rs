@@ -2,8 +2,8 @@
 
 use libbpf_rs::btf::Btf;
 use parshall_core::abi::{
-    HookCounters, RecordHeader, RingLayout, TcpFlowEndRecord, TcpFlowRecord, TcpOptions,
-    TcpStateRecord,
+    HookCounters, ReaderTime, RecordHeader, RingLayout, TcpFlowEndRecord, TcpFlowRecord,
+    TcpOptions, TcpStateRecord,
 };
 
 use crate::abi_layout::assert_fields;
@@ -25,6 +25,7 @@ fn every_field_lies_where_the_header_says() {
             size_of::<HookCounters>(),
             HookCounters::FIELDS,
         ),
+        ("reader_time", size_of::<ReaderTime>(), ReaderTime::FIELDS),
         ("tcp_options", size_of::<TcpOptions>(), TcpOptions::FIELDS),
         (
             "tcp_state_record",

@@ -222,7 +222,10 @@ struct Session {
 
 impl Session {
     fn run(mut self, stop: &AtomicBool) -> Result<Summary, TcpError> {
-        let mut failure = self.observe(stop).err();
+        let watched = self
+            .with_hooks(TcpHooks::watch_reader)
+            .and_then(|watched| watched);
+        let mut failure = watched.and_then(|()| self.observe(stop)).err();
         self.with_hooks(TcpHooks::detach_observers)?;
         if let Err(error) = self.drain(&OBSERVERS) {
             failure.get_or_insert(error);
@@ -374,8 +377,11 @@ impl Session {
     }
 
     fn ledger(&self, complete: bool) -> Result<Ledger, TcpError> {
-        let (counters, statistics) =
-            self.with_hooks(|hooks| (hooks.counters(), hooks.statistics()))?;
+        let (counters, statistics, softirq_ns) = self.with_hooks(|hooks| {
+            let softirq_ns = hooks.reader_softirq_ns();
+            (hooks.counters(), hooks.statistics(), softirq_ns)
+        })?;
+        let softirq_s = softirq_ns as f64 * 1e-9;
         let unwritten = self.writer.unwritten_by_hook();
         let hooks = (0..HOOK_COUNT)
             .map(|hook| {
@@ -417,7 +423,8 @@ impl Session {
                     .iter()
                     .map(|program| program_cost(&program.name, program.runs, program.run_ns))
                     .collect(),
-                reader_cpu_s: thread_cpu_s(),
+                reader_cpu_s: thread_cpu_s() - softirq_s,
+                reader_softirq_s: softirq_s,
                 wall_s: self.started.elapsed().as_secs_f64(),
                 log_bytes: self.writer.written_bytes(),
             },
