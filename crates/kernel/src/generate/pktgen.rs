@@ -12,12 +12,15 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where the kernel shows it, in the network namespace of the calling thread.
 pub(super) const DIRECTORY: &str = "/proc/thread-self/net/pktgen";
 /// As many sizes a mix may have, and how finely their shares are told.
 const MIX_SIZES_MAX: usize = 20;
 const MIX_SHARES: f64 = 1000.0;
+/// How long its thread may take to stop.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Pktgen {
     directory: PathBuf,
@@ -223,9 +226,17 @@ impl Backend for Pktgen {
         }
         // It comes back when all is sent, or when our signal ends the wait: that stops it.
         match self.write("pgctrl", "start") {
-            Err(GenerateError::Kernel { reason, .. }) if reason.contains("os error 4)") => Ok(()),
-            other => other,
+            Err(GenerateError::Kernel { reason, .. }) if reason.contains("os error 4)") => {}
+            other => other?,
         }
+        // Called out, we are back before its thread has seen that it is to stop: what it tells is not the end yet.
+        let deadline = Instant::now() + STOP_WAIT_MAX;
+        while Self::told(self).is_some_and(|told| told.elapsed_ns.is_none())
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn told(&self) -> Option<Told> {
