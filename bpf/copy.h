@@ -51,12 +51,14 @@ static __always_inline int fill_linear(void *data, const void *data_end, __u32 d
 				       const void *from, __u32 bytes)
 {
 	const __u32 piece = sizeof(struct copy_piece);
-	__u32 last = bytes - piece;
+	__u32 last = bytes - piece, last_max = data_bytes - piece;
 
 	asm volatile("" : "+r"(last));
-	if (last > data_bytes - piece || data + last + piece > data_end)
+	if (last > last_max || data + last + piece > data_end)
 		return 0;
-	for (__u32 at = 0; at < last; at += piece)
+	/* Kernels before 6.8 learn nothing of a number from a comparison with one that is no constant. */
+	asm volatile("" : "+r"(last_max));
+	for (__u32 at = 0; at <= last_max && at < last; at += piece)
 		*(struct copy_piece *)(data + at) = *(const struct copy_piece *)(from + at);
 	*(struct copy_piece *)(data + last) = *(const struct copy_piece *)(from + last);
 	return 1;
