@@ -94,13 +94,16 @@ def test_the_other_end_takes_account_of_several_senders(road):
     from parshall.generate import Generator
 
     sender, receiver, link = road
-    command = [*RECEIVE, "-i", link.interface(receiver), "--count", "20000"]
+    command = [*RECEIVE, "-i", link.interface(receiver), "--count", "20000", "--duration", "8"]
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    options = {"sizes": "80", "count": 20000, "is_stamped": True, "pps": 100e3}
-    Generator(link.interface(sender), namespace=sender.path, cpu=cpus, **options).finish()
+    options = {"sizes": "80", "count": 20000, "is_stamped": True, "pps": 50e3}
+    run = Generator(link.interface(sender), namespace=sender.path, cpu=cpus, **options)
+    sent = run.finish().account
     told, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint
     account = json.loads(told)
-    assert (account["received"], account["lost"], account["duplicates"]) == (20000, 0, 0)
+    # A veth holds 256 packets while its other end has no CPU: what did not fit, both ends must tell.
+    assert (sent["sent"], account["duplicates"], account["capture_lost"]) == (20000, 0, 0)
+    assert (account["received"], account["lost"]) == (sent["arrived"], sent["lost"])
