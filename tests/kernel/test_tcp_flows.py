@@ -203,7 +203,8 @@ def test_a_syn_without_answer(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     port = next(_ports)
     left.sysctl("net.ipv4.tcp_syn_retries", 1)
-    left.sysctl("net.ipv4.tcp_syn_linear_timeouts", 0)
+    if Path("/proc/sys/net/ipv4/tcp_syn_linear_timeouts").exists():  # from Linux 6.5 on
+        left.sysctl("net.ipv4.tcp_syn_linear_timeouts", 0)
     right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
     with TcpLog(tmp_path / "log", ports=[port]) as log, right.enter():
         with socket.create_server((link.address(right), port)), left.enter(), socket.socket() as active:
