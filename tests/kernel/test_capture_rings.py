@@ -204,7 +204,7 @@ def test_when_the_keeper_is_killed_everybody_says_so_and_ends(place: Place, unti
     assert "its keeper died" in said.stderr
     again = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", files[0], "--duration", "0.1")
     assert again.returncode == 0, again.stderr
-    assert not (RUN_DIRECTORY / f"{founder.ring}.ring").exists()
+    until("the keeper has put it away", lambda: not (RUN_DIRECTORY / f"{founder.ring}.ring").exists())
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])

@@ -142,6 +142,7 @@ def test_where_there_is_no_tcx_it_says_that_what_is_sent_is_missing(pair: Pair, 
         assert f"what {pair.interface} sends is not captured" in said.stderr and said.stderr.count("\n") == 1
 
 
+@pytest.mark.optional
 def test_a_hook_that_the_kernel_lacks_is_refused_in_one_line(pair: Pair, tmp_path: Path) -> None:
     if has_tcx():
         pytest.skip("this kernel has tcx")
