@@ -1,5 +1,6 @@
 """The ledger of the TCP log: what it says was lost is what is missing, to the record."""
 
+import contextlib
 import gzip
 import platform
 import signal
@@ -118,15 +119,23 @@ def accounts_interrupts_apart() -> bool:
 
 
 def readers() -> list[Path]:
-    return [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "parshall-tcp\n"]
+    """Return the threads that have the name of a log's reader, in the order in which they began.
+
+    A thread gives itself its name when it runs, and hands it on to the ones that it starts for a while.
+    """
+    found = []
+    for task in sorted(Path("/proc/self/task").iterdir(), key=lambda task: int(task.name)):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if (task / "comm").read_text() == "parshall-tcp\n":
+                found.append(task)
+    return found
 
 
 def test_softirqs_in_the_readers_place_are_not_the_readers_time(pair: Any, until: Any, tmp_path: Path) -> None:
     port = next(_ports)
     with TcpLog(tmp_path / "log", ports=[port]) as log:
-        # A thread that has just begun gives itself its name.
-        until("the reader has its name", lambda: bool(readers()))
-        (thread,) = readers()
+        until("the reader runs", lambda: bool(readers()))
+        thread = readers()[0]
         # Long enough for some dozen ticks of the kernel, each of which ends in softirqs.
         while charged_s(thread) < 0.1:
             flood(pair, port, 5_000_000)
