@@ -59,6 +59,7 @@ def test_sockets_need_nobody_who_takes_redirected_frames(backend):
         # A law can be changed; then it is better to say why it cannot be sent at full speed.
         ({}, False, False, "xdp"),
         ({"takes_xdp_frames": False}, False, True, "xdp"),
+        ({"takes_xdp_frames": None}, True, True, "af-packet"),
     ],
 )
 def test_a_capture_file_is_sent_by_what_can_send_it(change, is_replay, fits_live_frames, backend):

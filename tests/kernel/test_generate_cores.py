@@ -121,11 +121,14 @@ def test_an_interface_that_goes_down_ends_all_senders(road, until, backend):
 
 
 def test_all_senders_keep_to_one_law_of_gaps(road):
-    account = generator(road, sizes="64", count=8000, pps=40e3, cpu=CPUS).finish().account
-    # On a busy machine the end is late, and what is late is caught up; but two senders that went by two laws
-    # would send in pairs, or half as often.
-    assert 24e3 < account["gaps"]["mean_ns"] < 40e3
-    assert account["gaps"]["quantiles_ns"][3] > 1e3
+    # Two senders that went by two laws would send in pairs, or half as often. On a busy machine the end of one run
+    # may be late, not that of three.
+    for _ in range(3):
+        gaps = generator(road, sizes="64", count=8000, pps=40e3, cpu=CPUS).finish().account["gaps"]
+        assert gaps["quantiles_ns"][3] > 1e3
+        if gaps["mean_ns"] == pytest.approx(25e3, rel=0.05):
+            break
+    assert gaps["mean_ns"] == pytest.approx(25e3, rel=0.05)
 
 
 def command(road, *options):

@@ -8,11 +8,12 @@
 use std::error::Error;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
+use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use parshall_core::abi::{CAPTURE_SLACK_BYTES, CaptureOptions, plain_bytes};
 use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 use parshall_kernel::filter::{Expression, Maps, load, try_out};
+use parshall_kernel::ring::memory::mappable_array;
 use parshall_kernel::ring::{Preference, bottom_halves_run_alone, lane_bytes, layout_with_slack};
 
 const REPEAT: u32 = 200_000;
@@ -107,18 +108,10 @@ fn filter_before(
 fn ring(ring_bytes: u64) -> Result<(MapHandle, CaptureOptions), Box<dyn Error>> {
     let mut layout = layout_with_slack(ring_bytes, Preference::FastReader, CAPTURE_SLACK_BYTES)?;
     layout.writers_alone = u64::from(bottom_halves_run_alone());
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-        map_flags: libbpf_sys::BPF_F_MMAPABLE,
-        ..Default::default()
-    };
-    let map = MapHandle::create(
-        MapType::Array,
-        Some("hook_parts"),
-        4,
-        lane_bytes(&layout) as u32,
-        libbpf_rs::num_possible_cpus()? as u32,
-        &options,
+    let map = mappable_array(
+        "hook_parts",
+        lane_bytes(&layout),
+        libbpf_rs::num_possible_cpus()?,
     )?;
     let options = CaptureOptions {
         layout,

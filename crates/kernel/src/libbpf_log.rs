@@ -1,12 +1,13 @@
 //! What libbpf says while it loads: kept for the error message, never printed over the user's screen.
 
+use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel};
 use std::sync::Mutex;
 
 static LAST_LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LINES_MAX: usize = 200;
 
 /// Keeps a line; a callback for `libbpf_rs::set_print`.
-pub fn keep(_level: libbpf_rs::PrintLevel, line: String) {
+fn keep(_level: PrintLevel, line: String) {
     if std::env::var_os("PARSHALL_LIBBPF_LOG").is_some() {
         eprint!("{line}");
     }
@@ -15,6 +16,15 @@ pub fn keep(_level: libbpf_rs::PrintLevel, line: String) {
     {
         lines.push(line.trim().to_string());
     }
+}
+
+/// Opens an object of ours, from now on with an ear for what libbpf says.
+///
+/// # Errors
+/// What libbpf says.
+pub fn open(object: &[u8]) -> libbpf_rs::Result<OpenObject> {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+    ObjectBuilder::default().open_memory(object)
 }
 
 /// The line that most likely tells why, with the verifier's reason where it gave one; forgets the rest.

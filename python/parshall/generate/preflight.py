@@ -46,8 +46,9 @@ def default_backend(interface: Interface, *, is_replay: bool, fits_live_frames: 
     fits_live_frames : bool
         Whether its frames are short enough.
     """
-    can_not = not fits_live_frames or _reasons_not_to_take_frames(interface)
-    return "af-packet" if is_replay and can_not else "xdp"
+    # An old kernel does not tell; by a socket the file arrives in any case.
+    can = fits_live_frames and interface.takes_xdp_frames is True
+    return "af-packet" if is_replay and not can else "xdp"
 
 
 def _reasons_not_to_take_frames(interface: Interface) -> list[str]:

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 use parshall_core::abi::{
     CAPTURE_JUMP_COPY, CAPTURE_SUBSCRIBERS_MAX, CaptureAccount, CaptureOptions, CaptureVerdict,
     RingLayout, plain_bytes, read_plain,
@@ -184,10 +184,7 @@ pub(super) fn load_copy(
     is_xdp: bool,
 ) -> Result<Object, CaptureError> {
     let copy = copy_at(is_xdp);
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
-    let mut open = ObjectBuilder::default()
-        .open_memory(OBJECT)
-        .map_err(CaptureError::load)?;
+    let mut open = crate::libbpf_log::open(OBJECT).map_err(CaptureError::load)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let done = match name.as_str() {

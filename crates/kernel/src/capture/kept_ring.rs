@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::{MapHandle, MapType};
+use libbpf_rs::MapHandle;
 use parshall_core::abi::{
     CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, CaptureOptions, RingLayout,
 };
@@ -18,7 +18,7 @@ use super::interface::Interface;
 use super::promiscuous::Promiscuous;
 use super::request::{Directions, HookChoice, RING_MIN_BYTES, RingRequest, Subscription};
 use crate::free_memory::available_bytes;
-use crate::ring::memory::Lane;
+use crate::ring::memory::{Lane, mappable_array};
 use crate::ring::registry::{LANE_READERS_BYTES, LaneReaders};
 use crate::ring::{self, Preference};
 
@@ -457,21 +457,7 @@ pub fn try_programs() -> Result<(), CaptureError> {
 fn make_maps(layout: &RingLayout, cpus: usize, discard: bool) -> Result<RingMaps, CaptureError> {
     let lane_bytes = ring::lane_bytes(layout);
     check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-        map_flags: libbpf_sys::BPF_F_MMAPABLE,
-        ..Default::default()
-    };
-    let make = |name: &str, value_bytes: usize| {
-        MapHandle::create(
-            MapType::Array,
-            Some(name),
-            4,
-            value_bytes as u32,
-            cpus as u32,
-            &options,
-        )
-    };
+    let make = |name: &str, value_bytes: usize| mappable_array(name, value_bytes, cpus);
     let ring = make("parshall_ring", lane_bytes).map_err(CaptureError::load)?;
     // From now on only programs write into it: nobody who gets its descriptor can, not even we. (A
     // descriptor that is open for reading only would do the same, but cannot be mapped.)

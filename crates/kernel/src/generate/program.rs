@@ -3,7 +3,7 @@
 use super::GenerateError;
 use super::plan_ring::{PlanRing, Shape};
 use super::trace_memory::TraceMemory;
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, Object};
 use parshall_core::abi::{
     FlowHeader, GenerateOptions, HEADER_WORDS_MAX, TRANSPORT_NONE, TRANSPORT_TCP, TRANSPORT_UDP,
     plain_bytes,
@@ -86,10 +86,7 @@ impl Program {
             first_sequence: shape.share.index as u32,
             sequence_step: shape.share.of as u32,
         };
-        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
-        let mut open = ObjectBuilder::default()
-            .open_memory(OBJECT)
-            .map_err(&fail)?;
+        let mut open = crate::libbpf_log::open(OBJECT).map_err(&fail)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "plan" {

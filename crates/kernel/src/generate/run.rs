@@ -112,26 +112,24 @@ impl Run<'_> {
 
     /// Of a way of sending that draws by itself.
     pub fn wait(self) -> Result<Report, GenerateError> {
-        let Self {
-            workload,
-            packets,
-            team,
-            board,
-            asked,
-        } = self;
-        let deal = team.deal();
-        team.go();
-        while !team.has_ended() {
-            if board.should_stop.load(Ordering::Acquire) {
+        let deal = self.team.deal();
+        self.team.go();
+        while !self.team.has_ended() {
+            if self.board.should_stop.load(Ordering::Acquire) {
                 deal.stop();
-                team.go();
-                team.call_out();
+                self.team.go();
+                self.team.call_out();
             }
             std::thread::sleep(LOOK);
         }
-        let sent = team.join()?;
-        let nothing = Feeder::new(workload, packets, &deal, 1);
-        Ok(Report::of(workload, &deal, &nothing, &sent, None)
-            .of_what_draws_by_itself(workload, &sent[0], asked))
+        let sent = self.team.join()?;
+        let nothing = Feeder::new(self.workload, self.packets, &deal, 1);
+        Ok(
+            Report::of(self.workload, &deal, &nothing, &sent, None).of_what_draws_by_itself(
+                self.workload,
+                &sent[0],
+                self.asked,
+            ),
+        )
     }
 }

@@ -4,8 +4,8 @@ use super::GenerateError;
 use super::backend::failed;
 use super::program::FRAME_BYTES_MAX;
 use crate::free_memory::available_bytes;
-use crate::ring::memory::Mapping;
-use libbpf_rs::{MapHandle, MapType};
+use crate::ring::memory::{Mapping, mappable_array};
+use libbpf_rs::MapHandle;
 use parshall_core::abi::{TRACE_BLOCK_BYTES, TRACE_SLACK_BYTES};
 use parshall_core::workload::{FRAME_BYTES_MIN, Replay};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -44,25 +44,14 @@ impl TraceMemory {
         let (positions, blocks) = lay_out((0..frames).map(|k| replay.frame(k as u64).len()));
         let bytes = blocks * WHOLE_BLOCK_BYTES;
         check_memory(frames, bytes as u64, available_bytes().unwrap_or(u64::MAX))?;
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            map_flags: libbpf_sys::BPF_F_MMAPABLE,
-            ..Default::default()
-        };
-        let map = MapHandle::create(
-            MapType::Array,
-            Some("trace"),
-            4,
-            WHOLE_BLOCK_BYTES as u32,
-            blocks as u32,
-            &options,
-        )
-        .map_err(|error| GenerateError::Kernel {
-            what: "give memory for the trace",
-            reason: format!(
-                "{error}; {} MiB, which --backend af-packet does not need",
-                bytes >> 20
-            ),
+        let map = mappable_array("trace", WHOLE_BLOCK_BYTES, blocks).map_err(|error| {
+            GenerateError::Kernel {
+                what: "give memory for the trace",
+                reason: format!(
+                    "{error}; {} MiB, which --backend af-packet does not need",
+                    bytes >> 20
+                ),
+            }
         })?;
         let memory = Mapping::of_map(map.as_fd(), bytes, true)
             .map_err(|errno| failed("map the trace's memory")(errno.into()))?;

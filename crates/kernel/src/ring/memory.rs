@@ -8,10 +8,35 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use libbpf_rs::{MapHandle, MapType};
 use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, RingLayout};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::{RingError, lane_bytes};
+
+/// Makes an array of `entries` values that can be mapped.
+///
+/// # Errors
+/// What the kernel says.
+pub fn mappable_array(
+    name: &str,
+    value_bytes: usize,
+    entries: usize,
+) -> libbpf_rs::Result<MapHandle> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    MapHandle::create(
+        MapType::Array,
+        Some(name),
+        4,
+        value_bytes as u32,
+        entries as u32,
+        &options,
+    )
+}
 
 /// A mapping that is undone when its last user is gone.
 #[derive(Debug)]

@@ -4,9 +4,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{
-    Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, ObjectBuilder, OpenObject,
-};
+use libbpf_rs::{Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, OpenObject};
 use parshall_core::abi::{
     HOOK_COUNT, HookCounters, ReaderTime, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
 };
@@ -415,10 +413,7 @@ pub fn try_programs() -> Result<(), TcpError> {
 /// Loads the programs with rings for so many CPUs.
 fn load_programs(options: &TcpOptions, cpus: usize) -> Result<Object, TcpError> {
     let packet_lanes = cpus * TCP_LANES_PER_CPU;
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, crate::libbpf_log::keep)));
-    let mut open = ObjectBuilder::default()
-        .open_memory(OBJECT)
-        .map_err(TcpError::load)?;
+    let mut open = crate::libbpf_log::open(OBJECT).map_err(TcpError::load)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let (layout, entries) = match name.as_str() {
