@@ -29,6 +29,7 @@ pub mod request;
 mod run;
 pub mod session;
 pub mod sink;
+pub mod status;
 mod tagged;
 mod tally;
 pub mod yardstick;

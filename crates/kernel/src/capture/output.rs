@@ -1,15 +1,13 @@
 //! Our subscribers: what each wants, and the file or channel that takes it.
 
-use std::sync::Mutex;
-
 use parshall_core::trace::{Interface, Section, TraceError};
 
 use super::CaptureError;
 use super::decider::CompiledFilter;
 use super::interface::Interface as CapturedInterface;
 use super::request::Subscription;
-use super::session::Status;
 use super::sink::{Sink, Target};
+use super::status::StatusBoard;
 
 /// One subscriber of ours.
 #[derive(Debug)]
@@ -52,7 +50,7 @@ impl Opened {
     /// Lets its sink do something, and notes what came of it.
     pub(super) fn with_sink(
         &mut self,
-        status: &Mutex<Status>,
+        status: &StatusBoard,
         failure: &mut Option<CaptureError>,
         act: impl FnOnce(&mut Sink) -> Result<(), TraceError>,
     ) {
@@ -101,15 +99,13 @@ impl Opened {
 /// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has gone
 /// is none.
 pub(super) fn complain(
-    status: &Mutex<Status>,
+    status: &StatusBoard,
     failure: &mut Option<CaptureError>,
     error: TraceError,
 ) {
     if error.is_reader_gone() {
         return;
     }
-    if let Ok(mut status) = status.lock() {
-        status.notices.push(error.to_string());
-    }
+    status.say(error.to_string());
     failure.get_or_insert(error.into());
 }

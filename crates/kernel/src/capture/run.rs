@@ -2,7 +2,6 @@
 //! up the account.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
@@ -16,8 +15,9 @@ use super::keeper::message::Event;
 use super::kept_ring::{HookCount, RunTime};
 use super::ledger::{CaptureLedger, SubscriberAccount};
 use super::output::{Opened, complain};
-use super::session::{Status, Summary};
+use super::session::Summary;
 use super::sink::Sink;
+use super::status::StatusBoard;
 use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
@@ -54,7 +54,7 @@ pub(super) struct Run {
     pub started_ns: u64,
     pub offset_ns: i64,
     pub retag: Retag,
-    pub status: Arc<Mutex<Status>>,
+    pub status: StatusBoard,
     pub failure: Option<CaptureError>,
 }
 
@@ -135,7 +135,7 @@ impl Run {
     fn take_in(&mut self, heard: Heard) -> Result<(), CaptureError> {
         match heard {
             Heard::Event(event) => {
-                self.say(event.sentence());
+                self.status.say(event.sentence());
                 if matches!(event, Event::Gone { was_last: true, .. }) {
                     return Err(CaptureError::InterfacesGone {
                         ring: self.client.ring.name.clone(),
@@ -207,12 +207,6 @@ impl Run {
         }
     }
 
-    fn say(&self, notice: String) {
-        if let Ok(mut status) = self.status.lock() {
-            status.notices.push(notice);
-        }
-    }
-
     fn tick(&mut self) -> Result<(), CaptureError> {
         self.offset_ns = realtime_offset_ns();
         self.client.ask_account()?;
@@ -225,11 +219,11 @@ impl Run {
             let tick = |sink: &mut Sink| sink.tick(now_ns, &statistics);
             self.outputs[number].with_sink(&self.status, &mut self.failure, tick);
         }
-        if let Ok(mut status) = self.status.lock() {
+        self.status.post(|status| {
             status.packets = self.outputs.iter().map(|output| output.packets).sum();
             status.wire_bytes = self.tally.wire_bytes;
             status.lost = lost;
-        }
+        });
         Ok(())
     }
 

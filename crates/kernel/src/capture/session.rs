@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -17,6 +17,7 @@ use super::ledger::CaptureLedger;
 use super::output::{Opened, Output, compile_filters};
 use super::request::{Directions, RingRequest, Subscription};
 use super::run::Run;
+use super::status::{Status, StatusBoard};
 use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns};
@@ -48,21 +49,6 @@ pub struct CaptureRequest {
     pub section: Section,
 }
 
-/// Where a capture stands.
-#[derive(Clone, Debug, Default)]
-pub struct Status {
-    /// Packets handed to files so far, all subscribers together.
-    pub packets: u64,
-    /// Their bytes on the wire.
-    pub wire_bytes: u64,
-    /// Packets lost so far, all subscribers together; an estimate until the end.
-    pub lost: u64,
-    /// What happened since the last call, each in one line.
-    pub notices: Vec<String>,
-    /// Whether the reader has stopped, by request or by itself.
-    pub has_ended: bool,
-}
-
 /// How a capture ended.
 #[derive(Debug)]
 pub struct Summary {
@@ -76,7 +62,7 @@ pub struct Summary {
 pub struct Capture {
     thread: Option<JoinHandle<Summary>>,
     stop: Arc<AtomicBool>,
-    status: Arc<Mutex<Status>>,
+    status: StatusBoard,
     /// Name of the ring.
     pub ring: String,
     /// Names of its interfaces, by number.
@@ -142,9 +128,9 @@ impl Capture {
             snaplen.unwrap_or(0),
         );
         let interfaces: Vec<_> = client.ring.interfaces.clone();
-        let mut notices = Vec::new();
+        let status = StatusBoard::default();
         for interface in interfaces.iter().filter(|interface| !interface.is_up) {
-            notices.push(format!(
+            status.say(format!(
                 "interface {} is down; the capture begins when it is up",
                 interface.name
             ));
@@ -152,7 +138,7 @@ impl Capture {
         if asked_both {
             let deaf: Vec<&str> = client.ring.deaf_to_sent().collect();
             if !deaf.is_empty() {
-                notices.push(format!(
+                status.say(format!(
                     "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees only \
                      what comes in; --backend af-packet sees both",
                     deaf.join(", ")
@@ -160,10 +146,6 @@ impl Capture {
             }
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let status = Arc::new(Mutex::new(Status {
-            notices,
-            ..Status::default()
-        }));
         let ring = client.ring.name.clone();
         let run = Run {
             tally: Tally::new(&client.ring, outputs.len()),
@@ -177,7 +159,7 @@ impl Capture {
             started_ns,
             offset_ns: realtime_offset_ns(),
             retag: Retag::default(),
-            status: Arc::clone(&status),
+            status: status.clone(),
             failure: None,
         };
         let stop_seen = Arc::clone(&stop);
@@ -198,18 +180,8 @@ impl Capture {
 
     /// Where the capture stands; its notices are taken.
     pub fn status(&self) -> Status {
-        let mut status = match self.status.lock() {
-            Ok(mut status) => {
-                let notices = std::mem::take(&mut status.notices);
-                Status {
-                    notices,
-                    ..status.clone()
-                }
-            }
-            Err(_) => Status::default(),
-        };
-        status.has_ended |= self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        status
+        self.status
+            .look(self.thread.as_ref().is_none_or(JoinHandle::is_finished))
     }
 
     /// Asks the reader to end; [`Capture::stop`] waits for it.

@@ -2,7 +2,7 @@
 //! thread a file, as if each were an application of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,9 @@ use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
 use super::interface::Interface;
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
 use super::output::{Opened, Output, complain};
-use super::session::{Status, Summary};
+use super::session::Summary;
 use super::sink::Sink;
+use super::status::{Status, StatusBoard};
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
 
@@ -46,7 +47,7 @@ pub struct YardstickRequest {
 pub struct Yardstick {
     threads: Vec<JoinHandle<Ended>>,
     stop: Arc<AtomicBool>,
-    status: Arc<Mutex<Status>>,
+    status: StatusBoard,
     started: Instant,
     /// Name of the interface.
     pub interface: String,
@@ -69,7 +70,7 @@ impl Yardstick {
         let interface = Interface::find(&request.interface)?;
         let mut readers = Vec::new();
         let stop = Arc::new(AtomicBool::new(false));
-        let status = Arc::new(Mutex::new(Status::default()));
+        let status = StatusBoard::default();
         for output in request.outputs {
             output.subscription.check()?;
             let backend = open(&interface, &output, request.kind, |settings| {
@@ -83,7 +84,7 @@ impl Yardstick {
                 thinned: 0,
                 started_ns: monotonic_ns(),
                 interface: interface.name.clone(),
-                status: Arc::clone(&status),
+                status: status.clone(),
                 failure: None,
             });
         }
@@ -109,18 +110,8 @@ impl Yardstick {
 
     /// Where the capture stands; its notices are taken.
     pub fn status(&self) -> Status {
-        let mut status = match self.status.lock() {
-            Ok(mut status) => {
-                let notices = std::mem::take(&mut status.notices);
-                Status {
-                    notices,
-                    ..status.clone()
-                }
-            }
-            Err(_) => Status::default(),
-        };
-        status.has_ended = self.threads.iter().all(JoinHandle::is_finished);
-        status
+        self.status
+            .look(self.threads.iter().all(JoinHandle::is_finished))
     }
 
     /// Asks the readers to end.
@@ -200,7 +191,7 @@ struct Reader {
     thinned: u64,
     started_ns: u64,
     interface: String,
-    status: Arc<Mutex<Status>>,
+    status: StatusBoard,
     failure: Option<CaptureError>,
 }
 
@@ -253,10 +244,10 @@ impl Reader {
                 complain(status, failure, error);
             }
         })?;
-        if let Ok(mut status) = status.lock() {
+        status.post(|status| {
             status.packets += opened.packets - before;
             status.wire_bytes += wire_bytes;
-        }
+        });
         Ok(taken)
     }
 
