@@ -11,6 +11,7 @@ import pytest
 from wire import SOURCE_MAC, generator, tapped, write_trace
 
 from parshall.errors import ParshallError, UsageError
+from parshall.generate.interface import interface_facts
 
 BACKENDS = ("xdp", "af-packet", "af-xdp")
 CPUS = sorted(os.sched_getaffinity(0))[:2]
@@ -152,8 +153,8 @@ def test_digest_and_account_are_the_same_whatever_sends(road, frames, tmp_path):
 
 def test_a_flood_of_a_trace_arrives(road, tmp_path):
     write_trace(tmp_path / "trace.pcap", numbered(1000))
-    account = generator(road, replay=tmp_path / "trace.pcap", count=1_500_000).finish().account
-    assert (account["backend"], account["sent"]) == ("xdp", 1_500_000)
+    account = generator(road, replay=tmp_path / "trace.pcap", count=1_500_000, backend="xdp").finish().account
+    assert account["sent"] == 1_500_000
     assert account["sent"] == account["arrived"] + account["lost"] and account["arrived"] > 1_400_000
     assert account["sizes"]["ks_distance"] < 1e-3
 
@@ -196,18 +197,26 @@ def jumbo(road):
         host.run(["ip", "link", "set", "dev", link.interface(host), "mtu", "9000"])
 
 
+def needs_a_kernel_that_tells(road):
+    sender, _, link = road
+    with sender.enter():
+        if interface_facts(link.interface(sender), None).takes_xdp_frames is None:
+            pytest.skip("this kernel does not tell whether an interface sends redirected frames (6.3 does)")
+
+
 def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(road, tap, tmp_path):
+    needs_a_kernel_that_tells(road)
     jumbo(road)
-    frames = numbered(20, longest=3400)
-    frames[4] = frames[4][:42] + bytes(range(256)) * 13 + bytes(30)
-    assert len(frames[4]) == 3400
+    frames = numbered(20, longest=3368)
+    frames[4] = frames[4][:42] + bytes(range(256)) * 12 + bytes(254)
+    assert len(frames[4]) == 3368
     write_trace(tmp_path / "trace.pcap", frames)
     account = generator(road, replay=tmp_path / "trace.pcap").finish().account
     assert (account["backend"], account["sent"], account["lost"]) == ("xdp", 20, 0)
     assert tap(20) == [on_the_wire(frame) for frame in frames]
     frames[4] += b"\0"
     write_trace(tmp_path / "trace.pcap", frames)
-    refusal = "--replay with frame 5 of 3401 bytes: expected frames of at most 3400 bytes.*--backend af-packet"
+    refusal = "--replay with frame 5 of 3369 bytes: expected frames of at most 3368 bytes.*--backend af-packet"
     with pytest.raises(UsageError, match=refusal):
         generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
     account = generator(road, replay=tmp_path / "trace.pcap").finish().account
@@ -218,6 +227,7 @@ def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(road,
 def test_a_peer_that_takes_no_live_frames_gets_the_trace_from_a_socket(road, tap, frames, tmp_path):
     from parshall.testbed import offloads
 
+    needs_a_kernel_that_tells(road)
     _, receiver, link = road
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
