@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from parshall import privileges
-from parshall.environment import environment
+from parshall.environment import comment_of_capture
 from parshall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -175,10 +175,11 @@ class Capture:
             )
         if ring is not None:
             privileges.require_bpf("capture")
+        from importlib.metadata import version
+
         from parshall import _native
 
         self.summary: Summary | None = None
-        described = environment()
         self._capture = _native.Capture(
             [output._native() for output in outputs],
             ring=None if ring is None else asdict(ring) | {"interfaces": list(ring.interfaces)},
@@ -186,9 +187,9 @@ class Capture:
             backend=backend,
             keeper=list(_KEEPER),
             count=count,
-            application=f"parshall {described['parshall']}",
+            application=f"parshall {version('parshall')}",
             os=f"{platform.system()} {platform.release()}",
-            environment=json.dumps(described),
+            environment=comment_of_capture(ring.interfaces if ring else ()),
             is_stopping=is_stopping,
         )
 

@@ -1,14 +1,17 @@
 """The environment of a measurement: what a reader must know to repeat or to doubt it."""
 
+import json
 import os
 import platform
 import socket
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from parshall.errors import ParshallError
 
+_COMMENT_MAX_BYTES = 1600
 _SYSCTL_CORE = ("rmem_max", "wmem_max", "netdev_max_backlog", "netdev_budget", "default_qdisc")
 
 
@@ -20,6 +23,42 @@ def environment() -> dict[str, Any]:
     dict
         JSON-ready; the keys are told in ``docs/formats/environment.md``.
     """
+    return _host() | {
+        "congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control"),
+        "congestion_control_available": (_text("/proc/sys/net/ipv4/tcp_available_congestion_control") or "").split(),
+        "sysctl": _sysctls(),
+        "interfaces": {name: _interface(name) for _, name in socket.if_nameindex()},
+        "qdiscs": _qdiscs(),
+    }
+
+
+def comment_of_capture(interfaces: Iterable[str]) -> str:
+    """Describe what a capture depends on, as a comment of its files: the host and these interfaces.
+
+    Wireshark 4.0 dies of a live capture whose file begins with a block of more than 2048 bytes, so what would make
+    the comment too long is left out: a long list of interfaces, a long command line.
+
+    Parameters
+    ----------
+    interfaces : iterable of str
+        Names of the interfaces that are captured at.
+
+    Returns
+    -------
+    str
+        A JSON object of at most 1600 bytes; keys as in :func:`environment`.
+    """
+    described = _host()
+    command_line = described.pop("command_line")
+    kept: dict[str, Any] = {}
+    facts = {"interfaces": {name: _interface(name) for name in interfaces}, "command_line": command_line}
+    for key, value in (described | facts).items():
+        if len(json.dumps(kept | {key: value})) <= _COMMENT_MAX_BYTES:
+            kept[key] = value
+    return json.dumps(kept)
+
+
+def _host() -> dict[str, Any]:
     from importlib.metadata import version
 
     return {
@@ -31,11 +70,6 @@ def environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "cpu_model": _cpu_model(),
         "clock_source": _text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control"),
-        "congestion_control_available": (_text("/proc/sys/net/ipv4/tcp_available_congestion_control") or "").split(),
-        "sysctl": _sysctls(),
-        "interfaces": {name: _interface(name) for _, name in socket.if_nameindex()},
-        "qdiscs": _qdiscs(),
     }
 
 

@@ -89,6 +89,7 @@ def test_tshark_captures_through_us(place: Place, until: Any, tshark: str, tmp_p
         _, said = process.communicate(timeout=30)
     finally:
         process.kill()
+    assert process.returncode == 0, said
     assert packets_of(file) == [(200, frame(number, 200)) for number in range(20)], said
     until("nothing of it is left", lambda: not set(rings()) - before)
 

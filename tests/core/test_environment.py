@@ -1,0 +1,26 @@
+"""What a measurement tells of its host."""
+
+import json
+import sys
+
+import pytest
+
+from parshall.environment import comment_of_capture, environment
+
+
+def test_a_capture_tells_of_its_host_and_of_its_interfaces_alone():
+    told = json.loads(comment_of_capture(["lo"]))
+    whole = environment()
+    assert told == {key: whole[key] for key in told} | {"interfaces": {"lo": whole["interfaces"]["lo"]}}
+    assert {"parshall", "kernel", "cpus", "command_line"} <= set(told)
+
+
+@pytest.mark.parametrize("interfaces", [["lo"], [f"veth{number}" for number in range(400)]])
+@pytest.mark.parametrize("words", [["parshall"], ["parshall", "port 80 or " * 5000]])
+def test_the_comment_of_a_capture_fits_what_wireshark_reads(monkeypatch, interfaces, words):
+    monkeypatch.setattr(sys, "argv", words)
+    comment = comment_of_capture(interfaces)
+    assert len(comment) <= 1600
+    told = json.loads(comment)
+    assert told["kernel"]
+    assert ("interfaces" in told, "command_line" in told) == (len(interfaces) == 1, len(words) == 1)
