@@ -1,5 +1,7 @@
 """Figures: no reduction loses a peak or a byte, and every drawing is a specification that compiles."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_log import BEGIN_NS, flow_row, log_of, many_flows, records
 
-from parshall.figures import figures_of, legends, throughput
+from parshall.figures import figures_of, frame, legends, throughput
 from parshall.figures.bins import NS_PER_S, Bins, envelope, extremes
 from parshall.figures.legend import NAMED_MAX
 from parshall.figures.overview import BINS_OF_STATE, FLOWS_MAX
@@ -180,3 +182,16 @@ def test_a_common_time_axis_is_kept():
     specification = figures_of(table, legend, axis_ns=axis_ns)[1].chart.to_dict()
     assert specification["layer"][0]["encoding"]["x"]["scale"]["domain"] == [0, 10]
     assert BINS_OF_STATE[1] >= 500
+
+
+def test_the_band_covers_bins_with_records_and_nothing_between():
+    # Two moments of three records each, a second apart.
+    times_ns = [0, 1, 2, NS_PER_S, NS_PER_S + 1, NS_PER_S + 2]
+    table = records([1] * 6, times_ns, snd_nxt=range(1, 7), payload_bytes=[1] * 6, cwnd_segments=[10, 20, 30] * 2)
+    (legend,) = legends([log_of(table).flows])
+    (cwnd,) = [figure for figure in figures_of(table, legend) if figure.name == "cwnd"]
+    drawing = vl_convert.vegalite_to_svg(cwnd.chart.to_dict())
+    begin = drawing.index("mark-rect")
+    boxes = re.findall(r'd="M[^h"]*h([\d.]+)v', drawing[begin : drawing.index("</g>", begin)])
+    assert len(boxes) == 2
+    assert sum(map(float, boxes)) < 0.02 * frame.WIDTH_PX

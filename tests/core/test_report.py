@@ -7,6 +7,7 @@ import subprocess
 from html.parser import HTMLParser
 
 import numpy as np
+import polars as pl
 import pytest
 import vl_convert
 from made_log import flow_row, hook_account, ledger_of, log_of, many_flows, records
@@ -79,7 +80,8 @@ def test_a_report_needs_nothing_else(tmp_path, two_flows):
     words = " ".join(page.text.split())
     assert "4,000 records of 2 flows" in words
     assert "4,002 events that reached the hooks, 4,002 were logged, none was lost; the ledger balances" in words
-    assert "432 ns in the mean of 250 timed runs" in words
+    assert "A run of tcp_egress cost 432 ns in the mean of 250 timed runs." in words
+    assert "reader_softirq" not in words.split("Cost")[0]
     assert "parshall tcp" in words
 
 
@@ -115,6 +117,18 @@ def test_a_hundred_flows_and_a_million_records_are_a_small_report(tmp_path):
     page = page_of(path)
     assert len(page.figures) == 4
     assert "1,000,000 records of 100 flows" in page.text
+
+
+def test_of_thousands_of_flows_the_page_lists_those_that_moved_most(tmp_path):
+    log = log_of(many_flows(1500, 4, np.random.default_rng(9)))
+    page = page_of(write_report({"scan": log}, tmp_path, "A scan", images=False))
+    words = " ".join(page.text.split())
+    assert "The 1,000 flows that moved most, of 1,500; scan-flows.csv, beside this page, has all." in words
+    assert "by flow (1,500)" in words and "500 others" in words and "the ledger balances" in words
+    table = pl.read_csv(tmp_path / "scan-flows.csv")
+    assert sorted(table["flow"]) == list(range(1, 1501))
+    assert table["bytes"].is_sorted(descending=True)
+    assert (tmp_path / "report.html").stat().st_size < 6_000_000
 
 
 def test_what_does_not_balance_is_said(tmp_path):

@@ -11,8 +11,9 @@ from parshall.figures.legend import GREY, PICKED, Legend
 
 WIDTH_PX = 900
 HEIGHT_PX = 240
-# Below this many rows a line may have a single point, which would not be seen.
-POINTS_MAX = 80
+# With up to so many rows a flow in the mean, lines get points: one alone would not be seen, and where a line goes over
+# a gap, points tell what was measured.
+_POINTS_MAX = 40
 # More dashed lines than this hide what they belong to.
 DASHED_MAX = 4
 # Name of the layer that nobody sees.
@@ -69,10 +70,12 @@ class Figure:
 def named(reduced: pl.DataFrame, legend: Legend) -> alt.InlineData:
     """Return rows as data of a chart, flows by name; as CSV, which is a third of JSON's size."""
     names = pl.col("flow").replace_strict(legend.labels, return_dtype=pl.String)
-    text = reduced.with_columns(names).with_columns(pl.selectors.float().round_sig_figs(7)).write_csv()
-    numbers: dict[str, Any] = {
-        name: "number" for name, kind in reduced.schema.items() if name != "flow" and kind.is_numeric()
-    }
+    return _as_csv(reduced.with_columns(names))
+
+
+def _as_csv(rows: pl.DataFrame) -> alt.InlineData:
+    text = rows.with_columns(pl.selectors.float().round_sig_figs(7)).write_csv()
+    numbers: dict[str, Any] = {name: "number" for name, kind in rows.schema.items() if kind.is_numeric()}
     return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
 
 
@@ -194,19 +197,34 @@ def state_layers(reduced: pl.DataFrame, data: alt.InlineData, legend: Legend, bi
     """
     top = greatest(reduced, "max")
     base = alt.Chart(data).encode(x=time_axis(bins), detail="flow:N")
-    band = base.mark_area(interpolate="step").encode(y=upward("min", unit, top), y2="max:Q")
-    line = base.mark_line(strokeWidth=1.6, strokeJoin="round", point=reduced.height <= POINTS_MAX)
+    band = over_bins(base, bins).encode(y=upward("min", unit, top), y2="max:Q")
+    line = base.mark_line(strokeWidth=1.6, strokeJoin="round", point=_has_few_rows(reduced))
     line = line.encode(y=upward("mean", unit, top))
     if not legend.is_crowded:
         return [*coloured(line, legend, 1, 0), *coloured(band, legend, 0.22, 0)]
     # The bands of many flows would cover each other and all lines: one band around all of them.
-    everything = alt.InlineData(values=envelope(reduced).write_csv(), format=alt.CsvDataFormat(type="csv"))
-    around = (
-        alt.Chart(everything)
-        .mark_area(interpolate="step", color="#eceef1")
-        .encode(x=time_axis(bins), y=upward("min", unit, top), y2="max:Q")
+    everything = _as_csv(envelope(reduced))
+    around = over_bins(alt.Chart(everything), bins).encode(
+        y=upward("min", unit, top), y2="max:Q", color=alt.value("#eceef1")
     )
     return [around, *coloured(line, legend, 1, 0.3), *coloured(band, legend, 0.3, 0)]
+
+
+def _has_few_rows(reduced: pl.DataFrame) -> bool:
+    return reduced.height <= _POINTS_MAX * reduced["flow"].n_unique()
+
+
+def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
+    """Return rectangles from the begin to the end of each bin that has a row: none where there was no record."""
+    half_s = bins.width_s / 2
+    rectangles: alt.Chart = (
+        chart.transform_calculate(end_s=f"datum.time_s + {half_s!r}")
+        # The field keeps its name, by which the zoom of all figures knows the axis.
+        .transform_calculate(time_s=f"datum.time_s - {half_s!r}")
+        .mark_rect(aria=False)
+        .encode(x=time_axis(bins), x2="end_s:Q")
+    )
+    return rectangles
 
 
 def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins) -> list[alt.Chart]:
@@ -226,6 +244,6 @@ def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bin
 
 def step_line(reduced: pl.DataFrame, data: alt.InlineData, field: str, bins: Bins, unit: str) -> alt.Chart:
     """Layer of one step a bin; a flow with a single bin is a point."""
-    marks = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=reduced.height <= POINTS_MAX)
+    marks = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=_has_few_rows(reduced))
     line: alt.Chart = marks.encode(x=time_axis(bins), y=upward(field, unit, greatest(reduced, field)), detail="flow:N")
     return line

@@ -7,6 +7,9 @@ import polars as pl
 
 from parshall.report.account import Account, hook_accounts, total
 
+# Their programs run for every packet.
+_PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
+
 
 def of_log(
     name: str,
@@ -87,14 +90,13 @@ def _loss(account: Account, findings: Sequence[str], complete: bool) -> str:
 
 def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:
     cost = ledger.get("cost") or {}
-    timed = [program for program in cost.get("programs", []) if program["sampled_runs"]]
-    said = []
-    if timed:
-        most = max(timed, key=lambda program: program["sampled_runs"])
-        said.append(
-            f"A run of the hook {most['program']} cost {most['ns_per_run']:,.0f} ns in the mean of "
-            f"{_many(most['sampled_runs'], 'timed run')}."
-        )
+    timed = {program["program"]: program for program in cost.get("programs", []) if program["sampled_runs"]}
+    said = [
+        f"A run of {hook} cost {timed[hook]['ns_per_run']:,.0f} ns in the mean of "
+        f"{_many(timed[hook]['sampled_runs'], 'timed run')}."
+        for hook in _PACKET_HOOKS
+        if hook in timed
+    ]
     if cost.get("wall_s"):
         share = cost["reader_cpu_s"] / cost["wall_s"]
         size = f" ({cost['log_bytes'] / records:,.0f} bytes a record)" if records else ""

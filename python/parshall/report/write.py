@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import jinja2
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import vl_convert
 from markupsafe import Markup
 
@@ -22,7 +23,7 @@ from parshall.figures.bins import span_ns
 from parshall.figures.frame import POINTER_LAYER
 from parshall.figures.states import states
 from parshall.report import summary
-from parshall.report.account import findings, flow_accounts, hook_accounts, total
+from parshall.report.account import Account, findings, flow_accounts, hook_accounts, total
 from parshall.report.links import links
 from parshall.report.measures import measures
 
@@ -30,6 +31,8 @@ FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
 # The page's own sections.
 _SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
+# More rows of a table nobody reads, and a page with very many cannot be opened.
+_FLOW_ROWS_MAX = 1000
 # Above so many characters of data, marks are painted, not put into the page one by one.
 _SVG_CHARS_MAX = 200_000
 
@@ -68,6 +71,8 @@ def write_report(
 ) -> Path:
     """Write ``report.html``, and the figures as PNG (2x) and SVG into ``figures/``.
 
+    Of a log with more than 1000 flows the page lists those that moved most, and ``NAME-flows.csv`` has all.
+
     Parameters
     ----------
     logs : mapping of str to Log
@@ -105,6 +110,9 @@ def write_report(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")
+        for part in parts:
+            if part["flows_file"]:
+                part["flow_table"].write_csv(directory / part["flows_file"])
         if images:
             _write_images(directory / FIGURE_DIRECTORY, parts)
     except OSError as error:
@@ -141,17 +149,17 @@ def _part(
     """Everything that the page says of one log."""
     measured = measures(states(log.records))
     numbers = {row["flow"]: row for row in measured.iter_rows(named=True)}
-    packets, events = (flow_accounts(log.flows, kind) for kind in ("packets", "events"))
+    flow_table = _with_measures(log.flows, measured)
+    shown = sorted(flow_table["flow"].head(_FLOW_ROWS_MAX))
+    packets, events = (_accounts_of(log.flows, kind, shown) for kind in ("packets", "events"))
     flows = [
         row
         | {
             "label": legend.labels[row["flow"]],
             "colour": None if legend.is_crowded else legend.colours[row["flow"]],
             "measured": numbers.get(row["flow"], {}),
-            "packets": packets[row["flow"]],
-            "events": events[row["flow"]],
         }
-        for row in log.flows.to_pylist()
+        for row in log.flows.filter(pc.is_in(log.flows["flow"], pa.array(shown, log.flows["flow"].type))).to_pylist()
     ]
     ledger = log.ledger
     hooks = hook_accounts(ledger)
@@ -171,6 +179,10 @@ def _part(
         "of_flows": summary.of_flows(measured, legend.labels),
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(log.records, legend, axis_ns=axis_ns)],
         "flows": flows,
+        "flow_table": flow_table,
+        "flows_file": f"{identity}-flows.csv" if flow_table.height > len(flows) else None,
+        "packets": packets,
+        "events": events,
         "hooks": [*hooks, total(hooks)] if hooks else [],
         "causes": list(hooks[0].lost) if hooks else [],
         "unowned": {hook["hook"]: hook.get("unowned", 0) for hook in ledger.get("hooks", [])},
@@ -182,6 +194,22 @@ def _part(
         "environment": log.environment,
         "command_line": _command_line(log.environment),
     }
+
+
+def _with_measures(flows: pa.Table, measured: pl.DataFrame) -> pl.DataFrame:
+    """Return the flow table with what was measured of each flow; those that moved most come first."""
+    table = pl.DataFrame(pl.from_arrow(flows))
+    if measured.is_empty():
+        return table
+    joined = table.join(measured, on="flow", how="left", maintain_order="left")
+    return joined.sort("bytes", descending=True, nulls_last=True, maintain_order=True)
+
+
+def _accounts_of(flows: pa.Table, kind: str, shown: Collection[int]) -> list[Account]:
+    """Return the accounts of these flows, and the sum of all others."""
+    accounts, listed = flow_accounts(flows, kind), set(shown)
+    others = [account for flow, account in accounts.items() if flow not in listed]
+    return [*(accounts[flow] for flow in shown), *([total(others, f"{len(others):,} others")] if others else [])]
 
 
 def _began(records: pa.Table) -> str | None:
