@@ -47,15 +47,32 @@ const RESTLESS: [usize; 5] = [
     word_of(offset_of!(TcpStateRecord, rcvbuf_used_bytes)),
     word_of(offset_of!(TcpStateRecord, pkt_seq)),
 ];
-/// Which bits of a row's words count when it is compared with the row before: those of the other words.
-const STEADY_BITS: [u64; WORDS] = {
-    let mut bits = [u64::MAX; WORDS];
+/// Fields of these words that mostly stay: they are kept as if each were a word behind the delivery rate.
+const STEADY_HALVES: [usize; 3] = [
+    offset_of!(TcpStateRecord, snd_wnd_bytes),
+    offset_of!(TcpStateRecord, rcvbuf_bytes),
+    offset_of!(TcpStateRecord, pkt_ack),
+];
+/// The first of each two words that stay together.
+const STEADY_PAIRS: [usize; 7] = [2, 4, 6, 9, 11, 13, 17];
+const _: () = {
+    let mut mentions = [0; WORDS];
     let mut next = 0;
     while next < RESTLESS.len() {
-        bits[RESTLESS[next]] = 0;
+        mentions[RESTLESS[next]] += 1;
         next += 1;
     }
-    bits
+    next = 0;
+    while next < STEADY_PAIRS.len() {
+        mentions[STEADY_PAIRS[next]] += 1;
+        mentions[STEADY_PAIRS[next] + 1] += 1;
+        next += 1;
+    }
+    next = 0;
+    while next < WORDS {
+        assert!(mentions[next] == 1, "a word is either restless or steady");
+        next += 1;
+    }
 };
 
 /// The type of a column.
@@ -155,6 +172,22 @@ const fn word_of(offset_bytes: usize) -> usize {
     offset_bytes / 8 - HEADER_WORDS
 }
 
+/// Where one of [`STEADY_HALVES`] is kept, as if it were its place in the record.
+const fn steady_half(index: usize) -> usize {
+    DELIVERY_RATE + 8 * (1 + index) + STEADY_HALVES[index] % 8
+}
+
+/// The bits of a word that a field of four bytes takes.
+const fn bits_of(offset_bytes: usize) -> u64 {
+    let mut bytes = [0; 8];
+    let mut byte = offset_bytes % 8;
+    while byte < offset_bytes % 8 + 4 {
+        bytes[byte] = 0xFF;
+        byte += 1;
+    }
+    u64::from_ne_bytes(bytes)
+}
+
 macro_rules! state_columns {
     (|$scale:ident| $($name:ident: $kind:expr, $null_from:expr, $at:expr => |$value:ident: $type:ty| $storage:ty { $map:expr })*) => {
         /// All columns, in the order of the file.
@@ -215,7 +248,7 @@ state_columns! { |scale|
     rto_us: Kind::U32, None, at!(rto_jiffies) => |value: u32| u32 { scale.us_of_jiffies(value) }
     snd_una: Kind::U32, None, at!(snd_una) => |value: u32| u32 { value }
     snd_nxt: Kind::U32, None, at!(snd_nxt) => |value: u32| u32 { value }
-    snd_wnd_bytes: Kind::U32, None, at!(snd_wnd_bytes) => |value: u32| u32 { value }
+    snd_wnd_bytes: Kind::U32, None, steady_half(0) => |value: u32| u32 { value }
     rcv_nxt: Kind::U32, None, at!(rcv_nxt) => |value: u32| u32 { value }
     rcv_wnd_bytes: Kind::U32, None, at!(rcv_wnd_bytes) => |value: u32| u32 { value }
     packets_out: Kind::U32, None, at!(packets_out) => |value: u32| u32 { value }
@@ -231,12 +264,12 @@ state_columns! { |scale|
     app_limited: Kind::Bool, None, at!(app_limited) => |value: u8| u8 { u8::from(value != 0) }
     sndbuf_bytes: Kind::U32, None, at!(sndbuf_bytes) => |value: u32| u32 { value }
     sndbuf_used_bytes: Kind::U32, None, at!(sndbuf_used_bytes) => |value: u32| u32 { value }
-    rcvbuf_bytes: Kind::U32, None, at!(rcvbuf_bytes) => |value: u32| u32 { value }
+    rcvbuf_bytes: Kind::U32, None, steady_half(1) => |value: u32| u32 { value }
     rcvbuf_used_bytes: Kind::U32, None, at!(rcvbuf_used_bytes) => |value: u32| u32 { value }
     snd_scale: Kind::U8, None, at!(window_scales) => |value: u8| u8 { value & 15 }
     rcv_scale: Kind::U8, None, at!(window_scales) => |value: u8| u8 { value >> 4 }
     pkt_seq: Kind::U32, None, at!(pkt_seq) => |value: u32| u32 { value }
-    pkt_ack: Kind::U32, None, at!(pkt_ack) => |value: u32| u32 { value }
+    pkt_ack: Kind::U32, None, steady_half(2) => |value: u32| u32 { value }
     pkt_flags: Kind::U16, None, at!(pkt_flags) => |value: u16| u16 { value }
     payload_bytes: Kind::U32, None, at!(payload_bytes) => |value: u32| u32 { value }
     gso_segs: Kind::U16, None, at!(gso_segs) => |value: u16| u16 { value }
@@ -268,10 +301,15 @@ fn words_of(record: &TcpStateRecord) -> &Words {
 /// Whether two rows differ in a word that mostly stays.
 #[inline]
 fn differs(row: &Words, before: &Words) -> bool {
-    let words = row.iter().zip(before).zip(&STEADY_BITS);
-    words.fold(0, |difference, ((word, before), bits)| {
-        difference | (word ^ before) & bits
-    }) != 0
+    // All of them in any case: mostly comparisons of whole vectors, and no branch.
+    let pair = |words: &Words, first: usize| [words[first], words[first + 1]];
+    let alike = STEADY_PAIRS.iter().fold(true, |alike, first| {
+        alike & (pair(row, *first) == pair(before, *first))
+    });
+    let halves = STEADY_HALVES.iter().fold(0, |difference, at| {
+        difference | ((row[word_of(*at)] ^ before[word_of(*at)]) & bits_of(*at))
+    });
+    !alike | (halves != 0)
 }
 
 /// What `word` makes of the records at some places of a block that begins at a row, and their rows.
@@ -293,7 +331,7 @@ pub struct StateColumns {
     rows: usize,
     capacity: usize,
     scale: Scale,
-    /// Each word, and the delivery rate.
+    /// Each word, the delivery rate, and the halves of restless words that mostly stay.
     kept: Vec<Kept>,
     /// The last row that waits.
     last: Words,
@@ -310,7 +348,7 @@ impl StateColumns {
             rows: 0,
             capacity,
             scale,
-            kept: (0..=WORDS).map(keeper).collect(),
+            kept: (0..WORDS + 1 + STEADY_HALVES.len()).map(keeper).collect(),
             last: [0; WORDS],
         }
     }
@@ -322,7 +360,8 @@ impl StateColumns {
             let mut places = [0; BLOCK_RECORDS];
             let changed = self.changed_rows(block, &mut places);
             let first_row = self.rows;
-            let [words @ .., Kept::Changes(rates)] = self.kept.as_mut_slice() else {
+            let (words, others) = self.kept.split_at_mut(WORDS);
+            let [Kept::Changes(rates), halves @ ..] = others else {
                 return 0;
             };
             for (index, kept) in words.iter_mut().enumerate() {
@@ -338,6 +377,13 @@ impl StateColumns {
             }
             // What the rate is made of mostly stays, too.
             rates.extend(changes(first_row, block, changed, delivery_rate));
+            for (kept, at) in halves.iter_mut().zip(STEADY_HALVES) {
+                if let Kept::Changes(history) = kept {
+                    let word =
+                        |record: &TcpStateRecord| words_of(record)[word_of(at)] & bits_of(at);
+                    history.extend(changes(first_row, block, changed, word));
+                }
+            }
             self.rows += block.len();
         }
         taken

@@ -3,7 +3,7 @@
 use super::columns::{CA_STATE_NAMES, DIRECTION_NAMES, EVENT_NAMES, STATE_NAMES};
 use super::testing::{flow, header, log_of, record_of};
 use super::{FlowRow, LogError, LogReader, LogWriter, Unwritten, flow_batch, flow_rows};
-use crate::abi::TcpStateRecord;
+use crate::abi::{RecordHeader, TcpStateRecord};
 use crate::ledger::Ledger;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
@@ -246,6 +246,22 @@ fn some_records(count: usize) -> Vec<TcpStateRecord> {
             ..Default::default()
         })
         .collect()
+}
+
+/// Each record differs from the one before in one byte, of every word and field in turn.
+#[test]
+fn a_change_of_any_byte_alone_is_seen() {
+    let mut bytes = [0; size_of::<TcpStateRecord>()];
+    let records: Vec<_> = (size_of::<RecordHeader>()..bytes.len())
+        .map(|byte| {
+            bytes[byte] ^= 0xA5;
+            record_of(&bytes)
+        })
+        .collect();
+    for batch_rows in [1, 7, 1000] {
+        let (batches, _) = read(&log_of(&records, batch_rows, 1000)).unwrap();
+        assert_rows(&records, &batches);
+    }
 }
 
 /// Each byte of a log in turn is damaged: nothing panics, and no row that differs gets through.

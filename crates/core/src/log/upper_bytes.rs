@@ -16,6 +16,8 @@ const WIDTH_BYTES: usize = 8;
 const LOWER_BYTES_MAX: usize = WIDTH_BYTES - MATCH_BYTES_MIN;
 /// What a change of the upper bytes costs: a value in full, and two blocks.
 const CHANGE_BYTES: usize = 36;
+/// Of so many values one is held against the one before, to find out how many bytes to write.
+const SAMPLE: usize = 5;
 /// Most values of a block.
 const BLOCK_VALUES: usize = BLOCK_BYTES_MAX / WIDTH_BYTES;
 /// Below this the frame is all overhead.
@@ -36,6 +38,7 @@ pub fn encode(values: &[u8], out: &mut Vec<u8>) -> bool {
     let Ok(content_bytes) = u32::try_from(values.len() * WIDTH_BYTES) else {
         return false;
     };
+    let frame_at = out.len();
     begin_frame(content_bytes, out);
     let upper = |value: &[u8; WIDTH_BYTES]| u64::from_le_bytes(*value) >> (8 * lower_bytes);
     for run in values.chunk_by(|a, b| upper(a) == upper(b)) {
@@ -44,24 +47,25 @@ pub fn encode(values: &[u8], out: &mut Vec<u8>) -> bool {
     // An empty block says that it is the last one.
     let block_at = begin_block(out);
     end_block(block_at, Block::Raw, true, out);
-    true
+    let is_worth_it = (out.len() - frame_at) * 4 <= values.len() * WIDTH_BYTES * 3;
+    if !is_worth_it {
+        out.truncate(frame_at);
+    }
+    is_worth_it
 }
 
-/// How many bytes of each value to write, when that is worth it.
+/// How many bytes of each value to write, when that is worth it by a sample of them.
 fn best_lower_bytes(values: &[[u8; WIDTH_BYTES]]) -> Option<usize> {
     // How many values differ from the one before in so many lower bytes.
     let mut changed_bytes = [0u32; WIDTH_BYTES + 1];
-    for pair in values.windows(2) {
+    for pair in values.windows(2).step_by(SAMPLE) {
         let difference = u64::from_le_bytes(pair[0]) ^ u64::from_le_bytes(pair[1]);
         changed_bytes[WIDTH_BYTES - difference.leading_zeros() as usize / 8] += 1;
     }
     let (cost_bytes, lower_bytes) = (1..=LOWER_BYTES_MAX)
         .map(|lower| {
-            let changes: u32 = changed_bytes[lower + 1..].iter().sum();
-            (
-                values.len() * lower + changes as usize * CHANGE_BYTES,
-                lower,
-            )
+            let changes = changed_bytes[lower + 1..].iter().sum::<u32>() as usize * SAMPLE;
+            (values.len() * lower + changes * CHANGE_BYTES, lower)
         })
         .min()?;
     (cost_bytes < values.len() * WIDTH_BYTES * 3 / 4).then_some(lower_bytes)

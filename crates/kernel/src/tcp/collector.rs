@@ -87,31 +87,34 @@ impl Collector {
         self.lanes.look();
         'lanes: while let Some((oldest, limit_ns)) = self.lanes.oldest(horizon_ns) {
             loop {
-                let run = self.lanes.block(oldest).run_length(|record| {
+                let block = self.lanes.block(oldest);
+                let run = block.run_length(|record| {
                     time_ns(record) <= limit_ns && kind(record) == RECORD_TCP_STATE
                 });
-                if run >= LONG_RUN_RECORDS {
-                    self.hand_on(sink)?;
-                    self.hand_on_in_place(oldest, run, sink)?;
-                    taken += run;
-                    continue;
-                }
-                // A short run, or one record of another kind.
-                for _ in 0..run.max(1) {
-                    let block = self.lanes.block(oldest);
-                    let Some(record) = block.peek() else {
-                        continue 'lanes;
-                    };
-                    if time_ns(record) > limit_ns {
-                        continue 'lanes;
+                if run == 0 {
+                    // A record of another kind, or none that is old enough.
+                    match block.peek() {
+                        Some(record) if time_ns(record) <= limit_ns => {
+                            note(record, &mut self.read, &mut self.flows);
+                        }
+                        _ => continue 'lanes,
                     }
-                    note(record, &mut self.read, &mut self.flows, &mut self.handed_on);
                     block.advance();
                     taken += 1;
+                    continue;
                 }
-                if self.handed_on.len() >= HAND_ON_RECORDS {
+                if run < LONG_RUN_RECORDS {
+                    let states: &[TcpStateRecord] = view_plain_slice(block.peek_many(run));
+                    self.handed_on.extend_from_slice(states);
+                    block.advance_many(run);
+                    if self.handed_on.len() >= HAND_ON_RECORDS {
+                        self.hand_on(sink)?;
+                    }
+                } else {
                     self.hand_on(sink)?;
+                    self.hand_on_in_place(oldest, run, sink)?;
                 }
+                taken += run;
             }
         }
         self.hand_on(sink)?;
@@ -122,7 +125,7 @@ impl Collector {
         &mut self,
         sink: &mut dyn FnMut(&[TcpStateRecord]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.flows.note_states(&self.handed_on);
+        note_states(&self.handed_on, &mut self.read, &mut self.flows);
         let result = sink(&self.handed_on);
         self.handed_on.clear();
         result
@@ -137,17 +140,8 @@ impl Collector {
     ) -> Result<(), E> {
         let block = self.lanes.block(lane);
         let states: &[TcpStateRecord] = view_plain_slice(block.peek_many(run));
-        for state in states {
-            if let Some(count) = self.read.get_mut(state.header.hook as usize) {
-                *count += 1;
-            }
-        }
-        self.flows.note_states(states);
-        // All are given, also after an error: the sink counts what it cannot take.
-        let mut result = Ok(());
-        for states in states.chunks(HAND_ON_RECORDS) {
-            result = result.and(sink(states));
-        }
+        note_states(states, &mut self.read, &mut self.flows);
+        let result = sink(states);
         block.advance_many(run);
         result
     }
@@ -177,14 +171,18 @@ fn kind(record: &[u64]) -> u16 {
     view_plain::<RecordHeader>(record).map_or(0, |header| header.kind)
 }
 
-/// Books one record; a state waits in `states` to be handed on.
-#[inline]
-fn note(
-    record: &[u64],
-    read: &mut [u64; HOOK_COUNT],
-    flows: &mut FlowTable,
-    states: &mut Vec<TcpStateRecord>,
-) {
+/// Books states; those of a hook mostly come one behind the other.
+fn note_states(states: &[TcpStateRecord], read: &mut [u64; HOOK_COUNT], flows: &mut FlowTable) {
+    for run in states.chunk_by(|left, right| left.header.hook == right.header.hook) {
+        if let Some(count) = read.get_mut(run[0].header.hook as usize) {
+            *count += run.len() as u64;
+        }
+    }
+    flows.note_states(states);
+}
+
+/// Books a record that is no state.
+fn note(record: &[u64], read: &mut [u64; HOOK_COUNT], flows: &mut FlowTable) {
     let Some(header) = view_plain::<RecordHeader>(record) else {
         return;
     };
@@ -192,7 +190,6 @@ fn note(
         *count += 1;
     }
     match header.kind {
-        RECORD_TCP_STATE => states.extend(view_plain::<TcpStateRecord>(record)),
         RECORD_TCP_FLOW => {
             if let Some(facts) = view_plain::<TcpFlowRecord>(record) {
                 flows.note_facts(facts);

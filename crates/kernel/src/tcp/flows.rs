@@ -88,16 +88,17 @@ impl FlowTable {
     pub fn note_states(&mut self, records: &[TcpStateRecord]) {
         let offset = self.monotonic_offset_ns;
         for run in records.chunk_by(|left, right| left.flow == right.flow) {
-            let entry = self.entry(run[0].flow);
+            let (mut events, mut has_closed, mut highest_seq) = (0, false, 0);
             for record in run {
-                if record.event == EVENT_PACKET {
-                    entry.packets_read += 1;
-                } else {
-                    entry.events_read += 1;
-                    entry.has_closed |= record.event == EVENT_CLOSE;
-                }
-                entry.highest_seq = entry.highest_seq.max(record.flow_seq);
+                events += u64::from(record.event != EVENT_PACKET);
+                has_closed |= record.event == EVENT_CLOSE;
+                highest_seq = record.flow_seq.max(highest_seq);
             }
+            let entry = self.entry(run[0].flow);
+            entry.packets_read += run.len() as u64 - events;
+            entry.events_read += events;
+            entry.has_closed |= has_closed;
+            entry.highest_seq = entry.highest_seq.max(highest_seq);
             entry.see(run[0].time_ns, offset);
             entry.see(run[run.len() - 1].time_ns, offset);
         }
