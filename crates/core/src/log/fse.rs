@@ -7,7 +7,7 @@
 const STATE_BITS: u32 = 6;
 const STATES: usize = 1 << STATE_BITS;
 /// Lengths below this have their code in a table.
-const SHORT_LENGTHS: usize = 1024;
+const SHORT_LENGTHS: usize = 128;
 
 /// How a symbol leads from one state to the next.
 #[derive(Clone, Copy)]

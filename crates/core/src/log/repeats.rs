@@ -21,7 +21,6 @@ const RUN_QUARTER_BYTES: usize = 6;
 const CONTENT_BYTES_MIN: usize = 64;
 
 /// A run: bytes of literals, and bytes of the match behind them.
-#[derive(Clone, Copy, Default)]
 struct Sequence {
     literal_bytes: u32,
     match_bytes: u32,
@@ -71,22 +70,17 @@ impl RepeatCoder {
     fn add_long_values(&mut self, runs: &Runs, out: &mut Vec<u8>) {
         out.extend_from_slice(runs.values());
         let width_bytes = runs.width_bytes() as u32;
-        self.sequences
-            .resize(runs.starts().len(), Sequence::default());
-        let mut count = 0;
         let mut literal_bytes = 0;
         for (start, end) in runs.bounds() {
             literal_bytes += width_bytes;
-            // Written in any case, kept when the value repeats: there is nothing to predict.
-            self.sequences[count] = Sequence {
-                literal_bytes,
-                match_bytes: (end - start - 1) * width_bytes,
-            };
-            let repeats = end - start > 1;
-            count += usize::from(repeats);
-            literal_bytes = if repeats { 0 } else { literal_bytes };
+            if end - start > 1 {
+                self.sequences.push(Sequence {
+                    literal_bytes,
+                    match_bytes: (end - start - 1) * width_bytes,
+                });
+                literal_bytes = 0;
+            }
         }
-        self.sequences.truncate(count);
     }
 
     /// A few repeats are too short for a match, and stay literals.
