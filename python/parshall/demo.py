@@ -159,7 +159,8 @@ def _start_sender(
 
 def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "parshall.bulk", "--cgroup", str(cgroup), *arguments]
-    return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Out of the terminal's foreground: Ctrl-C is for us, who end the flows and keep what was measured.
+    return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
 
 
 def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: Stopping | None) -> None:

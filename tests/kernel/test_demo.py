@@ -1,6 +1,7 @@
 """The tour, as a user runs it: it ends well, its report and its accounts are right, nothing stays."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -104,17 +105,20 @@ def test_the_report_can_be_written_again_from_its_directory(tour, tmp_path):
     assert "a queue of 100 packets" in " ".join((tmp_path / "report.html").read_text().split())
 
 
-def test_interrupted_it_keeps_what_it_has(root, tmp_path):
+@pytest.mark.parametrize("moment", ["The link is played by", "send against each other"])
+def test_interrupted_it_keeps_what_it_has(root, tmp_path, moment):
     running = subprocess.Popen(
         [PARSHALL, "demo", "--duration", "60", "-o", tmp_path],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,
     )
     for line in running.stdout:
-        if "send against each other" in line:
+        if moment in line:
             break
-    running.send_signal(signal.SIGINT)
+    # As a terminal does it: to everything in its foreground.
+    os.killpg(running.pid, signal.SIGINT)
     rest, complaint = running.communicate(timeout=60)
     assert running.returncode == 0
     assert [line for line in complaint.splitlines() if "too busy" not in line] == []
