@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
+# The head of a file and the account at its end take some of this.
+_ROTATE_MIN_BYTES = 4096
+_OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
 # A small process of its own, so that whoever founded a ring may go and the others go on.
 _KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
 
@@ -39,8 +42,8 @@ class Ring:
     hook : {"auto", "xdp", "tcx"}
         Where packets are taken. tcx changes nothing about the interface; XDP is faster, sees what comes
         in only, and makes some drivers set their queues up again.
-    direction : {"in", "out", "both"}
-        Which packets.
+    direction : {"in", "out", "both"}, optional
+        Which packets. Default: both; with ``hook="xdp"`` those that come in, as it sees no others.
     ring_bytes : int
         Bytes of the ring for each CPU: a power of two.
     slow_reader : bool
@@ -58,12 +61,16 @@ class Ring:
     interfaces: Sequence[str]
     name: str | None = None
     hook: str = "auto"
-    direction: str = "both"
+    direction: str | None = None
     ring_bytes: int = DEFAULT_RING_BYTES
     slow_reader: bool = False
     promiscuous: bool = False
     group: str | None = None
     discard: bool = False
+
+    def _native(self) -> dict[str, Any]:
+        direction = self.direction or ("in" if self.hook == "xdp" else "both")
+        return asdict(self) | {"interfaces": list(self.interfaces), "direction": direction}
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,13 @@ class Output:
     rotate_files: int | None = None
 
     def _native(self) -> dict[str, Any]:
+        if self.rotate_files is not None and self.rotate_files < 1:
+            raise UsageError(f"--rotate-files {self.rotate_files}: expected 1 or more")
+        if self.rotate_bytes is not None and self.rotate_bytes < _ROTATE_MIN_BYTES:
+            raise UsageError(f"--rotate-size {self.rotate_bytes}: expected {_ROTATE_MIN_BYTES} bytes or more")
+        suffix = Path(self.path or "").suffix
+        if self.compression is None and suffix in _OTHER_COMPRESSIONS:
+            raise UsageError(f"--write {self.path}: {suffix} is not written; name it .zst or .gz, or give --compress")
         fields = asdict(self) | {"path": None if self.path is None else Path(self.path)}
         rotate_s = fields.pop("rotate_s")
         return fields | {"rotate_ns": None if rotate_s is None else round(rotate_s * 1e9)}
@@ -182,7 +196,7 @@ class Capture:
         self.summary: Summary | None = None
         self._capture = _native.Capture(
             [output._native() for output in outputs],
-            ring=None if ring is None else asdict(ring) | {"interfaces": list(ring.interfaces)},
+            ring=None if ring is None else ring._native(),
             join=join,
             backend=backend,
             keeper=list(_KEEPER),

@@ -37,7 +37,10 @@ def command(
         int | None, typer.Option("-c", "--count", metavar="N", help="End when every file has N packets.")
     ] = None,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="End after this time: 90, 10m, 1h.")] = None,
-    direction: Annotated[str, typer.Option(metavar="in|out|both", help="Which packets.")] = "both",
+    direction: Annotated[
+        str | None,
+        typer.Option(metavar="in|out|both", help="Which packets. Default: both; with --hook xdp those that come in."),
+    ] = None,
     hook: Annotated[
         str, typer.Option(metavar="auto|tcx|xdp", help="Where packets are taken; xdp is fastest, and sees in only.")
     ] = "auto",

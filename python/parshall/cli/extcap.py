@@ -63,11 +63,9 @@ def command(
         return 0
     ring = None
     if place.interface is not None:
-        direction = "in" if hook == "xdp" else "both"
         ring = Ring(
             [place.interface],
             hook=hook,
-            direction=direction,
             ring_bytes=parse_bytes("--buffer", buffer),
             promiscuous=promiscuous,
         )

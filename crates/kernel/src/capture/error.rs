@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use parshall_core::trace::TraceError;
+
 /// An error of the capture instrument.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -134,7 +136,7 @@ pub enum CaptureError {
     Backend(#[from] super::backend::BackendError),
     /// A file could not be written.
     #[error(transparent)]
-    Trace(#[from] parshall_core::trace::TraceError),
+    Trace(#[from] TraceError),
 }
 
 impl CaptureError {
@@ -153,7 +155,7 @@ impl CaptureError {
     /// Whether the request itself was wrong.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Option { .. } | Self::Filter { .. } => true,
+            Self::Option { .. } | Self::Filter { .. } | Self::Trace(TraceError::Option { .. }) => true,
             Self::Refused { is_usage, .. } => *is_usage,
             _ => false,
         }

@@ -290,34 +290,46 @@ impl KeptRing {
             .map(|(number, kept)| Generation::load(&kept.hook, number, &self.maps, &deciders))
             .collect::<Result<Vec<_>, _>>()?;
         let mut past = Vec::new();
+        let mut result = Ok(());
         for (kept, fresh) in self.hooks.iter_mut().zip(fresh) {
             if let Err(error) = kept.attachment.replace(fresh.program()) {
                 if !is_gone(&error) {
-                    return Err(CaptureError::load(error));
+                    result = Err(CaptureError::load(error));
+                    break;
                 }
                 kept.is_gone = true;
             }
             past.push(std::mem::replace(&mut kept.generation, fresh));
         }
-        self.grace.wait()?;
-        self.stale_bits = 0;
+        result = result.and(self.grace.wait());
+        // What the programs before had counted is booked whatever failed: nobody else knows it.
         let mut all = Vec::new();
         for (number, generation) in past.iter().enumerate() {
-            let counts = generation.counts()?;
-            let (runs, run_ns) = generation.run_time();
-            let run_time = &mut self.hooks[number].past_run_time;
-            run_time.runs += runs;
-            run_time.run_ns += run_ns;
-            for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
-                if let Some(subscriber) = subscriber
-                    && served >> bit & 1 == 1
-                {
-                    subscriber.past[number].add(&counts, bit);
+            match generation.counts() {
+                Ok(counts) => {
+                    self.book(number, &counts, generation.run_time(), served);
+                    all.push(counts);
                 }
+                Err(error) => result = result.and(Err(error)),
             }
-            all.push(counts);
         }
+        result?;
+        self.stale_bits = 0;
         Ok(all)
+    }
+
+    /// Books what a hook's former program had counted for the subscribers `served` that are still here.
+    fn book(&mut self, hook: usize, counts: &Counts, (runs, run_ns): (u64, u64), served: u64) {
+        let run_time = &mut self.hooks[hook].past_run_time;
+        run_time.runs += runs;
+        run_time.run_ns += run_ns;
+        for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
+            if let Some(subscriber) = subscriber
+                && served >> bit & 1 == 1
+            {
+                subscriber.past[hook].add(counts, bit);
+            }
+        }
     }
 
     /// What was counted for a subscriber so far, by hook.
