@@ -29,6 +29,7 @@ from parshall.cpu import (
     text_line,
 )
 from parshall.errors import CommandError, UsageError
+from parshall.quantities import parse_seconds
 from parshall.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def command(
         float, typer.Option("-l", "--limit", metavar="PERCENT", help="Summarise where idle is below it.")
     ] = 95.0,
     all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time.")] = False,
-    duration: Annotated[float | None, typer.Option(metavar="S", help="Stop after S seconds.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after 90, 90s, 10m, 1h.")] = None,
     per_cpu: Annotated[bool, typer.Option("--per-cpu", help="Tell each CPU beside all together.")] = False,
     hooks: Annotated[
         bool, typer.Option("--hooks", help="Tell the time of the eBPF programs, too; it costs each run some ns.")
@@ -63,8 +64,7 @@ def command(
         raise UsageError(f"--interval {interval}: expected seconds from 0.01 to 3600")
     if not 0 < limit <= 100:
         raise UsageError(f"--limit {limit}: expected percent above 0 and up to 100")
-    if duration is not None and not duration > 0:
-        raise UsageError(f"--duration {duration}: expected seconds above 0")
+    duration_s = None if duration is None else parse_seconds("--duration", duration)
     # Idle may be 100 % exactly, which counts when everything does.
     limit = 101.0 if all_lines or limit == 100 else limit
     separator = "--" in sys.argv
@@ -73,7 +73,7 @@ def command(
             raise UsageError("trim: expected one FILE, an output of parshall cpu or cpusage")
         return _trim(Path(cmd[1]), limit, as_json)
     with _opened(output) as out:
-        return _profile(out, cmd, interval, limit, duration, per_cpu, hooks, machine, as_json)
+        return _profile(out, cmd, interval, limit, duration_s, per_cpu, hooks, machine, as_json)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import typer
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import ParshallError, UsageError
+from parshall.quantities import parse_seconds
 from parshall.stopping import Stopping
 
 
@@ -19,12 +20,13 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where logs and report go.")] = Path(
         "parshall-demo"
     ),
-    duration: Annotated[float, typer.Option(metavar="S", help="Seconds for which the flows send.")] = 10.0,
+    duration: Annotated[str, typer.Option(metavar="TIME", help="How long the flows send: 90, 90s, 10m.")] = "10",
     as_json: Annotated[bool, typer.Option("--json", help="Give the results as JSON.")] = False,
 ) -> int:
     """Let a CUBIC and a BBR flow compete on a testbed, log both ends, and report what was seen."""
-    if not 0 < duration <= 3600:
-        raise UsageError(f"--duration {duration:g}: expected seconds above 0, up to 3600")
+    duration_s = parse_seconds("--duration", duration)
+    if duration_s > 3600:
+        raise UsageError(f"--duration {duration}: expected 1h at most")
     started_s = time.monotonic()
 
     def tell(text: str) -> None:
@@ -36,7 +38,7 @@ def command(
     from parshall.demo import measure
 
     with Stopping() as stopping:
-        measurement = measure(output, duration, tell=tell, stopping=stopping)
+        measurement = measure(output, duration_s, tell=tell, stopping=stopping)
     (output / TESTBED_FILE).write_text(json.dumps(measurement.testbed, indent=2))
     if not as_json:
         for name, summary in measurement.summaries.items():

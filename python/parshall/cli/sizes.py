@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from parshall.errors import UsageError
+from parshall.quantities import parse_seconds
 from parshall.sizes import BUILT_IN, Counts, Law, Parameters, compare, require_packets
 
 COMMAND_SETTINGS = {
@@ -39,7 +40,7 @@ def command(
         float, typer.Option("--outlb", metavar="SHARE", help="A size of this share or more is an outlier.")
     ] = 0.002,
     interface: Annotated[str | None, typer.Option("-i", "--if", metavar="IF", help="Interface, for live.")] = None,
-    duration: Annotated[float | None, typer.Option(metavar="S", help="Stop live after S seconds.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop live after 90, 90s, 10m, 1h.")] = None,
     count: Annotated[int | None, typer.Option("-c", "--count", metavar="N", help="Stop live after N packets.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Say how far the law and N draws from it are from the input.")
@@ -60,7 +61,8 @@ def command(
     if source == "procfs":
         law = Law.read(_only(inputs))
     else:
-        counts = _counts(source, inputs, separator, interface, duration, count)
+        duration_s = None if duration is None else parse_seconds("--duration", duration)
+        counts = _counts(source, inputs, separator, interface, duration_s, count)
         law = Law.of_counts(counts, parameters) if to != "dist" or verify else Law("")
     _write(to, counts, law, output, number, seed, separator, surround)
     _tell(counts, law, parameters, number if verify else None, seed, as_json)
