@@ -8,6 +8,7 @@
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "copy.h"
@@ -177,7 +178,7 @@ int capture_tcx(struct __sk_buff *packet)
 		record->gso_segs = packet->gso_segs;
 	if (packet->vlan_present) {
 		record->vlan_tci = packet->vlan_tci;
-		record->vlan_protocol = __builtin_bswap16(packet->vlan_proto);
+		record->vlan_protocol = bpf_ntohs(packet->vlan_proto);
 	}
 	ring_commit(&record->header, &layout, &slot);
 	return TCX_NEXT;

@@ -353,6 +353,8 @@ def test_errors_name_the_thing_the_value_and_the_remedy(bed):
         a.run(["no-such-program"])
     with pytest.raises(UsageError, match=r"loss 1.5 is outside 0 to 1"):
         bed.link(a, b, loss=1.5)
+    with pytest.raises(UsageError, match="delay_ms '3ms' is no number; its unit stands in its name"):
+        bed.link(a, b, delay_ms="3ms")
     with pytest.raises(UsageError, match="leave offloads off"):
         bed.link(a, b, delay_ms=1, backend="relay", offloads=True)
     with pytest.raises(UsageError, match="CPU 4000 cannot be used"):

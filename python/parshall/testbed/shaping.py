@@ -62,6 +62,8 @@ class Shaping:
         }
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
+            if value is not None and not isinstance(value, int | float):
+                raise UsageError(f"link: {name} {value!r} is no number; its unit stands in its name")
             if value is not None and not low <= value <= high:
                 raise UsageError(f"link: {name} {value} is outside {low} to {high:g}")
         if self.jitter_law not in ("uniform", "normal"):
