@@ -50,7 +50,10 @@ def read_trace(path: Path) -> pl.DataFrame:
     try:
         frame = _READERS[path.suffix](path)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ParshallError(f"{path}: cannot be read: {str(error).splitlines()[0]}; give a table of arrived_ns, left_ns and bytes") from None
+        reason = str(error).splitlines()[0]
+        raise ParshallError(
+            f"{path}: cannot be read: {reason}; give a table of arrived_ns, left_ns and bytes"
+        ) from None
     for column in ("arrived_ns", "left_ns"):
         if column not in frame.columns:
             raise ParshallError(f"{path}: has no column {column!r}, only {', '.join(frame.columns)}; rename or add it")
