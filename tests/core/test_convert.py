@@ -96,6 +96,15 @@ def test_a_failed_conversion_leaves_no_file(tmp_path):
         convert(LOG, "csv", tmp_path / "none" / "out.csv")
 
 
+def test_a_full_disk_is_told_with_the_file():
+    answer = run(LOG, "--to", "csv", "-o", "/dev/full")
+    assert answer.returncode == 1
+    assert answer.stderr.decode() == (
+        "parshall: convert: /dev/full: writing failed: No space left on device (os error 28); "
+        "make room or write elsewhere with -o\n"
+    )
+
+
 def test_a_log_that_ends_early_is_said(tmp_path):
     cut = tmp_path / "cut.arrow"
     cut.write_bytes(LOG.read_bytes()[:-100])

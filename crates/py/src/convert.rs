@@ -1,5 +1,6 @@
 //! `_native.convert`: a log into another format, with Ctrl-C heard.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ fn into<W: Write + Send>(
     path: &PathBuf,
     format: Format,
     out: W,
+    name: impl Display,
     options: ConvertOptions,
 ) -> PyResult<ConvertReport> {
     let mut out = Interruptible::new(out);
@@ -64,6 +66,7 @@ fn into<W: Write + Send>(
         (None, Err(ConvertError::Write(error))) if error.kind() == io::ErrorKind::BrokenPipe => {
             Err(PyBrokenPipeError::new_err(error.to_string()))
         }
+        (None, Err(error @ ConvertError::Write(_))) => Err(to_python(format!("{name}: {error}"))),
         (None, Err(error @ (ConvertError::UnknownFormat { .. } | ConvertError::Option { .. }))) => {
             Err(usage_to_python(error))
         }
@@ -84,7 +87,7 @@ pub fn convert_log(
     let format: Format = format.parse().map_err(usage_to_python)?;
     let options = ConvertOptions { every_ns };
     let report = py.detach(|| match &output {
-        None => into(&path, format, io::stdout(), options),
+        None => into(&path, format, io::stdout(), "standard output", options),
         Some(output) => {
             let is_itself = fs::canonicalize(output)
                 .is_ok_and(|output| fs::canonicalize(&path).is_ok_and(|path| path == output));
@@ -100,7 +103,7 @@ pub fn convert_log(
                     output.display()
                 ))
             })?;
-            let result = into(&path, format, file, options);
+            let result = into(&path, format, file, output.display(), options);
             if result.is_err() && output.is_file() {
                 // Half a file that looks like a whole one would be worse than none.
                 let _ = fs::remove_file(output);

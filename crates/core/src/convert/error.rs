@@ -10,7 +10,7 @@ pub enum ConvertError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The result cannot be written.
-    #[error("conversion: writing failed: {0}; make room or write elsewhere with -o")]
+    #[error("writing failed: {0}; make room or write elsewhere with -o")]
     Write(#[from] std::io::Error),
     /// The format cannot say "no flow".
     #[error(
