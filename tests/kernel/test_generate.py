@@ -1,10 +1,12 @@
 """The generator: bytes as the seed promises, an account that balances, honest refusals."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -105,16 +107,62 @@ def test_sockets_send_to_a_peer_without_napi(road, backend):
     assert abs(account["gaps"]["mean_ns"] / 10e3 - 1) < 0.005
 
 
-@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
-def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend):
+@pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend, pace):
     sender, _, link = road
-    run = generator(road, sizes="64", pps=50e3, backend=backend)
+    run = generator(road, sizes="64", backend=backend, **pace)
     until("some packets were sent", lambda: run.progress()[0] > 500)
     sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
     until("it ended by itself", lambda: run.progress()[2])
     account = run.finish().account
-    assert "down" in account["error"] and account["sent"] > 500
-    assert account["sent"] == account["arrived"] + account["lost"]
+    assert re.search(f"went down.*ip link set {link.interface(sender)} up", account["error"])
+    assert account["sent"] == account["arrived"] + account["lost"] > 500
+
+
+@pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_an_interface_that_is_removed_ends_the_run_with_its_account(road, until, backend, pace):
+    sender, _, link = road
+    run = generator(road, sizes="64", backend=backend, count=10**9, **pace)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+    sender.run(["ip", "link", "del", "dev", link.interface(sender)])
+    until("it ended by itself", lambda: run.progress()[2])
+    account = run.finish().account
+    assert "was removed" in account["error"] and account["arrived"] is None
+    assert account["sent"] > 500 and account["sent"] + account["not_sent"] == 10**9
+
+
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, until, backend):
+    sender, _, link = road
+    run = generator(road, sizes="64", backend=backend, pps=20e3, is_stamped=True)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+    name = link.interface(sender)
+    sender.run(["ip", "-batch", "-"], input=f"link set dev {name} down\nlink set dev {name} up\n")
+    until("it ended by itself", lambda: run.progress()[2])
+    account = run.finish().account
+    assert "went down" in account["error"]
+    assert account["sent"] == account["arrived"] + account["lost"] > 500
+    numbers = [int.from_bytes(frame[42:50], "big") for frame in tap(account["arrived"])]
+    # What arrived is the beginning of the plan, but for what was sent while it was down.
+    assert sum(later - earlier != 1 for earlier, later in pairwise(numbers)) <= 1 and numbers[0] == 0
+
+
+def test_the_command_that_loses_its_interface_fails_and_gives_the_account(road, tap):
+    sender, _, link = road
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    command += ["--sizes", "60", "--pps", "10k", "--src-mac", SOURCE_MAC, "--json"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        tap(500)
+        sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
+        text, complaint = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert program.returncode == 1
+    assert "went down" in complaint and complaint.count("\n") == 1
+    assert json.loads(text)["error"] in complaint
 
 
 def test_the_account_balances_and_the_digest_repeats(road):
