@@ -174,6 +174,22 @@ def test_the_account_balances_and_the_digest_repeats(road):
     assert accounts[0]["digest"] == accounts[1]["digest"] != accounts[2]["digest"]
 
 
+def test_a_loss_that_others_may_hide_is_not_known(road):
+    from parshall.cli.gen_text import account_lines
+
+    with (
+        generator(road, sizes="64", pps=2000, count=2000) as run,
+        generator(road, sizes="64", pps=2000, count=2000) as other,
+    ):
+        accounts = [run.finish().account, other.finish().account]
+    for account in accounts:
+        assert account["sent"] == 2000 < account["transmitted"]
+        assert account["arrived"] is None and account["lost"] is None
+        assert f"not known: it counted {account['transmitted']:,}, so that others sent" in "\n".join(
+            account_lines(account)
+        )
+
+
 def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(road, until):
     run = generator(road, sizes="imix", seed=3, pps=200e3)
     until("some packets were sent", lambda: run.progress()[0] > 2000)

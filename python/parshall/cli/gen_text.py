@@ -11,14 +11,7 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
     asked = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   asked {asked}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
-    if account["arrived"] is None:
-        yield "          whether they arrived the interface does not tell"
-    else:
-        counted = account["lost_counted"]
-        yield (
-            f"          the interface passed on {account['arrived']:,}, lost {account['lost']:,} "
-            f"(of these it counted {counted:,} as dropped or errors)"
-        )
+    yield f"          {_arrival(account)}"
     yield (
         f"rate      {account['rate_pps']:,.0f} packets/s, {account['rate_bps'] / 1e6:,.1f} Mbit/s of frames, "
         f"in {account['elapsed_ns'] / 1e9:.6f} s"
@@ -37,6 +30,20 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
     yield (
         f"cost      sending {account['sender_cpu_s']:.3f} CPU s, drawing {account['feeder_cpu_s']:.3f} CPU s; "
         f"{account['starved_runs']:,} runs found nothing drawn"
+    )
+
+
+def _arrival(account: dict[str, Any]) -> str:
+    if account["transmitted"] is None:
+        return "whether they arrived the interface does not tell"
+    if account["arrived"] is None:
+        return (
+            f"what the interface passed on and lost of them is not known: it counted {account['transmitted']:,}, "
+            "so that others sent from it, too"
+        )
+    return (
+        f"the interface passed on {account['arrived']:,}, lost {account['lost']:,} "
+        f"(it counted {account['lost_counted']:,} as dropped or errors)"
     )
 
 

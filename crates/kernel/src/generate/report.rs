@@ -20,7 +20,7 @@ pub struct Progress {
     pub has_ended: bool,
 }
 
-/// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface tells.
+/// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface tells, and nobody else sent from it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Packets that were asked for; None: until stopped.
@@ -31,7 +31,8 @@ pub struct Report {
     pub sent: u64,
     /// Packets that were not sent: the run ended before.
     pub not_sent: u64,
-    /// Packets that the interface counted as transmitted; of a veth: that its peer took.
+    /// Packets that the interface counted as transmitted; of a veth: that its peer took. None when it did not tell, or
+    /// counted more than were sent: others sent from it, too, and may hide what was lost.
     pub arrived: Option<u64>,
     /// Packets that the interface did not count.
     pub lost: Option<u64>,
@@ -102,7 +103,7 @@ impl Report {
         let (waited_runs, starved_runs) = deal.idle();
         let sent = feeder.sent();
         let counted = Counted::by_the_interface(senders);
-        let lost = counted.map(|counted| sent.saturating_sub(counted.transmitted));
+        let lost = counted.and_then(|counted| counted.lost_of(sent));
         // Paced, the last gap has no packet behind it.
         let (elapsed_ns, intervals) = if deal.is_paced() {
             (feeder.account.departures_ns(), sent.saturating_sub(1))
@@ -165,7 +166,7 @@ impl Report {
         });
         self.sent = sent;
         self.senders[0].sent = sent;
-        self.arrived = self.transmitted.map(|transmitted| transmitted.min(sent));
+        self.arrived = self.transmitted.filter(|transmitted| *transmitted <= sent);
         self.lost = self.arrived.map(|arrived| sent - arrived);
         self.frame_bytes = frame_bytes as u64;
         self.elapsed_ns = elapsed_ns;
@@ -217,5 +218,30 @@ impl Counted {
             transmitted: after.transmitted.saturating_sub(before.transmitted),
             lost: (after.dropped + after.errors).saturating_sub(before.dropped + before.errors),
         })
+    }
+
+    /// How many of so many packets it did not count; None when others' are among those that it did.
+    fn lost_of(self, sent: u64) -> Option<u64> {
+        sent.checked_sub(self.transmitted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_known_unless_others_sent_too() {
+        let lost = |sent, transmitted| {
+            Counted {
+                transmitted,
+                lost: 0,
+            }
+            .lost_of(sent)
+        };
+        assert_eq!(lost(10, 10), Some(0));
+        assert_eq!(lost(1 << 33, 5), Some((1 << 33) - 5));
+        assert_eq!(lost((1 << 32) + 3, 3), Some(1 << 32));
+        assert_eq!(lost(3950, 7799), None);
     }
 }

@@ -92,7 +92,11 @@ impl Sender {
                         let _ = ready.send(Err(error));
                         Sent::default()
                     }
-                    Ok((mut backend, ring, index)) => {
+                    Ok(Prepared {
+                        mut backend,
+                        ring,
+                        index,
+                    }) => {
                         let before = Counters::read(index);
                         let _ = ready.send(Ok(Arc::clone(&ring)));
                         let sent = send(&place, backend.as_mut(), &ring, &may_go, &shown);
@@ -181,12 +185,20 @@ fn hear_only_wake_signal() {
     }
 }
 
+/// All that sending needs.
+struct Prepared {
+    backend: Box<dyn Backend>,
+    ring: Arc<PlanRing>,
+    /// The interface's.
+    index: u32,
+}
+
 fn prepare(
     place: &Place,
     workload: &Workload,
     packets: &Packets,
     shape: Shape,
-) -> Result<(Box<dyn Backend>, Arc<PlanRing>, u32), GenerateError> {
+) -> Result<Prepared, GenerateError> {
     hear_only_wake_signal();
     interface::enter(place.namespace.as_deref())?;
     let index = interface::index(&place.interface)?;
@@ -241,7 +253,11 @@ fn prepare(
             (Box::new(pktgen), ring()?)
         }
     };
-    Ok((backend, ring, index))
+    Ok(Prepared {
+        backend,
+        ring,
+        index,
+    })
 }
 
 fn bind_to(cpu: usize) -> Result<(), GenerateError> {
