@@ -324,7 +324,8 @@ def test_the_command_tells_its_account(road):
     text = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert text.returncode == 0, text.stderr
     assert "asked 3,000, sent 3,000, not sent 0" in text.stdout
-    assert "Kolmogorov-Smirnov" in text.stdout and "digest" in text.stdout
+    # 1.36 / sqrt(3000): of sizes and of gaps.
+    assert text.stdout.count("(5 % bound of chance: 0.02483)") == 2 and "digest" in text.stdout
     account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)
     assert account["digest"] in text.stdout
 

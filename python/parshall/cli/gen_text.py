@@ -55,15 +55,17 @@ def _senders(senders: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield line if sender["error"] is None else f"{line}; {sender['error']}"
 
 
+def _distance(account: dict[str, Any]) -> str:
+    distance, bound = account["ks_distance"], account["ks_bound"]
+    return f"Kolmogorov-Smirnov distance {distance:.5f} (5 % bound of chance: {bound:.5f})"
+
+
 def _row(name: str, values: Sequence[float]) -> str:
     return f"          {name:8}" + "".join(f"{value:>12,.0f}" for value in values)
 
 
 def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
-    yield (
-        f"sizes     mean {sizes['mean_bytes']:.2f} bytes, asked {sizes['asked_mean_bytes']:.2f}; "
-        f"Kolmogorov-Smirnov distance {sizes['ks_distance']:.5f}"
-    )
+    yield (f"sizes     mean {sizes['mean_bytes']:.2f} bytes, asked {sizes['asked_mean_bytes']:.2f}; {_distance(sizes)}")
     yield "          " + " " * 8 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
     yield _row("sent", sizes["quantiles_bytes"])
     yield _row("asked", sizes["asked_quantiles_bytes"])
@@ -74,7 +76,7 @@ def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
 def _gaps(gaps: dict[str, Any], law: str) -> Iterator[str]:
     line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, asked {gaps['asked_mean_ns']:,.1f} ({law})"
     if gaps["ks_distance"] is not None:
-        line += f"; Kolmogorov-Smirnov distance {gaps['ks_distance']:.5f}"
+        line += f"; {_distance(gaps)}"
     if gaps["error_p99"] is not None:
         line += f"; error at 99 %: {gaps['error_p99']:.2%} of the gap"
     yield line
