@@ -313,7 +313,7 @@ def fixed_tcpdump(cpu: int, directory: Path, gap_ns: int, seconds: float) -> dic
 
 def fixed_options(gap_ns: int, seconds: float) -> dict[str, Any]:
     """What the generator is asked."""
-    return {"sizes": "60", "gap": f"fixed:mean={gap_ns}", "count": max(1000, int(seconds * 1e9 / gap_ns)), "seed": 7}
+    return {"sizes": "60", "gap": f"fixed:mean={gap_ns}ns", "count": max(1000, int(seconds * 1e9 / gap_ns)), "seed": 7}
 
 
 def fixed_result(account: dict[str, Any], gaps: np.ndarray, gap_ns: int) -> dict[str, Any]:

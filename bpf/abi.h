@@ -294,7 +294,18 @@ struct generate_options {
 	__u32 sequence_step;        /* ... and how many further the next one is */
 };
 
-/* Where a run is. The first line is written by user space, the second by the program. */
+/* Why the program cannot go on. */
+enum generate_failure {
+	GENERATE_FAILURE_PLACE = 1,     /* no place in the plan, or a frame that is too short for a header */
+	GENERATE_FAILURE_CONTENT = 2,   /* no such flow, or no such frame in the trace */
+	GENERATE_FAILURE_CUT = 3,       /* the frame cannot be cut to the packet's length */
+	GENERATE_FAILURE_INTERFACE = 4, /* the interface is no longer there */
+};
+
+/*
+ * Where a run is. The first line is written by user space, and by a program that cannot go on: it
+ * stops itself. The second is the program's.
+ */
 struct generate_state {
 	__u64 drawn;       /* packets that are in the ring, or were */
 	__u64 end;         /* packets in all */
@@ -305,7 +316,7 @@ struct generate_state {
 	__u64 next;        /* packets that were sent, exactly; for when the program does not run */
 	__u64 waited;      /* runs that found nothing due */
 	__u64 starved;     /* runs that found nothing drawn */
-	__u64 failed;      /* packets whose frame could not be cut: they were not sent */
+	__u64 failure;     /* enum generate_failure; 0: none */
 	__u64 let_go_ns;   /* CLOCK_MONOTONIC of the first packet of this turn; 0: it was not sent */
 	__u32 turn_ns;     /* what a turn takes, mean of the last */
 	__u32 run;         /* number of the next run in its turn */

@@ -124,6 +124,14 @@ static __always_inline __u64 go_along(__u64 due_ns)
 	return first_ns && first_ns + state.turn_ns / 2 >= due_ns ? first_ns : 0;
 }
 
+/* Neither this packet can be sent nor any behind it: what was sent stays the beginning of the plan. */
+static __always_inline int give_up(enum generate_failure failure)
+{
+	state.failure = failure;
+	state.stop = 1;
+	return XDP_DROP;
+}
+
 static __always_inline void write_stamp(void *payload, __u64 sequence, __u64 now_ns)
 {
 	__be64 stamp[2] = { bpf_cpu_to_be64(sequence), bpf_cpu_to_be64(now_ns) };
@@ -226,7 +234,7 @@ int generate(struct xdp_md *ctx)
 	barrier();
 	packet = bpf_map_lookup_elem(&plan, &place);
 	if (!packet || data + options.written_bytes > end)
-		return XDP_ABORTED;
+		return give_up(GENERATE_FAILURE_PLACE);
 
 	if (options.is_paced) {
 		__u64 due_ns = start_ns + packet->time_ns;
@@ -246,18 +254,17 @@ int generate(struct xdp_md *ctx)
 		frame_bytes = options.frame_bytes_min;
 	if (!(options.is_replay ? write_replayed(data, end, frame_bytes) :
 				  write_packet(data, packet, number, now_ns)))
-		return XDP_ABORTED;
+		return give_up(GENERATE_FAILURE_CONTENT);
+	if (frame_bytes != options.buffer_bytes &&
+	    bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes))
+		return give_up(GENERATE_FAILURE_CUT);
+	if (bpf_redirect_map(&road, 0, XDP_ABORTED) != XDP_REDIRECT)
+		return give_up(GENERATE_FAILURE_INTERFACE);
 
 	state.next = number + 1;
 	if (number % TELL_EVERY == TELL_EVERY - 1 || number + 1 == state.end)
 		tell(number + 1);
-
-	if (frame_bytes != options.buffer_bytes &&
-	    bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes)) {
-		state.failed++;
-		return XDP_DROP;
-	}
-	return bpf_redirect_map(&road, 0, XDP_ABORTED);
+	return XDP_REDIRECT;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

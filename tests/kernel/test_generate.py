@@ -1,10 +1,12 @@
 """The generator: bytes as the seed promises, an account that balances, honest refusals."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -105,16 +107,62 @@ def test_sockets_send_to_a_peer_without_napi(road, backend):
     assert abs(account["gaps"]["mean_ns"] / 10e3 - 1) < 0.005
 
 
-@pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
-def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend):
+@pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend, pace):
     sender, _, link = road
-    run = generator(road, sizes="64", pps=50e3, backend=backend)
+    run = generator(road, sizes="64", backend=backend, **pace)
     until("some packets were sent", lambda: run.progress()[0] > 500)
     sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
     until("it ended by itself", lambda: run.progress()[2])
     account = run.finish().account
-    assert "down" in account["error"] and account["sent"] > 500
-    assert account["sent"] == account["arrived"] + account["lost"]
+    assert re.search(f"went down.*ip link set {link.interface(sender)} up", account["error"])
+    assert account["sent"] == account["arrived"] + account["lost"] > 500
+
+
+@pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_an_interface_that_is_removed_ends_the_run_with_its_account(road, until, backend, pace):
+    sender, _, link = road
+    run = generator(road, sizes="64", backend=backend, count=10**9, **pace)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+    sender.run(["ip", "link", "del", "dev", link.interface(sender)])
+    until("it ended by itself", lambda: run.progress()[2])
+    account = run.finish().account
+    assert "was removed" in account["error"] and account["arrived"] is None
+    assert account["sent"] > 500 and account["sent"] + account["not_sent"] == 10**9
+
+
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, until, backend):
+    sender, _, link = road
+    run = generator(road, sizes="64", backend=backend, pps=20e3, is_stamped=True)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+    name = link.interface(sender)
+    sender.run(["ip", "-batch", "-"], input=f"link set dev {name} down\nlink set dev {name} up\n")
+    until("it ended by itself", lambda: run.progress()[2])
+    account = run.finish().account
+    assert "went down" in account["error"]
+    assert account["sent"] == account["arrived"] + account["lost"] > 500
+    numbers = [int.from_bytes(frame[42:50], "big") for frame in tap(account["arrived"])]
+    # What arrived is the beginning of the plan, but for what was sent while it was down.
+    assert sum(later - earlier != 1 for earlier, later in pairwise(numbers)) <= 1 and numbers[0] == 0
+
+
+def test_the_command_that_loses_its_interface_fails_and_gives_the_account(road, tap):
+    sender, _, link = road
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    command += ["--sizes", "60", "--pps", "10k", "--src-mac", SOURCE_MAC, "--json"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        tap(500)
+        sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
+        text, complaint = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert program.returncode == 1
+    assert "went down" in complaint and complaint.count("\n") == 1
+    assert json.loads(text)["error"] in complaint
 
 
 def test_the_account_balances_and_the_digest_repeats(road):
@@ -124,6 +172,22 @@ def test_the_account_balances_and_the_digest_repeats(road):
         assert account["sent"] == account["arrived"] + account["lost"]
         assert account["sizes"]["ks_distance"] < 0.02
     assert accounts[0]["digest"] == accounts[1]["digest"] != accounts[2]["digest"]
+
+
+def test_a_loss_that_others_may_hide_is_not_known(road):
+    from parshall.cli.gen_text import account_lines
+
+    with (
+        generator(road, sizes="64", pps=2000, count=2000) as run,
+        generator(road, sizes="64", pps=2000, count=2000) as other,
+    ):
+        accounts = [run.finish().account, other.finish().account]
+    for account in accounts:
+        assert account["sent"] == 2000 < account["transmitted"]
+        assert account["arrived"] is None and account["lost"] is None
+        assert f"not known: it counted {account['transmitted']:,}, so that others sent" in "\n".join(
+            account_lines(account)
+        )
 
 
 def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(road, until):
@@ -159,10 +223,11 @@ def test_it_refuses_before_it_sends(road):
     from parshall.testbed import offloads
 
     sender, receiver, link = road
-    with pytest.raises(ParshallError, match="longer than the MTU"):
+    with pytest.raises(UsageError, match="longer than the MTU"):
         generator(road, sizes="2000", count=1)
-    with pytest.raises(UsageError, match="--count 0"):
-        generator(road, sizes="64", count=0)
+    for count in (0, 1 << 64):
+        with pytest.raises(UsageError, match=rf"--count {count}: expected a number from 1 to 2\^64 - 1"):
+            generator(road, sizes="64", count=count)
     with pytest.raises(UsageError, match="its mean is missing"):
         generator(road, sizes="64", gap="poisson")
     with pytest.raises(ParshallError, match="there is none"):
@@ -171,8 +236,11 @@ def test_it_refuses_before_it_sends(road):
         Generator("nosuchif", sizes="64", namespace=namespace(sender))
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
-    with pytest.raises(ParshallError, match=r"has no NAPI.*gro on"):
-        generator(road, sizes="64", count=1)
+    for sizes in ("64", "2000"):
+        with pytest.raises(ParshallError, match=r"has no NAPI.*gro on") as refusal:
+            generator(road, sizes=sizes, count=1)
+        # What the host must mend is no wrong request, also when the request is wrong besides.
+        assert not isinstance(refusal.value, UsageError)
 
 
 def test_pktgen_is_driven_or_named_as_missing(road):
@@ -236,8 +304,8 @@ def test_it_does_not_flood_what_is_no_test_interface(road):
         text=True,
         timeout=60,
     )
-    assert result.returncode == 1
-    assert "lo" in result.stderr and result.stderr.count("\n") == 1
+    assert result.returncode == 2
+    assert "--yes-on lo" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_ctrl_c_gives_the_account(road, tap):
@@ -256,7 +324,8 @@ def test_the_command_tells_its_account(road):
     text = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert text.returncode == 0, text.stderr
     assert "asked 3,000, sent 3,000, not sent 0" in text.stdout
-    assert "Kolmogorov-Smirnov" in text.stdout and "digest" in text.stdout
+    # 1.36 / sqrt(3000): of sizes and of gaps.
+    assert text.stdout.count("(5 % bound of chance: 0.02483)") == 2 and "digest" in text.stdout
     account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)
     assert account["digest"] in text.stdout
 

@@ -90,6 +90,15 @@ pub const TRANSPORT_UDP: u32 = 1;
 /// `generate_options.transport`: TCP.
 pub const TRANSPORT_TCP: u32 = 2;
 
+/// No place in the plan, or a frame that is too short for a header. See `enum generate_failure`.
+pub const GENERATE_FAILURE_PLACE: u64 = 1;
+/// No such flow, or no such frame in the trace.
+pub const GENERATE_FAILURE_CONTENT: u64 = 2;
+/// The frame cannot be cut to the packet's length.
+pub const GENERATE_FAILURE_CUT: u64 = 3;
+/// The interface is no longer there.
+pub const GENERATE_FAILURE_INTERFACE: u64 = 4;
+
 /// `srtt`-like values that have no sample yet.
 pub const NO_SAMPLE: u32 = u32::MAX;
 /// Linux's initial slow start threshold.
@@ -281,7 +290,7 @@ plain! {
         next: u64,
         waited: u64,
         starved: u64,
-        failed: u64,
+        failure: u64,
         let_go_ns: u64,
         turn_ns: u32,
         run: u32,

@@ -11,14 +11,7 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
     asked = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   asked {asked}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
-    if account["arrived"] is None:
-        yield "          whether they arrived the interface does not tell"
-    else:
-        counted = account["lost_counted"]
-        yield (
-            f"          the interface passed on {account['arrived']:,}, lost {account['lost']:,} "
-            f"(of these it counted {counted:,} as dropped or errors)"
-        )
+    yield f"          {_arrival(account)}"
     yield (
         f"rate      {account['rate_pps']:,.0f} packets/s, {account['rate_bps'] / 1e6:,.1f} Mbit/s of frames, "
         f"in {account['elapsed_ns'] / 1e9:.6f} s"
@@ -40,6 +33,20 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def _arrival(account: dict[str, Any]) -> str:
+    if account["transmitted"] is None:
+        return "whether they arrived the interface does not tell"
+    if account["arrived"] is None:
+        return (
+            f"what the interface passed on and lost of them is not known: it counted {account['transmitted']:,}, "
+            "so that others sent from it, too"
+        )
+    return (
+        f"the interface passed on {account['arrived']:,}, lost {account['lost']:,} "
+        f"(it counted {account['lost_counted']:,} as dropped or errors)"
+    )
+
+
 def _senders(senders: Sequence[dict[str, Any]]) -> Iterator[str]:
     for sender in senders:
         rate = sender["sent"] * 1e9 / max(sender["elapsed_ns"], 1)
@@ -48,15 +55,17 @@ def _senders(senders: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield line if sender["error"] is None else f"{line}; {sender['error']}"
 
 
+def _distance(account: dict[str, Any]) -> str:
+    distance, bound = account["ks_distance"], account["ks_bound"]
+    return f"Kolmogorov-Smirnov distance {distance:.5f} (5 % bound of chance: {bound:.5f})"
+
+
 def _row(name: str, values: Sequence[float]) -> str:
     return f"          {name:8}" + "".join(f"{value:>12,.0f}" for value in values)
 
 
 def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
-    yield (
-        f"sizes     mean {sizes['mean_bytes']:.2f} bytes, asked {sizes['asked_mean_bytes']:.2f}; "
-        f"Kolmogorov-Smirnov distance {sizes['ks_distance']:.5f}"
-    )
+    yield (f"sizes     mean {sizes['mean_bytes']:.2f} bytes, asked {sizes['asked_mean_bytes']:.2f}; {_distance(sizes)}")
     yield "          " + " " * 8 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
     yield _row("sent", sizes["quantiles_bytes"])
     yield _row("asked", sizes["asked_quantiles_bytes"])
@@ -67,7 +76,7 @@ def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
 def _gaps(gaps: dict[str, Any], law: str) -> Iterator[str]:
     line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, asked {gaps['asked_mean_ns']:,.1f} ({law})"
     if gaps["ks_distance"] is not None:
-        line += f"; Kolmogorov-Smirnov distance {gaps['ks_distance']:.5f}"
+        line += f"; {_distance(gaps)}"
     if gaps["error_p99"] is not None:
         line += f"; error at 99 %: {gaps['error_p99']:.2%} of the gap"
     yield line

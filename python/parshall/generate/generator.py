@@ -10,7 +10,12 @@ from typing import Any, Self
 from parshall import privileges
 from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts, namespace_path
-from parshall.generate.preflight import default_backend, reasons_not_to_send, reasons_to_ask
+from parshall.generate.preflight import (
+    default_backend,
+    reasons_not_to_ask_for,
+    reasons_not_to_send,
+    reasons_to_ask,
+)
 
 BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
 
@@ -90,9 +95,10 @@ class Generator:
     Raises
     ------
     UsageError
-        An argument is out of bounds or cannot be understood.
+        An argument is out of bounds or cannot be understood; packets are longer than the MTU; the interface is no test
+        interface and was not allowed.
     ParshallError
-        The packets would not arrive, or might do harm; missing privileges.
+        The packets would not arrive; missing privileges.
 
     Examples
     --------
@@ -134,7 +140,7 @@ class Generator:
         parameters: dict[str, int] | None = None,
     ) -> None:
         if count is not None and not 0 < count < 1 << 64:
-            raise UsageError(f"--count {count}: expected 1 packet or more")
+            raise UsageError(f"--count {count}: expected a number from 1 to 2^64 - 1")
         if backend is not None and backend not in BACKENDS:
             raise UsageError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
         if not 0 <= seed < 1 << 64:
@@ -224,10 +230,13 @@ def _numbers(option: str, value: int | Sequence[int] | None) -> list[int]:
 def _check(interface: Interface, plan: dict[str, Any], backend: str, allowed_interface: str | None) -> None:
     reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"], backend)
     if reasons:
-        raise ParshallError("no packet was sent, since none would arrive: " + "; ".join(reasons))
+        is_usage = reasons == reasons_not_to_ask_for(interface, plan["largest_ip_bytes"])
+        raise (UsageError if is_usage else ParshallError)(
+            "no packet was sent, since none would arrive: " + "; ".join(reasons)
+        )
     asks = reasons_to_ask(interface)
     if asks and allowed_interface != interface.name:
-        raise ParshallError(
+        raise UsageError(
             f"no packet was sent from {interface.name}: {' and '.join(asks)}; it would have been {plan['summary']}; "
             f"if that is what you want, add --yes-on {interface.name}"
         )

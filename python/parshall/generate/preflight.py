@@ -22,14 +22,20 @@ def reasons_not_to_send(interface: Interface, largest_ip_bytes: int, backend: st
     elif not interface.has_carrier:
         other = "its peer is down" if interface.kind == "veth" else "nothing is connected to it"
         reasons.append(f"{name} has no carrier, {other}: set the other end up")
-    if largest_ip_bytes > interface.mtu_bytes:
-        reasons.append(
-            f"packets of {largest_ip_bytes} bytes are longer than the MTU of {name}, {interface.mtu_bytes}: "
-            f"choose smaller sizes, or ip link set {name} mtu {largest_ip_bytes} (and its peer's)"
-        )
+    reasons += reasons_not_to_ask_for(interface, largest_ip_bytes)
     if backend == "xdp":
         reasons += _reasons_not_to_take_frames(interface)
     return reasons
+
+
+def reasons_not_to_ask_for(interface: Interface, largest_ip_bytes: int) -> list[str]:
+    """Return those of these reasons that are the request's own, whatever the state of the host."""
+    if largest_ip_bytes <= interface.mtu_bytes:
+        return []
+    return [
+        f"packets of {largest_ip_bytes} bytes are longer than the MTU of {interface.name}, {interface.mtu_bytes}: "
+        f"choose smaller sizes, or ip link set {interface.name} mtu {largest_ip_bytes} (and its peer's)"
+    ]
 
 
 def default_backend(interface: Interface, *, is_replay: bool, fits_live_frames: bool) -> str:

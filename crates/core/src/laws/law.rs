@@ -136,27 +136,40 @@ impl fmt::Display for Law {
     }
 }
 
-impl FromStr for Law {
-    type Err = LawError;
+impl Law {
+    /// The law of times of a text: each has its unit, and is in ns.
+    ///
+    /// # Errors
+    /// When the text names no law, a time has no unit, or a parameter is missing or outside its range.
+    pub fn of_times(text: &str) -> Result<Self, LawError> {
+        Self::parse(text, Spec::time, Spec::times)
+    }
 
-    fn from_str(text: &str) -> Result<Self, LawError> {
+    /// `value` and `values` read the parameters that have the unit of what is drawn.
+    fn parse<'a>(
+        text: &'a str,
+        value: fn(&mut Spec<'a>, &str) -> Result<f64, LawError>,
+        values: fn(&mut Spec<'a>, &str) -> Result<Vec<f64>, LawError>,
+    ) -> Result<Self, LawError> {
         let mut spec = Spec::parse(
             text,
             "NAME:KEY=VALUE,..., for example exponential:mean=2.5us",
         )?;
         let law = match spec.name() {
-            "constant" | "fixed" => Law::from(Constant::new(spec.number("value")?)?),
-            "uniform" => Uniform::new(spec.number("low")?, spec.number("high")?)?.into(),
-            "exponential" => Exponential::new(spec.number("mean")?)?.into(),
-            "erlang" => Erlang::new(spec.count("stages")?, spec.number("mean")?)?.into(),
+            "constant" | "fixed" => Law::from(Constant::new(value(&mut spec, "value")?)?),
+            "uniform" => Uniform::new(value(&mut spec, "low")?, value(&mut spec, "high")?)?.into(),
+            "exponential" => Exponential::new(value(&mut spec, "mean")?)?.into(),
+            "erlang" => Erlang::new(spec.count("stages")?, value(&mut spec, "mean")?)?.into(),
             "hyperexponential" => {
-                Hyperexponential::new(&spec.numbers("p")?, &spec.numbers("mean")?)?.into()
+                Hyperexponential::new(&spec.numbers("p")?, &values(&mut spec, "mean")?)?.into()
             }
-            "pareto" => Pareto::new(spec.number("shape")?, spec.number("scale")?)?.into(),
-            "weibull" => Weibull::new(spec.number("shape")?, spec.number("scale")?)?.into(),
+            "pareto" => Pareto::new(spec.number("shape")?, value(&mut spec, "scale")?)?.into(),
+            "weibull" => Weibull::new(spec.number("shape")?, value(&mut spec, "scale")?)?.into(),
             "lognormal" => Lognormal::new(spec.number("mu")?, spec.number("sigma")?)?.into(),
-            "normal" => Normal::new(spec.number("mean")?, spec.number("deviation")?)?.into(),
-            "geometric" => Geometric::new(spec.number("mean")?)?.into(),
+            "normal" => {
+                Normal::new(value(&mut spec, "mean")?, value(&mut spec, "deviation")?)?.into()
+            }
+            "geometric" => Geometric::new(value(&mut spec, "mean")?)?.into(),
             other => {
                 return Err(LawError::Unknown {
                     kind: "law",
@@ -167,6 +180,14 @@ impl FromStr for Law {
         };
         spec.finish()?;
         Ok(law)
+    }
+}
+
+impl FromStr for Law {
+    type Err = LawError;
+
+    fn from_str(text: &str) -> Result<Self, LawError> {
+        Self::parse(text, Spec::number, Spec::numbers)
     }
 }
 

@@ -76,6 +76,31 @@ impl<'a> Spec<'a> {
             .ok_or_else(|| self.wrong(format!("{key} is missing")))
     }
 
+    /// A time in ns. Without its unit nobody could tell which was meant; only 0 is the same in all.
+    pub fn optional_time(&mut self, key: &str) -> Result<Option<f64>, LawError> {
+        match self.optional_text(key) {
+            None => Ok(None),
+            Some(value) => self.time_of(key, value).map(Some),
+        }
+    }
+
+    pub fn time(&mut self, key: &str) -> Result<f64, LawError> {
+        self.optional_time(key)?
+            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+    }
+
+    fn time_of(&self, key: &str, value: &str) -> Result<f64, LawError> {
+        match value.trim().parse::<f64>() {
+            Ok(bare) if bare != 0.0 => Err(LawError::Syntax {
+                text: self.text.to_string(),
+                reason: format!("{key} is {value}, a time without a unit"),
+                expected: "ns, us, ms or s behind the number, for example 2us",
+            }),
+            _ => number(value)
+                .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is no time"))),
+        }
+    }
+
     pub fn optional_count(&mut self, key: &str) -> Result<Option<u32>, LawError> {
         match self.optional_text(key) {
             None => Ok(None),
@@ -92,17 +117,27 @@ impl<'a> Spec<'a> {
             .ok_or_else(|| self.wrong(format!("{key} is missing")))
     }
 
+    fn parts(&mut self, key: &str) -> Result<std::str::Split<'a, char>, LawError> {
+        let value = self.optional_text(key);
+        value
+            .map(|value| value.split('/'))
+            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+    }
+
     /// Numbers separated by slashes.
     pub fn numbers(&mut self, key: &str) -> Result<Vec<f64>, LawError> {
-        let value = self
-            .optional_text(key)
-            .ok_or_else(|| self.wrong(format!("{key} is missing")))?;
-        value
-            .split('/')
+        self.parts(key)?
             .map(|part| {
                 number(part)
                     .ok_or_else(|| self.wrong(format!("{key} has {part:?}, which is no number")))
             })
+            .collect()
+    }
+
+    /// Times separated by slashes, ns.
+    pub fn times(&mut self, key: &str) -> Result<Vec<f64>, LawError> {
+        self.parts(key)?
+            .map(|part| self.time_of(key, part))
             .collect()
     }
 

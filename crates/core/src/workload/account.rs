@@ -41,6 +41,8 @@ pub struct SizeAccount {
     pub asked_quantiles_bytes: Quantiles,
     /// Kolmogorov-Smirnov distance of the sizes sent from the law.
     pub ks_distance: f64,
+    /// What chance alone exceeds once in 20 runs, see [`ks_bound`].
+    pub ks_bound: f64,
     /// Share of the law's sizes that are too small for headers and stamp; these packets were raised.
     pub too_small_share: f64,
 }
@@ -58,6 +60,8 @@ pub struct GapAccount {
     pub asked_quantiles_ns: Option<Quantiles>,
     /// Kolmogorov-Smirnov distance from the law; None where it is not known in closed form.
     pub ks_distance: Option<f64>,
+    /// What chance alone exceeds once in 20 runs, of so many gaps as the distance is of, see [`ks_bound`].
+    pub ks_bound: Option<f64>,
     /// 99th percentile of |gap - asked gap| / asked mean, when all gaps are to be the same.
     pub error_p99: Option<f64>,
     /// Mean of how late packets were, ns after they were due.
@@ -185,6 +189,7 @@ impl Account {
             quantiles_bytes: PROBABILITIES.map(|p| quantile(&|size| sent_cdf[size as usize], p)),
             asked_quantiles_bytes: PROBABILITIES.map(|p| quantile(&asked, p)),
             ks_distance,
+            ks_bound: ks_bound(packets),
             too_small_share: if smallest > 1 {
                 workload.sizes.cdf(smallest - 1)
             } else {
@@ -214,6 +219,11 @@ impl Account {
             errors.sort_by(f64::total_cmp);
             at(&errors, 0.99)
         });
+        // A distance from a law that is a single step only tells that no clock is exact.
+        let ks_distance = match fixed {
+            Some(_) => None,
+            None => ks_distance(&sorted, law),
+        };
         Some(GapAccount {
             mean_ns: self.departures_ns() as f64 / self.gaps as f64,
             asked_mean_ns,
@@ -221,17 +231,20 @@ impl Account {
             asked_quantiles_ns: law
                 .quantile(0.5)
                 .map(|_| PROBABILITIES.map(|p| law.quantile(p).unwrap_or(f64::NAN))),
-            // A distance from a law that is a single step only tells that no clock is exact.
-            ks_distance: if fixed.is_some() {
-                None
-            } else {
-                ks_distance(&sorted, law)
-            },
+            ks_distance,
+            ks_bound: ks_distance.map(|_| ks_bound(sorted.len() as u64)),
             error_p99,
             late_mean_ns: self.late_ns_sum as f64 / self.packets() as f64,
             late_max_ns: self.late_ns_max,
         })
     }
+}
+
+/// The Kolmogorov-Smirnov distance that so many independent draws of a continuous law exceed with a probability of 5 %:
+/// 1.36 / sqrt(n), for n > 35 (F. J. Massey, The Kolmogorov-Smirnov Test for Goodness of Fit, Journal of the American Statistical
+/// Association 46, 1951, table 1). Draws of a discrete law exceed it less often. At most 1, as every distance.
+pub fn ks_bound(draws: u64) -> f64 {
+    (1.36 / (draws as f64).sqrt()).min(1.0)
 }
 
 fn cumulative(law: &SizeLaw, length: usize) -> Vec<f64> {

@@ -265,4 +265,38 @@ fn the_account_of_what_was_planned_is_near_the_law() {
     assert!(gaps.ks_distance.unwrap() < 0.005, "{gaps:?}");
     assert!((gaps.mean_ns / 1000.0 - 1.0).abs() < 0.01, "{gaps:?}");
     assert_eq!((gaps.late_max_ns, account.packets()), (0, 600_000));
+    assert!(
+        (sizes.ks_bound - 1.36 / 600_000_f64.sqrt()).abs() < 1e-12,
+        "{sizes:?}"
+    );
+    // Of 599,999 gaps every fourth is kept.
+    assert!(
+        (gaps.ks_bound.unwrap() - 1.36 / 150_000_f64.sqrt()).abs() < 1e-12,
+        "{gaps:?}"
+    );
+}
+
+#[test]
+fn draws_of_the_law_exceed_the_bound_once_in_twenty_runs() {
+    let exceeded = (1..=400).filter(|seed| {
+        let workload = Workload {
+            seed: *seed,
+            ..workload("64", "poisson:mean=1us", flows("10.0.0.1", "10.0.0.2"))
+        };
+        let packets = Packets::of(&workload);
+        let mut account = Account::new(&workload);
+        for packet in Plan::new(&workload, &packets).take(501) {
+            account.add(
+                &packet,
+                workload.frame_bytes(packet.ip_bytes),
+                Some(packet.due_ns),
+            );
+            account.departed(packet.due_ns);
+        }
+        let gaps = account.gaps(&workload.gaps).unwrap();
+        gaps.ks_distance > gaps.ks_bound
+    });
+    // 20 of 400 are expected, with a standard deviation of 4.4.
+    let exceeded = exceeded.count();
+    assert!((6..=34).contains(&exceeded), "{exceeded}");
 }

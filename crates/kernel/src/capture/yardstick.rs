@@ -1,8 +1,8 @@
 //! A capture by one of the [`super::backend`]s, to hold ours against: one socket, one filter and one
 //! thread a file, as if each were an application of its own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 

@@ -106,13 +106,13 @@ impl Deal {
             .unwrap_or(0)
     }
 
-    /// Runs that found nothing due, nothing drawn; packets whose frame could not be cut: of all senders.
-    pub fn idle(&self) -> (u64, u64, u64) {
+    /// Runs that found nothing due, nothing drawn: of all senders.
+    pub fn idle(&self) -> (u64, u64) {
         self.rings
             .iter()
             .map(|ring| ring.idle())
-            .fold((0, 0, 0), |(waited, starved, failed), ring| {
-                (waited + ring.0, starved + ring.1, failed + ring.2)
+            .fold((0, 0), |(waited, starved), ring| {
+                (waited + ring.0, starved + ring.1)
             })
     }
 }

@@ -1,8 +1,8 @@
-//! What the interface is and what it counts.
+//! What the interface is.
 
 use super::GenerateError;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -63,50 +63,5 @@ pub fn takes_xdp_frames(name: &str) -> Result<Option<bool>, GenerateError> {
     match options.feature_flags {
         0 => Ok(None),
         flags => Ok(Some(flags & TAKES_FRAMES != 0)),
-    }
-}
-
-/// What the interface counted; 32 bits that wrap.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counters {
-    pub transmitted: u32,
-    pub dropped: u32,
-    pub errors: u32,
-}
-
-impl Counters {
-    /// Of an interface in the namespace of the calling thread; None if the kernel does not tell.
-    pub fn read(name: &str) -> Option<Self> {
-        let mut list = std::ptr::null_mut();
-        // SAFETY: the pointer is written by the call, and freed below if it succeeds.
-        if unsafe { libc::getifaddrs(&mut list) } != 0 {
-            return None;
-        }
-        let mut found = None;
-        let mut next = list;
-        while !next.is_null() {
-            // SAFETY: an entry of the list that is not yet freed.
-            let entry = unsafe { &*next };
-            next = entry.ifa_next;
-            if entry.ifa_addr.is_null() || entry.ifa_data.is_null() {
-                continue;
-            }
-            // SAFETY: names are strings that end in 0, and addresses have a family.
-            let (entry_name, family) =
-                unsafe { (CStr::from_ptr(entry.ifa_name), (*entry.ifa_addr).sa_family) };
-            if i32::from(family) == libc::AF_PACKET && entry_name.to_bytes() == name.as_bytes() {
-                // SAFETY: the data of a packet address is a struct rtnl_link_stats, which begins
-                // with eight 32-bit counters.
-                let counters = unsafe { *entry.ifa_data.cast::<[u32; 8]>() };
-                found = Some(Self {
-                    transmitted: counters[1],
-                    errors: counters[5],
-                    dropped: counters[7],
-                });
-            }
-        }
-        // SAFETY: the list of the call above, freed once.
-        unsafe { libc::freeifaddrs(list) };
-        found
     }
 }

@@ -5,6 +5,10 @@ use super::backend::{Backend, failed};
 use super::plan_ring::PlanRing;
 use super::program::{Program, TURN_RUNS};
 use libbpf_sys as sys;
+use parshall_core::abi::{
+    GENERATE_FAILURE_CONTENT, GENERATE_FAILURE_CUT, GENERATE_FAILURE_INTERFACE,
+    GENERATE_FAILURE_PLACE,
+};
 
 /// Frames of one turn of the kernel's loop.
 const BATCH: u32 = 64;
@@ -40,6 +44,102 @@ impl Backend for LiveFrames {
                 ));
             }
         }
-        Ok(())
+        match ring.failure() {
+            0 => Ok(()),
+            failure => Err(gave_up(failure)),
+        }
+    }
+}
+
+/// The error of a program that could not go on.
+fn gave_up(failure: u64) -> GenerateError {
+    let reason = match failure {
+        GENERATE_FAILURE_INTERFACE => {
+            "the interface is gone, removed or moved to another network namespace".into()
+        }
+        GENERATE_FAILURE_PLACE => {
+            "the plan has no place for it, or its frame is too short; please report this".into()
+        }
+        GENERATE_FAILURE_CONTENT => {
+            "its flow, or its frame of the trace, is not there; please report this".into()
+        }
+        GENERATE_FAILURE_CUT => {
+            "its frame cannot be cut to its length; --backend af-packet does without".into()
+        }
+        other => format!("failure {other}; please report this"),
+    };
+    GenerateError::Kernel {
+        what: "send the next packet",
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan_ring::Shape;
+    use super::super::share::Share;
+    use super::*;
+    use parshall_core::laws::GapLaw;
+    use parshall_core::sizes::SizeLaw;
+    use parshall_core::workload::{Flows, Packet, Packets, Workload};
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    /// What a run of one packet ends with, and how many it has sent. Whatever happens, the loopback takes no redirected frames.
+    fn run_of(flow: u32, ip_bytes: u32) -> Option<(String, u64)> {
+        let workload = Workload {
+            sizes: SizeLaw::Fixed(64),
+            gaps: GapLaw::none(),
+            flows: Flows::between("10.0.0.1-10.0.0.2", "10.1.0.1").unwrap(),
+            seed: 1,
+            is_stamped: false,
+            replay: None,
+        };
+        let shape = Shape {
+            share: Share { index: 0, of: 1 },
+            places: 4096,
+            is_paced: false,
+        };
+        let program = match Program::load(&workload, &Packets::of(&workload), 1, shape, None) {
+            Err(error) if !rustix::process::geteuid().is_root() => {
+                eprintln!("skipped: needs root: {error}");
+                return None;
+            }
+            loaded => loaded.unwrap(),
+        };
+        let ring = Arc::clone(&program.ring);
+        let packet = Packet {
+            due_ns: 0,
+            flow,
+            ip_bytes,
+            ip_checksum: 0,
+            transport_checksum: 0,
+        };
+        ring.plan(0, &packet);
+        ring.set_end(1);
+        ring.set_drawn(1);
+        let (tell, told) = mpsc::channel();
+        let running = std::thread::spawn({
+            let ring = Arc::clone(&ring);
+            move || tell.send(LiveFrames(program).run(&ring))
+        });
+        let result = told.recv_timeout(Duration::from_secs(10));
+        ring.set_stopped(true);
+        running.join().unwrap().ok();
+        let result = result.expect("the run goes on without end");
+        let said = result.map_or_else(|error| error.to_string(), |()| String::new());
+        Some((said, ring.next()))
+    }
+
+    #[test]
+    fn a_packet_that_cannot_be_sent_ends_the_run_and_does_not_count() {
+        for (flow, ip_bytes, expected) in [(7, 64, "its flow"), (1, 60_000, "cannot be cut")] {
+            let Some((said, sent)) = run_of(flow, ip_bytes) else {
+                return;
+            };
+            assert!(said.contains(expected), "{said}");
+            assert_eq!(sent, 0);
+        }
+        assert_eq!(run_of(1, 64), Some((String::new(), 1)));
     }
 }

@@ -4,7 +4,7 @@
 //! [`plan_ring`]. [`sender`] is a thread that sends, by a [`backend`]: [`live_frames`] ([`program`] is the kernel side, [`trace_memory`] a
 //! trace for it),
 //! [`packet_socket`], [`express_socket`], the latter two [`pace`]d in user space, and [`pktgen`], which draws by itself;
-//! [`team`] is all of them. [`run`] is a run from its beginning to its [`report`], [`seat`] is where its thread sits, and [`session`] who holds it.
+//! [`team`] is all of them. [`link`] tells what became of the interface. [`run`] is a run from its beginning to its [`report`], [`seat`] is where its thread sits, and [`session`] who holds it.
 //! What is sent is what [`parshall_core::workload`] says, byte for byte.
 
 mod backend;
@@ -16,6 +16,7 @@ mod feeder;
 mod interface;
 #[cfg(test)]
 mod layout_test;
+mod link;
 mod live_frames;
 mod pace;
 mod packet_socket;

@@ -210,13 +210,17 @@ impl PlanRing {
         word!(self, starved).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Runs that found nothing due, nothing drawn; packets whose frame could not be cut.
-    pub fn idle(&self) -> (u64, u64, u64) {
+    /// Runs that found nothing due, nothing drawn.
+    pub fn idle(&self) -> (u64, u64) {
         (
             word!(self, waited).load(Ordering::Acquire),
             word!(self, starved).load(Ordering::Acquire),
-            word!(self, failed).load(Ordering::Acquire),
         )
+    }
+
+    /// Why the program gave up, one of `GENERATE_FAILURE_*`; 0: it did not.
+    pub fn failure(&self) -> u64 {
+        word!(self, failure).load(Ordering::Acquire)
     }
 
     /// Whether the times of packets are kept.

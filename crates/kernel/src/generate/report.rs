@@ -20,7 +20,7 @@ pub struct Progress {
     pub has_ended: bool,
 }
 
-/// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface tells.
+/// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface tells, and nobody else sent from it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Packets that were asked for; None: until stopped.
@@ -29,13 +29,14 @@ pub struct Report {
     pub backend: BackendKind,
     /// Packets handed to the interface.
     pub sent: u64,
-    /// Packets that were not sent: the run was stopped, or frames could not be cut.
+    /// Packets that were not sent: the run ended before.
     pub not_sent: u64,
-    /// Packets that the interface counted as transmitted; of a veth: that its peer took.
+    /// Packets that the interface counted as transmitted; of a veth: that its peer took. None when it did not tell, or
+    /// counted more than were sent: others sent from it, too, and may hide what was lost.
     pub arrived: Option<u64>,
     /// Packets that the interface did not count.
     pub lost: Option<u64>,
-    /// Of these, packets that it counted as dropped or as errors.
+    /// Packets that the interface counted as dropped or as errors in this time, whoever sent them.
     pub lost_counted: Option<u64>,
     /// Frames' bytes, without check sequences.
     pub frame_bytes: u64,
@@ -55,7 +56,7 @@ pub struct Report {
     /// XXH3-128 over headers, payload and what varies of every packet that was sent, in their order.
     /// None when the sender draws by itself.
     pub digest: Option<String>,
-    /// Packets that the interface counted in this time, whoever sent them; modulo 2^32.
+    /// Packets that the interface counted in this time, whoever sent them.
     pub transmitted: Option<u64>,
     /// The random generator.
     pub generator: &'static str,
@@ -99,19 +100,10 @@ impl Report {
         senders: &[Sent],
         asked: Option<u64>,
     ) -> Self {
-        let (waited_runs, starved_runs, failed) = deal.idle();
-        let sent = feeder.sent() - failed;
+        let (waited_runs, starved_runs) = deal.idle();
+        let sent = feeder.sent();
         let counted = Counted::by_the_interface(senders);
-        let lost = counted.map(|counted| {
-            // Its counters have 32 bits: what is missing is counted with them, not what came.
-            let missing = (sent as u32).wrapping_sub(counted.transmitted);
-            // Others may send on the interface, too: then it has counted more than ours.
-            if missing > u32::MAX / 2 {
-                0
-            } else {
-                u64::from(missing).min(sent)
-            }
-        });
+        let lost = counted.and_then(|counted| counted.lost_of(sent));
         // Paced, the last gap has no packet behind it.
         let (elapsed_ns, intervals) = if deal.is_paced() {
             (feeder.account.departures_ns(), sent.saturating_sub(1))
@@ -130,10 +122,10 @@ impl Report {
                 .first()
                 .map_or_else(BackendKind::default, |sender| sender.backend),
             sent,
-            not_sent: asked.map_or(failed, |asked| asked - sent),
+            not_sent: asked.map_or(0, |asked| asked - sent),
             arrived: lost.map(|lost| sent - lost),
             lost,
-            lost_counted: counted.map(|counted| u64::from(counted.lost)),
+            lost_counted: counted.map(|counted| counted.lost),
             frame_bytes,
             elapsed_ns,
             rate_pps,
@@ -141,7 +133,7 @@ impl Report {
             sizes: feeder.account.sizes(workload),
             gaps: feeder.account.gaps(&workload.gaps),
             gap_law: workload.gaps.to_string(),
-            transmitted: counted.map(|counted| u64::from(counted.transmitted)),
+            transmitted: counted.map(|counted| counted.transmitted),
             digest: Some(feeder.digest.text()),
             generator: GENERATOR,
             seed: workload.seed,
@@ -174,13 +166,19 @@ impl Report {
         });
         self.sent = sent;
         self.senders[0].sent = sent;
-        self.arrived = self.transmitted.map(|transmitted| transmitted.min(sent));
+        self.arrived = self.transmitted.filter(|transmitted| *transmitted <= sent);
         self.lost = self.arrived.map(|arrived| sent - arrived);
         self.frame_bytes = frame_bytes as u64;
         self.elapsed_ns = elapsed_ns;
         self.rate_pps = rate_pps;
         self.rate_bps = rate_pps * 8.0 * workload.mean_frame_bytes();
         self.digest = None;
+        self
+    }
+
+    /// With what ended the run, if it is known better than by those who sent.
+    pub(super) fn with_error(mut self, error: Option<String>) -> Self {
+        self.error = error.or(self.error);
         self
     }
 }
@@ -207,8 +205,8 @@ fn whole_run_ns(senders: &[Sent]) -> u64 {
 /// What the interface counted while the senders sent.
 #[derive(Clone, Copy)]
 struct Counted {
-    transmitted: u32,
-    lost: u32,
+    transmitted: u64,
+    lost: u64,
 }
 
 impl Counted {
@@ -217,11 +215,33 @@ impl Counted {
         let before = senders.first()?.before?;
         let after = senders.iter().max_by_key(|sender| sender.ended_ns)?.after?;
         Some(Self {
-            transmitted: after.transmitted.wrapping_sub(before.transmitted),
-            lost: after
-                .dropped
-                .wrapping_sub(before.dropped)
-                .wrapping_add(after.errors.wrapping_sub(before.errors)),
+            transmitted: after.transmitted.saturating_sub(before.transmitted),
+            lost: (after.dropped + after.errors).saturating_sub(before.dropped + before.errors),
         })
+    }
+
+    /// How many of so many packets it did not count; None when others' are among those that it did.
+    fn lost_of(self, sent: u64) -> Option<u64> {
+        sent.checked_sub(self.transmitted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_known_unless_others_sent_too() {
+        let lost = |sent, transmitted| {
+            Counted {
+                transmitted,
+                lost: 0,
+            }
+            .lost_of(sent)
+        };
+        assert_eq!(lost(10, 10), Some(0));
+        assert_eq!(lost(1 << 33, 5), Some((1 << 33) - 5));
+        assert_eq!(lost((1 << 32) + 3, 3), Some(1 << 32));
+        assert_eq!(lost(3950, 7799), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::GenerateError;
 use super::feeder::Feeder;
+use super::link::LinkWatch;
 use super::report::Report;
 use super::seat::Seat;
 use super::team::Team;
@@ -41,6 +42,7 @@ pub(super) struct Run<'a> {
     pub workload: &'a Workload,
     pub packets: &'a Packets,
     pub team: Team,
+    pub link: LinkWatch,
     pub board: &'a Board,
     /// Packets in all; none: until it is stopped.
     pub asked: Option<u64>,
@@ -53,6 +55,7 @@ impl Run<'_> {
             workload,
             packets,
             team,
+            mut link,
             board,
             asked,
         } = self;
@@ -64,6 +67,7 @@ impl Run<'_> {
         let mut seat = Seat::beside(&team.cpus());
         let mut is_started = false;
         let mut ending = Ending::NotYet;
+        let mut next_look = Instant::now();
         while !team.has_ended() {
             if !is_started && team.is_ready() {
                 deal.start(monotonic_ns());
@@ -75,8 +79,12 @@ impl Run<'_> {
             board
                 .bytes
                 .store(feeder.account.frames_bytes(), Ordering::Release);
+            let is_lost = Instant::now() >= next_look && {
+                next_look = Instant::now() + LOOK;
+                link.is_lost()
+            };
             ending = match ending {
-                Ending::NotYet if team.has_failed() => {
+                Ending::NotYet if is_lost || team.has_failed() => {
                     // Those who halt go on, and find that they are still stopped.
                     deal.stop();
                     team.go();
@@ -107,15 +115,16 @@ impl Run<'_> {
         let sent = team.join()?;
         feeder.retire_rest();
         board.packets.store(feeder.sent(), Ordering::Release);
-        Ok(Report::of(workload, &deal, &feeder, &sent, asked))
+        let report = Report::of(workload, &deal, &feeder, &sent, asked);
+        Ok(report.with_error(link.error()))
     }
 
     /// Of a way of sending that draws by itself.
-    pub fn wait(self) -> Result<Report, GenerateError> {
+    pub fn wait(mut self) -> Result<Report, GenerateError> {
         let deal = self.team.deal();
         self.team.go();
         while !self.team.has_ended() {
-            if self.board.should_stop.load(Ordering::Acquire) {
+            if self.link.is_lost() || self.board.should_stop.load(Ordering::Acquire) {
                 deal.stop();
                 self.team.go();
                 self.team.call_out();
@@ -124,12 +133,8 @@ impl Run<'_> {
         }
         let sent = self.team.join()?;
         let nothing = Feeder::new(self.workload, self.packets, &deal, 1);
-        Ok(
-            Report::of(self.workload, &deal, &nothing, &sent, None).of_what_draws_by_itself(
-                self.workload,
-                &sent[0],
-                self.asked,
-            ),
-        )
+        let report = Report::of(self.workload, &deal, &nothing, &sent, None)
+            .of_what_draws_by_itself(self.workload, &sent[0], self.asked);
+        Ok(report.with_error(self.link.error()))
     }
 }

@@ -3,7 +3,8 @@
 use super::GenerateError;
 use super::backend::{Backend, BackendKind, Told};
 use super::express_socket::ExpressSocket;
-use super::interface::{self, Counters};
+use super::interface;
+use super::link::Counters;
 use super::live_frames::LiveFrames;
 use super::packet_socket::PacketSocket;
 use super::pktgen::{self, Pktgen};
@@ -91,11 +92,19 @@ impl Sender {
                         let _ = ready.send(Err(error));
                         Sent::default()
                     }
-                    Ok((mut backend, ring)) => {
-                        let before = Counters::read(&place.interface);
+                    Ok(Prepared {
+                        mut backend,
+                        ring,
+                        index,
+                    }) => {
+                        let before = Counters::read(index);
                         let _ = ready.send(Ok(Arc::clone(&ring)));
                         let sent = send(&place, backend.as_mut(), &ring, &may_go, &shown);
-                        Sent { before, ..sent }
+                        Sent {
+                            before,
+                            after: Counters::read(index),
+                            ..sent
+                        }
                     }
                 };
                 shown.has_ended.store(true, Ordering::Release);
@@ -176,12 +185,20 @@ fn hear_only_wake_signal() {
     }
 }
 
+/// All that sending needs.
+struct Prepared {
+    backend: Box<dyn Backend>,
+    ring: Arc<PlanRing>,
+    /// The interface's.
+    index: u32,
+}
+
 fn prepare(
     place: &Place,
     workload: &Workload,
     packets: &Packets,
     shape: Shape,
-) -> Result<(Box<dyn Backend>, Arc<PlanRing>), GenerateError> {
+) -> Result<Prepared, GenerateError> {
     hear_only_wake_signal();
     interface::enter(place.namespace.as_deref())?;
     let index = interface::index(&place.interface)?;
@@ -202,7 +219,7 @@ fn prepare(
         bind_to(cpu)?;
     }
     let ring = || PlanRing::anonymous(shape).map(Arc::new);
-    Ok(match place.backend {
+    let (backend, ring): (Box<dyn Backend>, _) = match place.backend {
         BackendKind::Xdp => {
             if let Some(false) = interface::takes_xdp_frames(&place.interface)? {
                 return Err(GenerateError::Interface {
@@ -235,6 +252,11 @@ fn prepare(
             let pktgen = Pktgen::open(directory, &place.interface, thread, workload, place.count)?;
             (Box::new(pktgen), ring()?)
         }
+    };
+    Ok(Prepared {
+        backend,
+        ring,
+        index,
     })
 }
 
@@ -284,7 +306,7 @@ fn send(
         ended_ns: monotonic_ns(),
         cpu_s: thread_cpu_s() - cpu_before_s,
         before: None,
-        after: Counters::read(&place.interface),
+        after: None,
         told: backend.told(),
         error: result.err().map(|error| error.to_string()),
     }

@@ -1,5 +1,6 @@
 //! A run of the generator from start to account.
 
+use super::link::LinkWatch;
 use super::report::{Progress, Report};
 use super::run::{Board, Run};
 use super::team::Team;
@@ -32,6 +33,7 @@ impl Session {
         let packets = Arc::new(Packets::of(&workload));
         let workload = Arc::new(workload);
         let team = Team::start(request, &workload, &packets)?;
+        let link = LinkWatch::of(&request.interface, request.namespace.as_deref())?;
         let board = Arc::new(Board::default());
         let feeder = {
             let board = Arc::clone(&board);
@@ -43,6 +45,7 @@ impl Session {
                         workload: &workload,
                         packets: &packets,
                         team,
+                        link,
                         board: &board,
                         asked: count,
                     };

@@ -16,14 +16,14 @@ impl GapLaw {
     /// `pareto:shape=1.5,mean=1us` · `lognormal:variation=2,mean=1us` ·
     /// `bursts:size=8,inside=0,period=1ms,pause=constant|exponential` ·
     /// `onoff:sources=4,on=50,off=150,gap=4,slot=100ns` (periods in slots) ·
-    /// `pareto-onoff:sources=16,on=1ms,off=3ms,on-shape=1.5,off-shape=1.5,gap=10us` · any [`Law`] in ns.
+    /// `pareto-onoff:sources=16,on=1ms,off=3ms,on-shape=1.5,off-shape=1.5,gap=10us` · any [`Law`] of times. Every time has its unit.
     ///
     /// # Errors
     /// When the text names no gap law, or a parameter is missing or outside its range.
     pub fn parse(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, LawError> {
         let mut spec = Spec::parse(text, FORM)?;
         // Where the text needs no mean of its own, any will do: it is stretched below.
-        let mean = |spec: &mut Spec| match spec.optional_number("mean")? {
+        let mean = |spec: &mut Spec| match spec.optional_time("mean")? {
             Some(mean_ns) => Ok(mean_ns),
             None => mean_gap_ns.ok_or_else(|| LawError::Syntax {
                 text: text.to_string(),
@@ -37,14 +37,14 @@ impl GapLaw {
             "poisson" => Self::poisson(mean(&mut spec)?)?,
             "weibull" => {
                 let shape = spec.number("shape")?;
-                match spec.optional_number("scale")? {
+                match spec.optional_time("scale")? {
                     Some(scale) => Self::renewal(Weibull::new(shape, scale)?.into())?,
                     None => Self::renewal(Weibull::with_mean(shape, mean(&mut spec)?)?.into())?,
                 }
             }
             "pareto" => {
                 let shape = spec.number("shape")?;
-                match spec.optional_number("scale")? {
+                match spec.optional_time("scale")? {
                     Some(scale) => Self::renewal(Pareto::new(shape, scale)?.into())?,
                     None => Self::renewal(Pareto::with_mean(shape, mean(&mut spec)?)?.into())?,
                 }
@@ -66,7 +66,7 @@ impl GapLaw {
     }
 
     fn of_law(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, LawError> {
-        let law: Law = text.parse().map_err(|error| match error {
+        let law = Law::of_times(text).map_err(|error| match error {
             LawError::Unknown { found, .. } => LawError::Unknown {
                 kind: "gap law",
                 found,
@@ -87,7 +87,7 @@ impl GapLaw {
 
 fn bursts(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GapLaw, LawError> {
     let size = spec.count("size")?;
-    let inside_ns = spec.optional_number("inside")?.unwrap_or(0.0);
+    let inside_ns = spec.optional_time("inside")?.unwrap_or(0.0);
     let exponential = match spec.optional_text("pause") {
         None | Some("constant") => false,
         Some("exponential") => true,
@@ -100,10 +100,10 @@ fn bursts(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GapLaw, LawError>
             });
         }
     };
-    let period_ns = match (spec.optional_number("period")?, mean_gap_ns) {
+    let period_ns = match (spec.optional_time("period")?, mean_gap_ns) {
         (Some(period_ns), _) => period_ns,
         (None, Some(mean_gap_ns)) => mean_gap_ns * f64::from(size),
-        (None, None) => spec.number("period")?,
+        (None, None) => spec.time("period")?,
     };
     GapLaw::bursts(size, inside_ns, period_ns, exponential)
 }
@@ -113,21 +113,21 @@ fn on_off(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GeometricOnOff, L
     let on_slots = spec.optional_number("on")?.unwrap_or(50.0);
     let off_slots = spec.optional_number("off")?.unwrap_or(150.0);
     let gap_slots = spec.optional_number("gap")?.unwrap_or(4.0);
-    let slot_ns = match (spec.optional_number("slot")?, mean_gap_ns) {
+    let slot_ns = match (spec.optional_time("slot")?, mean_gap_ns) {
         (Some(slot_ns), _) => slot_ns,
         // Stretched to the mean afterwards.
         (None, Some(_)) => 1.0,
-        (None, None) => spec.number("slot")?,
+        (None, None) => spec.time("slot")?,
     };
     GeometricOnOff::new(sources, slot_ns, on_slots, off_slots, gap_slots)
 }
 
 fn pareto_on_off(spec: &mut Spec) -> Result<ParetoOnOff, LawError> {
     let sources = spec.optional_count("sources")?.unwrap_or(16);
-    let on_ns = spec.optional_number("on")?.unwrap_or(1e6);
-    let off_ns = spec.optional_number("off")?.unwrap_or(3e6);
+    let on_ns = spec.optional_time("on")?.unwrap_or(1e6);
+    let off_ns = spec.optional_time("off")?.unwrap_or(3e6);
     let on_shape = spec.optional_number("on-shape")?.unwrap_or(1.5);
     let off_shape = spec.optional_number("off-shape")?.unwrap_or(1.5);
-    let gap_ns = spec.optional_number("gap")?.unwrap_or(1e4);
+    let gap_ns = spec.optional_time("gap")?.unwrap_or(1e4);
     ParetoOnOff::new(sources, gap_ns, (on_ns, on_shape), (off_ns, off_shape))
 }

@@ -50,7 +50,7 @@ fn a_rate_stretches_every_law() {
         "weibull:shape=0.7",
         "pareto:shape=1.4",
         "lognormal:variation=0.5",
-        "uniform:low=0,high=2",
+        "uniform:low=0,high=2us",
         "bursts:size=4",
         "bursts:size=4,inside=10ns,period=1s",
         "onoff",
@@ -169,15 +169,15 @@ fn messages_tell_what_is_expected() {
             "law fixed: mean is 0, expected a finite number > 0",
         ),
         (
-            "onoff:sources=0,slot=1",
+            "onoff:sources=0,slot=1us",
             "law onoff: sources is 0, expected 1 to 4096",
         ),
         (
-            "normal:mean=-5,deviation=1",
+            "normal:mean=-5ns,deviation=1ns",
             "law gap: mean is -5, expected a finite number > 0",
         ),
         (
-            "pareto:shape=1,mean=2",
+            "pareto:shape=1,mean=2us",
             "law pareto: shape is 1, expected a finite number > 1, since with less the mean is infinite",
         ),
     ] {
@@ -196,10 +196,40 @@ fn messages_tell_what_is_expected() {
 }
 
 #[test]
+fn a_time_without_a_unit_is_refused() {
+    for (text, key) in [
+        ("poisson:mean=1", "mean is 1"),
+        ("fixed:1", "mean is 1"),
+        ("exponential:mean=5e3", "mean is 5e3"),
+        ("weibull:shape=2,scale=3", "scale is 3"),
+        ("hyperexponential:p=0.1/0.9,mean=50us/1", "mean is 1"),
+        ("uniform:low=0,high=2", "high is 2"),
+        ("bursts:size=2,inside=5,period=1ms", "inside is 5"),
+        ("bursts:size=2,period=1", "period is 1"),
+        ("onoff:slot=100", "slot is 100"),
+        ("pareto-onoff:gap=10", "gap is 10"),
+    ] {
+        assert_eq!(
+            GapLaw::parse(text, None).unwrap_err().to_string(),
+            format!(
+                "{text:?}: {key}, a time without a unit; expected ns, us, ms or s behind the number, for example 2us"
+            )
+        );
+    }
+    // Numbers that are no times have no unit, and 0 needs none.
+    for text in [
+        "bursts:size=2,inside=0,period=1ms",
+        "onoff:slot=1us,on=10,off=1,gap=1",
+    ] {
+        GapLaw::parse(text, None).unwrap();
+    }
+}
+
+#[test]
 fn the_distribution_function_is_that_of_the_gaps() {
     for text in [
-        "poisson:mean=500",
-        "weibull:shape=0.6,mean=500",
+        "poisson:mean=500ns",
+        "weibull:shape=0.6,mean=500ns",
         "bursts:size=5,period=1us,pause=exponential",
     ] {
         let law = GapLaw::parse(text, None).unwrap();
