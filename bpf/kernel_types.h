@@ -143,6 +143,7 @@ struct bpf_iter__bpf_sk_storage_map {
 enum {
 	TCP_ESTABLISHED = 1,
 	TCP_SYN_SENT = 2,
+	TCP_SYN_RECV = 3,
 	TCP_CLOSE = 7,
 	TCP_LISTEN = 10,
 	TCP_NEW_SYN_RECV = 12,

@@ -31,6 +31,8 @@ const LANE_BYTES_PER_S: u64 = 1_000_000_000;
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// What is in the log is at most this old plus the time of one write.
 const TICK: Duration = Duration::from_millis(800);
+/// Ticks between two looks for handshakes that came to nothing: each goes through their whole table.
+const TICKS_BETWEEN_SWEEPS: u32 = 8;
 /// How long programs that were running at the detach may take to finish.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -284,6 +286,7 @@ impl Session {
         self.sweep(sweep, false);
         let mut sampler = CostSampler::new();
         let mut next_tick = Instant::now() + TICK;
+        let mut ticks_to_sweep = TICKS_BETWEEN_SWEEPS;
         let nap =
             Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
         while !stop.load(Ordering::Acquire) {
@@ -294,6 +297,11 @@ impl Session {
                 let ledger = self.ledger(false)?;
                 self.tick(&ledger, false)?;
                 self.report(false);
+                ticks_to_sweep -= 1;
+                if ticks_to_sweep == 0 {
+                    let more = self.with_hooks(|hooks| hooks.end_silent_handshakes())??;
+                    ticks_to_sweep = if more { 1 } else { TICKS_BETWEEN_SWEEPS };
+                }
             }
             // Rare and long looks disturb what is measured less than many short ones.
             std::thread::sleep(nap);
