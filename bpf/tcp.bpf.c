@@ -475,7 +475,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 		return 0;
 	struct flow_facts facts = { .socket_cookie = bpf_get_socket_cookie(sk), .flow = flow->flow };
 
-	flow->marks |= OWNER_KNOWN;
+	__sync_fetch_and_or(&flow->marks, OWNER_KNOWN);
 	connection_of(sk, &facts.connection);
 	owner_of(task, &facts.owner);
 	write_flow(tp, &facts);

@@ -66,9 +66,11 @@ struct {
 #define ALL_KNOWN (OWNER_KNOWN | OPTIONS_KNOWN)
 
 /*
- * What we keep at a socket. Both directions may run at once on two CPUs: atomics only. The kernel puts
- * it 8 bytes into a cache line, and every packet that comes by has to fetch that line from another CPU:
- * what a packet looks at lies in the first 56 bytes.
+ * What we keep at a socket. Both directions may run at once on two CPUs: what is counted, and what is
+ * done once, is changed by atomics. What was logged or told last is stored plainly: when two CPUs meet
+ * there, facts are written once more, or a window once more or less. The kernel puts it 8 bytes into a
+ * cache line, and every packet that comes by has to fetch that line from another CPU: what a packet
+ * looks at lies in the first 56 bytes.
  */
 struct flow_state {
 	__u64 packets_seen;
@@ -372,7 +374,8 @@ static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
 /*
  * Gives a new storage its flow number, once: the first of two CPUs that meet here takes a number,
  * the other sees it. A connection whose handshake was seen at the listener takes over its number
- * and counts.
+ * and counts: before its number is there, and so before anybody counts on. Each count is 0 until then,
+ * so of two CPUs that bring the same handshake only one changes it.
  */
 static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 				  __u64 socket_cookie, __u32 flags)
@@ -390,14 +393,16 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		number = handshake->flow;
 	else
 		number = next_flow();
+	if (handshake && number != FLOW_IGNORED) {
+		__sync_val_compare_and_swap(&flow->packets_seen, 0, handshake->packets_seen);
+		__sync_val_compare_and_swap(&flow->packets_due, 0, handshake->packets_due);
+		__sync_val_compare_and_swap(&flow->packets_dropped, 0, handshake->packets_dropped);
+	}
 	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
 		return;
 	if (number == FLOW_IGNORED)
 		return;
 	if (handshake) {
-		__sync_fetch_and_add(&flow->packets_seen, handshake->packets_seen);
-		__sync_fetch_and_add(&flow->packets_due, handshake->packets_due);
-		__sync_fetch_and_add(&flow->packets_dropped, handshake->packets_dropped);
 		facts.flags = (facts.flags & ~FLOW_BEGAN_BEFORE) | FLOW_PASSIVE;
 		bpf_map_delete_elem(&handshakes, &facts.connection);
 	}
@@ -427,7 +432,7 @@ static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow
 	}
 	if (known == marks && flow->congestion_ops == congestion_ops_of(tp))
 		return;
-	flow->marks = known;
+	__sync_fetch_and_or(&flow->marks, known);
 	flow->congestion_ops = congestion_ops_of(tp);
 	facts.socket_cookie = bpf_get_socket_cookie(skb);
 	connection_of(sk, &facts.connection);
