@@ -107,7 +107,6 @@ struct tcp_skb_cb {
 	__u32 end_seq;
 	__u16 tcp_gso_segs;
 	__u8 tcp_flags;
-	__u32 ack_seq;
 };
 
 struct sk_buff { char cb[48]; };

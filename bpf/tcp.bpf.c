@@ -307,6 +307,20 @@ static __always_inline void fill_event(const struct event *event, struct tcp_soc
 	record->gso_segs = 0;
 }
 
+/* Kernels that know of AE, 0x100, keep the flags in 16 bits, and in 8 before. */
+static __always_inline __u16 flags_of(const struct tcp_skb_cb *cb)
+{
+	__u16 wide = 0;
+	__u8 narrow = 0;
+
+	if (bpf_core_field_size(cb->tcp_flags) == sizeof(wide)) {
+		bpf_core_read(&wide, sizeof(wide), &cb->tcp_flags);
+		return wide;
+	}
+	bpf_core_read(&narrow, sizeof(narrow), &cb->tcp_flags);
+	return narrow;
+}
+
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 {
@@ -325,8 +339,9 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	record = event.record;
 	record->direction = DIRECTION_OUT;
 	record->pkt_seq = BPF_CORE_READ(cb, seq);
-	record->pkt_ack = BPF_CORE_READ(cb, ack_seq);
-	record->pkt_flags = BPF_CORE_READ(cb, tcp_flags);
+	/* What the header will say. The buffer's own ack_seq is that of segments that came in. */
+	record->pkt_ack = tp->rcv_nxt;
+	record->pkt_flags = flags_of(cb);
 	/* SYN and FIN take a sequence number each and carry no payload. */
 	record->payload_bytes = BPF_CORE_READ(cb, end_seq) - record->pkt_seq -
 				(record->pkt_flags & 1) - ((record->pkt_flags >> 1) & 1);
