@@ -1,14 +1,16 @@
 """`parshall tcp -- CMD`: only its sockets, its exit status, its signals, and nothing left of its cgroup."""
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tcp_logger import PACKET_HOOKS, Logger, check_log, run, small_disk, total
+from tcp_logger import PACKET_HOOKS, PARSHALL, Logger, check_log, run, small_disk, total
 
 from parshall.testbed import names
 
@@ -112,6 +114,37 @@ def test_a_disk_that_fills_up_ends_the_log_but_not_with_the_status_of_success(
         answer = run("tcp", "-o", disk / "log", "--", "unshare", "-n", "sh", "-c", script, code)
     assert "No space left on device" in answer.stderr.splitlines()[-1]
     assert answer.returncode not in (0, 2)
+
+
+def test_a_namespace_by_ip_netns_exec(bed: Any, tmp_path: Path) -> None:
+    """`ip netns exec` puts a new /sys in place, in which no control groups are mounted."""
+    host = bed.host("alone")
+    code = (
+        "import socket\n"
+        "with socket.create_server(('127.0.0.1', 0)) as listener:\n"
+        "    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:\n"
+        "        active.sendall(bytes(1000)); passive.recv(1000)\n"
+    )
+    host.run(["ip", "link", "set", "lo", "up"])
+    inside = ["ip", "netns", "exec", host.path.name]
+    assert "cgroup2" not in spoken([*inside, "cat", "/proc/self/mountinfo"]).stdout
+    log_file = tmp_path / "log"
+    answer = spoken([*inside, PARSHALL, "tcp", "-o", log_file, "--", sys.executable, "-c", code])
+    assert answer.returncode == 0, answer.stderr
+    log, ledger = check_log(log_file)
+    assert {flow["passive"] for flow in log.flows.to_pylist()} == {True, False}
+    assert all("-cmd" in flow["cgroup"] for flow in log.flows.to_pylist())
+    assert total(ledger, "filtered", PACKET_HOOKS) == 0
+    answer = spoken([*inside, PARSHALL, "tcp", "-o", log_file, "--duration", "0.2"])
+    assert answer.returncode == 0, answer.stderr
+    probes = {probe["name"]: probe for probe in json.loads(spoken([*inside, PARSHALL, "doctor", "--json"]).stdout)["probes"]}
+    for name in ("cgroup.v2", "program.cgroup_skb_ingress", "program.cgroup_skb_egress"):
+        assert probes[name]["status"] == "works", probes[name]
+
+
+def spoken(command: list[Any]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
 def test_after_a_kill_the_next_run_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
