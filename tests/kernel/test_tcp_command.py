@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,23 @@ def test_a_request_to_end_reaches_the_command(until: Any, tmp_path: Path) -> Non
         said = logger.end(signal.SIGTERM)
     assert said.returncode == 143
     check_log(tmp_path / "log")
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_the_duration_bounds_a_command(obeys: bool, tmp_path: Path) -> None:
+    """Whether it ends when asked or not; what it started is killed with it, or this pipe would stay open."""
+    trap = "" if obeys else "trap '' TERM; "
+    # A child of one that obeys goes on, but not with our pipe.
+    quiet = ">/dev/null 2>&1 " if obeys else ""
+    started_s = time.monotonic()
+    answer = run("tcp", "-o", tmp_path / "log", "--duration", "1", "--", "sh", "-c", f"{trap}sleep 20 {quiet}& wait $!")
+    assert time.monotonic() - started_s < 15
+    assert answer.returncode == (143 if obeys else 137)
+    (line,) = [line for line in answer.stderr.splitlines() if "CMD" in line]
+    assert line.startswith("parshall: tcp: CMD was ended after 1 s")
+    assert ("SIGKILL" in line) is not obeys
+    _, ledger = check_log(tmp_path / "log")
+    assert ledger["cost"]["wall_s"] < 3
 
 
 def test_daemons_that_a_command_leaves_go_on_outside(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shlex
+import signal
 import sys
 import time
 from datetime import datetime
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from parshall.cli.ledger_text import ledger_lines
-from parshall.command import Command
+from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
 from parshall.tcp import DEFAULT_RING_BYTES, RING_BYTES_MAX, Summary, TcpLog
@@ -81,8 +82,11 @@ def command(
         with log:
             if child:
                 child.start()
-            _watch(log, child, stopping, duration)
-            status = child.wait() if child else 0
+            reason = _watch(log, child, stopping, duration)
+            if reason is not None:
+                # Time is over, or nothing can be logged any more: the log does not wait for the command.
+                log.stop()
+            status = _end(child, reason) if child else 0
         summary = log.stop()
     _show(path, summary, as_json)
     if summary.failure:
@@ -91,8 +95,22 @@ def command(
     return status
 
 
-def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: float | None) -> None:
-    """Return when the log should end: asked to, time over, CMD done, or the log itself failed."""
+def _end(child: Command, reason: str | None) -> int:
+    """End a command that still runs, and return its status; who asks us to end, and not it, waits for it."""
+    if child.has_ended():
+        return child.wait()
+    child.request_end()
+    if reason is None:
+        return child.wait()
+    status = child.wait(GRACE_S)
+    how = f"; SIGTERM did not end it within {GRACE_S:g} s, SIGKILL did" if status == 128 + signal.SIGKILL else ""
+    print(f"parshall: tcp: CMD was ended {reason}{how}", file=sys.stderr)
+    return status
+
+
+def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: float | None) -> str | None:
+    """Return when the log should end: asked to or CMD done; or, told by the text, time over or the log failed."""
+    reason = None
     started = time.monotonic()
     shows_progress = sys.stderr.isatty()
     next_progress_s = 0.0
@@ -106,12 +124,17 @@ def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: f
                 f"{status['overwritten']:,} lost  {status['log_bytes'] / 1e6:.1f} MB"
             )
             print(line, end="\033[K", file=sys.stderr, flush=True)
-        if status["has_ended"] or (child and child.has_ended()):
+        if child and child.has_ended():
+            break
+        if status["has_ended"]:
+            reason = "because the log had ended"
             break
         if duration_s is not None and elapsed_s >= duration_s:
+            reason = f"after {duration_s:g} s"
             break
     if shows_progress:
         print(file=sys.stderr)
+    return reason
 
 
 def _show(path: Path, summary: Summary, as_json: bool) -> None:
