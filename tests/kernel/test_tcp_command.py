@@ -165,6 +165,17 @@ def spoken(command: list[Any]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
+def test_a_closed_standard_output(tmp_path: Path) -> None:
+    """The log must not become standard output, which the command would write into."""
+    log_file = tmp_path / "log"
+    for arguments in (["--duration", "0.2"], ["--", "sh", "-c", "echo said"]):
+        answer = spoken(["sh", "-c", 'exec "$@" >&-', "sh", PARSHALL, "tcp", "-o", log_file, *arguments])
+        assert answer.returncode == 0
+        assert "nobody foresaw" not in answer.stderr
+        assert "cost:" in answer.stderr
+        check_log(log_file)
+
+
 def test_after_a_kill_the_next_run_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
     group, child = a_killed_logger(until, tmp_path)
     answer = run("tcp", "-o", tmp_path / "next", "--", "true")
