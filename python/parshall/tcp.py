@@ -48,7 +48,7 @@ class TcpLog:
     Parameters
     ----------
     path : path-like
-        The log; an existing file is overwritten.
+        The log; an existing file is overwritten. ``-`` is standard output.
     packets_per_log : int
         Log every n-th packet of each flow; 1 logs all.
     on_change : bool

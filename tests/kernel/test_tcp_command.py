@@ -176,6 +176,17 @@ def test_a_closed_standard_output(tmp_path: Path) -> None:
         check_log(log_file)
 
 
+def test_a_log_on_standard_output(tmp_path: Path) -> None:
+    """Through a pipe; the account goes elsewhere."""
+    script = '"$0" tcp -o - --duration 0.5 --json | cat > "$1"'
+    answer = spoken(["sh", "-c", script, PARSHALL, tmp_path / "log"])
+    check_log(tmp_path / "log")
+    assert json.loads(answer.stderr)["log"] == "-"
+    assert not (Path.cwd() / "-").exists()
+    answer = run("tcp", "-o", "-", "--", "true")
+    assert (answer.returncode, answer.stdout) == (2, "")
+
+
 def test_after_a_kill_the_next_run_removes_the_cgroup(until: Any, tmp_path: Path) -> None:
     group, child = a_killed_logger(until, tmp_path)
     answer = run("tcp", "-o", tmp_path / "next", "--", "true")

@@ -28,7 +28,7 @@ _PROGRESS_INTERVAL_S = 0.5
 
 def command(
     cmd: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]", help="Run CMD, log it.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log; - is standard output.")] = None,
     ppl: Annotated[int, typer.Option(metavar="N", help="Log every N-th packet of each flow.")] = 1,
     on_change: Annotated[bool, typer.Option("--on-change", help="Log when a flow's cwnd or ssthresh changed.")] = False,
     port: Annotated[
@@ -63,6 +63,10 @@ def command(
         raise UsageError(f"--ring-mib {ring_mib}: expected a power of two from 1 to {RING_BYTES_MAX >> 20}")
     if cmd and cgroup:
         raise UsageError(f"--cgroup {cgroup}: CMD runs in a cgroup of its own; give one or the other")
+    if cmd and str(output) == "-":
+        raise UsageError("-o -: CMD writes to standard output, too; name a file, or a pipe that is not it")
+    if str(output) == "-" and sys.stdout.isatty():
+        raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     path = output or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Command(cmd)) if cmd else None
@@ -145,7 +149,8 @@ def _show(path: Path, summary: Summary, as_json: bool) -> None:
             "ledger": summary.ledger,
             "failure": summary.failure,
         }
-        print(json.dumps(account))
+        # Standard output may be the log itself.
+        print(json.dumps(account), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
     print(f"{path}: {summary.flows:,} flows", file=sys.stderr)
     for line in ledger_lines(summary.ledger):

@@ -1,7 +1,9 @@
 //! A TCP state log being made: hooks in the kernel, one thread that reads, one file.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -93,7 +95,7 @@ pub struct TcpLog {
 impl TcpLog {
     /// Loads and attaches the hooks and starts to write to `path`.
     ///
-    /// `environment` and `options_text` are JSON objects for the head of the log.
+    /// A `path` of `-` is standard output. `environment` and `options_text` are JSON objects for the head of the log.
     ///
     /// # Errors
     /// [`TcpError`], before anything is left attached.
@@ -112,7 +114,7 @@ impl TcpLog {
             options: options_text,
             hz: kernel_hz(),
         };
-        let file = File::create(path).map_err(|source| TcpError::Output {
+        let file = create(path).map_err(|source| TcpError::Output {
             path: path.into(),
             source,
         })?;
@@ -460,6 +462,14 @@ impl Session {
             }),
         }
     }
+}
+
+/// The log: never anything but a stream, so a pipe will do.
+fn create(path: &Path) -> io::Result<File> {
+    if path == Path::new("-") {
+        return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+    }
+    File::create(path)
 }
 
 /// The error of a log that takes no more.
