@@ -155,7 +155,9 @@ def test_a_namespace_by_ip_netns_exec(bed: Any, tmp_path: Path) -> None:
     assert total(ledger, "filtered", PACKET_HOOKS) == 0
     answer = spoken([*inside, PARSHALL, "tcp", "-o", log_file, "--duration", "0.2"])
     assert answer.returncode == 0, answer.stderr
-    probes = {probe["name"]: probe for probe in json.loads(spoken([*inside, PARSHALL, "doctor", "--json"]).stdout)["probes"]}
+    probes = {
+        probe["name"]: probe for probe in json.loads(spoken([*inside, PARSHALL, "doctor", "--json"]).stdout)["probes"]
+    }
     for name in ("cgroup.v2", "program.cgroup_skb_ingress", "program.cgroup_skb_egress"):
         assert probes[name]["status"] == "works", probes[name]
 

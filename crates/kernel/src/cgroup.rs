@@ -24,9 +24,10 @@ pub struct Cgroup {
 pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
     let root = cgroup2_mount().ok_or_else(|| TcpError::Cgroup {
         path: "/sys/fs/cgroup".into(),
-        reason: "no cgroup-v2 hierarchy is mounted, and this process may not mount one for itself; \
+        reason:
+            "no cgroup-v2 hierarchy is mounted, and this process may not mount one for itself; \
                  run it as root, or mount -t cgroup2 none DIR"
-            .into(),
+                .into(),
     })?;
     let Some(given) = path else {
         return Ok(Cgroup { path: root, id: 0 });

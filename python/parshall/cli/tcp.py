@@ -28,7 +28,9 @@ _PROGRESS_INTERVAL_S = 0.5
 
 def command(
     cmd: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]", help="Run CMD, log it.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log; - is standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log; - is standard output.")
+    ] = None,
     ppl: Annotated[int, typer.Option(metavar="N", help="Log every N-th packet of each flow.")] = 1,
     on_change: Annotated[bool, typer.Option("--on-change", help="Log when a flow's cwnd or ssthresh changed.")] = False,
     port: Annotated[
