@@ -129,12 +129,15 @@ struct tcp_options {
 	struct ring_layout packet_layout;      /* of its other lanes: the same, but for writers_alone */
 	struct ring_layout flow_layout;
 	__u64 cgroup_id;                       /* 0: all */
+	__u64 handshake_silence_ns;            /* a handshake that is silent for longer has come to nothing */
 	__u64 hosts[FILTER_HOSTS_MAX][2];      /* either end is one of these; network byte order */
 	__u16 ports[FILTER_PORTS_MAX];         /* either end is one of these */
 	__u32 host_count;                      /* 0: all */
 	__u32 port_count;                      /* 0: all */
 	__u32 packets_per_log;                 /* every n-th packet of a flow */
 	__u32 on_change;                       /* when cwnd or ssthresh changed */
+	__u32 outbound_only;                   /* no inbound packet is seen, so no SYN at a listener */
+	__u32 unused;
 };
 
 /* What the reader's thread was charged with for softirqs, where the kernel charges threads with these. */
@@ -392,7 +395,7 @@ _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
 _Static_assert(sizeof(struct ring_layout) == 48, "ring_layout");
 _Static_assert(sizeof(struct reader_time) == 24, "reader_time");
-_Static_assert(sizeof(struct tcp_options) == 456, "tcp_options");
+_Static_assert(sizeof(struct tcp_options) == 472, "tcp_options");
 _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");

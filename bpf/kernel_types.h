@@ -107,7 +107,6 @@ struct tcp_skb_cb {
 	__u32 end_seq;
 	__u16 tcp_gso_segs;
 	__u8 tcp_flags;
-	__u32 ack_seq;
 };
 
 struct sk_buff { char cb[48]; };
@@ -143,6 +142,7 @@ struct bpf_iter__bpf_sk_storage_map {
 enum {
 	TCP_ESTABLISHED = 1,
 	TCP_SYN_SENT = 2,
+	TCP_SYN_RECV = 3,
 	TCP_CLOSE = 7,
 	TCP_LISTEN = 10,
 	TCP_NEW_SYN_RECV = 12,

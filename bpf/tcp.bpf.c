@@ -14,6 +14,18 @@
 /* ---- packets ---------------------------------------------------------------------------- */
 
 /*
+ * Whether a segment at a listener is the first that can be seen of a connection. A SYN-ACK is not where
+ * SYNs are seen: it is sent again for a handshake that made room for others, or is older than the log.
+ */
+static __always_inline int begins_handshake(__u32 flags, __u32 direction)
+{
+	if (options.outbound_only)
+		return direction == DIRECTION_OUT && flags & FLAG_SYN;
+	return direction == DIRECTION_IN &&
+	       (flags & (FLAG_SYN | FLAG_ACK | FLAG_RST | FLAG_FIN)) == FLAG_SYN;
+}
+
+/*
  * A segment of a passive open: the listener stands for a connection that has no socket yet, so
  * the flow is found by its addresses.
  */
@@ -26,14 +38,15 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	struct hook_counters *account = account_of(cpu, hook);
 	struct flow_facts facts = { .flags = FLOW_PASSIVE };
 	struct connection_key *connection = &facts.connection;
-	struct flow_state *flow, fresh = {};
+	struct flow_state *flow;
 	struct tcp_state_record *record;
 	struct ipv6hdr *ip6 = at.next;
 	struct iphdr *ip = at.next;
 	struct tcphdr *tcp;
 	__u8 *source, *destination;
-	__u32 flags, syn_seq;
+	__u32 flags, syn_seq, begins;
 	struct ring_slot slot;
+	__u64 flow_seq, time_ns;
 
 	if (!account)
 		return PASS;
@@ -67,36 +80,36 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	}
 	flow = bpf_map_lookup_elem(&handshakes, connection);
 	flags = tcp_header_flags(tcp);
-	if (!flow && !(flags & FLAG_SYN)) {
+	begins = begins_handshake(flags, direction);
+	if (!flow && !begins) {
 		/* It belongs to a connection that is gone, or was never there. */
 		count(&account->unowned);
 		return PASS;
 	}
 	count(&account->seen);
 	syn_seq = direction == DIRECTION_IN ? bpf_ntohl(tcp->seq) : bpf_ntohl(tcp->ack_seq) - 1;
-	if (flow && direction == DIRECTION_IN && (flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN &&
-	    syn_seq != flow->syn_seq) {
+	if (flow && begins && syn_seq != flow->syn_seq) {
 		/* The handshake before came to nothing; this is another connection between the same ends. */
-		write_flow_end(flow, FLOW_END_DESTROYED);
+		end_handshake(connection, flow);
 		flow = 0;
 	}
 	if (!flow) {
-		fresh.flow = next_flow();
-		fresh.syn_seq = syn_seq;
-		if (bpf_map_update_elem(&handshakes, connection, &fresh, BPF_ANY) ||
-		    !(flow = bpf_map_lookup_elem(&handshakes, connection))) {
+		flow = begin_handshake(connection, syn_seq);
+		if (!flow) {
 			count(&account->failed);
 			return PASS;
 		}
-		facts.flow = fresh.flow;
+		facts.flow = flow->flow;
 		write_flow(listener, &facts);
 	}
-	__u64 flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
+	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
+	time_ns = bpf_ktime_get_ns();
+	flow->last_packet_ns = time_ns;
 
 	if (thins()) {
 		/* There is no window that could change yet: --on-change alone logs nothing here. */
 		if (options.packets_per_log <= 1 || flow_seq % options.packets_per_log != 0)
-			return PASS;
+			goto end;
 		count(&account->due);
 		count(&flow->packets_due);
 	}
@@ -104,14 +117,19 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	if (!record) {
 		count(&account->dropped);
 		count(&flow->packets_dropped);
-		return PASS;
+		goto end;
 	}
-	record->time_ns = bpf_ktime_get_ns();
+	record->time_ns = time_ns;
 	record->flow_seq = flow_seq;
 	record->flow = flow->flow;
 	fill_no_state(record);
 	fill_packet(record, skb, direction);
 	commit_state(record, SHARED_LANE, &slot);
+end:
+	/* The peer, which did not ask for this connection or wants it no more, as TCP takes it. */
+	if (direction == DIRECTION_IN && flags & FLAG_RST &&
+	    syn_seq - (flow->syn_seq + 1) <= INITIAL_WINDOW_MAX_BYTES)
+		end_handshake(connection, flow);
 	return PASS;
 }
 
@@ -289,6 +307,20 @@ static __always_inline void fill_event(const struct event *event, struct tcp_soc
 	record->gso_segs = 0;
 }
 
+/* Kernels that know of AE, 0x100, keep the flags in 16 bits, and in 8 before. */
+static __always_inline __u16 flags_of(const struct tcp_skb_cb *cb)
+{
+	__u16 wide = 0;
+	__u8 narrow = 0;
+
+	if (bpf_core_field_size(cb->tcp_flags) == sizeof(wide)) {
+		bpf_core_read(&wide, sizeof(wide), &cb->tcp_flags);
+		return wide;
+	}
+	bpf_core_read(&narrow, sizeof(narrow), &cb->tcp_flags);
+	return narrow;
+}
+
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 {
@@ -307,8 +339,9 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	record = event.record;
 	record->direction = DIRECTION_OUT;
 	record->pkt_seq = BPF_CORE_READ(cb, seq);
-	record->pkt_ack = BPF_CORE_READ(cb, ack_seq);
-	record->pkt_flags = BPF_CORE_READ(cb, tcp_flags);
+	/* What the header will say. The buffer's own ack_seq is that of segments that came in. */
+	record->pkt_ack = tp->rcv_nxt;
+	record->pkt_flags = flags_of(cb);
 	/* SYN and FIN take a sequence number each and carry no payload. */
 	record->payload_bytes = BPF_CORE_READ(cb, end_seq) - record->pkt_seq -
 				(record->pkt_flags & 1) - ((record->pkt_flags >> 1) & 1);
@@ -347,6 +380,26 @@ static __noinline void end_former_flow(const struct sock *sk)
 	bpf_sk_storage_delete(&flows, (void *)sk);
 }
 
+/*
+ * A handshake that is done is a connection at once, not at its next packet: that may come hours later,
+ * when the handshake would have been taken for one that came to nothing.
+ */
+static __noinline void take_over_handshake(const struct sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock((void *)sk);
+	struct connection_key connection = {};
+	struct flow_state *flow;
+
+	if (!tp)
+		return;
+	connection_of(&tp->inet_conn.icsk_inet.sk, &connection);
+	if (!bpf_map_lookup_elem(&handshakes, &connection))
+		return;
+	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (flow && !flow->flow)
+		begin_flow(flow, tp, bpf_get_socket_cookie((void *)sk), 0);
+}
+
 /* The last state of a connection, as it was before it became CLOSED. */
 static __always_inline int observe_close(const struct sock *sk, int old_state, int new_state,
 					 const int is_second)
@@ -359,6 +412,8 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 		return 0;
 	if (new_state == TCP_SYN_SENT)
 		end_former_flow(sk);
+	if (old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
+		take_over_handshake(sk);
 	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
 	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
@@ -435,11 +490,37 @@ int find_flows(struct bpf_iter__task_file *ctx)
 		return 0;
 	struct flow_facts facts = { .socket_cookie = bpf_get_socket_cookie(sk), .flow = flow->flow };
 
-	flow->marks |= OWNER_KNOWN;
+	__sync_fetch_and_or(&flow->marks, OWNER_KNOWN);
 	connection_of(sk, &facts.connection);
 	owner_of(task, &facts.owner);
 	write_flow(tp, &facts);
 	return 0;
+}
+
+/* Of the sweep that runs. Not on its stack, where the verifier would count along. */
+__u32 handshakes_ended;
+
+static long end_silent_handshake(void *map, const struct connection_key *connection,
+				 struct flow_state *handshake, void *context)
+{
+	__s64 silence_ns = bpf_ktime_get_ns() - handshake->last_packet_ns;
+
+	if (silence_ns <= (__s64)options.handshake_silence_ns)
+		return 0;
+	end_handshake(connection, handshake);
+	return ++handshakes_ended >= HANDSHAKES_ENDED_MAX;
+}
+
+/*
+ * Run by the reader now and then: ends the handshakes that came to nothing without a word. Returns
+ * whether there may be more.
+ */
+SEC("syscall")
+int end_silent_handshakes(void *context)
+{
+	handshakes_ended = 0;
+	bpf_for_each_map_elem(&handshakes, end_silent_handshake, 0, 0);
+	return handshakes_ended >= HANDSHAKES_ENDED_MAX;
 }
 
 /* When the log ends, after the hooks are off: the accounts of the flows that live on. */

@@ -17,9 +17,13 @@
 
 #define PASS 1
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
+#define FLAG_FIN 0x01
 #define FLAG_SYN 0x02
+#define FLAG_RST 0x04
 #define FLAG_ACK 0x10
 #define CGROUP_DEPTH_MAX 32
+/* Before the windows are scaled. */
+#define INITIAL_WINDOW_MAX_BYTES 65535u
 
 /* Set by the loader before the verifier looks, so that what is not asked for costs nothing. */
 const volatile struct tcp_options options SEC(".rodata.options");
@@ -62,15 +66,20 @@ struct {
 #define ALL_KNOWN (OWNER_KNOWN | OPTIONS_KNOWN)
 
 /*
- * What we keep at a socket. Both directions may run at once on two CPUs: atomics only. The kernel puts
- * it 8 bytes into a cache line, and every packet that comes by has to fetch that line from another CPU:
- * what a packet looks at lies in the first 56 bytes.
+ * What we keep at a socket. Both directions may run at once on two CPUs: what is counted, and what is
+ * done once, is changed by atomics. What was logged or told last is stored plainly: when two CPUs meet
+ * there, facts are written once more, or a window once more or less. The kernel puts it 8 bytes into a
+ * cache line, and every packet that comes by has to fetch that line from another CPU: what a packet
+ * looks at lies in the first 56 bytes.
  */
 struct flow_state {
 	__u64 packets_seen;
 	__u64 packets_due;     /* not thinned out; 0 where nothing is thinned */
 	__u64 packets_dropped;
-	__u64 congestion_ops;  /* that of the facts written last */
+	union {
+		__u64 congestion_ops; /* that of the facts written last */
+		__u64 last_packet_ns; /* of a handshake */
+	};
 	__u32 flow;            /* 0: being made; FLOW_IGNORED: the filters do not want it */
 	__u32 marks;
 	__u32 has_ended;       /* its account was written */
@@ -99,13 +108,37 @@ struct connection_key {
 	__u32 netns_inode;
 } __attribute__((aligned(8)));
 
-/* Passive opens before they have a socket of their own. A SYN flood evicts the oldest. */
+/* A power of two. */
+#define HANDSHAKES_MAX 65536u
+/* So few that the accounts of one sweep fill a small part of the flow ring. */
+#define HANDSHAKES_ENDED_MAX 4096u
+
+/* Passive opens before they have a socket of their own. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, HANDSHAKES_MAX);
 	__type(key, struct connection_key);
 	__type(value, struct flow_state);
 } handshakes SEC(".maps");
+
+/*
+ * The same in the order in which they began, so that in a flood of SYNs the oldest makes room: by us,
+ * since an eviction by the kernel (LRU_HASH) takes the account along.
+ */
+struct handshake_place {
+	struct connection_key connection;
+	__u32 flow;   /* 0: nobody was here yet */
+	__u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HANDSHAKES_MAX);
+	__type(key, __u32);
+	__type(value, struct handshake_place);
+} handshake_order SEC(".maps");
+
+__u64 handshakes_begun;
 
 static __always_inline struct hook_counters *account_of(__u32 cpu, __u32 hook)
 {
@@ -300,6 +333,38 @@ static __always_inline __u32 next_flow(void)
 	return __sync_fetch_and_add(&last_flow, 1) + 1;
 }
 
+/* A handshake that came to nothing: its account is written, and nobody finds it any more. */
+static __noinline void end_handshake(const struct connection_key *connection,
+				     const struct flow_state *handshake)
+{
+	write_flow_end(handshake, FLOW_END_DESTROYED);
+	bpf_map_delete_elem(&handshakes, connection);
+}
+
+/* Gives a handshake its number; in place of one between the same ends, if there is one. */
+static __noinline struct flow_state *begin_handshake(const struct connection_key *connection,
+						     __u32 syn_seq)
+{
+	__u32 place = __sync_fetch_and_add(&handshakes_begun, 1) & (HANDSHAKES_MAX - 1);
+	struct handshake_place *oldest = bpf_map_lookup_elem(&handshake_order, &place);
+	struct flow_state *former, fresh = { .syn_seq = syn_seq };
+
+	if (!oldest)
+		return 0;
+	if (oldest->flow) {
+		former = bpf_map_lookup_elem(&handshakes, &oldest->connection);
+		if (former && former->flow == oldest->flow)
+			end_handshake(&oldest->connection, former);
+	}
+	fresh.flow = next_flow();
+	fresh.last_packet_ns = bpf_ktime_get_ns();
+	oldest->connection = *connection;
+	oldest->flow = fresh.flow;
+	if (bpf_map_update_elem(&handshakes, connection, &fresh, BPF_ANY))
+		return 0;
+	return bpf_map_lookup_elem(&handshakes, connection);
+}
+
 /* Congestion control may be chosen at any time. */
 static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
 {
@@ -309,7 +374,8 @@ static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
 /*
  * Gives a new storage its flow number, once: the first of two CPUs that meet here takes a number,
  * the other sees it. A connection whose handshake was seen at the listener takes over its number
- * and counts.
+ * and counts: before its number is there, and so before anybody counts on. Each count is 0 until then,
+ * so of two CPUs that bring the same handshake only one changes it.
  */
 static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 				  __u64 socket_cookie, __u32 flags)
@@ -327,14 +393,16 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		number = handshake->flow;
 	else
 		number = next_flow();
+	if (handshake && number != FLOW_IGNORED) {
+		__sync_val_compare_and_swap(&flow->packets_seen, 0, handshake->packets_seen);
+		__sync_val_compare_and_swap(&flow->packets_due, 0, handshake->packets_due);
+		__sync_val_compare_and_swap(&flow->packets_dropped, 0, handshake->packets_dropped);
+	}
 	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
 		return;
 	if (number == FLOW_IGNORED)
 		return;
 	if (handshake) {
-		__sync_fetch_and_add(&flow->packets_seen, handshake->packets_seen);
-		__sync_fetch_and_add(&flow->packets_due, handshake->packets_due);
-		__sync_fetch_and_add(&flow->packets_dropped, handshake->packets_dropped);
 		facts.flags = (facts.flags & ~FLOW_BEGAN_BEFORE) | FLOW_PASSIVE;
 		bpf_map_delete_elem(&handshakes, &facts.connection);
 	}
@@ -364,7 +432,7 @@ static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow
 	}
 	if (known == marks && flow->congestion_ops == congestion_ops_of(tp))
 		return;
-	flow->marks = known;
+	__sync_fetch_and_or(&flow->marks, known);
 	flow->congestion_ops = congestion_ops_of(tp);
 	facts.socket_cookie = bpf_get_socket_cookie(skb);
 	connection_of(sk, &facts.connection);

@@ -27,7 +27,8 @@ class OwnCgroup:
         mount = next(names.cgroup2_mounts(), None)
         if mount is None:
             raise ParshallError(
-                "no cgroup-v2 hierarchy is mounted: mount one (mount -t cgroup2 none DIR) to tell CMD apart"
+                "no cgroup-v2 hierarchy is mounted, and this process may not mount one for itself:"
+                " run it as root, or mount one (mount -t cgroup2 none DIR), to tell CMD apart"
             )
         self.path: Path = mount / names.current_owner().name(purpose)
         try:

@@ -13,6 +13,9 @@ from typing import Self
 from parshall.cgroups import OwnCgroup
 from parshall.errors import CommandError
 
+# From the request to end to SIGKILL, where somebody waits for the end.
+GRACE_S = 2.0
+
 
 class Command:
     """Run a command in its own control group; the group goes when the context ends.
@@ -66,13 +69,29 @@ class Command:
         """Whether the command has ended."""
         return self._process is not None and self._process.poll() is not None
 
-    def wait(self) -> int:
-        """Ask a command that still runs to end, and return its exit status (128 + signal)."""
+    def request_end(self) -> None:
+        """Ask a command that still runs to end (SIGTERM)."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def wait(self, grace_s: float | None = None) -> int:
+        """Wait for the end of the command; with ``grace_s``, kill all of its group after so many seconds.
+
+        Returns
+        -------
+        int
+            Its exit status (128 + signal).
+        """
         if self._process is None:
             return 0
-        if self._process.poll() is None:
-            self._process.terminate()
-        status = self._process.wait()
+        try:
+            status = self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            # From Linux 5.14 on. Without it what the command started goes on, as after an end of its own.
+            with contextlib.suppress(OSError):
+                (self.cgroup / "cgroup.kill").write_text("1")
+            self._process.kill()
+            status = self._process.wait()
         return status if status >= 0 else 128 - status
 
     def __exit__(

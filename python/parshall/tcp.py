@@ -18,6 +18,8 @@ from parshall.environment import environment
 from parshall.errors import UsageError
 
 DEFAULT_RING_BYTES = 16 << 20
+# TCP waits at most that long before it sends anything again (TCP_RTO_MAX): no SYN-ACK will follow.
+DEFAULT_HANDSHAKE_SILENCE_S = 120.0
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 
 
@@ -46,7 +48,7 @@ class TcpLog:
     Parameters
     ----------
     path : path-like
-        The log; an existing file is overwritten.
+        The log; an existing file is overwritten. ``-`` is standard output.
     packets_per_log : int
         Log every n-th packet of each flow; 1 logs all.
     on_change : bool
@@ -64,6 +66,8 @@ class TcpLog:
         Bytes of the ring between kernel and reader, for each CPU: a power of two.
     slow_reader : bool
         Let the kernel side drop and count what the reader has no room for, in place of overwriting.
+    handshake_silence_s : float
+        A passive open that has been silent for so many seconds has come to nothing: its flow ends.
     environment_extra : dict, optional
         Added to the environment at the head of the log.
 
@@ -94,6 +98,7 @@ class TcpLog:
         cgroup: str | os.PathLike[str] | None = None,
         ring_bytes: int = DEFAULT_RING_BYTES,
         slow_reader: bool = False,
+        handshake_silence_s: float = DEFAULT_HANDSHAKE_SILENCE_S,
         environment_extra: dict[str, Any] | None = None,
     ) -> None:
         if not 1 <= packets_per_log < 1 << 32:
@@ -102,6 +107,8 @@ class TcpLog:
             raise UsageError(
                 f"ring of {ring_bytes} bytes: expected a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX}"
             )
+        if not 0 < handshake_silence_s < 1e9:
+            raise UsageError(f"handshake_silence_s {handshake_silence_s}: expected seconds above 0")
         for port in ports:
             if not 0 < port < 65536:
                 raise UsageError(f"--port {port}: expected a port from 1 to 65535")
@@ -133,6 +140,7 @@ class TcpLog:
             cgroup=Path(cgroup) if cgroup else None,
             ring_bytes=ring_bytes,
             slow_reader=slow_reader,
+            handshake_silence_s=handshake_silence_s,
         )
 
     def status(self) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """`parshall tcp -- CMD`: only its sockets, its exit status, its signals, and nothing left of its cgroup."""
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tcp_logger import PACKET_HOOKS, Logger, check_log, run, small_disk, total
+from tcp_logger import PACKET_HOOKS, PARSHALL, Logger, check_log, run, small_disk, total
 
 from parshall.testbed import names
 
@@ -85,6 +88,23 @@ def test_a_request_to_end_reaches_the_command(until: Any, tmp_path: Path) -> Non
     check_log(tmp_path / "log")
 
 
+@pytest.mark.parametrize("obeys", [True, False])
+def test_the_duration_bounds_a_command(obeys: bool, tmp_path: Path) -> None:
+    """Whether it ends when asked or not; what it started is killed with it, or this pipe would stay open."""
+    trap = "" if obeys else "trap '' TERM; "
+    # A child of one that obeys goes on, but not with our pipe.
+    quiet = ">/dev/null 2>&1 " if obeys else ""
+    started_s = time.monotonic()
+    answer = run("tcp", "-o", tmp_path / "log", "--duration", "1", "--", "sh", "-c", f"{trap}sleep 20 {quiet}& wait $!")
+    assert time.monotonic() - started_s < 15
+    assert answer.returncode == (143 if obeys else 137)
+    (line,) = [line for line in answer.stderr.splitlines() if "CMD" in line]
+    assert line.startswith("parshall: tcp: CMD was ended after 1 s")
+    assert ("SIGKILL" in line) is not obeys
+    _, ledger = check_log(tmp_path / "log")
+    assert ledger["cost"]["wall_s"] < 3
+
+
 def test_daemons_that_a_command_leaves_go_on_outside(tmp_path: Path) -> None:
     script = "sleep 60 >/dev/null 2>&1 & echo $!; exit 4"
     answer = run("tcp", "-o", tmp_path / "log", "--", "sh", "-c", script)
@@ -112,6 +132,61 @@ def test_a_disk_that_fills_up_ends_the_log_but_not_with_the_status_of_success(
         answer = run("tcp", "-o", disk / "log", "--", "unshare", "-n", "sh", "-c", script, code)
     assert "No space left on device" in answer.stderr.splitlines()[-1]
     assert answer.returncode not in (0, 2)
+
+
+def test_a_namespace_by_ip_netns_exec(bed: Any, tmp_path: Path) -> None:
+    """`ip netns exec` puts a new /sys in place, in which no control groups are mounted."""
+    host = bed.host("alone")
+    code = (
+        "import socket\n"
+        "with socket.create_server(('127.0.0.1', 0)) as listener:\n"
+        "    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:\n"
+        "        active.sendall(bytes(1000)); passive.recv(1000)\n"
+    )
+    host.run(["ip", "link", "set", "lo", "up"])
+    inside = ["ip", "netns", "exec", host.path.name]
+    assert "cgroup2" not in spoken([*inside, "cat", "/proc/self/mountinfo"]).stdout
+    log_file = tmp_path / "log"
+    answer = spoken([*inside, PARSHALL, "tcp", "-o", log_file, "--", sys.executable, "-c", code])
+    assert answer.returncode == 0, answer.stderr
+    log, ledger = check_log(log_file)
+    assert {flow["passive"] for flow in log.flows.to_pylist()} == {True, False}
+    assert all("-cmd" in flow["cgroup"] for flow in log.flows.to_pylist())
+    assert total(ledger, "filtered", PACKET_HOOKS) == 0
+    answer = spoken([*inside, PARSHALL, "tcp", "-o", log_file, "--duration", "0.2"])
+    assert answer.returncode == 0, answer.stderr
+    probes = {
+        probe["name"]: probe for probe in json.loads(spoken([*inside, PARSHALL, "doctor", "--json"]).stdout)["probes"]
+    }
+    for name in ("cgroup.v2", "program.cgroup_skb_ingress", "program.cgroup_skb_egress"):
+        assert probes[name]["status"] == "works", probes[name]
+
+
+def spoken(command: list[Any]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+
+def test_a_closed_standard_output(tmp_path: Path) -> None:
+    """The log must not become standard output, which the command would write into."""
+    log_file = tmp_path / "log"
+    for arguments in (["--duration", "0.2"], ["--", "sh", "-c", "echo said"]):
+        answer = spoken(["sh", "-c", 'exec "$@" >&-', "sh", PARSHALL, "tcp", "-o", log_file, *arguments])
+        assert answer.returncode == 0
+        assert "nobody foresaw" not in answer.stderr
+        assert "cost:" in answer.stderr
+        check_log(log_file)
+
+
+def test_a_log_on_standard_output(tmp_path: Path) -> None:
+    """Through a pipe; the account goes elsewhere."""
+    script = '"$0" tcp -o - --duration 0.5 --json | cat > "$1"'
+    answer = spoken(["sh", "-c", script, PARSHALL, tmp_path / "log"])
+    check_log(tmp_path / "log")
+    assert json.loads(answer.stderr)["log"] == "-"
+    assert not (Path.cwd() / "-").exists()
+    answer = run("tcp", "-o", "-", "--", "true")
+    assert (answer.returncode, answer.stdout) == (2, "")
 
 
 def test_after_a_kill_the_next_run_removes_the_cgroup(until: Any, tmp_path: Path) -> None:

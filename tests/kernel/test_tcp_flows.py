@@ -369,6 +369,12 @@ def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_pa
     # "retrans:now/total"; what comes after is the FIN, which may be lost, too.
     assert int(state["retrans"].split("/")[1]) == in_all
     assert again["gso_segs"].sum() == close["total_retrans"] >= in_all
+    # Each tells the header of a packet that went out.
+    header = ["pkt_seq", "pkt_ack", "pkt_flags", "payload_bytes"]
+    sent = rows.filter(event="packet", direction="out")
+    assert again.join(sent, on=header, how="anti").is_empty()
+    assert (again["pkt_flags"] & ACK == ACK).all()
+    assert again["pkt_ack"].to_list() == again["rcv_nxt"].to_list()
     counted = {
         words[0]: int(words[1])
         for words in map(

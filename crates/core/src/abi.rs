@@ -170,17 +170,20 @@ plain! {
         softirq_ns: u64,
     }
     /// See `struct tcp_options`.
-    struct TcpOptions = 456 {
+    struct TcpOptions = 472 {
         inbound_layout: RingLayout,
         packet_layout: RingLayout,
         flow_layout: RingLayout,
         cgroup_id: u64,
+        handshake_silence_ns: u64,
         hosts: [[u64; 2]; FILTER_HOSTS_MAX],
         ports: [u16; FILTER_PORTS_MAX],
         host_count: u32,
         port_count: u32,
         packets_per_log: u32,
         on_change: u32,
+        outbound_only: u32,
+        unused: u32,
     }
     /// See `struct tcp_state_record`.
     struct TcpStateRecord = 176 {

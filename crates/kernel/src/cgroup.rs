@@ -1,10 +1,11 @@
-//! Control groups: where the version-2 hierarchy is mounted, and what a socket's group is called.
+//! Control groups: which one is meant, and what a socket's group is called.
 
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::capability::cgroup::cgroup2_mount;
 use crate::tcp::TcpError;
 
 /// A directory of the cgroup-v2 hierarchy.
@@ -16,26 +17,17 @@ pub struct Cgroup {
     pub id: u64,
 }
 
-/// Where the hierarchy is mounted, from the mount table: hybrid systems have it elsewhere.
-pub fn mount_point() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let (fields, rest) = line.split_once(" - ")?;
-        let directory = fields.split(' ').nth(4)?;
-        // The kernel writes blanks in paths as octal escapes.
-        rest.starts_with("cgroup2 ")
-            .then(|| PathBuf::from(directory.replace("\\040", " ")))
-    })
-}
-
 /// The group to attach to: `path`, absolute or below the mount, or the root.
 ///
 /// # Errors
 /// [`TcpError::Cgroup`] when it is not a directory of the hierarchy.
 pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
-    let root = mount_point().ok_or_else(|| TcpError::Cgroup {
+    let root = cgroup2_mount().ok_or_else(|| TcpError::Cgroup {
         path: "/sys/fs/cgroup".into(),
-        reason: "no cgroup-v2 hierarchy is mounted; mount -t cgroup2 none DIR".into(),
+        reason:
+            "no cgroup-v2 hierarchy is mounted, and this process may not mount one for itself; \
+                 run it as root, or mount -t cgroup2 none DIR"
+                .into(),
     })?;
     let Some(given) = path else {
         return Ok(Cgroup { path: root, id: 0 });
@@ -80,7 +72,7 @@ impl Paths {
     /// Nothing known yet.
     pub fn new() -> Self {
         Self {
-            root: mount_point(),
+            root: cgroup2_mount(),
             known: HashMap::new(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use parshall_kernel::ring::Preference;
 use parshall_kernel::tcp::TcpError;
@@ -29,7 +30,7 @@ pub struct TcpLog {
 impl TcpLog {
     #[new]
     #[pyo3(signature = (path, *, environment, options, packets_per_log, on_change, ports, hosts,
-                        directions, cgroup, ring_bytes, slow_reader))]
+                        directions, cgroup, ring_bytes, slow_reader, handshake_silence_s))]
     #[allow(clippy::too_many_arguments)] // one keyword argument an option: Python names them
     fn start(
         py: Python<'_>,
@@ -44,6 +45,7 @@ impl TcpLog {
         cgroup: Option<PathBuf>,
         ring_bytes: u64,
         slow_reader: bool,
+        handshake_silence_s: f64,
     ) -> PyResult<Self> {
         let directions = match directions {
             "in" => Directions::In,
@@ -68,6 +70,8 @@ impl TcpLog {
             } else {
                 Preference::FastReader
             },
+            handshake_silence: Duration::try_from_secs_f64(handshake_silence_s)
+                .map_err(usage_to_python)?,
         };
         let inner = py
             .detach(|| session::TcpLog::start(&request, &path, environment, options))

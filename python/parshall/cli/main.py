@@ -122,8 +122,24 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
+def _fill_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed: else the next file that is opened would be one."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        null = os.open(os.devnull, os.O_RDWR)
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(null, number)
+        # The lowest free number is the one that was closed.
+        os.set_inheritable(null, null == number)
+        setattr(sys, name, os.fdopen(null, "r" if number == 0 else "w", closefd=False))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status: 0, 1 (failed), 2 (usage), 130 (Ctrl-C)."""
+    _fill_standard_streams()
     try:
         status = dispatch(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shlex
+import signal
 import sys
 import time
 from datetime import datetime
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from parshall.cli.ledger_text import ledger_lines
-from parshall.command import Command
+from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
 from parshall.tcp import DEFAULT_RING_BYTES, RING_BYTES_MAX, Summary, TcpLog
@@ -27,7 +28,9 @@ _PROGRESS_INTERVAL_S = 0.5
 
 def command(
     cmd: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]", help="Run CMD, log it.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log; - is standard output.")
+    ] = None,
     ppl: Annotated[int, typer.Option(metavar="N", help="Log every N-th packet of each flow.")] = 1,
     on_change: Annotated[bool, typer.Option("--on-change", help="Log when a flow's cwnd or ssthresh changed.")] = False,
     port: Annotated[
@@ -62,6 +65,10 @@ def command(
         raise UsageError(f"--ring-mib {ring_mib}: expected a power of two from 1 to {RING_BYTES_MAX >> 20}")
     if cmd and cgroup:
         raise UsageError(f"--cgroup {cgroup}: CMD runs in a cgroup of its own; give one or the other")
+    if cmd and str(output) == "-":
+        raise UsageError("-o -: CMD writes to standard output, too; name a file, or a pipe that is not it")
+    if str(output) == "-" and sys.stdout.isatty():
+        raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     path = output or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Command(cmd)) if cmd else None
@@ -81,8 +88,11 @@ def command(
         with log:
             if child:
                 child.start()
-            _watch(log, child, stopping, duration)
-            status = child.wait() if child else 0
+            reason = _watch(log, child, stopping, duration)
+            if reason is not None:
+                # Time is over, or nothing can be logged any more: the log does not wait for the command.
+                log.stop()
+            status = _end(child, reason) if child else 0
         summary = log.stop()
     _show(path, summary, as_json)
     if summary.failure:
@@ -91,8 +101,22 @@ def command(
     return status
 
 
-def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: float | None) -> None:
-    """Return when the log should end: asked to, time over, CMD done, or the log itself failed."""
+def _end(child: Command, reason: str | None) -> int:
+    """End a command that still runs, and return its status; who asks us to end, and not it, waits for it."""
+    if child.has_ended():
+        return child.wait()
+    child.request_end()
+    if reason is None:
+        return child.wait()
+    status = child.wait(GRACE_S)
+    how = f"; SIGTERM did not end it within {GRACE_S:g} s, SIGKILL did" if status == 128 + signal.SIGKILL else ""
+    print(f"parshall: tcp: CMD was ended {reason}{how}", file=sys.stderr)
+    return status
+
+
+def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: float | None) -> str | None:
+    """Return when the log should end: asked to or CMD done; or, told by the text, time over or the log failed."""
+    reason = None
     started = time.monotonic()
     shows_progress = sys.stderr.isatty()
     next_progress_s = 0.0
@@ -106,12 +130,17 @@ def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: f
                 f"{status['overwritten']:,} lost  {status['log_bytes'] / 1e6:.1f} MB"
             )
             print(line, end="\033[K", file=sys.stderr, flush=True)
-        if status["has_ended"] or (child and child.has_ended()):
+        if child and child.has_ended():
+            break
+        if status["has_ended"]:
+            reason = "because the log had ended"
             break
         if duration_s is not None and elapsed_s >= duration_s:
+            reason = f"after {duration_s:g} s"
             break
     if shows_progress:
         print(file=sys.stderr)
+    return reason
 
 
 def _show(path: Path, summary: Summary, as_json: bool) -> None:
@@ -122,7 +151,8 @@ def _show(path: Path, summary: Summary, as_json: bool) -> None:
             "ledger": summary.ledger,
             "failure": summary.failure,
         }
-        print(json.dumps(account))
+        # Standard output may be the log itself.
+        print(json.dumps(account), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
     print(f"{path}: {summary.flows:,} flows", file=sys.stderr)
     for line in ledger_lines(summary.ledger):

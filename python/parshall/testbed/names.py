@@ -128,12 +128,25 @@ def clean() -> list[Leftover]:
 
 
 def cgroup2_mounts() -> Iterator[Path]:
-    """Yield the places where the cgroup-v2 hierarchy is mounted, by the mount table."""
+    """Yield the places where the cgroup-v2 hierarchy is mounted, by the mount table.
+
+    Where there is none, as behind the ``/sys`` that ``ip netns exec`` mounts, it is the one place that this
+    process has for itself, if it may: a path that leads there only in this process and in what it forks.
+    """
+    is_mounted = False
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         if after.split()[0] == "cgroup2":
             # The kernel writes blanks in paths as octal escapes.
+            is_mounted = True
             yield Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
+    if not is_mounted:
+        from parshall import _native
+
+        # An installation for analysis only has none.
+        mount = getattr(_native, "cgroup2_mount", lambda: None)()
+        if mount is not None:
+            yield Path(mount)
 
 
 def _is_stale(name: str) -> bool:

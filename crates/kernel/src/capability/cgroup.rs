@@ -2,18 +2,50 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::{Cause, Probe};
 
-/// The mount point of the cgroup-v2 hierarchy, from the mount table; none when it is not mounted.
+/// What helps where [`cgroup2_mount`] finds none.
+pub(super) const MOUNT_REMEDY: &str = "run it as root; or mount one: mount -t cgroup2 none DIR";
+
+/// Where the cgroup-v2 hierarchy can be reached: its mount point from the mount table, or else a mount of
+/// this process alone, by its descriptor (`/proc/self/fd/N`); none when the kernel gives neither.
 ///
 /// Hybrid hosts mount it beside version 1, usually at `/sys/fs/cgroup/unified`. Of several
-/// mounts the one that shows the whole hierarchy is taken.
+/// mounts the one that shows the whole hierarchy is taken. `ip netns exec` hides them all behind a `/sys` of
+/// its own.
 pub fn cgroup2_mount() -> Option<PathBuf> {
+    mounted().or_else(|| {
+        let directory = PRIVATE_MOUNT.get_or_init(|| mount_privately().ok());
+        let number = directory.as_ref()?.as_raw_fd();
+        Some(format!("/proc/self/fd/{number}").into())
+    })
+}
+
+fn mounted() -> Option<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
     parse_cgroup2_mount(&table)
+}
+
+/// It stays for as long as the process: paths lead through it.
+static PRIVATE_MOUNT: OnceLock<Option<OwnedFd>> = OnceLock::new();
+
+/// Mounts the hierarchy nowhere: only who holds the descriptor gets there.
+fn mount_privately() -> io::Result<OwnedFd> {
+    let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(context.as_fd())?;
+    let mount = fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )?;
+    Ok(mount)
 }
 
 fn parse_cgroup2_mount(table: &str) -> Option<PathBuf> {
@@ -94,6 +126,10 @@ fn start_time_ticks(stat: &str) -> Option<u64> {
 /// Whether there is a hierarchy.
 pub(super) fn probes() -> Vec<Probe> {
     let probe = match cgroup2_mount() {
+        Some(path) if path.starts_with("/proc/self/fd") => Probe::works(
+            "cgroup.v2",
+            "mounted nowhere here; Parshall mounts it for itself alone",
+        ),
         Some(path) if path == Path::new("/sys/fs/cgroup") => {
             Probe::works("cgroup.v2", format!("mounted at {}", path.display()))
         }
@@ -104,8 +140,8 @@ pub(super) fn probes() -> Vec<Probe> {
         None => Probe::cannot(
             "cgroup.v2",
             Cause::Unsupported,
-            "no cgroup2 file system is mounted",
-            "as root: mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified",
+            "no cgroup2 file system is mounted, and this process may not mount one for itself",
+            MOUNT_REMEDY,
         ),
     };
     vec![probe]

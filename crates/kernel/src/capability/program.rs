@@ -147,17 +147,15 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
     let loaded = |kind: Kind| kind.load().map(|_| "loaded".to_owned());
     let slower = "tracepoints do the same here; Parshall uses them by itself";
     vec![
-        attempt(
+        on_cgroup(
             "program.cgroup_skb_ingress",
-            on_cgroup(&Kind::CGROUP_INGRESS),
-            &NETWORK,
-            NEWER,
+            &Kind::CGROUP_INGRESS,
+            privileges,
         ),
-        attempt(
+        on_cgroup(
             "program.cgroup_skb_egress",
-            on_cgroup(&Kind::CGROUP_EGRESS),
-            &NETWORK,
-            NEWER,
+            &Kind::CGROUP_EGRESS,
+            privileges,
         ),
         attempt(
             "program.tp_btf",
@@ -243,12 +241,26 @@ fn ours(
     }
 }
 
-fn on_cgroup(kind: &Kind) -> io::Result<String> {
-    let program = kind.load()?;
-    let mount = cgroup::cgroup2_mount().ok_or(io::Error::from_raw_os_error(libc::ENOENT))?;
-    let group = cgroup::Throwaway::new(&mount)?;
+fn on_cgroup(name: &str, kind: &Kind, privileges: &Privileges) -> Probe {
+    let tried = match (kind.load(), cgroup::cgroup2_mount()) {
+        (Ok(_), None) => {
+            return Probe::cannot(
+                name,
+                Cause::Unsupported,
+                "loaded, but there is no control group to attach it to",
+                cgroup::MOUNT_REMEDY,
+            );
+        }
+        (Ok(program), Some(mount)) => attach_to_cgroup(kind, &program, &mount),
+        (Err(error), _) => Err(error),
+    };
+    Probe::of_attempt(name, tried, privileges, &NETWORK, NEWER)
+}
+
+fn attach_to_cgroup(kind: &Kind, program: &OwnedFd, mount: &Path) -> io::Result<String> {
+    let group = cgroup::Throwaway::new(mount)?;
     let directory = std::fs::File::open(group.path())?;
-    let link = kind.link(&program, directory.as_raw_fd(), &mut Default::default())?;
+    let link = kind.link(program, directory.as_raw_fd(), &mut Default::default())?;
     drop(link);
     Ok("loaded, and attached to a cgroup of its own".into())
 }

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// Ticks that an ended flow stays, for records that another CPU wrote but had not committed.
 const TICKS_AFTER_END: u32 = 2;
 
+/// Flows whose room is never given back.
+const ROOM_KEPT: usize = 4096;
+
 #[derive(Debug)]
 struct Entry {
     row: FlowRow,
@@ -198,7 +201,17 @@ impl FlowTable {
             }
             stays
         });
+        self.give_room_back();
         rows
+    }
+
+    /// After a flood of connections the room that they took is not kept for the next one.
+    fn give_room_back(&mut self) {
+        if self.entries.capacity() > ROOM_KEPT.max(4 * self.entries.len()) {
+            self.entries.shrink_to(2 * self.entries.len());
+            self.changed.shrink_to(2 * self.entries.len());
+            self.ended.shrink_to(2 * self.entries.len());
+        }
     }
 
     /// Marks every flow as changed, so that the last call of [`FlowTable::take_changed`] gives all.
@@ -254,6 +267,30 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flows_that_ended_leave_the_table_and_so_does_their_room() {
+        let mut table = FlowTable::new(0);
+        for flow in 1..=100_000 {
+            table.note_facts(&TcpFlowRecord {
+                flow,
+                ..TcpFlowRecord::default()
+            });
+            if flow > 10 {
+                table.note_end(&TcpFlowEndRecord {
+                    flow,
+                    flags: FLOW_END_DESTROYED,
+                    ..TcpFlowEndRecord::default()
+                });
+            }
+        }
+        for _ in 0..=TICKS_AFTER_END {
+            table.take_changed(&BTreeMap::new(), &mut |_| None);
+        }
+        assert_eq!(table.entries.len(), 10);
+        assert!(table.entries.capacity() <= ROOM_KEPT);
+        assert_eq!(table.total(), 100_000);
+    }
 
     #[test]
     fn a_flow_without_an_account_has_ended_and_its_close_may_have_gone_unseen() {

@@ -45,6 +45,8 @@ const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
 const READER_MAP: &str = ".data.reader";
 /// The program by which the reader makes itself known.
 const READER_IS_HERE: &str = "reader_is_here";
+/// The program that ends handshakes that came to nothing.
+const END_SILENT_HANDSHAKES: &str = "end_silent_handshakes";
 
 /// One program's run-time statistics, as the kernel keeps them.
 #[derive(Clone, Debug, Default)]
@@ -212,7 +214,27 @@ impl TcpHooks {
     /// # Errors
     /// [`TcpError::Attach`].
     pub fn watch_reader(&mut self) -> Result<(), TcpError> {
-        let program = self.program(READER_IS_HERE)?;
+        let is_charged_with_softirqs = self.run(READER_IS_HERE)? != 0;
+        if is_charged_with_softirqs {
+            for name in READER_PROGRAMS {
+                self.link(name, |program| program.attach())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the handshakes that have been silent for too long, not too many at once; their accounts
+    /// come through the flow ring. Whether there may be more.
+    ///
+    /// # Errors
+    /// [`TcpError::Attach`].
+    pub fn end_silent_handshakes(&self) -> Result<bool, TcpError> {
+        Ok(self.run(END_SILENT_HANDSHAKES)? != 0)
+    }
+
+    /// Runs a program once, in this thread, and returns what it returns.
+    fn run(&self, name: &str) -> Result<u32, TcpError> {
+        let program = self.program(name)?;
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
             ..Default::default()
@@ -223,17 +245,11 @@ impl TcpHooks {
         };
         if status < 0 {
             return Err(TcpError::Attach {
-                program: READER_IS_HERE.into(),
+                program: name.into(),
                 reason: std::io::Error::from_raw_os_error(-status).to_string(),
             });
         }
-        let is_charged_with_softirqs = options.retval != 0;
-        if is_charged_with_softirqs {
-            for name in READER_PROGRAMS {
-                self.link(name, |program| program.attach())?;
-            }
-        }
-        Ok(())
+        Ok(options.retval)
     }
 
     /// Nanoseconds that the reader's thread was charged with for softirqs. 0 where the kernel does not
@@ -336,7 +352,7 @@ impl TcpHooks {
         sums
     }
 
-    /// Accounts of passive opens that never became a socket: `(flow, packets seen, due, dropped)`.
+    /// Accounts of passive opens that are not done yet: `(flow, packets seen, due, dropped)`.
     pub fn open_handshakes(&self) -> Vec<(u32, [u64; 3])> {
         let Ok(map) = find_map(&self.object, "handshakes") else {
             return Vec::new();

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use parshall_core::abi::{FILTER_HOSTS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions};
 
@@ -39,7 +40,13 @@ pub struct TcpLogOptions {
     pub ring_bytes: u64,
     /// Who waits for whom.
     pub preference: Preference,
+    /// A passive open that is silent for longer has come to nothing.
+    pub handshake_silence: Duration,
 }
+
+/// TCP waits at most 120 s before it sends anything again (`TCP_RTO_MAX`): of a handshake that is silent
+/// for longer no SYN-ACK will follow. By default the last one is sent after 31 s, and given up after 63.
+const HANDSHAKE_SILENCE: Duration = Duration::from_secs(120);
 
 impl Default for TcpLogOptions {
     fn default() -> Self {
@@ -52,6 +59,7 @@ impl Default for TcpLogOptions {
             cgroup: None,
             ring_bytes: 16 << 20,
             preference: Preference::FastReader,
+            handshake_silence: HANDSHAKE_SILENCE,
         }
     }
 }
@@ -79,6 +87,8 @@ impl TcpLogOptions {
             port_count: self.ports.len() as u32,
             packets_per_log: self.packets_per_log,
             on_change: u32::from(self.on_change),
+            handshake_silence_ns: self.handshake_silence.as_nanos() as u64,
+            outbound_only: u32::from(self.directions == Directions::Out),
             ..TcpOptions::default()
         };
         if self.packets_per_log == 0 {

@@ -1,7 +1,9 @@
 //! A TCP state log being made: hooks in the kernel, one thread that reads, one file.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +33,8 @@ const LANE_BYTES_PER_S: u64 = 1_000_000_000;
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// What is in the log is at most this old plus the time of one write.
 const TICK: Duration = Duration::from_millis(800);
+/// Ticks between two looks for handshakes that came to nothing: each goes through their whole table.
+const TICKS_BETWEEN_SWEEPS: u32 = 8;
 /// How long programs that were running at the detach may take to finish.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -91,7 +95,7 @@ pub struct TcpLog {
 impl TcpLog {
     /// Loads and attaches the hooks and starts to write to `path`.
     ///
-    /// `environment` and `options_text` are JSON objects for the head of the log.
+    /// A `path` of `-` is standard output. `environment` and `options_text` are JSON objects for the head of the log.
     ///
     /// # Errors
     /// [`TcpError`], before anything is left attached.
@@ -110,7 +114,7 @@ impl TcpLog {
             options: options_text,
             hz: kernel_hz(),
         };
-        let file = File::create(path).map_err(|source| TcpError::Output {
+        let file = create(path).map_err(|source| TcpError::Output {
             path: path.into(),
             source,
         })?;
@@ -284,6 +288,7 @@ impl Session {
         self.sweep(sweep, false);
         let mut sampler = CostSampler::new();
         let mut next_tick = Instant::now() + TICK;
+        let mut ticks_to_sweep = TICKS_BETWEEN_SWEEPS;
         let nap =
             Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
         while !stop.load(Ordering::Acquire) {
@@ -294,6 +299,11 @@ impl Session {
                 let ledger = self.ledger(false)?;
                 self.tick(&ledger, false)?;
                 self.report(false);
+                ticks_to_sweep -= 1;
+                if ticks_to_sweep == 0 {
+                    let more = self.with_hooks(|hooks| hooks.end_silent_handshakes())??;
+                    ticks_to_sweep = if more { 1 } else { TICKS_BETWEEN_SWEEPS };
+                }
             }
             // Rare and long looks disturb what is measured less than many short ones.
             std::thread::sleep(nap);
@@ -452,6 +462,14 @@ impl Session {
             }),
         }
     }
+}
+
+/// The log: never anything but a stream, so a pipe will do.
+fn create(path: &Path) -> io::Result<File> {
+    if path == Path::new("-") {
+        return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+    }
+    File::create(path)
 }
 
 /// The error of a log that takes no more.
