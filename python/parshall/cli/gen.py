@@ -13,6 +13,7 @@ from parshall.cli import gen_receive
 from parshall.cli.gen_text import account_lines
 from parshall.errors import UsageError
 from parshall.generate import BACKENDS, Generator, Report
+from parshall.quantities import parse_seconds
 from parshall.stopping import Stopping
 
 COMMAND_SETTINGS = {
@@ -45,7 +46,7 @@ def command(
         str | None, typer.Option(metavar="BPS", help="Rate of the line for --load: 1G; preamble and gap count.")
     ] = None,
     count: Annotated[int | None, typer.Option(metavar="N", help="Packets in all. Default: until Ctrl-C.")] = None,
-    duration: Annotated[float | None, typer.Option(metavar="S", help="Stop after S seconds.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after 90, 90s, 10m, 1h.")] = None,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed: it fixes every byte and every gap.")] = 1,
     src: Annotated[str, typer.Option(metavar="A", help="Source: ADDRESS, FIRST-LAST, ADDRESS/PREFIX.")] = "198.18.0.1",
     dst: Annotated[str, typer.Option(metavar="A", help="Destination, as --src.")] = "198.18.1.1",
@@ -89,15 +90,14 @@ def command(
     """Send packets whose sizes and gaps follow a law, the same bytes for the same seed."""
     if order not in ("cycling", "random"):
         raise UsageError(f"--order {order}: expected cycling or random")
-    if duration is not None and not duration > 0:
-        raise UsageError(f"--duration {duration}: expected seconds above 0")
+    duration_s = None if duration is None else parse_seconds("--duration", duration)
     number, priority = _vlan(vlan)
     if receive:
         gen_receive.refuse_what_only_sends(context)
         return gen_receive.receive(
             interface,
             count=count,
-            duration_s=duration,
+            duration_s=duration_s,
             as_json=as_json,
             namespace=netns,
             is_ipv6=":" in dst,
@@ -136,7 +136,7 @@ def command(
             allowed_interface=yes_on,
         )
         with generator:
-            _watch(generator, stopping, count, duration)
+            _watch(generator, stopping, count, duration_s)
     report = generator.finish()
     _show(report, as_json)
     error = report.account["error"]

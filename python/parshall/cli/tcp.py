@@ -15,6 +15,7 @@ import typer
 from parshall.cli.ledger_text import ledger_lines
 from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
+from parshall.quantities import parse_seconds
 from parshall.stopping import Stopping
 from parshall.tcp import DEFAULT_RING_BYTES, RING_BYTES_MAX, Summary, TcpLog
 
@@ -43,7 +44,7 @@ def command(
     cgroup: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Only sockets below this cgroup (version 2).")
     ] = None,
-    duration: Annotated[float | None, typer.Option(metavar="S", help="Stop after S seconds.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after 90, 90s, 10m, 1h.")] = None,
     ring_mib: Annotated[
         int, typer.Option(metavar="MIB", help="Ring between kernel and reader, for each CPU.")
     ] = DEFAULT_RING_BYTES >> 20,
@@ -57,8 +58,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Give the account as JSON.")] = False,
 ) -> int:
     """Log the state of TCP connections at every packet, in and out, with what the logging lost and cost."""
-    if duration is not None and not duration > 0:
-        raise UsageError(f"--duration {duration}: expected seconds above 0")
+    duration_s = None if duration is None else parse_seconds("--duration", duration)
     if policy not in ("fast", "slow"):
         raise UsageError(f"--policy {policy}: expected fast or slow")
     if ring_mib.bit_count() != 1 or not 1 <= ring_mib <= RING_BYTES_MAX >> 20:
@@ -88,7 +88,7 @@ def command(
         with log:
             if child:
                 child.start()
-            reason = _watch(log, child, stopping, duration)
+            reason = _watch(log, child, stopping, duration_s)
             if reason is not None:
                 # Time is over, or nothing can be logged any more: the log does not wait for the command.
                 log.stop()

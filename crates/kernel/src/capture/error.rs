@@ -155,7 +155,9 @@ impl CaptureError {
     /// Whether the request itself was wrong.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Option { .. } | Self::Filter { .. } | Self::Trace(TraceError::Option { .. }) => true,
+            Self::Option { .. } | Self::Filter { .. } | Self::Trace(TraceError::Option { .. }) => {
+                true
+            }
             Self::Refused { is_usage, .. } => *is_usage,
             _ => false,
         }

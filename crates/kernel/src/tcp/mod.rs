@@ -1,12 +1,13 @@
 //! The TCP instrument: per-packet state of every connection, from hook to log.
 //!
 //! [`options`] says what is wanted, [`hooks`] is the kernel side, [`collector`] reads the ring and
-//! keeps the table of [`flows`], [`session`] puts them together into a log.
+//! keeps the table of [`flows`], [`session`] puts them together into a log, and `run` is the thread behind it.
 
 pub mod collector;
 pub mod flows;
 pub mod hooks;
 pub mod options;
+mod run;
 pub mod session;
 
 #[cfg(test)]

@@ -1,0 +1,331 @@
+//! The thread behind a log: reads the ring, writes the file, asks the hooks, and draws up the account.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use parshall_core::abi::{HOOK_COUNT, TcpFlowEndRecord};
+use parshall_core::ledger::{Cost, HOOK_NAMES, HookAccount, Ledger, Lost};
+use parshall_core::log::{LogError, LogWriter};
+
+use super::TcpError;
+use super::collector::Collector;
+use super::hooks::{ProgramStatistics, Sweep, TcpHooks};
+use super::session::{Status, Summary};
+use crate::cgroup;
+use crate::clock::thread_cpu_s;
+use crate::cost::{CostSampler, program_cost};
+
+/// How long to wait for what other threads and programs are about to finish.
+const NAP: Duration = Duration::from_millis(4);
+/// Bytes that a lane is taken to fill in a second when the reader's sleep is measured out: four
+/// times what a CPU that does nothing but TCP was seen to write.
+const LANE_BYTES_PER_S: u64 = 1_000_000_000;
+/// The longest sleep: records become visible to readers of the log's progress this late.
+const NAP_MAX: Duration = Duration::from_millis(10);
+/// What is in the log is at most this old plus the time of one write.
+const TICK: Duration = Duration::from_millis(800);
+/// Ticks between two looks for handshakes that came to nothing: each goes through their whole table.
+const TICKS_BETWEEN_SWEEPS: u32 = 8;
+/// How long programs that were running at the detach may take to finish.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The hooks whose records are rows, and all of them: those, and that of the flow ring.
+const OBSERVERS: Range<usize> = 0..HOOK_COUNT - 1;
+const ALL_HOOKS: Range<usize> = 0..HOOK_COUNT;
+/// The first hooks see packets, which are thinned; the others see events, which are not.
+const PACKET_HOOKS: usize = 2;
+
+/// The program whose runs that the kernel skipped are each hook's, in the order of `enum hook`. Closes
+/// have none: what one of their two programs does not get, the other does.
+const HOOK_PROGRAMS: [Option<&str>; HOOK_COUNT] = [
+    Some("tcp_ingress"),
+    Some("tcp_egress"),
+    Some("tcp_retransmit"),
+    Some("tcp_congestion_state"),
+    None,
+    Some("tcp_destroy"),
+];
+/// The hook of the flow ring.
+const FLOW_HOOK: usize = HOOK_COUNT - 1;
+
+pub(super) struct Run {
+    pub path: PathBuf,
+    pub started: Instant,
+    pub collector: Collector,
+    pub writer: LogWriter<File>,
+    pub hooks: Arc<Mutex<TcpHooks>>,
+    pub status: Arc<Mutex<Status>>,
+    pub cgroup_paths: cgroup::Paths,
+    pub lane_bytes: u64,
+    pub thins: bool,
+    /// Closes that no program was run for, as far as the end of the log tells.
+    pub unseen_closes: u64,
+}
+
+impl Run {
+    /// Reads until it is asked to stop or the file takes no more, and gives the account.
+    pub fn read(mut self, stop: &AtomicBool) -> Result<Summary, TcpError> {
+        let watched = self
+            .with_hooks(TcpHooks::watch_reader)
+            .and_then(|watched| watched);
+        let mut failure = watched.and_then(|()| self.observe(stop)).err();
+        self.with_hooks(TcpHooks::detach_observers)?;
+        if let Err(error) = self.drain(&OBSERVERS) {
+            failure.get_or_insert(error);
+        }
+        let summary = self
+            .with_hooks(|hooks| hooks.sum_up_flows())
+            .and_then(|sweep| sweep);
+        let are_accounts_written = match summary {
+            Ok(sweep) => self.sweep(sweep, true),
+            Err(error) => {
+                failure.get_or_insert(error);
+                false
+            }
+        };
+        self.with_hooks(TcpHooks::detach)?;
+        if let Err(error) = self.drain(&ALL_HOOKS) {
+            failure.get_or_insert(error);
+        }
+        for (flow, [seen, due, dropped]) in self.with_hooks(|hooks| hooks.open_handshakes())? {
+            self.collector.flows.note_end(&TcpFlowEndRecord {
+                flow,
+                packets_seen: seen,
+                packets_thinned: if self.thins { seen - due } else { 0 },
+                packets_dropped: dropped,
+                ..TcpFlowEndRecord::default()
+            });
+        }
+        self.collector.settle();
+        if are_accounts_written && self.ledger(true)?.hooks[FLOW_HOOK].lost.total() == 0 {
+            self.unseen_closes = self.collector.flows.end_the_gone();
+        }
+        self.collector.flows.touch_all();
+        // What cannot be flushed any more must be in the account that follows.
+        if let Err(error) = self.writer.flush() {
+            failure.get_or_insert(self.cut(error));
+        }
+        let mut ledger = self.ledger(true)?;
+        let ticked = self.tick(&ledger, true);
+        // Also after a failure: it counts what can no longer be written.
+        let finished = self.writer.finish().map_err(|error| self.cut(error));
+        if let Err(error) = ticked.and(finished) {
+            failure.get_or_insert(error);
+            ledger = self.ledger(true)?;
+        }
+        self.report(true);
+        Ok(Summary {
+            ledger,
+            flows: self.collector.flows.total(),
+            failure,
+        })
+    }
+
+    /// Reads and writes until asked to stop, or until the file takes no more.
+    fn observe(&mut self, stop: &AtomicBool) -> Result<(), TcpError> {
+        let sweep = self.with_hooks(|hooks| hooks.find_flows())??;
+        self.sweep(sweep, false);
+        let mut sampler = CostSampler::new();
+        let mut next_tick = Instant::now() + TICK;
+        let mut ticks_to_sweep = TICKS_BETWEEN_SWEEPS;
+        let nap =
+            Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
+        while !stop.load(Ordering::Acquire) {
+            self.collect(false)?;
+            sampler.turn();
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                let ledger = self.ledger(false)?;
+                self.tick(&ledger, false)?;
+                self.report(false);
+                ticks_to_sweep -= 1;
+                if ticks_to_sweep == 0 {
+                    let more = self.with_hooks(|hooks| hooks.end_silent_handshakes())??;
+                    ticks_to_sweep = if more { 1 } else { TICKS_BETWEEN_SWEEPS };
+                }
+            }
+            // Rare and long looks disturb what is measured less than many short ones.
+            std::thread::sleep(nap);
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, everything: bool) -> Result<usize, TcpError> {
+        let writer = &mut self.writer;
+        self.collector
+            .collect(everything, &mut |records| writer.push_block(records))
+            .map_err(|error| self.cut(error))
+    }
+
+    /// Lets the kernel walk over its sockets in a thread of its own and reads meanwhile; everything
+    /// when the hooks are off, else what is old enough to be in order. Whether it came to the end.
+    fn sweep(&mut self, sweep: Sweep, everything: bool) -> bool {
+        let is_done = std::thread::scope(|scope| {
+            let walk = scope.spawn(|| sweep.run());
+            while !walk.is_finished() {
+                // An error of the file shows again at the next write.
+                if matches!(self.collect(everything), Ok(0)) {
+                    std::thread::yield_now();
+                }
+            }
+            matches!(walk.join(), Ok(Ok(_)))
+        });
+        let _ = self.collect(everything);
+        is_done
+    }
+
+    /// Reads to the end after these hooks were detached: programs that were running still commit.
+    fn drain(&mut self, hooks: &Range<usize>) -> Result<(), TcpError> {
+        let deadline = Instant::now() + SETTLE;
+        let mut result = Ok(());
+        loop {
+            let taken = match self.collect(true) {
+                Ok(taken) => taken,
+                // What the file does not take must still be counted.
+                Err(error) => {
+                    result = result.and(Err(error));
+                    continue;
+                }
+            };
+            if taken == 0 && self.collector.lanes().is_caught_up() && self.is_at_rest(hooks)? {
+                return result;
+            }
+            if Instant::now() > deadline {
+                return result; // the ledger will say what does not add up
+            }
+            if taken == 0 {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// The counters of these hooks stand still and agree with what was read and missed.
+    fn is_at_rest(&mut self, hooks: &Range<usize>) -> Result<bool, TcpError> {
+        self.collector.settle();
+        let before = self.with_hooks(|hooks| hooks.counters())?;
+        std::thread::sleep(NAP);
+        let after = self.with_hooks(|hooks| hooks.counters())?;
+        // While one of them still writes, the whole cannot be expected to balance.
+        let balances = *hooks != ALL_HOOKS || self.ledger(true)?.imbalances().is_empty();
+        Ok(before[hooks.clone()] == after[hooks.clone()] && balances)
+    }
+
+    fn tick(&mut self, ledger: &Ledger, is_final: bool) -> Result<(), TcpError> {
+        let paths = &mut self.cgroup_paths;
+        let rows = self
+            .collector
+            .flows
+            .take_changed(self.writer.unwritten(), &mut |id| paths.path_of(id));
+        self.writer
+            .tick(&rows, ledger, is_final)
+            .map_err(|error| self.cut(error))
+    }
+
+    fn cut(&self, error: LogError) -> TcpError {
+        cut(&self.path, error)
+    }
+
+    fn ledger(&self, complete: bool) -> Result<Ledger, TcpError> {
+        let (counters, statistics, softirq_ns) = self.with_hooks(|hooks| {
+            let softirq_ns = hooks.reader_softirq_ns();
+            (hooks.counters(), hooks.statistics(), softirq_ns)
+        })?;
+        let softirq_s = softirq_ns as f64 * 1e-9;
+        let unwritten = self.writer.unwritten_by_hook();
+        let hooks = (0..HOOK_COUNT)
+            .map(|hook| {
+                let count = &counters[hook];
+                let missed = match HOOK_PROGRAMS[hook] {
+                    Some(program) => missed_of(&statistics, program),
+                    None => self.unseen_closes,
+                };
+                let read = self.collector.read[hook];
+                let kept_back = count.filtered + count.failed;
+                let thinned = if self.thins && hook < PACKET_HOOKS {
+                    count.seen.saturating_sub(kept_back + count.due)
+                } else {
+                    0
+                };
+                let kept_back = kept_back + thinned + count.dropped;
+                HookAccount {
+                    hook: HOOK_NAMES[hook].into(),
+                    seen: count.seen + missed,
+                    filtered: count.filtered,
+                    thinned,
+                    logged: read.saturating_sub(unwritten[hook]),
+                    lost: Lost {
+                        overwritten: count.seen.saturating_sub(kept_back + read),
+                        dropped: count.dropped,
+                        missed,
+                        failed: count.failed,
+                        unwritten: unwritten[hook],
+                    },
+                    unowned: count.unowned,
+                }
+            })
+            .collect();
+        Ok(Ledger {
+            hooks,
+            sequence_gaps: self.collector.lanes().sequence_gaps(),
+            cost: Cost {
+                programs: statistics
+                    .iter()
+                    .map(|program| program_cost(&program.name, program.runs, program.run_ns))
+                    .collect(),
+                reader_cpu_s: thread_cpu_s() - softirq_s,
+                reader_softirq_s: softirq_s,
+                wall_s: self.started.elapsed().as_secs_f64(),
+                log_bytes: self.writer.written_bytes(),
+            },
+            complete,
+        })
+    }
+
+    fn report(&self, has_ended: bool) {
+        if let Ok(mut status) = self.status.lock() {
+            *status = Status {
+                records: self.collector.read.iter().take(OBSERVERS.end).sum(),
+                flows: self.collector.flows.total(),
+                overwritten: self.collector.lanes().sequence_gaps(),
+                log_bytes: self.writer.written_bytes(),
+                has_ended,
+            };
+        }
+    }
+
+    fn with_hooks<T>(&self, act: impl FnOnce(&mut TcpHooks) -> T) -> Result<T, TcpError> {
+        match self.hooks.lock() {
+            Ok(mut hooks) => Ok(act(&mut hooks)),
+            Err(_) => Err(TcpError::Thread {
+                reason: "another thread died with the hooks in hand".into(),
+            }),
+        }
+    }
+}
+
+/// The error of a log that takes no more.
+pub(super) fn cut(path: &Path, error: LogError) -> TcpError {
+    match error {
+        LogError::Write {
+            written_bytes,
+            source,
+        } => TcpError::Full {
+            path: path.into(),
+            written_bytes,
+            source,
+        },
+        error => TcpError::Log(error),
+    }
+}
+
+fn missed_of(statistics: &[ProgramStatistics], program: &str) -> u64 {
+    statistics
+        .iter()
+        .filter(|one| one.name == program)
+        .map(|one| one.missed)
+        .sum()
+}
