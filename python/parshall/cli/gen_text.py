@@ -37,9 +37,10 @@ def _arrival(account: dict[str, Any]) -> str:
     if account["transmitted"] is None:
         return "whether they arrived the interface does not tell"
     if account["arrived"] is None:
+        others = account["transmitted"] - account["sent"]
         return (
-            f"what the interface passed on and lost of them is not known: it counted {account['transmitted']:,}, "
-            "so that others sent from it, too"
+            f"the interface counted {others:,} more, which others sent (IPv6 by itself, say), so that what was lost "
+            f"is not known; it counted {account['lost_counted']:,} as dropped or errors"
         )
     return (
         f"the interface passed on {account['arrived']:,}, lost {account['lost']:,} "
