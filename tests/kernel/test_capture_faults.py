@@ -250,7 +250,7 @@ def test_promiscuous_mode_goes_with_the_capture_however_that_ends(place: Place, 
 
 
 def test_another_xdp_program_stays_where_it_is(place: Place, until: Any, tmp_path: Path) -> None:
-    arguments = ("-i", place.interface, "--hook", "xdp", "--direction", "in")
+    arguments = ("-i", place.interface, "--hook", "xdp")
     with Capturer(until, place.host, *arguments, "-w", tmp_path / "x.pcapng") as capture:
         said = run(place.host, *arguments, "-w", tmp_path / "y.pcapng", "--name", ring_name())
         assert said.returncode == 1

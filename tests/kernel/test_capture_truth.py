@@ -90,7 +90,7 @@ def numbered(count: int, **options: Any) -> list[bytes]:
         ((), ".pcapng"),
         (("--direction", "in"), ".pcap"),
         (("--direction", "out"), ".pcapng.zst"),
-        (("--hook", "xdp"), ".pcapng"),
+        (("--hook", "xdp", "--direction", "in"), ".pcapng"),
         (("--snaplen", "68"), ".pcapng.gz"),
     ],
     ids=["tcx", "in", "out", "xdp", "snaplen"],

@@ -177,7 +177,8 @@ def test_af_xdp_sends_by_the_queue_that_is_asked_for(road):
     first = generator(road, sizes="80", pps=1000, backend="af-xdp", queue=1)
     with pytest.raises(ParshallError, match="queue 1 has an AF_XDP socket already"):
         generator(road, sizes="80", count=1, backend="af-xdp", queue=1)
-    assert generator(road, sizes="80", count=50, backend="af-xdp").finish().account["arrived"] >= 50
+    account = generator(road, sizes="80", count=50, backend="af-xdp").finish().account
+    assert account["sent"] == 50 <= account["transmitted"]
     first.stop()
     first.finish()
 
