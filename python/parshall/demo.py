@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -159,8 +160,12 @@ def _start_sender(
 
 def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "parshall.bulk", "--cgroup", str(cgroup), *arguments]
-    # Out of the terminal's foreground: Ctrl-C is for us, who end the flows and keep what was measured.
-    return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+    # Ctrl-C is for us, who end the flows and keep what was measured: the ends are deaf to it from the beginning.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: Stopping | None) -> None:
