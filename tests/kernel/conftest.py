@@ -86,6 +86,25 @@ class Stamp:
     frame_bytes: int
 
 
+def _wait_for_stamps() -> None:
+    """Wait until the kernel stamps packets on arrival: it begins a moment after the first socket has asked.
+
+    Before, a packet is stamped when it is read, which looks like a delay.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as looping:
+        looping.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        looping.bind(("127.0.0.1", 0))
+        for _ in range(1000):
+            looping.sendto(b"", looping.getsockname())
+            time.sleep(0.002)
+            before_read_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+            _, controls, _, _ = looping.recvmsg(1, 64)
+            seconds, nanoseconds = struct.unpack("qq", controls[0][2])
+            if seconds * 1_000_000_000 + nanoseconds < before_read_ns:
+                return
+    pytest.fail("the kernel does not stamp packets on arrival")
+
+
 class Tap:
     """Sees the numbered UDP packets of `Probe` at an interface, with the kernel's time stamps."""
 
@@ -95,6 +114,7 @@ class Tap:
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 512 << 20)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        _wait_for_stamps()
         self._socket.setblocking(False)
         self._socket.bind((link.interface(host), ETH_P_ALL))
 
