@@ -148,7 +148,7 @@ def _start_receiver(host: Host, link: Link, cgroup: Path, ports: dict[int, str])
     pairs = [f"{port}:{name}" for port, name in ports.items()]
     program = _start(host, cgroup, "receive", link.address(host), *pairs)
     for port in ports:
-        host.wait_for_listener(port)
+        host.wait_for_listener(port, program=program)
     return program
 
 

@@ -126,6 +126,19 @@ def test_interrupted_it_keeps_what_it_has(root, tmp_path, moment):
     assert (tmp_path / "report.html").exists()
 
 
+def test_it_runs_where_no_control_groups_are_mounted(bed, tmp_path):
+    """`ip netns exec` puts a new /sys in place: the groups are mounted for us alone, and the ends must find theirs."""
+    inside = ["ip", "netns", "exec", bed.host("outer").path.name]
+    done = subprocess.run(
+        [*inside, PARSHALL, "demo", "--duration", "1", "--json", "-o", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(flow["received_bytes"] > 0 for flow in json.loads(done.stdout)["flows"])
+
+
 @pytest.mark.parametrize("duration", ["0", "-1", "1e9", "soon"])
 def test_a_wrong_duration_is_a_usage_error_in_one_line(tmp_path, duration):
     ended = demo("--duration", duration, "-o", tmp_path / "none")

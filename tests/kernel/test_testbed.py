@@ -355,6 +355,8 @@ def test_errors_name_the_thing_the_value_and_the_remedy(bed):
         bed.link(a, b, loss=1.5)
     with pytest.raises(UsageError, match="delay_ms '3ms' is no number; its unit stands in its name"):
         bed.link(a, b, delay_ms="3ms")
+    with pytest.raises(ParshallError, match=r"what was to listen on TCP port 9 ended with status 2: .*No such file"):
+        a.wait_for_listener(9, program=a.popen(["ls", "/nowhere"], stderr=subprocess.PIPE, text=True))
     with pytest.raises(UsageError, match="leave offloads off"):
         bed.link(a, b, delay_ms=1, backend="relay", offloads=True)
     with pytest.raises(UsageError, match="CPU 4000 cannot be used"):

@@ -148,16 +148,34 @@ class Host:
             )
         return subprocess.CompletedProcess(list(command), program.returncode, output, complaint)
 
-    def wait_for_listener(self, port: int, timeout_s: float = 10.0) -> None:
+    def wait_for_listener(
+        self, port: int, timeout_s: float = 10.0, program: "subprocess.Popen[str] | None" = None
+    ) -> None:
         """Wait until a program on this host listens on a TCP port.
+
+        Parameters
+        ----------
+        port : int
+            The port.
+        timeout_s : float
+            How long to wait, seconds.
+        program : subprocess.Popen, optional
+            That which is to listen: when it ends before, with its standard error a pipe, its last line tells why.
 
         Raises
         ------
         ParshallError
-            When none does within `timeout_s` seconds.
+            When none does within `timeout_s` seconds, or the program has ended.
         """
         deadline = time.monotonic() + timeout_s
         while not self._listens(port):
+            if program is not None and program.poll() is not None:
+                _, complaint = program.communicate()
+                last_line = ((complaint or "").strip().splitlines() or ["no output"])[-1]
+                raise ParshallError(
+                    f"host {self.name}: what was to listen on TCP port {port} ended with status "
+                    f"{program.returncode}: {last_line}"
+                )
             if time.monotonic() > deadline:
                 raise ParshallError(
                     f"host {self.name}: nothing listens on TCP port {port} after {timeout_s:g} s; did the server start?"

@@ -131,7 +131,7 @@ def cgroup2_mounts() -> Iterator[Path]:
     """Yield the places where the cgroup-v2 hierarchy is mounted, by the mount table.
 
     Where there is none, as behind the ``/sys`` that ``ip netns exec`` mounts, it is the one place that this
-    process has for itself, if it may: a path that leads there only in this process and in what it forks.
+    process has for itself, if it may: a path that leads there for as long as this process lives.
     """
     is_mounted = False
     for line in Path("/proc/self/mountinfo").read_text().splitlines():

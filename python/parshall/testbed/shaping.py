@@ -1,6 +1,7 @@
 """What a direction of a link does to packets: one set of parameters, whichever backend plays it."""
 
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Real
 from typing import Any
 
 from parshall.errors import UsageError
@@ -62,9 +63,12 @@ class Shaping:
         }
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
-            if value is not None and not isinstance(value, int | float):
+            if value is None:
+                continue
+            # Numbers of numpy are such, too.
+            if not isinstance(value, Real):
                 raise UsageError(f"link: {name} {value!r} is no number; its unit stands in its name")
-            if value is not None and not low <= value <= high:
+            if not low <= float(value) <= high:
                 raise UsageError(f"link: {name} {value} is outside {low} to {high:g}")
         if self.jitter_law not in ("uniform", "normal"):
             raise UsageError(f"link: jitter_law {self.jitter_law!r} is unknown; choose 'uniform' or 'normal'")

@@ -15,7 +15,7 @@ use super::{Cause, Probe};
 pub(super) const MOUNT_REMEDY: &str = "run it as root; or mount one: mount -t cgroup2 none DIR";
 
 /// Where the cgroup-v2 hierarchy can be reached: its mount point from the mount table, or else a mount of
-/// this process alone, by its descriptor (`/proc/self/fd/N`); none when the kernel gives neither.
+/// this process alone, by its descriptor (`/proc/PID/fd/N`); none when the kernel gives neither.
 ///
 /// Hybrid hosts mount it beside version 1, usually at `/sys/fs/cgroup/unified`. Of several
 /// mounts the one that shows the whole hierarchy is taken. `ip netns exec` hides them all behind a `/sys` of
@@ -24,7 +24,8 @@ pub fn cgroup2_mount() -> Option<PathBuf> {
     mounted().or_else(|| {
         let directory = PRIVATE_MOUNT.get_or_init(|| mount_privately().ok());
         let number = directory.as_ref()?.as_raw_fd();
-        Some(format!("/proc/self/fd/{number}").into())
+        // Not /proc/self: what this process starts, a sender of the demo say, is given paths through it, too.
+        Some(format!("/proc/{}/fd/{number}", std::process::id()).into())
     })
 }
 
@@ -126,7 +127,7 @@ fn start_time_ticks(stat: &str) -> Option<u64> {
 /// Whether there is a hierarchy.
 pub(super) fn probes() -> Vec<Probe> {
     let probe = match cgroup2_mount() {
-        Some(path) if path.starts_with("/proc/self/fd") => Probe::works(
+        Some(path) if path.starts_with("/proc") => Probe::works(
             "cgroup.v2",
             "mounted nowhere here; Parshall mounts it for itself alone",
         ),
