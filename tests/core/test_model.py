@@ -13,7 +13,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.model import MODELS, Model, from_dict, load, parameters, run
 from parshall.model.builtin import FORWARDED
 from parshall.model.builtin.bsd import LOOKUP_US, BsdRouter
-from parshall.model.compare import compare, distance, read_trace
+from parshall.model.compare import compare, distance, fed, read_trace
 from parshall.model.published import (
     CALIBRATIONS,
     KINDS,
@@ -278,10 +278,24 @@ def test_broken_measurements_are_refused(tmp_path: Path) -> None:
         ("arrived_ns,left_ns\n5,6\n4,7\n", "row 1 is 4"),
         ("arrived_ns,left_ns\n5,6\nNaN,7\n", "row 1 is nan"),
         ("arrived_ns,left_ns\n", "numbers|no packet"),
+        ("arrived_ns,left_ns\n5,6\n7,6.5\n", "row 1 left at 6.5, before it arrived at 7"),
     ):
         path.write_text(text)
         with pytest.raises(ParshallError, match=message):
             read_trace(path)
+
+
+def test_what_happens_besides_is_fed_at_its_own_times() -> None:
+    trace = pl.DataFrame({"arrived_ns": [0.0, 3e9], "left_ns": [1.0, 3e9 + 1], "bytes": [64.0, 64.0]})
+    for gap, times in (("constant:value=1s", 4), ("poisson:mean=500ms", 7), (1e6, 3001)):
+        own = Model("own").station("cpu").source("flow", "poisson:mean=1ms", "q", size_bytes=64)
+        own.source("noise", gap, "noise").queue("q", "cpu", 5, "out").queue("noise", "cpu", 5, "residue")
+        network, _ = fed(own, trace)
+        (noise,) = [source for source in network.sources if source["name"] == "noise"]
+        assert noise["packets"] == times, gap
+    own.sources[1]["gap_ns"] = {"samples": [1e6]}
+    with pytest.raises(UsageError, match=r'source "noise": gap_ns'):
+        fed(own, trace)
 
 
 def test_the_distance_of_samples() -> None:

@@ -1,5 +1,6 @@
 """Sweeps on a Dask cluster: a real scheduler and two worker processes on the loopback."""
 
+import gc
 import json
 import os
 import signal
@@ -144,6 +145,17 @@ def test_a_cluster_that_cannot_be_reached_is_one_line() -> None:
         with pytest.raises(UsageError, match="cannot be reached") as caught:
             sweep("single-queue", OVER, cluster=wrong, **OPTIONS)
         assert "\n" not in str(caught.value)
+
+
+def test_no_client_is_left_half_made() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(UsageError, match="cannot be reached"):
+            sweep("single-queue", OVER, cluster="nonsense://x:1", **OPTIONS)
+        assert not [each for each in gc.get_objects() if isinstance(each, Client)]
+    finally:
+        gc.enable()
 
 
 def test_a_cluster_that_loses_its_workers_or_its_scheduler_says_so(

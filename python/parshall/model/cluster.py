@@ -4,8 +4,10 @@ Needs the extra ``cluster`` here, and the same version of Parshall on every work
 computed them are worth nothing.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
@@ -37,6 +39,7 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
     # Dask tells of every lost connection in many lines; what matters of it is in our errors.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
+        _reach(address, timeout_s)
         client = Client(address, timeout=timeout_s, set_as_default=False)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -51,6 +54,22 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         yield client
     finally:
         client.close(timeout=2)
+
+
+def _reach(address: str, timeout_s: float) -> None:
+    """Knock at an address, and raise what a client there would raise.
+
+    A client that cannot be made stays half made, and waits for itself if it is collected while another
+    one starts; so none is made where nobody answers.
+    """
+    from distributed.comm.core import connect
+
+    async def knock() -> None:
+        await (await connect(address, timeout=timeout_s)).close()
+
+    # In a thread of its own, since that of a notebook has a loop already.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(knock())).result()
 
 
 def map_in_order(

@@ -1,5 +1,6 @@
 """Measured latencies beside those of models that were fed the same arrivals."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
 }
 # Sources that are no traffic: what the processor does besides.
 _BESIDES = {NOISE, "interrupts", "tasks"}
+_GAP = re.compile(r"(?:\w+:(?:\w+=)?)?(?P<number>[\d.]+(?:[eE][+-]?\d+)?)(?P<unit>ns|us|ms|s)?")
+_UNITS_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 MEASURED = "measured"
 QUANTILES = (0.1, 0.5, 0.9, 0.99, 0.999)
 
@@ -66,8 +69,15 @@ def read_trace(path: Path) -> pl.DataFrame:
     if broken.any():
         row = broken.arg_max() or 0
         raise ParshallError(f"{path}: arrived_ns of row {row} is {arrived[row]}; expected numbers that never go back")
-    if frame["left_ns"].cast(pl.Float64).is_nan().any():
+    left = frame["left_ns"].cast(pl.Float64)
+    if left.is_nan().any():
         raise ParshallError(f"{path}: left_ns has a NaN; leave it empty where a packet was lost")
+    if (left < arrived).any():
+        row = (left < arrived).arg_max() or 0
+        raise ParshallError(
+            f"{path}: row {row} left at {left[row]:g}, before it arrived at {arrived[row]:g}; "
+            "take both times by one clock"
+        )
     length = pl.col("bytes").cast(pl.Float64) if "bytes" in frame.columns else pl.lit(0.0)
     return frame.select(pl.col("arrived_ns", "left_ns").cast(pl.Float64), bytes=length)
 
@@ -101,12 +111,14 @@ def fed(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, list[float]
 
 
 def _times(source: Mapping[str, Any], span_ns: float) -> int:
-    text = str(source["gap_ns"])
-    number = text.rpartition("=")[2] or text
-    for unit, factor in (("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("", 1.0)):
-        if number.endswith(unit):
-            return int(span_ns / (float(number[: len(number) - len(unit)]) * factor)) + 1
-    return 1
+    """Return how often a source that has one time between its packets, perhaps in the mean, sends in a span."""
+    match = _GAP.fullmatch(str(source["gap_ns"]))
+    if not match or not float(match["number"]) > 0:
+        raise UsageError(
+            f'source "{source["name"]}": gap_ns is {source["gap_ns"]!r}; to be compared with a measurement, what '
+            "happens besides needs a number above 0, or a law with one time, such as constant:value=4ms"
+        )
+    return int(span_ns / (float(match["number"]) * _UNITS_NS[match["unit"] or "ns"])) + 1
 
 
 def _is_only_of(queue: Mapping[str, Any], flows: set[str], model: Model, first: Mapping[str, Any]) -> bool:

@@ -134,7 +134,7 @@ impl Draw {
     pub fn mean(&self, bytes: f64) -> f64 {
         match self {
             Self::Constant(value) => *value,
-            Self::Law(law) => law.mean(),
+            Self::Law(law) => law.mean_cut_at_0(),
             Self::Gaps(gaps) => gaps.mean_gap_ns(),
             Self::Running(_) => unreachable!("plans hold laws, not processes"),
             Self::Table(at, values) => interpolate(at, values, bytes),
@@ -149,6 +149,12 @@ impl Draw {
             Self::Constant(bytes) => Some(*bytes as u32),
             _ => None,
         }
+    }
+
+    /// Whether it is a trace of which all was drawn.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Trace(values, next) if *next == values.len())
     }
 
     /// Lets a process begin.

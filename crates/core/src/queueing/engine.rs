@@ -361,12 +361,8 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             self.queues[server.queue as usize].work += u128::from(self.now - server.began);
             server.began = self.now;
         }
-        for station in self.stations.all_mut() {
-            if let Some(sharing) = &station.sharing {
-                station.shared_work +=
-                    u128::from(self.now - station.shared_since) * sharing.working() as u128;
-                station.shared_since = self.now;
-            }
+        for station in 0..self.network.stations.len() {
+            self.book_shared(station);
         }
     }
 }

@@ -43,6 +43,14 @@ pub(super) struct SourcePlan {
     pub packets: u64,
 }
 
+impl SourcePlan {
+    /// Whether it ends by itself: after so many packets, or with one of its traces.
+    pub fn ends(&self) -> bool {
+        let is_recorded = |draw: &Draw| matches!(draw, Draw::Trace(..));
+        self.packets != u64::MAX || is_recorded(&self.gap) || is_recorded(&self.size)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct StationPlan {
     pub kind: StationKind,
@@ -403,9 +411,7 @@ impl Network {
 
     /// Whether all its sources end by themselves.
     pub(super) fn ends(&self) -> bool {
-        self.sources
-            .iter()
-            .all(|source| source.packets != u64::MAX || matches!(source.gap, Draw::Trace(..)))
+        self.sources.iter().all(SourcePlan::ends)
     }
 
     pub(super) fn ways_of(&self, origin: usize, class: usize) -> &[Way] {

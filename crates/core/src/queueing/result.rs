@@ -286,7 +286,11 @@ pub(super) fn replication<S: Scale, const TRACED: bool>(
                 .iter()
                 .zip(engine.queues.all())
                 .filter(|(plan, _)| plan.station as usize == number);
-            let work = own.map(|(_, queue)| queue.work).sum::<u128>() + station.shared_work;
+            let work = match station.sharing {
+                // That of its queues is the same but for the rounding of their shares.
+                Some(_) => station.shared_work,
+                None => own.map(|(_, queue)| queue.work).sum::<u128>(),
+            };
             let servers = if model.stations[number].kind == super::StationKind::Delay {
                 1
             } else {

@@ -30,17 +30,38 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         station: usize,
         change: impl FnOnce(&mut Sharing, u64) -> R,
     ) -> R {
+        self.book_shared(station);
         let state = &mut self.stations[station];
         let sharing = state
             .sharing
             .as_mut()
             .expect("only stations that are shared come here");
-        state.shared_work += u128::from(self.now - state.shared_since) * sharing.working() as u128;
-        state.shared_since = self.now;
         let result = change(sharing, self.now);
         let next = sharing.next().unwrap_or(NEVER);
         self.calendar.set(state.first_server, next);
         result
+    }
+
+    /// Books the work that a shared station has done up to now: its own, and that of its queues, each of whose
+    /// packets has had the same share. To be called before a packet comes or goes.
+    pub(super) fn book_shared(&mut self, station: usize) {
+        let network = self.network;
+        let state = &mut self.stations[station];
+        let Some(sharing) = &state.sharing else {
+            return;
+        };
+        let (packets, working) = (sharing.len() as u128, sharing.working() as u128);
+        let work = u128::from(self.now - state.shared_since) * working;
+        state.shared_since = self.now;
+        state.shared_work += work;
+        if work == 0 {
+            return;
+        }
+        let levels = network.stations[station].levels.iter();
+        for &queue in levels.flat_map(|level| &level.queues) {
+            let state = &mut self.queues[queue as usize];
+            state.work += work * u128::from(state.length.now) / packets;
+        }
     }
 
     /// Gives servers work for as long as there is a server for it and work for the server.

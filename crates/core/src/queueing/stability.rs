@@ -1,12 +1,12 @@
 //! Whether a queue without a limit gets more work than its station can do.
 //!
-//! Only flows that have passed no queue which can lose packets are counted: behind such a queue their
-//! rate is not known before the run. What is left uncertain is caught while it runs (`jobs_max`).
+//! Only what no queue can lose is counted: how much of its work a queue with a limit gets done, and at which
+//! rate packets come out of it, is not known before the run. What is left uncertain is caught while it runs
+//! (`jobs_max`).
 
-use super::amount::Draw;
 use super::error::ModelError;
 use super::model::StationKind;
-use super::network::{Network, UNLIMITED};
+use super::network::{Network, QueuePlan, UNLIMITED};
 use super::time::PS_PER_NS;
 
 /// Rate in packets per picosecond and mean length of a class at a place.
@@ -23,9 +23,8 @@ fn flows(network: &Network) -> Vec<Flow> {
     let mut open: Vec<(usize, usize, Flow)> = Vec::new();
     let mut entering = 0.0;
     for (number, source) in network.sources.iter().enumerate() {
-        let is_endless = source.packets == u64::MAX && !matches!(source.gap, Draw::Trace(..));
         let gap_ps = source.gap.mean(0.0) * PS_PER_NS as f64;
-        if gap_ps > 0.0 && is_endless {
+        if gap_ps > 0.0 && !source.ends() {
             let rate = 1.0 / gap_ps;
             entering += rate;
             let byte_rate = rate * source.size.mean(0.0);
@@ -66,7 +65,7 @@ fn flows(network: &Network) -> Vec<Flow> {
             let plan = &network.queues[at / classes];
             total[at].rate += flow.rate;
             total[at].byte_rate += flow.byte_rate;
-            if plan.capacity_packets == UNLIMITED && plan.capacity_bytes == UNLIMITED {
+            if is_endless(plan) {
                 open.push((at / classes, at % classes, flow));
             }
         }
@@ -75,6 +74,11 @@ fn flows(network: &Network) -> Vec<Flow> {
         }
     }
     total
+}
+
+/// Whether a queue loses nothing, however many packets it holds.
+fn is_endless(queue: &QueuePlan) -> bool {
+    queue.capacity_packets == UNLIMITED && queue.capacity_bytes == UNLIMITED
 }
 
 /// Refuses networks in which a queue without a limit would certainly grow for ever.
@@ -101,26 +105,16 @@ pub(super) fn check(network: &Network) -> Result<(), ModelError> {
         }
         let mut load = 0.0;
         for level in &station.levels {
-            load += level
-                .queues
-                .iter()
-                .map(|&queue| work(queue as usize))
-                .sum::<f64>()
-                / station.servers as f64;
-            let endless = level
-                .queues
-                .iter()
-                .map(|&queue| queue as usize)
-                .find(|&queue| {
-                    let plan = &network.queues[queue];
-                    let is_endless =
-                        plan.capacity_packets == UNLIMITED && plan.capacity_bytes == UNLIMITED;
-                    is_endless
-                        && flows[queue * classes..(queue + 1) * classes]
-                            .iter()
-                            .any(|flow| flow.rate > 0.0)
-                });
-            if let (true, Some(queue)) = (load >= 1.0, endless) {
+            let endless = || {
+                let queues = level.queues.iter().map(|&queue| queue as usize);
+                queues.filter(|&queue| is_endless(&network.queues[queue]))
+            };
+            load += endless().map(work).sum::<f64>() / station.servers as f64;
+            let used = endless().find(|queue| {
+                let own = &flows[queue * classes..(queue + 1) * classes];
+                own.iter().any(|flow| flow.rate > 0.0)
+            });
+            if let (true, Some(queue)) = (load >= 1.0, used) {
                 return Err(ModelError::Unstable {
                     station: model.stations[number].name.clone(),
                     load,

@@ -11,7 +11,7 @@ use super::trace::Fate;
 impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     pub(super) fn plan_arrival(&mut self, source: usize) {
         let state = &mut self.sources[source];
-        let gap = if state.packets_left == 0 {
+        let gap = if state.packets_left == 0 || state.size.has_ended() {
             None
         } else {
             state.gap.next(0, &mut state.gaps)
@@ -142,6 +142,11 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
             }
             state.hold(bytes);
         }
+        if !S::PLAIN {
+            // Of what was done until now it has had no share.
+            self.book_shared(plan.station as usize);
+        }
+        let (slot, state) = (&mut self.jobs[job], &mut self.queues[queue]);
         state.length.add(self.now);
         slot.arrived = self.now;
         let station = &mut self.stations[plan.station as usize];

@@ -218,3 +218,16 @@ fn services_follow_the_length_of_each_packet_whether_it_is_known_before_or_not()
         }
     }
 }
+
+#[test]
+fn a_source_ends_with_its_trace_of_lengths() {
+    let mut traces = Traces::default();
+    traces.add("lengths", &[100.0, 200.0, 300.0]).unwrap();
+    let mut model = single(exponential(2.0), constant(1.0));
+    model.sources[0].size_bytes = recorded("lengths");
+    // It ends by itself, so that no duration need be given.
+    let results = simulate_with(&model, &traced(), &traces);
+    assert_eq!(results.replications[0].trace.packets.bytes, [100, 200, 300]);
+    let last = results.replications[0].trace.packets.left[2] as f64 / 1e12;
+    assert_eq!(results.replications[0].time_s, last);
+}

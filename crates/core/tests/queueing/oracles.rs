@@ -213,6 +213,9 @@ fn processor_sharing_gives_each_five_times_its_work_whatever_the_law() {
     let expected = [
         ("short", "short", "sojourn_ns", 2.0),
         ("long", "long", "sojourn_ns", 8.0),
+        // Each queue's part of the server's time is its load.
+        ("short", "", "utilisation", 0.4 * 0.4),
+        ("long", "", "utilisation", 0.4 * 1.6),
     ];
     holds(&model, &options(150_000.0, 0.8), &expected, 0.04);
 }
@@ -268,6 +271,7 @@ fn a_delay_has_no_queue() {
     let expected = [
         ("out", "c", "latency_ns", 3.0),
         ("s", "", "utilisation", 6.0),
+        ("q", "", "utilisation", 6.0),
     ];
     holds(&model, &options(200_000.0, 2.0), &expected, 0.01);
 }

@@ -227,3 +227,34 @@ fn who_asks_to_stop_is_heard() {
         &["stopped"],
     );
 }
+
+#[test]
+fn what_a_queue_may_lose_does_not_make_another_one_unstable() {
+    // c0 asks for twice the server and loses what it does not get; fairness leaves c1 its tenth.
+    let classes = [
+        (exponential(0.5), exponential(1.0)),
+        (exponential(10.0), exponential(1.0)),
+    ];
+    let mut model = prioritised(StationKind::NonPreemptive, &classes);
+    for queue in &mut model.queues {
+        queue.priority = 0;
+    }
+    model.queues[0].capacity_packets = Some(10);
+    model.stations[0].policies = policy(Policy::RoundRobin { quantum_ns: None });
+    let options = RunOptions {
+        duration_ns: Some(1e8),
+        warm_up_ns: Some(0.0),
+        replications: 2,
+        ..RunOptions::default()
+    };
+    let results = simulate(&model, &options);
+    let longest = |queue: &str| {
+        let lengths = &results.replications[0].lengths;
+        lengths
+            .iter()
+            .find(|one| one.queue == queue)
+            .unwrap()
+            .longest
+    };
+    assert!(longest("q1") < 20, "{}", longest("q1"));
+}

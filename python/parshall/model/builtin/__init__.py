@@ -3,6 +3,7 @@
 A field's metadata hold its unit and what it is; they are what `parshall model list` and ``--set`` show.
 """
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -43,11 +44,23 @@ def parameters(name: str, settings: dict[str, str | float]) -> Traffic:
     for key, value in settings.items():
         if key not in known:
             raise UsageError(f"{name}: no parameter {key!r}; there are {', '.join(known)}")
-        kind: Any = type(known[key].default)
-        try:
-            # 128.0 is a whole number, too.
-            values[key] = int(float(value)) if kind is int and float(value) == int(float(value)) else kind(value)
-        except ValueError:
-            what = {int: "a whole number", float: "a number"}.get(kind, "text")
-            raise UsageError(f"{name}: {key} is {value!r}; expected {what}") from None
+        values[key] = _value(f"{name}: {key}", value, type(known[key].default))
+        if known[key].metadata["above_zero"] and not values[key] > 0:
+            raise UsageError(f"{name}: {key} is {values[key]:g}; expected a number above 0")
     return replace(MODELS[name](), **values)
+
+
+def _value(what: str, value: str | float, kind: Any) -> Any:
+    """Return a parameter's value as what it is: text, a finite number or a whole one, as 128.0 is, too."""
+    if kind is str:
+        return str(value)
+    expected = "a whole number" if kind is int else "a number"
+    try:
+        number = float(value)
+    except ValueError:
+        raise UsageError(f"{what} is {value!r}; expected {expected}") from None
+    if kind is int and not number.is_integer():
+        raise UsageError(f"{what} is {value!r}; expected {expected}")
+    if not math.isfinite(number):
+        raise UsageError(f"{what} is {value!r}; expected a finite number")
+    return kind(number)

@@ -27,12 +27,12 @@ class Router(Traffic):
 
     cpu_mhz: float = parameter(1000.0, "MHz", "clock of the processor, to which all its services scale")
     ports: int = parameter(2, "", "network cards")
-    link_mbps: float = parameter(1000.0, "Mbit/s", "rate of the link that leads out")
+    link_mbps: float = parameter(1000.0, "Mbit/s", "rate of the link that leads out", above_zero=True)
     medium_mbps: float = parameter(
         0.0, "Mbit/s", "rate of each link that leads in; 0: packets come as the flows send them"
     )
-    bus_mhz: float = parameter(100 / 3, "MHz", "clock of the I/O bus")
-    bus_bits: int = parameter(32, "bit", "width of the I/O bus")
+    bus_mhz: float = parameter(100 / 3, "MHz", "clock of the I/O bus", above_zero=True)
+    bus_bits: int = parameter(32, "bit", "width of the I/O bus", above_zero=True)
     bus_overhead_cycles: float = parameter(6.0, "cycles", "bus cycles of a transfer besides its data")
     bus_arbitration: str = parameter("round-robin", "", "round-robin, or reception-first")
     nic_packets: int = parameter(64, "packets", "buffer of a network card, each way")

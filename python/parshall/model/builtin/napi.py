@@ -19,7 +19,7 @@ class LinuxNapi(Traffic):
     """Rings, polling on each CPU, a qdisc, a link; receive packet steering by ``rps_share``."""
 
     load_mbps: float = parameter(500.0, "Mbit/s", "offered by all flows together, in equal bit rates")
-    rings: int = parameter(2, "", "receive queues that one CPU polls; flows enter them in turn")
+    rings: int = parameter(2, "", "receive queues that one CPU polls; flows enter them in turn", above_zero=True)
     rx_ring: int = parameter(256, "packets", "descriptors of a receive queue")
     poll_us: float = parameter(0.6, "us", "cost of a poll, whatever it finds")
     packet_us: float = parameter(1.2, "us", "softirq work per packet, driver to qdisc")
@@ -35,7 +35,7 @@ class LinuxNapi(Traffic):
     max_backlog: int = parameter(1000, "packets", "netdev_max_backlog of that CPU")
     steer_us: float = parameter(0.3, "us", "cost of taking a packet in there")
     qdisc: int = parameter(1000, "packets", "txqueuelen")
-    link_mbps: float = parameter(10_000.0, "Mbit/s", "rate of the link that leads out")
+    link_mbps: float = parameter(10_000.0, "Mbit/s", "rate of the link that leads out", above_zero=True)
 
     def build(self) -> Model:
         """Return the network."""

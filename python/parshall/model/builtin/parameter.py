@@ -4,6 +4,6 @@ from dataclasses import field
 from typing import Any
 
 
-def parameter(default: Any, unit: str, what: str) -> Any:
-    """Return a dataclass field with its unit and what it is."""
-    return field(default=default, metadata={"unit": unit, "what": what})
+def parameter(default: Any, unit: str, what: str, *, above_zero: bool = False) -> Any:
+    """Return a dataclass field with its unit and what it is, and whether it divides something."""
+    return field(default=default, metadata={"unit": unit, "what": what, "above_zero": above_zero})
