@@ -66,3 +66,12 @@ def test_what_has_no_stamp_is_told():
     assert reception.summary() == {
         "received": 0, "duplicates": 0, "reordered": 0, "too_short": 1, "foreign": 0, "lost": 0, "latency_ns": None,
     }  # fmt: skip
+
+
+def test_what_another_run_sent_is_not_of_this_one():
+    reception = Reception()
+    reception.add(batch(range(10)))
+    reception.add(batch([2, 8]))
+    summary = reception.summary(sent=6)
+    assert (summary["received"], summary["duplicates"], summary["lost"], summary["foreign"]) == (8, 2, 0, 4)
+    assert reception.summary(sent=12)["lost"] == 2

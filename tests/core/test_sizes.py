@@ -90,3 +90,29 @@ def test_a_figure_has_counted_and_generated_sizes(tmp_path):
     assert reduced.filter(reduced["origin"] == "counted")["cumulative"].max() == pytest.approx(100)
     figure.draw(reduced, "the thesis").save(str(tmp_path / "sizes.html"))
     assert "vega" in (tmp_path / "sizes.html").read_text()
+
+
+def test_packets_behind_the_link_headers_of_other_taps_are_counted(tmp_path):
+    packet = b"\x45\x00" + struct.pack(">H", 576) + bytes(16)
+    packet6 = b"\x60\x00\x00\x00" + struct.pack(">H", 60) + bytes(34)
+    cooked2 = {kind: struct.pack(">HHIHBB8s", kind, 0, 1, 1, 0, 6, bytes(8)) for kind in (0x0800, 0x86DD, 0x0806)}
+    for link_type, packets, expected in (
+        (276, [cooked2[0x0800] + packet, cooked2[0x86DD] + packet6, cooked2[0x0806] + bytes(28)], (1, 1, 1)),
+        (
+            0,
+            [struct.pack("=I", 2) + packet, struct.pack("=I", 30) + packet6, struct.pack("=I", 7) + bytes(9)],
+            (1, 1, 1),
+        ),
+        (108, [struct.pack(">I", 2) + packet], (1, 0, 0)),
+        (228, [packet], (1, 0, 0)),
+        (229, [packet6], (0, 1, 0)),
+    ):
+        path = tmp_path / f"{link_type}.pcap"
+        with path.open("wb") as file:
+            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link_type))
+            for one in packets:
+                file.write(struct.pack("<IIII", 1, 0, len(one), len(one)) + one)
+        counts = Counts.of_trace(path)
+        ledger = counts.ledger
+        assert (ledger["ipv4"], ledger["ipv6"], ledger["not_ip"]) == expected, link_type
+        assert {size for size, _ in counts.pairs} <= {576, 100}

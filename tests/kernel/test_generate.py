@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from wire import SOURCE_MAC, generator, namespace, said_after_ctrl_c, tapped
 
+from parshall.cli.gen_text import account_lines
 from parshall.errors import ParshallError, UsageError
 
 pytestmark = pytest.mark.kernel
@@ -147,6 +148,48 @@ def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, unti
     numbers = [int.from_bytes(frame[42:50], "big") for frame in tap(account["arrived"])]
     # What arrived is the beginning of the plan, but for what was sent while it was down.
     assert sum(later - earlier != 1 for earlier, later in pairwise(numbers)) <= 1 and numbers[0] == 0
+
+
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_a_carrier_that_is_lost_for_a_while_is_told_and_the_run_goes_on(road, until, backend):
+    sender, receiver, link = road
+    run = generator(road, sizes="64", backend=backend, pps=10e3)
+    until("some packets were sent", lambda: run.progress()[0] > 500)
+
+    def has_carrier() -> bool:
+        shown = sender.run(["ip", "-json", "link", "show", "dev", link.interface(sender)])
+        return json.loads(shown.stdout)[0]["operstate"] == "UP"
+
+    receiver.run(["ip", "link", "set", "dev", link.interface(receiver), "down"])
+    # The kernel tells of carriers a second later when it has told of one before.
+    until("the kernel has told of the carrier", lambda: not has_carrier())
+    receiver.run(["ip", "link", "set", "dev", link.interface(receiver), "up"])
+    before = run.progress()[0]
+    until("more was sent", lambda: run.progress()[0] > before + 500)
+    run.stop()
+    account = run.finish().account
+    assert (account["error"], account["carrier_losses"]) == (None, 1)
+    assert "lost its carrier once" in "\n".join(account_lines(account))
+
+
+def test_packets_that_no_ip_header_can_tell_are_refused():
+    from parshall import _native
+
+    request = {
+        "interface": "lo",
+        "seed": 1,
+        "source": "10.0.0.1",
+        "destination": "10.0.0.2",
+        "source_port": "9",
+        "destination_port": "9",
+        "source_mac": SOURCE_MAC,
+        "destination_mac": SOURCE_MAC,
+        "protocol": "udp",
+    }
+    longest = json.loads(_native.describe_workload(json.dumps(request | {"sizes": "65535"})))
+    assert longest["largest_ip_bytes"] == 65535
+    with pytest.raises(UsageError, match="--sizes with packets of 65536 bytes: expected at most 65535"):
+        _native.describe_workload(json.dumps(request | {"sizes": "40-65536"}))
 
 
 def test_the_command_that_loses_its_interface_fails_and_gives_the_account(road, tap):

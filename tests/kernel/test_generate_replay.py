@@ -250,3 +250,10 @@ def test_what_cannot_be_replayed_is_refused(road, frames, tmp_path):
         file.write(struct.pack("<IIII", 6, 0, 60, 1000) + bytes(60))
     with pytest.raises(ParshallError, match=r"1 of 51 packets are not whole"):
         generator(road, replay=trace)
+
+
+def test_what_can_be_read_only_once_is_no_file_to_replay(road, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for trace in ("-", tmp_path / "pipe", "/dev/stdin"):
+        with pytest.raises(UsageError, match=rf"--replay {trace}: expected a file on a disk"):
+            generator(road, replay=trace)

@@ -15,4 +15,5 @@ pub mod hook_time;
 mod libbpf_log;
 pub mod relay;
 pub mod ring;
+mod route_netlink;
 pub mod tcp;

@@ -12,6 +12,8 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   asked {asked}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
     yield f"          {_arrival(account)}"
+    if losses := account["carrier_losses"]:
+        yield f"          the interface lost its carrier {'once' if losses == 1 else f'{losses} times'} meanwhile"
     yield (
         f"rate      {account['rate_pps']:,.0f} packets/s, {account['rate_bps'] / 1e6:,.1f} Mbit/s of frames, "
         f"in {account['elapsed_ns'] / 1e9:.6f} s"

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -145,6 +146,9 @@ class Generator:
             raise UsageError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"--seed {seed}: expected a number from 0 to 2^64 - 1")
+        # It is read for what it comes to, and again to be sent.
+        if replay is not None and (str(replay) == "-" or (Path(replay).exists() and not Path(replay).is_file())):
+            raise UsageError(f"--replay {replay}: expected a file on a disk, which can be read twice; write it to one")
         privileges.require_bpf("gen")
         from parshall import _native
 

@@ -101,19 +101,22 @@ class Reception:
         -------
         dict
             ``received``, ``duplicates``, ``reordered``, ``too_short`` (packets without a stamp), ``foreign`` (with a
-            number that no run reaches), ``lost``, and ``latency_ns``: least, median, 90 %, 99 %, greatest; None when
-            nothing arrived. Clocks of different hosts differ; there only the differences between latencies mean
-            something.
+            number that no run reaches, or that is not among those ``sent``), ``lost``, and ``latency_ns``: least,
+            median, 90 %, 99 %, greatest; None when nothing arrived. Clocks of different hosts differ; there only the
+            differences between latencies mean something.
         """
         arrived = self.received - self.duplicates
+        sent_here = self._next if sent is None else sent
+        # What has a higher number than all that were sent comes from another run.
+        beyond = arrived - int(self._seen[:sent_here].sum())
         latencies = np.concatenate(self._latencies_ns) if self._latencies_ns else np.empty(0)
         return {
-            "received": self.received,
+            "received": self.received - beyond,
             "duplicates": self.duplicates,
             "reordered": self.reordered,
             "too_short": self.too_short,
-            "foreign": self.foreign,
-            "lost": (self._next if sent is None else sent) - arrived,
+            "foreign": self.foreign + beyond,
+            "lost": sent_here - (arrived - beyond),
             "latency_ns": [float(value) for value in np.quantile(latencies, _QUANTILES)] if len(latencies) else None,
         }
 

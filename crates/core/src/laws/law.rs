@@ -137,6 +137,17 @@ impl fmt::Display for Law {
 }
 
 impl Law {
+    /// Expected value of what is drawn when everything below 0 is cut off there.
+    pub fn mean_cut_at_0(&self) -> f64 {
+        match self {
+            Law::Normal(law) => law.mean_cut_at_0(),
+            Law::Uniform(law) => law.mean_cut_at_0(),
+            Law::Constant(law) => law.mean().max(0.0),
+            // Those made from data are checked by whoever takes no time below 0; the others have none.
+            law => law.mean(),
+        }
+    }
+
     /// The law of times of a text: each has its unit, and is in ns.
     ///
     /// # Errors

@@ -24,6 +24,15 @@ impl Normal {
     }
 }
 
+impl Normal {
+    /// Expected value of max(0, X): mean Phi(mean / deviation) + deviation phi(mean / deviation).
+    pub(super) fn mean_cut_at_0(&self) -> f64 {
+        let standard = self.mean / self.deviation;
+        let density = libm::exp(-standard * standard / 2.0) / std::f64::consts::TAU.sqrt();
+        self.mean * standard_cdf(standard) + self.deviation * density
+    }
+}
+
 impl Distribution for Normal {
     fn mean(&self) -> f64 {
         self.mean

@@ -31,6 +31,14 @@ impl Uniform {
     }
 }
 
+impl Uniform {
+    /// Expected value of max(0, X): of the part above 0, its middle times its probability.
+    pub(super) fn mean_cut_at_0(&self) -> f64 {
+        let (low, high) = (self.low.max(0.0), self.high.max(0.0));
+        (low + high) / 2.0 * (high - low) / (self.high - self.low)
+    }
+}
+
 impl Distribution for Uniform {
     fn mean(&self) -> f64 {
         self.low + (self.high - self.low) / 2.0

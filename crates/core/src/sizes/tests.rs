@@ -507,3 +507,18 @@ fn gaps_of_a_trace_are_its_times() {
         (vec![1_000_005_000.0; 3], 0)
     );
 }
+
+#[test]
+fn bins_of_one_size_are_the_sizes_that_were_counted() {
+    let counted = counts(&[(1, 100), (2, 100), (3, 800)]);
+    let parameters = Parameters {
+        bin_bytes: 1,
+        // Nothing is an outlier.
+        outlier_share: 2.0,
+        ..Parameters::default()
+    };
+    let law = TwoStage::from_counts(&counted, &parameters).unwrap();
+    assert_eq!(law.probabilities()[..4], [0.0, 0.1, 0.1, 0.8]);
+    let comparison = Comparison::new(&counted, &parameters, &law, None).unwrap();
+    assert!(comparison.bins_distance < 1e-12, "{comparison:?}");
+}

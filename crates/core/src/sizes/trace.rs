@@ -1,7 +1,10 @@
 //! Counting the IP packets of a capture file, in constant memory.
 
 use super::{SizeCounts, SizesError};
-use crate::trace::{LINK_TYPE_ETHERNET, LINK_TYPE_LINUX_SLL, LINK_TYPE_RAW, Reader, TraceError};
+use crate::trace::{
+    LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6, LINK_TYPE_LINUX_SLL, LINK_TYPE_LINUX_SLL2,
+    LINK_TYPE_LOOP, LINK_TYPE_NULL, LINK_TYPE_RAW, Reader, TraceError,
+};
 use serde::Serialize;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -128,6 +131,15 @@ fn add(counts: &mut SizeCounts, ledger: &mut TraceLedger, found: Found) -> Resul
     }
 }
 
+/// What an IP packet at this offset says of itself.
+fn by_version(bytes: &[u8], offset: usize) -> Option<u16> {
+    bytes.get(offset).map(|first| match first >> 4 {
+        4 => ETHERTYPE_IPV4,
+        6 => ETHERTYPE_IPV6,
+        _ => 0,
+    })
+}
+
 /// The length of the IP packet in these bytes.
 fn network_packet(bytes: &[u8], link_type: u16) -> Found {
     let be16 = |offset: usize| {
@@ -137,15 +149,10 @@ fn network_packet(bytes: &[u8], link_type: u16) -> Found {
     let (mut protocol, mut offset) = match link_type {
         LINK_TYPE_ETHERNET => (be16(12), 14),
         LINK_TYPE_LINUX_SLL => (be16(14), 16),
-        LINK_TYPE_RAW => {
-            let protocol = match bytes.first().map(|first| first >> 4) {
-                Some(4) => Some(ETHERTYPE_IPV4),
-                Some(6) => Some(ETHERTYPE_IPV6),
-                Some(_) => Some(0),
-                None => None,
-            };
-            (protocol, 0)
-        }
+        LINK_TYPE_LINUX_SLL2 => (be16(0), 20),
+        LINK_TYPE_RAW | LINK_TYPE_IPV4 | LINK_TYPE_IPV6 => (by_version(bytes, 0), 0),
+        // A protocol family before the packet, whose number is each system's own.
+        LINK_TYPE_NULL | LINK_TYPE_LOOP => (by_version(bytes, 4), 4),
         _ => return Found::NotIp,
     };
     while let Some(tag) = protocol

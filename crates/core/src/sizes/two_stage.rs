@@ -273,7 +273,9 @@ impl<'a> Stages<'a> {
             .map(|&size| self.counts.of(size) as f64)
             .collect();
         let mut bins = Vec::new();
-        for start in (0..=maximum_bytes).step_by(bin_bytes as usize) {
+        // Bins of one size begin at 1: that of size 0 would have none.
+        let first = u32::from(bin_bytes == 1);
+        for start in (first..=maximum_bytes).step_by(bin_bytes as usize) {
             let (low, width) = bin_sizes(start, bin_bytes, maximum_bytes);
             let inside = outliers.partition_point(|&size| size < low)
                 ..outliers.partition_point(|&size| size < low + width);

@@ -2,6 +2,16 @@
 
 /// Link type of Ethernet, `LINKTYPE_ETHERNET`.
 pub const LINK_TYPE_ETHERNET: u16 = 1;
+/// Link type of BSD's loopback, `LINKTYPE_NULL`: a protocol family in the host's byte order, then the packet.
+pub const LINK_TYPE_NULL: u16 = 0;
+/// The same in network byte order, `LINKTYPE_LOOP`.
+pub const LINK_TYPE_LOOP: u16 = 108;
+/// Link type of IPv4 packets without anything before them, `LINKTYPE_IPV4`.
+pub const LINK_TYPE_IPV4: u16 = 228;
+/// Link type of IPv6 packets without anything before them, `LINKTYPE_IPV6`.
+pub const LINK_TYPE_IPV6: u16 = 229;
+/// Link type of Linux cooked capture of version 2, `LINKTYPE_LINUX_SLL2`: what tcpdump writes of all interfaces.
+pub const LINK_TYPE_LINUX_SLL2: u16 = 276;
 /// Link type of packets that start with their IP header, `LINKTYPE_RAW`.
 pub const LINK_TYPE_RAW: u16 = 101;
 /// Link type of Linux cooked capture, `LINKTYPE_LINUX_SLL`: `AF_PACKET` without the link header.

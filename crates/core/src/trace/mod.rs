@@ -24,7 +24,10 @@ mod writer;
 
 pub use error::TraceError;
 pub use format::{Compression, Format};
-pub use interface::{Interface, LINK_TYPE_ETHERNET, LINK_TYPE_LINUX_SLL, LINK_TYPE_RAW};
+pub use interface::{
+    Interface, LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6, LINK_TYPE_LINUX_SLL,
+    LINK_TYPE_LINUX_SLL2, LINK_TYPE_LOOP, LINK_TYPE_NULL, LINK_TYPE_RAW,
+};
 pub use output::Sink;
 pub use packet::{Direction, Packet};
 pub use reader::{Counters, Reader};

@@ -7,6 +7,9 @@ use serde::Serialize;
 
 /// So many gaps are kept for the quantiles; beyond it every second one is left out, again and again.
 const GAPS_KEPT: usize = 1 << 18;
+/// How far below a gap of so many ns the law is looked at, relatively: far enough for the rounding of its scale, and far
+/// below what clocks tell apart.
+const JUST_BELOW: f64 = 1e-9;
 const PROBABILITIES: [f64; 7] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 
 /// Quantiles at 1, 10, 25, 50, 75, 90 and 99 %.
@@ -266,15 +269,19 @@ fn cumulative(law: &SizeLaw, length: usize) -> Vec<f64> {
     }
 }
 
-/// Greatest distance of the samples' distribution function from the law's, on both sides of each step.
+/// Greatest distance of the samples' distribution function from the law's: at each of the samples' steps, and just below
+/// it, since the law may have a step there, too.
 fn ks_distance(sorted: &[f64], law: &GapLaw) -> Option<f64> {
     let count = sorted.len() as f64;
-    let mut distance = 0.0_f64;
-    for (index, gap) in sorted.iter().enumerate() {
-        let told = law.cdf(*gap)?;
+    let (mut below, mut distance) = (0, 0.0_f64);
+    for equal in sorted.chunk_by(|a, b| a == b) {
+        let gap = equal[0];
+        let up_to = below + equal.len();
+        let just_below = gap - (gap.abs() + 1.0) * JUST_BELOW;
         distance = distance
-            .max((told - index as f64 / count).abs())
-            .max(((index + 1) as f64 / count - told).abs());
+            .max((law.cdf(just_below)? - below as f64 / count).abs())
+            .max((law.cdf(gap)? - up_to as f64 / count).abs());
+        below = up_to;
     }
     Some(distance)
 }

@@ -3,6 +3,9 @@
 use super::WorkloadError;
 use std::net::IpAddr;
 
+/// What MAC addresses are expected as.
+pub(super) const MAC_RANGE: &str = "ADDRESS or FIRST-LAST, for example 02:00:00:00:00:01";
+
 /// An IP address as a number, and whether it is IPv6.
 pub(super) fn ip_number(address: IpAddr) -> (u128, bool) {
     match address {
@@ -80,6 +83,6 @@ pub(super) fn mac_number(parameter: &'static str, text: &str) -> Result<u64, Wor
         parameter,
         found: text.into(),
         reason: "is no MAC address".into(),
-        expected: "ADDRESS or FIRST-LAST, for example 02:00:00:00:00:01",
+        expected: MAC_RANGE,
     })
 }

@@ -1,7 +1,7 @@
 //! Which flows the packets belong to.
 
 use super::WorkloadError;
-use super::address::{ip_address, ip_number, ip_range, mac_number};
+use super::address::{MAC_RANGE, ip_address, ip_number, ip_range, mac_number};
 use std::net::IpAddr;
 
 /// So many flows have a header made in advance.
@@ -250,8 +250,14 @@ fn port_range(parameter: &'static str, text: &str) -> Result<Range, WorkloadErro
 
 fn mac_range(parameter: &'static str, text: &str) -> Result<Range, WorkloadError> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    Ok(Range::new(
-        mac_number(parameter, first)?.into(),
-        mac_number(parameter, last)?.into(),
-    ))
+    let (first, last) = (mac_number(parameter, first)?, mac_number(parameter, last)?);
+    if first > last {
+        return Err(WorkloadError::Flows {
+            parameter,
+            found: text.into(),
+            reason: "ends before it begins".into(),
+            expected: MAC_RANGE,
+        });
+    }
+    Ok(Range::new(first.into(), last.into()))
 }

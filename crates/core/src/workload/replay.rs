@@ -17,11 +17,11 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Reads all frames; `name` is for messages.
+    /// Reads all frames; `name` is for messages, and `most_bytes` is how much memory they may take.
     ///
     /// # Errors
-    /// The file's; a file without packets, without Ethernet, or whose packets were cut short.
-    pub fn read(reader: &mut Reader, name: &str) -> Result<Self, ReplayError> {
+    /// The file's; a file without packets, without Ethernet, whose packets were cut short, or that takes more memory.
+    pub fn read(reader: &mut Reader, name: &str, most_bytes: u64) -> Result<Self, ReplayError> {
         let refused = |reason: String, expected| {
             ReplayError::Workload(WorkloadError::Flows {
                 parameter: "--replay",
@@ -50,6 +50,16 @@ impl Replay {
                     .push(packet.time_ns.saturating_sub(previous_ns) as f64);
             }
             previous_ns = Some(previous_ns.unwrap_or(0).max(packet.time_ns));
+            if replay.memory_bytes() > most_bytes {
+                let reason = format!(
+                    "takes more than the {} MiB of memory that it may",
+                    most_bytes >> 20
+                );
+                return Err(refused(
+                    reason,
+                    "a shorter file, such as a part of it (editcap)",
+                ));
+            }
         }
         let ethernet = "a capture of whole packets from an Ethernet interface";
         if replay.ends.is_empty() {
@@ -71,6 +81,13 @@ impl Replay {
         let mean_ns = replay.gaps_ns.iter().sum::<f64>() / rounds;
         replay.gaps_ns.push(mean_ns);
         Ok(replay)
+    }
+
+    /// Memory that the frames take, with that in which vectors grow.
+    fn memory_bytes(&self) -> u64 {
+        let lists =
+            size_of::<usize>() * self.ends.capacity() + size_of::<f64>() * self.gaps_ns.capacity();
+        (self.bytes.capacity() + lists) as u64
     }
 
     /// How many frames there are.
@@ -122,4 +139,36 @@ pub enum ReplayError {
     /// It is of the wrong kind.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A capture file of so many Ethernet frames of 1000 bytes.
+    fn file(frames: u32) -> Reader {
+        let mut bytes = Vec::new();
+        for word in [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 65535, 1_u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        for number in 0..frames {
+            for word in [number, 0, 1000, 1000] {
+                bytes.extend(word.to_le_bytes());
+            }
+            bytes.extend([7; 1000]);
+        }
+        Reader::new(Box::new(std::io::Cursor::new(bytes)), "day.pcap").unwrap()
+    }
+
+    #[test]
+    fn a_file_that_takes_more_memory_than_it_may_is_refused_in_words() {
+        let few = Replay::read(&mut file(1000), "day.pcap", 2 << 20).unwrap();
+        assert_eq!((few.frames(), few.gaps_ns()[0]), (1000, 1e9));
+        let refusal = Replay::read(&mut file(3000), "day.pcap", 2 << 20).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "--replay \"day.pcap\": takes more than the 2 MiB of memory that it may; expected a shorter file, such as a \
+             part of it (editcap)"
+        );
+    }
 }

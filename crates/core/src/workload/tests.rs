@@ -300,3 +300,32 @@ fn draws_of_the_law_exceed_the_bound_once_in_twenty_runs() {
     let exceeded = exceeded.count();
     assert!((6..=34).contains(&exceeded), "{exceeded}");
 }
+
+#[test]
+fn gaps_that_are_exactly_those_of_a_law_with_steps_have_no_distance_from_it() {
+    for text in [
+        "bursts:size=2,period=1us",
+        "bursts:size=4,inside=10ns,period=1us",
+    ] {
+        let workload = workload("64", text, flows("10.0.0.1", "10.0.0.2"));
+        let packets = Packets::of(&workload);
+        let mut account = Account::new(&workload);
+        for packet in Plan::new(&workload, &packets).take(4001) {
+            account.add(&packet, 60, Some(packet.due_ns));
+            account.departed(packet.due_ns);
+        }
+        let gaps = account.gaps(&workload.gaps).unwrap();
+        assert!(gaps.ks_distance.unwrap() < 0.001, "{text}: {gaps:?}");
+    }
+}
+
+#[test]
+fn a_range_that_ends_before_it_begins_is_refused() {
+    let range = "02:00:00:00:00:09-02:00:00:00:00:01";
+    let refusal = flows("10.0.0.1", "10.0.0.2").with_macs("02:00:00:00:00:01", range);
+    let text = refusal.unwrap_err().to_string();
+    assert!(
+        text.contains("destination MAC") && text.contains("ends before it begins"),
+        "{text}"
+    );
+}

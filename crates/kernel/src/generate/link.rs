@@ -1,27 +1,17 @@
-//! What route netlink tells of the interface that sends: whether it is there and up, and what it counted.
+//! What the kernel tells of the interface that sends: whether it is there and up, whether it has its carrier, and what
+//! it counted.
 
 use super::GenerateError;
 use super::backend::failed;
 use super::interface;
+use crate::route_netlink::{self, Told, word};
 use rustix::io::Errno;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-};
+use rustix::net::SocketFlags;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-const RTMGRP_LINK: u32 = 1;
-const NLMSG_ERROR: u16 = 2;
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
-const NLM_F_REQUEST: u16 = 1;
 const IFLA_STATS64: u16 = 23;
-const HEADER_BYTES: usize = 16;
-const LINK_BYTES: usize = 16;
-const ANSWER_BYTES: usize = 32 << 10;
 
 /// Why an interface sends no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,9 +24,50 @@ enum Loss {
 pub(super) struct LinkWatch {
     socket: OwnedFd,
     name: String,
+    history: History,
+}
+
+/// What has happened to an interface. It stays, also if the interface is well again: packets have been lost in between.
+#[derive(Debug)]
+struct History {
     index: u32,
-    // What happened once stays, also if the interface is up again: packets have been lost in between.
     loss: Option<Loss>,
+    has_carrier: bool,
+    carrier_losses: u64,
+}
+
+impl History {
+    fn of(index: u32) -> Self {
+        Self {
+            index,
+            loss: None,
+            has_carrier: true,
+            carrier_losses: 0,
+        }
+    }
+
+    fn hear(&mut self, index: u32, told: &Told<'_>) {
+        if index != self.index {
+            return;
+        }
+        match told {
+            Told::Gone => self.loss = Some(Loss::Gone),
+            Told::Link(link) if !link.is_up() => self.loss = self.loss.max(Some(Loss::Down)),
+            Told::Link(link) => {
+                self.carrier_losses += u64::from(self.has_carrier && !link.has_carrier());
+                self.has_carrier = link.has_carrier();
+            }
+        }
+    }
+}
+
+/// What became of an interface in the course of a run.
+pub(super) struct Fate {
+    /// What ended the run, as its error.
+    pub error: Option<String>,
+    /// How often the carrier was lost, which does not end it: it comes back, as when the other end begins to capture by
+    /// XDP and its driver starts anew.
+    pub carrier_losses: u64,
 }
 
 impl LinkWatch {
@@ -46,17 +77,15 @@ impl LinkWatch {
             interface::enter(namespace)?;
             let index = interface::index(name)?;
             let open = || {
-                let socket = route_socket(SocketFlags::NONBLOCK)?;
-                bind(&socket, &SocketAddrNetlink::new(0, RTMGRP_LINK))?;
+                let socket = route_netlink::open_hearing()?;
                 // It may have gone down before anybody watched.
-                ask(&socket, index)?;
+                route_netlink::ask(&socket, index)?;
                 io::Result::Ok(socket)
             };
             Ok(Self {
                 socket: open().map_err(failed("watch the interface"))?,
                 name: name.into(),
-                index,
-                loss: None,
+                history: History::of(index),
             })
         };
         // A socket belongs to the namespace in which it was opened, the calling thread to another.
@@ -67,31 +96,29 @@ impl LinkWatch {
 
     /// Whether the interface has been down or gone since the beginning.
     pub fn is_lost(&mut self) -> bool {
-        let mut buffer = [0; ANSWER_BYTES];
-        loop {
-            match recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
-                Ok((length, _)) if length > 0 => {
-                    let told =
-                        messages(&buffer[..length]).filter_map(|message| self.loss_by(message));
-                    self.loss = self.loss.max(told.max());
-                }
-                Err(Errno::INTR) => {}
-                // More has happened than the socket could hold: what counts is how it is now.
-                Err(Errno::NOBUFS) if ask(&self.socket, self.index).is_ok() => {}
-                _ => return self.loss.is_some(),
-            }
+        let (socket, history) = (&self.socket, &mut self.history);
+        // More may have happened than the socket could hold: what counts is how it is now.
+        while let Err(Errno::NOBUFS) =
+            route_netlink::read(socket, |index, told| history.hear(index, &told))
+            && route_netlink::ask(socket, history.index).is_ok()
+        {}
+        history.loss.is_some()
+    }
+
+    /// What has happened to the interface until now.
+    pub fn fate(mut self) -> Fate {
+        // That an interface is gone is told after it was told to be down; who asks waits until it is.
+        let can_tell = route_netlink::ask(&self.socket, self.history.index).is_ok();
+        self.is_lost();
+        Fate {
+            error: self.error().filter(|_| can_tell),
+            carrier_losses: self.history.carrier_losses,
         }
     }
 
-    /// What has happened to the interface until now, as an error of the run.
-    pub fn error(mut self) -> Option<String> {
-        // That an interface is gone is told after it was told to be down; who asks waits until it is.
-        if ask(&self.socket, self.index).is_err() {
-            return None;
-        }
-        self.is_lost();
-        let name = self.name;
-        let reason = match self.loss? {
+    fn error(&self) -> Option<String> {
+        let name = &self.name;
+        let reason = match self.history.loss? {
             Loss::Down => {
                 format!("went down while packets were sent; send again when it stays up: ip link set {name} up")
             }
@@ -100,25 +127,10 @@ impl LinkWatch {
                 .into(),
         };
         let error = GenerateError::Interface {
-            interface: name,
+            interface: name.clone(),
             reason,
         };
         Some(error.to_string())
-    }
-
-    fn loss_by(&self, message: &[u8]) -> Option<Loss> {
-        match word::<2>(message, 4).map(u16::from_ne_bytes)? {
-            NLMSG_ERROR => Some(Loss::Gone),
-            // A bridge tells of its ports by the same messages, of another family.
-            _ if message.get(HEADER_BYTES) != Some(&0) => None,
-            _ if word(message, HEADER_BYTES + 4).map(u32::from_ne_bytes)? != self.index => None,
-            RTM_DELLINK => Some(Loss::Gone),
-            RTM_NEWLINK => {
-                let flags = word(message, HEADER_BYTES + 8).map(u32::from_ne_bytes)?;
-                (flags & libc::IFF_UP as u32 == 0).then_some(Loss::Down)
-            }
-            _ => None,
-        }
     }
 }
 
@@ -133,16 +145,20 @@ pub(super) struct Counters {
 impl Counters {
     /// Of an interface in the namespace of the calling thread; None if it is gone, or the kernel does not tell.
     pub fn read(index: u32) -> Option<Self> {
-        let socket = route_socket(SocketFlags::empty()).ok()?;
-        ask(&socket, index).ok()?;
-        let mut buffer = [0; ANSWER_BYTES];
-        let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty()).ok()?;
-        let message = messages(&buffer[..length]).next()?;
-        if word(message, 4).map(u16::from_ne_bytes)? != RTM_NEWLINK {
-            return None;
-        }
-        // A struct rtnl_link_stats64: received and transmitted packets, bytes, errors, dropped, in turns.
-        let statistics = attribute(message.get(HEADER_BYTES + LINK_BYTES..)?, IFLA_STATS64)?;
+        let socket = route_netlink::open(SocketFlags::empty()).ok()?;
+        route_netlink::ask(&socket, index).ok()?;
+        let mut counters = None;
+        route_netlink::read(&socket, |_, told| {
+            if let Told::Link(link) = told {
+                counters = link.attribute(IFLA_STATS64).and_then(Self::of);
+            }
+        })
+        .ok()?;
+        counters
+    }
+
+    /// A struct rtnl_link_stats64: received and transmitted packets, bytes, errors, dropped, in turns.
+    fn of(statistics: &[u8]) -> Option<Self> {
         let counter = |place: usize| word(statistics, 8 * place).map(u64::from_ne_bytes);
         Some(Self {
             transmitted: counter(1)?,
@@ -152,42 +168,44 @@ impl Counters {
     }
 }
 
-fn route_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | SocketFlags::CLOEXEC;
-    // Protocol 0 is route netlink.
-    socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route_netlink::testing::{GONE, NEW, error, hear, message};
 
-/// Asks for all that is known of an interface: the answer can be read when it returns.
-fn ask(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
-    let mut message = [0; HEADER_BYTES + LINK_BYTES];
-    message[..4].copy_from_slice(&((HEADER_BYTES + LINK_BYTES) as u32).to_ne_bytes());
-    message[4..6].copy_from_slice(&RTM_GETLINK.to_ne_bytes());
-    message[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
-    message[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&index.to_ne_bytes());
-    send(socket, &message, SendFlags::empty()).map(|_| ())
-}
+    const UP: i32 = libc::IFF_UP | libc::IFF_LOWER_UP;
+    const WITHOUT_CARRIER: i32 = libc::IFF_UP;
+    const DOWN: i32 = 0;
 
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let length = u32::from_ne_bytes(word(bytes, 0)?) as usize;
-        let message = bytes.get(..length).filter(|_| length >= HEADER_BYTES)?;
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(message)
-    })
-}
-
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let length = usize::from(u16::from_ne_bytes(word(attributes, 0)?));
-        // The two highest bits tell of nesting and byte order.
-        if u16::from_ne_bytes(word(attributes, 2)?) & 0x3fff == wanted {
-            return attributes.get(4..length);
-        }
-        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
+    /// What of an interface number 3 is known after these messages.
+    fn after(messages: &[Vec<u8>]) -> (Option<Loss>, u64) {
+        let mut history = History::of(3);
+        hear(messages, |index, told| history.hear(index, &told));
+        (history.loss, history.carrier_losses)
     }
-}
 
-fn word<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<[u8; BYTES]> {
-    bytes.get(at..at + BYTES)?.try_into().ok()
+    #[test]
+    fn what_ends_a_run_stays_and_what_does_not_is_counted() {
+        let told = |flags| message(NEW, 0, 3, flags);
+        assert_eq!(after(&[told(UP), told(UP)]), (None, 0));
+        let others = [
+            message(NEW, 0, 4, DOWN),
+            message(GONE, 0, 5, UP),
+            message(NEW, 7, 3, DOWN),
+        ];
+        assert_eq!(
+            after(&others),
+            (None, 0),
+            "another interface, another one, a bridge's port"
+        );
+        assert_eq!(
+            after(&[told(UP), told(DOWN), told(UP)]),
+            (Some(Loss::Down), 0)
+        );
+        let gone = [told(DOWN), message(GONE, 0, 3, DOWN), told(DOWN)];
+        assert_eq!(after(&gone), (Some(Loss::Gone), 0));
+        assert_eq!(after(&[error(3, libc::ENODEV)]), (Some(Loss::Gone), 0));
+        let flapping = [WITHOUT_CARRIER, WITHOUT_CARRIER, UP, UP, WITHOUT_CARRIER].map(told);
+        assert_eq!(after(&flapping), (None, 2));
+    }
 }

@@ -3,6 +3,7 @@
 use super::BackendKind;
 use super::deal::Deal;
 use super::feeder::Feeder;
+use super::link::Fate;
 use super::sender::Sent;
 use crate::clock::thread_cpu_s;
 use parshall_core::laws::GENERATOR;
@@ -66,6 +67,8 @@ pub struct Report {
     pub waited_runs: u64,
     /// Runs of the program that found no packet drawn: the drawing was too slow.
     pub starved_runs: u64,
+    /// How often the interface lost its carrier meanwhile, which does not end a run.
+    pub carrier_losses: u64,
     /// Why it ended before its end, other than that it was stopped.
     pub error: Option<String>,
     /// CPU seconds of the threads that sent, the receiving side's on the same CPUs included.
@@ -139,6 +142,7 @@ impl Report {
             seed: workload.seed,
             waited_runs,
             starved_runs,
+            carrier_losses: 0,
             error: senders.iter().find_map(|sender| sender.error.clone()),
             sender_cpu_s: senders.iter().map(|sender| sender.cpu_s).sum(),
             feeder_cpu_s: thread_cpu_s(),
@@ -176,9 +180,10 @@ impl Report {
         self
     }
 
-    /// With what ended the run, if it is known better than by those who sent.
-    pub(super) fn with_error(mut self, error: Option<String>) -> Self {
-        self.error = error.or(self.error);
+    /// With what became of the interface: that ended the run, if it did, better than those who sent know it.
+    pub(super) fn with_fate(mut self, fate: Fate) -> Self {
+        self.error = fate.error.or(self.error);
+        self.carrier_losses = fate.carrier_losses;
         self
     }
 }

@@ -2,6 +2,7 @@
 
 use super::program::FRAME_BYTES_MAX;
 use super::{BackendKind, GenerateError};
+use crate::free_memory::available_bytes;
 use parshall_core::laws::GapLaw;
 use parshall_core::sizes::{Parameters, SizeLaw, TwoStage};
 use parshall_core::trace::Reader;
@@ -205,6 +206,20 @@ impl Request {
             (None, None, Some(mean)) => GapLaw::fixed(mean)?,
             (None, None, None) => GapLaw::none(),
         };
+        let largest = workload.largest_ip_bytes();
+        if largest > u32::from(u16::MAX) {
+            return Err(GenerateError::Option {
+                option: match self.replay {
+                    Some(_) => "--replay",
+                    None => "--sizes",
+                },
+                found: format!("with packets of {largest} bytes"),
+                expected: format!(
+                    "at most {}, the longest that an IP header can tell",
+                    u16::MAX
+                ),
+            });
+        }
         Ok(workload)
     }
 
@@ -226,7 +241,10 @@ impl Request {
                 "neither --stamp nor --vlan beside it: the frames are sent as they are",
             ));
         }
-        let replay = Replay::read(&mut Reader::open(path)?, &path.display().to_string())?;
+        // Vectors that grow are there twice for a moment.
+        let most_bytes = available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
+        let name = path.display().to_string();
+        let replay = Replay::read(&mut Reader::open(path)?, &name, most_bytes)?;
         let counts = replay.sizes()?;
         let exact = Parameters {
             precision: REPLAY_CELLS,

@@ -116,7 +116,7 @@ impl Run<'_> {
         feeder.retire_rest();
         board.packets.store(feeder.sent(), Ordering::Release);
         let report = Report::of(workload, &deal, &feeder, &sent, asked);
-        Ok(report.with_error(link.error()))
+        Ok(report.with_fate(link.fate()))
     }
 
     /// Of a way of sending that draws by itself.
@@ -135,6 +135,6 @@ impl Run<'_> {
         let nothing = Feeder::new(self.workload, self.packets, &deal, 1);
         let report = Report::of(self.workload, &deal, &nothing, &sent, None)
             .of_what_draws_by_itself(self.workload, &sent[0], self.asked);
-        Ok(report.with_error(self.link.error()))
+        Ok(report.with_fate(self.link.fate()))
     }
 }

@@ -91,7 +91,7 @@ fn check_memory(frames: usize, asked_bytes: u64, free_bytes: u64) -> Result<(), 
     Err(GenerateError::Option {
         option: "--replay",
         found: format!(
-            "of {frames} frames: live frames need {} MiB for them, and {} are free",
+            "of {frames} frames: live frames need {} MiB of memory for them, and {} MiB are free",
             asked_bytes >> 20,
             free_bytes >> 20
         ),
@@ -150,7 +150,7 @@ mod tests {
         let refusal = check_memory(9, 5 << 20, (5 << 20) - 1).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "--replay of 9 frames: live frames need 5 MiB for them, and 4 are free: expected a shorter file, or \
+            "--replay of 9 frames: live frames need 5 MiB of memory for them, and 4 MiB are free: expected a shorter file, or \
              --backend af-packet, which sends from the file in memory"
         );
     }

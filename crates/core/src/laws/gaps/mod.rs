@@ -69,7 +69,7 @@ impl GapLaw {
     /// Independent gaps of any law, in ns. Where the law is negative the gap is 0.
     ///
     /// # Errors
-    /// When its mean is not finite and above 0.
+    /// When its mean, without that, is not finite and above 0.
     pub fn renewal(law: Law) -> Result<Self, LawError> {
         positive("gap", "mean", law.mean())?;
         Ok(Self::of(Shape::Renewal(law)))
@@ -161,7 +161,7 @@ impl GapLaw {
         self.scale
             * match &self.shape {
                 Shape::None => 0.0,
-                Shape::Renewal(law) => law.mean(),
+                Shape::Renewal(law) => law.mean_cut_at_0(),
                 Shape::Bursts {
                     size,
                     inside_ns,

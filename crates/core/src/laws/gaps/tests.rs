@@ -25,6 +25,9 @@ fn every_law_has_the_mean_it_tells() {
         ("pareto:shape=3,mean=1us", 0.02),
         ("lognormal:variation=1,mean=1us", 0.02),
         ("uniform:low=0,high=2us", 0.01),
+        // What would be below 0 is 0.
+        ("uniform:low=-1us,high=3us", 0.01),
+        ("normal:mean=1us,deviation=1us", 0.01),
         ("bursts:size=8,inside=100ns,period=1ms", 1e-9),
         ("bursts:size=8,period=1ms,pause=exponential", 0.02),
         ("onoff:slot=100ns", 0.02),
@@ -51,6 +54,7 @@ fn a_rate_stretches_every_law() {
         "pareto:shape=1.4",
         "lognormal:variation=0.5",
         "uniform:low=0,high=2us",
+        "normal:mean=1us,deviation=2us",
         "bursts:size=4",
         "bursts:size=4,inside=10ns,period=1s",
         "onoff",

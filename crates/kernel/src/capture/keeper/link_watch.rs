@@ -4,31 +4,18 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+use rustix::io::Errno;
 
 use super::message::Event;
 use crate::capture::interface::Interface;
+use crate::route_netlink::{self, Link, Told, word};
 
-const RTMGRP_LINK: u32 = 1;
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
 const IFLA_MTU: u16 = 4;
-const HEADER_BYTES: usize = 16;
-const LINK_BYTES: usize = 16;
-
-/// What is known of an interface.
-#[derive(Clone, Debug)]
-struct State {
-    name: String,
-    is_up: bool,
-    mtu_bytes: u32,
-}
 
 /// Watches the interfaces of a ring.
 pub(super) struct LinkWatch {
     socket: OwnedFd,
-    interfaces: HashMap<u32, State>,
+    interfaces: Interfaces,
 }
 
 impl LinkWatch {
@@ -37,93 +24,35 @@ impl LinkWatch {
     /// # Errors
     /// What the kernel says.
     pub fn new<'ring>(interfaces: impl Iterator<Item = &'ring Interface>) -> io::Result<Self> {
-        let socket = socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None, // protocol 0 is route netlink
-        )?;
-        bind(&socket, &SocketAddrNetlink::new(0, RTMGRP_LINK))?;
-        let interfaces = interfaces
-            .map(|interface| {
-                let state = State {
-                    name: interface.name.clone(),
-                    is_up: interface.is_up,
-                    mtu_bytes: interface.mtu_bytes,
-                };
-                (interface.index, state)
-            })
-            .collect();
-        Ok(Self { socket, interfaces })
+        Ok(Self {
+            socket: route_netlink::open_hearing()?,
+            interfaces: interfaces.collect(),
+        })
     }
 
     /// What has happened since the last call, with the number of the interface.
     pub fn events(&mut self) -> Vec<(u32, Event)> {
         let mut events = Vec::new();
-        let mut buffer = vec![0; 32 << 10];
-        while let Ok((length, _)) = recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
-            if length == 0 {
-                break;
+        let mut has_missed = self.read(&mut events);
+        while has_missed {
+            // What counts is how it is now: one question after the other, since the socket holds few answers.
+            while self.read(&mut events) {}
+            has_missed = false;
+            for index in self.interfaces.numbers() {
+                let is_asked = route_netlink::ask(&self.socket, index).is_ok();
+                has_missed |= is_asked && self.read(&mut events);
             }
-            events.extend(self.read(&buffer[..length]));
         }
         events
     }
 
-    fn read(&mut self, mut messages: &[u8]) -> Vec<(u32, Event)> {
-        let mut events = Vec::new();
-        while let Some(message) = first_message(messages) {
-            events.extend(self.read_one(message));
-            messages = messages
-                .get(message.len().next_multiple_of(4)..)
-                .unwrap_or_default();
-        }
-        events
-    }
-
-    fn read_one(&mut self, message: &[u8]) -> Vec<(u32, Event)> {
-        let kind = word16(message, 4);
-        let (Some(index), Some(flags)) = (
-            word32(message, HEADER_BYTES + 4),
-            word32(message, HEADER_BYTES + 8),
-        ) else {
-            return Vec::new();
-        };
-        let Some(state) = self.interfaces.get_mut(&index) else {
-            return Vec::new();
-        };
-        let interface = state.name.clone();
-        if kind == Some(RTM_DELLINK) {
-            self.interfaces.remove(&index);
-            let was_last = self.interfaces.is_empty();
-            return vec![(
-                index,
-                Event::Gone {
-                    interface,
-                    was_last,
-                },
-            )];
-        }
-        if kind != Some(RTM_NEWLINK) {
-            return Vec::new();
-        }
-        let mut events = Vec::new();
-        let is_up = flags & libc::IFF_UP as u32 != 0;
-        if state.is_up != is_up {
-            let interface = interface.clone();
-            events.push(match is_up {
-                true => (index, Event::Up { interface }),
-                false => (index, Event::Down { interface }),
-            });
-        }
-        state.is_up = is_up;
-        if let Some(bytes) = attribute32(&message[HEADER_BYTES + LINK_BYTES..], IFLA_MTU) {
-            if state.mtu_bytes != bytes {
-                events.push((index, Event::Mtu { interface, bytes }));
-            }
-            state.mtu_bytes = bytes;
-        }
-        events
+    /// Reads what was told; whether more has happened than the socket could hold.
+    fn read(&mut self, events: &mut Vec<(u32, Event)>) -> bool {
+        let interfaces = &mut self.interfaces;
+        let read = route_netlink::read(&self.socket, |index, told| {
+            events.extend(interfaces.hear(index, &told).map(|event| (index, event)));
+        });
+        read == Err(Errno::NOBUFS)
     }
 }
 
@@ -133,29 +62,76 @@ impl AsFd for LinkWatch {
     }
 }
 
-fn first_message(bytes: &[u8]) -> Option<&[u8]> {
-    let length = word32(bytes, 0)? as usize;
-    if length < HEADER_BYTES + LINK_BYTES {
-        return None;
-    }
-    bytes.get(..length)
+/// What is known of an interface.
+#[derive(Clone, Debug)]
+struct State {
+    name: String,
+    is_up: bool,
+    mtu_bytes: u32,
 }
 
-/// The value of an attribute of four bytes.
-fn attribute32(mut attributes: &[u8], wanted: u16) -> Option<u32> {
-    loop {
-        let length = usize::from(word16(attributes, 0)?);
-        if word16(attributes, 2)? & 0x3fff == wanted {
-            return word32(attributes, 4);
+/// What is known of those that are still there, by number.
+struct Interfaces(HashMap<u32, State>);
+
+impl<'ring> FromIterator<&'ring Interface> for Interfaces {
+    fn from_iter<T: IntoIterator<Item = &'ring Interface>>(interfaces: T) -> Self {
+        let states = interfaces.into_iter().map(|interface| {
+            let state = State {
+                name: interface.name.clone(),
+                is_up: interface.is_up,
+                mtu_bytes: interface.mtu_bytes,
+            };
+            (interface.index, state)
+        });
+        Self(states.collect())
+    }
+}
+
+impl Interfaces {
+    fn numbers(&self) -> Vec<u32> {
+        self.0.keys().copied().collect()
+    }
+
+    /// What is new in what was told.
+    fn hear(&mut self, index: u32, told: &Told<'_>) -> impl Iterator<Item = Event> + use<> {
+        let mut events = Vec::new();
+        match told {
+            Told::Gone => {
+                if let Some(State { name, .. }) = self.0.remove(&index) {
+                    events.push(Event::Gone {
+                        interface: name,
+                        was_last: self.0.is_empty(),
+                    });
+                }
+            }
+            Told::Link(link) => {
+                if let Some(state) = self.0.get_mut(&index) {
+                    events.extend(state.hear(link));
+                }
+            }
         }
-        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
+        events.into_iter()
     }
 }
 
-fn word16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn word32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+impl State {
+    fn hear(&mut self, link: &Link<'_>) -> Vec<Event> {
+        let mut events = Vec::new();
+        let interface = || self.name.clone();
+        if self.is_up != link.is_up() {
+            let interface = interface();
+            events.push(match link.is_up() {
+                true => Event::Up { interface },
+                false => Event::Down { interface },
+            });
+        }
+        let mtu = link.attribute(IFLA_MTU).and_then(|value| word(value, 0));
+        let bytes = mtu.map_or(self.mtu_bytes, u32::from_ne_bytes);
+        if self.mtu_bytes != bytes {
+            let interface = interface();
+            events.push(Event::Mtu { interface, bytes });
+        }
+        (self.is_up, self.mtu_bytes) = (link.is_up(), bytes);
+        events
+    }
 }
