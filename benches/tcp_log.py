@@ -1,7 +1,7 @@
 """What the TCP state log costs a saturated host: throughput kept, beside tcpdump and bpftrace.
 
 Run as root: ``benches/run tcp_log`` or ``.venv/bin/python benches/tcp_log.py [--rounds 10]
-[--seconds 1] [--flows 1,10,100] [--archive]``. Two hosts in namespaces on one cable, segmentation
+[--seconds 1] [--flows 1,10,100] [--mtu 700] [--archive]``. Two hosts in namespaces on one cable, segmentation
 offloads off, sender and receiver on a CPU each, the reader where the scheduler puts it: everything
 competes for two CPUs. One transfer runs all the time, and instruments come and go: each has its
 stretch of seconds between two stretches without any, and its ratio is that to the mean of those two,
@@ -160,13 +160,15 @@ def counted(said: str, what: str) -> int:
 class Transfer:
     """Bulk transfers that run while instruments come and go."""
 
-    def __init__(self, stack: ExitStack, flows: int) -> None:
+    def __init__(self, stack: ExitStack, flows: int, mtu_bytes: int) -> None:
         self.bed = stack.enter_context(Testbed())
         cpus = (0, (os.cpu_count() or 1) - 1)
         self.sender = self.bed.host("sender", cpu=cpus[0])
         self.receiver = self.bed.host("receiver", cpu=cpus[1])
         link = self.bed.link(self.sender, self.receiver, offloads=False, backend="veth")
         self.hosts = [(host, link.interface(host)) for host in (self.sender, self.receiver)]
+        for host, interface in self.hosts:
+            host.run(["ip", "link", "set", interface, "mtu", str(mtu_bytes)])
         self.server = self.receiver.popen(["iperf3", "-s", "-1", "-p", str(PORT)], stdout=subprocess.DEVNULL)
         self.receiver.wait_for_listener(PORT)
         command = ["iperf3", "-c", link.address(self.receiver), "-p", str(PORT), "-t", "86400", "-P", str(flows)]
@@ -214,11 +216,11 @@ def observe(transfer: Transfer, instrument: Callable[..., Any], seconds: float) 
     return report
 
 
-def measure(flows: int, rounds: int, seconds: float, names: list[str]) -> dict[str, list[Report]]:
+def measure(flows: int, mtu_bytes: int, rounds: int, seconds: float, names: list[str]) -> dict[str, list[Report]]:
     """Measure all instruments on one transfer; a report has the ratio to the bare stretches around it."""
     results: dict[str, list[Report]] = {name: [] for name in ("bare", *names)}
     with ExitStack() as stack:
-        transfer = Transfer(stack, flows)
+        transfer = Transfer(stack, flows, mtu_bytes)
         before = transfer.rate(seconds)
         for number in range(rounds):
             turn = number % len(names)
@@ -267,13 +269,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--flows", default="1,10,100")
+    parser.add_argument("--mtu", type=int, default=1500, help="smaller ones make more packets and records a second")
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
     add_archive_option(parser)
     arguments = parser.parse_args()
     names = [name for name in arguments.instruments.split(",") if name != "bpftrace" or shutil.which("bpftrace")]
     raw = {}
     for flows in map(int, arguments.flows.split(",")):
-        raw[flows] = measure(flows, arguments.rounds, arguments.seconds, names)
+        raw[flows] = measure(flows, arguments.mtu, arguments.rounds, arguments.seconds, names)
         print("\n".join(table(flows, raw[flows])), flush=True)
     versions = {
         "iperf3": version_of("iperf3", "--version"),

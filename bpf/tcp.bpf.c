@@ -158,8 +158,9 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	const enum place place = direction == DIRECTION_IN ? INBOUND_LANE : SHARED_LANE;
 	struct tcp_state_record *record;
 	struct hook_counters *account;
+	struct bpf_sock *sk, *full;
+	const struct sock *kernel_sk;
 	struct flow_state *flow;
-	struct bpf_sock *sk;
 	struct tcp_sock *tp;
 	struct ring_slot slot;
 	__u64 flow_seq, time_ns;
@@ -171,31 +172,32 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	account = account_of(cpu, hook);
 	if (!account)
 		return PASS;
+	/*
+	 * Of a connection that is known its storage tells all, and each further question to the kernel is a
+	 * call. Storage of a socket that became a listener is that of a connection which it was before.
+	 */
 	sk = skb->sk;
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
-	/* The kernel's own sockets, which send the resets of closed ports, are raw ones. */
-	if (!sk || sk->protocol != IPPROTO_TCP || sk->type != SOCK_STREAM) {
-		count_packet(&account->unowned, direction);
-		return PASS;
-	}
-	if (sk->state == TCP_LISTEN) {
-		tp = bpf_skc_to_tcp_sock(sk);
-		if (tp)
-			return observe_handshake(skb, tp, direction);
-		count_packet(&account->unowned, direction);
-		return PASS;
-	}
-	count_packet(&account->seen, direction);
-	flow = bpf_sk_storage_get(&flows, sk, 0, 0);
+	flow = sk && sk->state != TCP_LISTEN ? bpf_sk_storage_get(&flows, sk, 0, 0) : 0;
 	if (!flow || !flow->flow) {
-		tp = bpf_skc_to_tcp_sock(sk);
-		flow = tp ? first_sight(skb, sk, tp) : 0;
+		full = sk ? bpf_sk_fullsock(sk) : 0;
+		/* The kernel's own sockets, which send the resets of closed ports, are raw ones. */
+		tp = full && full->protocol == IPPROTO_TCP && full->type == SOCK_STREAM ?
+			     bpf_skc_to_tcp_sock(full) :
+			     0;
+		if (!tp) {
+			count_packet(&account->unowned, direction);
+			return PASS;
+		}
+		if (full->state == TCP_LISTEN)
+			return observe_handshake(skb, tp, direction);
+		flow = first_sight(skb, full, tp);
 		if (!flow) {
+			count_packet(&account->seen, direction);
 			count_packet(&account->failed, direction);
 			return PASS;
 		}
 	}
+	count_packet(&account->seen, direction);
 	if (flow->flow == FLOW_IGNORED) {
 		count_packet(&account->filtered, direction);
 		return PASS;
@@ -204,8 +206,9 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	/* Of a packet that is passed over by its number nothing of the socket is fetched into a cache. */
 	if (!options.on_change && flow->marks == ALL_KNOWN && !is_nth(flow_seq))
 		goto end;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp) {
+	tp = tcp_sock_of(sk);
+	kernel_sk = tp ? sock_of(skb, tp) : 0;
+	if (!kernel_sk) {
 		count_packet(&account->failed, direction);
 		return PASS;
 	}
@@ -224,7 +227,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		record->time_ns = time_ns;
 		record->flow_seq = flow_seq;
 		record->flow = flow->flow;
-		fill_state(record, tp);
+		fill_state(record, tp, kernel_sk);
 		fill_packet(record, skb, direction);
 		/* What was logged, not what was looked at: a change that found no room is still due. */
 		flow->last_cwnd_segments = record->cwnd_segments;
@@ -296,7 +299,7 @@ static __always_inline void fill_event(const struct event *event, struct tcp_soc
 {
 	struct tcp_state_record *record = event->record;
 
-	fill_state(record, tp);
+	fill_state(record, tp, &tp->inet_conn.icsk_inet.sk);
 	record->time_ns = bpf_ktime_get_ns();
 	record->flow_seq = event->flow->packets_seen;
 	record->flow = event->flow->flow;
@@ -329,6 +332,9 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	struct tcp_sock *tp;
 
 	if (!enabled)
+		return 0;
+	/* Nothing was sent again: no route, no memory, or the first one still waits in this host's queue. */
+	if (bpf_core_field_exists(struct trace_event_raw_tcp_retransmit_skb, err) && (int)ctx[2])
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !begin_event(&event, sk, HOOK_TCP_RETRANSMIT, SHARED_LANE))
@@ -408,10 +414,13 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 	struct event event;
 	struct tcp_sock *tp;
 
-	if (!enabled || sk->sk_protocol != IPPROTO_TCP)
+	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
+	/* Also while nothing is observed: what comes later must not be told as the flow before. */
 	if (new_state == TCP_SYN_SENT)
 		end_former_flow(sk);
+	if (!enabled)
+		return 0;
 	if (old_state == TCP_SYN_RECV && new_state == TCP_ESTABLISHED)
 		take_over_handshake(sk);
 	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)

@@ -140,6 +140,30 @@ struct {
 
 __u64 handshakes_begun;
 
+extern int LINUX_KERNEL_VERSION __kconfig;
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+extern void *bpf_cast_to_kern_ctx(void *context) __ksym __weak;
+#define HAS_CASTS (LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 2, 0))
+
+/* The kernel's structure of a connection's socket; a cast costs nothing, in place of a call. */
+static __always_inline struct tcp_sock *tcp_sock_of(struct bpf_sock *sk)
+{
+	if (HAS_CASTS)
+		return bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+	return bpf_skc_to_tcp_sock(sk);
+}
+
+/*
+ * The same socket by the packet's own pointer, which the verifier trusts: a load through it is one
+ * instruction; through a cast seven others see first that the address is one of the kernel's.
+ */
+static __always_inline const struct sock *sock_of(struct __sk_buff *skb, const struct tcp_sock *tp)
+{
+	if (HAS_CASTS)
+		return ((const struct sk_buff *)bpf_cast_to_kern_ctx(skb))->sk;
+	return &tp->inet_conn.icsk_inet.sk;
+}
+
 static __always_inline struct hook_counters *account_of(__u32 cpu, __u32 hook)
 {
 	__u32 key = cpu * HOOK_COUNT + hook;
@@ -234,11 +258,13 @@ static __always_inline struct record_header *reserve_in_flow_ring(__u32 length_b
 	struct lane_readers *readers = bpf_map_lookup_elem(&flow_readers, &cpu);
 	struct record_header *record;
 
-	if (!account || !lane)
+	if (!account)
 		return 0;
 	count(&account->seen);
-	record = ring_reserve(lane, readers, &flow_layout, length_bytes, kind, HOOK_TCP_FLOW,
-			      slot);
+	/* A CPU that was not there when the ring was made has no lane. */
+	record = lane ? ring_reserve(lane, readers, &flow_layout, length_bytes, kind, HOOK_TCP_FLOW,
+				     slot) :
+			0;
 	if (!record)
 		count(&account->dropped);
 	return record;

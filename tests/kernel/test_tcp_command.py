@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conversation import connection, transfer
 from tcp_logger import PACKET_HOOKS, PARSHALL, Logger, check_log, run, small_disk, total
 
+from parshall.tcp import TcpLog
 from parshall.testbed import names
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root", "nothing_is_left")]
@@ -245,3 +248,20 @@ def runs_sleep(group: Path) -> bool:
         with contextlib.suppress(OSError):
             return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
     return False
+
+
+def test_a_polled_view_beyond_all_measure_is_refused_in_one_line(pair: Any, tmp_path: Path) -> None:
+    left, right, address = pair
+    with TcpLog(tmp_path / "log") as log, connection(left, right, address, 25001) as (active, passive):
+        transfer(active, passive, 1000)
+        # Two flows for so long are more than 100 million nanoseconds.
+        time.sleep(0.2)
+        transfer(active, passive, 1000)
+    answer = run("convert", log.path, "--to", "web10g", "--every", "0.6ns", "-o", tmp_path / "out")
+    assert answer.returncode == 2
+    assert re.fullmatch(
+        r"parshall: convert: option every: 1 ns make \d+ lines or more of this log, \d+ GB, expected at most"
+        r" 100000000 lines: poll every \d+ ns or less often\n",
+        answer.stderr,
+    )
+    assert list(tmp_path.iterdir()) == [log.path]

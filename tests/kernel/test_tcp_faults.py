@@ -167,7 +167,7 @@ def test_without_type_information(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any, until: Any, tmp_path: Path) -> None:
     port = next(_ports)
-    with small_disk(tmp_path / "disk", "1m") as disk, Traffic(pair, port, 2_000_000):
+    with small_disk(tmp_path / "disk", "2m") as disk, Traffic(pair, port, 2_000_000):
         with Logger(until, "-o", disk / "log", "--port", str(port), "--json") as logger:
             said = logger.end()
         log = parshall.read(disk / "log")
@@ -222,6 +222,9 @@ def test_after_a_kill_the_log_opens_and_the_hooks_are_gone(pair: Any, until: Any
     known = rows.filter(rows["time_ns"].dt.epoch("ns") / 1e9 < last_s - 1)
     assert set(known["flow"]) <= flows
     assert log.ledger["complete"] is False
+    # What still waited in the ring when the ledger was drawn up is not lost: most of it is in the file.
+    overwritten = sum(account["lost"]["overwritten"] for account in log.ledger["hooks"])
+    assert overwritten == log.ledger["sequence_gaps"] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
@@ -347,3 +350,17 @@ def test_an_empty_cgroup(tmp_path: Path) -> None:
     assert json.loads(answer.stdout)["flows"] == 0
     ledger = check_log(tmp_path / "log")[1]
     assert total(ledger, "seen", PACKET_HOOKS) == 0
+
+
+def test_a_second_log_to_the_same_file_is_refused_and_spoils_nothing(pair: Any, until: Any, tmp_path: Path) -> None:
+    port, path = next(_ports), tmp_path / "log"
+    with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
+        until("there are records", lambda: path.stat().st_size > 100_000)
+        second = run("tcp", "-o", path, "--duration", "1")
+        assert logger.end(signal.SIGINT).returncode == 0
+    assert the_complaint(second.stderr) == f"log {path}: another log is being written to it; name another file"
+    assert second.returncode == 1
+    check_log(path)
+    # When nobody writes it any more it may be taken, as every file that is there.
+    assert run("tcp", "-o", path, "--port", str(port), "--duration", "0.1").returncode == 0
+    assert len(check_log(path)[0].records) == 0

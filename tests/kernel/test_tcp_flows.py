@@ -18,11 +18,12 @@ import pytest
 from conversation import connection, socket_statistics, transfer
 from tcp_logger import Logger, check_log, packets_of, rows_of, total
 
+from parshall.errors import ParshallError
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 _ports = count(23000)
-SYN, RST, ACK = 2, 4, 16
+SYN, RST, ACK, ECE, CWR, AE = 2, 4, 16, 64, 128, 256
 
 
 def ours(log: Any, port: int) -> list[dict[str, Any]]:
@@ -198,7 +199,7 @@ def test_the_resets_of_closed_ports_make_no_flow(ends: Any, tmp_path: Path) -> N
     assert next(each for each in ledger["hooks"] if each["hook"] == "tcp_egress")["unowned"] >= 3
 
 
-def test_a_syn_without_answer(ends: Any, tmp_path: Path) -> None:
+def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
     """Nobody answers: SYNs are sent again, each an event, and the last state is SYN_SENT."""
     left, right, link = ends
     port = next(_ports)
@@ -212,10 +213,7 @@ def test_a_syn_without_answer(ends: Any, tmp_path: Path) -> None:
             # when the socket is closed.
             active.setblocking(False)
             assert active.connect_ex((link.address(right), port)) != 0
-            deadline_s = time.monotonic() + 10
-            while retransmissions_of(active) < 1:
-                assert time.monotonic() < deadline_s
-                time.sleep(0.01)
+            until("it was sent again", lambda: retransmissions_of(active) >= 1)
     logged, _ = check_log(log.path)
     client, *servers = ours(logged, port)
     assert not client["passive"]
@@ -234,6 +232,11 @@ def test_a_syn_without_answer(ends: Any, tmp_path: Path) -> None:
 def retransmissions_of(active: socket.socket) -> int:
     """tcpi_total_retrans of a socket."""
     return struct.unpack_from("I", active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 100)[0]
+
+
+def backoff_of(active: socket.socket) -> int:
+    """tcpi_backoff of a socket: how often its timer has gone off since it was heard last."""
+    return active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[4]
 
 
 def test_an_aborted_handshake_and_a_new_one_between_the_same_ends(ends: Any, tmp_path: Path) -> None:
@@ -399,6 +402,77 @@ def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_pa
             assert row["ca_state"] == current
     assert rows.filter(event="packet")["total_retrans"].is_sorted()
     assert total(log.summary.ledger, "logged", ["tcp_retransmit"]) >= len(again)
+
+
+def test_retransmissions_that_fail_are_none(ends: Any, until: Any, tmp_path: Path) -> None:
+    """Some kernels tell of attempts, too: without a route nothing is sent again."""
+    left, right, link = ends
+    port = next(_ports)
+    with TcpLog(tmp_path / "log", ports=[port]) as log:
+        with connection(left, right, link.address(right), port) as (active, passive):
+            transfer(active, passive, 1_000)
+            # The answers are lost, so that there is something to be sent again; then there is no way to send it.
+            right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
+            active.sendall(bytes(1_000))
+            until("it was sent again", lambda: retransmissions_of(active) >= 1)
+            left.run(["ip", "route", "add", "unreachable", f"{link.address(right)}/32"])
+            failed = backoff_of(active) + 2
+            until("two attempts failed", lambda: backoff_of(active) >= failed)
+            left.run(["ip", "route", "del", "unreachable", f"{link.address(right)}/32"])
+            right.run(["ip", "route", "del", "blackhole", f"{link.address(left)}/32"])
+            passive.recv(1_000, socket.MSG_WAITALL)
+    logged, _ = check_log(log.path)
+    client, _ = ours(logged, port)
+    rows = rows_of(logged).filter(flow=client["flow"])
+    again = rows.filter(event="retransmit")
+    assert again["gso_segs"].sum() == the_close(logged, client)["total_retrans"] > 0
+    sent = rows.filter(event="packet", direction="out", payload_bytes=1_000)
+    assert len(again.filter(payload_bytes=1_000)) == len(sent) - 2
+
+
+def test_a_retransmission_tells_the_flags_of_its_header_also_those_of_accurate_ecn(
+    ends: Any, until: Any, tmp_path: Path
+) -> None:
+    left, right, link = ends
+    port = next(_ports)
+    # 3 asks for accurate ECN (AE, CWR and ECE in the SYN), which older kernels do not know.
+    left.sysctl("net.ipv4.tcp_ecn", 1)
+    with contextlib.suppress(ParshallError):
+        left.sysctl("net.ipv4.tcp_ecn", 3)
+    knows_ae = left.sysctl("net.ipv4.tcp_ecn") == "3"
+    left.sysctl("net.ipv4.tcp_ecn_fallback", 0)
+    right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
+    with TcpLog(tmp_path / "log", ports=[port]) as log, left.enter(), socket.socket() as active:
+        active.setblocking(False)
+        assert active.connect_ex((link.address(right), port)) != 0
+        until("it was sent again", lambda: retransmissions_of(active) >= 1)
+    logged, _ = check_log(log.path)
+    rows = rows_of(logged).filter(flow=ours(logged, port)[0]["flow"])
+    first, second = rows.filter(event="packet", direction="out")["pkt_flags"].head(2)
+    (again,) = rows.filter(event="retransmit")["pkt_flags"].head(1)
+    assert first & (AE | CWR | ECE) == (AE | CWR | ECE if knows_ae else CWR | ECE)
+    assert again == second
+    assert again & SYN
+
+
+def test_a_socket_that_connects_again_while_the_log_is_off_is_another_flow(ends: Any, tmp_path: Path) -> None:
+    left, right, link = ends
+    refused, port = next(_ports), next(_ports)
+    with TcpLog(tmp_path / "log", ports=[refused, port]) as log, right.enter():
+        with socket.create_server((link.address(right), port)) as listener, left.enter(), socket.socket() as active:
+            with pytest.raises(ConnectionRefusedError):
+                active.connect((link.address(right), refused))
+            log.switch(False)
+            active.connect((link.address(right), port))
+            log.switch(True)
+            with listener.accept()[0] as passive:
+                transfer(active, passive, 10_000)
+    logged, _ = check_log(log.path)
+    (first,) = ours(logged, refused)
+    assert first["packets_seen"] == 2
+    client, _ = ours(logged, port)
+    assert client["remote_port"] == port
+    assert client["packets_seen"] > 0
 
 
 # ---- many short connections ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conversation import connection, transfer
 from tcp_logger import PACKET_HOOKS, Logger, check_log, packets_of, rows_of, total
+from threads import threads_named
 
 from parshall.tcp import TcpLog
 
@@ -118,24 +119,11 @@ def accounts_interrupts_apart() -> bool:
     return "CONFIG_IRQ_TIME_ACCOUNTING=y" in text
 
 
-def readers() -> list[Path]:
-    """Return the threads that have the name of a log's reader, in the order in which they began.
-
-    A thread gives itself its name when it runs, and hands it on to the ones that it starts for a while.
-    """
-    found = []
-    for task in sorted(Path("/proc/self/task").iterdir(), key=lambda task: int(task.name)):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if (task / "comm").read_text() == "parshall-tcp\n":
-                found.append(task)
-    return found
-
-
 def test_softirqs_in_the_readers_place_are_not_the_readers_time(pair: Any, until: Any, tmp_path: Path) -> None:
     port = next(_ports)
     with TcpLog(tmp_path / "log", ports=[port]) as log:
-        until("the reader runs", lambda: bool(readers()))
-        thread = readers()[0]
+        until("the reader runs", lambda: bool(threads_named("parshall-tcp")))
+        thread = threads_named("parshall-tcp")[0]
         # Long enough for some dozen ticks of the kernel, each of which ends in softirqs.
         while charged_s(thread) < 0.1:
             flood(pair, port, 5_000_000)
@@ -162,3 +150,21 @@ def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> N
     # What processes hold is looked for when the log begins, so the first connection may be known.
     observed = [flow for flow in logged.flows.to_pylist() if flow["packets_seen"] or flow["events_seen"]]
     assert len(observed) == 2
+
+
+def test_switching_on_what_is_on_misses_no_packet(pair: Any, tmp_path: Path) -> None:
+    with TcpLog(tmp_path / "log", ports=[next(_ports)]) as log:
+        before = links()
+        log.switch(True)
+        assert links() == before
+        log.switch(False)
+        assert links() < before
+
+
+def links() -> set[str]:
+    """Numbers of the eBPF links that this process holds."""
+    found = set()
+    for path in Path("/proc/self/fdinfo").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.update(line for line in path.read_text().splitlines() if line.startswith("link_id:"))
+    return found

@@ -116,6 +116,24 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// For a snapshot: what nobody has read yet still waits in the ring, and is not lost. Of it no more was
+    /// overwritten than there are gaps in the sequence numbers; these are shared out in proportion.
+    pub fn leave_out_what_waits(&mut self) {
+        let unread = self.hooks.iter().map(|account| account.lost.overwritten);
+        let all = unread.sum::<u64>();
+        if all <= self.sequence_gaps {
+            return;
+        }
+        let gaps = u128::from(self.sequence_gaps);
+        let (mut passed, mut shared_out) = (0, 0);
+        for account in &mut self.hooks {
+            passed += u128::from(account.lost.overwritten);
+            let until_here = (passed * gaps / u128::from(all)) as u64;
+            account.lost.overwritten = until_here - shared_out;
+            shared_out = until_here;
+        }
+    }
+
     /// Sentences that say where the ledger does not balance; empty when it does.
     pub fn imbalances(&self) -> Vec<String> {
         let mut found: Vec<String> = self
@@ -146,5 +164,46 @@ impl Ledger {
             ));
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(unread: &[u64], sequence_gaps: u64) -> Ledger {
+        let account = |overwritten: &u64| HookAccount {
+            lost: Lost {
+                overwritten: *overwritten,
+                ..Lost::default()
+            },
+            ..HookAccount::default()
+        };
+        Ledger {
+            hooks: unread.iter().map(account).collect(),
+            sequence_gaps,
+            ..Ledger::default()
+        }
+    }
+
+    #[test]
+    fn what_waits_in_the_ring_is_not_lost() {
+        for (unread, gaps, expected) in [
+            (vec![300, 0, 7], 0, vec![0, 0, 0]),
+            (vec![300, 100, 0], 100, vec![75, 25, 0]),
+            (vec![1, 1, 1], 2, vec![0, 1, 1]),
+            (vec![5, 6], 11, vec![5, 6]),
+            (vec![u64::MAX / 2, 1], 1 << 62, vec![(1 << 62) - 1, 1]),
+        ] {
+            let mut ledger = snapshot(&unread, gaps);
+            ledger.leave_out_what_waits();
+            let found: Vec<u64> = ledger
+                .hooks
+                .iter()
+                .map(|account| account.lost.overwritten)
+                .collect();
+            assert_eq!(found, expected);
+            assert_eq!(found.iter().sum::<u64>(), gaps);
+        }
     }
 }

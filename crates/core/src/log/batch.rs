@@ -9,6 +9,9 @@ use arrow::ipc::{Buffer, FieldNode};
 use flatbuffers::FlatBufferBuilder;
 use std::io;
 
+/// A tick above this, with the flows of a flood of connections, does not keep its room for the next one.
+const TICK_BYTES_KEPT: usize = 1 << 20;
+
 /// Encodes batches; keeps its buffers and compressors between them.
 pub struct BatchEncoder {
     coder: ColumnCoder,
@@ -91,6 +94,9 @@ impl BatchEncoder {
         let nodes = vec![FieldNode::new(0, 0); COLUMNS.len()];
         let buffers = vec![Buffer::new(0, 0); 2 * COLUMNS.len()];
         batch_head(&mut self.builder, 0, &nodes, &buffers, values, &[], out);
+        if values.iter().map(|(_, value)| value.len()).sum::<usize>() > TICK_BYTES_KEPT {
+            self.builder = FlatBufferBuilder::new();
+        }
     }
 
     fn add_column(

@@ -15,6 +15,8 @@ use std::io::{self, Write};
 
 /// Rows of a full batch; 8192 rows of 150 bytes stay in a second-level cache of 2 MiB.
 const BATCH_ROWS: usize = 8192;
+/// Room for a few batches; what a tick with the flows of a flood of connections takes beyond is given back.
+const PENDING_BYTES_KEPT: usize = 4 << 20;
 
 /// Rows of one flow that the file could not take, by the hook that they came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -285,6 +287,7 @@ impl<W: Write> LogWriter<W> {
             }
         }
         self.pending.clear();
+        self.pending.shrink_to(PENDING_BYTES_KEPT);
         self.pending_at = 0;
         self.written_rows += self
             .pending_rows

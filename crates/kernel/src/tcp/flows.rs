@@ -149,10 +149,16 @@ impl FlowTable {
         ] {
             *known = new.max(*known);
         }
-        if is_destroyed {
-            entry.row.ended = true;
+        // Of a flow that lives on it is the last that is told, and no sight; but may be all that there is.
+        if is_destroyed || (entry.is_unseen() && record.time_ns != 0) {
             entry.see(record.time_ns, offset);
-            self.ended.push(record.flow);
+        }
+        if is_destroyed {
+            let is_known = std::mem::replace(&mut entry.row.ended, true);
+            // Twice in the list it would leave the table in half the time.
+            if !is_known {
+                self.ended.push(record.flow);
+            }
         }
     }
 
@@ -211,6 +217,7 @@ impl FlowTable {
             self.entries.shrink_to(2 * self.entries.len());
             self.changed.shrink_to(2 * self.entries.len());
             self.ended.shrink_to(2 * self.entries.len());
+            crate::heap::trim();
         }
     }
 
@@ -225,6 +232,10 @@ impl FlowTable {
 }
 
 impl Entry {
+    fn is_unseen(&self) -> bool {
+        self.row.first_time_ns > self.row.last_time_ns
+    }
+
     fn see(&mut self, time_ns: u64, offset_ns: i64) {
         let time_ns = (time_ns as i64).wrapping_add(offset_ns);
         self.row.first_time_ns = self.row.first_time_ns.min(time_ns);
@@ -235,8 +246,8 @@ impl Entry {
     /// sequence number in the log, and nothing is said of losses.
     fn account(&self, unwritten: Unwritten) -> FlowRow {
         let mut row = self.row.clone();
-        if row.first_time_ns > row.last_time_ns {
-            row.first_time_ns = row.last_time_ns;
+        if self.is_unseen() {
+            (row.first_time_ns, row.last_time_ns) = (0, 0);
         }
         row.packets_unwritten = unwritten.packets();
         row.packets_logged = self.packets_read - unwritten.packets().min(self.packets_read);
@@ -290,6 +301,41 @@ mod tests {
         assert_eq!(table.entries.len(), 10);
         assert!(table.entries.capacity() <= ROOM_KEPT);
         assert_eq!(table.total(), 100_000);
+    }
+
+    #[test]
+    fn an_account_that_comes_again_does_not_shorten_the_wait_for_late_records() {
+        let mut table = FlowTable::new(0);
+        let end = TcpFlowEndRecord {
+            flow: 1,
+            flags: FLOW_END_DESTROYED,
+            ..TcpFlowEndRecord::default()
+        };
+        table.note_end(&end);
+        table.note_end(&end);
+        for tick in 0..=TICKS_AFTER_END {
+            assert_eq!(table.entries.len(), 1, "at tick {tick}");
+            table.take_changed(&BTreeMap::new(), &mut |_| None);
+        }
+        assert_eq!(table.entries.len(), 0);
+    }
+
+    #[test]
+    fn a_flow_of_which_only_the_account_came_has_a_time() {
+        let mut table = FlowTable::new(1_000);
+        for (flow, time_ns) in [(1, 5), (2, 0)] {
+            table.note_end(&TcpFlowEndRecord {
+                flow,
+                time_ns,
+                ..TcpFlowEndRecord::default()
+            });
+        }
+        let rows = table.take_changed(&BTreeMap::new(), &mut |_| None);
+        let times: Vec<_> = rows
+            .iter()
+            .map(|row| (row.first_time_ns, row.last_time_ns))
+            .collect();
+        assert_eq!(times, [(1_005, 1_005), (0, 0)]);
     }
 
     #[test]

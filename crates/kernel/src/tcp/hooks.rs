@@ -11,6 +11,7 @@ use parshall_core::abi::{
 
 use super::TcpError;
 use super::options::{Directions, TcpLogOptions};
+use crate::cpus;
 use crate::ring::memory::{Lane, Mapping};
 use crate::ring::registry::LaneReaders;
 use crate::ring::{self, Preference};
@@ -108,8 +109,17 @@ impl TcpHooks {
     /// [`TcpError::Load`] with what the kernel refused and the remedy, [`TcpError::Ring`],
     /// [`TcpError::Option`].
     pub fn load(options: &TcpLogOptions, cgroup_id: u64) -> Result<Self, TcpError> {
-        let cpus = libbpf_rs::num_possible_cpus().map_err(TcpError::load)?;
-        let packet_lanes = cpus * TCP_LANES_PER_CPU;
+        let lane_cpus = cpus::with_lanes().map_err(TcpError::load)?;
+        Self::load_with_lanes(options, cgroup_id, lane_cpus)
+    }
+
+    pub(super) fn load_with_lanes(
+        options: &TcpLogOptions,
+        cgroup_id: u64,
+        lane_cpus: usize,
+    ) -> Result<Self, TcpError> {
+        let cpus = cpus::possible().map_err(TcpError::load)?;
+        let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
         let packet_layout = ring::layout(
             options.ring_bytes / TCP_LANES_PER_CPU as u64,
             options.preference,
@@ -119,7 +129,7 @@ impl TcpHooks {
             Preference::FastReader,
         )?;
         let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
-        let object = load_programs(&kernel_options, cpus)?;
+        let object = load_programs(&kernel_options, cpus, lane_cpus)?;
         let map = |name: &str| find_map(&object, name);
         let counters = Mapping::of_map(
             map("hook_accounts")?,
@@ -133,9 +143,9 @@ impl TcpHooks {
         })?;
         Ok(Self {
             packet_lanes: Lane::of_map(map("packet_ring")?, packet_lanes, packet_layout, false)?,
-            flow_lanes: Lane::of_map(map("flow_ring")?, cpus, flow_layout, false)?,
+            flow_lanes: Lane::of_map(map("flow_ring")?, lane_cpus, flow_layout, false)?,
             packet_readers: LaneReaders::of_map(map("packet_readers")?, packet_lanes)?,
-            flow_readers: LaneReaders::of_map(map("flow_readers")?, cpus)?,
+            flow_readers: LaneReaders::of_map(map("flow_readers")?, lane_cpus)?,
             counters,
             cpus,
             links: Vec::new(),
@@ -280,9 +290,15 @@ impl TcpHooks {
             MapFlags::ANY,
         )
         .map_err(TcpError::load)?;
-        self.links
-            .retain(|(name, _)| PACKET_PROGRAMS.iter().all(|(packets, _)| name != packets));
-        if on { self.attach_packets() } else { Ok(()) }
+        let sees_packets = |name| PACKET_PROGRAMS.iter().any(|(packets, _)| *packets == name);
+        if !on {
+            self.links.retain(|(name, _)| !sees_packets(*name));
+        } else if !self.links.iter().any(|(name, _)| sees_packets(*name)) {
+            // Both or none, so that who tries again finds what is to be done.
+            self.attach_packets()
+                .inspect_err(|_| self.links.retain(|(name, _)| !sees_packets(*name)))?;
+        }
+        Ok(())
     }
 
     /// Detaches everything that observes. What writes the account of a flow whose socket goes stays:
@@ -423,20 +439,20 @@ pub fn try_programs() -> Result<(), TcpError> {
     let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
     // A cgroup is looked for, so that the verifier sees all that there is.
     let options = TcpLogOptions::default().to_kernel(layout, layout, 1)?;
-    load_programs(&options, 1).map(drop)
+    load_programs(&options, 1, 1).map(drop)
 }
 
-/// Loads the programs with rings for so many CPUs.
-fn load_programs(options: &TcpOptions, cpus: usize) -> Result<Object, TcpError> {
-    let packet_lanes = cpus * TCP_LANES_PER_CPU;
+/// Loads the programs with accounts for so many CPUs, and lanes for so many.
+fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<Object, TcpError> {
+    let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
     let mut open = crate::libbpf_log::open(OBJECT).map_err(TcpError::load)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let (layout, entries) = match name.as_str() {
             "packet_ring" => (Some(&options.packet_layout), packet_lanes),
             "packet_readers" => (None, packet_lanes),
-            "flow_ring" => (Some(&options.flow_layout), cpus),
-            "flow_readers" => (None, cpus),
+            "flow_ring" => (Some(&options.flow_layout), lane_cpus),
+            "flow_readers" => (None, lane_cpus),
             "hook_accounts" => (None, cpus * HOOK_COUNT),
             _ => {
                 if name.ends_with("rodata.options") {

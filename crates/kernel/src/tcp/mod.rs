@@ -11,6 +11,8 @@ mod run;
 pub mod session;
 
 #[cfg(test)]
+mod lanes_test;
+#[cfg(test)]
 mod layout_test;
 
 use std::path::PathBuf;
@@ -64,6 +66,12 @@ pub enum TcpError {
         path: PathBuf,
         /// What the kernel said.
         source: std::io::Error,
+    },
+    /// Somebody else writes the file.
+    #[error("log {}: another log is being written to it; name another file", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
     },
     /// The file took no more.
     #[error(

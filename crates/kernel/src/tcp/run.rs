@@ -268,7 +268,7 @@ impl Run {
                 }
             })
             .collect();
-        Ok(Ledger {
+        let mut ledger = Ledger {
             hooks,
             sequence_gaps: self.collector.lanes().sequence_gaps(),
             cost: Cost {
@@ -282,7 +282,11 @@ impl Run {
                 log_bytes: self.writer.written_bytes(),
             },
             complete,
-        })
+        };
+        if !complete {
+            ledger.leave_out_what_waits();
+        }
+        Ok(ledger)
     }
 
     fn report(&self, has_ended: bool) {

@@ -13,6 +13,8 @@ use std::time::Instant;
 use parshall_core::abi::TCP_LANES_PER_CPU;
 use parshall_core::ledger::Ledger;
 use parshall_core::log::{LogHeader, LogWriter};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::TcpError;
 use super::collector::Collector;
@@ -81,10 +83,7 @@ impl TcpLog {
             options: options_text,
             hz: kernel_hz(),
         };
-        let file = create(path).map_err(|source| TcpError::Output {
-            path: path.into(),
-            source,
-        })?;
+        let file = create(path)?;
         let writer = LogWriter::create(file, &header).map_err(|error| cut(path, error))?;
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
@@ -177,10 +176,28 @@ impl Drop for TcpLog {
     }
 }
 
-/// The log: never anything but a stream, so a pipe will do.
-fn create(path: &Path) -> io::Result<File> {
+/// The log: never anything but a stream, so a pipe will do. A file is emptied when nobody else writes it.
+fn create(path: &Path) -> Result<File, TcpError> {
+    let fail = |source: io::Error| TcpError::Output {
+        path: path.into(),
+        source,
+    };
     if path == Path::new("-") {
-        return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+        let stdout = io::stdout().as_fd().try_clone_to_owned();
+        return stdout.map(File::from).map_err(fail);
     }
-    File::create(path)
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(fail)?;
+    if file.metadata().map_err(fail)?.is_file() {
+        // The lock goes with the process. A file system that knows none is no reason to log nothing.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(TcpError::Busy { path: path.into() });
+        }
+        file.set_len(0).map_err(fail)?;
+    }
+    Ok(file)
 }

@@ -1,0 +1,38 @@
+//! For how many CPUs there are accounts, and for how many there are lanes.
+
+/// How many CPUs the host can ever have. Each has an account.
+pub(crate) fn possible() -> libbpf_rs::Result<usize> {
+    libbpf_rs::num_possible_cpus()
+}
+
+/// How many CPUs have a lane: those up to the last that is online. Virtual machines often could have a
+/// hundred CPUs more, and a lane is megabytes. What a CPU that comes later would write is dropped, and counted.
+pub(crate) fn with_lanes() -> libbpf_rs::Result<usize> {
+    let possible = possible()?;
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    Ok(last_of(&online).map_or(possible, |last| possible.min(last + 1)))
+}
+
+/// The last number of a list like `0-3,8`.
+fn last_of(list: &str) -> Option<usize> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_end_with_the_last_cpu() {
+        assert_eq!(last_of("0\n"), Some(0));
+        assert_eq!(last_of("0-1\n"), Some(1));
+        assert_eq!(last_of("0-3,8-11,13\n"), Some(13));
+        assert_eq!(last_of(""), None);
+    }
+
+    #[test]
+    fn this_thread_runs_on_a_cpu_with_a_lane() {
+        let cpu = rustix::thread::sched_getcpu();
+        assert!((cpu + 1..=possible().unwrap()).contains(&with_lanes().unwrap()));
+    }
+}
