@@ -98,7 +98,7 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 	struct lane_readers *readers = 0;
 	struct capture_record *record;
 
-	if (!who || !counts || !lane)
+	if (!who || !counts)
 		return 0;
 	if (layout.wait_for_readers)
 		readers = bpf_map_lookup_elem(&ring_readers, &cpu);
@@ -106,10 +106,12 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 	if (captured > CAPTURE_SNAPLEN_MAX)
 		captured = CAPTURE_SNAPLEN_MAX;
 	count_matched(counts, who->subscribers);
-	record = (void *)ring_reserve(lane, readers, &layout,
-				      (sizeof(*record) + captured + RECORD_ALIGN_BYTES - 1) &
-					      ~(RECORD_ALIGN_BYTES - 1),
-				      RECORD_PACKET, options.hook, slot);
+	/* A CPU that was not there when the ring was made has no lane. */
+	record = lane ? (void *)ring_reserve(lane, readers, &layout,
+					     (sizeof(*record) + captured + RECORD_ALIGN_BYTES - 1) &
+						     ~(RECORD_ALIGN_BYTES - 1),
+					     RECORD_PACKET, options.hook, slot) :
+			0;
 	if (!record) {
 		count_for(counts->refused, who->subscribers, 1);
 		return 0;

@@ -183,6 +183,7 @@ class Capture:
             raise UsageError("nothing to write to: give a file, or - for standard output")
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 or more")
+        _check_places(outputs)
         if backend != "ring" and ring is not None and ring != _of_a_socket(ring):
             raise UsageError(
                 f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"
@@ -267,6 +268,21 @@ class Capture:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _check_places(outputs: Sequence[Output]) -> None:
+    """Raise when two outputs would write into one file, or send batches to one reader."""
+    unnamed = sum(output.path is None for output in outputs)
+    if unnamed > 1:
+        raise UsageError(f"{unnamed} outputs without a path: batches are of one alone; give the others files")
+    taken = set()
+    for output in outputs:
+        if output.path is None or Path(output.path).is_char_device():
+            continue
+        place = "-" if str(output.path) == "-" else os.path.realpath(output.path)
+        if place in taken:
+            raise UsageError(f"--write {output.path}: it is named twice; give every filter a file of its own")
+        taken.add(place)
 
 
 def _of_a_socket(ring: Ring) -> Ring:

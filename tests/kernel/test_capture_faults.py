@@ -1,12 +1,17 @@
 """What `parshall capture` does when something is wrong: one clear line, the right status, no traces."""
 
+import fcntl
 import grp
 import json
 import os
 import pty
 import shutil
 import signal
+import struct
 import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,7 @@ from typing import Any
 import pytest
 from capturer import PARSHALL, Capturer, account_of, frame, packets_of, ring_name, run, subscribers_of, total
 from test_capture_rings import Place, numbers_of
+from threads import threads_named
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
@@ -324,3 +330,128 @@ def test_what_was_written_before_a_kill_opens(place: Place, until: Any, tmp_path
     numbers = numbers_of(file)
     assert numbers == list(range(len(numbers)))
     assert len(numbers) >= 100
+
+
+def test_a_capture_that_is_given_up_while_its_filter_is_compiled_changes_nothing(
+    lonely: Any, until: Any, tmp_path: Path
+) -> None:
+    from parshall.capture import Capture, Output, Ring
+
+    # Behind `vlan` a list is compiled as a whole: long enough to be given up, short enough to be waited for.
+    ports = " or ".join(f"port {port}" for port in range(1_000, 1_300))
+    file = tmp_path / "precious.pcapng"
+    file.write_bytes(b"precious")
+    output = Output(file, f"vlan and ({ports})")
+    with lonely.enter(), pytest.raises(KeyboardInterrupt):
+        Capture([output], Ring(["lo"], name=ring_name()), is_stopping=lambda: True)
+
+    assert threads_named("parshall-start"), "it was through already"
+    until("the filter is compiled", lambda: not threads_named("parshall-start"), 60)
+    assert file.read_bytes() == b"precious"
+
+
+def test_a_capture_is_stopped_while_another_thread_waits_for_its_batches(place: Place, until: Any) -> None:
+    from parshall.capture import Capture, Output, Ring
+
+    with place.host.enter():
+        capture = Capture([Output(None)], Ring([place.interface], direction="in"))
+    rows: list[Any] = []
+
+    def collect() -> None:
+        for batch in capture.batches():
+            rows.extend(batch.to_pylist())
+
+    waiting = threading.Thread(target=collect)
+    waiting.start()
+    try:
+        place.send(10)
+        until("they have come", lambda: len(rows) >= 10)
+    finally:
+        summary = capture.stop()
+        waiting.join(timeout=10)
+    assert not waiting.is_alive()
+    assert summary.ledger["complete"] and summary.failure is None
+    assert list(capture.batches()) == [], "a capture that was stopped has no more"
+
+
+FORGETFUL = """
+import sys
+from parshall.capture import Capture, Output, Ring
+capture = Capture([Output(None)], Ring([sys.argv[1]], direction="in"))
+print("captures", flush=True)
+sys.stdin.readline()
+del capture
+print("has gone", flush=True)
+"""
+
+
+def test_a_capture_whose_batches_nobody_takes_can_be_forgotten(place: Place) -> None:
+    """The reader waits for somebody to take a batch, and must not be waited for."""
+    program = place.host.popen(
+        [sys.executable, "-c", FORGETFUL, place.interface],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert program.stdout.readline() == "captures\n"
+        # More batches than may wait: the reader looks for packets every 10 ms at the latest.
+        for _ in range(40):
+            place.send(5)
+            time.sleep(0.02)
+        said, _ = program.communicate("\n", timeout=20)
+    finally:
+        program.kill()
+        program.wait()
+    assert said == "has gone\n"
+
+
+@pytest.mark.parametrize("backend", ["ring", "af-packet"])
+def test_two_outputs_have_two_places(lonely: Any, tmp_path: Path, backend: str) -> None:
+    from parshall.capture import Capture, Output, Ring
+    from parshall.errors import UsageError
+
+    (tmp_path / "link.pcapng").symlink_to(tmp_path / "x.pcapng")
+    for second in (tmp_path / "x.pcapng", tmp_path / "." / "x.pcapng", tmp_path / "link.pcapng"):
+        with lonely.enter(), pytest.raises(UsageError, match="it is named twice; give every filter a file of its own"):
+            Capture([Output(tmp_path / "x.pcapng"), Output(second)], Ring(["lo"]), backend=backend)
+    with lonely.enter(), pytest.raises(UsageError, match="2 outputs without a path"):
+        Capture([Output(None), Output(None, "udp")], Ring(["lo"]), backend=backend)
+    assert not list(tmp_path.glob("x*"))
+
+
+def test_an_interface_that_goes_while_hundreds_of_others_come_is_not_overlooked(
+    place: Place, until: Any, tmp_path: Path
+) -> None:
+    """What the kernel tells of interfaces is more than a socket holds."""
+    file = tmp_path / "x.pcapng"
+    with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
+        place.send(10)
+        keeper = capture.keeper()
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            made = "".join(f"link add crowd{number} type veth peer name drowc{number}\n" for number in range(200))
+            (tmp_path / "batch").write_text(f"{made}link del {place.interface}\n")
+            place.host.run(["ip", "-batch", str(tmp_path / "batch")])
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+        said = capture.end(number=None)
+    assert said.returncode == 1
+    assert f"no interface of ring {capture.ring} is left" in said.stderr.splitlines()[-1]
+    assert numbers_of(file) == list(range(10))
+
+
+def test_an_interface_of_a_strange_kind_is_refused_with_a_way_that_helps(bed: Any, tmp_path: Path) -> None:
+    tun_set_interface, tun_without_information, tun_set_link = 0x400454CA, 0x1001, 0x400454CD
+    host = bed.host("tunnel")
+    with host.enter():
+        tun = os.open("/dev/net/tun", os.O_RDWR)
+        fcntl.ioctl(tun, tun_set_interface, struct.pack("16sH22x", b"tun-test", tun_without_information))
+        ppp = 512
+        fcntl.ioctl(tun, tun_set_link, ppp)
+    try:
+        for more in ([], ["--backend", "af-packet"]):
+            said = run(host, "-i", "tun-test", "-w", tmp_path / "x.pcapng", *more)
+            assert said.returncode == 1
+            complaint = the_complaint(said)
+            assert "ARPHRD 512" in complaint and complaint.endswith("capture it with tcpdump"), complaint
+    finally:
+        os.close(tun)

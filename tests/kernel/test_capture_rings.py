@@ -19,6 +19,7 @@ from capturer import (
     account_of,
     frame,
     packets_of,
+    ring_name,
     rings,
     run,
     subscribers_of,
@@ -336,3 +337,19 @@ def test_the_list_shows_who_reads_what(place: Place, until: Any, tmp_path: Path)
         assert f"{founder.ring}: {place.interface} in (tcx); slow reader, 32 MiB" in shown
         assert f"process {founder.process.pid}: everything, up to 96 bytes" in shown
         founder.end()
+
+
+def test_a_second_ring_at_an_interface_is_told_of_the_first(place: Place, until: Any, tmp_path: Path, bed: Any) -> None:
+    with capture(place, until, tmp_path / "first.pcapng") as first:
+        with capture(place, until, tmp_path / "second.pcapng") as second:
+            hint = f"ring {first.ring} takes packets at {place.interface} already"
+            said = second.end()
+        assert said.returncode == 0
+        (line,) = said.stderr.splitlines()
+        assert hint in line and f"--join {first.ring}" in line
+        # An interface of that name in another namespace is another one.
+        other = bed.host("other")
+        other.run(["ip", "link", "add", place.interface, "type", "veth", "peer", "name", "end"])
+        where = ("-i", place.interface, "--name", ring_name(), "--write", tmp_path / "x.pcapng", "--duration", "0.2")
+        assert "--join" not in run(other, *where).stderr
+        assert first.end().stderr == ""

@@ -267,3 +267,29 @@ fn a_directory_that_went_away_is_one_error_and_counted() {
     assert!(accounts[0].written.unwritten > 1000);
     assert_eq!(times(&inside).concat().last(), Some(&5000));
 }
+
+#[test]
+fn the_time_of_a_file_begins_with_its_first_packet_also_after_a_silence() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let rotation = Rotation {
+        time_ns: Some(1000),
+        ..Rotation::default()
+    };
+    let mut writer = writer(&directory.path().join("t.pcapng"), rotation);
+    // Before the first packet comes, and after the first file has ended, only time passes.
+    writer.tick(0, &[statistics(0)]).expect("room");
+    for time_ns in [5000, 5900] {
+        writer.write(&packet(time_ns, &noise(1))).expect("room");
+    }
+    for time_ns in [6500, 7500, 90_000] {
+        writer.tick(time_ns, &[statistics(2)]).expect("room");
+    }
+    for time_ns in [100_000, 100_900, 101_100] {
+        writer.write(&packet(time_ns, &noise(2))).expect("room");
+    }
+    writer.finish(&[statistics(5)]).1.expect("room");
+    assert_eq!(
+        times(directory.path()),
+        [vec![5000, 5900], vec![100_000, 100_900], vec![101_100]]
+    );
+}

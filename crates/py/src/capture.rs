@@ -3,9 +3,8 @@
 use std::ffi::OsString;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use parshall_kernel::capture::backend::Kind;
 use parshall_kernel::capture::batch::PacketBatch;
 use parshall_kernel::capture::output::Output;
 use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest, Subscription};
-use parshall_kernel::capture::session::{self, CaptureRequest, Source};
+use parshall_kernel::capture::session::{self, Beginning, CaptureRequest, Source};
 use parshall_kernel::capture::sink::Target;
 use parshall_kernel::capture::yardstick::{Yardstick, YardstickRequest};
 use parshall_kernel::capture::{client, keeper};
@@ -46,39 +45,55 @@ fn raise(error: CaptureError) -> PyErr {
 }
 
 /// Starts a capture in a thread of its own. Until the filters are compiled, which may take long, a
-/// signal gives it up, and so does `is_stopping` when it says yes: what comes of it is dropped there.
-/// From then on it is waited for.
+/// signal gives it up, and so does `is_stopping` when it says yes: libpcap cannot be interrupted, but when it is done
+/// nothing comes of it. From then on the capture is waited for.
 fn start_capture(
     py: Python<'_>,
     request: CaptureRequest,
     is_stopping: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<session::Capture> {
     let is_stopping = is_stopping.map(|asked| asked.clone().unbind());
-    let has_begun = Arc::new(AtomicBool::new(false));
-    let begun = Arc::clone(&has_begun);
+    let beginning = Arc::new(Beginning::default());
+    let own = Arc::clone(&beginning);
     let (send, receive) = channel();
     thread::Builder::new()
         .name("parshall-start".into())
         .spawn(move || {
             // Nobody listens any more after an interrupt.
-            let _ = send.send(session::Capture::start(request, &begun));
+            let _ = send.send(session::Capture::start(request, &own));
         })
         .map_err(to_python)?;
-    let started = py.detach(move || {
-        listen(&receive, |py| {
-            if has_begun.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            py.check_signals()?;
-            match &is_stopping {
-                Some(asked) if asked.call0(py)?.is_truthy(py)? => {
-                    Err(PyKeyboardInterrupt::new_err(()))
+    let ask = |py: Python<'_>| {
+        py.check_signals()?;
+        match &is_stopping {
+            Some(asked) if asked.call0(py)?.is_truthy(py)? => Err(PyKeyboardInterrupt::new_err(())),
+            _ => Ok(()),
+        }
+    };
+    let (started, late) = py.detach(move || {
+        // It began while it was asked to end: then it ends as a capture does.
+        let mut late = None;
+        let started = listen(&receive, |py| match beginning.has_begun() {
+            true => Ok(()),
+            false => match ask(py) {
+                Err(interrupt) if beginning.give_up() => Err(interrupt),
+                Err(interrupt) => {
+                    late = Some(interrupt);
+                    Ok(())
                 }
-                _ => Ok(()),
-            }
-        })
+                Ok(()) => Ok(()),
+            },
+        });
+        (started, late)
     });
-    started?.map_err(raise)
+    let started = started?;
+    match late {
+        Some(interrupt) => {
+            py.detach(|| drop(started));
+            Err(interrupt)
+        }
+        None => started.map_err(raise),
+    }
 }
 
 /// One word of a table, or the complaint that names the option and what it may be.
@@ -188,10 +203,21 @@ const BACKENDS: [(&str, Option<Kind>); 4] = [
 ];
 
 /// See `parshall.capture.Capture`, which documents the arguments.
-#[pyclass(module = "parshall._native")]
+#[pyclass(module = "parshall._native", frozen)]
 pub struct Capture {
+    // Before `running`, whose end is waited for: a reader that waits for somebody to take a batch would wait for ever.
+    batches: Mutex<Batches>,
     running: Running,
-    batches: Option<Mutex<Receiver<PacketBatch>>>,
+}
+
+/// Packets on their way to Python.
+enum Batches {
+    /// All go to files.
+    None,
+    /// From the reader.
+    Waiting(Receiver<PacketBatch>),
+    /// There were some, until the capture was stopped.
+    Over,
 }
 
 #[pymethods]
@@ -212,7 +238,7 @@ impl Capture {
         environment: String,
         is_stopping: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let mut batches = None;
+        let mut batches = Batches::None;
         let mut targets = Vec::new();
         for output in outputs {
             let target = match &output.path {
@@ -222,7 +248,7 @@ impl Capture {
                 },
                 None => {
                     let (sender, receiver) = sync_channel(BATCHES_MAX);
-                    batches = Some(Mutex::new(receiver));
+                    batches = Batches::Waiting(receiver);
                     Target::Batches(sender)
                 }
             };
@@ -279,7 +305,10 @@ impl Capture {
                 )));
             }
         };
-        Ok(Self { running, batches })
+        Ok(Self {
+            batches: Mutex::new(batches),
+            running,
+        })
     }
 
     #[getter]
@@ -315,16 +344,14 @@ impl Capture {
     /// Waits for the next packets: a stream of one batch, or `None` when none came in time. Raises
     /// `StopIteration` when there will be no more.
     fn next_batch(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<ArrowStream>> {
-        let Some(batches) = &self.batches else {
-            return Err(usage_to_python(
-                "packets go to files alone; ask for some as batches",
-            ));
-        };
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-        let received = py.detach(|| {
-            let receiver = batches.lock().unwrap_or_else(PoisonError::into_inner);
-            receiver.recv_timeout(timeout)
+        let received = py.detach(|| match &*self.batches() {
+            Batches::None => None,
+            Batches::Waiting(receiver) => Some(receiver.recv_timeout(timeout)),
+            Batches::Over => Some(Err(RecvTimeoutError::Disconnected)),
         });
+        let received = received
+            .ok_or_else(|| usage_to_python("packets go to files alone; ask for some as batches"))?;
         match received {
             Ok(batch) => {
                 let batch = columns(batch, &self.interfaces()).map_err(to_python)?;
@@ -345,17 +372,29 @@ impl Capture {
     }
 
     /// Returns `(ledger as JSON, what stopped it or None)`.
-    fn stop(&mut self, py: Python<'_>) -> PyResult<(String, Option<String>)> {
-        // A reader that waits for us to take a batch must not wait for ever.
-        self.batches = None;
+    fn stop(&self, py: Python<'_>) -> PyResult<(String, Option<String>)> {
         let summary = py
-            .detach(|| match &mut self.running {
-                Running::Ring(capture) => capture.stop(),
-                Running::Yardstick(yardstick) => yardstick.stop(),
+            .detach(|| {
+                // A reader that waits for us to take a batch must not wait for ever.
+                let mut batches = self.batches();
+                if matches!(*batches, Batches::Waiting(_)) {
+                    *batches = Batches::Over;
+                }
+                drop(batches);
+                match &self.running {
+                    Running::Ring(capture) => capture.stop(),
+                    Running::Yardstick(yardstick) => yardstick.stop(),
+                }
             })
             .map_err(raise)?;
         let ledger = serde_json::to_string(&summary.ledger).map_err(to_python)?;
         Ok((ledger, summary.failure.map(|failure| failure.to_string())))
+    }
+}
+
+impl Capture {
+    fn batches(&self) -> MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

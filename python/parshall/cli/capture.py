@@ -135,9 +135,6 @@ def _outputs(filters: list[str], files: list[str], **settings: Any) -> list[Outp
             f"{len(filters)} --filter and {len(files)} --write: give one of each for every file; "
             "--filter '' takes everything"
         )
-    if len(set(files)) < len(files):
-        twice = next(file for file in files if files.count(file) > 1)
-        raise UsageError(f"--write {twice}: it is named twice; give every filter a file of its own")
     pairs = zip(files, filters or [""] * len(files), strict=True)
     return [Output(file, expression, **settings) for file, expression in pairs]
 
@@ -154,9 +151,7 @@ def _watch(capture: Capture, stopping: Stopping, duration_s: float | None) -> No
         elapsed_s = time.monotonic() - started
         status = capture.status()
         has_ended = status["has_ended"]
-        for notice in status["notices"]:
-            # Over the line that shows progress, not behind it.
-            print(f"{start_of_line}parshall: capture: {notice}", file=sys.stderr)
+        _notify(status, start_of_line)
         if shows_progress and elapsed_s >= next_progress_s:
             next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
             rate_pps = (status["packets"] - packets_before) / max(elapsed_s - before_s, 1e-9)
@@ -168,8 +163,15 @@ def _watch(capture: Capture, stopping: Stopping, duration_s: float | None) -> No
             print(line, end="\033[K", file=sys.stderr, flush=True)
         if duration_s is not None and elapsed_s >= duration_s:
             break
+    _notify(capture.status(), start_of_line)
     if shows_progress:
         print(file=sys.stderr)
+
+
+def _notify(status: dict[str, Any], start_of_line: str) -> None:
+    """Say what has happened, over the line that shows progress, not behind it."""
+    for notice in status["notices"]:
+        print(f"{start_of_line}parshall: capture: {notice}", file=sys.stderr)
 
 
 def _show(summary: Summary, as_json: bool, where: Any) -> None:

@@ -77,7 +77,7 @@ pub struct Writer {
     accounts: Vec<Account>,
     /// The output took no more: no attempt before the next tick.
     is_stalled: bool,
-    /// When the file began: the time of its first packet or tick.
+    /// The time of the file's first packet.
     began_ns: Option<u64>,
     /// Packets handed over, and the time, when the ledger was written last.
     ledger_at: (u64, u64),
@@ -330,10 +330,12 @@ impl Writer {
     }
 
     fn rotate_if_due(&mut self, now_ns: u64, needed_bytes: usize) -> Result<(), TraceError> {
-        let began_ns = *self.began_ns.get_or_insert(now_ns);
         if self.output.is_none() || self.written.iter().all(|written| written.in_file == 0) {
+            // Its time begins with its first packet, which this may be.
+            self.began_ns = (needed_bytes > 0).then_some(now_ns);
             return Ok(());
         }
+        let began_ns = *self.began_ns.get_or_insert(now_ns);
         let is_over = self
             .rotation
             .time_ns
@@ -367,7 +369,7 @@ impl Writer {
             let begun = self.open_next().and_then(|()| self.write_buffer());
             self.is_stalled = begun.is_err();
             result = result.and(begun);
-            self.began_ns = Some(now_ns);
+            self.began_ns = (needed_bytes > 0).then_some(now_ns);
         }
         result
     }

@@ -11,7 +11,7 @@ use libbpf_sys as sys;
 use super::btf::KernelBtf;
 use super::map::owned;
 use super::{Cause, Privileges, Probe, cgroup};
-use crate::capture::kept_ring;
+use crate::capture::generation;
 use crate::tcp::hooks;
 
 /// The tracepoints at which the instruments sit.
@@ -214,7 +214,7 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
             "program.of_capture",
             privileges,
             &["CAP_BPF", "CAP_NET_ADMIN"],
-            || kept_ring::try_programs().map_err(|error| error.to_string()),
+            || generation::try_programs().map_err(|error| error.to_string()),
         ),
     ]
 }

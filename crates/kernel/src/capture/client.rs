@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::CaptureError;
 use super::decider::CompiledFilter;
+use super::interface::namespace_number;
 use super::keeper::message::{
     Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
 };
@@ -22,6 +23,9 @@ use crate::ring::registry::LaneReaders;
 
 /// A keeper compiles and loads programs in milliseconds; only a machine at its end takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whoever founds a ring of his own does not wait long for those of others.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_millis(200);
 
 /// The final account of the subscriptions of one connection.
 #[derive(Clone, Debug, Default)]
@@ -256,11 +260,32 @@ impl Client {
 /// # Errors
 /// As [`Client::join`].
 pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
+    list_within(name, PATIENCE)
+}
+
+/// The rings at these interfaces of the calling thread's network namespace, each with the first of them that it has;
+/// those whose keepers do not answer at once are left out.
+pub(super) fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
+    let namespace = namespace_number();
+    let listed = directory::names().into_iter();
+    listed
+        .filter_map(|name| list_within(&name, PATIENCE_WITH_OTHERS).ok())
+        .filter(|ring| ring.namespace == namespace)
+        .filter_map(|ring| {
+            let interface = interfaces
+                .iter()
+                .find(|one| ring.interfaces.contains(one))?;
+            Some((ring.name, interface.clone()))
+        })
+        .collect()
+}
+
+fn list_within(name: &str, patience: Duration) -> Result<ListedRing, CaptureError> {
     let mut channel = Channel::new(directory::connect_to(name)?);
     channel
         .send(&Request::List, &[])
         .map_err(|error| gone(name, &error))?;
-    match channel.receive(PATIENCE) {
+    match channel.receive(patience) {
         Ok((Answer::Listed(ring), _)) => Ok(ring),
         Ok((answer, _)) => Err(unexpected(answer)),
         Err(error) => Err(gone(name, &error)),

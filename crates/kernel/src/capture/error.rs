@@ -122,6 +122,9 @@ pub enum CaptureError {
         /// What happened.
         reason: String,
     },
+    /// Whoever asked for the capture wants it no more.
+    #[error("the capture was given up before it began")]
+    GivenUp,
     /// The reader's thread could not be started, or died.
     #[error("reader thread: {reason}")]
     Thread {

@@ -5,18 +5,21 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use libbpf_rs::{MapCore, MapFlags, Object};
 use parshall_core::abi::{
-    CAPTURE_JUMP_COPY, CAPTURE_SUBSCRIBERS_MAX, CaptureAccount, CaptureOptions, CaptureVerdict,
-    RingLayout, plain_bytes, read_plain,
+    CAPTURE_JUMP_COPY, CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, CaptureAccount,
+    CaptureOptions, CaptureVerdict, plain_bytes, read_plain,
 };
 use serde::{Deserialize, Serialize};
 
 use super::attachment::{HookKind, Way};
 use super::decider::Deciders;
 use super::interface::Interface;
+use super::request::RING_MIN_BYTES;
+use super::ring_maps::RingMaps;
 use super::{CaptureError, OBJECT};
 use crate::filter::Maps;
+use crate::ring::{self, Preference};
 
 /// One interface in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,18 +43,6 @@ impl Hook {
         };
         format!("{} {way} ({})", self.interface.name, self.kind.name())
     }
-}
-
-/// What all hooks of a ring write into.
-pub(super) struct RingMaps {
-    /// The ring.
-    pub ring: MapHandle,
-    /// The register of its readers.
-    pub readers: MapHandle,
-    /// Its constants.
-    pub layout: RingLayout,
-    /// Packets go no further than the hook.
-    pub discard: bool,
 }
 
 /// What a generation has counted.
@@ -177,8 +168,28 @@ fn copy_at(is_xdp: bool) -> &'static str {
     }
 }
 
+/// Loads the programs that take packets at an XDP hook as an instrument would, with a ring of a size that
+/// costs nothing, and lets them go.
+///
+/// # Errors
+/// [`CaptureError::Load`] with what the kernel refused.
+pub fn try_programs() -> Result<(), CaptureError> {
+    let layout =
+        ring::layout_with_slack(RING_MIN_BYTES, Preference::FastReader, CAPTURE_SLACK_BYTES)?;
+    let maps = RingMaps::make(&layout, 1, false)?;
+    load_copy(
+        &maps,
+        &CaptureOptions {
+            layout,
+            ..CaptureOptions::default()
+        },
+        true,
+    )
+    .map(drop)
+}
+
 /// Loads the program that copies packets.
-pub(super) fn load_copy(
+fn load_copy(
     maps: &RingMaps,
     options: &CaptureOptions,
     is_xdp: bool,

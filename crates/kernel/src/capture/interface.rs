@@ -1,6 +1,7 @@
 //! Interfaces as the kernel knows them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 
 use parshall_core::filter::emit::LinkLayer;
 use parshall_core::trace::{LINK_TYPE_ETHERNET, LINK_TYPE_RAW};
@@ -77,7 +78,7 @@ impl Interface {
             | libc::ARPHRD_SIT => LINK_TYPE_RAW,
             other => {
                 return Err(fail(format!(
-                    "its link layer (ARPHRD {other}) is neither Ethernet nor bare IP; capture it with --backend af-packet"
+                    "its link layer (ARPHRD {other}) is neither Ethernet nor bare IP; capture it with tcpdump"
                 )));
             }
         };
@@ -90,6 +91,11 @@ impl Interface {
             mtu_bytes: mtu_bytes as u32,
         })
     }
+}
+
+/// Number of the calling thread's network namespace; 0 when it cannot be told.
+pub(super) fn namespace_number() -> u64 {
+    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino())
 }
 
 /// What a command of `netdevice(7)` says of an interface.

@@ -4,23 +4,22 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::MapHandle;
-use parshall_core::abi::{
-    CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, CaptureOptions, RingLayout,
-};
+use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, RingLayout};
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use super::attachment::{Attachment, HookKind, Way};
 use super::decider::{CompiledFilter, Deciders};
-use super::generation::{self, Counts, Generation, Hook, RingMaps};
+use super::generation::{Counts, Generation, Hook};
 use super::grace::Grace;
 use super::interface::Interface;
 use super::promiscuous::Promiscuous;
-use super::request::{Directions, HookChoice, RING_MIN_BYTES, RingRequest, Subscription};
-use crate::free_memory::available_bytes;
-use crate::ring::memory::{Lane, mappable_array};
-use crate::ring::registry::{LANE_READERS_BYTES, LaneReaders};
-use crate::ring::{self, Preference};
+use super::request::{Directions, HookChoice, RingRequest, Subscription};
+use super::ring_maps::RingMaps;
+use crate::cpus;
+use crate::ring;
+use crate::ring::memory::Lane;
+use crate::ring::registry::LaneReaders;
 
 /// What one hook counted for one subscriber, while that was one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +102,7 @@ impl KeptRing {
             .iter()
             .map(|name| Interface::find(name))
             .collect::<Result<Vec<_>, _>>()?;
-        let cpus = libbpf_rs::num_possible_cpus().map_err(CaptureError::load)?;
+        let cpus = cpus::with_lanes().map_err(CaptureError::load)?;
         let mut layout = ring::layout_with_slack(
             request.ring_bytes,
             request.preference(),
@@ -111,7 +110,7 @@ impl KeptRing {
         )?;
         // XDP and tcx run with bottom halves disabled, both of them in whatever context.
         layout.writers_alone = u64::from(ring::bottom_halves_run_alone());
-        let maps = make_maps(&layout, cpus, request.discard)?;
+        let maps = RingMaps::make(&layout, cpus, request.discard)?;
         let lanes = Lane::of_map(&maps.ring, cpus, layout, false)?;
         let readers = LaneReaders::of_map(&maps.readers, cpus)?;
         let mut ring = Self {
@@ -443,78 +442,5 @@ fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
         Directions::Out => vec![Way::Out],
         Directions::Both if interface.is_loopback => vec![Way::In],
         Directions::Both => vec![Way::In, Way::Out],
-    }
-}
-
-/// Loads the programs that take packets at an XDP hook as an instrument would, with a ring of a size that
-/// costs nothing, and lets them go.
-///
-/// # Errors
-/// [`CaptureError::Load`] with what the kernel refused.
-pub fn try_programs() -> Result<(), CaptureError> {
-    let layout =
-        ring::layout_with_slack(RING_MIN_BYTES, Preference::FastReader, CAPTURE_SLACK_BYTES)?;
-    let maps = make_maps(&layout, 1, false)?;
-    generation::load_copy(
-        &maps,
-        &CaptureOptions {
-            layout,
-            ..CaptureOptions::default()
-        },
-        true,
-    )
-    .map(drop)
-}
-
-fn make_maps(layout: &RingLayout, cpus: usize, discard: bool) -> Result<RingMaps, CaptureError> {
-    let lane_bytes = ring::lane_bytes(layout);
-    check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
-    let make = |name: &str, value_bytes: usize| mappable_array(name, value_bytes, cpus);
-    let ring = make("parshall_ring", lane_bytes).map_err(CaptureError::load)?;
-    // From now on only programs write into it: nobody who gets its descriptor can, not even we. (A
-    // descriptor that is open for reading only would do the same, but cannot be mapped.)
-    ring.freeze().map_err(CaptureError::load)?;
-    Ok(RingMaps {
-        ring,
-        readers: make("parshall_read", LANE_READERS_BYTES).map_err(CaptureError::load)?,
-        layout: *layout,
-        discard,
-    })
-}
-
-/// Refuses a ring that is larger than what is free: the kernel would try, and let others pay for it.
-fn check_memory(layout: &RingLayout, cpus: usize, free_bytes: u64) -> Result<(), CaptureError> {
-    let total_bytes = (ring::lane_bytes(layout) * cpus) as u64;
-    if total_bytes > free_bytes {
-        return Err(CaptureError::Memory {
-            asked_bytes: layout.size_bytes,
-            total_bytes,
-            cpus,
-            free_bytes,
-        });
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ring::Preference;
-
-    #[test]
-    fn a_ring_larger_than_the_free_memory_is_refused_in_words() {
-        let layout =
-            ring::layout_with_slack(1 << 28, Preference::FastReader, CAPTURE_SLACK_BYTES).unwrap();
-        let total_bytes = 4 * ring::lane_bytes(&layout) as u64;
-        assert!(check_memory(&layout, 4, total_bytes).is_ok());
-        let refusal = check_memory(&layout, 4, total_bytes - 1).unwrap_err();
-        assert_eq!(
-            refusal.to_string(),
-            format!(
-                "--buffer 268435456: a ring of {total_bytes} bytes for 4 CPUs, but {} bytes of memory are free; choose a smaller one",
-                total_bytes - 1
-            )
-        );
-        assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -6,8 +6,8 @@
 //! [`session`] is its capture, `run` the thread behind it, a [`collector`] its eyes, an [`output`]
 //! what it wants, and a [`sink`] where the packets go.
 //!
-//! Inside the keeper, [`kept_ring`] is the ring with its subscribers, [`generation`] the programs
-//! that serve one set of them, [`attachment`] a place where packets pass, [`grace`] the wait until
+//! Inside the keeper, [`kept_ring`] is the ring with its subscribers, `ring_maps` its memory, [`generation`] the
+//! programs that serve one set of them, [`attachment`] a place where packets pass, [`grace`] the wait until
 //! nobody runs the programs of before.
 
 pub mod attachment;
@@ -26,6 +26,7 @@ pub mod ledger;
 pub mod output;
 mod promiscuous;
 pub mod request;
+mod ring_maps;
 mod run;
 pub mod session;
 pub mod sink;

@@ -2,15 +2,15 @@
 //! is `run`.
 
 use std::ffi::OsString;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parshall_core::trace::Section;
 
 use super::CaptureError;
-use super::client::Client;
+use super::client::{self, Client};
 use super::collector::Collector;
 use super::interface::Interface;
 use super::ledger::CaptureLedger;
@@ -58,9 +58,46 @@ pub struct Summary {
     pub failure: Option<CaptureError>,
 }
 
+/// How far the beginning of a capture is. Until its filters are compiled, which may take long, it has changed nothing
+/// and can be given up.
+#[derive(Debug, Default)]
+pub struct Beginning(AtomicU8);
+
+const COMPILES: u8 = 0;
+const HAS_BEGUN: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+impl Beginning {
+    /// Whether the filters are compiled, so that the end of the beginning can be waited for.
+    pub fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire) == HAS_BEGUN
+    }
+
+    /// Gives the capture up, if it has not begun; whether that is so.
+    pub fn give_up(&self) -> bool {
+        self.leave_compiling(GIVEN_UP)
+    }
+
+    fn begin(&self) -> Result<(), CaptureError> {
+        match self.leave_compiling(HAS_BEGUN) {
+            true => Ok(()),
+            false => Err(CaptureError::GivenUp),
+        }
+    }
+
+    fn leave_compiling(&self, next: u8) -> bool {
+        let order = Ordering::AcqRel;
+        let left = self
+            .0
+            .compare_exchange(COMPILES, next, order, Ordering::Acquire);
+        left.is_ok()
+    }
+}
+
 /// A capture that is being made.
 pub struct Capture {
-    thread: Option<JoinHandle<Summary>>,
+    /// Nobody holds it for long, so that whoever waits for the end keeps nobody from looking.
+    thread: Mutex<Option<JoinHandle<Summary>>>,
     stop: Arc<AtomicBool>,
     status: StatusBoard,
     /// Name of the ring.
@@ -70,12 +107,11 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Founds or joins the ring, opens the files, subscribes, and starts to read. `has_begun` is set
-    /// when the filters are compiled, which may take long and changes nothing.
+    /// Founds or joins the ring, opens the files, subscribes, and starts to read.
     ///
     /// # Errors
-    /// [`CaptureError`], before anything is left attached.
-    pub fn start(request: CaptureRequest, has_begun: &AtomicBool) -> Result<Self, CaptureError> {
+    /// [`CaptureError`], before anything is left attached; [`CaptureError::GivenUp`] before anything was changed.
+    pub fn start(request: CaptureRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
         for output in &request.outputs {
             output.subscription.check()?;
         }
@@ -83,6 +119,7 @@ impl Capture {
             Source::Found { ring, .. } => ring.directions == Directions::Both,
             Source::Join(_) => false,
         };
+        let mut others = Vec::new();
         let (mut client, filters) = match &request.source {
             Source::Found { ring, keeper } => {
                 let interfaces = ring
@@ -93,13 +130,14 @@ impl Capture {
                 // First: a mistake in a filter should not cost an interface that a program comes
                 // and goes.
                 let filters = compile_filters(&request.outputs, &interfaces)?;
-                has_begun.store(true, Ordering::Relaxed);
+                beginning.begin()?;
+                others = client::rings_at(&ring.interfaces);
                 (Client::found(keeper, ring)?, filters)
             }
             Source::Join(name) => {
                 let client = Client::join(name)?;
                 let filters = compile_filters(&request.outputs, &client.ring.interfaces)?;
-                has_begun.store(true, Ordering::Relaxed);
+                beginning.begin()?;
                 (client, filters)
             }
         };
@@ -133,6 +171,12 @@ impl Capture {
             status.say(format!(
                 "interface {} is down; the capture begins when it is up",
                 interface.name
+            ));
+        }
+        for (other, interface) in others {
+            status.say(format!(
+                "ring {other} takes packets at {interface} already; --join {other} reads along there, and the kernel \
+                 copies each packet once"
             ));
         }
         if asked_both {
@@ -170,7 +214,7 @@ impl Capture {
                 reason: error.to_string(),
             })?;
         Ok(Self {
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
             stop,
             status,
             ring,
@@ -180,8 +224,8 @@ impl Capture {
 
     /// Where the capture stands; its notices are taken.
     pub fn status(&self) -> Status {
-        self.status
-            .look(self.thread.as_ref().is_none_or(JoinHandle::is_finished))
+        let has_ended = self.thread().as_ref().is_none_or(JoinHandle::is_finished);
+        self.status.look(has_ended)
     }
 
     /// Asks the reader to end; [`Capture::stop`] waits for it.
@@ -193,20 +237,26 @@ impl Capture {
     ///
     /// # Errors
     /// [`CaptureError::Thread`] when there is none, because the reader died.
-    pub fn stop(&mut self) -> Result<Summary, CaptureError> {
+    pub fn stop(&self) -> Result<Summary, CaptureError> {
         self.request_stop();
-        let thread = self.thread.take().ok_or_else(|| CaptureError::Thread {
+        let thread = self.thread().take();
+        let thread = thread.ok_or_else(|| CaptureError::Thread {
             reason: "the capture has been stopped already".into(),
         })?;
         thread.join().map_err(|_| CaptureError::Thread {
             reason: "it died; the files are whole up to their last flush".into(),
         })
     }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<Summary>>> {
+        // Nothing between lock and release can fail half-way.
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if self.thread().is_some() {
             // The caller went away without asking for the account; the files still get it.
             let _ = self.stop();
         }

@@ -1,8 +1,8 @@
 //! A capture by one of the [`super::backend`]s, to hold ours against: one socket, one filter and one
 //! thread a file, as if each were an application of its own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,8 @@ pub struct YardstickRequest {
 
 /// A capture that is being made.
 pub struct Yardstick {
-    threads: Vec<JoinHandle<Ended>>,
+    /// As of a capture: nobody holds them for long.
+    threads: Mutex<Vec<JoinHandle<Ended>>>,
     stop: Arc<AtomicBool>,
     status: StatusBoard,
     started: Instant,
@@ -100,7 +101,7 @@ impl Yardstick {
             threads.push(thread);
         }
         Ok(Self {
-            threads,
+            threads: Mutex::new(threads),
             stop,
             status,
             started: Instant::now(),
@@ -110,8 +111,12 @@ impl Yardstick {
 
     /// Where the capture stands; its notices are taken.
     pub fn status(&self) -> Status {
-        self.status
-            .look(self.threads.iter().all(JoinHandle::is_finished))
+        let has_ended = self.threads().iter().all(JoinHandle::is_finished);
+        self.status.look(has_ended)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<Ended>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the readers to end.
@@ -123,14 +128,15 @@ impl Yardstick {
     ///
     /// # Errors
     /// [`CaptureError::Thread`] when a reader died.
-    pub fn stop(&mut self) -> Result<Summary, CaptureError> {
+    pub fn stop(&self) -> Result<Summary, CaptureError> {
         self.request_stop();
         let mut ledger = CaptureLedger {
             complete: true,
             ..CaptureLedger::default()
         };
         let mut failure = None;
-        for thread in self.threads.drain(..) {
+        let threads = std::mem::take(&mut *self.threads());
+        for thread in threads {
             let ended = thread.join().map_err(|_| CaptureError::Thread {
                 reason: "it died; its file is whole up to its last flush".into(),
             })?;
@@ -149,7 +155,7 @@ impl Yardstick {
 
 impl Drop for Yardstick {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
+        if !self.threads().is_empty() {
             // The caller went away without asking for the account; the files still get it.
             let _ = self.stop();
         }

@@ -221,6 +221,12 @@ pub struct ListedRing {
     pub keeper_pid: i32,
     /// Names of the hooks.
     pub hooks: Vec<String>,
+    /// Names of the interfaces.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+    /// Number of the network namespace in which they are.
+    #[serde(default)]
+    pub namespace: u64,
     /// Bytes for each CPU.
     pub ring_bytes: u64,
     /// CPUs.

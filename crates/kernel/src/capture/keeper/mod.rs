@@ -29,6 +29,7 @@ use self::message::{
 use super::CaptureError;
 use super::decider::CompiledFilter;
 use super::generation::Hook;
+use super::interface::namespace_number;
 use super::kept_ring::KeptRing;
 use super::request::{RingRequest, Subscription};
 use crate::cost::CostSampler;
@@ -362,6 +363,8 @@ impl Keeper {
             name: self.ring.name().into(),
             keeper_pid: rustix::process::getpid().as_raw_nonzero().get(),
             hooks: self.ring.hooks().map(Hook::name).collect(),
+            interfaces: self.request.interfaces.clone(),
+            namespace: namespace_number(),
             ring_bytes: self.ring.layout().size_bytes,
             lanes: self.ring.lanes(),
             policy: if self.request.slow_reader {
