@@ -232,7 +232,8 @@ def convert(
     to : str
         One of `FORMATS`; docs/convert.md has their columns.
     output : str or os.PathLike, optional
-        The file to write; the standard output if None. It is removed when the conversion fails.
+        The file to write; the standard output if None. It takes its place when it is whole: when the conversion
+        fails, what was there stays.
     every_ns : int, optional
         ``web10g`` only: one line a flow every so many nanoseconds instead of one a packet.
 

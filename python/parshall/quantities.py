@@ -1,5 +1,6 @@
 """Sizes and times as people type them: ``64M``, ``1.5GiB``, ``90s``, ``10m``."""
 
+import math
 import re
 
 from parshall.errors import UsageError
@@ -38,6 +39,6 @@ def _parse(option: str, text: str, units: dict[str, float] | dict[str, int], exp
     match = _AMOUNT.fullmatch(text.strip())
     unit = units.get(match["unit"].lower()) if match else None
     amount = float(match["number"]) * unit if match and unit is not None else 0.0
-    if not amount > 0:
+    if not 0 < amount < math.inf:
         raise UsageError(f"{option} {text}: expected {expected}")
     return amount

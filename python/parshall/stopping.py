@@ -1,13 +1,20 @@
 """Asking a running measurement to end: SIGINT and SIGTERM set a flag that the waiting loop sees."""
 
+import contextlib
 import os
 import select
 import signal
 import weakref
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _is_ignored_on_purpose(number: signal.Signals) -> bool:
+    """Whether who started us wants us to go on when the terminal goes away, as nohup(1) does."""
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 class Stopping:
@@ -30,7 +37,8 @@ class Stopping:
 
     def __enter__(self) -> Self:
         for number in _SIGNALS:
-            self._previous[number] = signal.signal(number, self._on_signal)
+            if not _is_ignored_on_purpose(number):
+                self._previous[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -60,3 +68,19 @@ class Stopping:
         poll.register(self._bell, select.POLLIN)
         poll.poll(max(timeout_s, 0) * 1000)
         return self._is_asked
+
+
+@contextlib.contextmanager
+def taking_back() -> Iterator[None]:
+    """While entered, SIGTERM and SIGHUP end the process as Ctrl-C does: what is half done is taken back first."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored_on_purpose(number)]
+    previous = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

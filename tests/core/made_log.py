@@ -61,6 +61,7 @@ def flow_row(flow: int, logged: int = 0, **changes: Any) -> dict[str, Any]:
         "remote_port": 5001,
         "congestion_control": "cubic",
         "passive": False,
+        "began_before": False,
     }
     for kind in ("packets", "events"):
         row |= {f"{kind}_{count}": 0 for count in COUNTS}

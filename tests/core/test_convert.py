@@ -1,8 +1,11 @@
 """Conversions from Python and from the command line; what they write is tested in Rust."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.csv
@@ -111,3 +114,73 @@ def test_a_log_that_ends_early_is_said(tmp_path):
     result = run(cut, "--to", "csv")
     assert result.returncode == 0
     assert b"ends early at byte" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["9" * 400 + "s", "99999999999999999999s"])
+def test_an_interval_of_centuries_is_refused(text):
+    with pytest.raises(UsageError, match="--every"):
+        interval_ns(text)
+
+
+def test_a_directory_is_no_log():
+    answer = run(".", "--to", "parquet")
+    assert answer.returncode == 2
+    assert answer.stderr.decode() == "parshall: convert: .: is a directory; give a log that `parshall tcp -o` wrote\n"
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet"])
+def test_a_full_disk_and_a_reader_that_goes_away_are_told_alike(name):
+    answer = run(LOG, "--to", name, "-o", "/dev/full")
+    assert (answer.returncode, answer.stderr.count(b"\n")) == (1, 1)
+    assert b"/dev/full: writing failed: No space left on device" in answer.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        answer = subprocess.run(
+            [PARSHALL, "convert", LOG, "--to", name, "-o", "-"], stdout=closed, stderr=subprocess.PIPE, timeout=60
+        )
+    assert (answer.returncode, answer.stderr) == (0, b"")
+
+
+def test_a_failed_conversion_leaves_what_was_there(tmp_path):
+    damaged, output = tmp_path / "damaged.arrow", tmp_path / "out.csv"
+    content = bytearray(LOG.read_bytes())
+    content[content.find(b"parshall.crc32") + 1000] ^= 0xFF
+    damaged.write_bytes(content)
+    output.write_text("before")
+    with pytest.raises(ParshallError, match="damaged at byte"):
+        convert(damaged, "csv", output)
+    assert output.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [damaged, output]
+
+
+def test_an_output_keeps_its_permissions_and_a_link_its_place(tmp_path):
+    output, link = tmp_path / "out.csv", tmp_path / "link"
+    output.write_text("before")
+    output.chmod(0o640)
+    link.symlink_to(output)
+    convert(LOG, "csv", link)
+    assert link.is_symlink()
+    assert output.read_text().startswith("local_address,")
+    assert output.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_conversion_that_is_ended_leaves_no_half_a_file(tmp_path, number, status):
+    # 60 million lines: long enough for every signal.
+    converting = subprocess.Popen(
+        [PARSHALL, "convert", LOG, "--to", "web10g", "--every", "1ns", "-o", tmp_path / "out"]
+    )
+    try:
+        deadline_s = time.monotonic() + 30
+        while not any(path.stat().st_size for path in tmp_path.iterdir()):
+            assert time.monotonic() < deadline_s
+            assert converting.poll() is None
+            time.sleep(0.01)
+        assert not (tmp_path / "out").exists()
+        converting.send_signal(number)
+        assert converting.wait(30) == status
+    finally:
+        converting.kill()
+        converting.wait()
+    assert list(tmp_path.iterdir()) == []

@@ -195,3 +195,30 @@ def test_the_band_covers_bins_with_records_and_nothing_between():
     boxes = re.findall(r'd="M[^h"]*h([\d.]+)v', drawing[begin : drawing.index("</g>", begin)])
     assert len(boxes) == 2
     assert sum(map(float, boxes)) < 0.02 * frame.WIDTH_PX
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3, 6, 7, 100])
+def test_the_axis_of_what_was_sent_again_counts_whole_segments(lost):
+    table = records([1] * 3, [0, 50 * NS_PER_S, 100 * NS_PER_S], snd_nxt=[0, 5, 10], total_retrans=[0, 0, lost])
+    (legend,) = legends([log_of(table).flows])
+    (loss,) = [figure for figure in figures_of(table, legend) if figure.name == "loss"]
+    drawing = vl_convert.vegalite_to_svg(loss.chart.to_dict())
+    labels = set(re.findall(r">(\d+(?:\.\d+)?)</text>", drawing))
+    assert {"0", "100", *(str(mark) for mark in range(max(lost, 1) + 1) if lost <= 6)} <= labels
+    assert not [label for label in labels if "." in label]
+
+
+def test_how_much_of_the_last_bin_of_throughput_is_covered_is_said():
+    table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 40 - 1], snd_una=[0, 5, 10])
+    (legend,) = legends([log_of(table).flows])
+    (throughput_figure,) = figures_of(table, legend)
+    assert "per bin of 100 ms" in throughput_figure.caption
+    assert throughput_figure.caption.endswith("The time ends 25% into the last bin.")
+
+
+def test_a_connection_that_never_came_about_is_drawn_with_nothing_moved():
+    table = records([1] * 2, [0, NS_PER_S], state=["SYN_SENT"] * 2)
+    (legend,) = legends([log_of(table).flows])
+    (figure,) = figures_of(table, legend)
+    assert figure.caption.startswith("Payload moved per bin")
+    assert vl_convert.vegalite_to_svg(figure.chart.to_dict())

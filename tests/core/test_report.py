@@ -5,9 +5,11 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 import vl_convert
 from made_log import flow_row, hook_account, ledger_of, log_of, many_flows, records
@@ -233,3 +235,52 @@ def test_a_link_that_was_not_what_was_asked_for_is_doubted(tmp_path):
     assert "The relay itself lost 5 packets on the way there" in page.text
     (silent,) = links({"links": carrying()["links"]})
     assert (silent.did, silent.doubts) == ("", ())
+
+
+def test_a_log_that_was_cut_has_rows_of_flows_that_it_does_not_know(tmp_path):
+    """Rows reach the file before the flow table that goes with them."""
+    whole = log_of(many_flows(3, 100, np.random.default_rng(11), span_s=1))
+    cut = log_of(whole.records, flows=whole.flows.slice(0, 2), complete=False)
+    page = page_of(write_report({"cut": cut}, tmp_path, "Cut", images=False))
+    assert len(page.figures) == 4
+    assert "flow 3, addresses unknown" in json.dumps(page.figures["cut-cwnd"])
+    assert "300 records of 2 flows" in page.text
+
+
+def test_the_accounts_of_a_log_that_was_cut_are_not_held_against_it(tmp_path):
+    table = records([1, 1], [0, 1])
+    ledger = ledger_of(2) | {"complete": False}
+    ledger["hooks"][1] = hook_account("tcp_egress", 20, logged=9)
+    flows = pa.Table.from_pylist([flow_row(1, 9, packets_seen=20)])
+    text = page_of(
+        write_report({"cut": log_of(table, ledger=ledger, flows=flows, complete=False)}, tmp_path, "Cut", images=False)
+    ).text
+    assert "need not balance" in text
+    assert "11 under way" in text
+    assert "✗" not in text
+
+
+@pytest.mark.parametrize(("began_before", "retransmitted"), [(True, 2), (False, 7)])
+def test_what_was_sent_again_before_the_log_is_not_counted(tmp_path, began_before, retransmitted):
+    table = records([1] * 3, [0, 1, 10**9], snd_una=[0, 0, 10**6], snd_nxt=[0, 10**6, 10**6], total_retrans=[5, 5, 7])
+    log = log_of(table, flows=pa.Table.from_pylist([flow_row(1, 3, began_before=began_before)]))
+    text = page_of(write_report({"old": log}, tmp_path, "Old", images=False)).text
+    assert f"retransmitting {retransmitted} segments" in text
+
+
+def test_a_report_that_is_interrupted_leaves_the_one_before(tmp_path, two_flows, monkeypatch):
+    before = write_report({"sender": two_flows}, tmp_path, "Before").read_bytes()
+    files = {path: path.stat().st_ino for path in tmp_path.rglob("*")}
+
+    def half(path, content):
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_report({"sender": two_flows}, tmp_path, "After", images=False)
+    assert (tmp_path / "report.html").read_bytes() == before
+    with pytest.raises(KeyboardInterrupt):
+        write_report({"sender": two_flows}, tmp_path, "After")
+    assert {path: path.stat().st_ino for path in tmp_path.rglob("*")} == files

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parshall_core::convert::{self, ConvertError, ConvertOptions, ConvertReport, Format};
@@ -67,11 +67,58 @@ fn into<W: Write + Send>(
             Err(PyBrokenPipeError::new_err(error.to_string()))
         }
         (None, Err(error @ ConvertError::Write(_))) => Err(to_python(format!("{name}: {error}"))),
-        (None, Err(error @ (ConvertError::UnknownFormat { .. } | ConvertError::Option { .. }))) => {
-            Err(usage_to_python(error))
-        }
+        (
+            None,
+            Err(
+                error @ (ConvertError::UnknownFormat { .. }
+                | ConvertError::Option { .. }
+                | ConvertError::TooManyLines { .. }),
+            ),
+        ) => Err(usage_to_python(error)),
         (None, result) => result.map_err(to_python),
     }
+}
+
+/// Writes to a file that takes the place of `output` when it is whole: a conversion that fails, or is killed,
+/// leaves what was there. What is no file (a pipe, a device) is written to as it is.
+fn into_file(
+    path: &PathBuf,
+    format: Format,
+    output: &Path,
+    options: ConvertOptions,
+) -> PyResult<ConvertReport> {
+    let fail = |error: io::Error| {
+        to_python(format!(
+            "{}: cannot be written: {error}; name another output",
+            output.display()
+        ))
+    };
+    // Where a link leads is replaced, and not the link.
+    let target = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
+    let before = fs::metadata(&target).ok();
+    let name = match target.file_name() {
+        Some(name) if before.as_ref().is_none_or(fs::Metadata::is_file) => name,
+        _ => {
+            let file = File::create(&target).map_err(fail)?;
+            return into(path, format, file, output.display(), options);
+        }
+    };
+    let mut part_name = name.to_os_string();
+    part_name.push(format!(".{}.part", std::process::id()));
+    let part = target.with_file_name(part_name);
+    let file = File::create(&part).map_err(fail)?;
+    let result = into(path, format, file, output.display(), options).and_then(|report| {
+        if let Some(before) = before {
+            // Best effort: a file system may know no permissions.
+            let _ = fs::set_permissions(&part, before.permissions());
+        }
+        fs::rename(&part, &target).map_err(fail)?;
+        Ok(report)
+    });
+    if result.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    result
 }
 
 /// See `parshall.log.convert`. Returns `(rows, warnings)`; `output` None is the standard output.
@@ -97,18 +144,7 @@ pub fn convert_log(
                     output.display()
                 )));
             }
-            let file = File::create(output).map_err(|error| {
-                to_python(format!(
-                    "{}: cannot be written: {error}; name another output",
-                    output.display()
-                ))
-            })?;
-            let result = into(&path, format, file, output.display(), options);
-            if result.is_err() && output.is_file() {
-                // Half a file that looks like a whole one would be worse than none.
-                let _ = fs::remove_file(output);
-            }
-            result
+            into_file(&path, format, output, options)
         }
     })?;
     Ok((report.rows, report.warnings))

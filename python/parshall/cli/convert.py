@@ -10,6 +10,7 @@ import typer
 
 from parshall.errors import UsageError
 from parshall.log import FORMATS, convert
+from parshall.stopping import taking_back
 
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)")
@@ -37,8 +38,12 @@ def command(
     """Convert a TCP state log into a format that other tools read."""
     if to not in FORMATS:
         raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
+    if log.is_dir():
+        raise UsageError(f"{log}: is a directory; give a log that `parshall tcp -o` wrote")
     path = _output(log, to, output, as_json)
-    result = convert(log, to, path, every_ns=None if every is None else interval_ns(every))
+    every_ns = None if every is None else interval_ns(every)
+    with taking_back():
+        result = convert(log, to, path, every_ns=every_ns)
     for warning in result.warnings:
         print(f"parshall: convert: {warning}", file=sys.stderr)
     if as_json:
@@ -56,7 +61,9 @@ def command(
 def interval_ns(text: str) -> int:
     """Return the nanoseconds of an interval such as ``1ms`` or ``0.5 s``."""
     match = _INTERVAL.fullmatch(text.strip())
-    interval = round(float(match[1]) * _UNITS_NS[match[2]]) if match else 0
+    amount = float(match[1]) * _UNITS_NS[match[2]] if match else 0.0
+    # What is beyond 63 bits, some 292 years, is no interval.
+    interval = round(amount) if amount < 1 << 63 else 0
     if interval < 1:
         raise UsageError(f"--every {text}: expected a time with its unit, for example 500us, 1ms or 1s")
     return interval

@@ -13,7 +13,8 @@ from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import ParshallError, UsageError
 from parshall.quantities import parse_seconds
-from parshall.stopping import Stopping
+from parshall.stopping import Stopping, taking_back
+from parshall.whole_file import write_whole
 
 
 def command(
@@ -39,7 +40,7 @@ def command(
 
     with Stopping() as stopping:
         measurement = measure(output, duration_s, tell=tell, stopping=stopping)
-    (output / TESTBED_FILE).write_text(json.dumps(measurement.testbed, indent=2))
+    write_whole(output / TESTBED_FILE, json.dumps(measurement.testbed, indent=2))
     if not as_json:
         for name, summary in measurement.summaries.items():
             print(f"\n{name}: {measurement.logs[name]}, {summary.flows} flows")
@@ -60,12 +61,13 @@ def command(
             print(f"parshall: demo: {doubt}", file=sys.stderr)
 
     controls = [str(flow["congestion_control"]).upper() for flow in measurement.flows]
-    report = write_report(
-        {name: read(path) for name, path in measurement.logs.items()},
-        output,
-        f"{' against '.join(controls)} through one bottleneck",
-        testbed=measurement.testbed,
-    )
+    with taking_back():
+        report = write_report(
+            {name: read(path) for name, path in measurement.logs.items()},
+            output,
+            f"{' against '.join(controls)} through one bottleneck",
+            testbed=measurement.testbed,
+        )
     if as_json:
         print(
             json.dumps(

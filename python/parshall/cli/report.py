@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from parshall.errors import ParshallError, UsageError
+from parshall.stopping import taking_back
 
 LOG_SUFFIX = ".arrow"
 TESTBED_FILE = "testbed.json"
@@ -29,12 +30,13 @@ def command(
     from parshall.report import write_report
 
     described = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
-    report = write_report(
-        {name: read(path) for name, path in names_of(paths).items()},
-        directory,
-        title or f"Parshall: {', '.join(path.stem for path in paths[:3])}{' ...' if len(paths) > 3 else ''}",
-        testbed=_testbed(described) if described else None,
-    )
+    with taking_back():
+        report = write_report(
+            {name: read(path) for name, path in names_of(paths).items()},
+            directory,
+            title or f"Parshall: {', '.join(path.stem for path in paths[:3])}{' ...' if len(paths) > 3 else ''}",
+            testbed=_testbed(described) if described else None,
+        )
     print(json.dumps({"report": str(report)}) if as_json else report)
 
 

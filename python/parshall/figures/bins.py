@@ -60,6 +60,11 @@ class Bins:
                 return f"{self.width_ns / unit_ns:g} {unit}"
         return f"{self.width_ns} ns"
 
+    @property
+    def last_share(self) -> float:
+        """How much of the last bin lies before the last moment of the data, 0 to 1."""
+        return ((self.end_ns - self.origin_ns) % self.width_ns + 1) / self.width_ns
+
     def number(self, time_ns: pl.Expr) -> pl.Expr:
         """Expression of the bin in which a time lies; bin 0 begins at the origin."""
         return (time_ns - self.origin_ns).floordiv(self.width_ns).alias("bin")

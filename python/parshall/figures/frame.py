@@ -1,5 +1,6 @@
 """The frame around every figure: size, axes, what the pointer does. It draws, and computes nothing."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ HEIGHT_PX = 240
 _POINTS_MAX = 40
 # More dashed lines than this hide what they belong to.
 DASHED_MAX = 4
+# Up to here every whole number has a mark at an axis that counts.
+_FEW = 6
 # Name of the layer that nobody sees.
 POINTER_LAYER = "pointer"
 _CONFIG: dict[str, Any] = {
@@ -175,9 +178,14 @@ def reading(legend: Legend, line: str, dashed: str) -> str:
     return f"Line: {line} over the records of a bin. Shading: smallest to largest. Dashed: {dashed}{of_which}."
 
 
-def upward(field: str, unit: str, top: float) -> alt.Y:
-    """Vertical axis from 0 to the greatest value that is drawn."""
+def upward(field: str, unit: str, top: float, *, whole: bool = False) -> alt.Y:
+    """Vertical axis from 0 to the greatest value that is drawn; of whole numbers it has no marks between."""
     # Given, not left to Vega: what is drawn only when it is picked must not move the axis.
+    if whole and top <= _FEW:
+        # Vega would put marks between so few, whatever the smallest step that it is told.
+        marks = list(range(max(math.ceil(top), 1) + 1))
+        scale, axis = alt.Scale(domain=[0, marks[-1]]), alt.Axis(values=marks, format="d")
+        return alt.Y(f"{field}:Q", title=unit, scale=scale, axis=axis)
     return alt.Y(f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, top * 1.02 or 1], nice=True))
 
 
@@ -242,8 +250,8 @@ def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bin
     return [line.encode(color=legend.colour(), opacity=shown)]
 
 
-def step_line(reduced: pl.DataFrame, data: alt.InlineData, field: str, bins: Bins, unit: str) -> alt.Chart:
+def step_line(reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, bins: Bins) -> alt.Chart:
     """Layer of one step a bin; a flow with a single bin is a point."""
     marks = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=_has_few_rows(reduced))
-    line: alt.Chart = marks.encode(x=time_axis(bins), y=upward(field, unit, greatest(reduced, field)), detail="flow:N")
+    line: alt.Chart = marks.encode(x=time_axis(bins), y=height, detail="flow:N")
     return line

@@ -53,6 +53,13 @@ class Legend:
         labels, colours = ({flow: named[flow] for flow in kept} for named in (self.labels, self.colours))
         return Legend(labels, colours, note or self.note)
 
+    def covering(self, flows: Iterable[int]) -> "Legend":
+        """Return the legend with names for flows, too, that the flow table lacks, as that of a cut log may."""
+        unknown = sorted(set(flows) - set(self.labels))
+        labels = {flow: f"flow {flow}, addresses unknown" for flow in unknown}
+        colours = {flow: COLOURS[(len(self.labels) + place) % len(COLOURS)] for place, flow in enumerate(unknown)}
+        return Legend(self.labels | labels, self.colours | colours, self.note) if unknown else self
+
     def colour(self) -> alt.Color:
         """Return the encoding of the colour by name."""
         return alt.Color(

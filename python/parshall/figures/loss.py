@@ -62,8 +62,8 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
         f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}."
     )
     data = named(reduced.select("flow", "time_s", "last", "records"), legend)
-    line = step_line(reduced, data, "last", bins, "segments")
-    height = upward("last", "segments", greatest(reduced, "last"))
+    height = upward("last", "segments", greatest(reduced, "last"), whole=True)
+    line = step_line(reduced, data, height, bins)
     shape = alt.Shape(
         "ca_state:N",
         scale=alt.Scale(domain=list(entered), range=[MARKS[name] for name in entered]),

@@ -43,6 +43,7 @@ def figures_of(records: pa.Table, legend: Legend, *, axis_ns: tuple[int, int] | 
     kept = all_states if len(drawn) == all_states["flow"].n_unique() else all_states.filter(pl.col("flow").is_in(drawn))
     of_state = Bins.over(begin_ns, end_ns, _count(BINS_OF_STATE, len(drawn)))
     of_rate = Bins.over(begin_ns, end_ns, _count(BINS_OF_RATE, len(drawn)))
+    legend = legend.covering(all_states["flow"].unique())
     left_out = len(legend.labels) - len(drawn)
     shown = legend.only(drawn, f" (of {len(legend.labels):,}: those with the most records)" if left_out else "")
     found = [throughput.draw(throughput.reduce(kept, of_rate), shown, of_rate)]

@@ -78,10 +78,11 @@ def _advance(column: str) -> pl.Expr:
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw one step a bin."""
-    measures = " or ".join(sorted(reduced["measure"].unique()))
+    measures = " or ".join(sorted(reduced["measure"].unique())) or "moved"
     caption = (
         f"Payload {measures} per bin of {bins.width_text}, retransmissions not counted twice; "
-        f"{int(reduced['bytes'].sum()) / 1e6:,.1f} MB of {legend.flows_text}."
+        f"{int(reduced['bytes'].sum()) / 1e6:,.1f} MB of {legend.flows_text}. "
+        f"The time ends {bins.last_share:.0%} into the last bin."
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -91,7 +92,7 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("measure:N", title="payload"),
     ]
     data = named(reduced, legend)
-    line = step_line(reduced, data, "Mbps", bins, "Mbit/s")
     height = upward("Mbps", "Mbit/s", greatest(reduced, "Mbps"))
+    line = step_line(reduced, data, height, bins)
     layers = [*coloured(line, legend, 1, 0.3), *pointer_layers(data, height, legend, bins, tooltip)]
     return Figure("throughput", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

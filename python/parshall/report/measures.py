@@ -1,5 +1,7 @@
 """What the log says about each flow, as one row of numbers."""
 
+from collections.abc import Collection
+
 import polars as pl
 
 from parshall.figures import throughput
@@ -7,13 +9,15 @@ from parshall.figures.bins import NS_PER_S, Bins
 from parshall.figures.states import senders
 
 
-def measures(states: pl.DataFrame) -> pl.DataFrame:
+def measures(states: pl.DataFrame, began_before: Collection[int] = ()) -> pl.DataFrame:
     """Reduce the records of each flow to one row.
 
     Parameters
     ----------
     states : polars.DataFrame
         What `parshall.figures.states.states` returns.
+    began_before : collection of int
+        Flows that are older than the log: what they sent again before it is not counted.
 
     Returns
     -------
@@ -37,6 +41,7 @@ def measures(states: pl.DataFrame) -> pl.DataFrame:
         srtt_max_ms=pl.col("srtt_us").max() / 1e3,
         min_rtt_ms=pl.col("min_rtt_us").min() / 1e3,
         retransmitted=pl.col("total_retrans").max(),
+        before=pl.col("total_retrans").min(),
     )
     moved = (
         throughput.reduce(states, Bins.over(begin_ns, end_ns, 2))
@@ -44,10 +49,13 @@ def measures(states: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("measure").first(), pl.col("bytes").sum())
     )
     sent = pl.col("flow").is_in(list(senders(states)))
+    older = pl.col("flow").is_in(list(began_before))
     of_sender = ("cwnd_max", "srtt_mean_ms", "srtt_max_ms", "min_rtt_ms", "retransmitted")
     rate = pl.col("bytes") * 8 / 1e6 / pl.col("duration_s")
     return (
         of_flow.join(moved, on="flow", how="left")
+        .with_columns(pl.when(older).then(pl.col("retransmitted") - pl.col("before")).otherwise("retransmitted"))
+        .drop("before")
         .with_columns(
             pl.when(pl.col("duration_s") > 0).then(rate).alias("Mbps"),
             (pl.col("bytes") / 1e6).alias("megabytes"),

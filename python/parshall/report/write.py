@@ -26,6 +26,7 @@ from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, hook_accounts, total
 from parshall.report.links import links
 from parshall.report.measures import measures
+from parshall.whole_file import write_whole
 
 FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
@@ -109,12 +110,13 @@ def write_report(
     path = directory / "report.html"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
         for part in parts:
             if part["flows_file"]:
-                part["flow_table"].write_csv(directory / part["flows_file"])
+                write_whole(directory / part["flows_file"], part["flow_table"].write_csv())
         if images:
             _write_images(directory / FIGURE_DIRECTORY, parts)
+        # Last, since it speaks of the others.
+        write_whole(path, page)
     except OSError as error:
         raise ParshallError(f"report: {error.filename or path}: {error.strerror}") from None
     return path
@@ -147,7 +149,10 @@ def _part(
     name: str, identity: str, log: ReadableLog, legend: Legend, axis_ns: tuple[int, int] | None
 ) -> dict[str, Any]:
     """Everything that the page says of one log."""
-    measured = measures(states(log.records))
+    older = log.flows.filter(log.flows["began_before"])["flow"].to_pylist()
+    measured = measures(states(log.records), older)
+    if not measured.is_empty():
+        legend = legend.covering(measured["flow"])
     numbers = {row["flow"]: row for row in measured.iter_rows(named=True)}
     flow_table = _with_measures(log.flows, measured)
     shown = sorted(flow_table["flow"].head(_FLOW_ROWS_MAX))
@@ -163,7 +168,8 @@ def _part(
     ]
     ledger = log.ledger
     hooks = hook_accounts(ledger)
-    wrong = findings(ledger, log.flows, log.records.num_rows)
+    # The accounts of a log that was cut were taken while the hooks ran, and need not agree.
+    wrong = findings(ledger, log.flows, log.records.num_rows) if log.complete else []
     return {
         "name": name,
         "id": identity,
@@ -280,5 +286,5 @@ def _write_images(directory: Path, parts: list[dict[str, Any]]) -> None:
         for figure, specification in part["figures"]:
             stem = directory / f"{part['id']}-{figure.name}"
             drawing = vl_convert.vegalite_to_svg(_still(specification))
-            stem.with_suffix(".svg").write_text(drawing, encoding="utf-8")
-            stem.with_suffix(".png").write_bytes(vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))
+            write_whole(stem.with_suffix(".svg"), drawing)
+            write_whole(stem.with_suffix(".png"), vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))

@@ -38,7 +38,39 @@ pub enum ConvertError {
         /// Why not.
         reason: &'static str,
     },
+    /// A polled view would be absurdly long.
+    #[error(
+        "option every: {every_ns} ns make {lines} lines or more of this log, {} GB, expected at most {lines_max} lines: \
+         poll every {least_ns} ns or less often",
+        lines / LINES_A_GB
+    )]
+    TooManyLines {
+        /// The interval.
+        every_ns: i64,
+        /// Lines that it makes.
+        lines: i128,
+        /// Lines that are written at most.
+        lines_max: i128,
+        /// An interval that would do.
+        least_ns: i128,
+    },
     /// The Parquet library failed.
     #[error("conversion to parquet: {0}; please report this")]
-    Parquet(#[from] ::parquet::errors::ParquetError),
+    Parquet(::parquet::errors::ParquetError),
+}
+
+/// Of a polled view, whose lines are some 400 bytes long.
+const LINES_A_GB: i128 = 2_500_000;
+
+impl From<::parquet::errors::ParquetError> for ConvertError {
+    /// What the file says to Parquet's library is no failure of the library.
+    fn from(error: ::parquet::errors::ParquetError) -> Self {
+        match error {
+            ::parquet::errors::ParquetError::External(source) => match source.downcast() {
+                Ok(source) => Self::Write(*source),
+                Err(source) => Self::Parquet(::parquet::errors::ParquetError::External(source)),
+            },
+            error => Self::Parquet(error),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::error::ConvertError;
 use super::row::{IN, Row, seconds_and_us};
 use super::source::Source;
+use crate::ledger::HookAccount;
 use crate::log::FlowRow;
 use std::io::{Read, Seek, Write};
 
@@ -135,20 +136,27 @@ impl Counts {
 
     /// Packets that the log lacks, by direction: what SIFTR counts as skipped for want of memory.
     pub fn lost<R: Read + Seek>(source: &Source<R>) -> [u64; 2] {
+        Self::of_packet_hooks(source, |account| account.lost.total())
+    }
+
+    fn of_packet_hooks<R: Read + Seek>(
+        source: &Source<R>,
+        count: impl Fn(&HookAccount) -> u64,
+    ) -> [u64; 2] {
         ["tcp_ingress", "tcp_egress"].map(|hook| {
-            source
-                .ledger()
-                .hooks
-                .iter()
+            let accounts = source.ledger().hooks.iter();
+            accounts
                 .filter(|account| account.hook == hook)
-                .map(|account| account.lost.total())
+                .map(&count)
                 .sum()
         })
     }
 
-    /// Packets by direction, logged or not.
-    pub fn packets(&self, lost: [u64; 2]) -> [u64; 2] {
-        [0, 1].map(|side| self.rows[side] + self.below_established[side] + lost[side])
+    /// Packets by direction, logged or not: also those that were thinned out, as SIFTR counts them.
+    pub fn packets<R: Read + Seek>(&self, source: &Source<R>, lost: [u64; 2]) -> [u64; 2] {
+        let thinned = Self::of_packet_hooks(source, |account| account.thinned);
+        [0, 1]
+            .map(|side| self.rows[side] + self.below_established[side] + lost[side] + thinned[side])
     }
 }
 
@@ -161,7 +169,7 @@ pub fn write_footer<R: Read + Seek>(
 ) -> Result<(), ConvertError> {
     let (seconds, us) = seconds_and_us(counts.end_ns);
     let lost = Counts::lost(source);
-    let packets = counts.packets(lost);
+    let packets = counts.packets(source, lost);
     let below = counts.below_established;
     let footer = format!(
         "disable_time_secs={seconds}\tdisable_time_usecs={us:06}\tnum_inbound_tcp_pkts={}\tnum_outbound_tcp_pkts={}\t\

@@ -7,11 +7,12 @@ use super::error::ConvertError;
 use super::row::{CLOSE, PACKET, seconds_and_us};
 use super::source::Source;
 use super::web10g_account::Account;
+use crate::log::FlowRow;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 
-/// More lines than this are a mistake in the interval, not a wish.
-const POLLS_MAX: i64 = 1_000_000_000;
+/// More lines than this, some 40 GB, are a mistake in the interval, not a wish.
+const LINES_MAX: i128 = 100_000_000;
 
 /// Writes the log; returns the number of lines.
 pub fn write<R: Read + Seek>(
@@ -60,16 +61,14 @@ fn polled<R: Read + Seek>(
     if every_ns == 0 {
         return Err(refused("the interval must be longer than 0"));
     }
+    refuse_more(polled_ns(&source.flows()), every_ns)?;
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
     let mut next_ns: Option<i64> = None;
     let mut lines = 0;
     source.for_each_row(|row, flow| {
         let mut poll_ns = *next_ns.get_or_insert(row.time_ns.saturating_add(every_ns));
-        if row.time_ns.saturating_sub(poll_ns) / every_ns > POLLS_MAX {
-            return Err(refused(
-                "the interval is far too short for the pauses in this log",
-            ));
-        }
+        // Of a log that was cut, the flow table may not tell of all its time.
+        refuse_more(i128::from(row.time_ns) - i128::from(poll_ns), every_ns)?;
         while poll_ns < row.time_ns {
             lines += poll(&mut accounts, out, poll_ns)?;
             poll_ns = poll_ns.saturating_add(every_ns);
@@ -91,7 +90,36 @@ fn polled<R: Read + Seek>(
     Ok(lines)
 }
 
-/// One line a flow; a closed flow is seen once more, then its socket is gone.
+/// The time for which flows are polled, added up over them.
+fn polled_ns(flows: &BTreeMap<u32, FlowRow>) -> i128 {
+    let end_ns = flows.values().map(|flow| flow.last_time_ns).max();
+    flows
+        .values()
+        .map(|flow| {
+            let last_ns = match flow.ended {
+                true => flow.last_time_ns,
+                false => end_ns.unwrap_or(flow.last_time_ns),
+            };
+            (i128::from(last_ns) - i128::from(flow.first_time_ns)).max(0)
+        })
+        .sum()
+}
+
+/// Refuses an interval at which this time makes too many lines.
+fn refuse_more(polled_ns: i128, every_ns: i64) -> Result<(), ConvertError> {
+    let lines = polled_ns / i128::from(every_ns);
+    if lines > LINES_MAX {
+        return Err(ConvertError::TooManyLines {
+            every_ns,
+            lines,
+            lines_max: LINES_MAX,
+            least_ns: polled_ns / LINES_MAX + 1,
+        });
+    }
+    Ok(())
+}
+
+/// One line a flow; a flow that ended is seen once more, then its socket is gone.
 fn poll(
     accounts: &mut BTreeMap<u32, Account>,
     out: &mut impl Write,
@@ -101,6 +129,6 @@ fn poll(
         account.write_at(out, poll_ns)?;
     }
     let lines = accounts.len() as u64;
-    accounts.retain(|_, account| !account.closed);
+    accounts.retain(|_, account| !account.has_ended(poll_ns));
     Ok(lines)
 }

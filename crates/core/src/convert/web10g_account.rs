@@ -154,6 +154,11 @@ impl Account {
         }
     }
 
+    /// Whether the connection was closed, or came to nothing without ever having a socket to close.
+    pub fn has_ended(&self, time_ns: i64) -> bool {
+        self.closed || self.flow.ended && self.flow.last_time_ns <= time_ns
+    }
+
     /// Adds a row.
     pub fn take(&mut self, row: &Row) {
         if row.event == PACKET {

@@ -106,6 +106,103 @@ fn the_interval_is_for_web10g_only() {
     );
 }
 
+#[test]
+fn a_polled_view_beyond_all_measure_is_refused_before_a_line_is_written() {
+    let second = 1_000_000_000;
+    let mut busy = flow(1, false);
+    busy.last_time_ns = busy.first_time_ns + 10 * second;
+    let mut gone = flow(2, false);
+    gone.ended = true;
+    // The second is of a log that was cut: its flow table does not tell of the pause.
+    for (records, flows, least_ns) in [
+        (vec![packet(1, 1000)], vec![busy, gone], "101"),
+        (
+            vec![packet(1, 1000), packet(1, 20 * second as u64)],
+            vec![flow(1, false)],
+            "200",
+        ),
+    ] {
+        let refused = |every_ns| {
+            let mut out = Vec::new();
+            let log = log_with(&records, &flows, &Ledger::default());
+            let options = ConvertOptions {
+                every_ns: Some(every_ns),
+            };
+            let error = convert(log, Format::Web10g, &mut out, options).unwrap_err();
+            assert!(out.is_empty());
+            error.to_string()
+        };
+        let said = refused(1);
+        assert!(said.contains("option every: 1 ns make"), "{said}");
+        assert!(
+            said.ends_with(&format!("poll every {least_ns} ns or less often")),
+            "{said}"
+        );
+    }
+    let long = web10g_lines(&[packet(1, 1000)], &[flow(1, false)], Some(1));
+    assert_eq!(long.len(), 1);
+}
+
+#[test]
+fn packets_that_were_thinned_out_are_in_the_total_of_siftr() {
+    let account = |hook: &str, thinned| HookAccount {
+        hook: hook.into(),
+        seen: 1 + thinned,
+        thinned,
+        logged: 1,
+        ..Default::default()
+    };
+    let ledger = Ledger {
+        hooks: vec![account("tcp_ingress", 9), account("tcp_egress", 90)],
+        ..Default::default()
+    };
+    for format in [Format::Siftr13, Format::Siftr12] {
+        let mut out = Vec::new();
+        let log = log_with(&[packet(1, 1), incoming(1, 2)], &[flow(1, false)], &ledger);
+        convert(log, format, &mut out, ConvertOptions::default()).unwrap();
+        let said = String::from_utf8(out).unwrap();
+        assert!(
+            said.contains(
+                "num_inbound_tcp_pkts=10\tnum_outbound_tcp_pkts=91\ttotal_tcp_pkts=101\t"
+            ),
+            "{said}"
+        );
+    }
+}
+
+/// A file that takes so many bytes.
+struct Disk(usize);
+
+impl std::io::Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        match taken {
+            0 if !bytes.is_empty() => Err(std::io::ErrorKind::StorageFull.into()),
+            taken => Ok(taken),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_is_the_disks_failure_in_every_format() {
+    for format in Format::ALL {
+        for room_bytes in [0, 10] {
+            let log = log_with(&with_noise(), &[flow(1, false)], &Ledger::default());
+            let error =
+                convert(log, format, Disk(room_bytes), ConvertOptions::default()).unwrap_err();
+            assert!(
+                matches!(&error, ConvertError::Write(source) if source.kind() == std::io::ErrorKind::StorageFull),
+                "{format}: {error}"
+            );
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

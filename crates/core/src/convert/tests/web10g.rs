@@ -143,3 +143,33 @@ fn web10g_polls_the_state_as_of_each_instant() {
         ]
     );
 }
+
+/// A handshake that came to nothing has no socket, so no row tells of its close.
+#[test]
+fn a_flow_that_ended_without_a_close_is_seen_once_more() {
+    let ms = 1_000_000;
+    let mut handshake = flow(1, false);
+    handshake.ended = true;
+    handshake.last_time_ns = OFFSET_NS + 12_500_000;
+    let records = [
+        TcpStateRecord {
+            state: 12,
+            ..incoming(1, 10 * ms)
+        },
+        packet(2, 20 * ms),
+    ];
+    let lines = web10g_lines(&records, &[handshake, flow(2, false)], Some(ms));
+    let seen: Vec<(&str, &str)> = lines
+        .iter()
+        .map(|line| (line[0].as_str(), line[1].as_str()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("1700000000.011000", "1"),
+            ("1700000000.012000", "1"),
+            ("1700000000.013000", "1"),
+            ("1700000000.020000", "2"),
+        ]
+    );
+}
