@@ -1,6 +1,7 @@
 """What holds for all tests: kernel tests must run under CI, and nothing of ours stays on the host."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -19,6 +20,9 @@ settings.load_profile("untimed")
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Remember what was on the host, and mark what this session starts."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # As under nohup. What is ignored stays so in what we start, what is handled does not.
+        signal.signal(signal.SIGHUP, lambda *_: None)
     os.environ[SESSION_MARK] = str(os.getpid())
     session.config.stash[BEFORE] = HostState.now()
 

@@ -27,7 +27,7 @@ def environment() -> dict[str, Any]:
         "congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control"),
         "congestion_control_available": (_text("/proc/sys/net/ipv4/tcp_available_congestion_control") or "").split(),
         "sysctl": _sysctls(),
-        "interfaces": {name: _interface(name) for _, name in socket.if_nameindex()},
+        "interfaces": _interfaces(name for _, name in socket.if_nameindex()),
         "qdiscs": _qdiscs(),
     }
 
@@ -51,7 +51,7 @@ def comment_of_capture(interfaces: Iterable[str]) -> str:
     described = _host()
     command_line = described.pop("command_line")
     kept: dict[str, Any] = {}
-    facts = {"interfaces": {name: _interface(name) for name in interfaces}, "command_line": command_line}
+    facts = {"interfaces": _interfaces(interfaces), "command_line": command_line}
     for key, value in (described | facts).items():
         if len(json.dumps(kept | {key: value})) <= _COMMENT_MAX_BYTES:
             kept[key] = value
@@ -100,13 +100,25 @@ def _sysctls() -> dict[str, str]:
     return found
 
 
-def _interface(name: str) -> dict[str, Any]:
-    base = Path("/sys/class/net") / name
-    mtu = _text(base / "mtu")
+def _interfaces(names: Iterable[str]) -> dict[str, Any]:
+    """Describe interfaces of the calling thread's network namespace.
+
+    By netlink and ioctl: /sys/class/net shows interfaces of the namespace in which sysfs was mounted.
+    """
+    from pyroute2 import IPRoute
+
+    with IPRoute() as route:
+        links = {link.get_attr("IFLA_IFNAME"): link for link in route.get_links()}
+    return {name: _interface(name, links.get(name)) for name in names}
+
+
+def _interface(name: str, link: Any) -> dict[str, Any]:
+    from parshall.testbed import offloads
+
     return {
-        "mtu_bytes": int(mtu) if mtu else None,
-        "state": _text(base / "operstate"),
-        "driver": (base / "device/driver").resolve().name if (base / "device/driver").exists() else None,
+        "mtu_bytes": link.get_attr("IFLA_MTU") if link else None,
+        "state": (link.get_attr("IFLA_OPERSTATE") or "unknown").lower() if link else None,
+        "driver": offloads.driver(name),
         "offloads": _offloads(name),
     }
 

@@ -3,6 +3,11 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
+
+import pytest
+
+from parshall.cli import cpu
 
 PARSHALL = [sys.executable, "-m", "parshall"]
 
@@ -47,3 +52,21 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path):
         result = run(*arguments)
         assert result.returncode == status, result
         assert result.stderr.startswith("parshall: cpu: ") and result.stderr.count("\n") == 1
+
+
+def test_that_no_program_ran_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(cpu, "_hook_times", lambda: SimpleNamespace(read=list))
+    assert cpu.command(interval=0.01, duration="0.05", hooks=True, all_lines=True) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "hooks: no eBPF program ran"
+
+
+@pytest.mark.parametrize("machine", [(), ("--machine",)])
+def test_what_is_told_of_single_cpus_and_programs_is_not_trimmed_as_time(tmp_path, machine):
+    plain, told = tmp_path / "plain", tmp_path / "told"
+    assert run("--interval", "0.05", "--duration", "0.3", "-a", "--per-cpu", *machine, "-o", str(told)).returncode == 0
+    lines = told.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("cpu")]
+    assert len(kept) < len(lines)
+    plain.write_text("\n".join(kept))
+    told.write_text("\n".join([*lines, "hook tcp_egress (program 7): 1,000 runs of 300 ns, 2.0 % of a CPU"]))
+    assert run("-a", "trim", str(told)).stdout == run("-a", "trim", str(plain)).stdout != ""

@@ -334,6 +334,58 @@ def test_programs_run_on_the_cpu_asked_for_and_end_with_the_testbed(bed):
     assert program.poll() is not None
 
 
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    print(os.getpid(), flush=True)
+    os.closerange(0, 3)
+    time.sleep(1000)
+"""
+
+
+def test_what_a_program_left_running_ends_with_the_testbed(bed, until):
+    host = bed.host("a")
+    daemon = Path("/proc") / host.run([sys.executable, "-c", DAEMON]).stdout.strip()
+    assert daemon.exists()
+    other = subprocess.Popen(["sleep", "1000"])
+    bed.close()
+    until("the daemon has ended", lambda: not daemon.exists() or "\nState:\tZ" in (daemon / "status").read_text())
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+def test_the_environment_is_that_of_the_host_and_not_of_the_machine(bed):
+    from parshall.environment import environment
+
+    a, b = bed.host("a"), bed.host("b")
+    bed.link(a, b, mtu=1400)
+    with a.enter():
+        told = environment()["interfaces"]
+    assert told["eth0"]["mtu_bytes"] == 1400
+    assert told["eth0"]["state"] == "up"
+    assert told["eth0"]["driver"] == "veth"
+    assert told["lo"]["driver"] is None
+
+
+def test_a_link_takes_the_numbers_of_numpy(bed):
+    import numpy as np
+
+    link = bed.link(
+        bed.host("a", cpu=np.int64(CPUS[0])), bed.host("b"), rate_bps=np.float32(5e7), delay_ms=np.int32(1),
+        loss=np.float32(0.25), queue_packets=np.int64(50), queue_bytes=np.float64(90_000), overhead_bytes=np.uint8(24),
+        mtu=np.int64(1400), seed=np.uint32(7), cpu=np.int64(CPUS[-1]), backend="relay",
+    )  # fmt: skip
+    told = json.loads(json.dumps(bed.describe()))
+    assert told["links"][0]["a_to_b"] == {
+        "rate_bps": 5e7, "delay_ms": 1, "jitter_ms": 0, "jitter_law": "uniform", "loss": 0.25,
+        "queue_packets": 50, "queue_bytes": 90_000, "overhead_bytes": 24,
+    }  # fmt: skip
+    assert (told["links"][0]["mtu"], told["links"][0]["seed"], told["hosts"][0]["cpu"]) == (1400, 7, CPUS[0])
+    assert json.dumps(link.statistics())
+
+
 def test_routed_hosts_reach_each_other(bed, echo):
     a, router, b = (bed.host(name) for name in ("a", "router", "b"))
     left, right = bed.link(a, router, backend="relay", delay_ms=1), bed.link(router, b)
@@ -357,6 +409,8 @@ def test_errors_name_the_thing_the_value_and_the_remedy(bed):
         bed.link(a, b, delay_ms="3ms")
     with pytest.raises(ParshallError, match=r"what was to listen on TCP port 9 ended with status 2: .*No such file"):
         a.wait_for_listener(9, program=a.popen(["ls", "/nowhere"], stderr=subprocess.PIPE, text=True))
+    with pytest.raises(UsageError, match=r"queue_packets 2.5 is no whole number"):
+        bed.link(a, b, rate_bps=1e6, queue_packets=2.5)
     with pytest.raises(UsageError, match="leave offloads off"):
         bed.link(a, b, delay_ms=1, backend="relay", offloads=True)
     with pytest.raises(UsageError, match="CPU 4000 cannot be used"):
@@ -423,14 +477,17 @@ def test_what_a_killed_run_left_is_removed_and_nothing_else(bed, until):
     assert namespace in [leftover.name for leftover in stale()]
     removed = [leftover.name for leftover in clean()]
     assert len([name for name in removed if name.startswith(namespace.rpartition("-")[0])]) == 3
-    until("its program has ended", lambda: not Path(f"/proc/{program}/ns/net").exists() or zombie(program))
+    until("its program has ended", lambda: has_ended(program))
     assert alive.path.exists()
     assert namespace not in [leftover.name for leftover in stale()]
 
 
-def zombie(pid):
-    """Whether nobody has yet asked how a process ended."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+def has_ended(pid):
+    """Whether a process runs no more, be it that nobody has yet asked how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_stale_interfaces_and_cgroups_are_removed(bed):

@@ -140,6 +140,8 @@ def _profile(
         _print_summary(out, summarise(profile.lines, stretch), machine, limit)
         for hook in hook_list:
             print(hook_line(hook), file=out)
+        if hooks and not hook_list:
+            print("hooks: no eBPF program ran", file=out)
     return status
 
 

@@ -8,7 +8,8 @@ from parshall.cpu.profile import longest_stretch
 from parshall.cpu.states import IDLE, STATES, Usage
 from parshall.errors import ParshallError
 
-_SUMMARY = re.compile(r"---|^(Min|Max|Avg)")
+# Nor are lines of single CPUs and of programs, which --per-cpu and --hooks add, lines of all CPUs together.
+_OTHER = re.compile(r"---|^(Min|Max|Avg|cpu\d|hook)")
 _NAMED = re.compile(r"[a-z]+:\s*(\d+(?:\.\d+)?)%")
 
 
@@ -23,7 +24,7 @@ def machine_line(usage: Usage) -> str:
 
 
 def read_lines(path: Path) -> tuple[list[str], list[Usage]]:
-    """Read an output of ``cpusage`` or ``parshall cpu``, of either format, without its summary.
+    """Read an output of ``cpusage`` or ``parshall cpu``, of either format, without summary and what stands beside.
 
     Returns
     -------
@@ -45,7 +46,7 @@ def read_lines(path: Path) -> tuple[list[str], list[Usage]]:
     lines: list[str] = []
     usages: list[Usage] = []
     for number, line in enumerate(content.splitlines(), 1):
-        if _SUMMARY.search(line) or line.strip() in ("", ":"):
+        if _OTHER.search(line) or line.strip() in ("", ":"):
             continue
         usage = _shares(line)
         if usage is None or len(usage) <= IDLE or (usages and len(usage) != len(usages[0])):

@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyroute2 import IPRoute
 
 from parshall.errors import ParshallError, UsageError
 from parshall.testbed import namespaces
-from parshall.testbed.removal import OWNER_VARIABLE
+from parshall.testbed.removal import OWNER_VARIABLE, end_processes
 
 # Seconds that a program has to end by itself when its testbed closes.
 _GRACE_S = 2.0
@@ -244,6 +244,9 @@ class Host:
                 program.kill()
                 program.wait()
         self._programs.clear()
+        # What programs left running, a server that put itself into the background say, would keep the namespace.
+        with suppress(OSError):
+            end_processes(self.path, self._owner_prefix)
         namespaces.remove(self.namespace)
 
 

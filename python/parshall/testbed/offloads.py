@@ -1,4 +1,4 @@
-"""Offloads of an interface: with them off, one packet in the kernel is one packet on the wire."""
+"""Offloads of an interface (with them off, one packet in the kernel is one packet on the wire) and its driver."""
 
 import fcntl
 import socket
@@ -8,6 +8,7 @@ from array import array
 from parshall.errors import ParshallError
 
 _SIOCETHTOOL = 0x8946
+_GET_DRIVER = 0x03
 # Names as ethtool -K has them, with the commands that get and set them (linux/ethtool.h). Order
 # matters for setting off: segmentation needs checksums, and goes with them.
 _COMMANDS = {
@@ -46,16 +47,31 @@ def switch(interface: str, on: bool) -> None:
             )
 
 
-def _ethtool(interface: str, offload: str, command: int, value: int) -> int:
-    # struct ethtool_value behind the pointer of struct ifreq.
-    data = array("B", struct.pack("II", command, value))
-    address, _ = data.buffer_info()
-    request = struct.pack("16sP16x", interface.encode(), address)
+def driver(interface: str) -> str | None:
+    """Name of the driver of an interface of the calling thread's namespace; None when it has none."""
+    # struct ethtool_drvinfo: the command, the driver, 32 bytes, and more of it.
+    data = array("B", struct.pack("I192x", _GET_DRIVER))
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-            fcntl.ioctl(control, _SIOCETHTOOL, request)
+        _ask(interface, data)
+    except OSError:
+        return None
+    return data.tobytes()[4:36].split(b"\0", 1)[0].decode(errors="replace") or None
+
+
+def _ethtool(interface: str, offload: str, command: int, value: int) -> int:
+    data = array("B", struct.pack("II", command, value))
+    try:
+        _ask(interface, data)
     except OSError as error:
         raise ParshallError(
             f"interface {interface}: offload {offload}: {error.strerror}; it needs CAP_NET_ADMIN"
         ) from error
     return int(struct.unpack("II", data.tobytes())[1])
+
+
+def _ask(interface: str, data: "array[int]") -> None:
+    """Hand a structure of ethtool to the kernel, which answers in it: behind the pointer of struct ifreq."""
+    address, _ = data.buffer_info()
+    request = struct.pack("16sP16x", interface.encode(), address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SIOCETHTOOL, request)

@@ -19,12 +19,31 @@ def remove_namespace(name: str) -> bool:
     """End the processes that the dead testbed started in a namespace, and remove it."""
     prefix = "-".join(name.split("-")[:3])
     try:
-        inode = (namespaces.NETNS_DIRECTORY / name).stat().st_ino
+        end_processes(namespaces.NETNS_DIRECTORY / name, prefix)
     except OSError:
         return False
-    for pid in _processes_in(inode):
-        _end(pid, inode, prefix)
     return namespaces.remove(name)
+
+
+def end_processes(namespace: Path, prefix: str) -> None:
+    """Kill the processes in a namespace that come from a testbed, be it that what started them has ended.
+
+    Parameters
+    ----------
+    namespace : pathlib.Path
+        Path that holds the namespace.
+    prefix : str
+        Beginning of the names of the testbed's owner.
+
+    Raises
+    ------
+    OSError
+        There is no such namespace.
+    """
+    inode = namespace.stat().st_ino
+    for pid in _processes_in(inode):
+        if pid != os.getpid():
+            _end(pid, inode, prefix)
 
 
 def remove_interface(name: str) -> bool:

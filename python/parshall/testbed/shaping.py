@@ -1,12 +1,13 @@
 """What a direction of a link does to packets: one set of parameters, whichever backend plays it."""
 
 from dataclasses import asdict, dataclass, fields, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from parshall.errors import UsageError
 
 DEFAULT_QUEUE_PACKETS = 1000
+_WHOLE = frozenset({"queue_packets", "queue_bytes", "overhead_bytes"})
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,17 @@ class Shaping:
             value = getattr(self, name)
             if value is None:
                 continue
-            # Numbers of numpy are such, too.
+            # Numbers of numpy are such, too, and become plain ones: results and the relay take them as JSON.
             if not isinstance(value, Real):
                 raise UsageError(f"link: {name} {value!r} is no number; its unit stands in its name")
             if not low <= float(value) <= high:
                 raise UsageError(f"link: {name} {value} is outside {low} to {high:g}")
+            plain = int(value) if isinstance(value, Integral) else float(value)
+            if name in _WHOLE:
+                if plain != int(plain):
+                    raise UsageError(f"link: {name} {value} is no whole number")
+                plain = int(plain)
+            object.__setattr__(self, name, plain)
         if self.jitter_law not in ("uniform", "normal"):
             raise UsageError(f"link: jitter_law {self.jitter_law!r} is unknown; choose 'uniform' or 'normal'")
         if (self.queue_packets or self.queue_bytes) and self.rate_bps is None:

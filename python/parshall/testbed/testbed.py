@@ -1,6 +1,7 @@
 """Testbeds: what is made together and removed together."""
 
 import itertools
+import operator
 import re
 import signal
 import threading
@@ -82,7 +83,7 @@ class Testbed:
             raise UsageError(f"host {name!r}: a name is 1 to 32 letters, digits and _")
         if any(host.name == name for host in self.hosts):
             raise UsageError(f"host {name!r} is already in this testbed; choose another name")
-        host = Host(name, self._name(name), self._owner.prefix, cpu)
+        host = Host(name, self._name(name), self._owner.prefix, None if cpu is None else operator.index(cpu))
         self.hosts.append(host)
         return host
 
@@ -138,6 +139,7 @@ class Testbed:
         self._check_open()
         if a is b:
             raise UsageError(f"link: both ends are at host {a.name}; a link needs two hosts")
+        mtu, seed = operator.index(mtu), operator.index(seed)
         if not 1280 <= mtu <= 65521:
             raise UsageError(f"link: mtu {mtu} is outside 1280 (IPv6 needs it) to 65521")
         forth = Shaping(rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes)
