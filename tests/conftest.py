@@ -23,6 +23,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # As under nohup. What is ignored stays so in what we start, what is handled does not.
         signal.signal(signal.SIGHUP, lambda *_: None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As behind `&` in a script.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ[SESSION_MARK] = str(os.getpid())
     session.config.stash[BEFORE] = HostState.now()
 

@@ -156,9 +156,9 @@ def test_switching_on_what_is_on_misses_no_packet(pair: Any, tmp_path: Path) -> 
     with TcpLog(tmp_path / "log", ports=[next(_ports)]) as log:
         before = links()
         log.switch(True)
-        assert links() == before
+        assert before <= links()
         log.switch(False)
-        assert links() < before
+        assert before - links()
 
 
 def links() -> set[str]:
