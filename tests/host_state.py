@@ -112,6 +112,23 @@ def descends_from(process: int, ancestor: int) -> bool:
     return False
 
 
+def processes_left() -> list[str]:
+    """Return the processes that this session started, itself or through others, and that run still."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        process = int(directory.name)
+        if process == os.getpid() or not started_by_session(process):
+            continue
+        try:
+            state = (directory / "stat").read_text().rpartition(")")[2].split()[0]
+            command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # it ended meanwhile
+        if state != "Z":
+            found.append(f"process {process}: {command}")
+    return found
+
+
 def ours(thing: str) -> bool:
     """Say whether nobody but this session can answer for a thing: its owner is gone, or is of us."""
     kind, _, name = thing.partition(" ")
@@ -123,7 +140,7 @@ def ours(thing: str) -> bool:
 
 
 def left_behind(before: HostState) -> list[str]:
-    """Return what is on the host now, was not before, and belongs to nobody else."""
+    """Return what is on the host now, was not before, and belongs to nobody else; and what runs still."""
     now = HostState.now()
     left = sorted(thing for thing in now.named - before.named if ours(thing))
     for kind, key, new in (
@@ -134,7 +151,7 @@ def left_behind(before: HostState) -> list[str]:
             # A program is also held through a link, whose number alone its owner then shows.
             others = ids_held_by_others(key)
             left += [f"eBPF {kind} {number}" for number in sorted(new - others)]
-    return left
+    return left + processes_left()
 
 
 def wait_until_clean(before: HostState, look: Callable[[HostState], list[str]] = left_behind) -> list[str]:

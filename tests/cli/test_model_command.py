@@ -176,12 +176,16 @@ def test_ctrl_c_ends_a_long_run_at_once() -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    # It computes once it has used a second of the processor.
-    stat = Path(f"/proc/{process.pid}/stat")
-    while sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) < 150:
-        assert process.poll() is None
-        time.sleep(0.02)
-    begin = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 130
-    assert time.monotonic() - begin < 5
+    try:
+        # It computes once it has used a second of the processor.
+        stat = Path(f"/proc/{process.pid}/stat")
+        while sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) < 150:
+            assert process.poll() is None
+            time.sleep(0.02)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert time.monotonic() - begin < 5
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,7 +1,9 @@
 """The guards of the test session itself: they must bite."""
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -87,6 +89,20 @@ def test_a_session_that_leaves_a_cgroup_fails(session, root):
     assert len(leaked) == 1
     assert answer.returncode == 1
     assert f"the tests left on this host: cgroup {leaked[0]}" in answer.stdout
+
+
+def test_a_session_that_leaves_a_process_fails(session):
+    text = """
+        import subprocess
+        def test_that_leaks():
+            quiet = subprocess.DEVNULL
+            subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=quiet, stderr=quiet)
+    """
+    answer = session(text)
+    left = re.search(r"the tests left on this host: process (\d+): sleep 60", answer.stdout)
+    os.kill(int(left[1]), signal.SIGKILL)
+    assert "1 passed" in answer.stdout
+    assert answer.returncode == 1
 
 
 @pytest.mark.kernel
