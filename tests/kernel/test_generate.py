@@ -103,8 +103,8 @@ def test_sockets_send_to_a_peer_without_napi(road, backend):
     _, receiver, link = road
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
-    account = punctual_account(road, 10e3, 0.005, sizes="64", count=3000, pps=100e3, backend=backend)
-    assert account["sent"] == account["arrived"] == 3000
+    account = punctual_account(road, 50e3, 0.005, sizes="64", count=20_000, pps=20e3, backend=backend)
+    assert account["sent"] == account["arrived"] == 20_000
 
 
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
@@ -249,12 +249,13 @@ def test_more_packets_than_the_ring_holds(road):
 
 
 def test_gaps_keep_their_mean(road):
-    account = punctual_account(road, 50e3, 0.005, sizes="64", count=4000, pps=20e3)
+    account = punctual_account(road, 50e3, 0.005, sizes="64", count=20_000, pps=20e3)
     assert account["gaps"]["error_p99"] is not None and account["gaps"]["ks_distance"] is None
 
 
 def test_packets_due_at_the_same_time_leave_together(road):
-    account = punctual_account(road, 50e3, 0.005, sizes="64", count=4000, gap="bursts:size=2,inside=0ns,period=100us")
+    gap = "bursts:size=2,inside=0ns,period=100us"
+    account = punctual_account(road, 50e3, 0.005, sizes="64", count=20_000, gap=gap)
     first, *_ = account["gaps"]["quantiles_ns"]
     assert first == account["gaps"]["quantiles_ns"][2] == 0
 

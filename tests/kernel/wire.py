@@ -35,7 +35,8 @@ def generator(road: Any, **options: Any) -> Any:
 def punctual_account(road: Any, mean_ns: float, tolerance: float, **options: Any) -> dict[str, Any]:
     """Return the account of the first of three runs whose mean gap is as it was asked for.
 
-    On a busy machine the end of a run may be late; an error of the generator's own is in every run.
+    On a busy machine the end of a run may be late, by some ms: it should last a second. An error of the generator's
+    own is in every run.
     """
     means_ns = []
     for _ in range(3):
