@@ -84,10 +84,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flows = [1, 2].map(|number| FlowRow::new(&flow(number), writer.monotonic_offset_ns()));
     let (first, second) = records.split_at(100);
     writer.push_block(first)?;
-    writer.tick(&flows, &Ledger::default(), false)?;
+    writer.tick(flows.to_vec(), &Ledger::default(), false)?;
     writer.push_block(second)?;
     writer.tick(
-        &[],
+        Vec::new(),
         &Ledger {
             complete: true,
             ..Default::default()

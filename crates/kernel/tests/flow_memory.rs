@@ -48,7 +48,7 @@ fn flood() -> [u64; 3] {
     let mut table = FlowTable::new(0);
     let mut tick = |table: &mut FlowTable| {
         let rows = table.take_changed(&BTreeMap::new(), &mut |_| Some("/user.slice".into()));
-        writer.tick(&rows, &Ledger::default(), false).unwrap();
+        writer.tick(rows, &Ledger::default(), false).unwrap();
     };
     tick(&mut table);
     let before = resident_bytes();

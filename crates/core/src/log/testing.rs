@@ -41,12 +41,12 @@ pub fn log_of(records: &[TcpStateRecord], batch_rows: usize, tick_rows: usize) -
     for (number, chunk) in records.chunks(tick_rows).enumerate() {
         writer.push_block(chunk).unwrap();
         writer
-            .tick(&[flow(number as u32 + 1)], &Ledger::default(), false)
+            .tick(vec![flow(number as u32 + 1)], &Ledger::default(), false)
             .unwrap();
     }
     writer
         .tick(
-            &[],
+            Vec::new(),
             &Ledger {
                 complete: true,
                 ..Default::default()

@@ -410,10 +410,10 @@ fn the_last_row_of_a_flow_wins() {
         ..flow(1)
     };
     writer
-        .tick(&[flow(1), flow(2)], &Ledger::default(), false)
+        .tick(vec![flow(1), flow(2)], &Ledger::default(), false)
         .unwrap();
     writer
-        .tick(std::slice::from_ref(&later), &Ledger::default(), true)
+        .tick(vec![later.clone()], &Ledger::default(), true)
         .unwrap();
     writer.finish().unwrap();
     let bytes = writer.into_inner();
@@ -459,10 +459,10 @@ proptest! {
         let records = some_records(2000);
         for (chunk, room) in records.chunks(200).zip(rooms) {
             let _ = writer.push_block(chunk);
-            let _ = writer.tick(&[flow(chunk[0].time_ns as u32)], &Ledger::default(), false);
+            let _ = writer.tick(vec![flow(chunk[0].time_ns as u32)], &Ledger::default(), false);
             writer.inner_mut_for_tests().room += room;
         }
-        let finished = writer.tick(&[], &Ledger::default(), true).and_then(|()| writer.finish());
+        let finished = writer.tick(Vec::new(), &Ledger::default(), true).and_then(|()| writer.finish());
         if finished.is_err() {
             let _ = writer.finish();
         }

@@ -156,22 +156,27 @@ impl<W: Write> LogWriter<W> {
     /// [`LogError::Write`] when `inner` fails; the flows go with the next tick then.
     pub fn tick(
         &mut self,
-        flows: &[FlowRow],
+        flows: Vec<FlowRow>,
         ledger: &Ledger,
         is_final: bool,
     ) -> Result<(), LogError> {
         self.held_flows
-            .extend(flows.iter().map(|row| (row.flow, row.clone())));
+            .extend(flows.into_iter().map(|row| (row.flow, row)));
         self.encode_rows()?;
         self.write_pending()?;
         let encode_error = |reason: String| LogError::Encode { rows: 0, reason };
         let ledger =
             serde_json::to_string(ledger).map_err(|error| encode_error(error.to_string()))?;
         let mut values = Vec::new();
-        let held: Vec<FlowRow> = self.held_flows.values().cloned().collect();
         let table;
-        if !held.is_empty() {
-            table = encode_flows(&held).map_err(|error| encode_error(error.to_string()))?;
+        if !self.held_flows.is_empty() {
+            // Of a flood of connections there should be no second copy.
+            let held: Vec<FlowRow> = std::mem::take(&mut self.held_flows).into_values().collect();
+            let encoded = encode_flows(&held);
+            if encoded.is_err() {
+                self.held_flows = held.into_iter().map(|row| (row.flow, row)).collect();
+            }
+            table = encoded.map_err(|error| encode_error(error.to_string()))?;
             values.push((KEY_FLOWS, table.as_str()));
         }
         values.push((KEY_LEDGER, ledger.as_str()));
@@ -180,7 +185,6 @@ impl<W: Write> LogWriter<W> {
         }
         self.encoder.tick(&values, &mut self.pending);
         // From here on the flows are in `pending`, which is never given up.
-        self.held_flows.clear();
         self.write_pending()?;
         self.inner
             .flush()

@@ -32,7 +32,8 @@ struct Entry {
 /// All flows that are alive or not yet written for the last time.
 #[derive(Debug)]
 pub struct FlowTable {
-    entries: FxHashMap<u32, Entry>,
+    // Boxed: the map's free places, and those of the map it grows out of, would be as large as entries.
+    entries: FxHashMap<u32, Box<Entry>>,
     changed: Vec<u32>,
     ended: Vec<u32>,
     monotonic_offset_ns: i64,
@@ -69,7 +70,7 @@ impl FlowTable {
             let mut row = FlowRow::new(&facts, offset);
             row.first_time_ns = i64::MAX;
             row.last_time_ns = i64::MIN;
-            Entry {
+            Box::new(Entry {
                 row,
                 packets_read: 0,
                 events_read: 0,
@@ -78,7 +79,7 @@ impl FlowTable {
                 has_closed: false,
                 has_changed: false,
                 ticks_since_end: 0,
-            }
+            })
         });
         if !entry.has_changed {
             entry.has_changed = true;

@@ -221,7 +221,7 @@ impl Run {
             .flows
             .take_changed(self.writer.unwritten(), &mut |id| paths.path_of(id));
         self.writer
-            .tick(&rows, ledger, is_final)
+            .tick(rows, ledger, is_final)
             .map_err(|error| self.cut(error))
     }
 

@@ -94,7 +94,7 @@ fn log_with(
 ) -> LogReader<Cursor<Vec<u8>>> {
     let mut writer = LogWriter::create(Vec::new(), &header()).unwrap();
     writer.push_block(records).unwrap();
-    writer.tick(flows, ledger, true).unwrap();
+    writer.tick(flows.to_vec(), ledger, true).unwrap();
     writer.finish().unwrap();
     LogReader::new(Cursor::new(writer.into_inner()), "test.parshall".into()).unwrap()
 }
