@@ -52,7 +52,7 @@ rust: system-base
 # The requirements are in .venv. A checkout that was moved or copied needs a new one: a virtual
 # environment has its own path written into it.
 VENV_IS_OURS := $(shell [ "$$(cat .venv/checkout 2>/dev/null)" = "$$PWD" ] && [ -x .venv/bin/python3 ] && echo yes)
-.venv/requirements.txt: pyproject.toml $(if $(VENV_IS_OURS),,FORCE) | system-base
+.venv/requirements.txt: pyproject.toml constraints.txt $(if $(VENV_IS_OURS),,FORCE) | system-base
 	@scripts/setup venv
 	@touch $@
 

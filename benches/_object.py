@@ -18,6 +18,6 @@ def compiled(directory: Path, text: str, name: str, *options: str) -> Path | Non
     source, target = directory / f"{name}.c", directory / f"{name}.o"
     source.write_text(text)
     paths = [f"-I{path}" for path in (includes[0], f"/usr/include/{platform.machine()}-linux-gnu", ROOT / "bpf")]
-    kind = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{ARCHITECTURE}"]
+    kind = [*(ROOT / "bpf" / "compiler-flags").read_text().split(), f"-D__TARGET_ARCH_{ARCHITECTURE}"]
     subprocess.run([clang, *kind, *paths, *options, "-c", source, "-o", target], check=True)
     return target

@@ -99,7 +99,7 @@ def received(receiver: Host, link: Link) -> int:
 
 def run_generator(sender: Host, link: Link, seconds: float, cpu: int | list[int], **options: Any) -> dict[str, Any]:
     """Send for some seconds; return the account."""
-    with Generator(link.interface(sender), namespace=sender.path, cpu=cpu, **options) as generator:
+    with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
         deadline = time.monotonic() + seconds
         while not generator.progress()[2] and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -154,7 +154,7 @@ def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
 def written_trace(drop: Path, directory: Path) -> Path:
     """Write a file of packets of the thesis's distribution, a microsecond apart."""
     with road(drop) as (sender, _, link):
-        run = Generator(link.interface(sender), namespace=sender.path, sizes="thesis", count=1, seed=1)
+        run = Generator(link.interface(sender), netns=sender.path, sizes="thesis", count=1, seed=1)
         run.finish()
     trace = directory / "thesis.pcap"
     with trace.open("wb") as file:
@@ -225,7 +225,7 @@ def captured_gaps(
     assert program.stderr is not None
     while "listening on" not in program.stderr.readline():
         assert program.poll() is None, "tcpdump ended"
-    with Generator(link.interface(sender), namespace=sender.path, cpu=cpu, **options) as generator:
+    with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
         while not generator.progress()[2]:
             time.sleep(0.01)
     account = generator.finish().account
@@ -268,7 +268,7 @@ def poisson(
     with road(program, queues) as (sender, receiver, link):
         with Generator(
             link.interface(sender),
-            namespace=sender.path,
+            netns=sender.path,
             cpu=cpu,
             sizes="60",
             gap="poisson",
@@ -297,7 +297,7 @@ def fixed(program: Path, cpu: int, gap_ns: int, seconds: float) -> dict[str, Any
     """Equal gaps, seen by the generator and by an XDP program at the peer."""
     with road(program) as (sender, receiver, link):
         options = fixed_options(gap_ns, seconds)
-        with Generator(link.interface(sender), namespace=sender.path, cpu=cpu, **options) as generator:
+        with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
             while not generator.progress()[2]:
                 time.sleep(0.01)
         return fixed_result(generator.finish().account, np.diff(arrivals_ns(receiver, link)), gap_ns)

@@ -59,7 +59,7 @@ def parshall_log(packets_per_log: int, on: bool) -> Callable[..., Any]:
 
     @contextmanager
     def observe(_bed: Any, _hosts: Any, directory: Path, report: Report) -> Iterator[None]:
-        log = TcpLog(directory / "log.arrow", packets_per_log=packets_per_log)
+        log = TcpLog(directory / "log.arrow", ppl=packets_per_log)
         log.switch(on)
         yield
         summary = log.stop()

@@ -122,6 +122,7 @@ enum tcp_lane { TCP_LANE_INBOUND = 0, TCP_LANE_SHARED = 1 };
 
 #define FILTER_PORTS_MAX 16
 #define FILTER_HOSTS_MAX 16
+#define FILTER_PIDS_MAX 16
 
 /* What the TCP programs are asked to do; constants once they are loaded. */
 struct tcp_options {
@@ -137,6 +138,9 @@ struct tcp_options {
 	__u32 packets_per_log;                 /* every n-th packet of a flow */
 	__u32 on_change;                       /* when cwnd or ssthresh changed */
 	__u32 outbound_only;                   /* no inbound packet is seen, so no SYN at a listener */
+	__u32 netns_inode;                     /* only connections of this network namespace; 0: all */
+	__u32 pids[FILTER_PIDS_MAX];           /* only sockets of these processes */
+	__u32 pid_count;                       /* 0: all */
 	__u32 unused;
 };
 
@@ -275,14 +279,21 @@ struct flow_header {
 	__u64 words[HEADER_WORDS_MAX];
 };
 
+/* What the frames of a workload have in common, as long as the longest of them. */
+#define FRAME_IMAGE_BYTES 4096
+
+struct frame_image {
+	__u8 bytes[FRAME_IMAGE_BYTES];
+};
+
 enum transport { TRANSPORT_NONE = 0, TRANSPORT_UDP = 1, TRANSPORT_TCP = 2 };
 
 /* Constants of a run of the generator. */
 struct generate_options {
 	__u32 plan_mask;            /* places in the plan's ring - 1 */
-	__u32 buffer_bytes;         /* length of a frame before it is cut to its packet's */
+	__u32 buffer_bytes;         /* length of a frame before it is cut to its packet's: longer than any */
 	__u32 written_bytes;        /* what is written at the start of a frame, at most */
-	__u32 header_words;         /* 0: that of the only flow lies in the frames from the start */
+	__u32 header_words;         /* 0: that of the only flow lies in the image */
 	__u32 ip_offset;
 	__u32 transport_offset;
 	__u32 payload_offset;
@@ -313,7 +324,7 @@ struct generate_state {
 	__u64 drawn;       /* packets that are in the ring, or were */
 	__u64 end;         /* packets in all */
 	__u64 stop;
-	__u64 start_ns;    /* CLOCK_MONOTONIC from which packets are due; 0: not yet */
+	__u64 start_ns;    /* CLOCK_MONOTONIC from which packets are due; not paced: of the first; 0: not yet */
 	__u64 pad_user[4];
 	__u64 taken;       /* packets that were sent, told now and then */
 	__u64 next;        /* packets that were sent, exactly; for when the program does not run */
@@ -395,7 +406,7 @@ _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
 _Static_assert(sizeof(struct ring_layout) == 48, "ring_layout");
 _Static_assert(sizeof(struct reader_time) == 24, "reader_time");
-_Static_assert(sizeof(struct tcp_options) == 472, "tcp_options");
+_Static_assert(sizeof(struct tcp_options) == 544, "tcp_options");
 _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
 _Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");

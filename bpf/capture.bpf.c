@@ -135,7 +135,7 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
  */
 static __always_inline __u32 seen_length(__u32 bytes)
 {
-	asm volatile("" : "+r"(bytes));
+	pin(bytes);
 	return ((bytes - 1) & (CAPTURE_SNAPLEN_MAX - 1)) + 1;
 }
 

@@ -21,25 +21,54 @@ struct copy_piece {
 };
 
 /*
+ * The verifier knows how far a packet reaches only of the register that was compared with its end, and the bounds of
+ * a number only of the one that was compared. A compiler is free to compare something equivalent (the distance in
+ * place of the pointer) and to compute the pointer again. What was pinned it must compute at this point, and use.
+ */
+#define pin(value) asm volatile("" : "+r"(value))
+
+/* Whether a piece lies before the packet's end; `at` must be pinned. */
+static __always_inline int has_piece(const void *at, const void *data_end)
+{
+	const void *behind = at + sizeof(struct copy_piece);
+
+	pin(behind);
+	return behind <= data_end;
+}
+
+/*
  * Copies bytes from the start of a packet whose linear part is data to data_end. Returns 0 when it did
  * not: too few, too many, or not all in the linear part. The last piece overlaps the one before it.
  */
 static __always_inline int copy_linear(void *to, const void *data, const void *data_end,
 				       __u32 bytes)
 {
-	const __u32 piece = sizeof(struct copy_piece);
-	__u32 last = bytes - piece;
+	const __u64 piece = sizeof(struct copy_piece);
+	__u64 last = bytes - piece; /* of too few bytes: far too large */
+	__u64 end = COPY_BYTES_MAX;
+	const void *from;
 
-	/* The verifier must see this bound on the very number that is added. */
-	asm volatile("" : "+r"(last));
-	if (last > COPY_BYTES_MAX - piece || data + last + piece > data_end)
+	pin(last);
+	if (last > COPY_BYTES_MAX - piece)
 		return 0;
-	for (__u32 at = 0; at < COPY_BYTES_MAX && at < last; at += piece) {
-		if (data + at + piece > data_end)
+	from = data + last;
+	pin(from);
+	if (!has_piece(from, data_end))
+		return 0;
+	/*
+	 * Kernels before 6.8 learn nothing of a number from a comparison with one that is no constant, and would go
+	 * round for ever: without the pin, compilers leave out the first of the two comparisons.
+	 */
+	pin(end);
+	for (__u64 at = 0; at < end && at < last; at += piece) {
+		const void *next = data + at;
+
+		pin(next);
+		if (!has_piece(next, data_end))
 			return 0;
-		*(struct copy_piece *)(to + at) = *(const struct copy_piece *)(data + at);
+		*(struct copy_piece *)(to + at) = *(const struct copy_piece *)next;
 	}
-	*(struct copy_piece *)(to + last) = *(const struct copy_piece *)(data + last);
+	*(struct copy_piece *)(to + last) = *(const struct copy_piece *)from;
 	return 1;
 }
 
@@ -50,17 +79,21 @@ static __always_inline int copy_linear(void *to, const void *data, const void *d
 static __always_inline int fill_linear(void *data, const void *data_end, __u32 data_bytes,
 				       const void *from, __u32 bytes)
 {
-	const __u32 piece = sizeof(struct copy_piece);
-	__u32 last = bytes - piece, last_max = data_bytes - piece;
+	const __u64 piece = sizeof(struct copy_piece);
+	__u64 last = bytes - piece, last_max = data_bytes - piece;
+	void *to;
 
-	asm volatile("" : "+r"(last));
-	if (last > last_max || data + last + piece > data_end)
+	pin(last);
+	if (last > last_max)
 		return 0;
-	/* Kernels before 6.8 learn nothing of a number from a comparison with one that is no constant. */
-	asm volatile("" : "+r"(last_max));
-	for (__u32 at = 0; at <= last_max && at < last; at += piece)
+	to = data + last;
+	pin(to);
+	if (!has_piece(to, data_end))
+		return 0;
+	pin(last_max); /* as above */
+	for (__u64 at = 0; at <= last_max && at < last; at += piece)
 		*(struct copy_piece *)(data + at) = *(const struct copy_piece *)(from + at);
-	*(struct copy_piece *)(data + last) = *(const struct copy_piece *)(from + last);
+	*(struct copy_piece *)to = *(const struct copy_piece *)(from + last);
 	return 1;
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * The generator. User space runs this program again and again on live frames
- * (BPF_F_TEST_XDP_LIVE_FRAMES); every run takes the next packet of the plan, writes its header into
- * the frame, cuts the frame to the packet's length and redirects it to the interface.
+ * (BPF_F_TEST_XDP_LIVE_FRAMES); every run takes the next packet of the plan, writes its
+ * frame, cuts the frame to the packet's length and redirects it to the interface.
  *
- * Frames come back from the page pool as the run before left them, so everything that varies is
- * written every time; the payload lies in them from the start and is never written. Of a trace that is
- * replayed everything varies: each frame is copied whole.
+ * Frames come back from the page pool as those who received them left them: a router has changed
+ * addresses, hop limit and checksum, a VLAN tag was taken out, a tunnel has written where the payload
+ * was. So every frame is written whole, each time: an image of the workload's frames, or the trace's
+ * next frame, and over it what is the packet's own.
  *
  * The kernel passes frames on at the end of a turn. Paced, a turn is two runs: the first waits, and what is due so
  * shortly after it that a turn of its own would come later than that is sent along.
@@ -27,6 +28,8 @@
 /* A turn that took longer was interrupted. */
 #define TURN_NS_MAX 2000
 #define TURNS_IN_MEAN 16
+/* Longer frames are written by the kernel's helper, which is quicker from here on. */
+#define PLAIN_STORES_BYTES_MAX 256
 
 const volatile struct generate_options options;
 struct generate_state state;
@@ -46,6 +49,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct flow_header);
 } flows SEC(".maps");
+
+/* Header of the first flow and payload, as long as the longest frame. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct frame_image);
+} image SEC(".maps");
 
 /* The trace that is replayed, the same for all senders. */
 struct {
@@ -139,13 +150,30 @@ static __always_inline void write_stamp(void *payload, __u64 sequence, __u64 now
 	__builtin_memcpy(payload, stamp, sizeof(stamp));
 }
 
-/* Writes header and stamp of a packet whose payload lies in the frame. Returns 0 when its flow is not there. */
-static __always_inline int write_packet(void *data, const struct planned_packet *packet,
+/* Writes a whole frame of so many bytes. Returns 0 when it is too long. */
+static __always_inline int write_image(struct xdp_md *ctx, void *data, const void *end,
+				       struct frame_image *whole, __u32 frame_bytes)
+{
+	if (frame_bytes <= PLAIN_STORES_BYTES_MAX)
+		return fill_linear(data, end, options.written_bytes, whole->bytes, frame_bytes);
+	/* The verifier must see the bounds on the very number that the helper takes. */
+	pin(frame_bytes);
+	if (frame_bytes <= PLAIN_STORES_BYTES_MAX || frame_bytes > FRAME_IMAGE_BYTES)
+		return 0;
+	return !bpf_xdp_store_bytes(ctx, 0, whole->bytes, frame_bytes);
+}
+
+/* Writes a packet, of so many bytes with its frame. Returns 0 when its flow is not there, or it is too long. */
+static __always_inline int write_packet(struct xdp_md *ctx, void *data, const void *end,
+					const struct planned_packet *packet, __u32 frame_bytes,
 					__u64 number, __u64 now_ns)
 {
 	__be16 transport_checksum = packet->transport_checksum;
-	__u32 ip_bytes = packet->ip_bytes;
+	__u32 ip_bytes = packet->ip_bytes, first = 0;
+	struct frame_image *whole = bpf_map_lookup_elem(&image, &first);
 
+	if (!whole || !write_image(ctx, data, end, whole, frame_bytes))
+		return 0;
 	if (options.header_words) {
 		__u32 flow = packet->flow;
 		struct flow_header *header = bpf_map_lookup_elem(&flows, &flow);
@@ -195,7 +223,7 @@ static __always_inline int write_replayed(void *data, const void *end, __u32 fra
 
 	if (!bytes)
 		return 0;
-	asm volatile("" : "+r"(offset));
+	pin(offset);
 	offset &= TRACE_BLOCK_BYTES - 1;
 	next = (void *)bytes + offset;
 	if (!fill_linear(data, end, options.written_bytes, next + 1, frame_bytes))
@@ -217,8 +245,12 @@ int generate(struct xdp_md *ctx)
 		run = state.run;
 		state.run = run + 1 < options.turn_runs ? run + 1 : 0;
 	}
-	if (number >= READ_ONCE(state.end) || READ_ONCE(state.stop))
+	if (number >= READ_ONCE(state.end) || READ_ONCE(state.stop)) {
+		/* The end may have been set when the last packet had left. */
+		if (state.taken != number)
+			tell(number);
 		return XDP_DROP;
+	}
 	if (options.is_paced) {
 		start_ns = READ_ONCE(state.start_ns);
 		/* All senders begin at one moment, when the kernel runs the program for each of them. */
@@ -245,18 +277,24 @@ int generate(struct xdp_md *ctx)
 			return XDP_DROP;
 		}
 		packet->time_ns = now_ns - start_ns;
-	} else if (options.is_stamped) {
-		now_ns = bpf_ktime_get_ns();
+	} else {
+		if (options.is_stamped)
+			now_ns = bpf_ktime_get_ns();
+		if (!state.start_ns)
+			state.start_ns = bpf_ktime_get_ns();
 	}
 
 	frame_bytes = options.ip_offset + packet->ip_bytes;
 	if (frame_bytes < options.frame_bytes_min)
 		frame_bytes = options.frame_bytes_min;
 	if (!(options.is_replay ? write_replayed(data, end, frame_bytes) :
-				  write_packet(data, packet, number, now_ns)))
+				  write_packet(ctx, data, end, packet, frame_bytes, number, now_ns)))
 		return give_up(GENERATE_FAILURE_CONTENT);
-	if (frame_bytes != options.buffer_bytes &&
-	    bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes))
+	/*
+	 * No packet is as long as the buffer: the kernel takes the length of a frame anew only when
+	 * the program has changed it, and else the one that a receiver's XDP program has left.
+	 */
+	if (bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes))
 		return give_up(GENERATE_FAILURE_CUT);
 	if (bpf_redirect_map(&road, 0, XDP_ABORTED) != XDP_REDIRECT)
 		return give_up(GENERATE_FAILURE_INTERFACE);

@@ -53,7 +53,7 @@ struct sock {
 };
 
 struct tcp_congestion_ops { char name[16]; };
-struct inet_sock { struct sock sk; };
+struct inet_sock { struct sock sk; __be16 inet_sport; };
 
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
@@ -101,6 +101,11 @@ struct tcp_sock {
 	__u32 rate_interval_us;
 	__u32 total_retrans;
 };
+
+/* A handshake of a passive open, which has no socket of its own. */
+struct request_sock { struct sock_common __req_common; };
+struct inet_request_sock { struct request_sock req; };
+struct tcp_request_sock { struct inet_request_sock req; __u32 rcv_isn; __u32 snt_isn; };
 
 struct tcp_skb_cb {
 	__u32 seq;

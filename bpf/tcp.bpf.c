@@ -9,129 +9,10 @@
  */
 #include "tcp_flow.h"
 #include "tcp_state.h"
+#include "tcp_handshake.h"
 #include "reader_time.h"
 
 /* ---- packets ---------------------------------------------------------------------------- */
-
-/*
- * Whether a segment at a listener is the first that can be seen of a connection. A SYN-ACK is not where
- * SYNs are seen: it is sent again for a handshake that made room for others, or is older than the log.
- */
-static __always_inline int begins_handshake(__u32 flags, __u32 direction)
-{
-	if (options.outbound_only)
-		return direction == DIRECTION_OUT && flags & FLAG_SYN;
-	return direction == DIRECTION_IN &&
-	       (flags & (FLAG_SYN | FLAG_ACK | FLAG_RST | FLAG_FIN)) == FLAG_SYN;
-}
-
-/*
- * A segment of a passive open: the listener stands for a connection that has no socket yet, so
- * the flow is found by its addresses.
- */
-static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *listener,
-					__u32 direction)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-	__u16 hook = direction == DIRECTION_IN ? HOOK_TCP_INGRESS : HOOK_TCP_EGRESS;
-	struct cursor at = { (void *)(long)skb->data, (void *)(long)skb->data_end };
-	struct hook_counters *account = account_of(cpu, hook);
-	struct flow_facts facts = { .flags = FLOW_PASSIVE };
-	struct connection_key *connection = &facts.connection;
-	struct flow_state *flow;
-	struct tcp_state_record *record;
-	struct ipv6hdr *ip6 = at.next;
-	struct iphdr *ip = at.next;
-	struct tcphdr *tcp;
-	__u8 *source, *destination;
-	__u32 flags, syn_seq, begins;
-	struct ring_slot slot;
-	__u64 flow_seq, time_ns;
-
-	if (!account)
-		return PASS;
-	tcp = parse_tcp(&at, skb->protocol);
-	if (!tcp) {
-		count(&account->unowned);
-		return PASS;
-	}
-	source = direction == DIRECTION_IN ? connection->remote_address : connection->local_address;
-	destination = direction == DIRECTION_IN ? connection->local_address
-						: connection->remote_address;
-	if (skb->protocol == bpf_htons(0x0800)) {
-		if ((void *)(ip + 1) > at.end)
-			return PASS;
-		map_ipv4(source, ip->saddr);
-		map_ipv4(destination, ip->daddr);
-	} else {
-		if ((void *)(ip6 + 1) > at.end)
-			return PASS;
-		__builtin_memcpy(source, &ip6->saddr, 16);
-		__builtin_memcpy(destination, &ip6->daddr, 16);
-	}
-	connection->local_port = bpf_ntohs(direction == DIRECTION_IN ? tcp->dest : tcp->source);
-	connection->remote_port = bpf_ntohs(direction == DIRECTION_IN ? tcp->source : tcp->dest);
-	connection->netns_inode = listener->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum;
-
-	if (!is_wanted(connection)) {
-		count(&account->seen);
-		count(&account->filtered);
-		return PASS;
-	}
-	flow = bpf_map_lookup_elem(&handshakes, connection);
-	flags = tcp_header_flags(tcp);
-	begins = begins_handshake(flags, direction);
-	if (!flow && !begins) {
-		/* It belongs to a connection that is gone, or was never there. */
-		count(&account->unowned);
-		return PASS;
-	}
-	count(&account->seen);
-	syn_seq = direction == DIRECTION_IN ? bpf_ntohl(tcp->seq) : bpf_ntohl(tcp->ack_seq) - 1;
-	if (flow && begins && syn_seq != flow->syn_seq) {
-		/* The handshake before came to nothing; this is another connection between the same ends. */
-		end_handshake(connection, flow);
-		flow = 0;
-	}
-	if (!flow) {
-		flow = begin_handshake(connection, syn_seq);
-		if (!flow) {
-			count(&account->failed);
-			return PASS;
-		}
-		facts.flow = flow->flow;
-		write_flow(listener, &facts);
-	}
-	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
-	time_ns = bpf_ktime_get_ns();
-	flow->last_packet_ns = time_ns;
-
-	if (thins()) {
-		/* There is no window that could change yet: --on-change alone logs nothing here. */
-		if (options.packets_per_log <= 1 || flow_seq % options.packets_per_log != 0)
-			goto end;
-		count(&account->due);
-		count(&flow->packets_due);
-	}
-	record = reserve_state(cpu, hook, SHARED_LANE, &slot);
-	if (!record) {
-		count(&account->dropped);
-		count(&flow->packets_dropped);
-		goto end;
-	}
-	record->time_ns = time_ns;
-	record->flow_seq = flow_seq;
-	record->flow = flow->flow;
-	fill_no_state(record);
-	fill_packet(record, skb, direction);
-	commit_state(record, SHARED_LANE, &slot);
-end:
-	/* The peer, which did not ask for this connection or wants it no more, as TCP takes it. */
-	if (direction == DIRECTION_IN && flags & FLAG_RST &&
-	    syn_seq - (flow->syn_seq + 1) <= INITIAL_WINDOW_MAX_BYTES)
-		end_handshake(connection, flow);
-	return PASS;
-}
 
 /* Whether a connection that is met for the first time is older than the log. */
 static __always_inline __u32 age_of(struct tcp_sock *tp)
@@ -265,17 +146,15 @@ struct event {
 	struct ring_slot slot;
 };
 
-/* Counts an event of a socket and reserves its record; 0 when there is none to fill. */
-static __always_inline int begin_event(struct event *event, const struct sock *sk, __u16 hook,
+/* Counts an event of a flow, if there is one, and reserves its record; 0 when there is none to fill. */
+static __always_inline int begin_event(struct event *event, struct flow_state *flow, __u16 hook,
 				       const enum place place)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct hook_counters *account = account_of(cpu, hook);
-	struct flow_state *flow;
 
 	if (!account)
 		return 0;
-	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
 	if (!flow || !flow->flow) {
 		count(&account->unowned);
 		return 0;
@@ -295,11 +174,16 @@ static __always_inline int begin_event(struct event *event, const struct sock *s
 	return 0;
 }
 
-static __always_inline void fill_event(const struct event *event, struct tcp_sock *tp, __u8 kind)
+static __always_inline int begin_event_of(struct event *event, const struct sock *sk, __u16 hook,
+					  const enum place place)
+{
+	return begin_event(event, bpf_sk_storage_get(&flows, (void *)sk, 0, 0), hook, place);
+}
+
+static __always_inline void describe_event(const struct event *event, __u8 kind)
 {
 	struct tcp_state_record *record = event->record;
 
-	fill_state(record, tp, &tp->inet_conn.icsk_inet.sk);
 	record->time_ns = bpf_ktime_get_ns();
 	record->flow_seq = event->flow->packets_seen;
 	record->flow = event->flow->flow;
@@ -308,6 +192,12 @@ static __always_inline void fill_event(const struct event *event, struct tcp_soc
 	record->pkt_seq = record->pkt_ack = record->payload_bytes = 0;
 	record->pkt_flags = 0;
 	record->gso_segs = 0;
+}
+
+static __always_inline void fill_event(const struct event *event, struct tcp_sock *tp, __u8 kind)
+{
+	fill_state(event->record, tp, &tp->inet_conn.icsk_inet.sk);
+	describe_event(event, kind);
 }
 
 /* Kernels that know of AE, 0x100, keep the flags in 16 bits, and in 8 before. */
@@ -337,7 +227,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	if (bpf_core_field_exists(struct trace_event_raw_tcp_retransmit_skb, err) && (int)ctx[2])
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (!tp || !begin_event(&event, sk, HOOK_TCP_RETRANSMIT, SHARED_LANE))
+	if (!tp || !begin_event_of(&event, sk, HOOK_TCP_RETRANSMIT, SHARED_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_RETRANSMIT);
 	struct tcp_skb_cb *cb = (void *)skb->cb;
@@ -356,6 +246,43 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	return 0;
 }
 
+/*
+ * A SYN-ACK that is sent again. Most handshakes have no socket yet, so their flow is found by their ends;
+ * that of a connection opened by TCP Fast Open has one.
+ */
+SEC("tp_btf/tcp_retransmit_synack")
+int BPF_PROG(tcp_retransmit_synack, const struct sock *sk, const struct request_sock *request)
+{
+	const struct tcp_request_sock *handshake = (const void *)request;
+	const struct sock_common *common = &request->__req_common;
+	struct connection_key connection = {};
+	struct tcp_state_record *record;
+	struct flow_state *flow;
+	struct event event;
+
+	if (!enabled)
+		return 0;
+	if (sk->__sk_common.skc_state == TCP_LISTEN) {
+		ends_of(common, &connection);
+		connection.local_port = common->skc_num;
+		flow = bpf_map_lookup_elem(&handshakes, &connection);
+	} else {
+		flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+	}
+	if (!begin_event(&event, flow, HOOK_TCP_RETRANSMIT, SHARED_LANE))
+		return 0;
+	record = event.record;
+	fill_no_state(record);
+	describe_event(&event, EVENT_RETRANSMIT);
+	record->direction = DIRECTION_OUT;
+	record->pkt_seq = BPF_CORE_READ(handshake, snt_isn);
+	record->pkt_ack = BPF_CORE_READ(handshake, rcv_isn) + 1;
+	record->pkt_flags = FLAG_SYN | FLAG_ACK;
+	record->gso_segs = 1;
+	commit_state(record, SHARED_LANE, &event.slot);
+	return 0;
+}
+
 SEC("tp_btf/tcp_cong_state_set")
 int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 {
@@ -366,7 +293,7 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_state) == ca_state ||
-	    !begin_event(&event, sk, HOOK_TCP_CONGESTION_STATE, SHARED_LANE))
+	    !begin_event_of(&event, sk, HOOK_TCP_CONGESTION_STATE, SHARED_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_CONGESTION_STATE);
 	/* The tracepoint stands before the change. */
@@ -398,7 +325,7 @@ static __noinline void take_over_handshake(const struct sock *sk)
 
 	if (!tp)
 		return;
-	connection_of(&tp->inet_conn.icsk_inet.sk, &connection);
+	connection_of(tp, &connection);
 	if (!bpf_map_lookup_elem(&handshakes, &connection))
 		return;
 	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -430,7 +357,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 	if (flow ? __sync_lock_test_and_set(&flow->has_closed, 1) : is_second)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (!tp || !begin_event(&event, sk, HOOK_TCP_CLOSE, FLOW_LANE))
+	if (!tp || !begin_event_of(&event, sk, HOOK_TCP_CLOSE, FLOW_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_CLOSE);
 	event.record->state = old_state;
@@ -468,6 +395,33 @@ int BPF_PROG(tcp_destroy, struct sock *sk)
 	return 0;
 }
 
+/* ---- processes -------------------------------------------------------------------------- */
+
+/* A socket belongs to the process that made it. Only attached when processes are asked for. */
+SEC("cgroup/sock_create")
+int note_new_socket(struct bpf_sock *sk)
+{
+	if (is_wanted_process(bpf_get_current_task_btf()))
+		bpf_sk_storage_get(&wanted_sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	return PASS;
+}
+
+/* Before the log begins: the sockets that the processes hold, listeners among them. */
+SEC("iter/task_file")
+int note_held_sockets(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+
+	if (!task || !file || !is_wanted_process(task))
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (socket && socket->sk && socket->sk->sk_protocol == IPPROTO_TCP)
+		bpf_sk_storage_get(&wanted_sockets, socket->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	return 0;
+}
+
 /* ---- sweeps ----------------------------------------------------------------------------- */
 
 /* When the log begins: the connections that processes hold, in every network namespace. */
@@ -500,7 +454,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 	struct flow_facts facts = { .socket_cookie = bpf_get_socket_cookie(sk), .flow = flow->flow };
 
 	__sync_fetch_and_or(&flow->marks, OWNER_KNOWN);
-	connection_of(sk, &facts.connection);
+	connection_of(tp, &facts.connection);
 	owner_of(task, &facts.owner);
 	write_flow(tp, &facts);
 	return 0;

@@ -99,6 +99,17 @@ struct {
 	__type(value, struct flow_state);
 } flows SEC(".maps");
 
+/*
+ * Sockets of the processes that are asked for. What a listener has here, its connections get from the
+ * kernel as they are cloned from it.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, __u32);
+} wanted_sockets SEC(".maps");
+
 /* Aligned so that an address on the stack can be compared in two words. */
 struct connection_key {
 	__u8 local_address[16];
@@ -204,7 +215,8 @@ static __noinline int is_wanted(const struct connection_key *connection)
 		if ((options.hosts[i][0] == remote[0] && options.hosts[i][1] == remote[1]) ||
 		    (options.hosts[i][0] == local[0] && options.hosts[i][1] == local[1]))
 			host_matches = 1;
-	return port_matches && host_matches;
+	return port_matches && host_matches &&
+	       (!options.netns_inode || options.netns_inode == connection->netns_inode);
 }
 
 static __noinline int is_in_wanted_cgroup(struct sock *sk)
@@ -223,23 +235,47 @@ static __noinline int is_in_wanted_cgroup(struct sock *sk)
 	return 0;
 }
 
-static __always_inline void connection_of(struct sock *sk, struct connection_key *connection)
+static __noinline int is_wanted_process(struct task_struct *task)
+{
+	for (__u32 i = 0; i < FILTER_PIDS_MAX && i < options.pid_count; i++)
+		if (options.pids[i] == (__u32)task->tgid)
+			return 1;
+	return 0;
+}
+
+/* Whether a connection's socket, or the listener that stands for it, belongs to a process that is asked for. */
+static __always_inline int is_of_wanted_process(struct tcp_sock *tp)
+{
+	return !options.pid_count || bpf_sk_storage_get(&wanted_sockets, tp, 0, 0);
+}
+
+/* The ends of a connection, but for the local port, which the kernel keeps in two places. */
+static __always_inline void ends_of(const struct sock_common *common, struct connection_key *connection)
 {
 	__u32 *local = (__u32 *)connection->local_address;
 	__u32 *remote = (__u32 *)connection->remote_address;
 
-	if (sk->__sk_common.skc_family == AF_INET) {
-		map_ipv4(connection->local_address, sk->__sk_common.skc_rcv_saddr);
-		map_ipv4(connection->remote_address, sk->__sk_common.skc_daddr);
+	if (common->skc_family == AF_INET) {
+		map_ipv4(connection->local_address, common->skc_rcv_saddr);
+		map_ipv4(connection->remote_address, common->skc_daddr);
 	} else {
 		for (int i = 0; i < 4; i++) {
-			local[i] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[i];
-			remote[i] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i];
+			local[i] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[i];
+			remote[i] = common->skc_v6_daddr.in6_u.u6_addr32[i];
 		}
 	}
-	connection->local_port = sk->__sk_common.skc_num;
-	connection->remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
-	connection->netns_inode = sk->__sk_common.skc_net.net->ns.inum;
+	connection->remote_port = bpf_ntohs(common->skc_dport);
+	connection->netns_inode = common->skc_net.net->ns.inum;
+}
+
+/*
+ * Of a socket that closes, the kernel takes skc_num before it sends the reset; what goes into headers,
+ * inet_sport, stays.
+ */
+static __always_inline void connection_of(struct tcp_sock *tp, struct connection_key *connection)
+{
+	ends_of(&tp->inet_conn.icsk_inet.sk.__sk_common, connection);
+	connection->local_port = bpf_ntohs(tp->inet_conn.icsk_inet.inet_sport);
 }
 
 static __always_inline int is_mapped_ipv4(const __u8 address[16])
@@ -411,9 +447,9 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 	struct flow_state *handshake;
 	__u32 number;
 
-	connection_of(sk, &facts.connection);
+	connection_of(tp, &facts.connection);
 	handshake = bpf_map_lookup_elem(&handshakes, &facts.connection);
-	if (!is_wanted(&facts.connection) || !is_in_wanted_cgroup(sk))
+	if (!is_wanted(&facts.connection) || !is_in_wanted_cgroup(sk) || !is_of_wanted_process(tp))
 		number = FLOW_IGNORED;
 	else if (handshake)
 		number = handshake->flow;
@@ -423,6 +459,8 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		__sync_val_compare_and_swap(&flow->packets_seen, 0, handshake->packets_seen);
 		__sync_val_compare_and_swap(&flow->packets_due, 0, handshake->packets_due);
 		__sync_val_compare_and_swap(&flow->packets_dropped, 0, handshake->packets_dropped);
+		__sync_val_compare_and_swap(&flow->events_seen, 0, handshake->events_seen);
+		__sync_val_compare_and_swap(&flow->events_dropped, 0, handshake->events_dropped);
 	}
 	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
 		return;
@@ -461,7 +499,7 @@ static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow
 	__sync_fetch_and_or(&flow->marks, known);
 	flow->congestion_ops = congestion_ops_of(tp);
 	facts.socket_cookie = bpf_get_socket_cookie(skb);
-	connection_of(sk, &facts.connection);
+	connection_of(tp, &facts.connection);
 	write_flow(tp, &facts);
 }
 

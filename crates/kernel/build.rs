@@ -1,9 +1,9 @@
 //! Compiles the eBPF programs. They are embedded in the library, so nothing is looked up at run
 //! time and the objects always belong to the code that reads their records.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 const OBJECTS: [&str; 4] = ["capture", "express", "generate", "tcp"];
 /// Older compilers lack section names and builtins that the programs use.
@@ -19,19 +19,12 @@ fn main() {
     let libbpf_headers =
         env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
     let clang = find_clang();
+    let flags =
+        fs::read_to_string(bpf.join("compiler-flags")).expect("bpf/compiler-flags is there");
     for object in OBJECTS {
         let mut command = Command::new(&clang);
         command
-            .args([
-                "-O2",
-                "-g",
-                "-target",
-                "bpf",
-                "-mcpu=v3",
-                "-Wall",
-                "-Werror",
-                "-fno-ident",
-            ])
+            .args(flags.split_whitespace())
             .arg(format!("-D__TARGET_ARCH_{}", kernel_architecture()))
             .arg("-I")
             .arg(&libbpf_headers);
@@ -91,6 +84,6 @@ fn find_clang() -> String {
         }
     }
     panic!(
-        "no clang of version {CLANG_MAJOR_MIN} or newer: install clang-16 (Debian), or name one by CLANG=..."
+        "no clang of version {CLANG_MAJOR_MIN} or newer: install the newest clang-N that your release packages, or name one by CLANG=..."
     );
 }

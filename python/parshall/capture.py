@@ -8,7 +8,8 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 from parshall import privileges
 from parshall.environment import comment_of_capture
 from parshall.errors import UsageError
+from parshall.installation import require_kernel_side
+from parshall.testbed.namespaces import entered, find
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,6 +27,8 @@ DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
 # The head of a file and the account at its end take some of this.
 _ROTATE_MIN_BYTES = 4096
+# Characters of a wrong value that a message shows.
+_SHOWN = 60
 _OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
 # A small process of its own, so that whoever founded a ring may go and the others go on.
 _KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
@@ -35,8 +40,10 @@ class Ring:
 
     Attributes
     ----------
-    interfaces : sequence of str
-        Interfaces of this network namespace, at least one.
+    interface : str or sequence of str
+        Interfaces, at least one.
+    netns : path-like or str, optional
+        Their network namespace, by name (``ip netns``) or path. Default: that of the caller.
     name : str, optional
         What others join it by; the interfaces' names, and a number when that is taken.
     hook : {"auto", "xdp", "tcx"}
@@ -44,11 +51,11 @@ class Ring:
         in only, and makes some drivers set their queues up again.
     direction : {"in", "out", "both"}, optional
         Which packets. Default: both; with ``hook="xdp"`` those that come in, as it sees no others.
-    ring_bytes : int
+    buffer_bytes : int
         Bytes of the ring for each CPU: a power of two.
-    slow_reader : bool
-        Let the kernel side drop and count what the slowest reader has no room for, in place of
-        overwriting.
+    policy : {"fast", "slow"}
+        When a reader lags: overwrite, and it counts ("fast"), or drop in the kernel what the slowest
+        reader has no room for, and count ("slow").
     promiscuous : bool
         Let the interfaces take packets that are for others.
     group : str, optional
@@ -58,19 +65,40 @@ class Ring:
         ``hook="xdp"``.
     """
 
-    interfaces: Sequence[str]
+    interface: str | Sequence[str]
+    netns: str | os.PathLike[str] | None = None
     name: str | None = None
     hook: str = "auto"
     direction: str | None = None
-    ring_bytes: int = DEFAULT_RING_BYTES
-    slow_reader: bool = False
+    buffer_bytes: int = DEFAULT_RING_BYTES
+    policy: str = "fast"
     promiscuous: bool = False
     group: str | None = None
     discard: bool = False
 
+    @property
+    def interfaces(self) -> list[str]:
+        """The interfaces, also when there is one."""
+        return [self.interface] if isinstance(self.interface, str) else list(self.interface)
+
     def _native(self) -> dict[str, Any]:
-        direction = self.direction or ("in" if self.hook == "xdp" else "both")
-        return asdict(self) | {"interfaces": list(self.interfaces), "direction": direction}
+        for interface in self.interfaces:
+            _check_text("--interface", interface)
+        for option in ("name", "hook", "direction", "group"):
+            _check_text(f"--{option}", getattr(self, option))
+        if self.policy not in ("fast", "slow"):
+            raise UsageError(f"--policy {self.policy}: expected fast or slow")
+        return {
+            "name": self.name,
+            "interfaces": self.interfaces,
+            "hook": self.hook,
+            "direction": self.direction or ("in" if self.hook == "xdp" else "both"),
+            "ring_bytes": self.buffer_bytes,
+            "slow_reader": self.policy == "slow",
+            "promiscuous": self.promiscuous,
+            "group": self.group,
+            "discard": self.discard,
+        }
 
 
 @dataclass(frozen=True)
@@ -87,9 +115,9 @@ class Output:
         Most bytes of a packet.
     format : {"pcapng", "pcap"}, optional
         By the name of the file when not given.
-    compression : {"none", "gzip", "zstd"}, optional
+    compress : {"none", "gzip", "zstd"}, optional
         By the name of the file when not given.
-    rotate_bytes, rotate_s, rotate_files : optional
+    rotate_size_bytes, rotate_time_s, rotate_files : optional
         A new file at this size, after this time; the oldest goes when there are more than this many.
     """
 
@@ -97,22 +125,31 @@ class Output:
     filter: str = ""
     snaplen: int = SNAPLEN_MAX
     format: str | None = None
-    compression: str | None = None
-    rotate_bytes: int | None = None
-    rotate_s: float | None = None
+    compress: str | None = None
+    rotate_size_bytes: int | None = None
+    rotate_time_s: float | None = None
     rotate_files: int | None = None
 
     def _native(self) -> dict[str, Any]:
+        for option in ("filter", "format", "compress"):
+            _check_text(f"--{option}", getattr(self, option))
         if self.rotate_files is not None and self.rotate_files < 1:
             raise UsageError(f"--rotate-files {self.rotate_files}: expected 1 or more")
-        if self.rotate_bytes is not None and self.rotate_bytes < _ROTATE_MIN_BYTES:
-            raise UsageError(f"--rotate-size {self.rotate_bytes}: expected {_ROTATE_MIN_BYTES} bytes or more")
+        if self.rotate_size_bytes is not None and self.rotate_size_bytes < _ROTATE_MIN_BYTES:
+            raise UsageError(f"--rotate-size {self.rotate_size_bytes}: expected {_ROTATE_MIN_BYTES} bytes or more")
         suffix = Path(self.path or "").suffix
-        if self.compression is None and suffix in _OTHER_COMPRESSIONS:
+        if self.compress is None and suffix in _OTHER_COMPRESSIONS:
             raise UsageError(f"--write {self.path}: {suffix} is not written; name it .zst or .gz, or give --compress")
-        fields = asdict(self) | {"path": None if self.path is None else Path(self.path)}
-        rotate_s = fields.pop("rotate_s")
-        return fields | {"rotate_ns": None if rotate_s is None else round(rotate_s * 1e9)}
+        return {
+            "path": None if self.path is None else Path(self.path),
+            "filter": self.filter,
+            "snaplen": self.snaplen,
+            "format": self.format,
+            "compression": self.compress,
+            "rotate_bytes": self.rotate_size_bytes,
+            "rotate_ns": None if self.rotate_time_s is None else round(self.rotate_time_s * 1e9),
+            "rotate_files": self.rotate_files,
+        }
 
 
 @dataclass(frozen=True)
@@ -145,8 +182,8 @@ class Capture:
     count : int, optional
         End by itself when every output has so many packets.
     is_stopping : callable, optional
-        Asked while long filters are compiled; when it says yes, that is given up with a KeyboardInterrupt,
-        as it is by one.
+        Asked while long filters are compiled or a FIFO has no reader; when it returns true, the capture is given
+        up with a KeyboardInterrupt.
     backend : {"ring", "af-packet", "tpacket-v3", "af-xdp"}
         "ring" is ours. The others are the ways of others, as yardsticks: one socket, one filter and one
         thread an output, on one interface; see ``docs/capture-backends.md``.
@@ -184,29 +221,32 @@ class Capture:
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 or more")
         _check_places(outputs)
-        if backend != "ring" and ring is not None and ring != _of_a_socket(ring):
+        _check_text("--join", join)
+        if backend != "ring" and ring is not None and ring._native() != _of_a_socket(ring)._native():
             raise UsageError(
                 f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"
             )
         if ring is not None:
             privileges.require_bpf("capture")
+        require_kernel_side()
         from importlib.metadata import version
 
         from parshall import _native
 
         self.summary: Summary | None = None
-        self._capture = _native.Capture(
-            [output._native() for output in outputs],
-            ring=None if ring is None else ring._native(),
-            join=join,
-            backend=backend,
-            keeper=list(_KEEPER),
-            count=count,
-            application=f"parshall {version('parshall')}",
-            os=f"{platform.system()} {platform.release()}",
-            environment=comment_of_capture(ring.interfaces if ring else ()),
-            is_stopping=is_stopping,
-        )
+        with nullcontext() if ring is None or ring.netns is None else entered(find(ring.netns)):
+            self._capture = _native.Capture(
+                [output._native() for output in outputs],
+                ring=None if ring is None else ring._native(),
+                join=join,
+                backend=backend,
+                keeper=list(_KEEPER),
+                count=count,
+                application=f"parshall {version('parshall')}",
+                os=f"{platform.system()} {platform.release()}",
+                environment=comment_of_capture(ring.interfaces if ring else ()),
+                is_stopping=is_stopping,
+            )
 
     @property
     def ring(self) -> str | None:
@@ -270,6 +310,26 @@ class Capture:
         self.stop()
 
 
+def _check_text(option: str, value: str | None) -> None:
+    """Raise when a value is no text: the bytes of the command line need not be UTF-8."""
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise UsageError(f"{option} {value!r:.{_SHOWN}}: expected text; give a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        # Python keeps a byte that is not UTF-8 as a surrogate, which no terminal shows.
+        before = value[max(0, error.start - _SHOWN) : error.start + 1]
+        shown = "".join(character if character.isprintable() else _as_escape(character) for character in before)
+        raise UsageError(f"{option} '{shown}': character {error.start + 1} is not UTF-8; leave it out") from None
+
+
+def _as_escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(character)[1:-1]
+
+
 def _check_places(outputs: Sequence[Output]) -> None:
     """Raise when two outputs would write into one file, or send batches to one reader."""
     unnamed = sum(output.path is None for output in outputs)
@@ -287,11 +347,12 @@ def _check_places(outputs: Sequence[Output]) -> None:
 
 def _of_a_socket(ring: Ring) -> Ring:
     """What of a ring a socket can have, too."""
-    return Ring(ring.interfaces[:1], ring_bytes=ring.ring_bytes, promiscuous=ring.promiscuous)
+    return Ring(ring.interfaces[0], ring.netns, buffer_bytes=ring.buffer_bytes, promiscuous=ring.promiscuous)
 
 
 def rings() -> list[dict[str, Any]]:
     """Return the rings of this host, one object each; of those that may not be read, name and reason."""
+    require_kernel_side()
     from parshall import _native
 
     return [json.loads(ring) for ring in _native.list_capture_rings()]

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from parshall.errors import ParshallError
+from parshall import privileges
+from parshall.errors import ParshallError, file_error
 from parshall.testbed import names, removal
 
 
@@ -28,13 +29,15 @@ class OwnCgroup:
         if mount is None:
             raise ParshallError(
                 "no cgroup-v2 hierarchy is mounted, and this process may not mount one for itself:"
-                " run it as root, or mount one (mount -t cgroup2 none DIR), to tell CMD apart"
+                f" {privileges.remedy('CAP_SYS_ADMIN')}, or mount one (mount -t cgroup2 none DIR), to tell CMD apart"
             )
         self.path: Path = mount / names.current_owner().name(purpose)
         try:
             self.path.mkdir()
         except OSError as error:
-            raise ParshallError(f"cgroup {self.path}: {error.strerror}; run it as root") from None
+            raise file_error(
+                error, f"cgroup {self.path}: {error.strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
+            ) from None
 
     def remove(self) -> None:
         """Remove the group; what the command left running goes on in the parent group."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parshall import bulk
+from parshall import bulk, privileges
 from parshall.cgroups import OwnCgroup
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, UsageError
 from parshall.stopping import Stopping
 from parshall.tcp import Summary, TcpLog
 from parshall.testbed import Host, Link, Testbed
@@ -77,6 +77,9 @@ def measure(
     ParshallError
         Missing privileges, or a part of the measurement that failed.
     """
+    privileges.require_bpf("demo", "CAP_SYS_ADMIN")
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"{directory}: not a directory; name another with -o")
     directory.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         cgroups = {}
@@ -178,7 +181,7 @@ def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: S
         if waiting.wait(_LOOK_INTERVAL_S):
             break
         if time.monotonic() > deadline_s:
-            raise ParshallError(f"demo: the flows did not end within {timeout_s:g} s; is the machine overloaded?")
+            raise ParshallError(f"the flows did not end within {timeout_s:g} s; is the machine overloaded?")
     for program in programs:
         if program.poll() is None:
             program.terminate()
@@ -189,5 +192,5 @@ def _result(program: "subprocess.Popen[str]", name: str) -> Any:
     output, complaint = program.communicate()
     if program.returncode > 0:
         last_line = (complaint.strip().splitlines() or ["no output"])[-1]
-        raise ParshallError(f"demo: {name} ended with status {program.returncode}: {last_line}")
+        raise ParshallError(f"{name} ended with status {program.returncode}: {last_line}")
     return json.loads(output) if program.returncode == 0 else None

@@ -53,9 +53,14 @@ def comment_of_capture(interfaces: Iterable[str]) -> str:
     kept: dict[str, Any] = {}
     facts = {"interfaces": _interfaces(interfaces), "command_line": command_line}
     for key, value in (described | facts).items():
-        if len(json.dumps(kept | {key: value})) <= _COMMENT_MAX_BYTES:
+        if len(as_json(kept | {key: value}).encode()) <= _COMMENT_MAX_BYTES:
             kept[key] = value
-    return json.dumps(kept)
+    return as_json(kept)
+
+
+def as_json(value: Any) -> str:
+    """Return JSON that every reader takes: a byte of a command line or a file name that is not UTF-8 becomes ``?``."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
 
 
 def _host() -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The exceptions of Parshall: their text is one line that names the thing, the value, the remedy."""
 
+_WRONG_NAME = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+
 
 class ParshallError(Exception):
     """Something could not be done; the command line shows the text and exits with status 1."""
@@ -7,6 +9,12 @@ class ParshallError(Exception):
 
 class UsageError(ParshallError):
     """The request itself is wrong; the command line shows the text and exits with status 2."""
+
+
+def file_error(error: OSError, text: str) -> ParshallError:
+    """Return what to raise for a file: a mistake of the request, if it is not there or may not be used."""
+    is_request = isinstance(error, _WRONG_NAME)
+    return UsageError(text) if is_request else ParshallError(text)
 
 
 class CommandError(ParshallError):

@@ -1,9 +1,9 @@
 """Counting the sizes of IP packets at an interface, as they pass."""
 
 import os
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ _HEAD_BYTES = 128
 _LOOK_S = 0.05
 
 
-def count_live(interface: str, duration_s: float | None = None, packets: int | None = None) -> Counts:
+def count_live(
+    interface: str,
+    duration_s: float | None = None,
+    count: int | None = None,
+    *,
+    netns: str | os.PathLike[str] | None = None,
+    on_start: Callable[[], None] = lambda: None,
+) -> Counts:
     """Count until the time is over, so many packets were seen, or Ctrl-C.
 
     The packets' heads come from :class:`parshall.capture.Capture` and go through a pipe to the counter of traces. The
@@ -33,20 +40,20 @@ def count_live(interface: str, duration_s: float | None = None, packets: int | N
     """
     if duration_s is not None and not duration_s > 0:
         raise UsageError(f"--duration {duration_s}: expected seconds above 0")
-    if packets is not None and packets < 1:
-        raise UsageError(f"--count {packets}: expected 1 packet or more")
+    if count is not None and count < 1:
+        raise UsageError(f"--count {count}: expected 1 packet or more")
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as pool:
         pipe = Path(directory) / "heads.pcap"
         os.mkfifo(pipe)
         counted = pool.submit(Counts.of_trace, pipe)
         try:
-            output = Output(pipe, snaplen=_HEAD_BYTES, compression="none")
-            capture = Capture([output], Ring([interface]), count=packets)
+            output = Output(pipe, snaplen=_HEAD_BYTES, compress="none")
+            capture = Capture([output], Ring(interface, netns), count=count)
         except BaseException:
             _release(pipe, counted)
             raise
         with capture:
-            print(f"counting at {interface}; Ctrl-C ends it", file=sys.stderr)
+            on_start()
             _wait(capture, counted, duration_s)
         summary = capture.stop()
         if summary.failure is not None:

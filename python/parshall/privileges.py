@@ -1,15 +1,16 @@
-"""What this process may do, asked before the kernel refuses with less clear words."""
+"""What this process may do, checked before the kernel refuses with less clear words."""
 
 import os
 from pathlib import Path
 
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, UsageError
+from parshall.installation import require_kernel_side
 
-CAP_NET_ADMIN = 12
-CAP_SYS_ADMIN = 21
-CAP_PERFMON = 38
-CAP_BPF = 39
-_NAMES = {CAP_NET_ADMIN: "CAP_NET_ADMIN", CAP_PERFMON: "CAP_PERFMON", CAP_BPF: "CAP_BPF"}
+# Numbers of capabilities(7).
+_NUMBERS = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+# What CAP_SYS_ADMIN includes: they were split from it.
+_SPLIT_FROM_SYS_ADMIN = ("CAP_PERFMON", "CAP_BPF")
+_BPF = ("CAP_NET_ADMIN", "CAP_PERFMON", "CAP_BPF")
 _BTF = Path("/sys/kernel/btf/vmlinux")
 
 
@@ -21,25 +22,62 @@ def effective_capabilities() -> int:
     return 0
 
 
-def require_bpf(command: str) -> None:
-    """Raise unless eBPF programs can be loaded for ``parshall COMMAND``.
+def missing_capabilities(*names: str) -> list[str]:
+    """Return those of the named capabilities that this process does not have."""
+    mask = effective_capabilities()
+    has_sys_admin = bool(mask & 1 << _NUMBERS["CAP_SYS_ADMIN"])
+    return [
+        name
+        for name in names
+        if not mask & 1 << _NUMBERS[name] and not (has_sys_admin and name in _SPLIT_FROM_SYS_ADMIN)
+    ]
+
+
+def remedy(*names: str, command: str = "") -> str:
+    """Return how this process gets the named capabilities.
+
+    Root of a container, or below setpriv(1), may be without them: running as root is no remedy then.
+    """
+    if os.geteuid():
+        return f"run it as root (sudo parshall {command} ...)" if command else "run it as root"
+    missing = ", ".join(missing_capabilities(*names))
+    if not missing:
+        return "root has the capabilities for it here, so something else (a security module?) forbids it"
+    return f"root is without {missing} here; give that to the container (--cap-add) or run it outside"
+
+
+def require(command: str, *names: str) -> None:
+    """Raise unless this process has the named capabilities, for ``parshall COMMAND``.
 
     Raises
     ------
-    ParshallError
-        Capabilities or the kernel's type information are missing.
+    UsageError
+        Some are missing.
     """
-    mask = effective_capabilities()
-    if not mask & 1 << CAP_SYS_ADMIN:
-        missing = [name for bit, name in _NAMES.items() if not mask & 1 << bit]
-        if missing:
-            # Root of a container may be without them.
-            remedy = (
-                f"run it as root (sudo parshall {command} ...)"
-                if os.geteuid()
-                else "root is without them here; give them to the container (--cap-add) or run it outside"
-            )
-            raise ParshallError(f"needs {', '.join(missing)}: {remedy}")
+    missing = missing_capabilities(*names)
+    if missing:
+        raise UsageError(f"needs {', '.join(missing)}: {remedy(*missing, command=command)}")
+
+
+def require_bpf(command: str, *others: str) -> None:
+    """Raise unless eBPF programs can be loaded for ``parshall COMMAND``.
+
+    Parameters
+    ----------
+    command
+        For the message.
+    *others
+        Further capabilities that the command needs.
+
+    Raises
+    ------
+    UsageError
+        Capabilities are missing, or this installation is for analysis only.
+    ParshallError
+        The kernel's type information is missing.
+    """
+    require_kernel_side()
+    require(command, *others, *_BPF)
     if not _BTF.exists():
         raise ParshallError(
             f"needs the kernel's type information, and {_BTF} is not there: "

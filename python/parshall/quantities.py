@@ -1,16 +1,33 @@
-"""Sizes and times as people type them: ``64M``, ``1.5GiB``, ``90s``, ``10m``."""
+"""Quantities as people type them: ``64M`` bytes, ``500ms``, ``10k`` packets, ``2.5G`` bit/s."""
 
 import math
 import re
 
 from parshall.errors import UsageError
 
-_AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
+_AMOUNT = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE]\d{1,2})?)\s*(?P<unit>[A-Za-z/]{0,8})", re.ASCII)
 # As tools for packets have it, a plain letter is a power of 1024, too.
 _BYTES = {"": 1, "b": 1} | {
     letter + end: 1 << shift for letter, shift in (("k", 10), ("m", 20), ("g", 30)) for end in ("", "b", "ib")
 }
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {
+    "": 1.0,
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_COUNTS = {"": 1, "k": 1000, "K": 1000, "M": 1_000_000, "G": 1_000_000_000}
+_RATES = {
+    prefix + unit: factor
+    for prefix, factor in (("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
+    for unit in ("", "bit/s", "bps", "pps")
+}
+_LISTED_MAX = 4096
 
 
 def parse_bytes(option: str, text: str) -> int:
@@ -21,23 +38,72 @@ def parse_bytes(option: str, text: str) -> int:
     UsageError
         The text is no size above 0.
     """
-    return round(_parse(option, text, _BYTES, "a size such as 65536, 64K or 1.5G"))
+    return round(_parse(option, text, text.lower(), _BYTES, "a size such as 65536, 64K or 1.5G"))
 
 
-def parse_seconds(option: str, text: str) -> float:
+def parse_seconds(option: str, text: str, *, allow_0: bool = False) -> float:
     """Return a time in seconds.
 
     Raises
     ------
     UsageError
-        The text is no time above 0.
+        The text is no time above 0, or from 0 on.
     """
-    return _parse(option, text, _SECONDS, "a time such as 90, 90s, 10m or 1h")
+    if allow_0 and re.fullmatch(r"\s*0+(\.0+)?\s*[a-z]{0,3}\s*", text.lower()):
+        return 0.0
+    return _parse(option, text, text.lower(), _SECONDS, "a time such as 90, 90s, 500ms, 10m or 1h")
 
 
-def _parse(option: str, text: str, units: dict[str, float] | dict[str, int], expected: str) -> float:
-    match = _AMOUNT.fullmatch(text.strip())
-    unit = units.get(match["unit"].lower()) if match else None
+def parse_count(option: str, text: str) -> int:
+    """Return a number of things.
+
+    Raises
+    ------
+    UsageError
+        The text is no whole number from 1 to 2^64 - 1.
+    """
+    expected = "a number such as 1000, 10k or 2M"
+    count = _parse(option, text, text, _COUNTS, expected)
+    # A number without a suffix is exact, however large.
+    is_plain = text.strip().isdecimal()
+    whole = int(text) if is_plain else round(count)
+    if not (is_plain or whole == count) or not 0 < whole < 1 << 64:
+        raise UsageError(f"{option} {text}: expected {expected}, from 1 to 2^64 - 1")
+    return whole
+
+
+def parse_rate(option: str, text: str) -> float:
+    """Return a rate, in whatever the option counts, per second.
+
+    Raises
+    ------
+    UsageError
+        The text is no rate above 0.
+    """
+    return _parse(option, text, text, _RATES, "a rate such as 900k, 10M or 2.5G")
+
+
+def parse_numbers(option: str, text: str) -> list[int]:
+    """Return the numbers of a list such as ``0,2`` or ``0-3``.
+
+    Raises
+    ------
+    UsageError
+        The text is no such list.
+    """
+    listed: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part, re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not 0 <= last - first < _LISTED_MAX:
+            raise UsageError(f"{option} {text}: expected a number or a list such as 0,2 or 0-3")
+        listed += range(first, last + 1)
+    return listed
+
+
+def _parse(option: str, text: str, spelled: str, units: dict[str, float] | dict[str, int], expected: str) -> float:
+    match = _AMOUNT.fullmatch(spelled.strip())
+    unit = units.get(match["unit"]) if match else None
     amount = float(match["number"]) * unit if match and unit is not None else 0.0
     if not 0 < amount < math.inf:
         raise UsageError(f"{option} {text}: expected {expected}")

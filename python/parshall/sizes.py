@@ -40,7 +40,11 @@ class Parameters:
     outlier_share: float = 0.002
 
     def _arguments(self) -> tuple[int, int, int, float]:
-        for name, value in (("max", self.maximum_bytes), ("prec", self.precision), ("hwidth", self.bin_bytes)):
+        for name, value in (
+            ("maximum", self.maximum_bytes),
+            ("precision", self.precision),
+            ("bin", self.bin_bytes),
+        ):
             if not 0 < value < 1 << 32:
                 raise UsageError(f"--{name} {value}: expected a number above 0")
         return self.maximum_bytes, self.precision, self.bin_bytes, self.outlier_share

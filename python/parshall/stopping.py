@@ -18,21 +18,14 @@ def _is_ignored_on_purpose(number: signal.Signals) -> bool:
 
 
 class Stopping:
-    """While entered, the first signal asks to stop, and a second one interrupts as usual.
+    """While entered, the first signal asks to stop, and a second one interrupts as usual."""
 
-    Parameters
-    ----------
-    leave_interrupts_to : object, optional
-        When given, SIGINT is left to it (a command in the foreground gets it from the terminal
-        too, and its end is ours).
-    """
-
-    def __init__(self, leave_interrupts_to: object | None = None) -> None:
+    def __init__(self) -> None:
         self._is_asked = False
         # Not a threading.Event: a handler runs in the middle of the wait that it should end, and must take no lock.
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._bell)
-        self._ignores_interrupts = leave_interrupts_to is not None
+        self._ignores_interrupts = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -57,6 +50,10 @@ class Stopping:
             raise KeyboardInterrupt
         self._is_asked = True
         os.eventfd_write(self._bell, 1)
+
+    def leave_interrupts(self) -> None:
+        """Ignore SIGINT from here on: a command in the foreground gets it from the terminal, and its end is ours."""
+        self._ignores_interrupts = True
 
     def is_asked(self) -> bool:
         """Whether a signal has asked to stop."""

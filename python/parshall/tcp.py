@@ -7,15 +7,16 @@ import ipaddress
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from parshall import privileges
-from parshall.environment import environment
+from parshall.environment import as_json, environment
 from parshall.errors import UsageError
+from parshall.testbed import namespaces
 
 DEFAULT_RING_BYTES = 16 << 20
 # TCP waits at most that long before it sends anything again (TCP_RTO_MAX): no SYN-ACK will follow.
@@ -48,28 +49,36 @@ class TcpLog:
     Parameters
     ----------
     path : path-like
-        The log; an existing file is overwritten. ``-`` is standard output.
-    packets_per_log : int
+        The log; ``-`` is standard output. An existing file is replaced when logging begins, and refused while
+        another process writes it.
+    ppl : int
         Log every n-th packet of each flow; 1 logs all.
     on_change : bool
         Log a packet when its flow's cwnd or ssthresh changed since the last one logged (and every
-        n-th packet too, when ``packets_per_log`` is not 1).
-    ports : sequence of int
+        n-th packet too, when ``ppl`` is not 1).
+    port : int or sequence of int
         Log only flows that have one of these ports at either end.
-    hosts : sequence of str
+    host : str or sequence of str
         Log only flows that have one of these addresses (or names) at either end.
     direction : {"in", "out", "both"}
         Which packets are observed.
     cgroup : path-like, optional
         Log only sockets below this directory of the cgroup-v2 hierarchy.
-    ring_bytes : int
+    netns : path-like or str, optional
+        Log only sockets of this network namespace, by name (``ip netns``) or path.
+    pid : int or sequence of int
+        Log only sockets of these processes: those that they hold as the log begins or make later, and the
+        connections that are accepted from them, by whatever process.
+    buffer_bytes : int
         Bytes of the ring between kernel and reader, for each CPU: a power of two.
-    slow_reader : bool
-        Let the kernel side drop and count what the reader has no room for, in place of overwriting.
+    policy : {"fast", "slow"}
+        When the reader lags: overwrite and count ("fast"), or drop in the kernel and count ("slow").
     handshake_silence_s : float
         A passive open that has been silent for so many seconds has come to nothing: its flow ends.
     environment_extra : dict, optional
         Added to the environment at the head of the log.
+    is_stopping : callable, optional
+        Asked while a FIFO has no reader; when it returns true, the log is given up with a KeyboardInterrupt.
 
     Raises
     ------
@@ -80,7 +89,7 @@ class TcpLog:
 
     Examples
     --------
-    >>> with TcpLog("flows.arrow", ports=[5201]) as log:  # doctest: +SKIP
+    >>> with TcpLog("flows.arrow", port=5201) as log:  # doctest: +SKIP
     ...     run_experiment()
     >>> log.summary.ledger["complete"]  # doctest: +SKIP
     True
@@ -90,57 +99,73 @@ class TcpLog:
         self,
         path: str | os.PathLike[str],
         *,
-        packets_per_log: int = 1,
+        ppl: int = 1,
         on_change: bool = False,
-        ports: Sequence[int] = (),
-        hosts: Sequence[str] = (),
+        port: int | Sequence[int] = (),
+        host: str | Sequence[str] = (),
         direction: str = "both",
         cgroup: str | os.PathLike[str] | None = None,
-        ring_bytes: int = DEFAULT_RING_BYTES,
-        slow_reader: bool = False,
+        netns: str | os.PathLike[str] | None = None,
+        pid: int | Sequence[int] = (),
+        buffer_bytes: int = DEFAULT_RING_BYTES,
+        policy: str = "fast",
         handshake_silence_s: float = DEFAULT_HANDSHAKE_SILENCE_S,
         environment_extra: dict[str, Any] | None = None,
+        is_stopping: Callable[[], bool] | None = None,
     ) -> None:
-        if not 1 <= packets_per_log < 1 << 32:
-            raise UsageError(f"--ppl {packets_per_log}: expected 1 (every packet) to {(1 << 32) - 1}")
-        if ring_bytes.bit_count() != 1 or not RING_BYTES_MIN <= ring_bytes <= RING_BYTES_MAX:
-            raise UsageError(
-                f"ring of {ring_bytes} bytes: expected a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX}"
-            )
+        if not 1 <= ppl < 1 << 32:
+            raise UsageError(f"--ppl {ppl}: expected 1 (every packet) to {(1 << 32) - 1}")
+        if buffer_bytes.bit_count() != 1 or not RING_BYTES_MIN <= buffer_bytes <= RING_BYTES_MAX:
+            raise UsageError(f"--buffer {buffer_bytes}: expected a power of two from 32K to 256M")
+        if policy not in ("fast", "slow"):
+            raise UsageError(f"--policy {policy}: expected fast or slow")
         if not 0 < handshake_silence_s < 1e9:
             raise UsageError(f"handshake_silence_s {handshake_silence_s}: expected seconds above 0")
-        for port in ports:
-            if not 0 < port < 65536:
-                raise UsageError(f"--port {port}: expected a port from 1 to 65535")
-        addresses = [address for host in hosts for address in addresses_of(host)]
+        ports = [port] if isinstance(port, int) else list(port)
+        for number in ports:
+            if not 0 < number < 65536:
+                raise UsageError(f"--port {number}: expected a port from 1 to 65535")
+        hosts = [host] if isinstance(host, str) else host
+        addresses = [address for name in hosts for address in addresses_of(name)]
+        namespace = None if netns is None else namespaces.find(netns)
+        pids = [pid] if isinstance(pid, int) else list(pid)
+        for number in pids:
+            _check_process(number)
         privileges.require_bpf("tcp")
         from parshall import _native
 
+        # Held open, because the kernel gives the number of a namespace that is gone to another one.
+        self._namespace = None if namespace is None else namespace.open("rb")
         self.path = Path(path)
         self.summary: Summary | None = None
         options = {
-            "packets_per_log": packets_per_log,
+            "packets_per_log": ppl,
             "on_change": on_change,
-            "ports": list(ports),
+            "ports": ports,
             "hosts": [str(address) for address in addresses],
             "direction": direction,
             "cgroup": str(cgroup) if cgroup else None,
-            "ring_bytes": ring_bytes,
-            "policy": "slow" if slow_reader else "fast",
+            "netns": None if namespace is None else str(namespace),
+            "pids": pids,
+            "ring_bytes": buffer_bytes,
+            "policy": policy,
         }
         self._log = _native.TcpLog(
             self.path,
-            environment=json.dumps(environment() | (environment_extra or {})),
-            options=json.dumps(options),
-            packets_per_log=packets_per_log,
+            environment=as_json(environment() | (environment_extra or {})),
+            options=as_json(options),
+            packets_per_log=ppl,
             on_change=on_change,
-            ports=list(ports),
+            ports=ports,
             hosts=addresses,
             directions=direction,
             cgroup=Path(cgroup) if cgroup else None,
-            ring_bytes=ring_bytes,
-            slow_reader=slow_reader,
+            netns_inode=None if self._namespace is None else os.fstat(self._namespace.fileno()).st_ino,
+            pids=pids,
+            ring_bytes=buffer_bytes,
+            slow_reader=policy == "slow",
             handshake_silence_s=handshake_silence_s,
+            is_stopping=is_stopping,
         )
 
     def status(self) -> dict[str, Any]:
@@ -168,6 +193,17 @@ class TcpLog:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _check_process(pid: int) -> None:
+    """Refuse what is no process, or a thread of one: sockets belong to processes."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        raise UsageError(f"--pid {pid}: no such process") from None
+    process = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Tgid:"))
+    if process != pid:
+        raise UsageError(f"--pid {pid}: is a thread of process {process}; give --pid {process}")
 
 
 def addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:

@@ -46,7 +46,7 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path):
         (("--limit", "0"), 2),
         (("--duration", "-1"), 2),
         (("trim",), 2),
-        (("trim", str(tmp_path / "none")), 1),
+        (("trim", str(tmp_path / "none")), 2),
         (("--", "no-such-command-here"), 127),
     ]:
         result = run(*arguments)
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path):
 
 def test_that_no_program_ran_is_said(monkeypatch, capsys):
     monkeypatch.setattr(cpu, "_hook_times", lambda: SimpleNamespace(read=list))
-    assert cpu.command(interval=0.01, duration="0.05", hooks=True, all_lines=True) == 0
+    assert cpu.command(interval=0.01, duration=0.05, hooks=True, all_lines=True) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "hooks: no eBPF program ran"
 
 

@@ -1,7 +1,9 @@
 """``parshall doctor``, as root and as nobody."""
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -72,6 +74,24 @@ def test_in_a_pipe_there_are_neither_colours_nor_wrapped_lines():
     assert "\x1b" not in output
     assert not [line for line in output.splitlines() if line != line.rstrip()]
     assert "host.kernel" in output
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--help"], ["tcp", "--nope"], ["model"]])
+def test_under_no_color_a_terminal_gets_no_codes(arguments):
+    shown, terminal = pty.openpty()
+    environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "parshall", *arguments], stdout=terminal, stderr=terminal, env=environment
+    )
+    os.close(terminal)
+    output = b""
+    # A terminal whose other end is closed is an error on Linux.
+    with contextlib.suppress(OSError):
+        while part := os.read(shown, 65536):
+            output += part
+    os.close(shown)
+    process.wait(60)
+    assert output and b"\x1b" not in output
 
 
 def test_what_does_not_work_says_how_to_mend_it():

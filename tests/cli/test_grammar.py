@@ -134,7 +134,7 @@ def test_every_command_has_help_and_a_rule(name):
         ),
         (
             "def command() -> None: open('/nonexistent/file')",
-            1,
+            2,
             "parshall: probe: /nonexistent/file: No such file or directory\n",
         ),
         ("def command() -> None: raise KeyboardInterrupt", 130, ""),

@@ -52,7 +52,7 @@ def test_plan_finds_the_capacity_of_a_queue() -> None:
 
 def test_plan_finds_the_smallest_clock_and_queue() -> None:
     common = ("--load", "8500pps", "--duration", "0.5", "--json")
-    done = parshall("plan", "single-queue", "--find", "cpu_mhz", "--loss", "1", "--p99-us", "1000", *common)
+    done = parshall("plan", "single-queue", "--find", "cpu_mhz", "--loss", "1", "--p99", "1ms", *common)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["p99_us"] <= 1000
@@ -81,6 +81,47 @@ def test_one_long_run_in_batches() -> None:
     assert "intervals are too narrow" in done.stderr and done.returncode == 0
 
 
+def test_a_wide_answer_of_a_plan_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    queue = {**GOOD["queues"][0], "service_ns": "exponential:mean=1us", "capacity_packets": 9}
+    path.write_text(json.dumps({**GOOD, "queues": [queue]}))
+    short = ("plan", str(path), "--loss", "0.001", "--duration", "0.001")
+    done = parshall(*short)
+    assert done.returncode == 0, done.stderr
+    assert "load_factor" in done.stdout and "low" in done.stdout and "high" in done.stdout
+    assert "load_factor lies between" in done.stderr and "wide" in done.stderr
+    long = parshall("plan", str(path), "--loss", "0.01", "--duration", "0.1", "--json")
+    row = json.loads(long.stdout)
+    assert not long.stderr and row["low"] <= row["load_factor"] <= row["high"] and row["confidence"] == 0.95
+    none = parshall(*short[:2], "--loss", "0", "--duration", "0.001")
+    assert none.returncode == 0 and "no packet of" in none.stderr and len(none.stderr.splitlines()) == 1
+
+
+def test_a_file_is_swept_and_run_under_settings(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(GOOD))
+    swept = parshall("sweep", str(path), "--over", "load_factor=0.5,1,1.5", "--duration", "0.01", "--json")
+    assert swept.returncode == 0, swept.stderr
+    rates = [row["throughput_pps"] for row in json.loads(swept.stdout) if row["class"] == ""]
+    assert rates == pytest.approx([2.5e5, 5e5, 7.5e5], rel=0.05)
+    done = parshall("run", str(path), "--set", "queues.q.service.0.law_ns=500", "--duration", "0.01", "--json")
+    assert done.returncode == 0, done.stderr
+    (load,) = [row["mean"] for row in json.loads(done.stdout)["estimates"] if row["kind"] == "station"]
+    assert load == pytest.approx(0.25, rel=0.05)
+    refused = parshall("run", str(path), "--load", "5kpps")
+    assert refused.returncode == 2 and "load_factor" in refused.stderr
+
+
+def test_a_comparison_says_that_packets_were_lost(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [f"{number * 1000},{'' if number % 4 == 0 else number * 1000 + 500}" for number in range(400)]
+    path.write_text("\n".join(["arrived_ns,left_ns", *rows]))
+    done = parshall("compare", str(path), "single-queue", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "latencies are of the packets that got through" in done.stderr and "measured 25.00%" in done.stderr
+    assert json.loads(done.stdout)[0]["lost"] == 100
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
 def test_a_model_is_drawn(suffix: str, tmp_path: Path) -> None:
     picture = tmp_path / f"model{suffix}"
@@ -105,7 +146,7 @@ GOOD = {
     [
         ({"queues": [{**GOOD["queues"][0], "station": "cpv"}]}, ["queue", "no station", "cpv", "there are s"]),
         ({"sources": [{**GOOD["sources"][0], "gap_ns": "poisson:mean=-2us"}]}, ["source", "mean", "-2"]),
-        ({"queues": [{**GOOD["queues"][0], "service_ns": -5}]}, ["queue", "law_ns", "-5", "not negative"]),
+        ({"queues": [{**GOOD["queues"][0], "service_ns": -5}]}, ["queue", "law_ns", "-5", "from 0 to"]),
         (
             {"queues": [{**GOOD["queues"][0], "service_ns": {"bounds": [0, 1, 2], "counts": [0, 0]}}]},
             ["queue", "law_ns", "sum of 0"],
@@ -171,7 +212,7 @@ def test_ctrl_c_ends_a_long_run_at_once() -> None:
     import signal
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "parshall", "model", "run", "bsd-router", "--duration", "100000", "--warm-up", "0"],
+        [sys.executable, "-m", "parshall", "model", "run", "bsd-router", "--duration", "3000", "--warm-up", "0"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

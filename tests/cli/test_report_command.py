@@ -1,6 +1,9 @@
 """``parshall report``: an old log becomes a report; what is wrong is said in one line."""
 
+import contextlib
 import json
+import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -45,8 +48,54 @@ def test_what_is_no_log_is_said_in_one_line(tmp_path, make, status, text):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    ended = report(SMALL_LOG, "-o", tmp_path / "file")
+@pytest.mark.parametrize(
+    ("make", "place", "text"),
+    [
+        (lambda path: path.write_text(""), "given", "not a directory"),
+        (lambda path: path.write_text(""), "given/below", "not a directory"),
+        (lambda path: (path / "report.html").mkdir(parents=True), "given", "in the place of a part"),
+        (lambda path: None, "n" * 300, "File name too long"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_said_before_the_log_is_read(tmp_path, make, place, text):
+    make(tmp_path / "given")
+    damaged = bytearray(SMALL_LOG.read_bytes())
+    # Its rows cannot be read, which would be the error if they were read first.
+    damaged[damaged.find(b"parshall.crc32") + 1000] ^= 0xFF
+    (tmp_path / "damaged.arrow").write_bytes(damaged)
+    ended = report(tmp_path / "damaged.arrow", "-o", tmp_path / place)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert text in ended.stderr
+
+
+def test_a_log_that_is_damaged_leaves_no_directory(tmp_path):
+    damaged = bytearray(SMALL_LOG.read_bytes())
+    damaged[damaged.find(b"parshall.crc32") + 1000] ^= 0xFF
+    (tmp_path / "damaged.arrow").write_bytes(damaged)
+    ended = report(tmp_path / "damaged.arrow", "-o", tmp_path / "out")
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
-    assert str(tmp_path / "file") in ended.stderr
+    assert "damaged at byte" in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_terminal_is_shown_what_is_being_done_and_nothing_stays_of_it(tmp_path):
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        ended = subprocess.run(
+            [PARSHALL, "report", SMALL_LOG, "-o", tmp_path],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env={**os.environ, "COLUMNS": "60"},
+            timeout=120,
+        )
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):
+            while part := terminal.read(65536):
+                shown += part
+    assert ended.returncode == 0
+    lines = shown.decode().split("\r\x1b[K")
+    assert "report: reading small: 300 records" in lines
+    assert "report: drawing figure 1 of 4" in lines
+    assert lines[-1] == "" and max(map(len, lines)) < 60
+    assert ended.stdout.decode() == f"{tmp_path / 'report.html'}\n"

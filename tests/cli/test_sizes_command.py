@@ -25,7 +25,7 @@ def test_every_way_of_the_figure(tmp_path):
     back = run("--from", "procfs", "--to", "dist", "-n", "5", stdin=procfs.stdout)
     assert back.stdout == dist.stdout
     (tmp_path / "a").write_text(dist.stdout)
-    both = run(str(tmp_path / "a"), str(tmp_path / "a"), "--to", "dist", "--fs", " ")
+    both = run(str(tmp_path / "a"), str(tmp_path / "a"), "--to", "dist", "--separator", " ")
     assert both.stdout.startswith("40 6\n")
 
 
@@ -50,17 +50,17 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path):
     for arguments, status in [
         (("--from", "nothing"), 2),
         (("--to", "nothing"), 2),
-        (("--fs", "ab"), 2),
+        (("--separator", "ab"), 2),
         (("-n", "-1"), 2),
-        (("--prec", "0", "thesis"), 2),
-        (("--outlb", "0", "thesis"), 2),
+        (("--precision", "0", "thesis"), 2),
+        (("--outlier", "0", "thesis"), 2),
         (("--from", "live"), 2),
         (("--from", "procfs", "a", "b"), 2),
         (("thesis", "--to", "plot", "-o", "plot.txt"), 2),
         ((str(bad),), 1),
-        (("--from", "sizes", str(tmp_path / "none")), 1),
+        (("--from", "sizes", str(tmp_path / "none")), 2),
         (("--from", "dist", "-"), 1),
-        (("--from", "live", "-i", "nosuchif", "--duration", "1"), 1),
+        (("--from", "live", "-i", "nosuchif", "--duration", "1"), 2),
     ]:
         result = run(*arguments)
         assert result.returncode == status, (arguments, result)

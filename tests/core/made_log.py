@@ -1,5 +1,6 @@
 """Logs that tests make: the columns that figures and reports read, with values that are chosen."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,8 @@ def flow_row(flow: int, logged: int = 0, **changes: Any) -> dict[str, Any]:
         "congestion_control": "cubic",
         "passive": False,
         "began_before": False,
+        "first_time_ns": None,
+        "last_time_ns": None,
     }
     for kind in ("packets", "events"):
         row |= {f"{kind}_{count}": 0 for count in COUNTS}
@@ -107,6 +110,11 @@ class MadeLog:
     ledger: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=lambda: {"command_line": ["/x/parshall", "tcp"]})
     complete: bool = True
+    batch_rows: int | None = None
+
+    def batches(self, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
+        """Return the records batch by batch."""
+        return (self.records if columns is None else self.records.select(columns)).to_batches(self.batch_rows)
 
 
 def log_of(table: pa.Table, **changes: Any) -> MadeLog:

@@ -30,7 +30,7 @@ def test_where_everything_works_every_command_does(command):
     assert decided(command, host()).status == "works"
 
 
-@pytest.mark.parametrize("command", ["convert", "model", "report", "cpu", "doctor"])
+@pytest.mark.parametrize("command", ["convert", "model", "report", "doctor"])
 def test_analysis_works_where_nothing_does(command):
     nothing = [replace(probe, status="cannot", cause="unsupported") for probe in host()]
     assert decided(command, nothing).status == "works"

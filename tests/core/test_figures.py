@@ -1,21 +1,23 @@
 """Figures: no reduction loses a peak or a byte, and every drawing is a specification that compiles."""
 
 import re
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import vl_convert
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_log import BEGIN_NS, flow_row, log_of, many_flows, records
+from made_log import BEGIN_NS, MadeLog, flow_row, log_of, many_flows, records
 
-from parshall.figures import figures_of, frame, legends, throughput
-from parshall.figures.bins import NS_PER_S, Bins, envelope, extremes
+from parshall.figures import Figure, figures_of, frame, legends, reduce, reduction, throughput
+from parshall.figures.bins import NS_PER_S, Bins, envelope
 from parshall.figures.legend import NAMED_MAX
-from parshall.figures.overview import BINS_OF_STATE, FLOWS_MAX
-from parshall.figures.states import senders, states
+from parshall.figures.overview import BINS_OF_STATE
+from parshall.figures.reduction import FLOWS_MAX
 
 SPAN_NS = 10 * NS_PER_S
 ROWS = st.lists(
@@ -23,32 +25,47 @@ ROWS = st.lists(
 )
 
 
-def frame_of(rows: list[tuple[int, int, int]]) -> pl.DataFrame:
-    """Return states with a column ``value``, in the order of time."""
-    ordered = sorted(rows, key=lambda row: row[1])
-    return pl.DataFrame(ordered, schema={"flow": pl.UInt32, "time_ns": pl.Int64, "value": pl.UInt32}, orient="row")
+def log_with(rows: list[tuple[int, int, int]], batch_rows: int | None = None) -> MadeLog:
+    """Return a log of senders with these flows, times and congestion windows, in the order of time."""
+    flow, time_ns, value = zip(*sorted(rows, key=lambda row: row[1]), strict=True)
+    sent = [place * 1000 for place in range(len(rows))]
+    return log_of(records(flow, time_ns, cwnd_segments=value, snd_nxt=sent), batch_rows=batch_rows)
 
 
-@given(ROWS, st.integers(1, 100))
-def test_the_extremes_of_every_flow_survive(rows, count_max):
-    frame = frame_of(rows)
-    bins = Bins.over(0, SPAN_NS, count_max)
-    reduced = extremes(frame, "value", bins)
-    was = frame.group_by("flow").agg(pl.col("value").min().alias("min"), pl.col("value").max().alias("max"))
-    now = reduced.group_by("flow").agg(pl.col("min").min(), pl.col("max").max())
-    assert was.sort("flow").rows() == now.sort("flow").rows()
-    assert reduced["records"].sum() == frame.height
-    assert reduced.filter((pl.col("min") > pl.col("mean")) | (pl.col("mean") > pl.col("max"))).is_empty()
-    around = envelope(reduced)
-    assert (around["min"].min(), around["max"].max()) == (frame["value"].min(), frame["value"].max())
+def rows_of(log: MadeLog, count_max: int) -> pl.DataFrame:
+    """Return the congestion windows of flows in bins, those included that sent one segment only."""
+    reduction = reduce(log)
+    bins = reduction.bins(count_max, 10**9, (BEGIN_NS, BEGIN_NS + SPAN_NS))
+    return reduction.cells(bins)
 
 
-@given(ROWS)
-def test_the_mean_of_all_bins_weighted_is_the_mean_of_all_records(rows):
-    frame = frame_of(rows)
-    reduced = extremes(frame, "value", Bins.over(0, SPAN_NS, 30))
-    weighted = (reduced["mean"] * reduced["records"]).sum()
-    assert weighted == pytest.approx(sum(value for _, _, value in rows))
+@given(ROWS, st.integers(1, 100), st.sampled_from([1, 7, None]))
+def test_the_extremes_of_every_flow_survive(rows, count_max, batch_rows):
+    reduced = rows_of(log_with(rows, batch_rows), count_max)
+    was = pl.DataFrame(rows, schema={"flow": pl.UInt32, "time_ns": pl.Int64, "value": pl.UInt32}, orient="row")
+    extremes = was.group_by("flow").agg(pl.col("value").min().alias("min"), pl.col("value").max().alias("max"))
+    now = reduced.group_by("flow").agg(pl.col("cwnd_min").min(), pl.col("cwnd_max").max())
+    assert extremes.sort("flow").rows() == now.sort("flow").rows()
+    assert reduced["records"].sum() == len(rows)
+    assert reduced["cwnd_sum"].sum() == pytest.approx(sum(value for _, _, value in rows))
+    around = envelope(reduced.select(time_s="bin", min="cwnd_min", max="cwnd_max"))
+    assert (around["min"].min(), around["max"].max()) == (was["value"].min(), was["value"].max())
+
+
+@settings(max_examples=20)
+@given(ROWS, st.integers(10, 50))
+def test_batches_make_no_difference(rows, batch_rows):
+    with pytest.MonkeyPatch.context() as patch:
+        # One batch at a time, bins that become wider on the way, results that are merged at once.
+        patch.setattr(reduction, "_ROWS_AT_A_TIME", 1)
+        patch.setattr(reduction, "_BINS_MAX", 40)
+        patch.setattr(reduction, "_WAITING_MIN", 1)
+        patch.setattr(reduction, "_CELLS_MAX", 20)
+        parts = reduce(log_with(rows, batch_rows))
+    whole = reduce(log_with(rows))
+    assert parts.table.equals(whole.table)
+    bins = parts.bins(10, 10**9)
+    assert whole.cells(bins).equals(parts.cells(bins))
 
 
 @given(st.integers(0, 10**15), st.integers(1, 1000))
@@ -67,11 +84,12 @@ def test_values_that_the_kernel_did_not_have_are_not_drawn():
         srtt_us=[0, 0, 6000],
         ssthresh_segments=[0, None, 7],
     )
-    found = states(table)
-    bins = Bins.over(BEGIN_NS, BEGIN_NS + 2000, 10)
-    assert extremes(found, "cwnd_segments", bins)["min"].min() == 10
-    assert extremes(found, "srtt_us", bins)["records"].sum() == 1
-    assert extremes(found, "ssthresh_segments", bins)["min"].to_list() == [7]
+    reduced = reduce(log_of(table))
+    cells = reduced.cells(reduced.bins(10, 100))
+    assert (reduced.records, cells["records"].sum()) == (3, 2)
+    assert cells["cwnd_min"].min() == 10
+    assert cells["srtt_records"].sum() == 1
+    assert cells["ssthresh_last"].drop_nulls().to_list() == [7]
 
 
 @given(
@@ -83,8 +101,9 @@ def test_every_byte_is_booked_once_also_when_sequence_numbers_wrap(steps, first,
     positions = np.cumsum([0, *steps])
     time_ns = np.linspace(0, SPAN_NS, len(positions)).astype(np.int64)
     table = records(np.ones(len(positions)), time_ns, snd_una=[(first + int(at)) % 2**32 for at in positions])
-    reduced = throughput.reduce(states(table), Bins.over(BEGIN_NS, BEGIN_NS + SPAN_NS, count_max))
-    assert reduced["bytes"].sum() == sum(steps)
+    found = reduce(log_of(table, batch_rows=count_max))
+    reduced = throughput.reduce(found, found.bins(count_max, 10**9))
+    assert reduced["bytes"].sum() == sum(steps) == found.counted_bytes
     assert set(reduced["measure"]) == {"acknowledged"}
 
 
@@ -96,17 +115,30 @@ def test_throughput_counts_what_was_received_and_shows_pauses_as_zero():
         state=["SYN_SENT", "ESTABLISHED", "ESTABLISHED", "ESTABLISHED"],
         rcv_nxt=[0, 5_000_000, 6_000_000, 7_000_000],
     )
-    bins = Bins.over(BEGIN_NS, BEGIN_NS + SPAN_NS, 12)
+    found = reduce(log_of(table))
+    bins = found.bins(12, 10**9)
     assert bins.width_s == 1
-    reduced = throughput.reduce(states(table), bins)
+    reduced = throughput.reduce(found, bins)
     assert set(reduced["measure"]) == {"received"}
-    assert reduced["bytes"].to_list() == [0, 1_000_000, 0, 0, 0, 0, 0, 0, 0, 1_000_000]
+    assert reduced["bytes"].to_list() == [0, 0, 1_000_000, 0, 0, 0, 0, 0, 0, 0, 1_000_000]
     assert reduced["Mbps"].max() == pytest.approx(8)
 
 
 def test_senders_are_those_that_sent_more_than_syn_and_fin():
     table = records([1, 1, 2, 2], [0, 1, 2, 3], snd_nxt=[7, 9, 7, 1455])
-    assert senders(states(table)) == {2}
+    assert reduce(log_of(table)).senders == [2]
+
+
+def drawn(rows: list[dict]) -> reduction.Reduction:
+    """Return the reduction of a log with this flow table."""
+    return reduce(log_of(records([1, 2], [0, 1]), flows=pa.Table.from_pylist(rows)))
+
+
+def figures(table: pa.Table, **options: object) -> list[Figure]:
+    """Return the figures of a log with these records."""
+    reduced = reduce(log_of(table))
+    (legend,) = legends([reduced])
+    return figures_of(reduced, legend, **options)
 
 
 def test_both_ends_of_a_connection_have_one_colour_and_every_flow_a_name_of_its_own():
@@ -129,19 +161,17 @@ def test_both_ends_of_a_connection_have_one_colour_and_every_flow_a_name_of_its_
             passive=True,
         ),
     ]
-    one, other = legends([pa.Table.from_pylist(near), pa.Table.from_pylist(far)])
+    one, other = legends([drawn(near), drawn(far)])
     assert (one.colours[1], one.colours[2]) == (other.colours[2], other.colours[1])
     assert list(one.labels.values()) == ["cubic, port 5001", "bbr, port 5002"]
-    (alike,) = legends([pa.Table.from_pylist([flow_row(1), flow_row(2)])])
+    (alike,) = legends([drawn([flow_row(1), flow_row(2)])])
     assert len(set(alike.labels.values())) == 2
 
 
 @pytest.mark.parametrize("flows", [1, 3, NAMED_MAX, NAMED_MAX + 1, 40])
 def test_every_figure_compiles_and_has_its_marks(flows):
     table = many_flows(flows, 200, np.random.default_rng(flows))
-    log = log_of(table)
-    (legend,) = legends([log.flows])
-    found = figures_of(table, legend)
+    found = figures(table)
     assert [figure.name for figure in found] == ["throughput", "cwnd", "rtt", "loss"]
     for figure in found:
         drawing = vl_convert.vegalite_to_svg(figure.chart.to_dict())
@@ -152,16 +182,14 @@ def test_every_figure_compiles_and_has_its_marks(flows):
 
 def test_one_record_is_a_point_and_no_record_no_figure():
     table = records([1], [0], snd_nxt=[5])
-    (legend,) = legends([log_of(table).flows])
-    (figure,) = figures_of(table, legend)
+    (figure,) = figures(table)
     assert vl_convert.vegalite_to_svg(figure.chart.to_dict())
-    assert figures_of(table.slice(0, 0), legend) == []
+    assert figures(table.slice(0, 0)) == []
 
 
 def test_a_million_records_of_a_hundred_flows_become_few_rows():
     table = many_flows(100, 10_000, np.random.default_rng(7))
-    (legend,) = legends([log_of(table).flows])
-    for figure in figures_of(table, legend):
+    for figure in figures(table):
         assert len(figure.chart.to_json(indent=None)) < 1_500_000
 
 
@@ -169,27 +197,24 @@ def test_of_too_many_flows_those_with_most_records_are_drawn():
     flows = FLOWS_MAX + 10
     flow = np.concatenate([np.arange(1, flows + 1), np.arange(11, flows + 1)])
     table = records(flow, np.arange(len(flow)), snd_nxt=np.arange(len(flow)) * 10)
-    (legend,) = legends([log_of(table).flows])
-    caption = figures_of(table, legend)[0].caption
+    caption = figures(table)[0].caption
     assert f"{FLOWS_MAX:,} flows" in caption
     assert f"(of {flows:,}: those with the most records)" in caption
 
 
 def test_a_common_time_axis_is_kept():
     table = many_flows(2, 100, np.random.default_rng(1), span_s=1)
-    (legend,) = legends([log_of(table).flows])
     axis_ns = (BEGIN_NS - NS_PER_S, BEGIN_NS + 9 * NS_PER_S)
-    specification = figures_of(table, legend, axis_ns=axis_ns)[1].chart.to_dict()
+    specification = figures(table, axis_ns=axis_ns)[1].chart.to_dict()
     assert specification["layer"][0]["encoding"]["x"]["scale"]["domain"] == [0, 10]
-    assert BINS_OF_STATE[1] >= 500
+    assert BINS_OF_STATE >= 500
 
 
 def test_the_band_covers_bins_with_records_and_nothing_between():
     # Two moments of three records each, a second apart.
     times_ns = [0, 1, 2, NS_PER_S, NS_PER_S + 1, NS_PER_S + 2]
     table = records([1] * 6, times_ns, snd_nxt=range(1, 7), payload_bytes=[1] * 6, cwnd_segments=[10, 20, 30] * 2)
-    (legend,) = legends([log_of(table).flows])
-    (cwnd,) = [figure for figure in figures_of(table, legend) if figure.name == "cwnd"]
+    (cwnd,) = [figure for figure in figures(table) if figure.name == "cwnd"]
     drawing = vl_convert.vegalite_to_svg(cwnd.chart.to_dict())
     begin = drawing.index("mark-rect")
     boxes = re.findall(r'd="M[^h"]*h([\d.]+)v', drawing[begin : drawing.index("</g>", begin)])
@@ -200,8 +225,7 @@ def test_the_band_covers_bins_with_records_and_nothing_between():
 @pytest.mark.parametrize("lost", [0, 1, 3, 6, 7, 100])
 def test_the_axis_of_what_was_sent_again_counts_whole_segments(lost):
     table = records([1] * 3, [0, 50 * NS_PER_S, 100 * NS_PER_S], snd_nxt=[0, 5, 10], total_retrans=[0, 0, lost])
-    (legend,) = legends([log_of(table).flows])
-    (loss,) = [figure for figure in figures_of(table, legend) if figure.name == "loss"]
+    (loss,) = [figure for figure in figures(table) if figure.name == "loss"]
     drawing = vl_convert.vegalite_to_svg(loss.chart.to_dict())
     labels = set(re.findall(r">(\d+(?:\.\d+)?)</text>", drawing))
     assert {"0", "100", *(str(mark) for mark in range(max(lost, 1) + 1) if lost <= 6)} <= labels
@@ -210,15 +234,126 @@ def test_the_axis_of_what_was_sent_again_counts_whole_segments(lost):
 
 def test_how_much_of_the_last_bin_of_throughput_is_covered_is_said():
     table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 40 - 1], snd_una=[0, 5, 10])
-    (legend,) = legends([log_of(table).flows])
-    (throughput_figure,) = figures_of(table, legend)
+    (throughput_figure,) = figures(table)
     assert "per bin of 100 ms" in throughput_figure.caption
     assert throughput_figure.caption.endswith("The time ends 25% into the last bin.")
 
 
 def test_a_connection_that_never_came_about_is_drawn_with_nothing_moved():
     table = records([1] * 2, [0, NS_PER_S], state=["SYN_SENT"] * 2)
-    (legend,) = legends([log_of(table).flows])
-    (figure,) = figures_of(table, legend)
+    (figure,) = figures(table)
     assert figure.caption.startswith("Payload moved per bin")
     assert vl_convert.vegalite_to_svg(figure.chart.to_dict())
+
+
+def ends_of(*flows: dict[str, Any]) -> dict[int, tuple[int | None, bool]]:
+    """Return the other end of each flow, and whether it is counted.
+
+    Each flow has two records: its first, and its last after it sent and received some bytes.
+    """
+    rows, table = [], []
+    for number, flow in enumerate(flows, 1):
+        given = {"begin_ns": 0, "end_ns": NS_PER_S, "sent": (1, 1), "received": (1, 1)} | flow
+        for at in (0, 1):
+            table.append(
+                (number, given["begin_ns"] if at == 0 else given["end_ns"], given["sent"][at], given["received"][at])
+            )
+        known = ("local_address", "local_port", "remote_address", "remote_port", "passive", "began_before")
+        rows.append(flow_row(number, 2, **{name: given[name] for name in known if name in given}))
+    table.sort(key=lambda row: row[1])
+    flow, time_ns, sent, received = zip(*table, strict=True)
+    found = records(flow, time_ns, snd_una=sent, snd_nxt=sent, rcv_nxt=received)
+    reduced = reduce(log_of(found, flows=pa.Table.from_pylist(rows)))
+    return {row["flow"]: (row["other_end"], row["is_counted"]) for row in reduced.table.iter_rows(named=True)}
+
+
+CLIENT = {"local_address": "127.0.0.1", "local_port": 40000, "remote_address": "127.0.0.1", "remote_port": 80}
+SERVER = {"local_address": "127.0.0.1", "local_port": 80, "remote_address": "127.0.0.1", "remote_port": 40000}
+ALONE = (None, True)
+
+
+def test_both_ends_of_a_connection_are_one_connection_and_the_end_that_sent_counts():
+    sent = {"sent": (1000, 900_000), "received": (77, 77)}
+    received = {"sent": (77, 77), "received": (1000, 900_000)}
+    assert ends_of(CLIENT | sent, SERVER | received) == {1: (2, True), 2: (1, False)}
+    assert ends_of(CLIENT | received, SERVER | sent) == {1: (2, False), 2: (1, True)}
+
+
+def test_ends_are_found_when_their_first_records_are_missing_and_numbers_wrap():
+    near = {"sent": (2**32 - 5000, 90_000), "received": (500, 500)}
+    far = {"sent": (500, 500), "received": (2**32 - 1000, 80_000)}
+    assert ends_of(CLIENT | near, SERVER | far) == {1: (2, True), 2: (1, False)}
+
+
+def test_ends_with_translated_addresses_are_found_by_their_sequence_numbers():
+    near = CLIENT | {"remote_address": "192.168.1.1", "sent": (1000, 9000), "received": (77, 99)}
+    far = SERVER | {"local_address": "172.17.0.2", "local_port": 8080, "sent": (77, 99), "received": (1000, 9000)}
+    assert ends_of(near, far) == {1: (2, True), 2: (1, False)}
+
+
+def test_equal_addresses_elsewhere_or_at_another_time_are_no_other_end():
+    # Two testbeds whose namespaces have the same addresses, both older than the log.
+    this = [{"sent": (10**9, 2 * 10**9), "received": (5, 6)}, {"sent": (5, 6), "received": (10**9 + 7, 2 * 10**9)}]
+    that = [{"sent": (3 * 10**9, 4 * 10**9), "received": (7 * 10**8, 7 * 10**8)}]
+    that.append({"sent": (7 * 10**8, 7 * 10**8), "received": (3 * 10**9 + 7, 4 * 10**9)})
+    found = ends_of(CLIENT | this[0], CLIENT | that[0], SERVER | that[1], SERVER | this[1])
+    assert {flow: other for flow, (other, _) in found.items()} == {1: 4, 4: 1, 2: 3, 3: 2}
+    assert ends_of(CLIENT | this[0], SERVER | that[1]) == {1: ALONE, 2: ALONE}
+    # The same ports again, ten seconds later.
+    later = {"begin_ns": 10 * NS_PER_S, "end_ns": 11 * NS_PER_S}
+    assert ends_of(CLIENT | this[0], SERVER | this[1] | later) == {1: ALONE, 2: ALONE}
+    # Of two streams in one direction, neither is the other end.
+    assert ends_of(CLIENT | this[0], CLIENT | this[0]) == {1: ALONE, 2: ALONE}
+
+
+def specification(table: pa.Table, name: str) -> str:
+    """Return a figure as SVG."""
+    (figure,) = [figure for figure in figures(table) if figure.name == name]
+    return vl_convert.vegalite_to_svg(figure.chart.to_dict())
+
+
+def short_and_long() -> pa.Table:
+    """Return two long flows among 150 that have three records each."""
+    generator = np.random.default_rng(8)
+    long, short = many_flows(2, 3000, generator), many_flows(150, 3, generator)
+    flow = pc.add(short["flow"], pa.scalar(2, pa.uint32()))
+    short = short.set_column(short.schema.get_field_index("flow"), "flow", flow)
+    return pa.concat_tables([long, short]).sort_by("time_ns")
+
+
+def test_many_short_flows_leave_long_ones_their_lines_bins_and_names():
+    found = {figure.name: figure for figure in figures(short_and_long())}
+    drawing = vl_convert.vegalite_to_svg(found["cwnd"].chart.to_dict())
+    # The legend names the flows that moved most; the others are grey.
+    assert "ports 40001 to 5001" in drawing and "ports 40002 to 5001" in drawing
+    assert "Grey: 140 flows more" in found["cwnd"].caption
+    # Two long lines of some 300 bins at least, and no point on them.
+    assert "Bins of 200 ms" in found["cwnd"].caption
+    lines = re.findall(r'<path [^>]*?d="([^"]*)"', drawing)
+    assert sum(250 < line.count("L") < 400 for line in lines) == 2
+    assert drawing.count('aria-roledescription="circle"') <= 150 * 3
+
+
+def test_the_legend_has_no_entry_for_marks_that_are_not_drawn():
+    # One flow entered Recovery, but is one of the grey ones; another has no sample of its round-trip time.
+    table = short_and_long()
+    event = ["packet"] * table.num_rows
+    grey = table["flow"].to_pylist().index(152)
+    event[grey] = "congestion_state"
+    state = ["Open"] * table.num_rows
+    state[grey] = "Recovery"
+    for name, values in (("event", event), ("ca_state", state)):
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values).dictionary_encode())
+    (loss,) = [figure for figure in figures(table) if figure.name == "loss"]
+    assert "Recovery 1" in loss.caption
+    assert "entered Recovery</text>" not in vl_convert.vegalite_to_svg(loss.chart.to_dict())
+    quiet = records(
+        [1, 1, 2, 2],
+        [0, 10**9, 0, 10**9],
+        snd_nxt=[0, 5000, 0, 5000],
+        srtt_us=[6000, 6000, 0, 0],
+        min_rtt_us=[5900, 5900, None, None],
+    )
+    drawing = specification(quiet, "rtt")
+    assert "40002" in specification(quiet, "cwnd") and "40002" not in drawing
+    assert "Dashed" not in next(figure.caption for figure in figures(quiet) if figure.name == "cwnd")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import parshall
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, UsageError
 from parshall.log import Log
 
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
@@ -46,9 +46,59 @@ def test_records_of_a_flow():
 
 
 def test_batches_are_read_one_by_one():
-    stream = parshall.read(LOG).stream()
+    stream = parshall.read(LOG).batches()
     assert stream.schema.metadata[b"parshall.format"] == b"tcp-state"
     assert sum(batch.num_rows for batch in stream) == 300
+
+
+def test_batches_of_some_columns_have_the_same_values():
+    log = parshall.read(LOG)
+    batches = list(log.batches(["cwnd_segments", "time_ns"]))
+    table = pa.Table.from_batches(batches)
+    assert table.column_names == ["time_ns", "cwnd_segments"]
+    assert table.equals(log.records.select(["time_ns", "cwnd_segments"]).replace_schema_metadata(table.schema.metadata))
+    assert sum(batch.num_rows for batch in log.batches([])) == 300
+    with pytest.raises(UsageError, match=r"^column cwnd: not in a log; Log.schema lists the columns$"):
+        log.batches(["cwnd"])
+
+
+def test_a_scan_gives_what_the_table_has():
+    log = parshall.read(LOG)
+    frame, whole = log.scan(), log.to_polars()
+    assert frame.collect_schema() == whole.schema
+    assert frame.collect().equals(whole)
+    sent = polars.col("direction") == "out"
+    largest = polars.col("cwnd_segments").max()
+    query = [each.filter(sent).group_by("flow").agg(largest).sort("flow") for each in (frame, whole.lazy())]
+    assert query[0].collect().equals(query[1].collect())
+    assert query[0].collect(engine="streaming").equals(query[1].collect())
+    assert frame.select("snd_nxt", "flow").head(7).collect().equals(whole.select("snd_nxt", "flow").head(7))
+    assert frame.select(polars.len()).collect().item() == 300
+
+
+def test_a_scan_of_a_damaged_log_names_file_and_byte(tmp_path):
+    damaged = tmp_path / "damaged.arrow"
+    content = bytearray(LOG.read_bytes())
+    content[content.find(b"parshall.crc32") + 1000] ^= 0xFF
+    damaged.write_bytes(content)
+    with pytest.raises((ParshallError, polars.exceptions.ComputeError), match=r"damaged at byte \d+: "):
+        parshall.read(damaged).scan().collect()
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("environment", b'{"kernel"'), ("clock", b'{"clock"'), ("options", b'{"packets_per_log"')],
+)
+def test_a_head_that_is_no_json_is_said_in_one_line(tmp_path, name, begins):
+    damaged = tmp_path / "damaged.arrow"
+    content = LOG.read_bytes()
+    assert content.count(begins) == 1
+    damaged.write_bytes(content.replace(begins, b"}" + begins[1:]))
+    said = rf"^{damaged}: damaged, its {name} is not JSON \(.*\); save the records with `parshall convert`$"
+    with pytest.raises(ParshallError, match=said):
+        _ = getattr(parshall.read(damaged), name)
+    saved = parshall.log.convert(damaged, "csv", tmp_path / "saved.csv")
+    assert saved.rows == parshall.read(LOG).records.num_rows
 
 
 def test_any_arrow_reader_opens_it():

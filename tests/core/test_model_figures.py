@@ -7,7 +7,7 @@ import pytest
 from parshall.model.figures import FIGURES, write
 
 
-@pytest.mark.parametrize("name", ["3.11", "3.12", "3.17"])
+@pytest.mark.parametrize("name", ["3.9", "3.11", "3.12", "3.14", "3.17"])
 def test_a_figure_has_rows_for_every_panel_and_is_written(name: str, tmp_path: Path) -> None:
     figure = FIGURES[name]
     paths = write(name, tmp_path, quick=True)
@@ -17,6 +17,16 @@ def test_a_figure_has_rows_for_every_panel_and_is_written(name: str, tmp_path: P
     assert 'src="http' not in page and len(page) > 500_000
     assert all(path.stat().st_size > 1000 for path in paths[1:])
     assert figure.title in paths[3].read_text()
+    # What it simplifies stands in the picture.
+    assert figure.note[:40] in paths[3].read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("3.9", "not published"), ("3.11", "Simplified"), ("3.12", "Simplified"), ("3.19", "Contradicts the text")],
+)
+def test_figures_say_in_what_they_differ(name: str, words: str) -> None:
+    assert words in FIGURES[name].note
 
 
 def test_overload_separates_the_routers() -> None:

@@ -1,7 +1,10 @@
 """Packet sizes through Python: a law of counted sizes, and how far draws from it are."""
 
+import collections
 import gzip
+import shutil
 import struct
+import subprocess
 
 import pytest
 
@@ -65,7 +68,7 @@ def test_files_are_put_together_and_read_with_their_separator(tmp_path):
 def test_what_cannot_be_is_named(tmp_path):
     with pytest.raises(UsageError, match="expected one of imix"):
         Counts.built_in("nothing")
-    with pytest.raises(UsageError, match="--prec 0"):
+    with pytest.raises(UsageError, match="--precision 0"):
         Law.of_counts(Counts([(40, 1)]), Parameters(precision=0))
     with pytest.raises(UsageError, match="outlier boundary is 0"):
         Law.of_counts(Counts([(40, 1)]), Parameters(outlier_share=0.0))
@@ -116,3 +119,51 @@ def test_packets_behind_the_link_headers_of_other_taps_are_counted(tmp_path):
         ledger = counts.ledger
         assert (ledger["ipv4"], ledger["ipv6"], ledger["not_ip"]) == expected, link_type
         assert {size for size, _ in counts.pairs} <= {576, 100}
+
+
+def test_packets_of_length_0_have_the_length_that_tshark_says(tmp_path):
+    """Segments that the interface is to cut, and jumbograms, cut off by the capture behind their headers."""
+    if shutil.which("tshark") is None:
+        pytest.skip("needs tshark")
+    tcp = struct.pack(">HHIIBBHHH", 1, 2, 0, 0, 0x50, 0x10, 100, 0, 0)
+
+    def ipv4(length):
+        return (
+            b"\x08\x00"
+            + struct.pack(">BBHHHBBH4s4s", 0x45, 0, length, 0, 0, 64, 6, 0, b"\x0a\0\0\1", b"\x0a\0\0\2")
+            + tcp
+        )
+
+    def ipv6(payload, options=b""):
+        header = struct.pack(">IHBB16s16s", 6 << 28, payload, 0 if options else 6, 64, b"\xfd" * 16, b"\xfd" * 16)
+        return b"\x86\xdd" + header + options + tcp
+
+    jumbo = struct.pack(">BBBBI", 6, 0, 0xC2, 4, 70_000)
+    frames = [
+        (ipv4(0), 2974),
+        (ipv4(0), 180_014),
+        (ipv4(1500), 1514),
+        (b"\x81\x00\x00\x05" + ipv4(0), 9018),
+        (ipv6(60), 114),
+        (ipv6(0, jumbo), 70_054),
+    ]
+    path = tmp_path / "large.pcap"
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1))
+        for rest, wire in frames:
+            file.write(struct.pack("<IIII", 1, 0, 12 + len(rest), wire) + bytes(12) + rest)
+    fields = [argument for name in ("ip.len", "ipv6.plen", "ipv6.opt.jumbo") for argument in ("-e", name)]
+    told = subprocess.run(["tshark", "-r", path, "-T", "fields", *fields], capture_output=True, text=True, check=True)
+    sizes = []
+    for line in told.stdout.splitlines():
+        length, payload, jumbo_payload = line.split("\t")
+        sizes.append(int(length) if length else 40 + int(jumbo_payload or payload))
+    assert len(sizes) == len(frames)
+    counts = Counts.of_trace(path)
+    assert dict(counts.pairs) == collections.Counter(sizes)
+    assert (counts.ledger["ipv4"], counts.ledger["ipv6"], counts.ledger["length_of_frame"]) == (4, 2, 3)
+    # Without the option tshark leaves the length of IPv6 at 0. It is the frame's, as that of IPv4.
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1))
+        file.write(struct.pack("<IIII", 1, 0, 12 + len(ipv6(0)), 9014) + bytes(12) + ipv6(0))
+    assert Counts.of_trace(path).pairs == [(9000, 1)]

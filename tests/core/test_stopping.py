@@ -51,7 +51,8 @@ def test_a_wait_lasts_until_a_signal_asks() -> None:
 
 
 def test_interrupts_may_be_left_to_a_command() -> None:
-    with Stopping(leave_interrupts_to=object()) as stopping:
+    with Stopping() as stopping:
+        stopping.leave_interrupts()
         signal.raise_signal(signal.SIGINT)
         assert not stopping.wait(0.001)
         signal.raise_signal(signal.SIGTERM)

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,9 @@ class Capturer:
                 "it has subscribed",
                 lambda: self.has_ended() or len(subscribers_of(self.ring, self.process.pid)) >= subscribers,
             )
+            # A file has its name when it has begun.
+            files = [after for before, after in pairwise(arguments) if before in ("-w", "--write") and after != "-"]
+            until("its files are there", lambda: self.has_ended() or all(Path(file).exists() for file in files))
         except BaseException:
             self.process.kill()
             raise

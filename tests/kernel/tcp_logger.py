@@ -16,8 +16,8 @@ import parshall
 PARSHALL = Path(sys.executable).with_name("parshall")
 # Process numbers of the loggers of this session.
 STARTED: set[int] = set()
-# Four for events, two for packets.
-HOOKS = 6
+# Six programs for events, two for packets.
+HOOKS = 8
 PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 EVENT_HOOKS = ("tcp_retransmit", "tcp_congestion_state", "tcp_close")
 
@@ -87,7 +87,7 @@ def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[s
 
 def the_complaint(said: str) -> str:
     """The one line that the command said, without its name."""
-    (line,) = said.splitlines()
+    (line,) = (line for line in said.splitlines() if ": started, " not in line)
     assert line.startswith("parshall: tcp: "), line
     return line.removeprefix("parshall: tcp: ")
 

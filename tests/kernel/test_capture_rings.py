@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from capturer import (
     EXPERIMENT,
+    PARSHALL,
     RUN_DIRECTORY,
     Capturer,
     Sender,
@@ -201,7 +203,7 @@ def test_when_the_keeper_is_killed_everybody_says_so_and_ends(place: Place, unti
     # Its socket is there, and stands in nobody's way.
     assert (RUN_DIRECTORY / f"{founder.ring}.ring").exists()
     said = run(place.host, "--join", founder.ring, "-w", tmp_path / "x.pcapng")
-    assert said.returncode == 1
+    assert said.returncode == 2
     assert "its keeper died" in said.stderr
     again = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", files[0], "--duration", "0.1")
     assert again.returncode == 0, again.stderr
@@ -316,17 +318,16 @@ def test_the_65th_subscriber_is_refused_and_the_others_stay(place: Place, until:
 
 def test_a_ring_that_is_not_there_cannot_be_joined(place: Place, tmp_path: Path) -> None:
     said = run(place.host, "--join", "nobody-has-this", "-w", tmp_path / "x.pcapng")
-    assert said.returncode == 1
+    assert said.returncode == 2
     assert said.stderr == (
-        "parshall: capture: ring nobody-has-this: there is none of that name; "
-        "`parshall capture --list` shows those that run\n"
+        "parshall: capture: ring nobody-has-this: no such ring; `parshall capture --list` shows those that run\n"
     )
 
 
 def test_a_name_that_is_taken_says_how_to_join(place: Place, until: Any, tmp_path: Path) -> None:
     with capture(place, until, tmp_path / "first.pcapng") as founder:
         said = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", tmp_path / "x.pcapng")
-        assert said.returncode == 1
+        assert said.returncode == 2
         assert f"join it with --join {founder.ring}" in said.stderr
         founder.end()
 
@@ -340,8 +341,8 @@ def test_the_list_shows_who_reads_what(place: Place, until: Any, tmp_path: Path)
 
 
 def test_a_second_ring_at_an_interface_is_told_of_the_first(place: Place, until: Any, tmp_path: Path, bed: Any) -> None:
-    with capture(place, until, tmp_path / "first.pcapng") as first:
-        with capture(place, until, tmp_path / "second.pcapng") as second:
+    with capture(place, until, tmp_path / "first.pcapng", "-q") as first:
+        with capture(place, until, tmp_path / "second.pcapng", "-q") as second:
             hint = f"ring {first.ring} takes packets at {place.interface} already"
             said = second.end()
         assert said.returncode == 0
@@ -353,3 +354,98 @@ def test_a_second_ring_at_an_interface_is_told_of_the_first(place: Place, until:
         where = ("-i", place.interface, "--name", ring_name(), "--write", tmp_path / "x.pcapng", "--duration", "0.2")
         assert "--join" not in run(other, *where).stderr
         assert first.end().stderr == ""
+
+
+LIST = " or ".join(f"port {port}" for port in range(1001, 1200, 2))
+
+
+def test_a_long_list_beside_short_filters_costs_little_memory(place: Place, until: Any, tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.pcapng" for number in range(5)]
+    filters = ["tcp port 80", "udp port 53", "icmp", LIST, f"ether proto {EXPERIMENT}"]
+    asked = [word for filter, file in zip(filters, files, strict=True) for word in ("--filter", filter, "-w", file)]
+    where = ["-i", place.interface, "--direction", "in"]
+    with Capturer(until, place.host, *where, *asked, "--json", subscribers=5) as founder:
+        status = Path(f"/proc/{founder.keeper()}/status").read_text()
+        place.send(50)
+        said = founder.end()
+    peak_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    assert peak_kib < 200_000
+    assert said.returncode == 0, said.stderr
+    assert numbers_of(files[4]) == list(range(50))
+    account_of(said)
+
+
+def children_of(process: int) -> list[int]:
+    """Processes that a process started and that have not ended."""
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(child) for child in listed if state_of(int(child)) != "Z"]
+
+
+def state_of(process: int) -> str:
+    """The letter of /proc/PID/stat; Z when the process is no more."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def join_that_stands_still(place: Place, until: Any, founder: Capturer, file: Path) -> tuple[Any, int]:
+    """Join with filters that take a while to load, and stop the process that loads them."""
+    ports = [f"port {(port * 7919) % 60_000 + 1}" for port in range(1_000)]
+    command = [PARSHALL, "capture", "--join", founder.ring]
+    for number in range(0, len(ports), 100):
+        # The last one takes what the test sends.
+        wanted = " or ".join(ports[number : number + 100]) + f" or ether proto {EXPERIMENT}"
+        command += ["--filter", wanted, "-w", file.with_suffix(f".{number}.pcapng")]
+    joiner = place.host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    stopped: list[int] = []
+
+    def stands_still() -> bool:
+        assert joiner.poll() is None, joiner.communicate()
+        for child in children_of(founder.keeper()):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGSTOP)
+                stopped.append(child)
+        return bool(stopped) and state_of(stopped[-1]) == "T"
+
+    until("the programs are being made", stands_still, timeout_s=60)
+    return joiner, stopped[-1]
+
+
+def test_who_leaves_does_not_wait_for_who_comes(place: Place, until: Any, tmp_path: Path) -> None:
+    first, second, third = (tmp_path / f"{name}.pcapng" for name in ("first", "second", "third"))
+    with capture(place, until, first) as founder, capture(place, until, second, join=founder.ring) as other:
+        joiner, _ = join_that_stands_still(place, until, founder, third)
+        place.send(100)
+        said = other.end()
+        assert said.returncode == 0, said.stderr
+        assert numbers_of(second) == list(range(100))
+        # It is tried again, now undisturbed.
+        until("it has joined", lambda: len(subscribers_of(founder.ring, joiner.pid)) == 10, timeout_s=60)
+        place.send(100)
+        joiner.send_signal(signal.SIGINT)
+        _, complaint = joiner.communicate(timeout=60)
+        assert joiner.returncode == 0, complaint
+        assert numbers_of(tmp_path / "third.900.pcapng") == list(range(100, 200))
+        founder_said = founder.end()
+    assert numbers_of(first) == list(range(200))
+    account_of(said)
+    account_of(founder_said)
+
+
+def test_a_join_whose_programs_cannot_be_made_is_refused_in_one_line(place: Place, until: Any, tmp_path: Path) -> None:
+    first = tmp_path / "first.pcapng"
+    with capture(place, until, first) as founder:
+        place.send(50)
+        joiner, making = join_that_stands_still(place, until, founder, tmp_path / "second.pcapng")
+        os.kill(making, signal.SIGKILL)
+        _, complaint = joiner.communicate(timeout=60)
+        assert joiner.returncode == 1
+        (line,) = complaint.splitlines()
+        assert "to merge and load them takes more than" in line
+        assert len(subscribers_of(founder.ring)) == 1
+        place.send(50)
+        said = founder.end()
+    assert said.returncode == 0, said.stderr
+    assert numbers_of(first) == list(range(100))
+    account_of(said)

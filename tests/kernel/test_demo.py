@@ -37,6 +37,8 @@ def test_the_tour_ends_well_and_leaves_a_report(tour):
 
 
 def test_the_ledgers_of_both_ends_balance(tour):
+    import polars as pl
+
     import parshall
     from parshall.report.account import findings, hook_accounts
 
@@ -44,7 +46,7 @@ def test_the_ledgers_of_both_ends_balance(tour):
     for name in ("sender", "receiver"):
         log = parshall.read(directory / f"{name}.arrow")
         assert log.complete
-        assert findings(log.ledger, log.flows, log.records.num_rows) == []
+        assert findings(log.ledger, pl.from_arrow(log.flows), log.records.num_rows) == []
         assert sum(account.logged for account in hook_accounts(log.ledger)) > 1000
         assert log.environment["host"] == name
         # The host's own interfaces, not those of the machine.
@@ -67,8 +69,7 @@ def test_each_log_holds_its_end_of_both_flows(tour):
 
 def test_the_log_has_the_bytes_that_the_programs_moved(tour):
     import parshall
-    from parshall.figures.states import states
-    from parshall.report.measures import measures
+    from parshall.figures import reduce
 
     directory, ended = tour
     told = {flow["port"]: flow for flow in json.loads(ended.stdout)["flows"]}
@@ -77,10 +78,9 @@ def test_the_log_has_the_bytes_that_the_programs_moved(tour):
         ("receiver", "local_port", "received"),
     ):
         log = parshall.read(directory / f"{name}.arrow")
-        ports = {row["flow"]: row[port] for row in log.flows.to_pylist()}
-        for row in measures(states(log.records)).iter_rows(named=True):
+        for row in reduce(log).table.iter_rows(named=True):
             assert row["measure"] == measure
-            moved = told[ports[row["flow"]]]["received_bytes"]
+            moved = told[row[port]]["received_bytes"]
             # The FIN takes one sequence number; the receiver's log begins with the first data.
             assert 0 <= moved + 1 - row["bytes"] <= 1448
 

@@ -17,9 +17,7 @@ def test_stamps_tell_loss_reordering_and_latency(road):
     sender, receiver, link = road
     with receiver.enter():
         capture = Capture([Output(None, "udp port 9", snaplen=64)], Ring([link.interface(receiver)]), count=5000)
-    run = Generator(
-        link.interface(sender), namespace=sender.path, sizes="imix", pps=50e3, count=5000, seed=4, is_stamped=True
-    )
+    run = Generator(link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=5000, seed=4, stamp=True)
     reception = Reception()
     for batch in capture.batches():
         reception.add(batch)
@@ -38,7 +36,7 @@ RECEIVE = [sys.executable, "-m", "parshall", "gen", "--receive", "--json"]
     [
         ({}, []),
         (
-            {"source": "fd00::1", "destination": "fd00::2", "protocol": "tcp", "destination_port": "7-9", "flows": 3},
+            {"src": "fd00::1", "dst": "fd00::2", "protocol": "tcp", "dport": "7-9", "flows": 3},
             ["--dst", "fd00::2", "--protocol", "tcp", "--dport", "7-9"],
         ),
         ({"protocol": "253"}, ["--protocol", "253"]),
@@ -52,9 +50,9 @@ def test_the_other_end_tells_what_became_of_the_packets(road, headers, options):
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
     # What has no stamp, or is for others, does not count.
-    Generator(link.interface(sender), namespace=sender.path, sizes="80", count=50, destination="198.18.1.9").finish()
+    Generator(link.interface(sender), netns=sender.path, sizes="80", count=50, dst="198.18.1.9").finish()
     run = Generator(
-        link.interface(sender), namespace=sender.path, sizes="imix", pps=50e3, count=5000, is_stamped=True, **headers
+        link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=5000, stamp=True, **headers
     )
     run.finish()
     told, complaint = program.communicate(timeout=60)
@@ -73,8 +71,8 @@ def test_the_other_end_counts_what_is_lost(road):
     command = [*RECEIVE, "-i", link.interface(receiver), "--count", "5000", "--duration", "5"]
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
-    options = {"sizes": "80", "count": 3000, "is_stamped": True, "pps": 50e3}
-    Generator(link.interface(sender), namespace=sender.path, **options).finish()
+    options = {"sizes": "80", "count": 3000, "stamp": True, "pps": 50e3}
+    Generator(link.interface(sender), netns=sender.path, **options).finish()
     told, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint
     account = json.loads(told)
@@ -98,8 +96,8 @@ def test_the_other_end_takes_account_of_several_senders(road):
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    options = {"sizes": "80", "count": 20000, "is_stamped": True, "pps": 50e3}
-    run = Generator(link.interface(sender), namespace=sender.path, cpu=cpus, **options)
+    options = {"sizes": "80", "count": 20000, "stamp": True, "pps": 50e3}
+    run = Generator(link.interface(sender), netns=sender.path, cpu=cpus, **options)
     sent = run.finish().account
     told, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint

@@ -1,8 +1,10 @@
 """The generator: bytes as the seed promises, an account that balances, honest refusals."""
 
+import fcntl
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -29,18 +31,18 @@ WORKLOADS = {
     "smaller than a frame": {"sizes": "28"},
     "thesis": {"sizes": "thesis"},
     "largest": {"sizes": "1500"},
-    "udp6": {"sizes": "48-1400", "source": "fd00::1", "destination": "fd00:1::/120", "destination_port": "1-7"},
-    "tcp": {"sizes": "imix", "protocol": "tcp", "source": "10.0.0.1-10.0.0.9", "is_random": True},
-    "tcp6 tagged": {"sizes": "imix", "protocol": "tcp", "source": "fd00::1", "destination": "fd00::2", "vlan": 5},
-    "raw": {"sizes": "40-90", "protocol": "253", "flows": 3, "destination_mac": "02:00:00:00:01:00-02:00:00:00:01:02"},
-    "tagged": {"sizes": "46-60", "vlan": 4094, "vlan_priority": 7},
-    "stamped": {"sizes": "thesis", "is_stamped": True},
+    "udp6": {"sizes": "48-1400", "src": "fd00::1", "dst": "fd00:1::/120", "dport": "1-7"},
+    "tcp": {"sizes": "imix", "protocol": "tcp", "src": "10.0.0.1-10.0.0.9", "order": "random"},
+    "tcp6 tagged": {"sizes": "imix", "protocol": "tcp", "src": "fd00::1", "dst": "fd00::2", "vlan": 5},
+    "raw": {"sizes": "40-90", "protocol": "253", "flows": 3, "dst_mac": "02:00:00:00:01:00-02:00:00:00:01:02"},
+    "tagged": {"sizes": "46-60", "vlan": "4094.7"},
+    "stamped": {"sizes": "thesis", "stamp": True},
     "stamped tcp6": {
         "sizes": "64-100",
-        "is_stamped": True,
+        "stamp": True,
         "protocol": "tcp",
-        "source": "fd::1",
-        "destination": "fd::2",
+        "src": "fd::1",
+        "dst": "fd::2",
     },
 }
 
@@ -61,7 +63,7 @@ def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace, backend):
     assert (account["sent"], account["not_sent"]) == (count, 0)
     frames = tap(count)
     sent_ns = [0] * count
-    if WORKLOADS[name].get("is_stamped"):
+    if WORKLOADS[name].get("stamp"):
         at = 14 + (40 + 20 if "tcp6" in name else 20 + 8) + 8
         sent_ns = [int.from_bytes(frame[at : at + 8], "big") for frame in frames]
         assert sent_ns == sorted(sent_ns) and 0 <= time.monotonic_ns() - sent_ns[-1] < 30e9
@@ -136,7 +138,7 @@ def test_an_interface_that_is_removed_ends_the_run_with_its_account(road, until,
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
 def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, until, backend):
     sender, _, link = road
-    run = generator(road, sizes="64", backend=backend, pps=20e3, is_stamped=True)
+    run = generator(road, sizes="64", backend=backend, pps=20e3, stamp=True)
     until("some packets were sent", lambda: run.progress()[0] > 500)
     name = link.interface(sender)
     sender.run(["ip", "-batch", "-"], input=f"link set dev {name} down\nlink set dev {name} up\n")
@@ -203,7 +205,7 @@ def test_the_command_that_loses_its_interface_fails_and_gives_the_account(road, 
     finally:
         program.kill()
     assert program.returncode == 1
-    assert "went down" in complaint and complaint.count("\n") == 1
+    assert "went down" in complaint and complaint.count("\n") == 2
     assert json.loads(text)["error"] in complaint
 
 
@@ -271,10 +273,10 @@ def test_it_refuses_before_it_sends(road):
             generator(road, sizes="64", count=count)
     with pytest.raises(UsageError, match="its mean is missing"):
         generator(road, sizes="64", gap="poisson")
-    with pytest.raises(ParshallError, match="there is none"):
+    with pytest.raises(ParshallError, match="no such interface"):
         from parshall.generate import Generator
 
-        Generator("nosuchif", sizes="64", namespace=namespace(sender))
+        Generator("nosuchif", sizes="64", netns=namespace(sender))
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
     for sizes in ("64", "2000"):
@@ -308,9 +310,9 @@ def pktgen():
 @pytest.mark.parametrize("family", ["ipv4", "ipv6", "tagged"])
 def test_pktgen_sends_what_it_was_told(road, tap, pktgen, family):
     flows = {
-        "ipv4": {"source": "10.0.0.1-10.0.0.3", "destination": "10.1.0.1", "destination_port": "7-8"},
-        "ipv6": {"source": "fd00::1", "destination": "fd00:1::1"},
-        "tagged": {"vlan": 5, "vlan_priority": 3},
+        "ipv4": {"src": "10.0.0.1-10.0.0.3", "dst": "10.1.0.1", "dport": "7-8"},
+        "ipv6": {"src": "fd00::1", "dst": "fd00:1::1"},
+        "tagged": {"vlan": "5.3"},
     }
     account = generator(road, sizes="imix", count=600, backend="pktgen", **flows[family]).finish().account
     assert (account["sent"], account["arrived"], account["error"]) == (600, 600, None)
@@ -366,9 +368,82 @@ def test_the_command_tells_its_account(road):
     assert text.returncode == 0, text.stderr
     assert "asked 3,000, sent 3,000, not sent 0" in text.stdout
     # 1.36 / sqrt(3000): of sizes and of gaps.
-    assert text.stdout.count("(5 % bound of chance: 0.02483)") == 2 and "digest" in text.stdout
+    assert text.stdout.count("(5 % bound of chance: 0.02483)") >= 2 and "digest" in text.stdout
     account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)
     assert account["digest"] in text.stdout
+
+
+def test_no_digest_is_taken_for_that_of_what_arrived(road):
+    account = generator(road, sizes="64", count=10).finish().account
+    (line,) = [line for line in account_lines(account) if account["digest"] in line]
+    assert "of the plan, not of what arrived" in line
+
+
+def captured_span_s(road, tmp_path, count, *options):
+    """Account of a run of the command; packets, and seconds from first to last, by tcpdump at the peer."""
+    sender, receiver, link = road
+    path = tmp_path / "arrived.pcap"
+    command = ["tcpdump", "-i", link.interface(receiver), "-Q", "in", "-s", "64", "-B", "65536", "-w", str(path)]
+    command += ["--immediate-mode", "-c", str(count), "udp"]
+    program = receiver.popen(command, stderr=subprocess.PIPE, text=True)
+    while "listening on" not in program.stderr.readline():
+        assert program.poll() is None, "tcpdump ended"
+    gen = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
+    result = subprocess.run([*gen, "--json", *options], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    program.communicate(timeout=30)
+    octets, times, at = path.read_bytes(), [], 24
+    while at < len(octets):
+        seconds, microseconds, kept, _ = struct.unpack_from("<IIII", octets, at)
+        times.append(seconds + microseconds / 1e6)
+        at += 16 + kept
+    return json.loads(result.stdout), len(times), times[-1] - times[0]
+
+
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_a_duration_counts_from_the_first_packet(road, tmp_path, backend):
+    options = ["--sizes", "64", "--pps", "2k", "--duration", "1", "--backend", backend]
+    account, packets, span_s = captured_span_s(road, tmp_path, 2000, *options)
+    # The last of them is due half a millisecond before the end, whatever the start has cost.
+    assert account["sent"] == packets == 2000
+    assert span_s == pytest.approx(1.0, abs=0.06)
+
+
+@pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
+def test_a_flood_lasts_as_long_as_was_asked(road, backend):
+    account = generator(road, sizes="64", duration_s=0.5, backend=backend).finish().account
+    assert account["error"] is None and account["sent"] > 1000
+    # To the end of the senders, who may have to wait for their CPU.
+    assert 0.5e9 <= account["elapsed_ns"] < 1.5e9
+
+
+def test_a_duration_is_the_same_packets_each_time(road):
+    runs = [generator(road, sizes="imix", pps=20e3, gap="poisson", duration_s=0.3).finish() for _ in range(2)]
+    assert runs[0].digest == runs[1].digest and runs[0].account["sent"] == runs[1].account["sent"] > 5000
+
+
+def test_a_run_of_which_nothing_is_passed_on_fails(road):
+    sender, *_ = road
+    with sender.enter(), Path("/dev/net/tun").open("r+b", buffering=0) as tap:
+        # Who holds it never reads.
+        fcntl.ioctl(tap, 0x400454CA, struct.pack("16sH22x", b"silent", 0x1002))  # TUNSETIFF, IFF_TAP | IFF_NO_PI
+        sender.run(["ip", "link", "set", "dev", "silent", "up"])
+        command = [sys.executable, "-m", "parshall", "gen", "-i", "silent", "--netns", str(namespace(sender)), "--json"]
+        command += ["--backend", "af-packet", "--count", "50", "--quiet", "--yes-on", "silent"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr.startswith("parshall: gen: interface silent: none of 50 packets was passed on; ")
+    assert result.stderr.count("\n") == 1 and json.loads(result.stdout)["lost"] == 50
+
+
+def test_an_account_whose_gaps_are_those_of_the_host_says_so_first(road):
+    account = generator(road, sizes="64", count=200_000, pps=100e6, gap="poisson").finish().account
+    gaps = account["gaps"]
+    assert gaps["late_share"] > 0.5 and not gaps["is_shape_kept"]
+    first = next(account_lines(account))
+    assert first.startswith("warning   the gaps are not those asked for")
+    kept = {"late_share": 0.0, "is_shape_kept": True}
+    assert next(account_lines(account | {"gaps": gaps | kept})).startswith("packets")
 
 
 def test_the_profile_of_the_cpus_tells_the_time_of_the_programs(road, tmp_path):

@@ -52,8 +52,8 @@ def test_each_packet_arrives_once_and_is_what_the_seed_promises(road, tap, backe
         seed=11,
         backend=backend,
         sizes="thesis",
-        is_stamped=True,
-        source="10.0.0.0/28",
+        stamp=True,
+        src="10.0.0.0/28",
         **pace,
     )
     account = run.finish().account
@@ -84,7 +84,7 @@ def test_the_digest_is_that_of_a_single_sender(road):
 
 
 def test_flows_that_are_dealt_to_one_sender_keep_their_order(road, tap):
-    generator(road, cpu=CPUS, count=4000, sizes="60", is_stamped=True, source="10.0.0.1-10.0.0.4").finish()
+    generator(road, cpu=CPUS, count=4000, sizes="60", stamp=True, src="10.0.0.1-10.0.0.4").finish()
     flows = {}
     for frame in tap(4000):
         flows.setdefault(frame[26:30], []).append(int.from_bytes(frame[STAMP[0]], "big"))

@@ -1,10 +1,12 @@
 """Capture files sent anew: their bytes, order and times, whatever sends and however many CPUs."""
 
+import gzip
 import os
 import random
 import signal
 import struct
 import subprocess
+import sys
 from itertools import cycle, islice, pairwise
 
 import pytest
@@ -12,6 +14,7 @@ from wire import SOURCE_MAC, generator, tapped, write_trace
 
 from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import interface_facts
+from peak_memory import peak_memory
 
 BACKENDS = ("xdp", "af-packet", "af-xdp")
 CPUS = sorted(os.sched_getaffinity(0))[:2]
@@ -207,16 +210,16 @@ def needs_a_kernel_that_tells(road):
 def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(road, tap, tmp_path):
     needs_a_kernel_that_tells(road)
     jumbo(road)
-    frames = numbered(20, longest=3368)
-    frames[4] = frames[4][:42] + bytes(range(256)) * 12 + bytes(254)
-    assert len(frames[4]) == 3368
+    frames = numbered(20, longest=3367)
+    frames[4] = frames[4][:42] + bytes(range(256)) * 12 + bytes(253)
+    assert len(frames[4]) == 3367
     write_trace(tmp_path / "trace.pcap", frames)
     account = generator(road, replay=tmp_path / "trace.pcap").finish().account
     assert (account["backend"], account["sent"], account["lost"]) == ("xdp", 20, 0)
     assert tap(20) == [on_the_wire(frame) for frame in frames]
     frames[4] += b"\0"
     write_trace(tmp_path / "trace.pcap", frames)
-    refusal = "--replay with frame 5 of 3369 bytes: expected frames of at most 3368 bytes.*--backend af-packet"
+    refusal = "--replay with frame 5 of 3368 bytes: expected frames of at most 3367 bytes.*--backend af-packet"
     with pytest.raises(UsageError, match=refusal):
         generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
     account = generator(road, replay=tmp_path / "trace.pcap").finish().account
@@ -245,11 +248,32 @@ def test_what_cannot_be_replayed_is_refused(road, frames, tmp_path):
     with pytest.raises(UsageError, match="--backend xdp, af-packet or af-xdp"):
         generator(road, replay=trace, backend="pktgen")
     with pytest.raises(UsageError, match="neither --stamp nor --vlan"):
-        generator(road, replay=trace, is_stamped=True)
+        generator(road, replay=trace, stamp=True)
     with trace.open("ab") as file:
         file.write(struct.pack("<IIII", 6, 0, 60, 1000) + bytes(60))
-    with pytest.raises(ParshallError, match=r"1 of 51 packets are not whole"):
+    with pytest.raises(ParshallError, match=r"packet 51 is not whole, 60 of 1000 bytes"):
         generator(road, replay=trace)
+
+
+@pytest.mark.parametrize(
+    ("frame_bytes", "said"),
+    [
+        (60, "MiB of memory that a file of its length may; expected a shorter file"),
+        (9014, "packet 1 of 9000 bytes is longer"),
+    ],
+)
+def test_a_bomb_is_refused_before_it_fills_the_memory(road, tmp_path, frame_bytes, said):
+    sender, _, link = road
+    record = struct.pack("<IIII", 0, 0, frame_bytes, frame_bytes) + bytes(frame_bytes)
+    member = gzip.compress(record * ((16 << 20) // len(record)), 9)
+    head = gzip.compress(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+    (tmp_path / "bomb.pcap.gz").write_bytes(head + member * 150)
+    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", sender.namespace]
+    status, output, peak_mib = peak_memory(*command, "--replay", tmp_path / "bomb.pcap.gz", "--count", 10)
+    assert status == 2 and said in output and output.count("\n") == 1
+    # What the interpreter and its libraries take is not the file's.
+    _, _, without_mib = peak_memory(*command, "--replay", tmp_path / "no-such-file", "--count", 10)
+    assert peak_mib - without_mib < 192
 
 
 def test_what_can_be_read_only_once_is_no_file_to_replay(road, tmp_path):

@@ -66,8 +66,9 @@ def test_the_commands_of_the_readme(place: Path) -> None:
 def test_the_python_of_the_pages(place: Path) -> None:
     log_a_conversation()
     (place / "flows.arrow").rename(place / "sender.arrow")
-    for page in ("docs/tcp.md", "README.md", "docs/report.md"):
+    for page in ("docs/tcp.md", "README.md", "docs/report.md", "docs/formats/tcp-log.md"):
         space: dict[str, object] = {}
         for example in blocks(page, "python"):
+            assert "to_pandas" not in example, "a plain installation does not bring pandas"
             exec(compile(example, page, "exec"), space)  # the examples of a page share their names
     assert list((place / "report").glob("*.html"))

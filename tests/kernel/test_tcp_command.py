@@ -183,7 +183,7 @@ def test_a_closed_standard_output(tmp_path: Path) -> None:
 
 def test_a_log_on_standard_output(tmp_path: Path) -> None:
     """Through a pipe; the account goes elsewhere."""
-    script = '"$0" tcp -o - --duration 0.5 --json | cat > "$1"'
+    script = '"$0" tcp -o - --duration 500ms --json -q | cat > "$1"'
     answer = spoken(["sh", "-c", script, PARSHALL, tmp_path / "log"])
     check_log(tmp_path / "log")
     assert json.loads(answer.stderr)["log"] == "-"

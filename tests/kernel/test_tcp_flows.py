@@ -62,7 +62,7 @@ def test_idle_flows_of_every_namespace_are_found(ends: Any, tmp_path: Path) -> N
         passive, _ = listener.accept()
         with passive:
             assert client.stdout.readline() == "connected\n"
-            with TcpLog(tmp_path / "log", ports=[port]) as log:
+            with TcpLog(tmp_path / "log", port=[port]) as log:
                 pass
         client.communicate(timeout=10)
     logged, _ = check_log(log.path)
@@ -83,7 +83,7 @@ def test_a_flow_that_began_before_goes_on_under_one_number(ends: Any, tmp_path: 
     port = next(_ports)
     with connection(left, right, link.address(right), port) as (active, passive):
         transfer(active, passive, 10_000)
-        with TcpLog(tmp_path / "log", ports=[port]) as log:
+        with TcpLog(tmp_path / "log", port=[port]) as log:
             transfer(active, passive, 10_000)
     logged, _ = check_log(log.path)
     flows = ours(logged, port)
@@ -95,7 +95,7 @@ def test_a_flow_that_began_before_goes_on_under_one_number(ends: Any, tmp_path: 
 def test_a_passive_open_keeps_its_number_from_the_syn_on(ends: Any, family: int, tmp_path: Path) -> None:
     left, right, link = ends
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         with connection(left, right, link.address(right, family), port) as (active, passive):
             transfer(active, passive, 20_000)
     logged, _ = check_log(log.path)
@@ -120,7 +120,7 @@ def test_a_passive_open_keeps_its_number_from_the_syn_on(ends: Any, family: int,
 def test_the_last_state_of_a_normal_close(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 100_000)
     logged, _ = check_log(log.path)
@@ -137,7 +137,7 @@ def test_the_last_state_of_a_normal_close(ends: Any, tmp_path: Path) -> None:
 def test_the_last_state_of_a_reset(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log, right.enter():
+    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener, left.enter():
             active = socket.create_connection((link.address(right), port), timeout=10)
             passive, _ = listener.accept()
@@ -157,11 +157,71 @@ def test_the_last_state_of_a_reset(ends: Any, tmp_path: Path) -> None:
         assert flow["ended"]
 
 
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("who", ["a reader that leaves data", "a listener that never accepts"])
+def test_a_connection_that_ends_with_a_reset_of_its_own_keeps_its_port(
+    ends: Any, until: Any, who: str, family: int, tmp_path: Path
+) -> None:
+    """The kernel releases the port before it sends the reset, the first packet by which a process is seen."""
+    left, right, link = ends
+    port, address = next(_ports), link.address(right, family)
+    kind = socket.AF_INET6 if family == 6 else socket.AF_INET
+    with TcpLog(tmp_path / "log", port=port) as log:
+        with right.enter():
+            listener = socket.create_server((address, port), family=kind)
+        with left.enter():
+            active = socket.socket(kind, socket.SOCK_STREAM)
+        with listener, active:
+            active.settimeout(10)
+            active.connect((address, port))
+            client_port = active.getsockname()[1]
+            active.sendall(bytes(1000))
+            if who == "a listener that never accepts":
+                until("the data was acknowledged", lambda: not unacknowledged_of(active))
+                listener.close()
+            else:
+                passive, _ = listener.accept()
+                assert passive.recv(1, socket.MSG_PEEK)
+                passive.close()
+            with pytest.raises(ConnectionResetError):
+                active.recv(1)
+    logged, _ = check_log(log.path)
+    client, server = ours(logged, port)
+    assert (client["local_port"], client["remote_port"]) == (client_port, port)
+    assert (server["local_port"], server["remote_port"]) == (port, client_port)
+    assert (server["local_address"], server["remote_address"]) == (address, link.address(left, family))
+    # The reset belongs to the flow, as tcpdump would see it.
+    assert packets_of(rows_of(logged), server["flow"])["pkt_flags"][-1] & RST
+
+
+def test_a_log_that_begins_before_the_reset_knows_the_port(ends: Any, until: Any, tmp_path: Path) -> None:
+    """Nothing else is seen of the flow than its end, and still the filter finds it by its port."""
+    left, right, link = ends
+    port, address = next(_ports), link.address(right)
+    with right.enter():
+        listener = socket.create_server((address, port))
+    with left.enter():
+        active = socket.socket()
+    with listener, active:
+        active.connect((address, port))
+        client_port = active.getsockname()[1]
+        active.sendall(bytes(1000))
+        until("the data was acknowledged", lambda: not unacknowledged_of(active))
+        # Nobody holds a file of a connection that was not accepted, so it is not found at the start.
+        with TcpLog(tmp_path / "log", port=port, direction="out") as log:
+            listener.close()
+            with pytest.raises(ConnectionResetError):
+                active.recv(1)
+    logged, _ = check_log(log.path)
+    (server,) = [flow for flow in ours(logged, port) if flow["local_port"] == port]
+    assert server["remote_port"] == client_port
+
+
 def test_a_refused_connection_and_another_attempt_of_the_same_socket(ends: Any, tmp_path: Path) -> None:
     """Linux lets a socket connect again after a refusal: two connections, so two flows."""
     left, right, link = ends
     refused, port = next(_ports), next(_ports)
-    with TcpLog(tmp_path / "log", ports=[refused, port]) as log, right.enter():
+    with TcpLog(tmp_path / "log", port=[refused, port]) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener, left.enter():
             with socket.socket() as active:
                 with pytest.raises(ConnectionRefusedError):
@@ -207,7 +267,7 @@ def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
     if Path("/proc/sys/net/ipv4/tcp_syn_linear_timeouts").exists():  # from Linux 6.5 on
         left.sysctl("net.ipv4.tcp_syn_linear_timeouts", 0)
     right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
-    with TcpLog(tmp_path / "log", ports=[port]) as log, right.enter():
+    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         with socket.create_server((link.address(right), port)), left.enter(), socket.socket() as active:
             # A process that waits is not needed: TCP gives up by itself after 1 + 2 seconds, or
             # when the socket is closed.
@@ -229,6 +289,11 @@ def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
     assert servers[0]["packets_seen"] >= 2
 
 
+def unacknowledged_of(active: socket.socket) -> int:
+    """tcpi_unacked of a socket: segments in flight."""
+    return struct.unpack_from("I", active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 24)[0]
+
+
 def retransmissions_of(active: socket.socket) -> int:
     """tcpi_total_retrans of a socket."""
     return struct.unpack_from("I", active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 100)[0]
@@ -245,7 +310,7 @@ def test_an_aborted_handshake_and_a_new_one_between_the_same_ends(ends: Any, tmp
     port, client_port = next(_ports), next(_ports)
     # No SYN-ACK gets through, so the listener keeps a handshake that comes to nothing.
     right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
-    with TcpLog(tmp_path / "log", ports=[port]) as log, right.enter():
+    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener:
             for attempt in range(2):
                 with left.enter():
@@ -280,7 +345,7 @@ def test_options_are_those_that_were_agreed(ends: Any, changed: str, tmp_path: P
     port = next(_ports)
     for host in (left, right):
         host.sysctl(f"net.ipv4.{changed}", 1 if changed == "tcp_ecn" else 0)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             active.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
             transfer(active, passive, 10_000)
@@ -314,7 +379,7 @@ def test_congestion_control_is_the_one_in_use(ends: Any, when: str, tmp_path: Pa
     left, right, link = ends
     port, address = next(_ports), link.address(right)
     name = (socket.IPPROTO_TCP, socket.TCP_CONGESTION)
-    with TcpLog(tmp_path / "log", ports=[port]) as log, right.enter():
+    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         with socket.create_server((address, port)) as listener, left.enter(), socket.socket() as active:
             if when == "before connect":
                 active.setsockopt(*name, b"reno")
@@ -336,7 +401,7 @@ def test_congestion_control_is_the_one_in_use(ends: Any, when: str, tmp_path: Pa
 def test_ipv4_mapped_sockets_are_ipv4_flows(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     port, address = next(_ports), link.address(right)
-    with TcpLog(tmp_path / "log", ports=[port]) as log, right.enter():
+    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         listener = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
         with listener, left.enter(), socket.socket(socket.AF_INET6) as active:
             active.connect((f"::ffff:{address}", port))
@@ -356,7 +421,7 @@ def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_pa
     link = bed.link(left, right, rate_bps=200e6, delay_ms=1, loss=0.02)
     left.sysctl("net.ipv4.tcp_congestion_control", "reno")
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 3_000_000)
             deadline_s = time.monotonic() + 20
@@ -408,7 +473,7 @@ def test_retransmissions_that_fail_are_none(ends: Any, until: Any, tmp_path: Pat
     """Some kernels tell of attempts, too: without a route nothing is sent again."""
     left, right, link = ends
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 1_000)
             # The answers are lost, so that there is something to be sent again; then there is no way to send it.
@@ -442,7 +507,7 @@ def test_a_retransmission_tells_the_flags_of_its_header_also_those_of_accurate_e
     knows_ae = left.sysctl("net.ipv4.tcp_ecn") == "3"
     left.sysctl("net.ipv4.tcp_ecn_fallback", 0)
     right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
-    with TcpLog(tmp_path / "log", ports=[port]) as log, left.enter(), socket.socket() as active:
+    with TcpLog(tmp_path / "log", port=[port]) as log, left.enter(), socket.socket() as active:
         active.setblocking(False)
         assert active.connect_ex((link.address(right), port)) != 0
         until("it was sent again", lambda: retransmissions_of(active) >= 1)
@@ -458,7 +523,7 @@ def test_a_retransmission_tells_the_flags_of_its_header_also_those_of_accurate_e
 def test_a_socket_that_connects_again_while_the_log_is_off_is_another_flow(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     refused, port = next(_ports), next(_ports)
-    with TcpLog(tmp_path / "log", ports=[refused, port]) as log, right.enter():
+    with TcpLog(tmp_path / "log", port=[refused, port]) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener, left.enter(), socket.socket() as active:
             with pytest.raises(ConnectionRefusedError):
                 active.connect((link.address(right), refused))
@@ -522,7 +587,7 @@ def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any,
     assert server.stdout.readline() == "ready\n"
     memory = []
     # On a busy machine the reader may wait long for a CPU, so the rings are large.
-    with Logger(until, "-o", path, "--ring-mib", "64", *filters) as logger:
+    with Logger(until, "-o", path, "--buffer", "64M", *filters) as logger:
         began_s = time.monotonic()
         clients = left.popen(
             [sys.executable, "-c", _CLIENTS, *where, str(connections)], stderr=subprocess.PIPE, text=True

@@ -58,13 +58,13 @@ class Peers:
         header = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, socket.IPPROTO_TCP, 0) + b"".join(addresses)
         self._socket.sendto(header + segment, (self._destination, 0))
 
-    def await_syn_ack(self, number: int) -> None:
-        """Wait until the listener answers a stranger."""
+    def await_syn_ack(self, number: int) -> int:
+        """Wait until the listener answers a stranger, and return the sequence number of the answer."""
         while True:
             packet = self._tap.recv(65536)
             answers = packet[9] == socket.IPPROTO_TCP and packet[16:20] == socket.inet_aton(stranger(number))
             if answers and packet[33] == SYN | ACK:
-                return
+                return int.from_bytes(packet[24:28], "big")
 
     def close(self) -> None:
         """Close the sockets."""
@@ -94,7 +94,7 @@ def flows_of(path: Path) -> pl.DataFrame:
 def test_a_reset_ends_a_handshake(ends: Any, until: Any, tmp_path: Path) -> None:
     """At once, while the log runs; but only a reset that TCP would take."""
     port, peers_count = next(_ports), 300
-    with listening(ends, port) as peers, TcpLog(tmp_path / "log", ports=[port]) as log:
+    with listening(ends, port) as peers, TcpLog(tmp_path / "log", port=[port]) as log:
         for number in range(1, peers_count + 1):
             peers.send(number, SYN)
         for number in range(1, peers_count + 1):
@@ -119,7 +119,7 @@ def test_silence_ends_a_handshake_but_not_a_connection(ends: Any, until: Any, tm
     right.sysctl("net.ipv4.tcp_synack_retries", 1)
     with (
         listening(ends, port) as peers,
-        TcpLog(tmp_path / "log", ports=[port, idle_port], handshake_silence_s=2.0) as log,
+        TcpLog(tmp_path / "log", port=[port, idle_port], handshake_silence_s=2.0) as log,
         connection(left, right, link.address(right), idle_port) as (active, passive),
     ):
         for number in range(100):
@@ -138,14 +138,14 @@ def test_silence_ends_a_handshake_but_not_a_connection(ends: Any, until: Any, tm
     assert rows["state"][3] == "ESTABLISHED"
 
 
-@pytest.mark.parametrize("packets_per_log", [1, 2])
-def test_the_oldest_handshake_makes_room_with_its_account(ends: Any, packets_per_log: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ppl", [1, 2])
+def test_the_oldest_handshake_makes_room_with_its_account(ends: Any, ppl: int, tmp_path: Path) -> None:
     port, more = next(_ports), 3000
-    settings = {"ports": [port], "packets_per_log": packets_per_log, "ring_bytes": 64 << 20}
+    settings = {"port": [port], "ppl": ppl, "buffer_bytes": 64 << 20}
     with listening(ends, port) as peers, TcpLog(tmp_path / "log", **settings) as log:
         for number in range(HANDSHAKES_MAX + more):
             peers.send(number % 65536, SYN, port=4000 + number // 65536)
-    logged, ledger = check_log(log.path, is_thinned=packets_per_log > 1)
+    logged, ledger = check_log(log.path, is_thinned=ppl > 1)
     flows = pl.from_arrow(logged.flows).sort("flow")
     begun = flows.height
     # A host that is too slow may drop SYNs before any socket sees them.
@@ -171,10 +171,61 @@ def test_a_syn_ack_that_is_sent_again_makes_no_flow(ends: Any, tmp_path: Path) -
     assert next(each for each in ledger["hooks"] if each["hook"] == "tcp_egress")["unowned"] >= 1
 
 
+@pytest.mark.parametrize("becomes", ["a connection", "nothing"])
+def test_each_syn_ack_that_is_sent_again_is_a_retransmission(ends: Any, becomes: str, tmp_path: Path) -> None:
+    """As many events as SYN-ACKs beyond the first that arrive at the other end, with their numbers."""
+    port = next(_ports)
+    with listening(ends, port) as peers, TcpLog(tmp_path / "log", port=port) as log:
+        peers.send(1, SYN)
+        answers = [peers.await_syn_ack(1) for _ in range(3)]
+        if becomes == "a connection":
+            peers.send(1, ACK, ISN + 1, answers[0] + 1)
+            # It ends as a connection: the reset is answered by nobody.
+            peers.send(1, RST, ISN + 1)
+    logged, _ = check_log(log.path)
+    (flow,) = logged.flows.to_pylist()
+    assert (flow["socket_cookie"] != 0) == (becomes == "a connection")
+    again = rows_of(logged).filter(flow=flow["flow"], event="retransmit")
+    assert again["pkt_seq"].to_list() == answers[1:]
+    assert set(again["pkt_ack"]) == {ISN + 1}
+    assert set(again["pkt_flags"]) == {SYN | ACK}
+    assert set(again["direction"]) == {"out"}
+    assert set(again["state"]) == {"NEW_SYN_RECV"}
+
+
+def test_on_change_logs_the_syn_of_a_passive_open(ends: Any, tmp_path: Path) -> None:
+    """The first packet of every flow is a change, that of a connection without a socket, too."""
+    left, right, link = ends
+    port = next(_ports)
+    with TcpLog(tmp_path / "log", port=port, on_change=True) as log:
+        with connection(left, right, link.address(right), port) as (active, passive):
+            transfer(active, passive, 10_000)
+    logged, _ = check_log(log.path, is_thinned=True)
+    for flow in logged.flows.to_pylist():
+        first = packets_of(rows_of(logged), flow["flow"]).row(0, named=True)
+        assert (first["flow_seq"], first["pkt_flags"] & SYN) == (1, SYN)
+
+
+def test_with_syncookies_all_but_the_syn_ack_is_seen(ends: Any, tmp_path: Path) -> None:
+    """The kernel attaches a SYN-ACK that carries a cookie to no socket, so no program of a cgroup sees it."""
+    left, right, link = ends
+    port = next(_ports)
+    right.sysctl("net.ipv4.tcp_syncookies", 2)
+    with TcpLog(tmp_path / "log", port=port) as log:
+        with connection(left, right, link.address(right), port) as (active, passive):
+            transfer(active, passive, 10_000)
+    logged, _ = check_log(log.path)
+    (server,) = [flow for flow in logged.flows.to_pylist() if flow["local_port"] == port]
+    rows = packets_of(rows_of(logged), server["flow"])
+    assert server["passive"]
+    assert rows["pkt_flags"][:2].to_list() == [SYN, ACK]
+    assert rows["direction"][:2].to_list() == ["in", "in"]
+
+
 def test_outbound_packets_alone_begin_with_the_syn_ack(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port], direction="out") as log:
+    with TcpLog(tmp_path / "log", port=[port], direction="out") as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(passive, active, 10_000)
     logged, _ = check_log(log.path)

@@ -31,7 +31,7 @@ def flood(pair: tuple[Any, Any, str], port: int, payload_bytes: int, flows: int 
 
 def test_without_loss_every_packet_is_in_the_log(pair: Any, tmp_path: Path) -> None:
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         flood(pair, port, 500_000, flows=3)
     logged, ledger = check_log(log.path)
     assert log.summary.ledger == ledger
@@ -42,12 +42,12 @@ def test_without_loss_every_packet_is_in_the_log(pair: Any, tmp_path: Path) -> N
         assert packets_of(rows, flow["flow"])["flow_seq"].to_list() == list(range(1, flow["packets_seen"] + 1))
 
 
-@pytest.mark.parametrize("slow_reader", [False, True], ids=["fast", "slow"])
-def test_what_the_smallest_ring_loses_is_what_the_ledger_says(pair: Any, slow_reader: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["fast", "slow"])
+def test_what_the_smallest_ring_loses_is_what_the_ledger_says(pair: Any, policy: str, tmp_path: Path) -> None:
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port], ring_bytes=SMALLEST_RING_BYTES, slow_reader=slow_reader) as log:
+    with TcpLog(tmp_path / "log", port=[port], buffer_bytes=SMALLEST_RING_BYTES, policy=policy) as log:
         flood(pair, port, 10_000_000, flows=2)
-    assert_lost(log.path, "dropped" if slow_reader else "overwritten")
+    assert_lost(log.path, "dropped" if policy == "slow" else "overwritten")
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
@@ -55,7 +55,7 @@ def test_what_a_stalled_reader_loses_is_what_the_ledger_says(
     pair: Any, policy: str, until: Any, tmp_path: Path
 ) -> None:
     port, path = next(_ports), tmp_path / "log"
-    with Logger(until, "-o", path, "--port", str(port), "--ring-mib", "1", "--policy", policy) as logger:
+    with Logger(until, "-o", path, "--port", str(port), "--buffer", "1M", "--policy", policy) as logger:
         flood(pair, port, 1_000_000)
         logger.process.send_signal(signal.SIGSTOP)
         flood(pair, port, 20_000_000)
@@ -88,7 +88,7 @@ def test_flow_facts_survive_a_flood_of_packets(pair: Any, tmp_path: Path) -> Non
     """Facts go through a ring of their own: every flow is known although most packets are lost."""
     left, right, address = pair
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port], ring_bytes=SMALLEST_RING_BYTES) as log:
+    with TcpLog(tmp_path / "log", port=[port], buffer_bytes=SMALLEST_RING_BYTES) as log:
         with connection(left, right, address, next(_ports)) as (active, passive):
             transfer(active, passive, 1_000)
         for _ in range(20):
@@ -121,7 +121,7 @@ def accounts_interrupts_apart() -> bool:
 
 def test_softirqs_in_the_readers_place_are_not_the_readers_time(pair: Any, until: Any, tmp_path: Path) -> None:
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         until("the reader runs", lambda: bool(threads_named("parshall-tcp")))
         thread = threads_named("parshall-tcp")[0]
         # Long enough for some dozen ticks of the kernel, each of which ends in softirqs.
@@ -141,7 +141,7 @@ def test_softirqs_in_the_readers_place_are_not_the_readers_time(pair: Any, until
 
 def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> None:
     port = next(_ports)
-    with TcpLog(tmp_path / "log", ports=[port]) as log:
+    with TcpLog(tmp_path / "log", port=[port]) as log:
         log.switch(False)
         flood(pair, port, 100_000)
         log.switch(True)
@@ -153,7 +153,7 @@ def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> N
 
 
 def test_switching_on_what_is_on_misses_no_packet(pair: Any, tmp_path: Path) -> None:
-    with TcpLog(tmp_path / "log", ports=[next(_ports)]) as log:
+    with TcpLog(tmp_path / "log", port=[next(_ports)]) as log:
         before = links()
         log.switch(True)
         assert before <= links()

@@ -83,7 +83,7 @@ def test_log_and_tcpdump_agree_packet_by_packet(
     witnesses = {
         host: Tcpdump(host, link.interface(host), port, tmp_path / f"{host.name}.pcap") for host in (left, right)
     }
-    with TcpLog(tmp_path / "log.arrow", ports=[port]) as log:
+    with TcpLog(tmp_path / "log.arrow", port=[port]) as log:
         with connection(left, right, addresses[right], port) as (active, passive):
             transfer(active, passive, 1_500_000)
             transfer(passive, active, 300_000)
@@ -114,7 +114,7 @@ def test_with_offloads_log_and_tcpdump_agree_after_summing_segments(bed: Any, un
     witnesses = {
         host: Tcpdump(host, link.interface(host), port, tmp_path / f"{host.name}.pcap") for host in (left, right)
     }
-    with TcpLog(tmp_path / "log.arrow", ports=[port]) as log:
+    with TcpLog(tmp_path / "log.arrow", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 20_000_000)
             transfer(passive, active, 5_000_000)
@@ -152,7 +152,7 @@ def test_state_agrees_with_ss(ends: tuple[Any, Any, Any], tmp_path: Path) -> Non
     port = next(_ports)
     left.sysctl("net.ipv4.tcp_slow_start_after_idle", 0)
     moments = []
-    with TcpLog(tmp_path / "log.arrow", ports=[port]) as log:
+    with TcpLog(tmp_path / "log.arrow", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             for payload_bytes in (10_000, 200_000, 1_000_000, 3_000_000, 50_000):
                 transfer(active, passive, payload_bytes)

@@ -482,6 +482,43 @@ def test_what_a_killed_run_left_is_removed_and_nothing_else(bed, until):
     assert namespace not in [leftover.name for leftover in stale()]
 
 
+def test_programs_die_with_a_killed_testbed_and_doctor_removes_the_rest(until):
+    from parshall.testbed import stale
+
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        namespace, program = child.stdout.readline().split()
+        prefix = namespace.rpartition("-")[0]
+        child.kill()
+        child.wait()
+    until("its program has ended", lambda: has_ended(program))
+    assert Path("/run/netns", namespace).exists()
+    removed = subprocess.run(
+        [sys.executable, "-m", "parshall", "doctor", "--clean"], capture_output=True, text=True
+    ).stdout
+    # On a shared machine somebody else's run may have been first.
+    assert namespace in removed or "nothing was left" in removed
+    assert not [leftover for leftover in stale() if leftover.name.startswith(prefix)]
+    assert not list(Path("/run/netns").glob(f"{prefix}*"))
+
+
+def test_a_program_outlives_the_thread_that_started_it(bed):
+    host, started = bed.host("a"), []
+    mask, cpus = signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.sched_getaffinity(0)
+    thread = threading.Thread(target=lambda: started.append(host.popen(["cat"], stdin=subprocess.PIPE)))
+    thread.start()
+    thread.join()
+    # Programs have the CPUs and blocked signals of the caller.
+    status = host.run(["cat", "/proc/self/status"]).stdout
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert int(fields["SigBlk"], 16) == sum(1 << number - 1 for number in mask)
+    assert int(fields["Cpus_allowed"].replace(",", ""), 16) == sum(1 << cpu for cpu in cpus)
+    (program,) = started
+    program.stdin.close()
+    assert program.wait(10) == 0
+
+
 def has_ended(pid):
     """Whether a process runs no more, be it that nobody has yet asked how it ended."""
     try:

@@ -29,7 +29,7 @@ def generator(road: Any, **options: Any) -> Any:
     from parshall.generate import Generator
 
     sender, _, link = road
-    return Generator(link.interface(sender), namespace=namespace(sender), source_mac=SOURCE_MAC, **options)
+    return Generator(link.interface(sender), netns=namespace(sender), src_mac=SOURCE_MAC, **options)
 
 
 def punctual_account(road: Any, mean_ns: float, tolerance: float, **options: Any) -> dict[str, Any]:

@@ -53,7 +53,10 @@ fn write(path: &Path, options: &WriterOptions, packets: &[Vec<u8>], count: u64) 
             }))
             .expect("room");
     }
-    writer.finish(&[Statistics::default()]).1.expect("room");
+    writer
+        .finish(&[Statistics::default()])
+        .result
+        .expect("room");
     let wall_s = wall.elapsed().as_secs_f64();
     ((cpu_ns() - cpu) as f64 / count as f64, wall_s)
 }

@@ -40,6 +40,8 @@ pub const TCP_LANES_PER_CPU: usize = 2;
 pub const FILTER_HOSTS_MAX: usize = 16;
 /// Ports that a filter may name.
 pub const FILTER_PORTS_MAX: usize = 16;
+/// Processes that a filter may name.
+pub const FILTER_PIDS_MAX: usize = 16;
 
 /// Number of places in the kernel that write records and keep accounts.
 pub const HOOK_COUNT: usize = 6;
@@ -79,6 +81,8 @@ pub const FLOW_END_DESTROYED: u32 = 1;
 
 /// 8-byte words of a `flow_header`.
 pub const HEADER_WORDS_MAX: usize = 10;
+/// Bytes of a `frame_image`.
+pub const FRAME_IMAGE_BYTES: usize = 4096;
 /// Of a trace that is replayed: so many bytes of a block are positions ...
 pub const TRACE_BLOCK_BYTES: usize = 1 << 20;
 /// ... and a frame that begins in them may end in these behind them.
@@ -170,7 +174,7 @@ plain! {
         softirq_ns: u64,
     }
     /// See `struct tcp_options`.
-    struct TcpOptions = 472 {
+    struct TcpOptions = 544 {
         inbound_layout: RingLayout,
         packet_layout: RingLayout,
         flow_layout: RingLayout,
@@ -183,6 +187,9 @@ plain! {
         packets_per_log: u32,
         on_change: u32,
         outbound_only: u32,
+        netns_inode: u32,
+        pids: [u32; FILTER_PIDS_MAX],
+        pid_count: u32,
         unused: u32,
     }
     /// See `struct tcp_state_record`.

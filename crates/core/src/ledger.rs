@@ -169,6 +169,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn snapshot(unread: &[u64], sequence_gaps: u64) -> Ledger {
@@ -204,6 +206,22 @@ mod tests {
                 .collect();
             assert_eq!(found, expected);
             assert_eq!(found.iter().sum::<u64>(), gaps);
+        }
+    }
+
+    proptest! {
+        /// A reader of the log sees the numbers that the summary had, to the last bit.
+        #[test]
+        fn seconds_come_back_as_they_were_written(
+            ns in any::<u64>(),
+            wall_s in any::<f64>().prop_filter("JSON has finite numbers only", |s| s.is_finite()),
+        ) {
+            let ledger = Ledger {
+                cost: Cost { reader_softirq_s: ns as f64 * 1e-9, wall_s, ..Cost::default() },
+                ..Ledger::default()
+            };
+            let text = serde_json::to_string(&ledger).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod filter;
 pub mod laws;
 pub mod ledger;
 pub mod log;
+pub mod output_file;
 pub mod queueing;
 pub mod sizes;
 pub mod trace;

@@ -198,7 +198,9 @@ fn a_full_disk_costs_only_what_it_did_not_take() {
         );
         assert!(writer.is_stalled());
 
-        let (accounts, result) = writer.finish(&seen(count));
+        let Finished {
+            accounts, result, ..
+        } = writer.finish(&seen(count));
         result.expect_err("packets were given up at the end");
         let (numbers, reader, ended) = disk.read();
         ended.unwrap_or_else(|error| panic!("{options:?}: {error}"));
@@ -248,7 +250,9 @@ fn a_disk_that_has_room_again_gets_the_rest() {
             }
         }
         assert_eq!(errors, 1, "{options:?}");
-        let (accounts, result) = writer.finish(&seen(300_000));
+        let Finished {
+            accounts, result, ..
+        } = writer.finish(&seen(300_000));
         result.expect("room again");
         let (numbers, _, ended) = disk.read();
         ended.unwrap_or_else(|error| panic!("{options:?}: {error}"));
@@ -372,7 +376,9 @@ fn write_to_full_tmpfs() {
             messages[0].contains("No space left on device"),
             "{messages:?}"
         );
-        let (accounts, result) = writer.finish(&seen(100_000));
+        let Finished {
+            accounts, result, ..
+        } = writer.finish(&seen(100_000));
         assert!(result.is_err());
         let (numbers, reader, ended) = read(&path);
         ended.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -460,7 +466,9 @@ fn a_reader_that_follows_a_pipe_gets_every_packet_at_once_and_may_go() {
             .write(&packet(number, &[0; 60]))
             .expect("one error is enough");
     }
-    let (accounts, result) = writer.finish(&seen(100_000));
+    let Finished {
+        accounts, result, ..
+    } = writer.finish(&seen(100_000));
     assert!(result.expect_err("nobody reads").is_reader_gone());
     let unwritten: u64 = accounts
         .iter()
@@ -480,7 +488,7 @@ fn a_file_that_cannot_be_made_is_named() {
         .expect("no such directory")
         .to_string();
     assert!(
-        error.starts_with("/proc/nothing/t.pcapng: cannot be made"),
+        error.starts_with("/proc/nothing/t.pcapng: cannot be written"),
         "{error}"
     );
 }
@@ -517,5 +525,5 @@ fn write_to_stdout() {
     for number in 0..1000 {
         writer.write(&packet(number, &[0; 60])).expect("read");
     }
-    writer.finish(&seen(1000)).1.expect("read");
+    writer.finish(&seen(1000)).result.expect("read");
 }

@@ -139,7 +139,9 @@ fn write(path: &Path, options: &WriterOptions) -> Vec<Account> {
                 .expect("room");
         }
     }
-    let (accounts, result) = writer.finish(&statistics(PACKETS));
+    let Finished {
+        accounts, result, ..
+    } = writer.finish(&statistics(PACKETS));
     result.expect("room");
     accounts
 }
@@ -349,7 +351,10 @@ fn tcpdump_follows_a_pipe() {
             "{line}"
         );
     }
-    writer.finish(&statistics(20)).1.expect("tcpdump reads");
+    writer
+        .finish(&statistics(20))
+        .result
+        .expect("tcpdump reads");
     assert!(tcpdump.wait().expect("it ends").success());
 }
 

@@ -118,7 +118,7 @@ fn no_file_is_larger_than_asked_and_none_much_smaller() {
                         .expect("room");
                 }
             }
-            writer.finish(&[statistics(count)]).1.expect("room");
+            writer.finish(&[statistics(count)]).result.expect("room");
             let sizes: Vec<u64> = names(directory.path())
                 .iter()
                 .map(|name| {
@@ -170,7 +170,7 @@ fn time_and_size_work_together_and_the_oldest_files_go() {
             .write(&packet(5000 + number, &noise(number)))
             .expect("room");
     }
-    writer.finish(&[statistics(112)]).1.expect("room");
+    writer.finish(&[statistics(112)]).result.expect("room");
     let times = times(directory.path());
     assert_eq!(
         names(directory.path()),
@@ -206,7 +206,7 @@ fn a_file_whose_time_is_over_ends_without_a_packet_but_no_empty_files_pile_up() 
         ["t.000001.pcapng", "t.000002.pcapng"]
     );
     writer.write(&packet(20_000, &noise(0))).expect("room");
-    writer.finish(&[statistics(2)]).1.expect("room");
+    writer.finish(&[statistics(2)]).result.expect("room");
     assert_eq!(times(directory.path()), [[0], [20_000]]);
 }
 
@@ -251,7 +251,7 @@ fn a_directory_that_went_away_is_one_error_and_counted() {
     assert!(
         errors[0]
             .to_string()
-            .contains("t.000002.pcapng: cannot be made"),
+            .contains("t.000002.pcapng: cannot be written"),
         "{errors:?}"
     );
     std::fs::create_dir(&inside).expect("room");
@@ -261,7 +261,9 @@ fn a_directory_that_went_away_is_one_error_and_counted() {
     writer
         .write(&packet(5000, &noise(0)))
         .expect("a directory again");
-    let (accounts, result) = writer.finish(&[statistics(5001)]);
+    let Finished {
+        accounts, result, ..
+    } = writer.finish(&[statistics(5001)]);
     result.expect("a directory again");
     assert_eq!(accounts[0].difference(), 0, "{}", accounts[0].sentence());
     assert!(accounts[0].written.unwritten > 1000);
@@ -287,7 +289,7 @@ fn the_time_of_a_file_begins_with_its_first_packet_also_after_a_silence() {
     for time_ns in [100_000, 100_900, 101_100] {
         writer.write(&packet(time_ns, &noise(2))).expect("room");
     }
-    writer.finish(&[statistics(5)]).1.expect("room");
+    writer.finish(&[statistics(5)]).result.expect("room");
     assert_eq!(
         times(directory.path()),
         [vec![5000, 5900], vec![100_000, 100_900], vec![101_100]]

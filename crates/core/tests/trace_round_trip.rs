@@ -172,7 +172,9 @@ fn write(
             complete: true,
         })
         .collect();
-    let (accounts, result) = writer.finish(&statistics);
+    let Finished {
+        accounts, result, ..
+    } = writer.finish(&statistics);
     result.expect("memory takes all");
     for account in accounts {
         assert_eq!(account.difference(), 0, "{}", account.sentence());

@@ -68,7 +68,10 @@ fn main() {
                 path: Path::new("/dev/null").into(),
                 options,
             };
-            let mut sink = Sink::open(target, &Section::default(), &interfaces)
+            let target = target
+                .open(&mut || false)
+                .unwrap_or_else(|error| panic!("{error}"));
+            let mut sink = Sink::begin(target, &Section::default(), &interfaces)
                 .unwrap_or_else(|error| panic!("{error}"));
             let starts: Vec<Start> = lanes
                 .iter()

@@ -7,15 +7,18 @@ use parshall_core::ledger::ProgramCost;
 
 use crate::clock::monotonic_ns;
 
-const FIRST_WINDOW_NS: u64 = 200_000_000;
+const FIRST_WINDOW_NS: u64 = 50_000_000;
 const WINDOW_NS: u64 = 100_000_000;
-const PERIOD_NS: u64 = 5_000_000_000;
+/// Time between two windows: short at first, so that a run of a second has some, and doubled each time.
+const FIRST_PERIOD_NS: u64 = 250_000_000;
+const PERIOD_MAX_NS: u64 = 5_000_000_000;
 
 /// Opens and closes the windows.
 #[derive(Debug)]
 pub struct CostSampler {
     open: Option<OwnedFd>,
     next_ns: u64,
+    period_ns: u64,
 }
 
 impl CostSampler {
@@ -24,6 +27,7 @@ impl CostSampler {
         Self {
             open: None,
             next_ns: monotonic_ns() + FIRST_WINDOW_NS,
+            period_ns: FIRST_PERIOD_NS,
         }
     }
 
@@ -34,7 +38,8 @@ impl CostSampler {
             return;
         }
         if self.open.take().is_some() {
-            self.next_ns = now + PERIOD_NS;
+            self.next_ns = now + self.period_ns;
+            self.period_ns = PERIOD_MAX_NS.min(2 * self.period_ns);
             return;
         }
         // SAFETY: the call takes a number and returns a descriptor or a negative error.

@@ -15,6 +15,7 @@ pub mod generate;
 mod heap;
 pub mod hook_time;
 mod libbpf_log;
+mod objects;
 pub mod relay;
 pub mod ring;
 mod route_netlink;

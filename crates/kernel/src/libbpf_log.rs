@@ -1,5 +1,6 @@
 //! What libbpf says while it loads: kept for the error message, never printed over the user's screen.
 
+use crate::objects::CompiledObject;
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel};
 use std::sync::Mutex;
 
@@ -18,13 +19,18 @@ fn keep(_level: PrintLevel, line: String) {
     }
 }
 
-/// Opens an object of ours, from now on with an ear for what libbpf says.
+/// From now on what libbpf says is kept, and not printed.
+pub fn listen() {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+}
+
+/// Opens an object of ours, with what libbpf says about it kept.
 ///
 /// # Errors
 /// What libbpf says.
-pub fn open(object: &[u8]) -> libbpf_rs::Result<OpenObject> {
-    libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-    ObjectBuilder::default().open_memory(object)
+pub fn open(object: &CompiledObject) -> libbpf_rs::Result<OpenObject> {
+    listen();
+    ObjectBuilder::default().open_memory(&object.bytes()?)
 }
 
 /// The line that most likely tells why, with the verifier's reason where it gave one; forgets the rest.

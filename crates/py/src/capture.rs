@@ -26,33 +26,34 @@ use parshall_kernel::capture::session::{self, Beginning, CaptureRequest, Source}
 use parshall_kernel::capture::sink::Target;
 use parshall_kernel::capture::yardstick::{Yardstick, YardstickRequest};
 use parshall_kernel::capture::{client, keeper};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyStopIteration};
+use pyo3::exceptions::{PyBrokenPipeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{to_python, usage_to_python};
+use crate::errors::{error_to_python, to_python, usage_to_python};
 use crate::log::ArrowStream;
-use crate::signals::listen;
+use crate::signals::{Interrupts, listen};
 
 /// Batches that may wait for Python: a few, so that memory is bounded and no reader starves.
 const BATCHES_MAX: usize = 16;
 
 fn raise(error: CaptureError) -> PyErr {
-    match error.is_usage() {
-        true => usage_to_python(error),
-        false => to_python(error),
+    if matches!(&error, CaptureError::Trace(error) if error.is_reader_gone()) {
+        return PyBrokenPipeError::new_err(error.to_string());
     }
+    let is_usage = error.is_usage();
+    error_to_python(error, is_usage)
 }
 
-/// Starts a capture in a thread of its own. Until the filters are compiled, which may take long, a
-/// signal gives it up, and so does `is_stopping` when it says yes: libpcap cannot be interrupted, but when it is done
-/// nothing comes of it. From then on the capture is waited for.
-fn start_capture(
+/// Starts a capture in a thread of its own. Until the filters are compiled, which may take long, and the files are
+/// open, a signal gives it up, and so does `is_stopping` when it says yes: libpcap cannot be interrupted, but when it is
+/// done nothing comes of it. From then on the capture is waited for.
+fn start_capture<T: Send + 'static>(
     py: Python<'_>,
-    request: CaptureRequest,
+    start: impl FnOnce(&Beginning) -> Result<T, CaptureError> + Send + 'static,
     is_stopping: Option<&Bound<'_, PyAny>>,
-) -> PyResult<session::Capture> {
-    let is_stopping = is_stopping.map(|asked| asked.clone().unbind());
+) -> PyResult<T> {
+    let interrupts = Interrupts::new(is_stopping);
     let beginning = Arc::new(Beginning::default());
     let own = Arc::clone(&beginning);
     let (send, receive) = channel();
@@ -60,22 +61,15 @@ fn start_capture(
         .name("parshall-start".into())
         .spawn(move || {
             // Nobody listens any more after an interrupt.
-            let _ = send.send(session::Capture::start(request, &own));
+            let _ = send.send(start(&own));
         })
         .map_err(to_python)?;
-    let ask = |py: Python<'_>| {
-        py.check_signals()?;
-        match &is_stopping {
-            Some(asked) if asked.call0(py)?.is_truthy(py)? => Err(PyKeyboardInterrupt::new_err(())),
-            _ => Ok(()),
-        }
-    };
     let (started, late) = py.detach(move || {
         // It began while it was asked to end: then it ends as a capture does.
         let mut late = None;
         let started = listen(&receive, |py| match beginning.has_begun() {
             true => Ok(()),
-            false => match ask(py) {
+            false => match interrupts.check(py) {
                 Err(interrupt) if beginning.give_up() => Err(interrupt),
                 Err(interrupt) => {
                     late = Some(interrupt);
@@ -278,7 +272,8 @@ impl Capture {
                     count,
                     section,
                 };
-                Running::Yardstick(py.detach(|| Yardstick::start(request)).map_err(raise)?)
+                let start = |beginning: &Beginning| Yardstick::start(request, beginning);
+                Running::Yardstick(start_capture(py, start, is_stopping)?)
             }
             (None, ring, join) => {
                 let source = match (ring, join) {
@@ -297,7 +292,8 @@ impl Capture {
                     count,
                     section,
                 };
-                Running::Ring(start_capture(py, request, is_stopping)?)
+                let start = |beginning: &Beginning| session::Capture::start(request, beginning);
+                Running::Ring(start_capture(py, start, is_stopping)?)
             }
             (Some(_), _, _) => {
                 return Err(usage_to_python(format!(

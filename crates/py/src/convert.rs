@@ -1,7 +1,7 @@
 //! `_native.convert`: a log into another format, with Ctrl-C heard.
 
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use parshall_core::log::LogReader;
 use pyo3::exceptions::PyBrokenPipeError;
 use pyo3::prelude::*;
 
-use crate::errors::{to_python, usage_to_python};
+use crate::errors::{error_to_python, to_python, usage_to_python};
+use crate::output_file::{create, take};
 
 /// How long a Ctrl-C may go unheard.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -75,7 +76,7 @@ fn into<W: Write + Send>(
                 | ConvertError::TooManyLines { .. }),
             ),
         ) => Err(usage_to_python(error)),
-        (None, result) => result.map_err(to_python),
+        (None, result) => result.map_err(|error| error_to_python(error, false)),
     }
 }
 
@@ -87,38 +88,10 @@ fn into_file(
     output: &Path,
     options: ConvertOptions,
 ) -> PyResult<ConvertReport> {
-    let fail = |error: io::Error| {
-        to_python(format!(
-            "{}: cannot be written: {error}; name another output",
-            output.display()
-        ))
-    };
-    // Where a link leads is replaced, and not the link.
-    let target = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
-    let before = fs::metadata(&target).ok();
-    let name = match target.file_name() {
-        Some(name) if before.as_ref().is_none_or(fs::Metadata::is_file) => name,
-        _ => {
-            let file = File::create(&target).map_err(fail)?;
-            return into(path, format, file, output.display(), options);
-        }
-    };
-    let mut part_name = name.to_os_string();
-    part_name.push(format!(".{}.part", std::process::id()));
-    let part = target.with_file_name(part_name);
-    let file = File::create(&part).map_err(fail)?;
-    let result = into(path, format, file, output.display(), options).and_then(|report| {
-        if let Some(before) = before {
-            // Best effort: a file system may know no permissions.
-            let _ = fs::set_permissions(&part, before.permissions());
-        }
-        fs::rename(&part, &target).map_err(fail)?;
-        Ok(report)
-    });
-    if result.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    result
+    let (file, place) = create(output)?;
+    let report = into(path, format, file, output.display(), options)?;
+    take(place)?;
+    Ok(report)
 }
 
 /// See `parshall.log.convert`. Returns `(rows, warnings)`; `output` None is the standard output.

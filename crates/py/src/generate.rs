@@ -1,15 +1,12 @@
 //! `_native.Generator`: a run of the generator.
 
-use crate::errors::{to_python, usage_to_python};
+use crate::errors::{error_to_python, to_python, usage_to_python};
 use parshall_kernel::generate::{GenerateError, Request, Session, takes_xdp_frames};
 use pyo3::prelude::*;
 
 fn raise(error: GenerateError) -> PyErr {
-    if error.is_usage() {
-        usage_to_python(error)
-    } else {
-        to_python(error)
-    }
+    let is_usage = error.is_usage();
+    error_to_python(error, is_usage)
 }
 
 /// See `parshall.generate.Generator`. The request and the answers are JSON.

@@ -12,6 +12,7 @@ mod generate;
 mod hook_time;
 mod log;
 mod model;
+mod output_file;
 #[cfg(feature = "kernel")]
 mod relay;
 mod signals;
@@ -26,8 +27,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<log::LogReader>()?;
     module.add_class::<log::ArrowStream>()?;
+    module.add_class::<output_file::OutputFile>()?;
     module.add_class::<model::Simulation>()?;
-    module.add_function(wrap_pyfunction!(model::check_model, module)?)?;
+    module.add_class::<model::Network>()?;
     module.add_function(wrap_pyfunction!(convert::convert_log, module)?)?;
     module.add_function(wrap_pyfunction!(convert::log_formats, module)?)?;
     module.add_function(wrap_pyfunction!(sizes::read_size_counts, module)?)?;

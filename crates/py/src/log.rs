@@ -12,7 +12,7 @@ use parshall_core::log::{self, LogError, flow_batch};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::errors::to_python;
+use crate::errors::{error_to_python, to_python};
 
 /// See `parshall.log.Log`, which documents what is in it.
 #[pyclass(module = "parshall._native", frozen)]
@@ -37,10 +37,10 @@ impl LogReader {
             .detach(|| -> Result<_, LogError> {
                 let mut reader = log::LogReader::open(&path)?;
                 reader.survey()?;
-                let flows: Vec<_> = reader.flows().values().cloned().collect();
+                let flows: Vec<_> = reader.take_flows().into_values().collect();
                 Ok((reader, flows))
             })
-            .map_err(to_python)?;
+            .map_err(|error| error_to_python(error, false))?;
         Ok(Self {
             flows: flow_batch(&flows).map_err(to_python)?,
             metadata: reader
@@ -49,18 +49,26 @@ impl LogReader {
                 .iter()
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect(),
-            ledger: reader.ledger_json().map(str::to_string),
+            // Not the text of the file: what an older log lacks is there, as 0.
+            ledger: (reader.ledger().map(serde_json::to_string).transpose()).map_err(to_python)?,
             truncation: reader.truncation().map(ToString::to_string),
             complete: reader.is_complete(),
             path,
         })
     }
 
-    /// The rows, read from the file as they are asked for.
-    fn records(&self, py: Python<'_>) -> PyResult<ArrowStream> {
+    /// The rows, or some of their columns, read from the file as they are asked for.
+    #[pyo3(signature = (columns=None))]
+    fn records(&self, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<ArrowStream> {
         let reader = py
-            .detach(|| log::LogReader::open(&self.path))
-            .map_err(to_python)?;
+            .detach(|| {
+                let reader = log::LogReader::open(&self.path)?;
+                match columns {
+                    Some(columns) => reader.select(&columns),
+                    None => Ok(reader),
+                }
+            })
+            .map_err(|error| error_to_python(error, false))?;
         let schema = reader.schema();
         let batches =
             reader.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));

@@ -6,12 +6,35 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use arrow::array::{RecordBatch, RecordBatchIterator};
-use parshall_core::queueing::{Model, ModelError, Network, Results, RunOptions, Traces, run};
+use parshall_core::queueing::{self, ModelError, RunOptions, Traces, run};
 use pyo3::prelude::*;
 
 use crate::errors::{to_python, usage_to_python};
 use crate::log::ArrowStream;
 use crate::signals::listen;
+
+/// A model that was checked and can be run.
+#[pyclass(module = "parshall._native", frozen)]
+pub struct Network(queueing::Network);
+
+#[pymethods]
+impl Network {
+    /// Checks a model, which is JSON; traces are numbers by name.
+    #[new]
+    #[pyo3(signature = (model, traces=BTreeMap::new(), allow_unstable=false))]
+    fn new(
+        py: Python<'_>,
+        model: &str,
+        traces: BTreeMap<String, Vec<f64>>,
+        allow_unstable: bool,
+    ) -> PyResult<Self> {
+        let model = parse(model)?;
+        let recorded = recorded(&traces)?;
+        let check =
+            |stop: &_| queueing::Network::until_stopped(model, &recorded, allow_unstable, stop);
+        interruptible(py, check).map(Self)
+    }
+}
 
 /// See `parshall.model.run`, which documents what is in it.
 #[pyclass(module = "parshall._native", frozen)]
@@ -25,22 +48,12 @@ pub struct Simulation {
 
 #[pymethods]
 impl Simulation {
-    /// Runs a model, which is JSON as the options are; traces are numbers by name.
+    /// Runs a network with options, which are JSON.
     #[new]
-    #[pyo3(signature = (model, options, traces=BTreeMap::new()))]
-    fn new(
-        py: Python<'_>,
-        model: &str,
-        options: &str,
-        traces: BTreeMap<String, Vec<f64>>,
-    ) -> PyResult<Self> {
-        let model: Model = parse(model)?;
+    fn new(py: Python<'_>, network: &Network, options: &str) -> PyResult<Self> {
+        let network = &network.0;
         let options: RunOptions = parse(options)?;
-        let recorded = recorded(&traces)?;
-        let network = py
-            .detach(|| Network::new(model, &recorded, options.allow_unstable))
-            .map_err(usage_to_python)?;
-        let results = interruptible(py, &network, &options)?;
+        let results = interruptible(py, |stop| run(network, &options, stop))?;
         let first = results.replications.first();
         let trace = first.filter(|_| options.trace).map(|first| &first.trace);
         Ok(Self {
@@ -67,19 +80,6 @@ impl Simulation {
     }
 }
 
-/// Checks a model without running it.
-#[pyfunction]
-#[pyo3(signature = (model, traces=BTreeMap::new(), allow_unstable=false))]
-pub fn check_model(
-    model: &str,
-    traces: BTreeMap<String, Vec<f64>>,
-    allow_unstable: bool,
-) -> PyResult<()> {
-    let recorded = recorded(&traces)?;
-    Network::new(parse(model)?, &recorded, allow_unstable).map_err(usage_to_python)?;
-    Ok(())
-}
-
 fn parse<T: serde::de::DeserializeOwned>(text: &str) -> PyResult<T> {
     serde_json::from_str(text).map_err(|error| usage_to_python(ModelError::from(error)))
 }
@@ -99,8 +99,11 @@ fn stream(batch: &RecordBatch) -> ArrowStream {
     ))
 }
 
-/// Runs in a thread of its own, while this one listens for signals.
-fn interruptible(py: Python<'_>, network: &Network, options: &RunOptions) -> PyResult<Results> {
+/// Works in a thread of its own, while this one listens for signals.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> Result<T, ModelError> + Send,
+) -> PyResult<T> {
     let stop = AtomicBool::new(false);
     py.detach(|| {
         thread::scope(|scope| {
@@ -108,15 +111,18 @@ fn interruptible(py: Python<'_>, network: &Network, options: &RunOptions) -> PyR
             let stop = &stop;
             scope.spawn(move || {
                 // Nobody listens any more after an interrupt.
-                let _ = send.send(run(network, options, stop));
+                let _ = send.send(work(stop));
             });
             let listened = listen(&receive, |py| py.check_signals());
             if listened.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
             listened?.map_err(|error| match error {
-                ModelError::Value { .. } | ModelError::EndOfTime => usage_to_python(error),
-                error => to_python(error),
+                // These are seen only while a model runs.
+                ModelError::TooManyJobs { .. }
+                | ModelError::Standstill { .. }
+                | ModelError::Stopped => to_python(error),
+                error => usage_to_python(error),
             })
         })
     })

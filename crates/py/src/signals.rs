@@ -3,12 +3,51 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
 
 /// How long a Ctrl-C may go unheard.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Asks Python for signals, and the caller of a function whether to go on. Keeps the exception that ended it.
+pub struct Interrupts {
+    is_stopping: Option<Py<PyAny>>,
+    interrupt: Option<PyErr>,
+}
+
+impl Interrupts {
+    /// `is_stopping` is a function that returns whether to stop.
+    pub fn new(is_stopping: Option<&Bound<'_, PyAny>>) -> Self {
+        Self {
+            is_stopping: is_stopping.map(|function| function.clone().unbind()),
+            interrupt: None,
+        }
+    }
+
+    /// Raises what a signal's handler raised, or `KeyboardInterrupt` when the caller wants to stop.
+    pub fn check(&self, py: Python<'_>) -> PyResult<()> {
+        py.check_signals()?;
+        match &self.is_stopping {
+            Some(function) if function.call0(py)?.is_truthy(py)? => {
+                Err(PyKeyboardInterrupt::new_err(()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether to stop. Python's lock must not be held.
+    pub fn is_stopping(&mut self) -> bool {
+        self.interrupt = Python::attach(|py| self.check(py)).err();
+        self.interrupt.is_some()
+    }
+
+    /// The exception that ended it, in place of the error that came of it.
+    pub fn or_raise(self, error: PyErr) -> PyErr {
+        self.interrupt.unwrap_or(error)
+    }
+}
 
 /// Waits for what the work sends, and asks now and then whether to go on waiting; the first error
 /// that `ask` gives ends it. Python's lock must not be held.

@@ -9,11 +9,12 @@ use parshall_core::sizes::{
     Comparison, CountError, Parameters, SizeCounts, SizesError, TwoStage, built_in, count_trace,
     read_dist, read_procfs, read_sizes, trace_gaps_ns, write_dist, write_procfs, write_sizes,
 };
-use parshall_core::trace::Reader;
+use parshall_core::trace::{Reader, allowance_bytes};
 use pyo3::exceptions::PyBrokenPipeError;
 use pyo3::prelude::*;
 
-use crate::errors::{to_python, usage_to_python};
+use crate::errors::{error_to_python, to_python};
+use crate::output_file::{create, take};
 
 type Counts = Vec<(u32, u64)>;
 
@@ -22,11 +23,13 @@ const SIZES_STREAM: u64 = 1;
 
 fn raise(error: SizesError) -> PyErr {
     match error {
-        SizesError::Parameter { .. } | SizesError::Spec { .. } => usage_to_python(error),
         SizesError::Write(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             PyBrokenPipeError::new_err(error.to_string())
         }
-        error => to_python(error),
+        error => {
+            let is_usage = error.is_usage();
+            error_to_python(error, is_usage)
+        }
     }
 }
 
@@ -60,16 +63,28 @@ fn open(path: &Path) -> Result<(Box<dyn BufRead + Send>, String), SizesError> {
     }
 }
 
-/// None is the standard output.
-fn create(path: Option<&Path>) -> PyResult<Box<dyn Write + Send>> {
-    Ok(match path {
-        None => Box::new(BufWriter::new(io::stdout())),
-        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(|error| {
-            to_python(format!(
-                "{}: cannot be written: {error}; name another output",
-                path.display()
-            ))
-        })?)),
+/// Writes to a file, which takes its place when it is whole; None is the standard output.
+fn write_to<T: Send>(
+    py: Python<'_>,
+    path: Option<&Path>,
+    write: impl FnOnce(Box<dyn Write + Send>) -> Result<T, SizesError> + Send,
+) -> PyResult<T> {
+    let raise_named = |error: SizesError| match (&error, path) {
+        (SizesError::Write(source), _) if source.kind() == io::ErrorKind::BrokenPipe => {
+            raise(error)
+        }
+        (SizesError::Write(_), Some(path)) => to_python(format!("{}: {error}", path.display())),
+        (SizesError::Write(_), None) => to_python(format!("standard output: {error}")),
+        _ => raise(error),
+    };
+    py.detach(|| {
+        let Some(path) = path else {
+            return write(Box::new(BufWriter::new(io::stdout()))).map_err(raise_named);
+        };
+        let (file, place) = create(path)?;
+        let written = write(Box::new(BufWriter::new(file))).map_err(raise_named)?;
+        take(place)?;
+        Ok(written)
     })
 }
 
@@ -108,16 +123,20 @@ pub fn count_trace_sizes(py: Python<'_>, path: PathBuf) -> PyResult<(Counts, Str
     if let Some(interrupt) = interrupt {
         return Err(interrupt);
     }
-    let (counts, ledger) = counted.map_err(to_python)?;
+    let (counts, ledger) = counted.map_err(|error| error_to_python(error, false))?;
     let ledger = serde_json::to_string(&ledger).map_err(to_python)?;
     Ok((counts.iter().collect(), ledger))
 }
 
+/// What a gap takes as a number of Python, in the text of the request, and in the law.
+const GAP_BYTES: u64 = 128;
+
 /// Gaps between the packets of a capture file, ns, and how many went back in time.
 #[pyfunction]
 pub fn read_trace_gaps(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<f64>, u64)> {
-    py.detach(|| Reader::open(&path).and_then(|mut reader| trace_gaps_ns(&mut reader)))
-        .map_err(to_python)
+    let packets_max = allowance_bytes(&path) / GAP_BYTES;
+    py.detach(|| Reader::open(&path).and_then(|mut reader| trace_gaps_ns(&mut reader, packets_max)))
+        .map_err(|error| error_to_python(error, false))
 }
 
 /// Counts of a built-in distribution; None if there is none of that name.
@@ -169,14 +188,30 @@ fn procfs_text(law: &TwoStage) -> PyResult<String> {
 
 /// Writes a law; None is the standard output.
 #[pyfunction]
-pub fn write_size_law(law: &str, output: Option<PathBuf>, surround: bool) -> PyResult<()> {
-    write_procfs(&law_of(law)?, create(output.as_deref())?, surround).map_err(raise)
+pub fn write_size_law(
+    py: Python<'_>,
+    law: &str,
+    output: Option<PathBuf>,
+    surround: bool,
+) -> PyResult<()> {
+    let law = law_of(law)?;
+    write_to(py, output.as_deref(), |out| {
+        write_procfs(&law, out, surround)
+    })
 }
 
 /// Writes counts; None is the standard output.
 #[pyfunction]
-pub fn write_size_counts(counts: Counts, output: Option<PathBuf>, separator: char) -> PyResult<()> {
-    write_dist(&counts_of(&counts)?, create(output.as_deref())?, separator).map_err(raise)
+pub fn write_size_counts(
+    py: Python<'_>,
+    counts: Counts,
+    output: Option<PathBuf>,
+    separator: char,
+) -> PyResult<()> {
+    let counts = counts_of(&counts)?;
+    write_to(py, output.as_deref(), |out| {
+        write_dist(&counts, out, separator)
+    })
 }
 
 /// Probability of each size from 0 to the maximum.
@@ -196,14 +231,16 @@ pub fn draw_sizes(
     output: Option<PathBuf>,
 ) -> PyResult<Counts> {
     let law = law_of(law)?;
-    let out: Box<dyn Write + Send> = if writes {
-        create(output.as_deref())?
+    let mut random = Generator::new(seed, SIZES_STREAM);
+    let drawn = if writes {
+        write_to(py, output.as_deref(), |out| {
+            write_sizes(&law, count, &mut random, out)
+        })?
     } else {
-        Box::new(io::sink())
+        py.detach(|| write_sizes(&law, count, &mut random, io::sink()))
+            .map_err(raise)?
     };
-    py.detach(|| write_sizes(&law, count, &mut Generator::new(seed, SIZES_STREAM), out))
-        .map(|counts| counts.iter().collect())
-        .map_err(raise)
+    Ok(drawn.iter().collect())
 }
 
 /// How far a law is from what was counted, as JSON.

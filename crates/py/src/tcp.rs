@@ -8,16 +8,19 @@ use parshall_kernel::ring::Preference;
 use parshall_kernel::tcp::TcpError;
 use parshall_kernel::tcp::options::{Directions, TcpLogOptions};
 use parshall_kernel::tcp::session;
+use pyo3::exceptions::PyBrokenPipeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{to_python, usage_to_python};
+use crate::errors::{error_to_python, to_python, usage_to_python};
+use crate::signals::Interrupts;
 
 fn raise(error: TcpError) -> PyErr {
-    match error {
-        TcpError::Option { .. } => usage_to_python(error),
-        error => to_python(error),
+    if error.is_reader_gone() {
+        return PyBrokenPipeError::new_err(error.to_string());
     }
+    let is_usage = matches!(error, TcpError::Option { .. } | TcpError::Cgroup { .. });
+    error_to_python(error, is_usage)
 }
 
 /// See `parshall.tcp.TcpLog`, which documents the arguments.
@@ -30,7 +33,7 @@ pub struct TcpLog {
 impl TcpLog {
     #[new]
     #[pyo3(signature = (path, *, environment, options, packets_per_log, on_change, ports, hosts,
-                        directions, cgroup, ring_bytes, slow_reader, handshake_silence_s))]
+                        directions, cgroup, netns_inode, pids, ring_bytes, slow_reader, handshake_silence_s, is_stopping=None))]
     #[allow(clippy::too_many_arguments)] // one keyword argument an option: Python names them
     fn start(
         py: Python<'_>,
@@ -43,9 +46,12 @@ impl TcpLog {
         hosts: Vec<IpAddr>,
         directions: &str,
         cgroup: Option<PathBuf>,
+        netns_inode: Option<u32>,
+        pids: Vec<u32>,
         ring_bytes: u64,
         slow_reader: bool,
         handshake_silence_s: f64,
+        is_stopping: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let directions = match directions {
             "in" => Directions::In,
@@ -64,6 +70,8 @@ impl TcpLog {
             hosts,
             directions,
             cgroup,
+            netns_inode,
+            pids,
             ring_bytes,
             preference: if slow_reader {
                 Preference::SlowReader
@@ -73,10 +81,15 @@ impl TcpLog {
             handshake_silence: Duration::try_from_secs_f64(handshake_silence_s)
                 .map_err(usage_to_python)?,
         };
-        let inner = py
-            .detach(|| session::TcpLog::start(&request, &path, environment, options))
-            .map_err(raise)?;
-        Ok(Self { inner })
+        let mut interrupts = Interrupts::new(is_stopping);
+        let started = py.detach(|| {
+            let mut ask = || interrupts.is_stopping();
+            session::TcpLog::start(&request, &path, environment, options, &mut ask)
+        });
+        match started {
+            Ok(inner) => Ok(Self { inner }),
+            Err(error) => Err(interrupts.or_raise(raise(error))),
+        }
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

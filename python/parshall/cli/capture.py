@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, Summary, rings
-from parshall.cli.ledger_text import capture_ledger_lines
+from parshall.cli import options
+from parshall.cli.ledger_text import capture_ledger_lines, filter_in_short
+from parshall.cli.messages import report_start, shows_progress
+from parshall.cli.options import count_option, size_option, time_option
 from parshall.errors import UsageError
-from parshall.quantities import parse_bytes, parse_seconds
 from parshall.stopping import Stopping
 
 COMMAND_SETTINGS = {
@@ -19,69 +21,66 @@ COMMAND_SETTINGS = {
 }
 _LOOK_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5
-_MANY = "may be repeated"
 
 
 def command(
     interface: Annotated[
-        list[str] | None, typer.Option("-i", "--interface", metavar="IF", help=f"Capture here; {_MANY}.")
+        list[str] | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface (repeatable)")
     ] = None,
     filter: Annotated[
-        list[str] | None, typer.Option(metavar="EXPR", help=f"Packets that pcap-filter(7) says; {_MANY}.")
+        list[str] | None,
+        typer.Option("--filter", metavar="EXPR", help="Capture filter, pcap-filter(7) syntax (repeatable)"),
     ] = None,
     write: Annotated[
-        list[str] | None, typer.Option("-w", "--write", metavar="FILE", help=f"Where to; - is a pipe; {_MANY}.")
+        list[str] | None,
+        typer.Option("-w", "--write", metavar="FILE", help="Capture file; - is standard output (repeatable)"),
     ] = None,
-    snaplen: Annotated[int, typer.Option("-s", "--snaplen", metavar="N", help="Most bytes of a packet.")] = SNAPLEN_MAX,
-    count: Annotated[
-        int | None, typer.Option("-c", "--count", metavar="N", help="End when every file has N packets.")
-    ] = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="End after this time: 90, 10m, 1h.")] = None,
+    snaplen: Annotated[int, count_option("-s", "--snaplen", help="Maximum bytes of a packet to keep")] = SNAPLEN_MAX,
+    count: Annotated[int | None, count_option("-c", "--count", help="Stop when every file has N packets")] = None,
+    duration: options.Duration = None,
     direction: Annotated[
         str | None,
-        typer.Option(metavar="in|out|both", help="Which packets. Default: both; with --hook xdp those that come in."),
+        typer.Option("--direction", metavar="in|out|both", help="Packets to capture [default: both; xdp: in]"),
     ] = None,
     hook: Annotated[
-        str, typer.Option(metavar="auto|tcx|xdp", help="Where packets are taken; xdp is fastest, and sees in only.")
+        str, typer.Option("--hook", metavar="auto|tcx|xdp", help="Hook; xdp is fastest and sees inbound packets only")
     ] = "auto",
-    promiscuous: Annotated[bool, typer.Option("--promiscuous", "-p", help="Also packets that are for others.")] = False,
-    discard: Annotated[
-        bool,
-        typer.Option("--discard", help="Nothing that comes in reaches this host: for a mirror port; with --hook xdp."),
+    netns: options.Netns = None,
+    promiscuous: Annotated[
+        bool, typer.Option("--promiscuous", "-p", help="Capture packets for other hosts, too")
     ] = False,
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="fast|slow",
-            help="When a reader lags: overwrite, and it counts (fast), or drop in the kernel and count (slow).",
-        ),
-    ] = "fast",
-    buffer: Annotated[
-        str, typer.Option(metavar="SIZE", help="Ring between kernel and readers, for each CPU.")
-    ] = f"{DEFAULT_RING_BYTES >> 20}M",
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Keep packets from this host (mirror port; --hook xdp)")
+    ] = False,
+    policy: options.Policy = "fast",
+    buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
     format: Annotated[
-        str | None, typer.Option(metavar="pcapng|pcap", help="Format of the files; by their names if not given.")
+        str | None, typer.Option("--format", metavar="pcapng|pcap", help="File format [default: by file name]")
     ] = None,
     compress: Annotated[
-        str | None, typer.Option(metavar="zstd|gzip|none", help="Compression; by the files' names if not given.")
+        str | None, typer.Option("--compress", metavar="zstd|gzip|none", help="Compression [default: by file name]")
     ] = None,
-    rotate_size: Annotated[str | None, typer.Option(metavar="SIZE", help="A new file at this size.")] = None,
-    rotate_time: Annotated[str | None, typer.Option(metavar="TIME", help="A new file after this time.")] = None,
-    rotate_files: Annotated[int | None, typer.Option(metavar="N", help="Keep the N newest files.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What others join the ring by.")] = None,
+    rotate_size: Annotated[int | None, size_option("--rotate-size", help="Start a new file at this size")] = None,
+    rotate_time: Annotated[float | None, time_option("--rotate-time", help="Start a new file after this time")] = None,
+    rotate_files: Annotated[int | None, count_option("--rotate-files", help="Keep the newest N files")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="RING", help="Name of the ring")] = None,
     group: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="Its members may join, and see everything that anybody here captures."),
+        str | None, typer.Option("--group", metavar="GROUP", help="Let members join, and read all captured packets")
     ] = None,
-    join: Annotated[str | None, typer.Option(metavar="RING", help="Join this ring in place of founding one.")] = None,
+    join: Annotated[str | None, typer.Option("--join", metavar="RING", help="Join a running ring")] = None,
     backend: Annotated[
         str,
-        typer.Option(metavar="ring|af-packet|tpacket-v3|af-xdp", help="The ring, or a way of others, to compare with."),
+        typer.Option(
+            "--backend",
+            metavar="ring|af-packet|tpacket-v3|af-xdp",
+            help="Capture method; all but ring are for comparison",
+        ),
     ] = "ring",
-    show_rings: Annotated[bool, typer.Option("--list", help="Show the rings that run, and do nothing else.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Give the account as JSON.")] = False,
+    show_rings: Annotated[bool, typer.Option("--list", help="List running rings, and exit")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> int:
-    """Capture packets into files: any number of filters and readers, one copy of a packet, and what was lost."""
+    """Capture packets into files: many filters, many readers, one copy of a packet, and what was lost."""
     if show_rings:
         return _list(as_json)
     outputs = _outputs(
@@ -89,39 +88,40 @@ def command(
         write or [f"capture-{datetime.now():%Y%m%d-%H%M%S}.pcapng"],
         snaplen=snaplen,
         format=format,
-        compression=compress,
-        rotate_bytes=None if rotate_size is None else parse_bytes("--rotate-size", rotate_size),
-        rotate_s=None if rotate_time is None else parse_seconds("--rotate-time", rotate_time),
+        compress=compress,
+        rotate_size_bytes=rotate_size,
+        rotate_time_s=rotate_time,
         rotate_files=rotate_files,
     )
-    duration_s = None if duration is None else parse_seconds("--duration", duration)
     ring = None
     if join is None:
         if not interface:
             raise UsageError("no interface: name one with -i, or a ring with --join; --list shows those that run")
-        if policy not in ("fast", "slow"):
-            raise UsageError(f"--policy {policy}: expected fast or slow")
         ring = Ring(
             interface,
+            netns=netns,
             name=name,
             hook=hook,
             direction=direction,
-            ring_bytes=parse_bytes("--buffer", buffer),
-            slow_reader=policy == "slow",
+            buffer_bytes=buffer,
+            policy=policy,
             promiscuous=promiscuous,
             group=group,
             discard=discard,
         )
-    elif interface or name or group:
-        option = "-i" if interface else "--name" if name else "--group"
+    elif interface or name or group or netns:
+        option = "-i" if interface else "--name" if name else "--group" if group else "--netns"
         raise UsageError(f"--join {join}: the ring is there already, so {option} cannot be given")
     with Stopping() as stopping:
         capture = Capture(outputs, ring, join=join, count=count, backend=backend, is_stopping=stopping.is_asked)
         with capture:
-            _watch(capture, stopping, duration_s)
+            where = f"capturing at {', '.join(capture.interfaces)}{f' (ring {capture.ring})' if capture.ring else ''}"
+            report_start("capture", where, quiet=quiet)
+            _watch(capture, stopping, duration, has_progress=shows_progress(quiet=quiet))
         summary = capture.stop()
     # Standard output may be the capture itself.
-    _show(summary, as_json, sys.stderr if any(str(output.path) == "-" for output in outputs) else sys.stdout)
+    if as_json or not quiet:
+        _show(summary, as_json, sys.stderr if any(str(output.path) == "-" for output in outputs) else sys.stdout)
     if summary.failure:
         print(f"parshall: capture: {summary.failure}", file=sys.stderr)
         return 1
@@ -139,11 +139,10 @@ def _outputs(filters: list[str], files: list[str], **settings: Any) -> list[Outp
     return [Output(file, expression, **settings) for file, expression in pairs]
 
 
-def _watch(capture: Capture, stopping: Stopping, duration_s: float | None) -> None:
+def _watch(capture: Capture, stopping: Stopping, duration_s: float | None, *, has_progress: bool) -> None:
     """Return when the capture should end: asked to, time over, or it ended by itself."""
     started = time.monotonic()
-    shows_progress = sys.stderr.isatty()
-    start_of_line = "\r\033[K" if shows_progress else ""
+    start_of_line = "\r\033[K" if has_progress else ""
     next_progress_s = 0.0
     packets_before, before_s = 0, 0.0
     has_ended = False
@@ -152,7 +151,7 @@ def _watch(capture: Capture, stopping: Stopping, duration_s: float | None) -> No
         status = capture.status()
         has_ended = status["has_ended"]
         _notify(status, start_of_line)
-        if shows_progress and elapsed_s >= next_progress_s:
+        if has_progress and elapsed_s >= next_progress_s:
             next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
             rate_pps = (status["packets"] - packets_before) / max(elapsed_s - before_s, 1e-9)
             packets_before, before_s = status["packets"], elapsed_s
@@ -164,7 +163,7 @@ def _watch(capture: Capture, stopping: Stopping, duration_s: float | None) -> No
         if duration_s is not None and elapsed_s >= duration_s:
             break
     _notify(capture.status(), start_of_line)
-    if shows_progress:
+    if has_progress:
         print(file=sys.stderr)
 
 
@@ -197,6 +196,6 @@ def _list(as_json: bool) -> int:
         size = f"{ring['ring_bytes'] >> 20} MiB for each of {ring['lanes']} CPUs"
         print(f"{ring['name']}: {', '.join(ring['hooks'])}; {ring['policy']} reader, {size}; {admits}")
         for subscriber in ring["subscribers"]:
-            wants = subscriber["filter"] or "everything"
+            wants = filter_in_short(subscriber["filter"])
             print(f"  process {subscriber['pid']}: {wants}, up to {subscriber['snaplen']} bytes")
     return 0

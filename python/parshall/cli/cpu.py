@@ -5,14 +5,17 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parshall import privileges
+from parshall.cli import options
+from parshall.cli.messages import report_start
+from parshall.cli.options import time_option
 from parshall.cpu import (
     STATES,
     HookProfile,
@@ -29,64 +32,66 @@ from parshall.cpu import (
     text_line,
 )
 from parshall.errors import CommandError, UsageError
-from parshall.quantities import parse_seconds
 from parshall.stopping import Stopping
+from parshall.whole_file import new_file
 
 if TYPE_CHECKING:
     from parshall._native import HookTimes
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
-    "epilog": "`parshall cpu trim FILE` calculates the summary of an output anew. "
-    "With CMD, the profile ends with it, and its exit status is ours.",
+    "epilog": "`parshall cpu trim FILE` calculates the summary of an output again. "
+    "With CMD, the profile ends when CMD ends; the exit status is that of CMD.",
 }
 _CANNOT_RUN = 127
 
 
 def command(
-    cmd: Annotated[list[str] | None, typer.Argument(metavar="[trim FILE | -- CMD...]", help="See below.")] = None,
-    interval: Annotated[float, typer.Option(metavar="S", help="Seconds between two looks.")] = 0.5,
+    cmd: Annotated[
+        list[str] | None, typer.Argument(metavar="[trim FILE | -- CMD...]", help="File to summarise, or CMD to run")
+    ] = None,
+    interval: Annotated[float, time_option("--interval", help="Time between two samples: 0.5, 500ms")] = 0.5,
     limit: Annotated[
-        float, typer.Option("-l", "--limit", metavar="PERCENT", help="Summarise where idle is below it.")
+        float, typer.Option("-l", "--limit", metavar="PERCENT", help="Summarise while idle is below this")
     ] = 95.0,
-    all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time.")] = False,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after 90, 90s, 10m, 1h.")] = None,
-    per_cpu: Annotated[bool, typer.Option("--per-cpu", help="Tell each CPU beside all together.")] = False,
+    all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time")] = False,
+    duration: options.Duration = None,
+    per_cpu: Annotated[bool, typer.Option("--per-cpu", help="Print each CPU beside the sum of all")] = False,
     hooks: Annotated[
-        bool, typer.Option("--hooks", help="Tell the time of the eBPF programs, too; it costs each run some ns.")
+        bool, typer.Option("--hooks", help="Print the time of eBPF programs; costs some ns a run")
     ] = False,
-    machine: Annotated[bool, typer.Option("--machine", help="Numbers between colons, as cpusage -o.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Give everything as JSON at the end.")] = False,
+    machine: Annotated[bool, typer.Option("--machine", help="Print numbers between colons, as cpusage -o")] = False,
+    output: options.OutputFile = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> int:
-    """Tell what the CPUs spend their time on, and the average while they were busy."""
+    """Measure what the CPUs spend their time on, and the average while they were busy."""
     if not 0.01 <= interval <= 3600:
-        raise UsageError(f"--interval {interval}: expected seconds from 0.01 to 3600")
+        raise UsageError(f"--interval {interval:g}: expected a time from 10ms to 1h")
     if not 0 < limit <= 100:
         raise UsageError(f"--limit {limit}: expected percent above 0 and up to 100")
-    duration_s = None if duration is None else parse_seconds("--duration", duration)
     # Idle may be 100 % exactly, which counts when everything does.
     limit = 101.0 if all_lines or limit == 100 else limit
     separator = "--" in sys.argv
     if cmd and cmd[0] == "trim" and not separator:
         if len(cmd) != 2:
             raise UsageError("trim: expected one FILE, an output of parshall cpu or cpusage")
-        return _trim(Path(cmd[1]), limit, as_json)
-    with _opened(output) as out:
-        return _profile(out, cmd, interval, limit, duration_s, per_cpu, hooks, machine, as_json)
+        return _trim(Path(cmd[1]), limit, quiet, as_json)
+    with _opened(output) as (out, take_place):
+        return _profile(out, take_place, cmd, interval, limit, duration, per_cpu, hooks, machine, quiet, as_json)
 
 
 @contextlib.contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
-    """Give the file, or the standard output, which stays open."""
-    if path is None:
-        yield sys.stdout
+def _opened(path: Path | None) -> Iterator[tuple[IO[Any], Callable[[], None]]]:
+    """Give the file and what puts it into its place, or the standard output, which stays open."""
+    if path is None or str(path) == "-":
+        yield sys.stdout, lambda: None
         return
-    with path.open("w") as file:
-        yield file
+    with new_file(path) as opened:
+        yield opened
 
 
-def _trim(path: Path, limit: float, as_json: bool) -> int:
+def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
     lines, usages = read_lines(path)
     stretch = longest_stretch(usages, limit)
     if as_json:
@@ -96,13 +101,14 @@ def _trim(path: Path, limit: float, as_json: bool) -> int:
         print(line)
     for line in summary_lines(usages, limit):
         print(line)
-    if not stretch:
+    if not stretch and not quiet:
         print(f"parshall: cpu: {path}: idle was never below {limit:g} %, so there is no average", file=sys.stderr)
     return 0
 
 
 def _profile(
-    out: TextIO,
+    out: IO[Any],
+    take_place: Callable[[], None],
     cmd: list[str] | None,
     interval_s: float,
     limit: float,
@@ -110,6 +116,7 @@ def _profile(
     per_cpu: bool,
     hooks: bool,
     machine: bool,
+    quiet: bool,
     as_json: bool,
 ) -> int:
     profile, hook_profile, hook_times = Profile(), HookProfile(), _hook_times() if hooks else None
@@ -117,8 +124,12 @@ def _profile(
     if hook_times:
         hook_profile.look(hook_times.read())
     child = _start(cmd) if cmd else None
+    take_place()
+    report_start("cpu", f"one sample every {interval_s:g} s", quiet=quiet)
     began = due = time.monotonic()
-    with Stopping(leave_interrupts_to=child) as stopping:
+    with Stopping() as stopping:
+        if child is not None:
+            stopping.leave_interrupts()
         stops = False
         while not stops:
             due += interval_s
@@ -137,7 +148,7 @@ def _profile(
             told["hooks"] = [asdict(hook) for hook in hook_list]
         print(json.dumps(told), file=out)
     else:
-        _print_summary(out, summarise(profile.lines, stretch), machine, limit)
+        _print_summary(out, summarise(profile.lines, stretch), machine, limit, quiet)
         for hook in hook_list:
             print(hook_line(hook), file=out)
         if hooks and not hook_list:
@@ -180,7 +191,7 @@ def _wait(stopping: Stopping, child: "subprocess.Popen[bytes] | None", due_s: fl
             return True
 
 
-def _print_line(out: TextIO, profile: Profile, line: Usage, per_cpu: bool, machine: bool) -> None:
+def _print_line(out: IO[Any], profile: Profile, line: Usage, per_cpu: bool, machine: bool) -> None:
     render = machine_line if machine else text_line
     print(render(line), file=out, flush=True)
     if per_cpu:
@@ -190,10 +201,11 @@ def _print_line(out: TextIO, profile: Profile, line: Usage, per_cpu: bool, machi
                 print(f"{name} {render(latest)}", file=out, flush=True)
 
 
-def _print_summary(out: TextIO, summary: Summary | None, machine: bool, limit: float) -> None:
+def _print_summary(out: IO[Any], summary: Summary | None, machine: bool, limit: float, quiet: bool) -> None:
     print("---Summary---", file=out)
     if summary is None:
-        print(f"parshall: cpu: idle was never below {limit:g} %; see --limit and --all", file=sys.stderr)
+        if not quiet:
+            print(f"parshall: cpu: idle was never below {limit:g} %; see --limit and --all", file=sys.stderr)
         return
     for name, usage in (("Min", summary.minimum), ("Max", summary.maximum), ("Avg", summary.average)):
         print(f"{name}:{machine_line(usage)}" if machine else f"{name}: {text_line(usage)}", file=out)

@@ -7,41 +7,38 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
+from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import ParshallError, UsageError
-from parshall.quantities import parse_seconds
 from parshall.stopping import Stopping, taking_back
 from parshall.whole_file import write_whole
 
 
 def command(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where logs and report go.")] = Path(
-        "parshall-demo"
-    ),
-    duration: Annotated[str, typer.Option(metavar="TIME", help="How long the flows send: 90, 90s, 10m.")] = "10",
-    as_json: Annotated[bool, typer.Option("--json", help="Give the results as JSON.")] = False,
+    output: options.OutputDirectory = Path("parshall-demo"),
+    duration: Annotated[float, time_option("-d", "--duration", help="Time that the flows send: 90, 10m")] = 10.0,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> int:
     """Let a CUBIC and a BBR flow compete on a testbed, log both ends, and report what was seen."""
-    duration_s = parse_seconds("--duration", duration)
-    if duration_s > 3600:
-        raise UsageError(f"--duration {duration}: expected 1h at most")
+    if duration > 3600:
+        raise UsageError(f"--duration {duration:g}: expected 1h at most")
     started_s = time.monotonic()
 
     def tell(text: str) -> None:
         # With --json the standard output is for the machine alone; a pipe gets quiet.
-        if not as_json or sys.stderr.isatty():
+        if not quiet and (not as_json or sys.stderr.isatty()):
             stream = sys.stderr if as_json else sys.stdout
             print(f"{time.monotonic() - started_s:5.1f} s  {text}", file=stream, flush=True)
 
     from parshall.demo import measure
 
     with Stopping() as stopping:
-        measurement = measure(output, duration_s, tell=tell, stopping=stopping)
+        measurement = measure(output, duration, tell=tell, stopping=stopping)
     write_whole(output / TESTBED_FILE, json.dumps(measurement.testbed, indent=2))
-    if not as_json:
+    if not as_json and not quiet:
         for name, summary in measurement.summaries.items():
             print(f"\n{name}: {measurement.logs[name]}, {summary.flows} flows")
             print("\n".join(ledger_lines(summary.ledger)))

@@ -4,16 +4,20 @@ import dataclasses
 import json
 import os
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parshall.cli import options
 from parshall.cli.main import COMMANDS
+from parshall.cli.messages import plain_console
 from parshall.doctor.decisions import Decision, decide
 from parshall.doctor.probes import Cause, Probe, Status, probe_host
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMAT = "parshall-doctor/1"
 COLOURS = {"works": "green", "degraded": "yellow", "unsupported": "red", "forbidden": "magenta"}
@@ -22,10 +26,8 @@ PIPE_WIDTH = 2000
 
 
 def command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="First remove what runs that were killed left on this host.")
-    ] = False,
+    as_json: options.Json = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove leftovers of killed runs first")] = False,
 ) -> int:
     """Say what this host can do, what not, why, and how to mend it.
 
@@ -54,11 +56,11 @@ def _clean() -> list[str]:
     from parshall.testbed import names
 
     removed = [f"{leftover.kind} {leftover.name}" for leftover in names.clean()]
-    try:
-        from parshall._native import clean_capture_rings
-    except ImportError:  # an installation for analysis: it makes no rings
-        return removed
-    return removed + [f"capture ring {name}" for name in clean_capture_rings()]
+    from parshall import _native
+
+    # An installation for analysis makes no rings.
+    clean_rings = getattr(_native, "clean_capture_rings", list)
+    return removed + [f"capture ring {name}" for name in clean_rings()]
 
 
 def _word(status: Status, cause: Cause | None) -> Text:
@@ -68,9 +70,9 @@ def _word(status: Status, cause: Cause | None) -> Text:
 
 
 def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequence[Probe], *, cleaned: bool) -> None:
-    console = Console(highlight=False)
+    console = plain_console()
     if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+        console.width = PIPE_WIDTH
     for name in removed:
         console.print(f"removed: {name}")
     if cleaned and not removed:
@@ -81,13 +83,14 @@ def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequen
 
     console.print()
     forbidden = sum(probe.cause == "forbidden" and probe.status == "cannot" for probe in probes)
-    if forbidden and os.geteuid() != 0:
-        console.print(f"Not run as root: {forbidden} of {len(probes)} things could not be tried.")
+    if forbidden:
+        who = "Not run as root" if os.geteuid() else "Root without all capabilities"
+        console.print(f"{who}: {forbidden} of {len(probes)} things could not be tried.")
     counts = [sum(decision.status == status for decision in decisions) for status in ("works", "degraded", "cannot")]
     console.print("Commands: {} work, {} degraded, {} cannot be used.".format(*counts))
 
 
-def _print_rows(console: Console, title: str, rows: Sequence[tuple[str, Text, str, str]]) -> None:
+def _print_rows(console: "Console", title: str, rows: Sequence[tuple[str, Text, str, str]]) -> None:
     """Print a table of name, state and what is to be said, the remedy on a line of its own."""
     table = Table.grid(padding=(0, 2))
     for name, word, detail, remedy in rows:

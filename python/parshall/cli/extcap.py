@@ -9,8 +9,8 @@ import typer
 
 from parshall import extcap
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
+from parshall.cli import options as common
 from parshall.errors import UsageError
-from parshall.quantities import parse_bytes
 from parshall.stopping import Stopping
 
 COMMAND_SETTINGS = {"epilog": "Wireshark gives the options; --install is for you."}
@@ -18,26 +18,26 @@ _LOOK_INTERVAL_S = 0.05
 
 
 def command(
-    install: Annotated[bool, typer.Option("--install", help="Write the program that Wireshark runs.")] = False,
+    install: Annotated[bool, typer.Option("--install", help="Install the program that Wireshark runs")] = False,
     directory: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to; Wireshark names its folders in Help, About.")
+        Path | None, typer.Option("--directory", metavar="DIR", help="Extcap folder of Wireshark (Help, About)")
     ] = None,
-    interfaces: Annotated[bool, typer.Option("--extcap-interfaces", help="List what can be captured.")] = False,
-    link_types: Annotated[bool, typer.Option("--extcap-dlts", help="Tell the link type.")] = False,
-    options: Annotated[bool, typer.Option("--extcap-config", help="List what can be chosen.")] = False,
-    capture: Annotated[bool, typer.Option("--capture", help="Capture into the pipe.")] = False,
+    interfaces: Annotated[bool, typer.Option("--extcap-interfaces", help="List interfaces and rings")] = False,
+    link_types: Annotated[bool, typer.Option("--extcap-dlts", help="List the link type")] = False,
+    options: Annotated[bool, typer.Option("--extcap-config", help="List the options")] = False,
+    capture: Annotated[bool, typer.Option("--capture", help="Capture into the pipe")] = False,
     interface: Annotated[
-        str | None, typer.Option("--extcap-interface", metavar="NAME", help="Which of the list.")
+        str | None, typer.Option("--extcap-interface", metavar="NAME", help="Interface or ring")
     ] = None,
-    fifo: Annotated[Path | None, typer.Option(metavar="PIPE", help="Where the packets go.")] = None,
+    fifo: Annotated[Path | None, typer.Option("--fifo", metavar="PIPE", help="Pipe for the packets")] = None,
     capture_filter: Annotated[
-        str, typer.Option("--extcap-capture-filter", metavar="EXPR", help="Packets that pcap-filter(7) says.")
+        str, typer.Option("--extcap-capture-filter", metavar="EXPR", help="Capture filter, pcap-filter(7) syntax")
     ] = "",
-    _version: Annotated[str | None, typer.Option("--extcap-version", metavar="V", help="Wireshark's version.")] = None,
-    snaplen: Annotated[int, typer.Option(metavar="N", help="Most bytes of a packet.")] = SNAPLEN_MAX,
-    hook: Annotated[str, typer.Option(metavar="auto|tcx|xdp", help="Where packets are taken.")] = "auto",
-    buffer: Annotated[str, typer.Option(metavar="SIZE", help="Ring, for each CPU.")] = f"{DEFAULT_RING_BYTES >> 20}M",
-    promiscuous: Annotated[bool, typer.Option("--promiscuous", help="Also packets that are for others.")] = False,
+    _version: Annotated[str | None, typer.Option("--extcap-version", metavar="V", help="Version of Wireshark")] = None,
+    snaplen: Annotated[int, common.count_option("--snaplen", help="Maximum bytes of a packet to keep")] = SNAPLEN_MAX,
+    hook: Annotated[str, typer.Option("--hook", metavar="auto|tcx|xdp", help="Hook")] = "auto",
+    buffer: Annotated[int, common.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
+    promiscuous: Annotated[bool, typer.Option("--promiscuous", help="Capture packets for other hosts, too")] = False,
 ) -> int:
     """Capture for Wireshark and tshark: interfaces and rings of Parshall among their own."""
     if install:
@@ -64,12 +64,12 @@ def command(
     ring = None
     if place.interface is not None:
         ring = Ring(
-            [place.interface],
+            place.interface,
             hook=hook,
-            ring_bytes=parse_bytes("--buffer", buffer),
+            buffer_bytes=buffer,
             promiscuous=promiscuous,
         )
-    output = Output(fifo, capture_filter, snaplen, format="pcapng", compression="none")
+    output = Output(fifo, capture_filter, snaplen, format="pcapng", compress="none")
     with Stopping() as stopping:
         running = Capture([output], ring, join=place.ring, is_stopping=stopping.is_asked)
         with running:

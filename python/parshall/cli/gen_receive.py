@@ -1,18 +1,18 @@
 """``parshall gen --receive``: take account of a stamped run at its other end."""
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import typer
 
+from parshall.cli.messages import report_start
 from parshall.errors import UsageError
 from parshall.generate import Receiver
 from parshall.stopping import Stopping
 
 # What a receiver needs to know.
-_OPTIONS = {"interface", "netns", "count", "duration", "dst", "protocol", "dport", "receive", "as_json"}
+_OPTIONS = {"interface", "netns", "count", "duration", "dst", "protocol", "dport", "receive", "quiet", "as_json"}
 _QUANTILES = ("least", "median", "90 %", "99 %", "greatest")
 
 
@@ -30,11 +30,13 @@ def refuse_what_only_sends(context: typer.Context) -> None:
         raise UsageError(f"--receive {option}: that is for the sending end; leave it out here")
 
 
-def receive(interface: str, *, count: int | None, duration_s: float | None, as_json: bool, **headers: Any) -> int:
+def receive(
+    interface: str, *, count: int | None, duration_s: float | None, quiet: bool, as_json: bool, **headers: Any
+) -> int:
     """Receive until everything has come, the time is over or Ctrl-C; print the account."""
     with Stopping() as stopping:
         receiver = Receiver(interface, **headers)
-        print(f"receiving at {interface}", file=sys.stderr, flush=True)
+        report_start("gen", f"receiving at {interface}", quiet=quiet)
         account = receiver.receive(count, duration_s, stopping.wait)
     if as_json:
         print(json.dumps(account))

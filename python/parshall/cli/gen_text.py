@@ -7,7 +7,12 @@ _PROBABILITIES = ("1 %", "10 %", "25 %", "50 %", "75 %", "90 %", "99 %")
 
 
 def account_lines(account: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a generator's account: packets, rate, sizes, gaps, proof, cost."""
+    """Yield the lines of a generator's account: packets, rate, sizes, gaps, digest, cost.
+
+    Before them, when the gaps are not those that were asked for, a line that says so.
+    """
+    if account["gaps"] and not account["gaps"]["is_shape_kept"]:
+        yield _lost_shape(account["gaps"])
     asked = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   asked {asked}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
@@ -28,10 +33,19 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
         yield "digest    none: the kernel's packet generator draws by itself, and its packets are its own"
         yield "cost      not known: a thread of the kernel sends"
         return
-    yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']})"
+    yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']}) of the plan, not of what arrived"
     yield (
         f"cost      sending {account['sender_cpu_s']:.3f} CPU s, drawing {account['feeder_cpu_s']:.3f} CPU s; "
         f"{account['starved_runs']:,} runs found nothing drawn"
+    )
+
+
+def _lost_shape(gaps: dict[str, Any]) -> str:
+    far = "" if gaps["ks_distance"] is None else f", {_distance(gaps)}"
+    return (
+        f"warning   the gaps are not those asked for: {gaps['late_share']:.1%} of the packets left a mean gap late or "
+        f"later, at most {gaps['late_max_ns'] / 1e6:,.3f} ms{far}; lower the rate, or keep other work off the CPU that "
+        "sends (--cpu)"
     )
 
 
@@ -78,6 +92,8 @@ def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
 
 def _gaps(gaps: dict[str, Any], law: str) -> Iterator[str]:
     line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, asked {gaps['asked_mean_ns']:,.1f} ({law})"
+    if gaps["mean_spread"]:
+        line += f"; by chance the mean is off by {gaps['mean_spread']:.2%} (standard deviation)"
     if gaps["ks_distance"] is not None:
         line += f"; {_distance(gaps)}"
     if gaps["error_p99"] is not None:

@@ -2,20 +2,25 @@
 
 from typing import Any
 
+_FILTER_SHOWN = 120
+# Programs that watch the reader of a log, and no hook of packets or events.
+_OF_THE_READER = "reader_"
 _COLUMNS = ("seen", "filtered", "thinned", "logged", "lost")
 
 
 def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     """Return the ledger as a table: ``seen = filtered + thinned + logged + lost``, and the cost."""
     lines = _table([(account["hook"], account) for account in ledger["hooks"]])
-    return [*lines, "  " + _cost_line(ledger["cost"])]
+    # Facts of flows are in the flow table, and no records.
+    records = sum(account["logged"] for account in ledger["hooks"] if account["hook"] != "tcp_flow")
+    return [*lines, "  " + _cost_line(ledger["cost"], records)]
 
 
 def capture_ledger_lines(ledger: dict[str, Any]) -> list[str]:
     """Return the ledger of a capture: for each file and interface an account, and the cost."""
     lines = []
     for subscriber in ledger["subscribers"]:
-        wants = subscriber["filter"] or "everything"
+        wants = filter_in_short(subscriber["filter"])
         lines.append(f"{subscriber['file'] or 'packets'}: {wants}")
         lines += _table([(account["hook"], account) for account in subscriber["interfaces"]])
     if not ledger["complete"]:
@@ -46,12 +51,21 @@ def _table(accounts: list[tuple[str, dict[str, Any]]]) -> list[str]:
     return lines
 
 
-def _cost_line(cost: dict[str, Any]) -> str:
-    hooks = ", ".join(
-        f"{program['program']} {program['ns_per_run']:.0f} ns"
-        for program in cost["programs"]
-        if program["sampled_runs"]
-    )
+def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
+    timed = [program for program in cost["programs"] if program["sampled_runs"]]
+    hooks = ", ".join(f"{program['program']} {program['ns_per_run']:.0f} ns" for program in timed)
+    # The kernel times programs in short windows only, see docs/ledger.md.
+    if all(program["program"].startswith(_OF_THE_READER) for program in timed):
+        hooks = "hooks not timed, they did not run in a timed window" + (f"; {hooks}" if hooks else "")
     reader = f"reader {cost['reader_cpu_s']:.2f} CPU s in {cost['wall_s']:.1f} s"
     written = f"; {cost['log_bytes'] / 1e6:.1f} MB written" if cost["log_bytes"] else ""
-    return f"cost: {hooks + '; ' if hooks else ''}{reader}{written}"
+    if written and records:
+        written += f", {cost['log_bytes'] / records:.1f} bytes a record"
+    return f"cost: {hooks}; {reader}{written}"
+
+
+def filter_in_short(expression: str) -> str:
+    """Return a filter for people: on one line, not long, without what would steer a terminal."""
+    words = " ".join(expression.split())
+    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in words)
+    return f"{shown[:_FILTER_SHOWN]}..." if len(shown) > _FILTER_SHOWN else shown or "everything"

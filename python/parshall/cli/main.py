@@ -5,6 +5,7 @@ A command is imported only when it is run, and nothing else is imported at all, 
 typer turns into the command, or, when it has subcommands, a ``typer.Typer`` called ``app``.
 """
 
+import errno
 import importlib
 import os
 import sys
@@ -12,17 +13,17 @@ from collections.abc import Sequence
 
 # name -> (module, one line for the table of commands)
 COMMANDS = {
-    "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet."),
-    "capture": ("parshall.cli.capture", "Capture packets: many filters, many files, many readers, one copy."),
-    "extcap": ("parshall.cli.extcap", "Capture for Wireshark: our interfaces and rings among its own."),
-    "convert": ("parshall.cli.convert", "Convert a TCP state log into a format that other tools read."),
-    "model": ("parshall.cli.model", "Queueing models of packet paths: run, sweep, compare, plan."),
-    "gen": ("parshall.cli.gen", "Generate packets that follow a law of sizes and a law of gaps."),
-    "sizes": ("parshall.cli.sizes", "Turn packet sizes into a law for the generator, or draw from one."),
-    "cpu": ("parshall.cli.cpu", "Tell what the CPUs spend their time on while something runs."),
-    "report": ("parshall.cli.report", "Turn logs into a report: figures, account, cost, environment."),
-    "demo": ("parshall.cli.demo", "The tour: measure a testbed on this host, and see the report."),
-    "doctor": ("parshall.cli.doctor", "What this host can do, what not, why, and how to mend it."),
+    "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet"),
+    "capture": ("parshall.cli.capture", "Capture packets: many filters and files, one copy"),
+    "extcap": ("parshall.cli.extcap", "Offer interfaces and rings to Wireshark"),
+    "convert": ("parshall.cli.convert", "Convert a TCP state log into another format"),
+    "model": ("parshall.cli.model", "Run, sweep, compare, plan queueing models of packet paths"),
+    "gen": ("parshall.cli.gen", "Generate packets with distributions of sizes and gaps"),
+    "sizes": ("parshall.cli.sizes", "Count packet sizes, or draw from their distribution"),
+    "cpu": ("parshall.cli.cpu", "Measure what the CPUs spend their time on"),
+    "report": ("parshall.cli.report", "Write a report of logs: figures, losses, cost"),
+    "demo": ("parshall.cli.demo", "Take the tour: measure a testbed, write its report"),
+    "doctor": ("parshall.cli.doctor", "Check what this host can do, and what is missing"),
 }
 
 FAILED = 1
@@ -34,14 +35,14 @@ def usage() -> str:
     """Return the help text of ``parshall`` itself."""
     width = max(map(len, COMMANDS)) + 2
     table = "\n".join(f"  {name:{width}}{line}" for name, (_, line) in COMMANDS.items())
-    return f"""Usage: parshall [--help | --version] COMMAND [ARGUMENTS]...
+    return f"""Usage: parshall [-h | --help | --version] COMMAND [ARGUMENTS]...
 
 Measure the packet path of this host, with the loss and the cost of measuring.
 
 Commands:
 {table}
 
-`parshall COMMAND --help` tells more about one of them."""
+`parshall COMMAND --help` shows the options of a command."""
 
 
 def complain(message: str, status: int) -> int:
@@ -88,7 +89,9 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
     """Import the command's module and run it; return the exit status."""
     import typer
 
-    from parshall.errors import ParshallError, UsageError
+    from parshall.cli.options import HELP_NAMES
+    from parshall.errors import ParshallError, UsageError, file_error
+    from parshall.installation import import_problem
 
     try:
         module = importlib.import_module(COMMANDS[name][0])
@@ -97,9 +100,13 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
             app = typer.Typer(add_completion=False, rich_markup_mode=None)
             app.command(name=name, **getattr(module, "COMMAND_SETTINGS", {}))(module.command)
         command = typer.main.get_command(app)
+        for subcommand in getattr(command, "commands", {}).values():
+            # Without a short help typer cuts the first sentence to what is left of the line.
+            subcommand.short_help = (subcommand.help or "").split("\n\n")[0].rstrip(".")
         # Not its own main, which would settle Ctrl-C and closed pipes before we see them.
-        with command.make_context(f"parshall {name}", list(arguments)) as context:
+        with command.make_context(f"parshall {name}", list(arguments), help_option_names=HELP_NAMES) as context:
             status = command.invoke(context)
+            sys.stdout.flush()
     except typer.Exit as stop:
         return stop.exit_code
     except typer.Abort:
@@ -116,10 +123,24 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
         return complain(f"{name}: {error}", getattr(error, "status", FAILED))
     except BrokenPipeError:
         raise
+    except ImportError as error:
+        if os.environ.get("PARSHALL_TRACEBACK"):
+            raise
+        return complain(f"{name}: {'; '.join(import_problem(error))}", USAGE)
     except OSError as error:
-        thing = f"{error.filename}: " if error.filename is not None else ""
-        return complain(f"{name}: {thing}{error.strerror or error}", FAILED)
+        # What has no name and takes no more is standard output: files that are opened have one.
+        is_full = error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
+        thing = f"{error.filename}: " if error.filename is not None else "standard output: " if is_full else ""
+        if thing == "standard output: ":
+            _discard_output()
+        refusal = file_error(error, f"{thing}{error.strerror or error}")
+        return complain(f"{name}: {refusal}", USAGE if isinstance(refusal, UsageError) else FAILED)
     return status if isinstance(status, int) else 0
+
+
+def _discard_output() -> None:
+    """Send what is still to be written nowhere: the interpreter flushes at its end, and must find room."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fill_standard_streams() -> None:
@@ -146,9 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; that is how a pipe ends, not a failure of ours. The
-        # interpreter flushes once more at its end and must find somebody who listens.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has gone; that is how a pipe ends, not a failure of ours.
+        _discard_output()
         status = 0
     except Exception as error:
         if os.environ.get("PARSHALL_TRACEBACK"):

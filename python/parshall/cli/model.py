@@ -10,21 +10,28 @@ from typing import Annotated, Any
 
 import typer
 
+from parshall.cli import options
+from parshall.cli.options import count_option, span_option, time_option
 from parshall.errors import UsageError
+from parshall.whole_file import new_file, write_whole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 _Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter; see `parshall model list NAME`."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a value of a file: queues.q.weight=2"),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Give the result as JSON.")]
-_Seed = Annotated[int, typer.Option(help="Where all random numbers come from.")]
-_Replications = Annotated[int, typer.Option(min=1, help="Independent runs.")]
+_Sink = Annotated[
+    str | None, typer.Option("--sink", metavar="NAME", help="Sink that counts [default: forwarded, or the only one]")
+]
+_Replications = Annotated[int, count_option("--replications", help="Number of independent runs")]
 _Load = Annotated[
-    str | None, typer.Option(metavar="LOAD", help="Offered load: 225mbps, 8.5kpps or 8500pps; overrides load_*.")
+    str | None, typer.Option("--load", metavar="LOAD", help="Offered load: 225mbps, 8.5kpps; replaces load_*")
 ]
-_Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the table as CSV, too.")]
+_Duration = Annotated[float, time_option("-d", "--duration", help="Model time that counts: 1, 500ms, 10m")]
+_Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="CSV file for the table; - is standard output")
+]
 
 # unit -> (parameter, factor)
 _LOAD_UNITS = {
@@ -37,8 +44,8 @@ _LOAD_UNITS = {
 
 @app.command("list")
 def list_models(
-    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Show the parameters of one.")] = None,
-    as_json: _Json = False,
+    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Model whose parameters to list")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """List the built-in models, or the parameters of one."""
     from parshall.model import MODELS, parameters
@@ -46,48 +53,61 @@ def list_models(
     if name is not None:
         parameters(name, {})
         rows = [
-            {"parameter": each.name, "default": each.default, **{key: each.metadata[key] for key in ("unit", "what")}}
+            {
+                "parameter": each.name,
+                "default": each.default,
+                "unit": each.metadata["unit"],
+                "what": _plain(each.metadata["what"]),
+            }
             for each in fields(MODELS[name])
         ]
     else:
-        rows = [{"model": model, "what": (kind.__doc__ or "").splitlines()[0]} for model, kind in MODELS.items()]
+        rows = [
+            {"model": model, "what": _plain((kind.__doc__ or "").splitlines()[0])} for model, kind in MODELS.items()
+        ]
     _table(rows, as_json)
 
 
 @app.command("run")
 def run_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in model, or a .toml or .json file.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")],
     settings: _Settings = None,
     load: _Load = None,
-    duration: Annotated[float, typer.Option(metavar="S", min=1e-9, help="Seconds of the model that count.")] = 1.0,
+    duration: _Duration = 1.0,
     warm_up: Annotated[
-        float | None, typer.Option(metavar="S", min=0, help="Seconds before that; found by MSER-5 if not given.")
+        float | None, span_option("--warm-up", help="Model time before it [default: found by MSER-5]")
     ] = None,
     replications: _Replications = 5,
     batches: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=2, help="One long run cut into so many batches, instead of independent --replications."
-        ),
+        count_option("--batches", help="Cut one long run into N batches, without --replications"),
     ] = None,
     precision: Annotated[
         float | None,
-        typer.Option(metavar="PART", help="Go on until intervals at the sinks are this small, as 0.01."),
+        typer.Option("--precision", metavar="PART", help="Run until intervals at sinks are this small: 0.01"),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    seed: _Seed = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="All cores if not given.")] = None,
+    confidence: Annotated[
+        float, typer.Option("--confidence", metavar="LEVEL", help="Confidence level of the intervals")
+    ] = 0.95,
+    seed: options.Seed = 1,
+    threads: Annotated[int | None, count_option("--threads", help="Number of threads [default: all cores]")] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write packets.arrow and visits.arrow of the first replication.")
+        Path | None, typer.Option("--trace", metavar="DIR", help="Directory for the packets and visits of one run")
     ] = None,
     allow_unstable: Annotated[
-        bool, typer.Option("--allow-unstable", help="Run it even if a queue grows for ever.")
+        bool, typer.Option("--allow-unstable", help="Run although a queue grows without limit")
     ] = False,
-    as_json: _Json = False,
+    jobs_max: Annotated[int, count_option("--jobs-max", help="Maximum number of packets inside")] = 5_000_000,
+    events_max: Annotated[
+        int, count_option("--events-max", help="Maximum number of events of a replication")
+    ] = 10_000_000_000,
+    as_json: options.Json = False,
 ) -> None:
     """Simulate a model, and show what every station, queue and sink did."""
     from parshall.model import run
 
+    if batches == 1:
+        raise UsageError("--batches 1: expected 2 or more")
     results = run(
         built(model, settings, load),
         duration_s=duration,
@@ -100,12 +120,17 @@ def run_model(
         threads=threads,
         trace=trace is not None,
         allow_unstable=allow_unstable,
+        jobs_max=jobs_max,
+        events_max=events_max,
     )
     if trace is not None:
         trace.mkdir(parents=True, exist_ok=True)
         for name, frame in (("packets", results.packets), ("visits", results.visits)):
             if frame is not None:
-                frame.write_ipc(trace / f"{name}.arrow")
+                with new_file(trace / f"{name}.arrow", "wb") as (file, take_place):
+                    frame.write_ipc(file)
+                    file.flush()
+                    take_place()
     if results.data["is_steady"] is False:
         _say("run: no steady state was found, half of a pilot run was left out; take a longer --duration")
     if results.data["is_precise"] is False:
@@ -134,21 +159,23 @@ def run_model(
 
 @app.command("sweep")
 def sweep_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in model.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or a .toml or .json file")],
     over: Annotated[
-        list[str], typer.Option("--over", metavar="NAME=VALUES", help="load_mbps=100:1400:50, or cpu_mhz=1000,3000.")
+        list[str],
+        typer.Option("--over", metavar="NAME=VALUES", help="Values: load_mbps=100:1400:50, cpu_mhz=1000,3000"),
     ],
     settings: _Settings = None,
-    duration: Annotated[float, typer.Option(metavar="S", min=1e-9, help="Seconds of the model that count.")] = 1.0,
-    warm_up: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds before that.")] = 0.3,
+    sink: _Sink = None,
+    duration: _Duration = 1.0,
+    warm_up: Annotated[float, span_option("--warm-up", help="Model time before it")] = 0.3,
     replications: _Replications = 4,
-    seed: _Seed = 1,
+    seed: options.Seed = 1,
     cluster: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."),
+        typer.Option("--cluster", metavar="ADDRESS", help="Dask scheduler: tcp://10.0.0.1:8786"),
     ] = None,
     output: _Output = None,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run a model at every point of a grid of parameters, on all cores or on a Dask cluster."""
     from parshall.model.sweep import sweep, values
@@ -159,6 +186,7 @@ def sweep_model(
             model,
             grid,
             settings=_settings(settings),
+            sink=sink,
             progress=progress,
             cluster=cluster,
             duration_s=duration,
@@ -172,22 +200,25 @@ def sweep_model(
 @app.command("compare")
 def compare_models(
     measured: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow: arrived_ns, left_ns, bytes.")
+        Path, typer.Argument(metavar="TRACE", help="CSV, Parquet or Arrow: arrived_ns, left_ns, bytes")
     ],
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Built-in models or files.")],
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Built-in models or files")],
     settings: _Settings = None,
-    seed: _Seed = 1,
+    sink: _Sink = None,
+    seed: options.Seed = 1,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the table, the CCDFs and their figure.")
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory for the table and the CCDFs")
     ] = None,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Feed the arrivals of a measurement to models, and lay their latencies beside the measured ones."""
+    """Feed the arrivals of a measurement to models; compare their latencies and losses with the measured ones."""
     from parshall.model.compare import compare, read_trace
 
     trace = read_trace(measured)
     built_models = {name: built(name, settings, None) for name in models}
-    comparison = compare(trace, built_models, seed=seed)
+    comparison = compare(trace, built_models, sink=sink, seed=seed)
+    if warning := comparison.warning():
+        _say(f"compare: {warning}")
     if output is not None:
         comparison.write(output)
     _frame(comparison.table(), None, as_json)
@@ -195,56 +226,89 @@ def compare_models(
 
 @app.command("plan")
 def plan_capacity(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in model.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or a .toml or .json file")],
     settings: _Settings = None,
-    loss: Annotated[float, typer.Option(metavar="PART", min=0, help="Greatest part of packets lost.")] = 1e-3,
-    p99_us: Annotated[float | None, typer.Option(metavar="US", help="Greatest 99th percentile of latency.")] = None,
+    sink: _Sink = None,
+    loss: Annotated[
+        float, typer.Option("--loss", metavar="PART", min=0, help="Maximum loss (fraction of packets)")
+    ] = 1e-3,
+    p99: Annotated[float | None, time_option("--p99", help="Maximum 99th percentile of latency: 300us")] = None,
     find: Annotated[
-        str,
+        str | None,
         typer.Option(
+            "--find",
             metavar="NAME",
-            help="load_pps or load_mbps: the greatest. Another parameter, such as cpu_mhz: the smallest.",
+            help="Largest load_pps, load_mbps, load_factor; or smallest NAME",
         ),
-    ] = "load_pps",
+    ] = None,
     load: _Load = None,
-    duration: Annotated[float, typer.Option(metavar="S", min=1e-9, help="Seconds of the model at each step.")] = 4.0,
-    seed: _Seed = 1,
-    as_json: _Json = False,
+    duration: Annotated[float, time_option("-d", "--duration", help="Model time of each step, times 4")] = 4.0,
+    precision: Annotated[
+        float | None,
+        typer.Option("--precision", metavar="PART", help="Lengthen runs until the interval is this narrow: 0.02"),
+    ] = None,
+    seed: options.Seed = 1,
+    as_json: options.Json = False,
 ) -> None:
     """Find the greatest load, or the smallest clock or queue, within limits of loss and latency."""
+    from parshall.model import MODELS
     from parshall.model.plan import LOADS, Limits, greatest_load, smallest
     from parshall.model.sweep import summary_rows
+    from parshall.model.variation import LOAD_FACTOR
 
-    chosen, limits = _settings(settings), Limits(loss, p99_us)
-    common: dict[str, Any] = {"duration_s": duration, "seed": seed}
-    if find in LOADS:
+    chosen, limits = _settings(settings), Limits(loss, None if p99 is None else round(p99 * 1e6, 3))
+    common: dict[str, Any] = {"duration_s": duration, "seed": seed, "sink": sink, "within": precision}
+    is_load = find is None or find in LOADS
+    if is_load:
         if load is not None:
             raise UsageError(
                 f"--load {load}: the load is what is looked for; --find another parameter, or leave it out"
             )
-        found, results = greatest_load(model, limits, settings=chosen, unit=find, **common)
+        answer = greatest_load(model, limits, settings=chosen, unit=find, **common)
+        find = find or ("load_pps" if model in MODELS else LOAD_FACTOR)
     else:
         if load is not None:
+            if model not in MODELS:
+                raise UsageError(f"--load {load}: is for built-in models; --set load_factor=1.5 for {model}")
             chosen = {key: value for key, value in chosen.items() if key not in LOADS} | offered(load)
-        found, results = smallest(model, find, limits, settings=chosen, **common)
-    row = {find: found, **summary_rows(results)[0]}
+        answer = smallest(model, str(find), limits, settings=chosen, **common)
+    _warn_of_width(str(find), answer, limits)
+    ends = {"low": answer.low, "high": answer.high, "confidence": answer.confidence}
+    row: dict[str, Any] = {str(find): answer.value, **ends, **summary_rows(answer.results, sink)[0]}
     if as_json:
         print(json.dumps(row))
         return
-    title = f"at the {'greatest load' if find in LOADS else f'smallest {find}'}"
+    title = f"at the {'greatest load' if is_load else f'smallest {find}'}"
     _table([{"": name, title: _text(value)} for name, value in row.items() if name != "class"], False)
 
 
+def _warn_of_width(find: str, answer: Any, limits: Any) -> None:
+    low, high = (("not known" if each is None else f"{each:.6g}") for each in (answer.low, answer.high))
+    if limits.loss == 0:
+        _say(
+            f"plan: no packet of {answer.packets:,} was lost at {find} {answer.value:.6g}; more packets may lose some, "
+            f"so one end of the interval ({low} to {high}) is not known; give a --loss above 0"
+        )
+    elif answer.is_wide():
+        _say(
+            f"plan: {find} lies between {low} and {high} with {answer.confidence:.0%} confidence, a wide interval; "
+            "raise --duration, or give --precision"
+        )
+
+
 @app.command("published")
-def show_published(output: _Output = None, as_json: _Json = False) -> None:
+def show_published(output: _Output = None, as_json: options.Json = False) -> None:
     """Lay every published number of the software-router study beside what the models say."""
     from parshall.model.published import KINDS, shapes, table
 
     with _progress() as progress:
         numbers = table(progress)
         statements = shapes()
-    if output is not None:
-        numbers.write_csv(output)
+    if output is not None and str(output) != "-":
+        write_whole(output, numbers.write_csv())
+    if str(output) == "-":
+        sys.stdout.write(numbers.write_csv())
+        return
     if as_json:
         print(json.dumps({"quantities": numbers.to_dicts(), "statements": statements.to_dicts()}))
         return
@@ -252,7 +316,7 @@ def show_published(output: _Output = None, as_json: _Json = False) -> None:
         {
             "section": row["section"],
             "quantity": row["quantity"],
-            "published": f"{row['published']:g} {row['unit']}",
+            "published": f"{row['published']:g} {row['unit']}".rstrip(),
             "kind": row["kind"],
             **{
                 key: text
@@ -268,7 +332,8 @@ def show_published(output: _Output = None, as_json: _Json = False) -> None:
     ]
     _table(rows, False)
     print()
-    _table([{**row, "holds": "yes" if row["holds"] else "NO"} for row in statements.iter_rows(named=True)], False)
+    held = [{**row, "holds": "yes" if row["holds"] else "NO"} for row in statements.iter_rows(named=True)]
+    _table(held, False)
     print("\n* the calibration that is for this section")
     for kind, meaning in KINDS.items():
         print(f"{kind}: {meaning}")
@@ -276,8 +341,8 @@ def show_published(output: _Output = None, as_json: _Json = False) -> None:
 
 @app.command("draw")
 def draw_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A built-in model, or a .toml or .json file.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A .svg, .png or .html.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Output file: .svg, .png or .html")],
     settings: _Settings = None,
 ) -> None:
     """Draw a model: its queues, stations and the ways between them."""
@@ -291,9 +356,9 @@ def draw_model(
 
 @app.command("figure")
 def draw_figure(
-    names: Annotated[list[str], typer.Argument(metavar="FIGURE...", help="3.11 3.12 3.15 3.17 3.19 3.21, or all.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where PNG, SVG and HTML go.")] = Path(),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer points, shorter runs.")] = False,
+    names: Annotated[list[str], typer.Argument(metavar="FIGURE...", help="A figure such as 3.17, or all")],
+    output: options.OutputDirectory = Path(),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer points, shorter runs")] = False,
 ) -> None:
     """Draw figures of the software-router study from the models."""
     from parshall.model.figures import FIGURES, write
@@ -305,23 +370,20 @@ def draw_figure(
     for name in wanted:
         for path in write(name, output, quick=quick):
             print(path)
+        if FIGURES[name].note:
+            _say(f"figure {name}: {FIGURES[name].note}")
 
 
 def built(name: str, settings: list[str] | None, load: str | None) -> Any:
-    """Return the network of a built-in model or of a file."""
-    from parshall.model import MODELS, parameters
-    from parshall.model import load as load_file
+    """Return the network of a built-in model or of a file, under settings."""
+    from parshall.model.variation import build, resolve
 
-    if name in MODELS:
-        chosen = _settings(settings)
-        if load is not None:
-            chosen = {key: value for key, value in chosen.items() if not key.startswith("load_")} | offered(load)
-        return parameters(name, chosen).build()
-    if settings or load is not None:
-        raise UsageError(
-            f"{name}: --set and --load are for built-in models; change the file, or name one of {', '.join(MODELS)}"
-        )
-    return load_file(name)
+    base, chosen = resolve(name), _settings(settings)
+    if load is not None:
+        if not isinstance(base, str):
+            raise UsageError(f"--load {load}: is for built-in models; --set load_factor=1.5 for {name}")
+        chosen = {key: value for key, value in chosen.items() if not key.startswith("load_")} | offered(load)
+    return build(base, chosen)
 
 
 def offered(text: str) -> dict[str, str | float]:
@@ -356,10 +418,17 @@ def _progress() -> Any:
         return
     from rich.progress import Progress
 
-    with Progress(transient=True) as bar:
+    from parshall.cli.messages import plain_console
+
+    with Progress(console=plain_console(stderr=True), transient=True) as bar:
         task = bar.add_task("model", total=None)
         show: Callable[[int, int], None] = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
         yield show
+
+
+def _plain(text: str) -> str:
+    """Return a line of a docstring as a terminal shows it."""
+    return text.replace("``", "")
 
 
 def _say(text: str) -> None:
@@ -367,8 +436,11 @@ def _say(text: str) -> None:
 
 
 def _frame(frame: Any, output: Path | None, as_json: bool) -> None:
+    if str(output) == "-":
+        sys.stdout.write(frame.write_csv())
+        return
     if output is not None:
-        frame.write_csv(output)
+        write_whole(output, frame.write_csv())
     _table(frame.to_dicts(), as_json)
 
 

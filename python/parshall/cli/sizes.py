@@ -3,12 +3,14 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
+from parshall.cli import options
+from parshall.cli.messages import report_start
+from parshall.cli.options import count_option
 from parshall.errors import UsageError
-from parshall.quantities import parse_seconds
 from parshall.sizes import BUILT_IN, Counts, Law, Parameters, compare, require_packets
 
 COMMAND_SETTINGS = {
@@ -20,52 +22,57 @@ _TO = ("dist", "procfs", "sizes", "plot")
 
 def command(
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="[INPUT]...", help="Files, read as one; - is the standard input.")
+        list[str] | None, typer.Argument(metavar="[INPUT]...", help="Input files, read as one; - is standard input")
     ] = None,
-    source: Annotated[str, typer.Option("-I", "--from", metavar="TYPE", help=f"One of: {', '.join(_FROM)}.")] = "dist",
-    to: Annotated[str, typer.Option("-O", "--to", metavar="TYPE", help=f"One of: {', '.join(_TO)}.")] = "procfs",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there; for plot .html, .png or .svg.")
-    ] = None,
-    number: Annotated[
-        int, typer.Option("-n", metavar="N", help="Sizes to generate, for --to sizes (and procfs to dist).")
-    ] = 10_000_000,
-    seed: Annotated[int, typer.Option(metavar="S", help="Seed of the generated sizes.")] = 1,
-    separator: Annotated[str, typer.Option("--fs", metavar="CHAR", help="Separator of dist.")] = " ",
-    surround: Annotated[bool, typer.Option("-s", "--pgset", help='Put lines of procfs into pgset "...".')] = False,
-    maximum: Annotated[int, typer.Option("--max", metavar="BYTES", help="Largest size considered.")] = 1500,
-    precision: Annotated[int, typer.Option("--prec", metavar="N", help="Cells of each array of procfs.")] = 1000,
-    bin_bytes: Annotated[int, typer.Option("--hwidth", metavar="BYTES", help="Sizes in a bin.")] = 20,
+    source: Annotated[str, typer.Option("-I", "--from", metavar="TYPE", help=f"Input: {', '.join(_FROM)}")] = "dist",
+    to: Annotated[str, typer.Option("-O", "--to", metavar="TYPE", help=f"Output: {', '.join(_TO)}")] = "procfs",
+    output: options.OutputFile = None,
+    draws: Annotated[int, count_option("-n", "--draws", help="Number of sizes to draw, for --to sizes")] = 10_000_000,
+    seed: options.Seed = 1,
+    separator: Annotated[str, typer.Option("--separator", metavar="CHAR", help="Separator of dist")] = " ",
+    pgset: Annotated[bool, typer.Option("-s", "--pgset", help='Put lines of procfs into pgset "..."')] = False,
+    maximum: Annotated[int, count_option("--maximum", help="Largest size in the distribution, bytes")] = 1500,
+    precision: Annotated[int, count_option("--precision", help="Cells of each array of procfs")] = 1000,
+    bin: Annotated[int, count_option("--bin", help="Sizes in a bin, bytes")] = 20,
     outlier: Annotated[
-        float, typer.Option("--outlb", metavar="SHARE", help="A size of this share or more is an outlier.")
+        float, typer.Option("--outlier", metavar="SHARE", help="Minimum share of the packets that makes an outlier")
     ] = 0.002,
-    interface: Annotated[str | None, typer.Option("-i", "--if", metavar="IF", help="Interface, for live.")] = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop live after 90, 90s, 10m, 1h.")] = None,
-    count: Annotated[int | None, typer.Option("-c", "--count", metavar="N", help="Stop live after N packets.")] = None,
+    interface: Annotated[
+        str | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface, with --from live")
+    ] = None,
+    netns: options.Netns = None,
+    duration: options.Duration = None,
+    count: Annotated[int | None, count_option("-c", "--count", help="Stop after N packets, with --from live")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Say how far the law and N draws from it are from the input.")
+        bool, typer.Option("--verify", help="Report the distance of distribution and draws from the input")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Tell what was done as JSON.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Count packet sizes, turn them into a law for the generator, or draw from one."""
+    """Count packet sizes, turn them into a distribution for the generator, or draw from one."""
     if source not in _FROM:
         raise UsageError(f"--from {source}: expected one of {', '.join(_FROM)}")
     if to not in _TO:
         raise UsageError(f"--to {to}: expected one of {', '.join(_TO)}")
     if len(separator) != 1:
-        raise UsageError(f"--fs {separator!r}: expected one character")
-    if not 0 <= number < 1 << 64:
-        raise UsageError(f"-n {number}: expected 0 or more sizes")
-    parameters = Parameters(maximum, precision, bin_bytes, outlier)
+        raise UsageError(f"--separator {separator!r}: expected one character")
+    if str(output) == "-":
+        output = None
+    parameters = Parameters(maximum, precision, bin, outlier)
     counts: Counts | None = None
     if source == "procfs":
         law = Law.read(_only(inputs))
     else:
-        duration_s = None if duration is None else parse_seconds("--duration", duration)
-        counts = _counts(source, inputs, separator, interface, duration_s, count)
+        if source == "live":
+            counts = _live_counts(inputs, interface, netns, duration, count, quiet)
+        else:
+            counts = _counts(source, inputs, separator)
         law = Law.of_counts(counts, parameters) if to != "dist" or verify else Law("")
-    _write(to, counts, law, output, number, seed, separator, surround)
-    _tell(counts, law, parameters, number if verify else None, seed, as_json)
+    _write(to, counts, law, output, draws, seed, separator, pgset)
+    if as_json or verify or not quiet:
+        # Standard output may be the sizes themselves.
+        json_to = (sys.stderr if output is None and to != "plot" else sys.stdout) if as_json else None
+        _report(counts, law, parameters, draws if verify else None, seed, json_to)
 
 
 def _only(inputs: list[str] | None) -> str:
@@ -74,24 +81,32 @@ def _only(inputs: list[str] | None) -> str:
     return inputs[0] if inputs else "-"
 
 
-def _counts(
-    source: str,
+def _live_counts(
     inputs: list[str] | None,
-    separator: str,
     interface: str | None,
+    netns: str | None,
     duration_s: float | None,
     packets: int | None,
+    quiet: bool,
 ) -> Counts:
-    if source == "live":
-        from parshall.live_sizes import count_live
+    from parshall.live_sizes import count_live
 
-        if interface is None:
-            raise UsageError("--from live: expected an interface, -i IF")
-        if inputs:
-            raise UsageError(f"--from live: expected no INPUT, found {inputs[0]!r}")
-        counts = count_live(interface, duration_s, packets)
-        require_packets(counts, interface)
-        return counts
+    if interface is None:
+        raise UsageError("--from live: expected an interface, -i IF")
+    if inputs:
+        raise UsageError(f"--from live: expected no INPUT, found {inputs[0]!r}")
+    counts = count_live(
+        interface,
+        duration_s,
+        packets,
+        netns=netns,
+        on_start=lambda: report_start("sizes", f"counting at {interface}", quiet=quiet),
+    )
+    require_packets(counts, interface)
+    return counts
+
+
+def _counts(source: str, inputs: list[str] | None, separator: str) -> Counts:
     counts = Counts([])
     for name in inputs or ["-"]:
         if source == "trace":
@@ -139,20 +154,22 @@ def _plot(counts: Counts | None, law: Law, output: Path, number: int) -> None:
     print(f"{output}: written", file=sys.stderr)
 
 
-def _tell(counts: Counts | None, law: Law, parameters: Parameters, draws: int | None, seed: int, as_json: bool) -> None:
-    """Say what was counted and how exact the law is, on the standard error output."""
+def _report(
+    counts: Counts | None, law: Law, parameters: Parameters, draws: int | None, seed: int, json_to: TextIO | None
+) -> None:
+    """Report what was counted and how exact the law is, on the standard error output."""
     comparison = None
     if draws is not None:
         if counts is None:
             raise UsageError("--verify: there is nothing counted to compare a procfs input with")
         comparison = compare(counts, law, parameters, law.draw(draws, seed))
-    if as_json:
+    if json_to is not None:
         report = {
             "packets": None if counts is None else counts.total,
             "ledger": None if counts is None else counts.ledger,
             "comparison": comparison,
         }
-        print(json.dumps(report), file=sys.stderr)
+        print(json.dumps(report), file=json_to)
         return
     if counts is not None and counts.ledger:
         print(

@@ -12,59 +12,57 @@ from typing import Annotated
 
 import typer
 
+from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
+from parshall.cli.messages import report_start, shows_progress
+from parshall.cli.options import count_option
 from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
-from parshall.quantities import parse_seconds
 from parshall.stopping import Stopping
-from parshall.tcp import DEFAULT_RING_BYTES, RING_BYTES_MAX, Summary, TcpLog
+from parshall.tcp import DEFAULT_RING_BYTES, Summary, TcpLog
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
-    "epilog": "With CMD, only the sockets of CMD and its children are logged, and its exit status is ours.",
+    "epilog": "With CMD, only the sockets of CMD and its children are logged; the exit status is that of CMD.",
 }
 _LOOK_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5
 
 
 def command(
-    cmd: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]", help="Run CMD, log it.")] = None,
+    cmd: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]", help="Run CMD and log its sockets")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The log; - is standard output.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Log file; - is standard output")
     ] = None,
-    ppl: Annotated[int, typer.Option(metavar="N", help="Log every N-th packet of each flow.")] = 1,
-    on_change: Annotated[bool, typer.Option("--on-change", help="Log when a flow's cwnd or ssthresh changed.")] = False,
+    ppl: Annotated[int, count_option("--ppl", help="Log every N-th packet of each flow")] = 1,
+    on_change: Annotated[
+        bool, typer.Option("--on-change", help="Log a packet when cwnd or ssthresh of its flow changed")
+    ] = False,
     port: Annotated[
-        list[int] | None, typer.Option(metavar="P", help="Only flows with this port; may be repeated.")
+        list[int] | None, typer.Option("--port", metavar="P", help="Only flows with this port (repeatable)")
     ] = None,
     host: Annotated[
-        list[str] | None, typer.Option(metavar="A", help="Only flows with this host; may be repeated.")
+        list[str] | None, typer.Option("--host", metavar="A", help="Only flows with this host (repeatable)")
     ] = None,
-    direction: Annotated[str, typer.Option(metavar="in|out|both", help="Which packets.")] = "both",
+    direction: Annotated[str, typer.Option("--direction", metavar="in|out|both", help="Packets to log")] = "both",
     cgroup: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Only sockets below this cgroup (version 2).")
+        Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
     ] = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after 90, 90s, 10m, 1h.")] = None,
-    ring_mib: Annotated[
-        int, typer.Option(metavar="MIB", help="Ring between kernel and reader, for each CPU.")
-    ] = DEFAULT_RING_BYTES >> 20,
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="fast|slow",
-            help="When the reader lags: overwrite and count (fast), or drop in the kernel and count (slow).",
-        ),
-    ] = "fast",
-    as_json: Annotated[bool, typer.Option("--json", help="Give the account as JSON.")] = False,
+    netns: options.Netns = None,
+    pid: Annotated[
+        list[int] | None, typer.Option("--pid", metavar="PID", help="Only sockets of this process (repeatable)")
+    ] = None,
+    duration: options.Duration = None,
+    buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
+    policy: options.Policy = "fast",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> int:
-    """Log the state of TCP connections at every packet, in and out, with what the logging lost and cost."""
-    duration_s = None if duration is None else parse_seconds("--duration", duration)
-    if policy not in ("fast", "slow"):
-        raise UsageError(f"--policy {policy}: expected fast or slow")
-    if ring_mib.bit_count() != 1 or not 1 <= ring_mib <= RING_BYTES_MAX >> 20:
-        raise UsageError(f"--ring-mib {ring_mib}: expected a power of two from 1 to {RING_BYTES_MAX >> 20}")
+    """Log the state of TCP connections at every packet, with what the logging lost and cost."""
     if cmd and cgroup:
         raise UsageError(f"--cgroup {cgroup}: CMD runs in a cgroup of its own; give one or the other")
+    if cmd and pid:
+        raise UsageError(f"--pid {pid[0]}: with CMD, its sockets are logged; give one or the other")
     if cmd and str(output) == "-":
         raise UsageError("-o -: CMD writes to standard output, too; name a file, or a pipe that is not it")
     if str(output) == "-" and sys.stdout.isatty():
@@ -72,29 +70,35 @@ def command(
     path = output or Path(f"tcp-{datetime.now():%Y%m%d-%H%M%S}.arrow")
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Command(cmd)) if cmd else None
-        stopping = stack.enter_context(Stopping(leave_interrupts_to=child))
+        stopping = stack.enter_context(Stopping())
         log = TcpLog(
             path,
-            packets_per_log=ppl,
+            ppl=ppl,
             on_change=on_change,
-            ports=port or (),
-            hosts=host or (),
+            port=port or (),
+            host=host or (),
             direction=direction,
             cgroup=child.cgroup if child else cgroup,
-            ring_bytes=ring_mib << 20,
-            slow_reader=policy == "slow",
+            netns=netns,
+            pid=pid or (),
+            buffer_bytes=buffer,
+            policy=policy,
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
+            is_stopping=stopping.is_asked,
         )
         with log:
+            report_start("tcp", f"logging to {'standard output' if str(path) == '-' else path}", quiet=quiet)
             if child:
+                stopping.leave_interrupts()
                 child.start()
-            reason = _watch(log, child, stopping, duration_s)
+            reason = _watch(log, child, stopping, duration, has_progress=shows_progress(quiet=quiet))
             if reason is not None:
                 # Time is over, or nothing can be logged any more: the log does not wait for the command.
                 log.stop()
             status = _end(child, reason) if child else 0
         summary = log.stop()
-    _show(path, summary, as_json)
+    if as_json or not quiet:
+        _show(path, summary, as_json)
     if summary.failure:
         print(f"parshall: tcp: {summary.failure}", file=sys.stderr)
         return status or 1
@@ -114,16 +118,17 @@ def _end(child: Command, reason: str | None) -> int:
     return status
 
 
-def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: float | None) -> str | None:
+def _watch(
+    log: TcpLog, child: Command | None, stopping: Stopping, duration_s: float | None, *, has_progress: bool
+) -> str | None:
     """Return when the log should end: asked to or CMD done; or, told by the text, time over or the log failed."""
     reason = None
     started = time.monotonic()
-    shows_progress = sys.stderr.isatty()
     next_progress_s = 0.0
     while not stopping.wait(_LOOK_INTERVAL_S):
         elapsed_s = time.monotonic() - started
         status = log.status()
-        if shows_progress and elapsed_s >= next_progress_s:
+        if has_progress and elapsed_s >= next_progress_s:
             next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
             line = (
                 f"\r{elapsed_s:7.1f} s  {status['records']:,} records  {status['flows']:,} flows  "
@@ -138,7 +143,7 @@ def _watch(log: TcpLog, child: Command | None, stopping: Stopping, duration_s: f
         if duration_s is not None and elapsed_s >= duration_s:
             reason = f"after {duration_s:g} s"
             break
-    if shows_progress:
+    if has_progress:
         print(file=sys.stderr)
     return reason
 

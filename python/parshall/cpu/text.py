@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parshall.cpu.profile import longest_stretch
 from parshall.cpu.states import IDLE, STATES, Usage
-from parshall.errors import ParshallError
+from parshall.errors import ParshallError, UsageError
 
 # Nor are lines of single CPUs and of programs, which --per-cpu and --hooks add, lines of all CPUs together.
 _OTHER = re.compile(r"---|^(Min|Max|Avg|cpu\d|hook)")
@@ -35,14 +35,17 @@ def read_lines(path: Path) -> tuple[list[str], list[Usage]]:
 
     Raises
     ------
+    UsageError
+        There is no such file.
     ParshallError
         A line that is neither, with its number.
     """
     try:
         content = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ParshallError(f"{path}: cannot be read: {why}; give an output of parshall cpu") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; give an output of parshall cpu") from error
+    except UnicodeDecodeError as error:
+        raise ParshallError(f"{path}: is no text; give an output of parshall cpu") from error
     lines: list[str] = []
     usages: list[Usage] = []
     for number, line in enumerate(content.splitlines(), 1):

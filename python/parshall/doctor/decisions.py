@@ -47,6 +47,10 @@ def _each(*names: str) -> tuple[Need, ...]:
     return tuple(Need((name,)) for name in names)
 
 
+def _each_wish(otherwise: str, *names: str) -> tuple[Need, ...]:
+    return tuple(Need((name,), otherwise) for name in names)
+
+
 _COST = Need(("bpf.run_time_stats",), "the cost of a hook cannot be told in nanoseconds per event")
 
 RULES = {
@@ -54,8 +58,8 @@ RULES = {
     "convert": Rule(),
     "model": Rule(),
     "report": Rule(),
-    "cpu": Rule(),
-    "sizes": Rule(wishes=(Need(("socket.af_packet_v3",), "--from live cannot be used"),)),
+    "cpu": Rule(wishes=(Need(("host.btf",), "--hooks cannot be used"),)),
+    "sizes": Rule(wishes=_each_wish("--from live cannot be used", "host.btf", "program.of_capture")),
     "tcp": Rule(
         needs=_each(
             "host.btf",
@@ -75,7 +79,7 @@ RULES = {
     ),
     "capture": Rule(
         needs=(
-            *_each("map.array_mmapable", "program.helpers", "program.of_capture"),
+            *_each("host.btf", "map.array_mmapable", "program.helpers", "program.of_capture"),
             Need(
                 ("attach.tcx", "attach.xdp_native", "attach.xdp_generic"),
                 "packets are taken by XDP alone, and what this host sends is not seen",
@@ -87,7 +91,7 @@ RULES = {
         ),
     ),
     "extcap": Rule(uses=("capture",)),
-    "gen": Rule(needs=_each("program.xdp", "program.xdp_live_frames", "program.helpers")),
+    "gen": Rule(needs=_each("host.btf", "program.xdp", "program.xdp_live_frames", "program.helpers")),
     "path": Rule(
         needs=_each("map.array_mmapable", "program.tp_btf", "program.tracepoints"),
         wishes=(Need(("counter.cycles",), "time alone is measured, no cycles or instructions"), _COST),
@@ -121,6 +125,9 @@ def decide(probes: Iterable[Probe], commands: Sequence[str]) -> list[Decision]:
 
 def _decide_one(command: str, probes: dict[str, Probe]) -> Decision:
     rule = RULES[command]
+    no_module = probes.get("installation.module")
+    if no_module is not None and command != "doctor":
+        return Decision(command, "cannot", no_module.cause, no_module.detail, no_module.remedy)
     analysis_only = probes.get("installation.kernel")
     if analysis_only is not None and (rule.needs or rule.uses):
         return Decision(command, "cannot", analysis_only.cause, analysis_only.detail, analysis_only.remedy)
@@ -179,7 +186,7 @@ def _found(name: str, probes: dict[str, Probe]) -> Probe:
     """Return the probe, or, where nothing was probed, the reason why nothing was."""
     if name in probes:
         return probes[name]
-    reason = probes.get("installation.kernel")
+    reason = probes.get("installation.module") or probes.get("installation.kernel")
     if reason is not None:
         return reason
     return Probe(name, "cannot", "broken", "was not probed", "please report this")

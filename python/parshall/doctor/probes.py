@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+from parshall.installation import KERNEL_SIDE_REMEDY, NO_KERNEL_SIDE, import_problem
+
 Status = Literal["works", "degraded", "cannot"]
 Cause = Literal["unsupported", "forbidden", "broken"]
 
@@ -38,18 +40,12 @@ class Probe:
 def probe_host() -> list[Probe]:
     """Try what this host offers; it takes a fraction of a second and leaves nothing behind.
 
-    An installation for analysis only has one probe, which says so.
+    An installation for analysis only, and one whose compiled module cannot be loaded, has one probe, which says so.
     """
     try:
-        from parshall._native import probe_capabilities
-    except ImportError:
-        return [
-            Probe(
-                "installation.kernel",
-                "cannot",
-                "unsupported",
-                "this installation is for analysis only: it was built without the kernel's side",
-                "install with clang and without --no-default-features, see CONTRIBUTING.md",
-            )
-        ]
-    return [Probe(**fields) for fields in json.loads(probe_capabilities())]
+        from parshall import _native
+    except ImportError as error:
+        return [Probe("installation.module", "cannot", "broken", *import_problem(error))]
+    if not hasattr(_native, "probe_capabilities"):
+        return [Probe("installation.kernel", "cannot", "unsupported", NO_KERNEL_SIDE, KERNEL_SIDE_REMEDY)]
+    return [Probe(**fields) for fields in json.loads(_native.probe_capabilities())]

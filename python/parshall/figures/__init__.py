@@ -1,10 +1,11 @@
-"""Figures of TCP state against time: data in, an Altair chart out.
+"""Figures of TCP state against time: a log in, Altair charts out.
 
-Each module has a reduction (statistics, no drawing) and a drawing (no statistics).
+`reduce` reads a log once. Each figure is a module: a reduction (statistics, no drawing), a drawing (no statistics).
 """
 
 from parshall.figures.frame import Figure
 from parshall.figures.legend import Legend, legends
 from parshall.figures.overview import figures_of
+from parshall.figures.reduction import Reduction, reduce
 
-__all__ = ["Figure", "Legend", "figures_of", "legends"]
+__all__ = ["Figure", "Legend", "Reduction", "figures_of", "legends", "reduce"]

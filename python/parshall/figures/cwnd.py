@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, extremes, greatest
+from parshall.figures.bins import Bins, greatest
 from parshall.figures.frame import (
     Figure,
     dashed_layers,
@@ -15,30 +15,37 @@ from parshall.figures.frame import (
     upward,
 )
 from parshall.figures.legend import Legend
+from parshall.figures.reduction import Reduction
 
 TITLE = "Congestion window (segments)"
 
 
-def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
-    """Reduce the congestion window to bins, with the slow-start threshold at the end of each.
+def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
+    """Reduce the congestion window of flows that sent payload to bins.
 
     Returns
     -------
     polars.DataFrame
-        What `extremes` returns for ``cwnd_segments``, and ``ssthresh`` (float64, segments, null while
-        it is infinite).
+        Shape (flows x bins with records, 7), sorted by flow and time: ``flow``, ``time_s`` (middle of the bin),
+        ``min``, ``max``, ``mean`` (segments, over records, not over time), ``ssthresh`` (segments at the end of the
+        bin, null while it is infinite), ``records``.
     """
-    cwnd = extremes(states, "cwnd_segments", bins)
-    ssthresh = extremes(states, "ssthresh_segments", bins)
-    last = ssthresh.select("flow", "time_s", ssthresh="last")
-    return cwnd.join(last, on=["flow", "time_s"], how="left").sort("flow", "time_s")
+    return reduction.cells(bins, reduction.senders).select(
+        "flow",
+        bins.middle_s(pl.col("bin")).alias("time_s"),
+        min="cwnd_min",
+        max="cwnd_max",
+        mean=pl.col("cwnd_sum") / pl.col("records"),
+        ssthresh="ssthresh_last",
+        records="records",
+    )
 
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the window as a band and a line, the threshold as a dashed line."""
     caption = (
-        f"{reading(legend, 'mean', 'slow-start threshold')} Bins of {bins.width_text}; "
-        f"{reduced['records'].sum():,} records of {legend.flows_text}."
+        f"{reading(reduced, legend, 'mean', 'ssthresh', 'slow-start threshold')} Bins of {bins.width_text}; "
+        f"{reduced['records'].sum():,} records of {legend.flows_text}.{legend.reading}"
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -49,11 +56,11 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("ssthresh:Q", title="ssthresh (segments)"),
         alt.Tooltip("records:Q", title="records"),
     ]
-    data = named(reduced.drop("first", "last"), legend)
+    data = named(reduced, legend)
     top = greatest(reduced, "max")
     layers = [
         *state_layers(reduced, data, legend, bins, "segments"),
-        *dashed_layers(data, upward("ssthresh", "segments", top), legend, bins),
+        *dashed_layers(reduced, data, upward("ssthresh", "segments", top), legend, bins),
         *pointer_layers(data, upward("mean", "segments", top), legend, bins, tooltip),
     ]
     return Figure("cwnd", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

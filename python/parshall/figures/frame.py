@@ -1,6 +1,8 @@
 """The frame around every figure: size, axes, what the pointer does. It draws, and computes nothing."""
 
+import json
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +14,10 @@ from parshall.figures.legend import GREY, PICKED, Legend
 
 WIDTH_PX = 900
 HEIGHT_PX = 240
-# With up to so many rows a flow in the mean, lines get points: one alone would not be seen, and where a line goes over
-# a gap, points tell what was measured.
+# Flows with up to so many rows get points.
 _POINTS_MAX = 40
+# Letters of a line of the caption.
+_CAPTION_LETTERS = 150
 # More dashed lines than this hide what they belong to.
 DASHED_MAX = 4
 # Up to here every whole number has a mark at an axis that counts.
@@ -37,7 +40,7 @@ _CONFIG: dict[str, Any] = {
     },
     # Room for the widest number, so that the time axes of all figures stand below each other.
     "axisY": {"minExtent": 42, "titleX": -44},
-    "legend": {"labelFontSize": 12, "labelColor": "#222"},
+    "legend": {"labelFontSize": 12, "labelColor": "#222", "labelLimit": 400, "columns": 4},
     "title": {
         "fontSize": 15,
         "anchor": "start",
@@ -100,22 +103,25 @@ def frame(layers: list[alt.Chart], legend: Legend, *, title: str, caption: str) 
     """
     first, *others = layers
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom="wheel![event.shiftKey]")
-    parameters = [zoom, pick(legend), *([hover()] if legend.is_crowded else [])]
+    parameters = [zoom, pick(), *([hover()] if legend.is_crowded else [])]
     chart = alt.layer(first.add_params(*parameters), *others)
     finished: alt.LayerChart = chart.properties(
         width=WIDTH_PX,
         height=HEIGHT_PX,
-        title=alt.TitleParams(title, subtitle=caption),
+        title=alt.TitleParams(title, subtitle=_lines(caption)),
         description=f"{title} against time. {caption}",
     ).configure(**_CONFIG)
     return finished
 
 
-def pick(legend: Legend) -> alt.Parameter:
-    """Return the parameter that holds the flows picked by a click."""
-    if legend.is_crowded:
-        return alt.selection_point(name="pick", fields=["flow"], on="click", empty=False)
-    return alt.selection_point(name="pick", fields=["flow"], on="click", bind="legend")
+def _lines(caption: str) -> list[str]:
+    """Break a caption into lines that are no wider than the figure."""
+    return textwrap.wrap(caption, _CAPTION_LETTERS)
+
+
+def pick(*, empty: bool = True) -> alt.Parameter:
+    """Return the parameter that holds the flows picked by a click; `empty`: whether all are when none was clicked."""
+    return alt.selection_point(name="pick", fields=["flow"], on="click", bind="legend", empty=empty)
 
 
 def hover() -> alt.Parameter:
@@ -123,7 +129,12 @@ def hover() -> alt.Parameter:
     return alt.selection_point(name="hover", fields=["flow"], on="pointerover", clear="pointerout", empty=False)
 
 
-def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float) -> list[alt.Chart]:
+def _is_named(legend: Legend) -> str:
+    """Whether a flow has a colour, as an expression of Vega."""
+    return f"indexof({json.dumps(legend.named)}, datum.flow) >= 0"
+
+
+def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float, *, at_rest: bool = True) -> list[alt.Chart]:
     """Give a layer the colours of its flows; what is not picked becomes faint.
 
     Parameters
@@ -135,16 +146,23 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float) -> li
     strong
         Opacity of a flow that is picked, and of all when none is.
     grey
-        Opacity of each of many flows that have no colour of their own; 0 leaves them out.
+        Opacity of each flow that has no colour of its own; 0 leaves them out until they are pointed at.
+    at_rest
+        Whether flows with a colour are there when none is picked.
     """
-    picked = pick(legend)
-    if legend.is_crowded:
-        # Opacity of the stroke: that of the mark would have each line composed as a picture of its own.
-        behind = [layer.encode(color=alt.value(GREY), strokeOpacity=alt.value(grey))] if grey else []
-        above = layer.transform_filter(picked | hover())
-        return [*behind, above.encode(color=alt.value(PICKED), opacity=alt.value(strong))]
-    opacity = alt.when(picked).then(alt.value(strong)).otherwise(alt.value(strong * 0.1))
-    return [layer.encode(color=legend.colour(), opacity=opacity)]
+    opacity = alt.when(pick(), empty=at_rest).then(alt.value(strong)).otherwise(alt.value(strong * 0.1 * at_rest))
+    if not legend.is_crowded:
+        return [layer.encode(color=legend.colour(), opacity=opacity)]
+    others = layer.transform_filter(f"!({_is_named(legend)})")
+    # Opacity of the stroke: that of the mark would have each line composed as a picture of its own.
+    behind = [others.encode(color=alt.value(GREY), strokeOpacity=alt.value(grey))] if grey else []
+    own = layer.transform_filter(_is_named(legend)).encode(color=legend.colour(), opacity=opacity)
+    above = others.transform_filter(pick(empty=False) | hover())
+    return [
+        *behind,
+        *([own] if legend.colours else []),
+        above.encode(color=alt.value(PICKED), opacity=alt.value(strong)),
+    ]
 
 
 def pointer_layers(
@@ -159,7 +177,7 @@ def pointer_layers(
         layers += [
             base.mark_text(align="right", dy=-9, fontSize=12, fontWeight="bold", **ink)
             .encode(text="flow:N")
-            .transform_filter(pick(legend) | hover())
+            .transform_filter(pick(empty=False) | hover())
             .transform_joinaggregate(end_s="max(time_s)", groupby=["flow"])
             .transform_filter("datum.time_s == datum.end_s")
             for ink in ({"stroke": "white", "strokeWidth": 4}, {"color": PICKED})
@@ -167,15 +185,20 @@ def pointer_layers(
     return layers
 
 
-def reading(legend: Legend, line: str, dashed: str) -> str:
-    """How to read the layers of a state, for the caption."""
+def _shows_dashed(legend: Legend) -> bool:
+    """Whether dashed lines are few enough to be drawn for all flows."""
+    return not legend.is_crowded and len(legend.labels) <= DASHED_MAX
+
+
+def reading(reduced: pl.DataFrame, legend: Legend, line: str, dashed: str, limit: str) -> str:
+    """How to read the layers of a state, for the caption; `dashed` is the column of the dashed line."""
     if legend.is_crowded:
-        return (
-            f"Lines: {line} over the records of a bin, a line a flow. Shading: smallest to largest of all "
-            f"flows. Point at a flow for its own, and for its {dashed} (dashed)."
-        )
-    of_which = "" if len(legend.labels) <= DASHED_MAX else " of the flow that is clicked"
-    return f"Line: {line} over the records of a bin. Shading: smallest to largest. Dashed: {dashed}{of_which}."
+        said = f"Lines: {line} over the records of a bin. Shading: smallest to largest of all flows."
+    else:
+        said = f"Line: {line} over the records of a bin. Shading: smallest to largest."
+    if not reduced[dashed].count():
+        return said
+    return f"{said} Dashed: {limit}{'' if _shows_dashed(legend) else ' of the flow that is clicked'}."
 
 
 def upward(field: str, unit: str, top: float, *, whole: bool = False) -> alt.Y:
@@ -206,20 +229,28 @@ def state_layers(reduced: pl.DataFrame, data: alt.InlineData, legend: Legend, bi
     top = greatest(reduced, "max")
     base = alt.Chart(data).encode(x=time_axis(bins), detail="flow:N")
     band = over_bins(base, bins).encode(y=upward("min", unit, top), y2="max:Q")
-    line = base.mark_line(strokeWidth=1.6, strokeJoin="round", point=_has_few_rows(reduced))
-    line = line.encode(y=upward("mean", unit, top))
+    line = base.mark_line(strokeWidth=1.6, strokeJoin="round").encode(y=upward("mean", unit, top))
+    lines = [*coloured(line, legend, 1, 0.3), *_points(reduced, base.encode(y=upward("mean", unit, top)), legend)]
     if not legend.is_crowded:
-        return [*coloured(line, legend, 1, 0), *coloured(band, legend, 0.22, 0)]
+        return [*lines, *coloured(band, legend, 0.22, 0)]
     # The bands of many flows would cover each other and all lines: one band around all of them.
     everything = _as_csv(envelope(reduced))
     around = over_bins(alt.Chart(everything), bins).encode(
         y=upward("min", unit, top), y2="max:Q", color=alt.value("#eceef1")
     )
-    return [around, *coloured(line, legend, 1, 0.3), *coloured(band, legend, 0.3, 0)]
+    return [around, *lines, *coloured(band, legend, 0.3, 0, at_rest=False)]
 
 
-def _has_few_rows(reduced: pl.DataFrame) -> bool:
-    return reduced.height <= _POINTS_MAX * reduced["flow"].n_unique()
+def _points(reduced: pl.DataFrame, base: alt.Chart, legend: Legend) -> list[alt.Chart]:
+    """Layers of points for flows with few rows: one alone would not be seen, and over a gap they show what is known."""
+    few = reduced.group_by("flow").len().filter(pl.col("len") <= _POINTS_MAX)["flow"].sort()
+    if few.is_empty():
+        return []
+    points = base.mark_circle(size=22)
+    if len(few) < len(legend.labels):
+        names = [legend.labels[flow] for flow in few]
+        points = points.transform_filter(alt.FieldOneOfPredicate(field="flow", oneOf=names))
+    return coloured(points, legend, 1, 0.3)
 
 
 def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
@@ -235,23 +266,27 @@ def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
     return rectangles
 
 
-def dashed_layers(data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins) -> list[alt.Chart]:
+def dashed_layers(
+    reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins
+) -> list[alt.Chart]:
     """Layers that show a limit as a dashed line; of more than a few flows it shows when they are picked."""
+    column = height.shorthand.split(":")[0]
+    if not reduced[column].count():
+        return []
     line = (
         alt.Chart(data)
         .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.2)
         .encode(x=time_axis(bins), y=height, detail="flow:N")
         # An empty field of the CSV is no number, and would be drawn as 0.
-        .transform_filter(f"isValid(datum.{height.shorthand.split(':')[0]})")
+        .transform_filter(f"isValid(datum.{column})")
     )
-    if legend.is_crowded or len(legend.labels) <= DASHED_MAX:
-        return coloured(line, legend, 0.8, 0)
-    shown = alt.when(pick(legend), empty=False).then(alt.value(0.8)).otherwise(alt.value(0))
-    return [line.encode(color=legend.colour(), opacity=shown)]
+    return coloured(line, legend, 0.8, 0, at_rest=_shows_dashed(legend))
 
 
-def step_line(reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, bins: Bins) -> alt.Chart:
-    """Layer of one step a bin; a flow with a single bin is a point."""
-    marks = alt.Chart(data).mark_line(interpolate="step", strokeWidth=1.6, point=_has_few_rows(reduced))
-    line: alt.Chart = marks.encode(x=time_axis(bins), y=height, detail="flow:N")
-    return line
+def step_layers(
+    reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins
+) -> list[alt.Chart]:
+    """Layers of one step a bin; flows with few bins have points."""
+    base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail="flow:N")
+    line = base.mark_line(interpolate="step", strokeWidth=1.6)
+    return [*coloured(line, legend, 1, 0.3), *_points(reduced, base, legend)]

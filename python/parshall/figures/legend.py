@@ -1,11 +1,13 @@
 """What flows are called and which colour they have: the same in every figure of a report."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
-import pyarrow as pa
+import polars as pl
+
+from parshall.figures.reduction import Reduction
 
 # Okabe and Ito, "Color Universal Design" (2008), for all kinds of colour vision; without yellow, which
 # is lost on white. Behind them five of Tol's "muted" (2021), for logs of more than seven flows.
@@ -13,10 +15,13 @@ COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
     *("#332288", "#999933", "#882255", "#44AA99", "#DDCC77"),
 )
-# More flows than this cannot be told apart by colour: then one at a time is picked out of grey.
+# More connections than this cannot be told apart by colour: then those that moved most have one, the others are grey.
 NAMED_MAX = 12
 GREY = "#8a8f98"
-PICKED = "#D55E00"
+# Of a grey flow under the pointer.
+PICKED = "#e6007e"
+# How much of its colour the other end of a connection keeps.
+_TINT = 0.5
 
 
 @dataclass(frozen=True)
@@ -28,93 +33,136 @@ class Legend:
     labels : dict of int to str
         Name of each flow, unique in the log.
     colours : dict of int to str
-        Colour of each flow, ``#rrggbb``; the two ends of a connection have the same one in all logs.
+        Colour, ``#rrggbb``, of each flow that has one; a connection has the same one in all logs.
+    other_ends : frozenset of int
+        Flows that are the other end of a connection whose first end is in the log, too; theirs is a lighter colour.
     note : str
         What captions say of flows that were left out.
     """
 
     labels: dict[int, str]
     colours: dict[int, str]
+    other_ends: frozenset[int] = frozenset()
     note: str = ""
 
     @property
     def flows_text(self) -> str:
         """How many flows there are, for captions."""
-        return f"{len(self.labels):,} flow{'' if len(self.labels) == 1 else 's'}{self.note}"
+        connections = len(self.labels) - len(self.other_ends)
+        ends = f"{_many(connections, 'connection')}, " if self.other_ends else ""
+        return f"{ends}{_many(len(self.labels), 'flow')}{self.note}"
+
+    @property
+    def reading(self) -> str:
+        """How to read the colours, for captions; empty when each flow has its own."""
+        said = " Lighter: the other end of a connection." if self.other_ends else ""
+        grey = len(self.labels) - len(self.colours)
+        return f"{said} Grey: {_many(grey, 'flow')} more; point at one for its name." if grey else said
 
     @property
     def is_crowded(self) -> bool:
         """Whether the flows are too many to have a colour each."""
-        return len(self.labels) > NAMED_MAX
+        return len(self.labels) > len(self.colours)
+
+    @property
+    def named(self) -> list[str]:
+        """The names of the flows that have a colour."""
+        return [self.labels[flow] for flow in self.colours]
 
     def only(self, flows: Iterable[int], note: str = "") -> "Legend":
         """Return the legend of some of the flows, with what is to be said of the others."""
-        kept = sorted(flows)
-        labels, colours = ({flow: named[flow] for flow in kept} for named in (self.labels, self.colours))
-        return Legend(labels, colours, note or self.note)
-
-    def covering(self, flows: Iterable[int]) -> "Legend":
-        """Return the legend with names for flows, too, that the flow table lacks, as that of a cut log may."""
-        unknown = sorted(set(flows) - set(self.labels))
-        labels = {flow: f"flow {flow}, addresses unknown" for flow in unknown}
-        colours = {flow: COLOURS[(len(self.labels) + place) % len(COLOURS)] for place, flow in enumerate(unknown)}
-        return Legend(self.labels | labels, self.colours | colours, self.note) if unknown else self
+        kept = sorted(set(flows))
+        labels = {flow: self.labels[flow] for flow in kept}
+        colours = {flow: self.colours[flow] for flow in kept if flow in self.colours}
+        return Legend(labels, colours, self.other_ends & set(kept), note or self.note)
 
     def colour(self) -> alt.Color:
-        """Return the encoding of the colour by name."""
+        """Return the encoding of the colour by name; the legend has one entry a connection."""
+        firsts = [flow for flow in self.colours if flow not in self.other_ends]
+        listed = firsts or list(self.colours)
         return alt.Color(
             "flow:N",
-            scale=alt.Scale(domain=list(self.labels.values()), range=list(self.colours.values())),
+            scale=alt.Scale(domain=self.named, range=list(self.colours.values())),
             legend=alt.Legend(
-                title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, labelLimit=400, columns=4
+                title=None,
+                orient="top",
+                values=[self.labels[flow] for flow in listed],
+                symbolType="stroke",
+                symbolStrokeWidth=3,
             ),
         )
 
 
-def legends(tables: Sequence[pa.Table]) -> list[Legend]:
-    """Name and colour the flows of several logs.
-
-    Parameters
-    ----------
-    tables : sequence of pyarrow.Table
-        The flow table of each log.
+def legends(reductions: Sequence[Reduction]) -> list[Legend]:
+    """Name and colour the flows of several logs: those that are drawn, and those that tables list.
 
     Returns
     -------
     list of Legend
         One a log.
     """
-    connections: dict[frozenset[tuple[str, int]], int] = {}
-    found = []
-    for table in tables:
-        rows = table.select(
-            [
-                "flow",
-                "congestion_control",
-                "local_address",
-                "local_port",
-                "remote_address",
-                "remote_port",
-                "passive",
-            ]
-        ).to_pylist()
-        colours = {}
-        for row in rows:
-            ends = frozenset(((row["local_address"], row["local_port"]), (row["remote_address"], row["remote_port"])))
-            number = connections.setdefault(ends, len(connections))
-            colours[row["flow"]] = COLOURS[number % len(COLOURS)]
-        found.append(Legend(_labels(rows), colours))
-    return found
+    logs = [_rows(reduction) for reduction in reductions]
+    moved: dict[frozenset[Any], int] = {}
+    for number, rows in enumerate(logs):
+        for row in rows.values():
+            key = _connection(number, row, rows)
+            moved[key] = max(moved.get(key, 0), row["bytes"] or 0)
+    most = set(sorted(moved, key=lambda key: -moved[key])[:NAMED_MAX])
+    colours = dict(zip([key for key in moved if key in most], COLOURS, strict=False))
+    return [_legend(number, rows, colours) for number, rows in enumerate(logs)]
 
 
-def _labels(rows: Sequence[dict[str, Any]]) -> dict[int, str]:
+def _rows(reduction: Reduction) -> dict[int, dict[str, Any]]:
+    shown = sorted({*reduction.drawn, *reduction.listed})
+    columns = [
+        *("flow", "congestion_control", "passive", "local_address", "local_port", "remote_address", "remote_port"),
+        *("bytes", "other_end", "is_counted"),
+    ]
+    rows = reduction.table.filter(pl.col("flow").is_in(shown)).select(columns)
+    return {row["flow"]: row for row in rows.iter_rows(named=True)}
+
+
+def _connection(log: int, row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> frozenset[Any]:
+    """What is the same for both ends of a connection, in all logs."""
+    first = row if row["is_counted"] else rows.get(row["other_end"], row)
+    if first["local_address"] is None:
+        return frozenset({(log, first["flow"])})
+    near = (first["local_address"], first["local_port"])
+    return frozenset({near, (first["remote_address"], first["remote_port"])})
+
+
+def _legend(log: int, rows: Mapping[int, dict[str, Any]], colours: Mapping[frozenset[Any], str]) -> Legend:
+    labels = _labels([row for row in rows.values() if _is_first(row, rows)])
+    others = frozenset(flow for flow, row in rows.items() if flow not in labels)
+    labels |= {flow: f"{labels[rows[flow]['other_end']]}, other end" for flow in others}
+    chosen = {flow: colours.get(_connection(log, row, rows)) for flow, row in rows.items()}
+    return Legend(
+        dict(sorted(labels.items())),
+        {flow: _lighter(colour) if flow in others else colour for flow, colour in chosen.items() if colour},
+        others,
+    )
+
+
+def _is_first(row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> bool:
+    return bool(row["is_counted"]) or row["other_end"] not in rows
+
+
+def _lighter(colour: str) -> str:
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - _TINT * (255 - part)):02x}" for part in parts)
+
+
+def _labels(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """Name flows by the shortest of three forms that tells them apart."""
-    by_form = zip(*(_forms(row) for row in rows), strict=True)
-    labels = next((names for names in by_form if len(set(names)) == len(names)), ())
-    return {row["flow"]: label for row, label in zip(rows, labels, strict=True)}
+    known = [row for row in rows if row["local_address"] is not None]
+    by_form = zip(*(_forms(row) for row in known), strict=True)
+    names = next((names for names in by_form if len(set(names)) == len(names)), ())
+    labels = {row["flow"]: name for row, name in zip(known, names, strict=True)}
+    # A log that was cut may have rows of flows that its flow table lacks.
+    return labels | {row["flow"]: f"flow {row['flow']}, addresses unknown" for row in rows if row["flow"] not in labels}
 
 
-def _forms(row: dict[str, Any]) -> tuple[str, str, str]:
+def _forms(row: Mapping[str, Any]) -> tuple[str, str, str]:
     ends = (row["local_port"], row["remote_port"])
     service, client = ends if row["passive"] else ends[::-1]
     control = row["congestion_control"]
@@ -123,3 +171,7 @@ def _forms(row: dict[str, Any]) -> tuple[str, str, str]:
         f"{control}, ports {client} to {service}",
         f"flow {row['flow']}, {control}, port {service}",
     )
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -3,71 +3,75 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, extremes, greatest
+from parshall.figures.bins import Bins, greatest
 from parshall.figures.frame import (
     Figure,
     coloured,
     frame,
     named,
     pointer_layers,
-    step_line,
+    step_layers,
     time_axis,
     upward,
 )
 from parshall.figures.legend import Legend
+from parshall.figures.reduction import Reduction
 
 TITLE = "Retransmitted segments (cumulative)"
-# The states that mean trouble, with the marks that they get; Open and Disorder are the way back.
+# The marks of the states that mean trouble.
 MARKS = {"Recovery": "triangle-up", "Loss": "cross", "CWR": "diamond"}
 
 
-def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
+def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
     """Reduce the kernel's count of retransmitted segments to bins.
 
     Returns
     -------
     polars.DataFrame
-        What `extremes` returns for ``total_retrans``; ``last`` is the count at the end of the bin.
+        Shape (flows x bins with records, 4), sorted by flow and time: ``flow``, ``time_s`` (middle of the bin),
+        ``last`` (segments at the end of the bin), ``records``.
     """
-    return extremes(states, "total_retrans", bins)
+    return reduction.cells(bins, reduction.senders).select(
+        "flow", bins.middle_s(pl.col("bin")).alias("time_s"), last="retrans_last", records="records"
+    )
 
 
-def changes(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
+def changes(reduction: Reduction, bins: Bins) -> pl.DataFrame:
     """Count the changes into the states `MARKS` for each flow and bin.
 
     Returns
     -------
     polars.DataFrame
-        Shape (flows x bins x states that occur, 5): ``flow``, ``time_s``, ``ca_state`` (string), ``count``
-        (uint32), ``last`` (float64, retransmitted segments at that moment: where the mark goes).
+        Shape (flows x bins x states that occur, 5): ``flow``, ``time_s``, ``ca_state`` (string), ``count``,
+        ``last`` (retransmitted segments at that moment: where the mark goes).
     """
-    return (
-        states.lazy()
-        .with_columns(pl.col("event", "ca_state").cast(pl.String))
-        .filter(pl.col("event") == "congestion_state", pl.col("ca_state").is_in(list(MARKS)))
-        .group_by("flow", bins.number(pl.col("time_ns")), "ca_state")
-        .agg(count=pl.len(), last=pl.col("total_retrans").last().cast(pl.Float64))
-        .sort("flow", "bin", "ca_state")
-        .select("flow", bins.middle_s(pl.col("bin")).alias("time_s"), "ca_state", "count", "last")
-        .collect()
+    return reduction.entered(bins, reduction.senders).select(
+        "flow", bins.middle_s(pl.col("bin")).alias("time_s"), "ca_state", "count", last="retrans_last"
     )
 
 
 def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the count as steps, and a mark where congestion control entered a state of `MARKS`."""
     entered = dict(changed.group_by("ca_state").agg(pl.col("count").sum()).sort("ca_state").iter_rows())
-    marks = ", ".join(f"{name} {count:,}" for name, count in entered.items()) or "none"
+    counts = ", ".join(f"{name} {count:,}" for name, count in entered.items())
+    grey = "; of a grey flow when it is pointed at" if legend.is_crowded else ""
+    marks = f" Marks: congestion control entered a state ({counts}{grey})." if entered else ""
     caption = (
-        f"Steps: segments retransmitted so far. Marks: congestion control entered a state ({marks}). "
-        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}."
+        f"Steps: segments retransmitted so far.{marks} "
+        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.reading}"
     )
-    data = named(reduced.select("flow", "time_s", "last", "records"), legend)
+    data = named(reduced, legend)
     height = upward("last", "segments", greatest(reduced, "last"), whole=True)
-    line = step_line(reduced, data, height, bins)
+    # The legend has the marks that are there without a pointer.
+    drawn = sorted(changed.filter(pl.col("flow").is_in(list(legend.colours)))["ca_state"].unique())
     shape = alt.Shape(
         "ca_state:N",
         scale=alt.Scale(domain=list(entered), range=[MARKS[name] for name in entered]),
-        legend=alt.Legend(title=None, orient="top", labelExpr="'entered ' + datum.label", symbolStrokeColor="#333"),
+        legend=alt.Legend(
+            title=None, orient="top", values=drawn, labelExpr="'entered ' + datum.label", symbolStrokeColor="#333"
+        )
+        if drawn
+        else None,
     )
     points = (
         alt.Chart(named(changed, legend))
@@ -91,7 +95,7 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
         alt.Tooltip("records:Q", title="records"),
     ]
     layers = [
-        *coloured(line, legend, 1, 0.3),
+        *step_layers(reduced, data, height, legend, bins),
         *pointer_layers(data, height, legend, bins, tooltip),
         *(coloured(points, legend, 1, 0) if entered else []),
     ]

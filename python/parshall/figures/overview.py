@@ -1,30 +1,24 @@
 """All figures of one log, in the order in which a reader wants them."""
 
-import polars as pl
-import pyarrow as pa
-
 from parshall.figures import cwnd, loss, rtt, throughput
-from parshall.figures.bins import Bins, span_ns
 from parshall.figures.frame import Figure
 from parshall.figures.legend import Legend
-from parshall.figures.states import senders, states
+from parshall.figures.reduction import Reduction
 
 # Rows of a figure, over all flows: some 40 bytes each in the report, and as much as a screen shows.
 ROWS_MAX = 20_000
-BINS_OF_STATE = (50, 600)
+BINS_OF_STATE = 600
 # A bin of throughput must hold many packets, or it shows their arrivals and not a rate.
-BINS_OF_RATE = (50, 200)
-# Lines that can be in one figure; of more flows those with the most records are drawn.
-FLOWS_MAX = 200
+BINS_OF_RATE = 200
 
 
-def figures_of(records: pa.Table, legend: Legend, *, axis_ns: tuple[int, int] | None = None) -> list[Figure]:
+def figures_of(reduction: Reduction, legend: Legend, *, axis_ns: tuple[int, int] | None = None) -> list[Figure]:
     """Return the figures of a log.
 
     Parameters
     ----------
-    records : pyarrow.Table
-        Shape (records, columns of the log).
+    reduction : Reduction
+        The log, as `reduce` returns it.
     legend : Legend
         Names and colours of its flows.
     axis_ns : tuple of int, optional
@@ -33,38 +27,22 @@ def figures_of(records: pa.Table, legend: Legend, *, axis_ns: tuple[int, int] | 
     Returns
     -------
     list of Figure
-        None for a log without records; throughput alone where no flow sent payload.
+        None for a log without records of full sockets; throughput alone where no flow sent payload.
     """
-    all_states = states(records)
-    if all_states.is_empty():
+    if not reduction.drawn:
         return []
-    begin_ns, end_ns = axis_ns or span_ns(all_states)
-    drawn = most_recorded(all_states)
-    kept = all_states if len(drawn) == all_states["flow"].n_unique() else all_states.filter(pl.col("flow").is_in(drawn))
-    of_state = Bins.over(begin_ns, end_ns, _count(BINS_OF_STATE, len(drawn)))
-    of_rate = Bins.over(begin_ns, end_ns, _count(BINS_OF_RATE, len(drawn)))
-    legend = legend.covering(all_states["flow"].unique())
-    left_out = len(legend.labels) - len(drawn)
-    shown = legend.only(drawn, f" (of {len(legend.labels):,}: those with the most records)" if left_out else "")
-    found = [throughput.draw(throughput.reduce(kept, of_rate), shown, of_rate)]
-    sending = senders(kept)
-    if sending:
-        sent = kept.filter(pl.col("flow").is_in(sending))
-        names = shown.only(sending)
-        found += [
-            cwnd.draw(cwnd.reduce(sent, of_state), names, of_state),
-            rtt.draw(rtt.reduce(sent, of_state), names, of_state),
-            loss.draw(loss.reduce(sent, of_state), loss.changes(sent, of_state), names, of_state),
-        ]
+    of_rate = reduction.bins(BINS_OF_RATE, ROWS_MAX, axis_ns, without_gaps=True)
+    of_state = reduction.bins(BINS_OF_STATE, ROWS_MAX, axis_ns)
+    left_out = reduction.table["records"].count() - len(reduction.drawn)
+    note = f" (of {left_out + len(reduction.drawn):,}: those with the most records)" if left_out else ""
+    moved = throughput.reduce(reduction, of_rate)
+    found = [throughput.draw(moved, legend.only(moved["flow"], note), of_rate, reduction.counted_bytes)]
+    if not reduction.senders:
+        return found
+    window, times, again = (figure.reduce(reduction, of_state) for figure in (cwnd, rtt, loss))
+    found.append(cwnd.draw(window, legend.only(window["flow"], note), of_state))
+    if not times.is_empty():
+        found.append(rtt.draw(times, legend.only(times["flow"], note), of_state))
+    changed = loss.changes(reduction, of_state)
+    found.append(loss.draw(again, changed, legend.only(again["flow"], note), of_state))
     return found
-
-
-def most_recorded(states: pl.DataFrame) -> list[int]:
-    """Return the flows to draw: all, or of too many those with the most records."""
-    counts = states.group_by("flow").len().sort("len", "flow", descending=[True, False])
-    return sorted(counts["flow"].head(FLOWS_MAX))
-
-
-def _count(bounds: tuple[int, int], flows: int) -> int:
-    low, high = bounds
-    return min(high, max(low, ROWS_MAX // max(1, flows)))

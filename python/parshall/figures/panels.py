@@ -1,5 +1,6 @@
 """Several panels of one table side by side: what the figures of models are drawn with. It computes nothing."""
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from parshall.errors import ParshallError
 
 WIDTH_PX = 380
 HEIGHT_PX = 260
+# Characters of a line of a note.
+NOTE_WIDTH = 110
 COLUMNS = 2
 # More rows than this make a chart that no browser likes.
 ROWS_MAX = 20_000
@@ -57,8 +60,8 @@ class Panel:
         return rows.gather_every(max(1, -(-rows.height // ROWS_MAX)))
 
 
-def draw(table: pl.DataFrame, title: str, panels: tuple[Panel, ...]) -> alt.ConcatChart:
-    """Draw panels of a table.
+def draw(table: pl.DataFrame, title: str, panels: tuple[Panel, ...], note: str = "") -> alt.ConcatChart:
+    """Draw panels of a table, with a note below the title.
 
     Raises
     ------
@@ -70,7 +73,7 @@ def draw(table: pl.DataFrame, title: str, panels: tuple[Panel, ...]) -> alt.Conc
     chart: alt.ConcatChart = (
         alt.concat(*(_panel(table, panel) for panel in panels), columns=COLUMNS)
         .resolve_scale(color="independent")
-        .properties(title=alt.TitleParams(title, anchor="start"))
+        .properties(title=alt.TitleParams(title, anchor="start", subtitle=textwrap.wrap(note, NOTE_WIDTH)))
         .configure(font="Helvetica, Arial, sans-serif", background="white")
     )
     return chart

@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, extremes, greatest
+from parshall.figures.bins import Bins, greatest
 from parshall.figures.frame import (
     Figure,
     dashed_layers,
@@ -15,30 +15,39 @@ from parshall.figures.frame import (
     upward,
 )
 from parshall.figures.legend import Legend
+from parshall.figures.reduction import Reduction
 
 TITLE = "Smoothed round-trip time (ms)"
 MS_PER_US = 1e-3
 
 
-def reduce(states: pl.DataFrame, bins: Bins) -> pl.DataFrame:
-    """Reduce the kernel's smoothed round-trip time to bins, with its smallest one at the end of each.
+def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
+    """Reduce the kernel's smoothed round-trip time of flows that sent payload to bins.
 
     Returns
     -------
     polars.DataFrame
-        What `extremes` returns for ``srtt_us``, in milliseconds, and ``min_rtt`` (float64, ms, null
-        before the first sample).
+        Shape (flows x bins with samples, 7), sorted by flow and time: ``flow``, ``time_s`` (middle of the bin),
+        ``min``, ``max``, ``mean`` (ms, over records, not over time), ``min_rtt`` (ms, the kernel's smallest at the end
+        of the bin, null before the first sample), ``records``.
     """
-    srtt = extremes(states, "srtt_us", bins, MS_PER_US)
-    least = extremes(states, "min_rtt_us", bins, MS_PER_US).select("flow", "time_s", min_rtt="last")
-    return srtt.join(least, on=["flow", "time_s"], how="left").sort("flow", "time_s")
+    sampled = reduction.cells(bins, reduction.senders).filter(pl.col("srtt_records") > 0)
+    return sampled.select(
+        "flow",
+        bins.middle_s(pl.col("bin")).alias("time_s"),
+        min=pl.col("srtt_min") * MS_PER_US,
+        max=pl.col("srtt_max") * MS_PER_US,
+        mean=pl.col("srtt_sum") / pl.col("srtt_records") * MS_PER_US,
+        min_rtt=pl.col("min_rtt_last") * MS_PER_US,
+        records="srtt_records",
+    )
 
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the smoothed time as a band and a line, the smallest as a dashed line."""
     caption = (
-        f"{reading(legend, 'mean', 'smallest round-trip time of the kernel')} Bins of {bins.width_text}; "
-        f"{reduced['records'].sum():,} records of {legend.flows_text}."
+        f"{reading(reduced, legend, 'mean', 'min_rtt', 'smallest round-trip time of the kernel')} "
+        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.reading}"
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -49,11 +58,11 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("min_rtt:Q", title="min_rtt (ms)", format=".3f"),
         alt.Tooltip("records:Q", title="records"),
     ]
-    data = named(reduced.drop("first", "last"), legend)
+    data = named(reduced, legend)
     top = greatest(reduced, "max")
     layers = [
         *state_layers(reduced, data, legend, bins, "ms"),
-        *dashed_layers(data, upward("min_rtt", "ms", top), legend, bins),
+        *dashed_layers(reduced, data, upward("min_rtt", "ms", top), legend, bins),
         *pointer_layers(data, upward("mean", "ms", top), legend, bins, tooltip),
     ]
     return Figure("rtt", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

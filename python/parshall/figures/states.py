@@ -6,7 +6,6 @@ import pyarrow as pa
 COLUMNS = (
     "time_ns",
     "flow",
-    "direction",
     "event",
     "state",
     "cwnd_segments",
@@ -30,27 +29,21 @@ def states(records: pa.Table) -> pl.DataFrame:
     Parameters
     ----------
     records : pyarrow.Table
-        Shape (records, columns of the log): the rows of a log.
+        Shape (records, columns of the log): rows of a log.
 
     Returns
     -------
     polars.DataFrame
         Shape (records of full sockets, columns): `COLUMNS`, with ``time_ns`` as int64 nanoseconds since
-        1970 and without values where the kernel had none (``srtt_us`` before the first sample).
+        1970 and without values where the kernel had none: ``srtt_us`` before the first sample, sequence
+        numbers before the peer's SYN.
     """
     frame = pl.from_arrow(records.select(COLUMNS))
     assert isinstance(frame, pl.DataFrame)
-    return frame.filter(~pl.col("state").cast(pl.String).is_in(_WITHOUT_SOCKET)).with_columns(
+    # Comparisons, not a membership: categories are compared by number, and not turned into text.
+    return frame.filter(pl.all_horizontal(pl.col("state") != name for name in _WITHOUT_SOCKET)).with_columns(
         pl.col("time_ns").dt.epoch("ns"),
         pl.when(pl.col("srtt_us") > 0).then("srtt_us"),
+        # Before the peer's SYN, rcv_nxt is 0; the first real number would look like a jump.
+        *(pl.when(pl.col("state") != "SYN_SENT").then(name).alias(name) for name in ("snd_una", "rcv_nxt")),
     )
-
-
-def senders(states: pl.DataFrame) -> set[int]:
-    """Return the flows that sent payload: cwnd and RTT of the others tell nothing.
-
-    SYN and FIN take one sequence number each; who sent more, sent payload.
-    """
-    nxt = pl.col("snd_nxt").cast(pl.Int64)
-    moved = states.group_by("flow").agg((nxt.max() - nxt.min()).alias("moved"))
-    return set(moved.filter(pl.col("moved") > 2)["flow"])

@@ -5,9 +5,10 @@ The command ``parshall gen`` is a thin layer over :class:`Generator`.
 
 from parshall.generate.generator import BACKENDS, Generator, Report
 from parshall.generate.interface import Interface, interface_facts
-from parshall.generate.preflight import reasons_not_to_send, reasons_to_ask
+from parshall.generate.preflight import reasons_not_to_send
 from parshall.generate.receiver import Receiver
 from parshall.generate.reception import Reception, stamp_offset_bytes
+from parshall.generate.surroundings import reasons_to_ask
 
 __all__ = [
     "BACKENDS",

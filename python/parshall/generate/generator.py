@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any, Self
 
 from parshall import privileges
 from parshall.errors import ParshallError, UsageError
-from parshall.generate.interface import Interface, interface_facts, namespace_path
+from parshall.generate.interface import Interface, interface_facts
 from parshall.generate.preflight import (
     default_backend,
     reasons_not_to_ask_for,
     reasons_not_to_send,
-    reasons_to_ask,
 )
+from parshall.generate.surroundings import reasons_to_ask
+from parshall.testbed.namespaces import find
 
 BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
 
@@ -36,9 +38,20 @@ class Report:
 
     @property
     def digest(self) -> str | None:
-        """Proof of the bytes: equal for equal workload, seed and number of packets; None from ``pktgen``."""
+        """Digest of the plan, as far as it was sent: equal for equal workload, seed and number of packets.
+
+        It says nothing of what arrived. None from ``pktgen``, which follows no plan.
+        """
         digest: str | None = self.account["digest"]
         return digest
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error ended the run, or none of the packets was sent, or none passed on by the interface."""
+        account = self.account
+        had_to_send = account["asked"] is not None and account["asked"] > 0
+        is_in_vain = account["arrived"] == 0 and account["sent"] > 0
+        return account["error"] is not None or is_in_vain or (had_to_send and account["sent"] == 0)
 
 
 class Generator:
@@ -60,23 +73,26 @@ class Generator:
         How much: bits of frames per second, packets per second, or a share of a line of so many bit/s.
     count : int, optional
         Packets in all; without it until :meth:`stop`.
+    duration_s : float, optional
+        How long, from the first packet on. With gaps, the packets that are due before it is over; on a host that
+        does not keep up it ends at most 50 ms later.
     seed : int
         Seed of everything that is drawn.
-    source, destination : str
+    src, dst : str
         IP addresses: ``ADDRESS``, ``FIRST-LAST`` or ``ADDRESS/PREFIX``.
-    source_port, destination_port : str
+    sport, dport : str
         ``PORT`` or ``FIRST-LAST``.
-    source_mac, destination_mac : str, optional
+    src_mac, dst_mac : str, optional
         ``ADDRESS`` or ``FIRST-LAST``; the source is the interface's own without it.
     flows : int, optional
         Number of flows; without it as many as the longest range has values.
-    is_random : bool
-        Whether packets choose their flow at random, not one after the other.
+    order : {"cycling", "random"}
+        How packets choose their flow: one after the other, or at random.
     protocol : str
         ``udp``, ``tcp`` or an IP protocol number.
-    vlan : int, optional
-        VLAN number, with ``vlan_priority``.
-    is_stamped : bool
+    vlan : int or str, optional
+        VLAN tag: ``ID`` or ``ID.PRIORITY``.
+    stamp : bool
         Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
     backend : str, optional
         What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``, ``pktgen``. Default: ``xdp``; ``af-packet`` for a
@@ -86,9 +102,9 @@ class Generator:
         the digest stays the same; not with ``pktgen``.
     queue : int or sequence of int, optional
         With ``af-xdp``: the interface's queue for each CPU. Default: queue k for the k-th.
-    namespace : path-like or str, optional
+    netns : path-like or str, optional
         Network namespace of the interface, by name or path.
-    allowed_interface : str, optional
+    yes_on : str, optional
         Name of an interface that is no test interface and may be used nevertheless.
     parameters : dict, optional
         ``precision``, ``bin_bytes``, ``maximum_bytes`` of the sizes' representation.
@@ -120,30 +136,35 @@ class Generator:
         load: float | None = None,
         line_bps: float | None = None,
         count: int | None = None,
+        duration_s: float | None = None,
         seed: int = 1,
-        source: str = "198.18.0.1",
-        destination: str = "198.18.1.1",
-        source_port: str = "9",
-        destination_port: str = "9",
-        source_mac: str | None = None,
-        destination_mac: str = "02:00:00:00:00:02",
+        src: str = "198.18.0.1",
+        dst: str = "198.18.1.1",
+        sport: str = "9",
+        dport: str = "9",
+        src_mac: str | None = None,
+        dst_mac: str = "02:00:00:00:00:02",
         flows: int | None = None,
-        is_random: bool = False,
+        order: str = "cycling",
         protocol: str = "udp",
-        vlan: int | None = None,
-        vlan_priority: int = 0,
-        is_stamped: bool = False,
+        vlan: int | str | None = None,
+        stamp: bool = False,
         backend: str | None = None,
         cpu: int | Sequence[int] | None = None,
         queue: int | Sequence[int] | None = None,
-        namespace: str | os.PathLike[str] | None = None,
-        allowed_interface: str | None = None,
+        netns: str | os.PathLike[str] | None = None,
+        yes_on: str | None = None,
         parameters: dict[str, int] | None = None,
     ) -> None:
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected a number from 1 to 2^64 - 1")
+        if duration_s is not None and not 1e-9 <= duration_s < 1e9:
+            raise UsageError(f"--duration {duration_s} s: expected a time above 0")
         if backend is not None and backend not in BACKENDS:
             raise UsageError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
+        if order not in ("cycling", "random"):
+            raise UsageError(f"--order {order}: expected cycling or random")
+        vlan_id, vlan_priority = _vlan(vlan)
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"--seed {seed}: expected a number from 0 to 2^64 - 1")
         # It is read for what it comes to, and again to be sent.
@@ -152,7 +173,7 @@ class Generator:
         privileges.require_bpf("gen")
         from parshall import _native
 
-        path = namespace_path(namespace)
+        path = None if netns is None else find(netns)
         self.interface: Interface = interface_facts(interface, path)
         request: dict[str, Any] = {
             "interface": interface,
@@ -160,6 +181,7 @@ class Generator:
             "cpus": _numbers("--cpu", cpu),
             "queues": _numbers("--queue", queue),
             "backend": backend or "xdp",
+            "mtu_bytes": self.interface.mtu_bytes,
             "sizes": sizes,
             "gap": gap,
             "recorded_gaps_ns": recorded_gaps_ns,
@@ -169,19 +191,20 @@ class Generator:
             "load": load,
             "line_bps": line_bps,
             "count": count,
+            "duration_ns": None if duration_s is None else round(duration_s * 1e9),
             "seed": seed,
-            "source": source,
-            "destination": destination,
-            "source_port": source_port,
-            "destination_port": destination_port,
-            "source_mac": source_mac or self.interface.mac,
-            "destination_mac": destination_mac,
+            "source": src,
+            "destination": dst,
+            "source_port": sport,
+            "destination_port": dport,
+            "source_mac": src_mac or self.interface.mac,
+            "destination_mac": dst_mac,
             "flows": flows,
-            "is_random": is_random,
+            "is_random": order == "random",
             "protocol": protocol,
-            "vlan": vlan,
+            "vlan": vlan_id,
             "vlan_priority": vlan_priority,
-            "is_stamped": is_stamped,
+            "is_stamped": stamp,
             **(parameters or {}),
         }
         self.request = request
@@ -192,7 +215,13 @@ class Generator:
         request["backend"] = backend or default_backend(
             self.interface, is_replay=replay is not None, fits_live_frames=plan["fits_live_frames"]
         )
-        _check(self.interface, plan, request["backend"], allowed_interface)
+        _check(self.interface, plan, request["backend"])
+        asks = [] if yes_on == interface else reasons_to_ask(interface, path)
+        if asks:
+            raise UsageError(
+                f"no packet was sent from {interface}: {' and '.join(asks)}; it would have been {plan['summary']}; "
+                f"if that is what you want, add --yes-on {interface}"
+            )
         self._native = _native.Generator(json.dumps(request))
         self._report: Report | None = None
 
@@ -231,16 +260,19 @@ def _numbers(option: str, value: int | Sequence[int] | None) -> list[int]:
     return numbers
 
 
-def _check(interface: Interface, plan: dict[str, Any], backend: str, allowed_interface: str | None) -> None:
+def _vlan(tag: int | str | None) -> tuple[int | None, int]:
+    if tag is None:
+        return None, 0
+    match = re.fullmatch(r"(\d{1,9})(?:\.(\d{1,9}))?", str(tag), re.ASCII)
+    if not match:
+        raise UsageError(f"--vlan {tag}: expected ID or ID.PRIORITY, for example 100 or 100.5")
+    return int(match[1]), int(match[2] or 0)
+
+
+def _check(interface: Interface, plan: dict[str, Any], backend: str) -> None:
     reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"], backend)
     if reasons:
         is_usage = reasons == reasons_not_to_ask_for(interface, plan["largest_ip_bytes"])
         raise (UsageError if is_usage else ParshallError)(
             "no packet was sent, since none would arrive: " + "; ".join(reasons)
-        )
-    asks = reasons_to_ask(interface)
-    if asks and allowed_interface != interface.name:
-        raise UsageError(
-            f"no packet was sent from {interface.name}: {' and '.join(asks)}; it would have been {plan['summary']}; "
-            f"if that is what you want, add --yes-on {interface.name}"
         )

@@ -1,4 +1,4 @@
-"""What is known before the first packet: why none would arrive, and why one should ask first."""
+"""What is known before the first packet: why none would arrive."""
 
 from parshall.generate.interface import Interface
 
@@ -72,15 +72,3 @@ def _reasons_not_to_take_frames(interface: Interface) -> list[str]:
             "--backend af-packet, a veth, or a card whose driver has ndo_xdp_xmit"
         ]
     return []
-
-
-def reasons_to_ask(interface: Interface) -> list[str]:
-    """Return why a flood from this interface could do harm; empty for a test interface."""
-    reasons = []
-    if interface.is_loopback:
-        reasons.append("it is the loopback interface of this host")
-    elif not interface.is_virtual:
-        reasons.append("it is no interface of a testbed (veth and the like), so that packets may leave the host")
-    if interface.has_default_route:
-        reasons.append("a default route leaves by it")
-    return reasons

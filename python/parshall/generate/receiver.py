@@ -4,14 +4,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from parshall.capture import Capture, Output, Ring
 from parshall.errors import UsageError
-from parshall.generate.interface import namespace_path
 from parshall.generate.reception import STAMP_BYTES, Reception, stamp_offset_bytes
-from parshall.testbed.namespaces import entered
 
 _LOOK_INTERVAL_S = 0.05
 # After the last packet of a run, so long for those that were overtaken by it.
@@ -19,19 +16,19 @@ _STRAGGLERS_S = 0.5
 
 
 class Receiver:
-    """Receive the packets of a :class:`~parshall.generate.Generator` with ``is_stamped``, from its making on.
+    """Receive the packets of a :class:`~parshall.generate.Generator` with ``stamp``, from its making on.
 
     Parameters
     ----------
     interface : str
         Where they arrive.
-    namespace : path-like or str, optional
+    netns : path-like or str, optional
         Its network namespace, by name or path.
     is_ipv6 : bool
         Whether they are IPv6.
     protocol : str
         ``udp``, ``tcp`` or an IP protocol number.
-    destination_port : str
+    dport : str
         ``PORT`` or ``FIRST-LAST``, of UDP and TCP.
 
     Raises
@@ -42,8 +39,8 @@ class Receiver:
     Examples
     --------
     >>> receiver = Receiver("veth1")  # doctest: +SKIP
-    >>> Generator("veth0", is_stamped=True, count=1000).finish()  # doctest: +SKIP
-    >>> receiver.receive(sent=1000)["lost"]  # doctest: +SKIP
+    >>> Generator("veth0", stamp=True, count=1000).finish()  # doctest: +SKIP
+    >>> receiver.receive(count=1000)["lost"]  # doctest: +SKIP
     0
     """
 
@@ -51,23 +48,21 @@ class Receiver:
         self,
         interface: str,
         *,
-        namespace: str | os.PathLike[str] | None = None,
+        netns: str | os.PathLike[str] | None = None,
         is_ipv6: bool = False,
         protocol: str = "udp",
-        destination_port: str = "9",
+        dport: str = "9",
     ) -> None:
-        path = namespace_path(namespace)
         offset_bytes = stamp_offset_bytes(is_ipv6=is_ipv6, protocol=protocol)
         self.reception = Reception(offset_bytes)
-        expression = _expression(is_ipv6, protocol, destination_port)
-        with entered(path) if path else nullcontext():
-            self._capture = Capture(
-                [Output(None, expression, snaplen=offset_bytes + STAMP_BYTES)], Ring([interface], direction="in")
-            )
+        expression = _expression(is_ipv6, protocol, dport)
+        self._capture = Capture(
+            [Output(None, expression, snaplen=offset_bytes + STAMP_BYTES)], Ring(interface, netns, direction="in")
+        )
 
     def receive(
         self,
-        sent: int | None = None,
+        count: int | None = None,
         duration_s: float | None = None,
         wait: Callable[[float], bool] | None = None,
     ) -> dict[str, Any]:
@@ -75,7 +70,7 @@ class Receiver:
 
         Parameters
         ----------
-        sent : int, optional
+        count : int, optional
             Packets that are sent: it ends when the last of them has come, and counts the missing among them as lost.
         duration_s : float, optional
             It ends after this time.
@@ -89,7 +84,9 @@ class Receiver:
             capture lost; they are among ``lost``.
         """
         ended = threading.Event()
-        watching = threading.Thread(target=self._watch, args=(ended, sent, duration_s, wait or ended.wait), daemon=True)
+        watching = threading.Thread(
+            target=self._watch, args=(ended, count, duration_s, wait or ended.wait), daemon=True
+        )
         watching.start()
         try:
             for batch in self._capture.batches():
@@ -100,7 +97,7 @@ class Receiver:
             summary = self._capture.stop()
         accounts = summary.ledger["subscribers"][0]["interfaces"]
         capture_lost = sum(sum(account["lost"].values()) for account in accounts)
-        return {"sent": sent, **self.reception.summary(sent), "capture_lost": capture_lost}
+        return {"sent": count, **self.reception.summary(count), "capture_lost": capture_lost}
 
     def _watch(
         self, ended: threading.Event, sent: int | None, duration_s: float | None, wait: Callable[[float], bool]
@@ -118,11 +115,11 @@ class Receiver:
                 return
 
 
-def _expression(is_ipv6: bool, protocol: str, destination_port: str) -> str:
+def _expression(is_ipv6: bool, protocol: str, dport: str) -> str:
     family = "ip6" if is_ipv6 else "ip"
     if protocol not in ("udp", "tcp"):
         if not protocol.isdigit():
             raise UsageError(f"--protocol {protocol}: expected udp, tcp or an IP protocol number from 0 to 255")
         return f"{family} proto {protocol}"
-    ports = destination_port.replace(" ", "")
+    ports = dport.replace(" ", "")
     return f"{family} and {protocol} dst portrange {ports if '-' in ports else f'{ports}-{ports}'}"

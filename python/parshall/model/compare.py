@@ -12,10 +12,10 @@ import polars as pl
 from parshall.errors import ParshallError, UsageError
 from parshall.figures.file import save
 from parshall.figures.panels import Panel, draw
-from parshall.model.builtin import FORWARDED
-from parshall.model.builtin.hardware import NOISE
 from parshall.model.network import Model
-from parshall.model.simulation import run
+from parshall.model.simulation import Results, run
+from parshall.model.variation import BESIDES, main_sink
+from parshall.whole_file import write_whole
 
 _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".csv": pl.read_csv,
@@ -23,8 +23,6 @@ _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".arrow": pl.read_ipc,
     ".feather": pl.read_ipc,
 }
-# Sources that are no traffic: what the processor does besides.
-_BESIDES = {NOISE, "interrupts", "tasks"}
 _GAP = re.compile(r"(?:\w+:(?:\w+=)?)?(?P<number>[\d.]+(?:[eE][+-]?\d+)?)(?P<unit>ns|us|ms|s)?")
 _UNITS_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 MEASURED = "measured"
@@ -87,14 +85,14 @@ def fed(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, list[float]
 
     All packets go where the model's first flow goes.
     """
-    traffic = [source for source in model.sources if source["name"] not in _BESIDES]
+    traffic = [source for source in model.sources if source["name"] not in BESIDES]
     if not traffic:
         raise UsageError(f"{model.name}: has no source of packets; give a model with one")
     first = {**traffic[0], "gap_ns": {"trace": "gaps_ns"}, "size_bytes": {"trace": "bytes"}}
     # What happens besides must end, too: after as many times as fit into the measurement.
     arrived = trace["arrived_ns"].to_numpy()
     span_ns = float(arrived[-1] - arrived[0]) + 1.0
-    besides = [source for source in model.sources if source["name"] in _BESIDES]
+    besides = [source for source in model.sources if source["name"] in BESIDES]
     own = [{**source, "packets": _times(source, span_ns)} for source in besides]
     own_flows = {source["class"] for source in traffic[1:]}
     queues = [queue for queue in model.queues if not _is_only_of(queue, own_flows, model, first)]
@@ -143,20 +141,58 @@ def _is_only_of(queue: Mapping[str, Any], flows: set[str], model: Model, first: 
     return queue["name"] not in reached
 
 
+def measurement(results: Results, sink: str | None = None, besides: frozenset[str] = BESIDES) -> pl.DataFrame:
+    """Return the traced packets of a run as a measurement, with those that were lost.
+
+    Parameters
+    ----------
+    results
+        A run with ``trace=True``. Packets that were inside at its end are in no measurement; without a duration, and
+        with sources that end, there are none.
+    sink
+        By which packets leave that count; None is "forwarded", or the only one.
+    besides
+        Classes that are no traffic.
+
+    Returns
+    -------
+    polars.DataFrame
+        As of `read_trace`: shape (packets, 3), in the order of arrivals.
+
+    Raises
+    ------
+    ParshallError
+        The run was not traced.
+    """
+    if results.packets is None:
+        raise ParshallError("the run kept no packets; run it with trace=True")
+    sink = main_sink(results.sinks, sink, results.data["model"])
+    own = results.packets.filter(~pl.col("clone") & ~pl.col("class").cast(pl.String).is_in(list(besides)))
+    counted = own.filter(pl.col("lost") | (pl.col("place") == sink)).sort("born_ps", "packet")
+    left_ns = pl.when(pl.col("lost")).then(None).otherwise(pl.col("left_ps") / 1e3)
+    return counted.select(arrived_ns=pl.col("born_ps") / 1e3, left_ns=left_ns, bytes=pl.col("bytes").cast(pl.Float64))
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """Latencies of a measurement and of models that were fed its arrivals.
+    """Latencies and losses of a measurement and of models that were fed its arrivals.
+
+    Latencies are of the packets that got through, so those of two that lose different packets are of different
+    packets: look at the losses first.
 
     Attributes
     ----------
     offered : int
         Packets of the measurement.
     latencies_ns : dict
-        Of each ("measured" first): shape (packets that got through,), in the order in which they came out.
+        Of each ("measured" first): shape (packets that got through,), ns.
+    lost : dict
+        Of each, the packets that were lost.
     """
 
     offered: int
     latencies_ns: dict[str, np.ndarray[Any, Any]]
+    lost: dict[str, int]
 
     def table(self) -> pl.DataFrame:
         """Lay them side by side.
@@ -164,9 +200,10 @@ class Comparison:
         Returns
         -------
         polars.DataFrame
-            Shape (1 + models, 9 + 1 + models): ``model``, ``packets`` that got through, ``loss``, ``mean_us``,
-            ``p10_us`` to ``p99.9_us``, and ``distance.NAME``: the greatest difference of the distribution functions
-            of latency from that of each of them (Kolmogorov and Smirnov's).
+            Shape (1 + models, 10 + 1 + models): ``model``, ``packets`` that got through, ``lost`` packets, ``loss``
+            (the part of all that was lost); of the packets that got through ``mean_us``, ``p10_us`` to ``p99.9_us``
+            and ``distance.NAME``: the greatest difference of the distribution functions of latency from that of each
+            of them (Kolmogorov and Smirnov's).
         """
         rows = [self._row(name, latencies) for name, latencies in self.latencies_ns.items()]
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -175,7 +212,8 @@ class Comparison:
         row: dict[str, Any] = {
             "model": name,
             "packets": latencies_ns.size,
-            "loss": 1 - latencies_ns.size / self.offered,
+            "lost": self.lost[name],
+            "loss": self.lost[name] / self.offered,
         }
         some = latencies_ns.size > 0
         row["mean_us"] = float(latencies_ns.mean()) / 1e3 if some else None
@@ -185,8 +223,15 @@ class Comparison:
             row[f"distance.{other}"] = distance(latencies_ns, latencies) if some and latencies.size else None
         return row
 
+    def warning(self) -> str | None:
+        """Return a line about losses, when there are some: latencies are then of different packets."""
+        if not any(self.lost.values()):
+            return None
+        parts = ", ".join(f"{name} {lost / self.offered:.2%}" for name, lost in self.lost.items())
+        return f"latencies are of the packets that got through; lost: {parts}"
+
     def ccdfs(self) -> pl.DataFrame:
-        """Return the distributions: ``model`` before the columns of `ccdf`, for each of them."""
+        """Return the distributions of the packets that got through: ``model`` before the columns of `ccdf`."""
         named = (
             ccdf(latencies / 1e3).select(pl.lit(name).alias("model"), "latency_us", "ccdf")
             for name, latencies in self.latencies_ns.items()
@@ -198,29 +243,33 @@ class Comparison:
         directory.mkdir(parents=True, exist_ok=True)
         names = ("comparison.csv", "ccdf.csv", "ccdf.html", "ccdf.png", "ccdf.svg")
         paths = [directory / name for name in names]
-        self.table().write_csv(paths[0])
-        self.ccdfs().write_csv(paths[1])
-        panel = Panel(
-            "distribution of latency",
-            "latency_us",
-            "latency (us)",
-            "ccdf",
-            "P(latency >= x)",
-            "model",
-            mark="steps-before",
-            logarithmic=True,
-        )
+        write_whole(paths[0], self.table().write_csv())
+        write_whole(paths[1], self.ccdfs().write_csv())
+        panel = ccdf_panel("latency of the packets that got through")
         chart = draw(self.ccdfs(), "Latency, measured and modelled", (panel,))
         for path in paths[2:]:
             save(chart, path)
         return paths
 
 
-def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, seed: int = 1) -> Comparison:
-    """Run models on the arrivals of a measurement.
+def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, sink: str | None = None, seed: int = 1) -> Comparison:
+    """Run models on the arrivals of a measurement, which has those of lost packets, too.
+
+    Parameters
+    ----------
+    trace
+        The measurement: `read_trace`, or `measurement` of a run.
+    models
+        By what they are called.
+    sink
+        By which packets leave them that got through; None is "forwarded", or the only one.
+    seed
+        Of the models' random numbers.
 
     Raises
     ------
+    UsageError
+        A model has several sinks, and it is not said which one counts.
     ParshallError
         No packet of the measurement got through.
     """
@@ -228,15 +277,32 @@ def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, seed: int = 1) 
     if measured.size == 0:
         raise ParshallError("the measurement holds no packet that got through; left_ns is empty everywhere")
     found = {MEASURED: measured}
+    lost = {MEASURED: trace["left_ns"].null_count()}
     for name, model in models.items():
         network, recorded = fed(model, trace)
+        own_sink = main_sink(network.as_dict()["sinks"], sink, name)
         results = run(network, seed=seed, replications=1, trace=True, traces=recorded, allow_unstable=True)
-        if results.packets is None:
-            raise ParshallError(f"{name}: the run gave no trace")
-        sink = FORWARDED if FORWARDED in network.as_dict()["sinks"] else network.as_dict()["sinks"][0]
-        forwarded = results.packets.filter((pl.col("place") == sink) & ~pl.col("clone") & ~pl.col("lost"))
-        found[name] = ((forwarded["left_ps"] - forwarded["born_ps"]) / 1000).to_numpy()
-    return Comparison(trace.height, found)
+        besides = frozenset(source["class"] for source in network.sources if source["name"] in BESIDES)
+        through = measurement(results, own_sink, besides)
+        # Clones that are lost are no packets.
+        lost[name] = through["left_ns"].null_count()
+        found[name] = (through["left_ns"] - through["arrived_ns"]).drop_nulls().to_numpy()
+    return Comparison(trace.height, found, lost)
+
+
+def ccdf_panel(title: str, where: Mapping[str, str] | None = None) -> Panel:
+    """Return the axes on which latencies of several models are compared, from the rows of `Comparison.ccdfs`."""
+    return Panel(
+        title,
+        "latency_us",
+        "latency (us)",
+        "ccdf",
+        "P(latency >= x)",
+        "model",
+        where=where or {},
+        mark="steps-before",
+        logarithmic=True,
+    )
 
 
 def ccdf(latencies_us: np.ndarray[Any, Any]) -> pl.DataFrame:

@@ -1,16 +1,30 @@
-"""Capacity planning: the greatest load, or the smallest router, that stays within given limits."""
+"""Capacity planning: the greatest load, or the smallest router, that stays within given limits.
+
+An answer comes from simulations of finite length, so it has an interval. At every value that is tried, replications
+give confidence intervals of the loss and of the 99th percentile. Values at which they lie within the limits are surely
+good enough, values at which one of them lies beyond its limit surely are not; the interval of the answer is what is
+between. All values are tried with the same random numbers, so that what differs between them is their effect.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from parshall.errors import ParshallError, UsageError
-from parshall.model.builtin import FORWARDED, MODELS, parameters
+from parshall.model.builtin import MODELS
+from parshall.model.network import Model
 from parshall.model.simulation import Results, run
+from parshall.model.variation import LOAD_FACTOR, build, main_sink, resolve, title, written
 
-LOADS = ("load_pps", "load_mbps")
+LOADS = ("load_pps", "load_mbps", LOAD_FACTOR)
 # A search gives up beyond 2^24 times, or a 2^24th of, where it began.
 DOUBLINGS_MAX = 24
+REPLICATIONS = 8
+# An interval is wide when its ends are further apart than this part of the answer.
+WIDE = 0.1
+# How often `within` doubles the time that is simulated.
+LENGTHENINGS_MAX = 6
 
 
 @dataclass(frozen=True)
@@ -22,98 +36,147 @@ class Limits:
     loss : float
         Greatest part of the packets that may be lost.
     p99_us : float or None
-        Greatest 99th percentile of the latency.
+        Greatest 99th percentile of the latency of the packets that get through.
     """
 
     loss: float = 1e-3
     p99_us: float | None = None
 
-    def hold(self, results: Results) -> bool:
-        """Whether a run stayed within them."""
-        return self.loss_holds(results) and self.p99_holds(results)
+    def hold(self, results: Results, sink: str | None = None) -> bool:
+        """Whether a run stayed within them, by its estimates."""
+        return self.loss_holds(results) and self.p99_holds(results, sink)
 
     def loss_holds(self, results: Results) -> bool:
         """Whether a run lost no more than it may."""
         return sum(results.lost().values()) <= self.loss
 
-    def p99_holds(self, results: Results) -> bool:
+    def p99_holds(self, results: Results, sink: str | None = None) -> bool:
         """Whether its packets took no longer than they may."""
-        return self.p99_us is None or results.quantile_ns(FORWARDED, 0.99) <= self.p99_us * 1e3
+        return self.p99_us is None or _p99_us(results, sink) <= self.p99_us
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found.
+
+    Attributes
+    ----------
+    value : float
+        The greatest load, or the smallest value.
+    low, high : float or None
+        Ends of its interval; None where no end was found: what was tried on that side was not beyond doubt.
+    confidence : float
+        Of the intervals of loss and latency that it comes from.
+    results : Results
+        What was found at the value.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    confidence: float
+    results: Results
+
+    @property
+    def packets(self) -> int:
+        """How many packets were simulated at the value."""
+        return sum(int(replication["balance"]["entered"]) for replication in self.results.data["replications"])
+
+    @property
+    def relative_width(self) -> float | None:
+        """How far apart the ends are, as a part of the value; None when one is not known."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / self.value
+
+    def is_wide(self, part: float = WIDE) -> bool:
+        """Whether the interval is wider than a part of the answer, or has no end; a whole step either way is not."""
+        width = self.relative_width
+        return width is None or width > max(part, 2 / self.value if self._is_whole else 0)
+
+    @property
+    def _is_whole(self) -> bool:
+        return all(each is not None and float(each).is_integer() for each in (self.value, self.low, self.high))
 
 
 def greatest_load(
-    name: str,
+    model: str | Path | Model,
     limits: Limits,
     *,
     settings: Mapping[str, str | float] | None = None,
-    unit: str = "load_pps",
+    unit: str | None = None,
     precision: float = 0.002,
     duration_s: float = 4.0,
+    sink: str | None = None,
+    within: float | None = None,
     **options: Any,
-) -> tuple[float, Results]:
+) -> Answer:
     """Find the greatest load within limits, by halving between one that is and one that is not.
 
     Parameters
     ----------
-    name, settings
-        A built-in model and its parameters.
+    model, settings
+        A built-in model and its parameters, or a file or network and its settings (`parshall.model.variation.build`).
     limits
         What must hold.
     unit
-        Parameter that is the load: ``load_pps`` or ``load_mbps``.
+        Parameter that is the load: ``load_pps`` (None), ``load_mbps``; of a file or network ``load_factor`` (None), by
+        which the rates of its traffic are multiplied.
     precision
-        Of the load, relative.
+        Of the search, relative: how far apart the values are between which it ends.
     duration_s
-        Time simulated at each load, of 4 replications.
+        Time simulated at each load, times 4, in 8 replications.
+    sink
+        By which packets leave that count; None is "forwarded", or the only one.
+    within
+        Doubles that time until the interval of the answer is no wider than this part of it, six times at most.
     **options
         Of `run`.
-
-    Returns
-    -------
-    (float, Results)
-        The load, and what was found at it.
 
     Raises
     ------
     ParshallError
         No load is within the limits, or every one is.
     """
-    if unit not in LOADS:
-        raise UsageError(f"unit is {unit!r}; expected load_pps or load_mbps")
-    at = _runner(name, settings, unit, duration_s, options)
-    low = 100.0 if unit == "load_pps" else 1.0
-    held = at(low)
-    if not limits.hold(held):
-        raise ParshallError(f"{name}: even a load of {low:g} ({unit}) is beyond the limits; loosen them")
-    high = low
-    for _ in range(DOUBLINGS_MAX):
-        high *= 2
-        results = at(high)
-        if not limits.hold(results):
-            break
-        low, held = high, results
-    else:
-        raise ParshallError(f"{name}: every load up to {high:g} ({unit}) is within the limits; tighten them")
-    while high - low > precision * low:
-        middle = (low + high) / 2
-        results = at(middle)
-        if limits.hold(results):
-            low, held = middle, results
+    base = resolve(model)
+    unit = unit or ("load_pps" if isinstance(base, str) else LOAD_FACTOR)
+    expected = LOADS[:2] if isinstance(base, str) else LOADS[2:]
+    if unit not in expected:
+        raise UsageError(f"{title(base)}: unit is {unit!r}; expected {' or '.join(expected)}")
+
+    def search(trials: "_Trials") -> Answer:
+        low = {"load_pps": 100.0, "load_mbps": 1.0, LOAD_FACTOR: 2.0**-10}[unit]
+        if not trials.hold(low):
+            raise ParshallError(f"{title(base)}: even a load of {low:g} ({unit}) is beyond the limits; loosen them")
+        high = low
+        for _ in range(DOUBLINGS_MAX):
+            high *= 2
+            if not trials.hold(high):
+                break
+            low = high
         else:
-            high = middle
-    return low, held
+            raise ParshallError(f"{title(base)}: every load up to {high:g} ({unit}) is within the limits; tighten them")
+        while high - low > precision * low:
+            middle = (low + high) / 2
+            if trials.hold(middle):
+                low = middle
+            else:
+                high = middle
+        return trials.answer(low, is_greatest=True, precision=precision, is_whole=False)
+
+    return _lengthened(base, settings, unit, limits, sink, duration_s, options, within, search)
 
 
 def smallest(
-    name: str,
+    model: str | Path | Model,
     parameter: str,
     limits: Limits,
     *,
     settings: Mapping[str, str | float] | None = None,
     precision: float = 0.002,
     duration_s: float = 4.0,
+    sink: str | None = None,
+    within: float | None = None,
     **options: Any,
-) -> tuple[float, Results]:
+) -> Answer:
     """Find the smallest value of a parameter, such as a clock or the length of a queue, that is within limits.
 
     Of a whole number, as the length of a queue is, it is the smallest that loses no more than it may; a longer queue
@@ -121,15 +184,10 @@ def smallest(
 
     Parameters
     ----------
-    name, parameter, settings
-        A built-in model, the parameter, and others.
-    limits, precision, duration_s, **options
+    model, parameter, settings
+        A built-in model, the parameter, and others; or a file or network and its settings.
+    limits, precision, duration_s, sink, within, **options
         As of `greatest_load`.
-
-    Returns
-    -------
-    (float, Results)
-        The value, and what was found at it.
 
     Raises
     ------
@@ -138,66 +196,204 @@ def smallest(
     ParshallError
         No value is within the limits, or every one is.
     """
-    # Says so when there is no such model or parameter.
-    parameters(name, {parameter: (settings or {}).get(parameter, 1)})
-    default = {each.name: each.default for each in fields(MODELS[name])}[parameter]
-    given: Any = (settings or {}).get(parameter, default)
-    if isinstance(default, str) or parameter in LOADS or not float(given) > 0:
+    base = resolve(model)
+    name = title(base)
+    begin, is_whole = _begin(base, parameter, settings or {})
+
+    def search(trials: "_Trials") -> Answer:
+        trials.only_loss = is_whole
+        low, high = _bracket(trials.hold, begin, is_whole, f"{name}: {parameter}")
+        while high - low > (1 if is_whole else precision * low):
+            middle = float(int((low + high) / 2)) if is_whole else (low + high) / 2
+            if trials.hold(middle):
+                high = middle
+            else:
+                low = middle
+        held = trials.at(high)
+        if not limits.p99_holds(held, sink):
+            raise ParshallError(
+                f"{name}: {parameter} of {high:g} is the smallest that loses so little, and its 99th percentile is "
+                f"{_p99_us(held, sink):.0f} us; allow more loss, or another latency than {limits.p99_us:g} us"
+            )
+        return trials.answer(high, is_greatest=False, precision=precision, is_whole=is_whole)
+
+    return _lengthened(base, settings, parameter, limits, sink, duration_s, options, within, search)
+
+
+def _begin(base: str | Model, parameter: str, settings: Mapping[str, str | float]) -> tuple[float, bool]:
+    """Return the value of a parameter from which a search begins, and whether it is a whole number."""
+    name, value = title(base), settings.get(parameter)
+    # Says so when there is no such model, parameter or field.
+    build(base, {**settings, parameter: 1 if value is None else value})
+    if isinstance(base, str):
+        default = {each.name: each.default for each in fields(MODELS[base])}[parameter]
+        given: Any = default if value is None else value
+        is_number, is_whole = not isinstance(default, str), isinstance(default, int)
+    else:
+        given = written(base, parameter) if value is None else value
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        is_whole = parameter.rsplit(".", 1)[-1] in ("capacity_packets", "capacity_bytes", "servers", "packets", "batch")
+    try:
+        begin = float(given) if is_number or value is not None else 0.0
+    except ValueError:
+        begin = 0.0
+    if parameter in LOADS or not begin > 0:
         raise UsageError(f"{name}: {parameter} is {given!r}; expected the name of a number above 0, such as cpu_mhz")
-    is_whole = isinstance(default, int)
-    at = _runner(name, settings, parameter, duration_s, options)
-    holds = limits.loss_holds if is_whole else limits.hold
-    low, high, held = _bracket(at, holds, float(given), is_whole, f"{name}: {parameter}")
-    while high - low > (1 if is_whole else precision * low):
-        middle = float(int((low + high) / 2)) if is_whole else (low + high) / 2
-        results = at(middle)
-        if holds(results):
-            high, held = middle, results
+    return begin, is_whole
+
+
+def _lengthened(
+    base: str | Model,
+    settings: Mapping[str, str | float] | None,
+    parameter: str,
+    limits: Limits,
+    sink: str | None,
+    duration_s: float,
+    options: Mapping[str, Any],
+    within: float | None,
+    search: Callable[["_Trials"], Answer],
+) -> Answer:
+    """Search, with longer and longer runs while the interval is wider than it may be."""
+    for doublings in range(LENGTHENINGS_MAX + 1):
+        length_s = duration_s * 2**doublings
+        answer = search(_Trials(base, dict(settings or {}), parameter, limits, sink, length_s, dict(options)))
+        if within is None or not answer.is_wide(within):
+            break
+    return answer
+
+
+@dataclass
+class _Trials:
+    """Runs at values of a parameter, each once."""
+
+    base: str | Model
+    settings: dict[str, str | float]
+    parameter: str
+    limits: Limits
+    sink: str | None
+    duration_s: float
+    options: dict[str, Any]
+    # The 99th percentile is judged at the end.
+    only_loss: bool = False
+
+    def __post_init__(self) -> None:
+        self._found: dict[float, Results] = {}
+        self.confidence = float(self.options.get("confidence", 0.95))
+
+    def at(self, value: float) -> Results:
+        """Run at a value."""
+        if value not in self._found:
+            network = build(self.base, {**self.settings, self.parameter: value})
+            self.sink = main_sink(network.as_dict()["sinks"], self.sink, title(self.base))
+            # As much time as 4 replications of the duration.
+            replications = int(self.options.get("replications", REPLICATIONS))
+            given = {"duration_s": 4 * self.duration_s / replications, "warm_up_s": 0.2, **self.options}
+            self._found[value] = run(network, **{**given, "replications": replications})
+        return self._found[value]
+
+    def hold(self, value: float) -> bool:
+        """Whether the limits hold at a value, by its estimates."""
+        results = self.at(value)
+        return self.limits.loss_holds(results) if self.only_loss else self.limits.hold(results, self.sink)
+
+    def surely(self, value: float) -> bool | None:
+        """Whether the limits hold at a value, or do not, beyond doubt; None when that is not known."""
+        results = self.at(value)
+        verdicts = [_verdict(*_loss_interval(results, self.confidence), self.limits.loss)]
+        if self.limits.p99_us is not None and not self.only_loss:
+            verdicts.append(_verdict(*_p99_interval_us(results, self.sink), self.limits.p99_us))
+        if False in verdicts:
+            return False
+        return None if None in verdicts else True
+
+    def answer(self, value: float, *, is_greatest: bool, precision: float, is_whole: bool) -> Answer:
+        """Return the answer with its interval."""
+        step = 1.0 if is_whole else max(4 * precision * value, 1e-300)
+        # Towards where the limits hold, and away from there.
+        held = self._edge(value, -1 if is_greatest else 1, True, step, is_whole)
+        broken = self._edge(value, 1 if is_greatest else -1, False, step, is_whole)
+        low, high = (held, broken) if is_greatest else (broken, held)
+        if is_whole and low is not None:
+            # The value itself surely is too small: the next one may do.
+            low = min(low + 1, value)
+        return Answer(value, low, high, self.confidence, self.at(value))
+
+    def _edge(self, value: float, direction: int, verdict: bool, step: float, is_whole: bool) -> float | None:
+        """Return the nearest value in a direction at which the verdict is beyond doubt, to a step."""
+        if self.surely(value) is verdict:
+            return value
+        near, far, distance = value, value, step
+        for _ in range(DOUBLINGS_MAX):
+            far = value + direction * distance
+            if far <= 0:
+                # No queue at all holds nothing; of others half the way to 0 is next.
+                if is_whole:
+                    return None if verdict else 0.0
+                far = near / 2
+                if far < value * 1e-3:
+                    return None
+            elif distance > 64 * value:
+                return None
+            if self.surely(far) is verdict:
+                break
+            near, distance = far, distance * 2
         else:
-            low = middle
-    if not limits.p99_holds(held):
-        p99_us = held.quantile_ns(FORWARDED, 0.99) / 1e3
-        raise ParshallError(
-            f"{name}: {parameter} of {high:g} is the smallest that loses so little, and its 99th percentile is "
-            f"{p99_us:.0f} us; allow more loss, or another latency than {limits.p99_us:g} us"
-        )
-    return high, held
+            return None
+        while abs(far - near) > max(step, abs(far - value) / 8 if not is_whole else 1):
+            middle = float(int((near + far) / 2)) if is_whole else (near + far) / 2
+            if self.surely(middle) is verdict:
+                far = middle
+            else:
+                near = middle
+        return far
 
 
-def _bracket(
-    at: Callable[[float], Results], holds: Callable[[Results], bool], begin: float, is_whole: bool, what: str
-) -> tuple[float, float, Results]:
-    """Return a value that is too small, one that is not, and what was found at that."""
-    value, results = begin, at(begin)
-    if holds(results):
+def _verdict(low: float, high: float, limit: float) -> bool | None:
+    if high <= limit:
+        return True
+    return False if low > limit else None
+
+
+def _loss_interval(results: Results, confidence: float) -> tuple[float, float]:
+    """Return between what the part of packets that are lost is, over the replications."""
+    rows = results.estimates.filter(kind="network", measure="loss")
+    if rows.is_empty() or rows["half_width"][0] is None:
+        return 0.0, 1.0
+    mean, half_width = float(rows["mean"][0]), float(rows["half_width"][0])
+    # Of packets none of which was lost, so many may be: (1 - p)^packets = (1 - confidence) / 2.
+    packets = sum(replication["balance"]["entered"] for replication in results.data["replications"])
+    unseen = 1 - ((1 - confidence) / 2) ** (1 / max(packets, 1)) if mean == 0 else 0.0
+    return max(mean - half_width, 0.0), max(mean + half_width, unseen)
+
+
+def _p99_interval_us(results: Results, sink: str | None) -> tuple[float, float]:
+    rows = results.estimates.filter(kind="sink", place=sink, measure="p99_ns")
+    if rows.is_empty() or rows["half_width"][0] is None:
+        return 0.0, float("inf")
+    mean_us, half_width_us = rows["mean"][0] / 1e3, rows["half_width"][0] / 1e3
+    return mean_us - half_width_us, mean_us + half_width_us
+
+
+def _p99_us(results: Results, sink: str | None) -> float:
+    return results.quantile_ns(main_sink(results.sinks, sink, results.data["model"]), 0.99) / 1e3
+
+
+def _bracket(holds: Callable[[float], bool], begin: float, is_whole: bool, what: str) -> tuple[float, float]:
+    """Return a value that is too small, and one that is not."""
+    value = float(int(begin)) if is_whole else begin
+    if holds(value):
         for _ in range(DOUBLINGS_MAX):
             if is_whole and value <= 1:
                 # 0 places are no queue.
-                return 0.0, 1.0, results
+                return 0.0, 1.0
             below = float(int(value / 2)) if is_whole else value / 2
-            found = at(below)
-            if not holds(found):
-                return below, value, results
-            value, results = below, found
+            if not holds(below):
+                return below, value
+            value = below
         raise ParshallError(f"{what}: every value down to {value:g} is within the limits; tighten them")
     for _ in range(DOUBLINGS_MAX if not is_whole else 16):
         above = value * 2
-        results = at(above)
-        if holds(results):
-            return value, above, results
+        if holds(above):
+            return value, above
         value = above
     raise ParshallError(f"{what}: no value up to {value:g} is within the limits; loosen them")
-
-
-def _runner(
-    name: str,
-    settings: Mapping[str, str | float] | None,
-    parameter: str,
-    duration_s: float,
-    options: Mapping[str, Any],
-) -> Callable[[float], Results]:
-    def at(value: float) -> Results:
-        model = parameters(name, {**(settings or {}), parameter: value}).build()
-        return run(model, **{"duration_s": duration_s, "replications": 4, "warm_up_s": 0.2, **options})
-
-    return at

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import ParshallError
-from parshall.model.network import Model
+from parshall.model.network import Model, from_dict
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,42 @@ class Results:
         rows = self.estimates.filter(kind="sink", place=sink, measure=measure)
         return float(rows["mean"].sum())
 
+    @property
+    def sinks(self) -> list[str]:
+        """Names of the sinks of the model."""
+        return [tail["sink"] for tail in self.data["replications"][0]["tails"]]
+
+    def joins(self) -> pl.DataFrame:
+        """Return the join times: how long packets and all their clones took to leave.
+
+        Needs a run of the first replication from its first packet to its last: ``trace=True``, ``warm_up_s=0``, and
+        sources that end. Packets of which a copy was lost have no join time and are left out.
+
+        Returns
+        -------
+        polars.DataFrame
+            Shape (packets, 4), in the order of their births: ``packet``, ``class`` (that of the first copy that
+            left), ``copies``, ``join_ns``: from the birth until the last copy left.
+
+        Raises
+        ------
+        ParshallError
+            The run was not traced, or copies were inside when it began or ended.
+        """
+        if self.packets is None:
+            raise ParshallError("the run kept no packets; run it with trace=True")
+        balance = self.data["replications"][0]["balance"]
+        if balance["inside_before"] or balance["inside"]:
+            raise ParshallError(
+                f"{balance['inside_before'] + balance['inside']} copies were inside when the run began or ended, so "
+                "not all join times are known; give the sources numbers of packets, no duration, and warm_up_s=0"
+            )
+        join_ns = (pl.col("left_ps").max() - pl.col("born_ps").first()) / 1000
+        packets = self.packets.group_by("packet").agg(
+            pl.col("class").first(), pl.len().alias("copies"), join_ns.alias("join_ns"), pl.col("lost").any()
+        )
+        return packets.filter(~pl.col("lost")).drop("lost").sort("packet")
+
     def lost(self) -> dict[str, float]:
         """Return the part of all packets that were lost, by the queue that lost them."""
         entered = sum(replication["balance"]["entered"] for replication in self.data["replications"])
@@ -108,6 +144,8 @@ def run(
     threads: int | None = None,
     trace: bool = False,
     allow_unstable: bool = False,
+    jobs_max: int = 5_000_000,
+    events_max: int = 10_000_000_000,
     traces: Mapping[str, Sequence[float]] | None = None,
 ) -> Results:
     """Simulate a network of queues.
@@ -137,6 +175,10 @@ def run(
         Keep what happened to every packet of the first replication.
     allow_unstable
         Run networks that grow for ever, too.
+    jobs_max
+        Maximum number of packets inside the network, each of which takes 64 bytes.
+    events_max
+        Maximum number of events of a replication, or of all batches. A run that is certain to need more is refused.
     traces
         Recorded values that the model names: gaps and services in ns, lengths in bytes.
 
@@ -149,7 +191,8 @@ def run(
     """
     from parshall._native import Simulation
 
-    description = model.as_dict() if isinstance(model, Model) else model
+    model = model if isinstance(model, Model) else from_dict(model)
+    network = model.check(allow_unstable=allow_unstable, traces=traces)
     options = {
         "seed": seed,
         "duration_ns": None if duration_s is None else duration_s * 1e9,
@@ -161,9 +204,10 @@ def run(
         "threads": threads,
         "trace": trace,
         "allow_unstable": allow_unstable,
+        "jobs_max": jobs_max,
+        "events_max": events_max,
     }
-    recorded = {name: [float(value) for value in values] for name, values in (traces or {}).items()}
-    simulation = Simulation(json.dumps(description), json.dumps(options), recorded)
+    simulation = Simulation(network, json.dumps(options))
     packets, visits = simulation.packets(), simulation.visits()
     return Results(
         json.loads(simulation.results),

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from parshall.errors import UsageError
-from parshall.model.builtin import FORWARDED, parameters
+from parshall.model.network import Model
 from parshall.model.simulation import Results, run
+from parshall.model.variation import build, main_sink, resolve, title
 
 _RANGE = re.compile(r"([^:]+):([^:]+):([^:]+)")
 # More points than this are a slip of the pen, not a sweep.
@@ -53,24 +55,27 @@ def grid(over: Mapping[str, Sequence[str | float]]) -> Iterator[dict[str, str | 
 
 
 def sweep(
-    name: str,
+    model: str | Path | Model,
     over: Mapping[str, Sequence[str | float]],
     *,
     settings: Mapping[str, str | float] | None = None,
+    sink: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     cluster: str | None = None,
     **options: Any,
 ) -> pl.DataFrame:
-    """Run a built-in model at every point of a grid.
+    """Run a model at every point of a grid.
 
     Parameters
     ----------
-    name
-        A built-in model.
+    model
+        A built-in model, a file, or a network.
     over
-        The values of each parameter that changes.
+        The values of each parameter that changes; of a file or network see `parshall.model.variation.build`.
     settings
         Values of others.
+    sink
+        By which packets leave that count; None is "forwarded", or the only one.
     progress
         Called with the points that are done, and with all.
     cluster
@@ -87,14 +92,16 @@ def sweep(
     Raises
     ------
     UsageError, ParshallError
-        Of `parameters` and `run`, for the first point that is wrong, before any is run; of the cluster.
+        Of `parshall.model.variation.build` and `run`, for the first point that is wrong, before any is run; of the
+        cluster.
     """
+    base = resolve(model)
     points = list(grid(over))
     for point in points:
-        parameters(name, {**(settings or {}), **point}).build().check(
-            allow_unstable=options.get("allow_unstable", False)
-        )
-    one = partial(point_rows, name, dict(settings or {}), options)
+        network = build(base, {**(settings or {}), **point})
+        network.check(allow_unstable=options.get("allow_unstable", False))
+        main_sink(network.as_dict()["sinks"], sink, title(base))
+    one = partial(point_rows, base, dict(settings or {}), options, sink)
     if cluster is not None:
         from parshall.model.cluster import map_in_order
 
@@ -105,13 +112,16 @@ def sweep(
 
 
 def point_rows(
-    name: str, settings: Mapping[str, str | float], options: Mapping[str, Any], point: Mapping[str, str | float]
+    model: str | Model,
+    settings: Mapping[str, str | float],
+    options: Mapping[str, Any],
+    sink: str | None,
+    point: Mapping[str, str | float],
 ) -> list[dict[str, Any]]:
     """Run a model at one point; return its parameters with each row of `summary_rows`."""
-    model = parameters(name, {**settings, **point}).build()
     # One thread a point: a point alone is too short to share.
-    results = run(model, **{"threads": 1, **options})
-    return [{**point, **row} for row in summary_rows(results)]
+    results = run(build(model, {**settings, **point}), **{"threads": 1, **options})
+    return [{**point, **row} for row in summary_rows(results, sink)]
 
 
 def _map_on_threads(
@@ -131,13 +141,14 @@ def _map_on_threads(
     return done
 
 
-def summary_rows(results: Results) -> list[dict[str, Any]]:
-    """Return one row per class that was forwarded, and one (class "") for all of them.
+def summary_rows(results: Results, sink: str | None = None) -> list[dict[str, Any]]:
+    """Return one row per class that left by a sink, and one (class "") for all of them.
 
     Columns: ``class``, ``throughput_mbps``, ``throughput_pps``, ``share`` (of the bits), ``latency_us``, ``p99_us``,
     ``loss`` (part of all packets), ``lost_in`` (where most are lost), ``utilisation.STATION``.
     """
-    flows = results.estimates.filter(kind="sink", place=FORWARDED)
+    sink = main_sink(results.sinks, sink, results.data["model"])
+    flows = results.estimates.filter(kind="sink", place=sink)
     rates = {
         measure: dict(flows.filter(measure=measure).select("class", "mean").iter_rows())
         for measure in ("throughput_bps", "throughput_pps", "latency_ns")
@@ -158,7 +169,7 @@ def summary_rows(results: Results) -> list[dict[str, Any]]:
                 "throughput_pps": sum(rates["throughput_pps"][flow] for flow in at),
                 "share": bps / total_bps if total_bps else 0.0,
                 "latency_us": _mean_latency_us(rates, at) if is_seen else None,
-                "p99_us": _p99_us(results, name) if is_seen else None,
+                "p99_us": _p99_us(results, sink, name) if is_seen else None,
                 "loss": sum(lost.values(), 0.0),
                 "lost_in": max(lost, key=lambda queue: lost[queue]) if lost else "",
                 **busy,
@@ -173,6 +184,6 @@ def _mean_latency_us(rates: Mapping[str, Mapping[str, float]], at: Sequence[str]
     return latency / sum(packets.values()) / 1e3
 
 
-def _p99_us(results: Results, name: str) -> float:
-    quantiles = dict(map(tuple, results.latency(FORWARDED, name or None)["quantiles"]))
+def _p99_us(results: Results, sink: str, name: str) -> float:
+    quantiles = dict(map(tuple, results.latency(sink, name or None)["quantiles"]))
     return float(quantiles[0.99]) / 1e3

@@ -5,75 +5,73 @@ from typing import Any
 
 import polars as pl
 
-from parshall.report.account import Account, hook_accounts, total
+from parshall.figures import Reduction
+from parshall.report.account import HOOK_OF_FLOWS, Account, hook_accounts, total
 
 # Their programs run for every packet.
 _PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 
 
 def of_log(
-    name: str,
-    measured: pl.DataFrame,
-    ledger: Mapping[str, Any],
-    *,
-    records: int,
-    flows: int,
-    complete: bool,
-    findings: Sequence[str],
+    reduction: Reduction, ledger: Mapping[str, Any], *, flows: int, complete: bool, findings: Sequence[str]
 ) -> list[str]:
     """Return the sentences about one log.
 
     Parameters
     ----------
-    name
-        Of the log.
-    measured
-        What `measures` returns.
+    reduction
+        The log.
     ledger
         Of the log.
-    records, flows
-        How many there are.
+    flows
+        How many its flow table has.
     complete
         Whether the log ended as it should.
     findings
         Where its accounts disagree.
     """
-    said = [f"{_many(records, 'record')} of {_many(flows, 'flow')}{_duration(measured)}."]
+    records = reduction.records
+    said = [f"{_many(records, 'record')} of {_many(flows, 'flow')}{_duration(reduction.table)}."]
+    pairs = reduction.table.filter(~pl.col("is_counted")).height
+    if pairs:
+        said.append(
+            f"Of {_many(pairs, 'connection')} both ends are in the log, a flow each: what "
+            f"{'it' if pairs == 1 else 'they'} moved is counted once, at the end that sent it."
+        )
     if not complete:
         said.append("The log ended early: what is told here is what could be read up to there.")
     accounts = hook_accounts(ledger)
     if accounts:
-        said += [_loss(total(accounts), findings, complete), *_cost(ledger, records)]
+        reports = sum(account.logged for account in accounts if account.name == HOOK_OF_FLOWS)
+        said += [_loss(total(accounts), reports, findings, complete), *_cost(ledger, records)]
     else:
         said.append("It holds no ledger: it ended before its first second was over.")
     return said
 
 
-def of_flows(measured: pl.DataFrame, labels: Mapping[int, str], most: int = 4) -> str | None:
-    """Return a sentence about the flows that moved most, None when nothing moved."""
-    if measured.is_empty() or not measured["bytes"].sum():
+def of_flows(reduction: Reduction, labels: Mapping[int, str], most: int = 4) -> str | None:
+    """Return a sentence about the connections that moved most, None when nothing moved."""
+    moved = reduction.table.filter(pl.col("is_counted") & (pl.col("bytes") > 0))
+    if moved.is_empty():
         return None
-    together = measured["bytes"].sum()
-    rows = measured.filter(pl.col("bytes") > 0).sort("bytes", descending=True).head(most)
+    rows = moved.sort("bytes", descending=True, maintain_order=True).head(most)
     parts = [
-        f"{labels[row['flow']]} moved {row['bytes'] / 1e6:,.1f} MB"
+        f"{labels[row['flow']]} moved {_amount(row['bytes'])}"
         + (f" at {row['Mbps']:,.1f} Mbit/s" if row["Mbps"] is not None else "")
-        + f" ({row['bytes'] / together:.0%})"
+        + f" ({row['bytes'] / reduction.counted_bytes:.0%})"
         + (f", retransmitting {_many(row['retransmitted'], 'segment')}" if row["retransmitted"] else "")
         for row in rows.iter_rows(named=True)
     ]
-    rest = measured.filter(pl.col("bytes") > 0).height - rows.height
-    return "; ".join(parts) + (f"; and {_many(rest, 'more flow')}" if rest > 0 else "") + "."
+    rest = moved.height - rows.height
+    return "; ".join(parts) + (f"; and {_many(rest, 'more connection')}" if rest > 0 else "") + "."
 
 
-def _duration(measured: pl.DataFrame) -> str:
-    if measured.is_empty():
-        return ""
-    last_s = measured.select((pl.col("begin_s") + pl.col("duration_s")).max()).item()
-    return f" in {last_s:,.2f} s"
+def _duration(table: pl.DataFrame) -> str:
+    last_s = table.select((pl.col("begin_s") + pl.col("duration_s")).max()).item()
+    return "" if last_s is None else f" in {last_s:,.2f} s"
 
 
-def _loss(account: Account, findings: Sequence[str], complete: bool) -> str:
+def _loss(account: Account, reports: int, findings: Sequence[str], complete: bool) -> str:
     causes = ", ".join(f"{count:,} {cause}" for cause, count in account.lost.items() if count)
     lost = f"{account.lost_total:,} were lost ({causes})" if account.lost_total else "none was lost"
     kept_back = "".join(
@@ -85,6 +83,9 @@ def _loss(account: Account, findings: Sequence[str], complete: bool) -> str:
     if not complete:
         verdict = "the ledger is one taken while the hooks ran, which need not balance"
     logged = f"Of {account.seen:,} events that reached the hooks, {account.logged:,} were logged"
+    if reports:
+        # The events are more than the records because of them.
+        logged += f" ({account.logged - reports:,} as records, {reports:,} in the flow table)"
     return f"{logged}{kept_back}, {lost}; {verdict}."
 
 
@@ -105,6 +106,10 @@ def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:
             f"({share:.1%} of one CPU) and wrote {cost['log_bytes'] / 1e6:,.1f} MB{size}."
         )
     return said
+
+
+def _amount(count_bytes: int) -> str:
+    return f"{count_bytes / 1e6:,.1f} MB" if count_bytes >= 100_000 else _many(count_bytes, "byte")
 
 
 def _many(count: int, thing: str) -> str:

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -12,42 +12,29 @@ from typing import Any, Protocol
 
 import jinja2
 import polars as pl
-import pyarrow as pa
 import pyarrow.compute as pc
 import vl_convert
 from markupsafe import Markup
 
-from parshall.errors import ParshallError
-from parshall.figures import Figure, Legend, figures_of, legends
-from parshall.figures.bins import span_ns
+from parshall.errors import UsageError, file_error
+from parshall.figures import Legend, Reduction, figures_of, legends, reduction
 from parshall.figures.frame import POINTER_LAYER
-from parshall.figures.states import states
 from parshall.report import summary
-from parshall.report.account import Account, findings, flow_accounts, hook_accounts, total
+from parshall.report.account import Account, findings, flow_accounts, flow_total, hook_accounts, total
 from parshall.report.links import links
-from parshall.report.measures import measures
 from parshall.whole_file import write_whole
 
+PAGE = "report.html"
 FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
 # The page's own sections.
 _SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
-# More rows of a table nobody reads, and a page with very many cannot be opened.
-_FLOW_ROWS_MAX = 1000
 # Above so many characters of data, marks are painted, not put into the page one by one.
 _SVG_CHARS_MAX = 200_000
 
 
-class ReadableLog(Protocol):
+class ReadableLog(reduction.ReadableLog, Protocol):
     """What a report needs of a log; `parshall.log.Log` has it."""
-
-    @property
-    def records(self) -> pa.Table:
-        """The records."""
-
-    @property
-    def flows(self) -> pa.Table:
-        """The flow table."""
 
     @property
     def ledger(self) -> dict[str, Any]:
@@ -69,10 +56,12 @@ def write_report(
     *,
     testbed: Mapping[str, Any] | None = None,
     images: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Write ``report.html``, and the figures as PNG (2x) and SVG into ``figures/``.
 
-    Of a log with more than 1000 flows the page lists those that moved most, and ``NAME-flows.csv`` has all.
+    Each log is read once, in memory that does not grow with its records. Of a log with more than 1000 flows the page
+    lists those that moved most, and ``NAME-flows.csv`` has all.
 
     Parameters
     ----------
@@ -86,6 +75,8 @@ def write_report(
         What `Testbed.describe` returns, with ``statistics`` of the links when there are some.
     images : bool
         Write the figures as files, too.
+    progress : callable
+        Called with what is being done, a few words, many times a second.
 
     Returns
     -------
@@ -94,45 +85,84 @@ def write_report(
 
     Raises
     ------
+    UsageError
+        There is no log, or `directory` cannot be written; nothing has been read then.
     ParshallError
-        There is no log, or a file cannot be written.
+        A log is damaged, or a file cannot be written.
     """
     if not logs:
-        raise ParshallError("report: there is no log; name at least one")
+        raise UsageError("no log; name at least one")
     directory = Path(directory)
-    names = legends([log.flows for log in logs.values()])
-    axis_ns = shared_axis_ns([log.records for log in logs.values()])
+    check_destination(directory)
+    reductions = [_reduced(name, log, progress) for name, log in logs.items()]
+    progress("drawing")
+    names = legends(reductions)
+    axis_ns = shared_axis_ns(reductions)
     parts = [
-        _part(name, identity, log, legend, axis_ns)
-        for (name, log), identity, legend in zip(logs.items(), _identities(logs), names, strict=True)
+        _part(name, identity, log, reduced, legend, axis_ns)
+        for (name, log), identity, reduced, legend in zip(
+            logs.items(), _identities(logs), reductions, names, strict=True
+        )
     ]
     page = _render(title, parts, testbed)
-    path = directory / "report.html"
+    path = directory / PAGE
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for part in parts:
             if part["flows_file"]:
                 write_whole(directory / part["flows_file"], part["flow_table"].write_csv())
         if images:
-            _write_images(directory / FIGURE_DIRECTORY, parts)
+            _write_images(directory / FIGURE_DIRECTORY, parts, progress)
         # Last, since it speaks of the others.
         write_whole(path, page)
     except OSError as error:
-        raise ParshallError(f"report: {error.filename or path}: {error.strerror}") from None
+        raise file_error(
+            error, f"{error.filename or path}: {error.strerror}; make room, or name another directory"
+        ) from None
     return path
 
 
-def shared_axis_ns(tables: list[pa.Table]) -> tuple[int, int] | None:
+def check_destination(directory: Path) -> None:
+    """Refuse a directory that a report could not be written to, before any work is done for it.
+
+    Raises
+    ------
+    UsageError
+        It is no directory, or it, or the one that it would be made in, cannot be written.
+    """
+    try:
+        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise UsageError(f"{existing}: not a directory; name another with -o")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise UsageError(f"{existing}: cannot be written; name another directory with -o")
+        for name, is_wanted in ((PAGE, Path.is_file), (FIGURE_DIRECTORY, Path.is_dir)):
+            if (directory / name).exists() and not is_wanted(directory / name):
+                raise UsageError(f"{directory / name}: in the place of a part of the report; move it away")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{directory}: {getattr(error, 'strerror', None) or error}; name another with -o") from None
+
+
+def _reduced(name: str, log: ReadableLog, progress: Callable[[str], None]) -> Reduction:
+    flows = log.flows
+    expected = sum(pc.sum(flows[f"{kind}_logged"]).as_py() or 0 for kind in ("packets", "events"))
+
+    def count(records: int) -> None:
+        share = f", {min(1, records / expected):.0%}" if expected else ""
+        progress(f"reading {name}: {records:,} records{share}")
+
+    progress(f"reading {name}")
+    return reduction.reduce(log, count)
+
+
+def shared_axis_ns(reductions: Iterable[Reduction]) -> tuple[int, int] | None:
     """Return the time from the first to the last record of all logs; None when they do not overlap."""
-    spans = [_span_ns(table) for table in tables if table.num_rows]
+    spans = [
+        (each.begin_ns, each.end_ns) for each in reductions if each.begin_ns is not None and each.end_ns is not None
+    ]
     if not spans or max(begin for begin, _ in spans) > min(end for _, end in spans):
         return None
     return min(begin for begin, _ in spans), max(end for _, end in spans)
-
-
-def _span_ns(records: pa.Table) -> tuple[int, int]:
-    times = pl.select(pl.Series("time_ns", records["time_ns"]).dt.epoch("ns"))
-    return span_ns(times)
 
 
 def _identities(names: Iterable[str]) -> list[str]:
@@ -146,88 +176,90 @@ def _identities(names: Iterable[str]) -> list[str]:
 
 
 def _part(
-    name: str, identity: str, log: ReadableLog, legend: Legend, axis_ns: tuple[int, int] | None
+    name: str,
+    identity: str,
+    log: ReadableLog,
+    reduced: Reduction,
+    legend: Legend,
+    axis_ns: tuple[int, int] | None,
 ) -> dict[str, Any]:
     """Everything that the page says of one log."""
-    older = log.flows.filter(log.flows["began_before"])["flow"].to_pylist()
-    measured = measures(states(log.records), older)
-    if not measured.is_empty():
-        legend = legend.covering(measured["flow"])
-    numbers = {row["flow"]: row for row in measured.iter_rows(named=True)}
-    flow_table = _with_measures(log.flows, measured)
-    shown = sorted(flow_table["flow"].head(_FLOW_ROWS_MAX))
-    packets, events = (_accounts_of(log.flows, kind, shown) for kind in ("packets", "events"))
-    flows = [
-        row
-        | {
-            "label": legend.labels[row["flow"]],
-            "colour": None if legend.is_crowded else legend.colours[row["flow"]],
-            "measured": numbers.get(row["flow"], {}),
-        }
-        for row in log.flows.filter(pc.is_in(log.flows["flow"], pa.array(shown, log.flows["flow"].type))).to_pylist()
-    ]
+    # Flows that only the records know have no account.
+    table = reduced.table.filter(pl.col("local_address").is_not_null())
+    shown = table.filter(pl.col("flow").is_in(reduced.listed))
+    others = table.filter(~pl.col("flow").is_in(reduced.listed))
     ledger = log.ledger
     hooks = hook_accounts(ledger)
     # The accounts of a log that was cut were taken while the hooks ran, and need not agree.
-    wrong = findings(ledger, log.flows, log.records.num_rows) if log.complete else []
+    wrong = findings(ledger, table, reduced.records) if log.complete else []
     return {
         "name": name,
         "id": identity,
-        "sentences": summary.of_log(
-            name,
-            measured,
-            ledger,
-            records=log.records.num_rows,
-            flows=log.flows.num_rows,
-            complete=log.complete,
-            findings=wrong,
-        ),
-        "of_flows": summary.of_flows(measured, legend.labels),
-        "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(log.records, legend, axis_ns=axis_ns)],
-        "flows": flows,
-        "flow_table": flow_table,
-        "flows_file": f"{identity}-flows.csv" if flow_table.height > len(flows) else None,
-        "packets": packets,
-        "events": events,
+        "sentences": summary.of_log(reduced, ledger, flows=table.height, complete=log.complete, findings=wrong),
+        "of_flows": summary.of_flows(reduced, legend.labels),
+        "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced, legend, axis_ns=axis_ns)],
+        "flows": _rows(shown, legend),
+        "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
+        "has_pairs": not shown["is_counted"].all(),
+        "has_senders": bool(reduced.senders),
+        "flows_file": f"{identity}-flows.csv" if others.height else None,
+        "packets": _accounts_of(shown, others, "packets"),
+        "events": _accounts_of(shown, others, "events"),
         "hooks": [*hooks, total(hooks)] if hooks else [],
         "causes": list(hooks[0].lost) if hooks else [],
         "unowned": {hook["hook"]: hook.get("unowned", 0) for hook in ledger.get("hooks", [])},
         "findings": wrong,
         "complete": log.complete,
         "cost": ledger.get("cost") or {},
-        "records": log.records.num_rows,
-        "began": _began(log.records),
+        "records": reduced.records,
+        "began": _began(reduced.begin_ns),
         "environment": log.environment,
         "command_line": _command_line(log.environment),
     }
 
 
-def _with_measures(flows: pa.Table, measured: pl.DataFrame) -> pl.DataFrame:
-    """Return the flow table with what was measured of each flow; those that moved most come first."""
-    table = pl.DataFrame(pl.from_arrow(flows))
-    if measured.is_empty():
-        return table
-    joined = table.join(measured, on="flow", how="left", maintain_order="left")
-    return joined.sort("bytes", descending=True, nulls_last=True, maintain_order=True)
+def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
+    """Return the rows of the table of flows, the ends of a connection together, the counted one first."""
+    first = pl.when("is_counted").then("flow").otherwise("other_end")
+    ordered = shown.sort(first, "is_counted", descending=[False, True])
+    return [
+        row
+        | {
+            "label": legend.labels[row["flow"]],
+            "colour": legend.colours.get(row["flow"]),
+            "here": _end(row["local_address"], row["local_port"]),
+            "there": _end(row["remote_address"], row["remote_port"]),
+            "owner": _owner(row),
+        }
+        for row in ordered.iter_rows(named=True)
+    ]
 
 
-def _accounts_of(flows: pa.Table, kind: str, shown: Collection[int]) -> list[Account]:
+def _end(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _owner(row: Mapping[str, Any]) -> str | None:
+    """Return the process of a flow, its control group when no process was seen to own it."""
+    command, pid = row.get("command"), row.get("pid")
+    if command or pid:
+        return f"{command or '?'} ({pid or '?'})"
+    return row.get("cgroup")
+
+
+def _accounts_of(shown: pl.DataFrame, others: pl.DataFrame, kind: str) -> list[Account]:
     """Return the accounts of these flows, and the sum of all others."""
-    accounts, listed = flow_accounts(flows, kind), set(shown)
-    others = [account for flow, account in accounts.items() if flow not in listed]
-    return [*(accounts[flow] for flow in shown), *([total(others, f"{len(others):,} others")] if others else [])]
+    rest = [flow_total(others, kind, f"{others.height:,} others")] if others.height else []
+    return [*flow_accounts(shown, kind).values(), *rest]
 
 
-def _began(records: pa.Table) -> str | None:
-    if not records.num_rows:
-        return None
-    first_ns, _ = _span_ns(records)
-    return f"{datetime.fromtimestamp(first_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _began(begin_ns: int | None) -> str | None:
+    return None if begin_ns is None else f"{datetime.fromtimestamp(begin_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _command_line(environment: Mapping[str, Any]) -> str | None:
     words = environment.get("command_line")
-    if not words:
+    if not words or not isinstance(words, list):
         return None
     return shlex.join([Path(str(words[0])).name, *map(str, words[1:])])
 
@@ -279,12 +311,12 @@ def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
     return {**specification, "layer": layers}
 
 
-def _write_images(directory: Path, parts: list[dict[str, Any]]) -> None:
+def _write_images(directory: Path, parts: list[dict[str, Any]], progress: Callable[[str], None]) -> None:
     directory.mkdir(exist_ok=True)
-    figure: Figure
-    for part in parts:
-        for figure, specification in part["figures"]:
-            stem = directory / f"{part['id']}-{figure.name}"
-            drawing = vl_convert.vegalite_to_svg(_still(specification))
-            write_whole(stem.with_suffix(".svg"), drawing)
-            write_whole(stem.with_suffix(".png"), vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))
+    drawings = [(part["id"], figure, specification) for part in parts for figure, specification in part["figures"]]
+    for number, (identity, figure, specification) in enumerate(drawings, 1):
+        progress(f"drawing figure {number} of {len(drawings)}")
+        stem = directory / f"{identity}-{figure.name}"
+        drawing = vl_convert.vegalite_to_svg(_still(specification))
+        write_whole(stem.with_suffix(".svg"), drawing)
+        write_whole(stem.with_suffix(".png"), vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))

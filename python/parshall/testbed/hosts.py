@@ -11,7 +11,7 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from parshall.errors import ParshallError, UsageError
-from parshall.testbed import namespaces
+from parshall.testbed import namespaces, programs
 from parshall.testbed.removal import OWNER_VARIABLE, end_processes
 
 # Seconds that a program has to end by itself when its testbed closes.
@@ -64,7 +64,7 @@ class Host:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> "subprocess.Popen[Any]":
-        """Start a program on this host; it is ended when the testbed closes.
+        """Start a program on this host; it is ended when the testbed closes, and killed when this process is.
 
         Parameters
         ----------
@@ -84,12 +84,15 @@ class Host:
         UsageError
             When the CPU cannot be used.
         """
-        # Namespace and CPUs are the calling thread's, and a child begins with its parent's: nothing
-        # of Python runs between fork and exec, which would be unsafe beside other threads.
         environment = {**(os.environ if env is None else env), OWNER_VARIABLE: self._owner_prefix}
-        try:
+
+        # Namespace and CPUs are a thread's, and a child begins with its parent's.
+        def start() -> "subprocess.Popen[Any]":
             with self.enter(), _on_cpu(self.cpu if cpu is None else cpu):
-                program = subprocess.Popen(command, env=environment, **options)
+                return programs.start(command, env=environment, **options)
+
+        try:
+            program = programs.in_starter(start)
         except OSError as error:
             raise ParshallError(f"host {self.name}: {command[0]} does not start: {error.strerror}") from error
         self._programs = [*(running for running in self._programs if running.poll() is None), program]

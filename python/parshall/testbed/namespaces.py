@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from parshall.errors import ParshallError
+from parshall import privileges
+from parshall.errors import ParshallError, UsageError
 
 NETNS_DIRECTORY = Path("/run/netns")
 
@@ -63,7 +64,7 @@ def create(name: str) -> Path:
     if failures:
         path.unlink()
         raise ParshallError(
-            f"namespace {name} cannot be made: {failures[0].strerror}; run as root (CAP_SYS_ADMIN)"
+            f"namespace {name} cannot be made: {failures[0].strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
         ) from failures[0]
     return path
 
@@ -85,6 +86,26 @@ def remove(name: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def find(namespace: str | os.PathLike[str]) -> Path:
+    """Return the path of a network namespace that is given by its name (``ip netns``) or its path.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    path = NETNS_DIRECTORY / namespace
+    try:
+        is_namespace = path.stat().st_dev == Path(_THREAD_NAMESPACE).stat().st_dev
+    except OSError as error:
+        raise UsageError(
+            f"--netns {namespace}: {error.strerror}; `ip netns` lists names, and /proc/PID/ns/net is a path"
+        ) from None
+    if not is_namespace:
+        raise UsageError(f"--netns {namespace}: is no network namespace; `ip netns` lists those with a name")
+    return path
 
 
 @contextmanager
@@ -133,7 +154,7 @@ def _share_directory() -> None:
             _mount("", directory, _MS_SHARED | _MS_REC)
     except OSError as error:
         raise ParshallError(
-            f"{directory} cannot be made a shared mount: {error.strerror}; run as root (CAP_SYS_ADMIN)"
+            f"{directory} cannot be made a shared mount: {error.strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
         ) from error
     finally:
         os.close(handle)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from parshall import _native
+from parshall.installation import require_kernel_side
 from parshall.testbed import namespaces
 from parshall.testbed.cables import Cable
 from parshall.testbed.players import Between
@@ -23,6 +23,9 @@ class Relay(Between):
         super().__init__(namespace, cable, offloads=False)
         self._running = False
         self._final: dict[str, Any] | None = None
+        require_kernel_side()
+        from parshall import _native
+
         self._relay = _native.Relay(
             "a",
             "b",

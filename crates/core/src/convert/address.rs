@@ -2,11 +2,22 @@
 
 use std::net::IpAddr;
 
-/// As SIFTR does: IPv6 as eight groups without leading zeros and without `::`.
-pub fn siftr(address: IpAddr) -> String {
+/// As SIFTR 1.2 does: IPv6 as eight groups without leading zeros and without `::`.
+pub fn full(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => v6.segments().map(|group| format!("{group:x}")).join(":"),
+    }
+}
+
+/// As FreeBSD's `ip6_sprintf`: the longest run of zeros is `::`, all groups are hexadecimal.
+pub fn short(address: IpAddr) -> String {
+    match address {
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            let groups = v6.segments();
+            format!("::ffff:{:x}:{:x}", groups[6], groups[7])
+        }
+        address => address.to_string(),
     }
 }
 

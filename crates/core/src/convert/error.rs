@@ -14,7 +14,8 @@ pub enum ConvertError {
     Write(#[from] std::io::Error),
     /// The format cannot say "no flow".
     #[error(
-        "{path}: holds no flow, {format} needs at least one in its last line; convert to csv or parquet instead"
+        "{path}: holds no packet of an established connection, {format} needs at least one flow in its last line; \
+         convert to csv or parquet instead"
     )]
     NoFlow {
         /// The log.

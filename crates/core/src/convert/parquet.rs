@@ -7,9 +7,12 @@ use ::parquet::arrow::ArrowWriter;
 use ::parquet::basic::{Compression, ZstdLevel};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::KeyValue;
-use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::io::{Read, Seek, Write};
 use std::sync::Arc;
+
+/// The writer keeps a group in memory.
+const GROUP_ROWS: usize = 1 << 20;
 
 /// Writes the log; returns the number of rows.
 pub fn write<R: Read + Seek>(
@@ -31,6 +34,10 @@ pub fn write<R: Read + Seek>(
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
         .set_key_value_metadata(Some(listed.collect()))
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        // What is known of single pages the writer would keep until the end.
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
         .set_created_by(concat!("parshall ", env!("CARGO_PKG_VERSION")).into())
         .build();
     let schema = Arc::new(log_schema.as_ref().clone().with_metadata(metadata));

@@ -18,6 +18,24 @@ pub const IN: i8 = 0;
 pub const OUT: i8 = 1;
 /// Linux's number of `ESTABLISHED`.
 pub const ESTABLISHED: u8 = 1;
+/// Linux's number of `NEW_SYN_RECV`: a handshake without a socket, so without TCP state.
+pub const NEW_SYN_RECV: u8 = 12;
+/// Index of `Disorder` in the names of congestion states.
+pub const CA_DISORDER: i8 = 1;
+/// Index of `CWR` in the names of congestion states.
+pub const CA_CWR: i8 = 2;
+/// Index of `Recovery` in the names of congestion states.
+pub const CA_RECOVERY: i8 = 3;
+/// Index of `Loss` in the names of congestion states.
+pub const CA_LOSS: i8 = 4;
+/// FIN in `pkt_flags`.
+pub const FLAG_FIN: u16 = 0x01;
+/// SYN in `pkt_flags`.
+pub const FLAG_SYN: u16 = 0x02;
+/// RST in `pkt_flags`.
+pub const FLAG_RST: u16 = 0x04;
+/// ECE in `pkt_flags`.
+pub const FLAG_ECE: u16 = 0x40;
 
 macro_rules! rows {
     ($($kind:ident $name:ident: $type:ty,)*) => {
@@ -119,6 +137,22 @@ impl Row {
         self.ssthresh_segments.map_or(infinite_bytes, |segments| {
             segments.saturating_mul(self.mss_bytes).min(infinite_bytes)
         })
+    }
+
+    /// The current slow start threshold, as `tcp_current_ssthresh` of the kernel: outside of CWR and
+    /// Recovery at least three quarters of the window. `None` when it is not yet set.
+    pub fn current_ssthresh_segments(&self) -> Option<u32> {
+        let set = self.ssthresh_segments?;
+        if matches!(self.ca_state, CA_CWR | CA_RECOVERY) {
+            return Some(set);
+        }
+        Some(set.max((self.cwnd_segments >> 1) + (self.cwnd_segments >> 2)))
+    }
+
+    /// `tcp_packets_in_flight` of the kernel.
+    pub fn packets_in_flight(&self) -> u64 {
+        (u64::from(self.packets_out) + u64::from(self.retrans_out))
+            .saturating_sub(u64::from(self.sacked_out) + u64::from(self.lost_out))
     }
 
     /// Bytes sent and not acknowledged.

@@ -1,19 +1,21 @@
 //! What the versions of SIFTR have in common: FreeBSD's numbers and the footer's counts.
 
 use super::error::ConvertError;
-use super::row::{IN, Row, seconds_and_us};
+use super::row::{IN, NEW_SYN_RECV, Row, seconds_and_us};
 use super::source::Source;
 use crate::ledger::HookAccount;
 use crate::log::FlowRow;
+use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
+use std::net::IpAddr;
 
 /// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`): what stands for
 /// Linux's "not yet set".
 pub const SSTHRESH_INFINITE_BYTES: u32 = 65_535 << 14;
 /// FreeBSD's number of `ESTABLISHED`; SIFTR skips packets of connections below it.
 const ESTABLISHED: u8 = 4;
-/// A known reader has room for this many bytes of the last line.
-const FOOTER_BYTES_MAX: usize = 1000;
+/// review_siftr_log, a reader of version 1.3, has room for fewer bytes of the last line than this.
+pub const FOOTER_BYTES_MAX: usize = 1000;
 /// Values in the first line that are longer overrun a known reader.
 const HEADER_VALUE_CHARS_MAX: usize = 7;
 
@@ -101,15 +103,31 @@ pub fn ip_mode<R: Read + Seek>(source: &Source<R>) -> u8 {
     }
 }
 
+/// A flow of the last line, as its first line of data shows it.
+pub struct ListedFlow {
+    /// What a segment carries.
+    pub mss_bytes: u32,
+    /// Window scale of what is sent.
+    pub snd_scale: u8,
+    /// Window scale of what is received.
+    pub rcv_scale: u8,
+    /// Lines of data.
+    pub lines: u64,
+}
+
 /// The counts of the footer.
 #[derive(Default)]
 pub struct Counts {
     /// Lines by direction.
-    pub rows: [u64; 2],
+    lines: [u64; 2],
     /// Packets of connections below ESTABLISHED, by direction.
-    pub below_established: [u64; 2],
+    below_established: [u64; 2],
+    /// Packets of handshakes that have no socket yet, by direction.
+    without_socket: [u64; 2],
     /// Time of the last packet.
     pub end_ns: i64,
+    /// The flows that have lines.
+    pub flows: BTreeMap<u32, ListedFlow>,
 }
 
 impl Counts {
@@ -125,13 +143,28 @@ impl Counts {
     pub fn take(&mut self, row: &Row) -> bool {
         let side = usize::from(row.direction != IN);
         self.end_ns = self.end_ns.max(row.time_ns);
-        let logged = state(row.state) >= ESTABLISHED;
-        if logged {
-            self.rows[side] += 1;
-        } else {
-            self.below_established[side] += 1;
+        if row.state == NEW_SYN_RECV {
+            self.without_socket[side] += 1;
+            return false;
         }
-        logged
+        if state(row.state) < ESTABLISHED {
+            self.below_established[side] += 1;
+            return false;
+        }
+        self.lines[side] += 1;
+        let flow = self.flows.entry(row.flow).or_insert(ListedFlow {
+            mss_bytes: row.mss_bytes,
+            snd_scale: row.snd_scale,
+            rcv_scale: row.rcv_scale,
+            lines: 0,
+        });
+        flow.lines += 1;
+        true
+    }
+
+    /// Lines of data.
+    pub fn lines(&self) -> u64 {
+        self.lines[0] + self.lines[1]
     }
 
     /// Packets that the log lacks, by direction: what SIFTR counts as skipped for want of memory.
@@ -155,27 +188,49 @@ impl Counts {
     /// Packets by direction, logged or not: also those that were thinned out, as SIFTR counts them.
     pub fn packets<R: Read + Seek>(&self, source: &Source<R>, lost: [u64; 2]) -> [u64; 2] {
         let thinned = Self::of_packet_hooks(source, |account| account.thinned);
-        [0, 1]
-            .map(|side| self.rows[side] + self.below_established[side] + lost[side] + thinned[side])
+        [0, 1].map(|side| {
+            self.lines[side]
+                + self.below_established[side]
+                + self.without_socket[side]
+                + lost[side]
+                + thinned[side]
+        })
     }
 }
 
-/// Writes the last line of versions 1.2 and 1.3. `locks` are the fields that only 1.2 has.
+/// Writes the last line of versions 1.2 and 1.3. `locks` are the fields that only 1.2 has; returns its length.
 pub fn write_footer<R: Read + Seek>(
-    source: &mut Source<R>,
+    source: &Source<R>,
     out: &mut impl Write,
     counts: &Counts,
     locks: &str,
-) -> Result<(), ConvertError> {
+    address: impl Fn(IpAddr) -> String,
+) -> Result<usize, ConvertError> {
     let (seconds, us) = seconds_and_us(counts.end_ns);
     let lost = Counts::lost(source);
     let packets = counts.packets(source, lost);
-    let below = counts.below_established;
+    let (below, without) = (counts.below_established, counts.without_socket);
+    let skipped: u64 = [lost, below, without].into_iter().flatten().sum();
+    let flows = source.flows();
+    let list: String = counts
+        .flows
+        .keys()
+        .filter_map(|number| flows.get(number))
+        .map(|flow| {
+            format!(
+                "{};{}-{};{},",
+                address(flow.local_address),
+                flow.local_port,
+                address(flow.remote_address),
+                flow.remote_port
+            )
+        })
+        .collect();
     let footer = format!(
         "disable_time_secs={seconds}\tdisable_time_usecs={us:06}\tnum_inbound_tcp_pkts={}\tnum_outbound_tcp_pkts={}\t\
          total_tcp_pkts={}\tnum_inbound_skipped_pkts_malloc={}\tnum_outbound_skipped_pkts_malloc={}\t{locks}\
-         num_inbound_skipped_pkts_tcpcb={}\tnum_outbound_skipped_pkts_tcpcb={}\tnum_inbound_skipped_pkts_inpcb=0\t\
-         num_outbound_skipped_pkts_inpcb=0\ttotal_skipped_tcp_pkts={}\tflow_list={}\n",
+         num_inbound_skipped_pkts_tcpcb={}\tnum_outbound_skipped_pkts_tcpcb={}\tnum_inbound_skipped_pkts_inpcb={}\t\
+         num_outbound_skipped_pkts_inpcb={}\ttotal_skipped_tcp_pkts={skipped}\tflow_list={list}\n",
         packets[0],
         packets[1],
         packets[0] + packets[1],
@@ -183,39 +238,25 @@ pub fn write_footer<R: Read + Seek>(
         lost[1],
         below[0],
         below[1],
-        lost[0] + lost[1] + below[0] + below[1],
-        flow_list(source)
+        without[0],
+        without[1],
     );
     out.write_all(footer.as_bytes())?;
-    check_footer(source, &footer);
-    Ok(())
+    Ok(footer.len())
 }
 
 /// Warns when the last line is too long for a known reader.
-pub fn check_footer<R: Read + Seek>(source: &mut Source<R>, footer: &str) {
-    if footer.len() >= FOOTER_BYTES_MAX {
-        let flows = source.flows().len();
+pub fn check_footer<R: Read + Seek>(
+    source: &mut Source<R>,
+    flows: usize,
+    footer_bytes: usize,
+    reader: &str,
+    bytes_max: usize,
+) {
+    if footer_bytes >= bytes_max {
         source.warn(format!(
-            "the last line lists {flows} flows in {} bytes; readers with room for {FOOTER_BYTES_MAX} bytes fail on it, \
-             log fewer flows at a time",
-            footer.len()
+            "the last line lists {flows} flows in {footer_bytes} bytes; {reader} reads fewer than {bytes_max}, \
+             log fewer flows at a time"
         ));
     }
-}
-
-/// The last line's list of flows.
-fn flow_list<R: Read + Seek>(source: &Source<R>) -> String {
-    source
-        .flows()
-        .values()
-        .map(|flow| {
-            format!(
-                "{};{}-{};{},",
-                super::address::siftr(flow.local_address),
-                flow.local_port,
-                super::address::siftr(flow.remote_address),
-                flow.remote_port
-            )
-        })
-        .collect()
 }

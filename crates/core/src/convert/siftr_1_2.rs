@@ -1,10 +1,10 @@
 //! SIFTR 1.2 as TEACUP reads it: a packet hash in field 2, srtt in units of `tcp_rtt_scale * hz`,
-//! rto in ticks, and a 27th field for the smoothed ERTT.
+//! rto in ticks, and a 27th field, which TEACUP's patch adds, for the unsmoothed enhanced RTT in ticks.
 
 use super::address;
 use super::error::ConvertError;
 use super::format::Format;
-use super::row::seconds_and_us;
+use super::row::{FLAG_FIN, FLAG_SYN, OUT, Row, seconds_and_us};
 use super::siftr::{
     Counts, SSTHRESH_INFINITE_BYTES, direction, ip_mode, state, sysver, t_flags, write_footer,
 };
@@ -21,32 +21,32 @@ pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
-    source.require_flow(Format::Siftr12)?;
     let start_ns = source.start_ns();
     let (seconds, us) = seconds_and_us(start_ns);
-    writeln!(
-        out,
-        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=1.2.2\thz={HZ}\ttcp_rtt_scale={TCP_RTT_SCALE}\t\
-         sysname=Linux\tsysver={}\tipmode={}",
+    let head = format!(
+        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=1.2.4\thz={HZ}\ttcp_rtt_scale={TCP_RTT_SCALE}\t\
+         sysname=Linux\tsysver={}\tipmode={}\n",
         sysver(&source.reader().header().environment),
         ip_mode(source)
-    )?;
+    );
     let mut counts = Counts::from(start_ns);
     source.for_each_packet(|row, flow| {
         if !counts.take(row) {
             return Ok(());
         }
+        if counts.lines() == 1 {
+            out.write_all(head.as_bytes())?;
+        }
         let (seconds, us) = row.seconds_and_us();
-        let srtt = scaled_srtt(row.srtt_us);
-        // The hash is that of FreeBSD with hashes switched off: the log holds no packet bytes.
+        // The hash is that of FreeBSD with hashes switched off: the log holds no packet bytes. The bandwidth
+        // window is 0, as FreeBSD has written it since it has none.
         writeln!(
             out,
-            "{},0x00000000,{seconds}.{us:06},{},{},{},{},{},{},{SSTHRESH_INFINITE_BYTES},{},{},{},{},{},{},{srtt},\
-             {},{},{},{},{},{},{},{},0,{srtt}",
+            "{},0x00000000,{seconds}.{us:06},{},{},{},{},{},{},0,{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},0,{}",
             direction(row),
-            address::siftr(flow.local_address),
+            address::full(flow.local_address),
             flow.local_port,
-            address::siftr(flow.remote_address),
+            address::full(flow.remote_address),
             flow.remote_port,
             row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES),
             row.cwnd_bytes(),
@@ -56,6 +56,7 @@ pub fn write<R: Read + Seek>(
             row.rcv_scale,
             state(row.state),
             row.mss_bytes,
+            scaled_srtt(row.srtt_us),
             u8::from(flow.sack),
             t_flags(flow),
             u64::from(row.rto_us) * HZ / 1_000_000,
@@ -63,20 +64,44 @@ pub fn write<R: Read + Seek>(
             row.sndbuf_used_bytes,
             row.rcvbuf_bytes,
             row.rcvbuf_used_bytes,
-            row.in_flight_bytes(),
+            in_flight_bytes(row),
+            rtt_ticks(row.srtt_us),
         )?;
         Ok(())
     })?;
-    write_footer(
-        source,
-        out,
-        &counts,
-        "num_inbound_skipped_pkts_mtx=0\tnum_outbound_skipped_pkts_mtx=0\t",
-    )?;
-    Ok(counts.rows[0] + counts.rows[1])
+    if counts.lines() == 0 {
+        return Err(source.no_flow(Format::Siftr12));
+    }
+    let locks = "num_inbound_skipped_pkts_mtx=0\tnum_outbound_skipped_pkts_mtx=0\t";
+    write_footer(source, out, &counts, locks, address::full)?;
+    Ok(counts.lines())
 }
 
 /// srtt in 1/32 ticks of 1 ms, rounded.
 fn scaled_srtt(srtt_us: u32) -> u64 {
     (u64::from(srtt_us) * HZ * TCP_RTT_SCALE + 500_000) / 1_000_000
+}
+
+/// The RTT in ticks of 1 ms: the smoothed one, as the log holds no single samples. A tick at least, since 0
+/// says that there is none yet.
+fn rtt_ticks(srtt_us: u32) -> u64 {
+    match srtt_us {
+        0 => 0,
+        srtt_us => ((u64::from(srtt_us) * HZ + 500_000) / 1_000_000).max(1),
+    }
+}
+
+/// `snd_max - snd_una`. FreeBSD of that time advances `snd_max` before it hands the packet down, Linux afterwards.
+fn in_flight_bytes(row: &Row) -> u32 {
+    let controls =
+        u32::from(row.pkt_flags & FLAG_SYN != 0) + u32::from(row.pkt_flags & FLAG_FIN != 0);
+    let end = row
+        .pkt_seq
+        .wrapping_add(row.payload_bytes)
+        .wrapping_add(controls);
+    let ahead = end.wrapping_sub(row.snd_nxt);
+    let is_new =
+        row.direction == OUT && row.payload_bytes.saturating_add(controls) > 0 && ahead < 1 << 31;
+    row.in_flight_bytes()
+        .wrapping_add(if is_new { ahead } else { 0 })
 }

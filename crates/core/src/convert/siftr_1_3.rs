@@ -5,8 +5,8 @@ use super::error::ConvertError;
 use super::format::Format;
 use super::row::seconds_and_us;
 use super::siftr::{
-    Counts, SSTHRESH_INFINITE_BYTES, direction, flow_id, ip_mode, state, sysver, t_flags, t_flags2,
-    write_footer,
+    Counts, FOOTER_BYTES_MAX, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, ip_mode,
+    state, sysver, t_flags, t_flags2, write_footer,
 };
 use super::source::Source;
 use std::io::{Read, Seek, Write};
@@ -16,28 +16,29 @@ pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
-    source.require_flow(Format::Siftr13)?;
     let start_ns = source.start_ns();
     let (seconds, us) = seconds_and_us(start_ns);
-    writeln!(
-        out,
-        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=1.3.0\tsysname=Linux\tsysver={}\tipmode={}",
+    let head = format!(
+        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=1.3.0\tsysname=Linux\tsysver={}\tipmode={}\n",
         sysver(&source.reader().header().environment),
         ip_mode(source)
-    )?;
+    );
     let mut counts = Counts::from(start_ns);
     source.for_each_packet(|row, flow| {
         if !counts.take(row) {
             return Ok(());
+        }
+        if counts.lines() == 1 {
+            out.write_all(head.as_bytes())?;
         }
         let (seconds, us) = row.seconds_and_us();
         writeln!(
             out,
             "{},{seconds}.{us:06},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},0,{},0",
             direction(row),
-            address::siftr(flow.local_address),
+            address::short(flow.local_address),
             flow.local_port,
-            address::siftr(flow.remote_address),
+            address::short(flow.remote_address),
             flow.remote_port,
             row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES),
             row.cwnd_bytes(),
@@ -61,6 +62,17 @@ pub fn write<R: Read + Seek>(
         )?;
         Ok(())
     })?;
-    write_footer(source, out, &counts, "")?;
-    Ok(counts.rows[0] + counts.rows[1])
+    if counts.lines() == 0 {
+        return Err(source.no_flow(Format::Siftr13));
+    }
+    let footer_bytes = write_footer(source, out, &counts, "", address::short)?;
+    let flows = counts.flows.len();
+    check_footer(
+        source,
+        flows,
+        footer_bytes,
+        "review_siftr_log",
+        FOOTER_BYTES_MAX,
+    );
+    Ok(counts.lines())
 }

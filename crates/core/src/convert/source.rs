@@ -2,7 +2,7 @@
 
 use super::error::ConvertError;
 use super::format::Format;
-use super::row::{PACKET, Row, rows};
+use super::row::{NEW_SYN_RECV, PACKET, Row, rows};
 use crate::ledger::Ledger;
 use crate::log::{FlowRow, LogReader};
 use arrow::record_batch::RecordBatch;
@@ -64,15 +64,12 @@ impl<R: Read + Seek> Source<R> {
         first_flow.into_iter().chain(first_row).min().unwrap_or(0)
     }
 
-    /// The error for formats that need a flow, when there is none.
-    pub fn require_flow(&self, format: Format) -> Result<(), ConvertError> {
-        if self.flows.is_empty() {
-            return Err(ConvertError::NoFlow {
-                path: self.reader.path().to_string(),
-                format,
-            });
+    /// The error for formats that need a flow, when none had a packet that the format knows.
+    pub fn no_flow(&self, format: Format) -> ConvertError {
+        ConvertError::NoFlow {
+            path: self.reader.path().to_string(),
+            format,
         }
-        Ok(())
     }
 
     /// The next batch.
@@ -101,6 +98,19 @@ impl<R: Read + Seek> Source<R> {
             }
         }
         Ok(())
+    }
+
+    /// As [`Source::for_each_packet`], packets of sockets only: a handshake that has none yet has no TCP state.
+    pub fn for_each_packet_of_a_socket(
+        &mut self,
+        mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
+    ) -> Result<(), ConvertError> {
+        self.for_each_packet(|row, flow| {
+            if row.state == NEW_SYN_RECV {
+                return Ok(());
+            }
+            each(row, flow)
+        })
     }
 
     /// As [`Source::for_each_row`], packets only: no older format knows other events.

@@ -1,12 +1,15 @@
-//! ttprobe 0.1.2, text: 17 values a line. Source is this host in both directions, as in tcp_probe.
+//! ttprobe 0.1.2, text: 17 values a line. Source is this host in both directions, as in tcp_probe. What both of
+//! its forms have in common.
 
 use super::address;
 use super::error::ConvertError;
+use super::row::{FLAG_SYN, IN, Row};
 use super::siftr::direction;
 use super::source::Source;
+use crate::log::FlowRow;
 use std::io::{Read, Seek, Write};
 
-/// The kernel multiplies in 32 bits; the threshold that is not yet set is clamped instead.
+/// ttprobe multiplies in 32 bits, so the threshold that is not yet set wraps; here it is clamped.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
 
 /// Writes the log; returns the number of lines.
@@ -14,8 +17,8 @@ pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
-    let mut lines = 0;
-    source.for_each_packet(|row, flow| {
+    let mut lines: u64 = 0;
+    source.for_each_packet_of_a_socket(|row, flow| {
         let (seconds, us) = row.seconds_and_us();
         writeln!(
             out,
@@ -25,20 +28,48 @@ pub fn write<R: Read + Seek>(
             flow.local_port,
             address::upper(flow.remote_address),
             flow.remote_port,
-            row.flow_seq,
+            lines,
             row.mss_bytes,
             row.srtt_us,
             row.cwnd_bytes(),
-            row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES),
+            ssthresh_bytes(row),
             row.snd_wnd_bytes,
             row.rcv_wnd_bytes,
             row.state,
             row.snd_una,
             row.snd_nxt,
-            row.payload_bytes,
+            skb_bytes(row, flow),
         )?;
         lines += 1;
         Ok(())
     })?;
     Ok(lines)
+}
+
+/// `tcp_current_ssthresh` in bytes.
+fn ssthresh_bytes(row: &Row) -> u32 {
+    row.current_ssthresh_segments()
+        .map_or(SSTHRESH_INFINITE_BYTES, |segments| {
+            segments
+                .saturating_mul(row.mss_bytes)
+                .min(SSTHRESH_INFINITE_BYTES)
+        })
+}
+
+/// `skb->len` where ttprobe looks: on the way out the payload, as the header comes later; on the way in with the
+/// TCP header. The log does not hold the header's length: it is that of the options that Linux sends when these
+/// were agreed, without the blocks of selective acknowledgements.
+pub fn skb_bytes(row: &Row, flow: &FlowRow) -> u32 {
+    if row.direction != IN {
+        return row.payload_bytes;
+    }
+    let timestamps = if flow.timestamps { 12 } else { 0 };
+    let options = if row.pkt_flags & FLAG_SYN == 0 {
+        timestamps
+    } else {
+        let sack_permitted = if flow.sack && !flow.timestamps { 4 } else { 0 };
+        let window_scale = if flow.window_scaling { 4 } else { 0 };
+        4 + timestamps + sack_permitted + window_scale
+    };
+    row.payload_bytes.saturating_add(20 + options)
 }

@@ -4,9 +4,9 @@
 //! state as of that instant, so that polling and event-driven sampling can be compared on the same flow.
 
 use super::error::ConvertError;
-use super::row::{CLOSE, PACKET, seconds_and_us};
+use super::row::{CLOSE, NEW_SYN_RECV, PACKET, seconds_and_us};
 use super::source::Source;
-use super::web10g_account::Account;
+use super::web10g_account::{Account, Settings};
 use crate::log::FlowRow;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
@@ -30,14 +30,15 @@ fn each_packet<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
+    let settings = Settings::of(&source.reader().header().environment);
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
     let mut lines = 0;
     source.for_each_row(|row, flow| {
         let account = accounts
             .entry(row.flow)
-            .or_insert_with(|| Account::new(flow));
+            .or_insert_with(|| Account::new(flow, &settings));
         account.take(row);
-        if row.event == PACKET {
+        if row.event == PACKET && row.state != NEW_SYN_RECV && account.is_established() {
             account.write(out, seconds_and_us(row.time_ns))?;
             lines += 1;
         }
@@ -62,6 +63,7 @@ fn polled<R: Read + Seek>(
         return Err(refused("the interval must be longer than 0"));
     }
     refuse_more(polled_ns(&source.flows()), every_ns)?;
+    let settings = Settings::of(&source.reader().header().environment);
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
     let mut next_ns: Option<i64> = None;
     let mut lines = 0;
@@ -76,7 +78,7 @@ fn polled<R: Read + Seek>(
         next_ns = Some(poll_ns);
         let account = accounts
             .entry(row.flow)
-            .or_insert_with(|| Account::new(flow));
+            .or_insert_with(|| Account::new(flow, &settings));
         account.take(row);
         if row.event == CLOSE {
             account.closed = true;
@@ -119,16 +121,17 @@ fn refuse_more(polled_ns: i128, every_ns: i64) -> Result<(), ConvertError> {
     Ok(())
 }
 
-/// One line a flow; a flow that ended is seen once more, then its socket is gone.
+/// One line a flow that was established; one that ended is seen once more, then its socket is gone.
 fn poll(
     accounts: &mut BTreeMap<u32, Account>,
     out: &mut impl Write,
     poll_ns: i64,
 ) -> Result<u64, ConvertError> {
-    for account in accounts.values_mut() {
+    let mut lines = 0;
+    for account in accounts.values().filter(|account| account.is_established()) {
         account.write_at(out, poll_ns)?;
+        lines += 1;
     }
-    let lines = accounts.len() as u64;
     accounts.retain(|_, account| !account.has_ended(poll_ns));
     Ok(lines)
 }

@@ -2,7 +2,10 @@
 
 use super::address;
 use super::error::ConvertError;
-use super::row::{ESTABLISHED, IN, OUT, PACKET, RETRANSMIT, Row, seconds_and_us};
+use super::row::{
+    CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, ESTABLISHED, FLAG_ECE, FLAG_FIN, FLAG_RST, FLAG_SYN,
+    NEW_SYN_RECV, OUT, PACKET, RETRANSMIT, Row, seconds_and_us,
+};
 use crate::log::FlowRow;
 use std::io::Write;
 
@@ -10,15 +13,44 @@ use std::io::Write;
 const COLUMNS: usize = 123;
 /// What stands for a slow start threshold that is not yet set.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
-const FLAG_FIN: u16 = 0x01;
-const FLAG_SYN: u16 = 0x02;
-const FLAG_RST: u16 = 0x04;
-const FLAG_ECE: u16 = 0x40;
 const CA_OPEN: i8 = 0;
-const CA_DISORDER: i8 = 1;
-const CA_CWR: i8 = 2;
-const CA_RECOVERY: i8 = 3;
-const CA_LOSS: i8 = 4;
+/// `TcpEStatsNegotiated` of RFC 4898.
+const ENABLED: u64 = 1;
+const SELF_DISABLED: u64 = 2;
+const PEER_DISABLED: u64 = 3;
+
+/// What this host offers in handshakes, as the log's environment has it.
+#[derive(Clone, Copy, Default)]
+pub struct Settings {
+    timestamps: Option<u32>,
+    sack: Option<u32>,
+    ecn: Option<u32>,
+}
+
+impl Settings {
+    /// Out of the environment of a log; unknown what it does not hold.
+    pub fn of(environment: &str) -> Self {
+        let parsed = serde_json::from_str::<serde_json::Value>(environment).unwrap_or_default();
+        let value = |name: &str| {
+            let text = parsed.get("sysctl")?.get(format!("net.ipv4.tcp_{name}"))?;
+            text.as_str()?.trim().parse().ok()
+        };
+        Self {
+            timestamps: value("timestamps"),
+            sack: value("sack"),
+            ecn: value("ecn"),
+        }
+    }
+}
+
+/// Who did not want what was not agreed: this host when it does not offer it, or when that is not known.
+fn negotiated(agreed: bool, offered: Option<bool>) -> u64 {
+    match (agreed, offered) {
+        (true, _) => ENABLED,
+        (false, Some(true)) => PEER_DISABLED,
+        (false, _) => SELF_DISABLED,
+    }
+}
 
 /// What keeps a sender from sending.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,6 +58,13 @@ enum Limit {
     Receiver,
     Congestion,
     Sender,
+}
+
+/// The fields that distinguish a duplicate acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sent {
+    ack: u32,
+    window_bytes: u32,
 }
 
 /// Segments and bytes of one direction.
@@ -69,7 +108,10 @@ pub struct Account {
     /// The connection was closed: no later poll sees it.
     pub closed: bool,
     flow: FlowRow,
+    settings: Settings,
+    established: bool,
     last: Row,
+    last_packet_ns: i64,
     any: bool,
     sent: Traffic,
     received: Traffic,
@@ -79,8 +121,9 @@ pub struct Account {
     timeouts: u32,
     abrupt_timeouts: u32,
     fast_retransmits: u32,
-    ecn_signals: u32,
-    ece_sent: u64,
+    ecn_signals: u64,
+    ece_sent: u32,
+    ece_set: bool,
     pre_congestion_cwnd_sum_bytes: u64,
     window_sent: Range,
     window_received: Range,
@@ -94,6 +137,8 @@ pub struct Account {
     slow_start_increases: u32,
     avoidance_increases: u32,
     duplicate_acks_in: u32,
+    last_sent: Option<Sent>,
+    duplicate_acks_out: u32,
     duplicate_ack_run: bool,
     duplicate_ack_episodes: u32,
     limit: Option<Limit>,
@@ -110,11 +155,14 @@ pub struct Account {
 
 impl Account {
     /// Of a connection that has not been seen yet.
-    pub fn new(flow: &FlowRow) -> Self {
+    pub fn new(flow: &FlowRow, settings: &Settings) -> Self {
         Self {
             closed: false,
             flow: flow.clone(),
+            settings: *settings,
+            established: false,
             last: Row::default(),
+            last_packet_ns: flow.first_time_ns,
             any: false,
             sent: Traffic::default(),
             received: Traffic::default(),
@@ -126,6 +174,7 @@ impl Account {
             fast_retransmits: 0,
             ecn_signals: 0,
             ece_sent: 0,
+            ece_set: false,
             pre_congestion_cwnd_sum_bytes: 0,
             window_sent: Range::NONE,
             window_received: Range::NONE,
@@ -139,6 +188,8 @@ impl Account {
             slow_start_increases: 0,
             avoidance_increases: 0,
             duplicate_acks_in: 0,
+            last_sent: None,
+            duplicate_acks_out: 0,
             duplicate_ack_run: false,
             duplicate_ack_episodes: 0,
             limit: None,
@@ -159,6 +210,11 @@ impl Account {
         self.closed || self.flow.ended && self.flow.last_time_ns <= time_ns
     }
 
+    /// Whether Web10G has begun to show the connection: when it was established.
+    pub fn is_established(&self) -> bool {
+        self.established
+    }
+
     /// Adds a row.
     pub fn take(&mut self, row: &Row) {
         if row.event == PACKET {
@@ -167,14 +223,16 @@ impl Account {
             self.retransmitted_bytes += u64::from(row.payload_bytes);
         }
         // Before there is a socket, the state fields are 0 and mean nothing.
-        if (ESTABLISHED..12).contains(&row.state) {
+        if (ESTABLISHED..NEW_SYN_RECV).contains(&row.state) {
+            self.established |= matches!(row.state, 1 | 4..=6 | 8 | 9 | 11);
             self.take_state(row);
+            self.last = *row;
+            self.any = true;
         }
-        self.last = *row;
-        self.any = true;
     }
 
     fn take_packet(&mut self, row: &Row) {
+        self.last_packet_ns = self.last_packet_ns.max(row.time_ns);
         let traffic = if row.direction == OUT {
             &mut self.sent
         } else {
@@ -194,25 +252,36 @@ impl Account {
             };
             *initial = row.pkt_seq;
         }
-        if row.direction == OUT && row.pkt_flags & FLAG_ECE != 0 && row.pkt_flags & FLAG_SYN == 0 {
-            self.ece_sent += segments;
-        }
-        if row.direction == IN {
-            let duplicate = row.payload_bytes == 0
-                && row.packets_out > 0
-                && row.pkt_ack == row.snd_una
-                && row.pkt_flags & (FLAG_SYN | FLAG_FIN | FLAG_RST) == 0;
-            if duplicate {
-                self.duplicate_acks_in += 1;
-                self.duplicate_ack_episodes += u32::from(!self.duplicate_ack_run);
-            }
-            self.duplicate_ack_run = duplicate;
+        // In a handshake ECE is part of the negotiation.
+        let ece = row.pkt_flags & (FLAG_ECE | FLAG_SYN) == FLAG_ECE;
+        let bare_ack =
+            row.payload_bytes == 0 && row.pkt_flags & (FLAG_SYN | FLAG_FIN | FLAG_RST) == 0;
+        if row.direction == OUT {
+            self.ece_sent += u32::from(ece && !self.ece_set);
+            self.ece_set = ece;
+            self.take_sent_ack(row, bare_ack);
+        } else {
+            self.ecn_signals += if ece && self.flow.ecn { segments } else { 0 };
+            let duplicate = bare_ack && row.packets_out > 0 && row.pkt_ack == row.snd_una;
+            self.duplicate_acks_in += u32::from(duplicate);
         }
     }
 
+    /// A duplicate acknowledgement repeats the number and the window of the segment before (RFC 5681).
+    fn take_sent_ack(&mut self, row: &Row, bare_ack: bool) {
+        let sent = Sent {
+            ack: row.pkt_ack,
+            window_bytes: row.rcv_wnd_bytes,
+        };
+        let duplicate = bare_ack && self.last_sent == Some(sent);
+        self.duplicate_acks_out += u32::from(duplicate);
+        self.duplicate_ack_episodes += u32::from(duplicate && !self.duplicate_ack_run);
+        self.duplicate_ack_run = duplicate;
+        self.last_sent = Some(sent);
+    }
+
     fn take_state(&mut self, row: &Row) {
-        let known = self.any && (ESTABLISHED..12).contains(&self.last.state);
-        if known {
+        if self.any {
             self.take_congestion(row);
             self.take_increase(row);
             self.zero_window_sent +=
@@ -238,7 +307,7 @@ impl Account {
         *max_cwnd = (*max_cwnd).max(row.cwnd_bytes());
         self.max_retransmit_queue_bytes =
             self.max_retransmit_queue_bytes.max(row.in_flight_bytes());
-        self.max_send_queue_bytes = self.max_send_queue_bytes.max(row.sndbuf_used_bytes);
+        self.max_send_queue_bytes = self.max_send_queue_bytes.max(unsent_bytes(row));
         self.max_receive_queue_bytes = self.max_receive_queue_bytes.max(row.rcvbuf_used_bytes);
         if row.state != 2 && row.state != 3 {
             advance(&mut self.acked, row.snd_una);
@@ -251,12 +320,12 @@ impl Account {
         if row.ca_state == before {
             return;
         }
-        if row.ca_state >= CA_CWR && before <= CA_DISORDER {
+        // A timeout reduces the window also when something else has done so before.
+        if row.ca_state == CA_LOSS || row.ca_state >= CA_CWR && before <= CA_DISORDER {
             self.congestion_signals += 1;
             self.pre_congestion_cwnd_sum_bytes += u64::from(self.last.cwnd_bytes());
         }
         match row.ca_state {
-            CA_CWR => self.ecn_signals += u32::from(self.flow.ecn),
             CA_RECOVERY => self.fast_retransmits += 1,
             CA_LOSS => {
                 self.timeouts += 1;
@@ -279,7 +348,7 @@ impl Account {
     fn take_limit(&mut self, row: &Row) {
         let limit = if row.in_flight_bytes().saturating_add(row.mss_bytes) > row.snd_wnd_bytes {
             Limit::Receiver
-        } else if packets_in_flight(row) >= u64::from(row.cwnd_segments) {
+        } else if row.packets_in_flight() >= u64::from(row.cwnd_segments) {
             Limit::Congestion
         } else {
             Limit::Sender
@@ -315,7 +384,7 @@ impl Account {
             address::upper(flow.remote_address),
             flow.remote_port
         )?;
-        for value in &self.values(seconds, us)[6..] {
+        for value in &self.values()[6..] {
             write!(out, ",{value}")?;
         }
         out.write_all(b"\n")?;
@@ -323,16 +392,17 @@ impl Account {
     }
 
     /// The values by their number minus 1; the first six are texts and stay 0 here.
-    fn values(&self, seconds: i64, us: i64) -> [i64; COLUMNS] {
+    fn values(&self) -> [i64; COLUMNS] {
         let (row, flow) = (&self.last, &self.flow);
         let mut values = [0i64; COLUMNS];
         let mut put = |number: usize, value: u64| values[number - 1] = value as i64;
         // Counters without HC in their name are 32 bits wide.
         let counter = |value: u64| u64::from(value as u32);
-        let elapsed_us = (seconds * 1_000_000 + us)
-            .saturating_sub(flow.first_time_ns.div_euclid(1000))
+        // Up to the last segment, not up to the poll.
+        let start_us = flow.first_time_ns.div_euclid(1000);
+        let elapsed_us = (self.last_packet_ns.div_euclid(1000))
+            .saturating_sub(start_us)
             .max(0) as u64;
-        let negotiated = |yes: bool| if yes { 1 } else { 2 };
 
         put(7, counter(self.sent.segments));
         put(8, counter(self.sent.data_segments));
@@ -346,7 +416,7 @@ impl Account {
         put(16, self.received.data_bytes);
         put(17, elapsed_us / 1_000_000);
         put(18, elapsed_us % 1_000_000);
-        put(19, flow.first_time_ns.div_euclid(1_000_000_000) as u64);
+        put(19, start_us as u64);
 
         put(20, u64::from(row.mss_bytes));
         put(21, pipe_bytes(row));
@@ -375,10 +445,12 @@ impl Account {
         put(53, u64::from(self.rto_ms.min()));
         put(57, self.pre_congestion_cwnd_sum_bytes);
 
-        put(61, u64::from(self.ecn_signals));
+        put(61, counter(self.ecn_signals));
         put(62, u64::from(self.duplicate_ack_episodes));
-        put(66, self.ece_sent);
-        put(67, negotiated(!flow.passive));
+        put(64, u64::from(self.duplicate_acks_out));
+        put(66, u64::from(self.ece_sent));
+        // `TruthValue`: 1 true, 2 false.
+        put(67, if flow.passive { 2 } else { 1 });
         put(68, u64::from(flow.advmss_bytes));
         put(69, u64::from(flow.mss_clamp_bytes));
         let scale = |scale: u8| {
@@ -390,10 +462,16 @@ impl Account {
         };
         put(70, scale(row.rcv_scale));
         put(71, scale(row.snd_scale));
-        put(72, negotiated(flow.timestamps));
-        put(73, negotiated(flow.ecn));
-        put(74, negotiated(flow.sack));
-        put(75, negotiated(flow.sack));
+        let settings = self.settings;
+        let is_on = |value: Option<u32>| value.map(|value| value != 0);
+        // With 2 this host offers ECN only to those that ask for it.
+        let offers_ecn = settings
+            .ecn
+            .map(|value| value == 1 || value != 0 && flow.passive);
+        put(72, negotiated(flow.timestamps, is_on(settings.timestamps)));
+        put(73, negotiated(flow.ecn, offers_ecn));
+        put(74, negotiated(flow.sack, is_on(settings.sack)));
+        put(75, negotiated(flow.sack, is_on(settings.sack)));
 
         put(76, state(row.state));
         put(78, u64::from(self.max_slow_start_cwnd_bytes));
@@ -424,10 +502,11 @@ impl Account {
         let taken = self.taken.map_or(0, |(_, bytes)| bytes);
         put(114, counter(taken));
         put(115, taken);
-        put(116, u64::from(row.sndbuf_used_bytes));
+        put(116, u64::from(unsent_bytes(row)));
         put(117, u64::from(self.max_send_queue_bytes));
         put(118, u64::from(row.rcvbuf_used_bytes));
         put(119, u64::from(self.max_receive_queue_bytes));
+        put(123, u64::from(flow.mss_clamp_bytes));
         values
     }
 }
@@ -451,14 +530,14 @@ fn in_slow_start(row: &Row) -> bool {
         .is_none_or(|ssthresh| row.cwnd_segments < ssthresh)
 }
 
-/// `tcp_packets_in_flight` of the kernel.
-fn packets_in_flight(row: &Row) -> u64 {
-    (u64::from(row.packets_out) + u64::from(row.retrans_out))
-        .saturating_sub(u64::from(row.sacked_out) + u64::from(row.lost_out))
+fn pipe_bytes(row: &Row) -> u64 {
+    row.packets_in_flight() * u64::from(row.mss_bytes)
 }
 
-fn pipe_bytes(row: &Row) -> u64 {
-    packets_in_flight(row) * u64::from(row.mss_bytes)
+/// What waits for its first transmission: the send queue without what is in flight. The queue is memory with
+/// its overhead, so this is rather too much.
+fn unsent_bytes(row: &Row) -> u32 {
+    row.sndbuf_used_bytes.saturating_sub(row.in_flight_bytes())
 }
 
 /// `tcpEStatsStackState` of Linux's `sk_state`.

@@ -113,6 +113,24 @@ impl Decisions {
         self.visits
     }
 
+    /// How many nodes there are, for [`Decisions::forget`].
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Drops all nodes but the first `nodes`, and what is known of restrictions: the memory of a
+    /// merge, of which only the questions stay.
+    pub fn forget(&mut self, nodes: usize) {
+        for decision in self.nodes.drain(nodes..) {
+            self.node_numbers.remove(&decision);
+        }
+        self.subjects_behind.truncate(nodes);
+        self.restrictions = HashMap::new();
+        self.nodes.shrink_to_fit();
+        self.subjects_behind.shrink_to_fit();
+        self.node_numbers.shrink_to_fit();
+    }
+
     /// All nodes from `root` on, without the ends, those that come later in a filter first.
     pub fn reachable(&self, root: NodeId) -> Vec<NodeId> {
         self.reachable_with(root, |_| true)

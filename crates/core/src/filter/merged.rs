@@ -17,11 +17,16 @@ const QUESTIONS_MAX: usize = 4096;
 /// Questions in a stage for each one that its filters have alone. More make the program a little
 /// quicker and the verifier's work much longer.
 const QUESTIONS_PER_NODE: usize = 8;
-/// Nodes that may be looked at to merge one stage: well below a second.
-const VISITS_MAX: u64 = 2_000_000;
-/// A filter of more nodes is merged with no other: every visit would cost as many steps, and all who
-/// read the ring would wait for minutes.
+/// Nodes that may be looked at to merge one stage, each of which may leave some 100 bytes until the
+/// stage is done.
+const STAGE_VISITS_MAX: u64 = 2_000_000;
+/// Nodes that may be looked at in all: what is not merged by then runs one behind the other.
+const VISITS_MAX: u64 = 4 * STAGE_VISITS_MAX;
+/// A filter of more nodes is merged with no other: every question would cost as many visits.
 const NODES_MERGED_MAX: usize = 512;
+
+/// A filter and the subscribers, as bits, that have it.
+type Filter = (NodeId, u64);
 
 /// What one subscriber wants.
 #[derive(Clone, Debug)]
@@ -49,7 +54,7 @@ impl MergedFilter {
     /// # Errors
     /// [`FilterError`] names the subscriber whose filter cannot be merged, and why.
     pub fn new(subscriptions: &[Subscription]) -> Result<Self, FilterError> {
-        Self::of_stages(subscriptions, |filters| vec![filters])
+        Self::of_stages(subscriptions, groups)
     }
 
     /// Lets every filter have a stage of its own, unless it is identical to another one: the shortest
@@ -59,18 +64,18 @@ impl MergedFilter {
     /// # Errors
     /// As [`MergedFilter::new`].
     pub fn apart(subscriptions: &[Subscription]) -> Result<Self, FilterError> {
-        Self::of_stages(subscriptions, |filters| {
+        Self::of_stages(subscriptions, |filters, _| {
             filters.into_iter().map(|filter| vec![filter]).collect()
         })
     }
 
     fn of_stages(
         subscriptions: &[Subscription],
-        stages_of: impl FnOnce(Vec<(NodeId, u64)>) -> Vec<Vec<(NodeId, u64)>>,
+        stages_of: impl FnOnce(Vec<Filter>, &Decisions) -> Vec<Vec<Filter>>,
     ) -> Result<Self, FilterError> {
         check(subscriptions)?;
         let mut decisions = Decisions::default();
-        let mut filters: Vec<(NodeId, u64)> = Vec::new();
+        let mut filters: Vec<Filter> = Vec::new();
         for subscription in subscriptions {
             let mut root = build(&subscription.program, &mut decisions).map_err(|source| {
                 FilterError::Program {
@@ -92,9 +97,16 @@ impl MergedFilter {
         let roots: Vec<NodeId> = filters.iter().map(|(root, _)| *root).collect();
         let ranks = ranks(&decisions, &roots);
         let mut stages = Vec::new();
-        let mut open = stages_of(filters);
+        let mut open = stages_of(filters, &decisions);
+        let last_visit = decisions.visits().saturating_add(VISITS_MAX);
+        // Each turn makes a stage, or two groups of one that has at least two filters.
         while let Some(mut filters) = open.pop() {
-            let budget = budget(&decisions, &filters);
+            if let [filter] = filters[..] {
+                stages.push(Stage::alone(&mut decisions, &ranks, filter));
+                continue;
+            }
+            let visits = last_visit.saturating_sub(decisions.visits());
+            let budget = budget(&decisions, &filters, visits);
             if let Some(stage) = Stage::merge(&mut decisions, &ranks, &filters, budget) {
                 stages.push(stage);
             } else {
@@ -195,26 +207,26 @@ fn snaplens(subscriptions: &[Subscription]) -> Vec<(u32, u64)> {
     snaplens.into_iter().rev().collect()
 }
 
-fn budget(decisions: &Decisions, filters: &[(NodeId, u64)]) -> Budget {
-    if filters.len() == 1 {
-        return Budget {
-            questions: usize::MAX,
-            visits: u64::MAX,
-        };
+/// Long filters alone, all others in one group.
+fn groups(filters: Vec<Filter>, decisions: &Decisions) -> Vec<Vec<Filter>> {
+    let (long, short): (Vec<Filter>, Vec<Filter>) = filters
+        .into_iter()
+        .partition(|(root, _)| decisions.reachable(*root).len() > NODES_MERGED_MAX);
+    let mut groups: Vec<Vec<Filter>> = long.into_iter().map(|filter| vec![filter]).collect();
+    if !short.is_empty() {
+        groups.push(short);
     }
-    let nodes: Vec<usize> = filters
+    groups
+}
+
+/// How much a stage of these filters may cost, when so many visits are left.
+fn budget(decisions: &Decisions, filters: &[Filter], visits: u64) -> Budget {
+    let nodes: usize = filters
         .iter()
         .map(|(root, _)| decisions.reachable(*root).len())
-        .collect();
-    if nodes.iter().any(|nodes| *nodes > NODES_MERGED_MAX) {
-        return Budget {
-            questions: 0,
-            visits: 0,
-        };
-    }
-    let nodes: usize = nodes.iter().sum();
+        .sum();
     Budget {
         questions: (nodes * QUESTIONS_PER_NODE).min(QUESTIONS_MAX),
-        visits: VISITS_MAX,
+        visits: visits.min(STAGE_VISITS_MAX),
     }
 }

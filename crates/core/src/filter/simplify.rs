@@ -14,6 +14,8 @@ use super::decision::{ConditionId, Decisions, NodeId};
 const TRACKED_MAX: usize = 64;
 /// Ways to a node, on average, beyond which the filter stays as it is.
 const WAYS_PER_NODE: usize = 64;
+/// Ways in all, beyond which it stays as it is: each takes some 200 bytes while it is made lean.
+const WAYS_MAX: usize = 1_000_000;
 
 /// Answers, by bits of the questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -40,7 +42,7 @@ pub fn simplify(decisions: &mut Decisions, root: NodeId) -> NodeId {
     let nodes = decisions.reachable(root);
     let ways = Ways::new(decisions, &nodes);
     let start = ways.follow((root, Answers::default()));
-    let Some(order) = ways.explore(start, nodes.len() * WAYS_PER_NODE) else {
+    let Some(order) = ways.explore(start, (nodes.len() * WAYS_PER_NODE).min(WAYS_MAX)) else {
         return root;
     };
     let mut made: HashMap<Place, NodeId> = HashMap::with_capacity(order.len());

@@ -73,29 +73,45 @@ pub fn ranks(decisions: &Decisions, roots: &[NodeId]) -> HashMap<Subject, usize>
 }
 
 impl Stage {
-    /// Merges filters; `None` when that costs more than the budget.
+    /// The stage of one filter: its nodes, as they are.
+    pub fn alone(
+        decisions: &mut Decisions,
+        ranks: &HashMap<Subject, usize>,
+        filter: (NodeId, u64),
+    ) -> Self {
+        let mut product = Product::new(decisions, ranks);
+        let entry = product.edge([filter].into_iter());
+        let mut questions = Vec::new();
+        while let Some(residue) = product.residues.get(questions.len()).cloned() {
+            questions.push(product.ask(&residue));
+        }
+        Self { entry, questions }.reduced()
+    }
+
+    /// Merges filters; `None` when that costs more than the budget. Either way nothing of it stays in
+    /// `decisions`.
     pub fn merge(
         decisions: &mut Decisions,
         ranks: &HashMap<Subject, usize>,
         filters: &[(NodeId, u64)],
         budget: Budget,
     ) -> Option<Self> {
-        let visits = decisions.visits() + budget.visits;
-        let mut product = Product {
-            decisions,
-            ranks,
-            numbers: HashMap::new(),
-            residues: Vec::new(),
-        };
+        let nodes = decisions.nodes();
+        let last_visit = decisions.visits().saturating_add(budget.visits);
+        let mut product = Product::new(decisions, ranks);
         let entry = product.edge(filters.iter().copied());
         let mut questions = Vec::new();
+        let mut is_within = true;
         while let Some(residue) = product.residues.get(questions.len()).cloned() {
-            if questions.len() == budget.questions || product.decisions.visits() > visits {
-                return None;
+            is_within =
+                questions.len() < budget.questions && product.decisions.visits() <= last_visit;
+            if !is_within {
+                break;
             }
             questions.push(product.ask(&residue));
         }
-        Some(Self { entry, questions }.reduced())
+        decisions.forget(nodes);
+        is_within.then(|| Self { entry, questions }.reduced())
     }
 
     /// Drops questions whose answer does not matter, joins those that are alike, and puts each
@@ -154,7 +170,16 @@ struct Product<'a> {
     residues: Vec<Residue>,
 }
 
-impl Product<'_> {
+impl<'a> Product<'a> {
+    fn new(decisions: &'a mut Decisions, ranks: &'a HashMap<Subject, usize>) -> Self {
+        Self {
+            decisions,
+            ranks,
+            numbers: HashMap::new(),
+            residues: Vec::new(),
+        }
+    }
+
     /// The edge to what is left of filters.
     fn edge(&mut self, filters: impl Iterator<Item = (NodeId, u64)>) -> Edge {
         let mut accepts = 0;

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LawError {
     /// A parameter outside its range.
-    #[error("law {law}: {parameter} is {found}, expected {expected}")]
+    #[error("law {law}: {parameter} is {found}; expected {expected}")]
     Parameter {
         /// The law.
         law: &'static str,
@@ -16,7 +16,7 @@ pub enum LawError {
         expected: &'static str,
     },
     /// A text that names no law.
-    #[error("{found:?} is no {kind}, expected one of {expected}")]
+    #[error("{found:?} is no {kind}; expected one of {expected}")]
     Unknown {
         /// "law" or "gap law".
         kind: &'static str,
@@ -49,7 +49,7 @@ pub(super) fn positive(
     Err(LawError::Parameter {
         law,
         parameter,
-        found: value.to_string(),
+        found: number(value),
         expected: "a finite number > 0",
     })
 }
@@ -66,7 +66,15 @@ pub(super) fn finite(
     Err(LawError::Parameter {
         law,
         parameter,
-        found: value.to_string(),
+        found: number(value),
         expected: "a finite number",
     })
+}
+
+/// A number in as few characters as it needs.
+pub(crate) fn number(value: f64) -> String {
+    if value == 0.0 || (1e-5..1e15).contains(&value.abs()) {
+        return value.to_string();
+    }
+    format!("{value:e}")
 }

@@ -21,7 +21,7 @@ impl Geometric {
         Err(LawError::Parameter {
             law: "geometric",
             parameter: "mean",
-            found: mean.to_string(),
+            found: super::number(mean),
             expected: "a finite number >= 1",
         })
     }

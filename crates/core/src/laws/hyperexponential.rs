@@ -51,7 +51,7 @@ impl Hyperexponential {
             return Err(LawError::Parameter {
                 law: "hyperexponential",
                 parameter: "squared coefficient of variation",
-                found: squared_variation.to_string(),
+                found: super::number(squared_variation),
                 expected: "a finite number > 1 (at 1 take exponential, below 1 erlang)",
             });
         }

@@ -30,6 +30,7 @@ pub use constant::Constant;
 pub use empirical::Empirical;
 pub use erlang::Erlang;
 pub use error::LawError;
+pub(crate) use error::number;
 pub use exponential::Exponential;
 pub use gaps::{GapLaw, GapProcess, GeometricOnOff, ParetoOnOff};
 pub use generator::{GENERATOR, Generator};

@@ -32,7 +32,7 @@ impl Pareto {
             return Err(LawError::Parameter {
                 law: "pareto",
                 parameter: "shape",
-                found: shape.to_string(),
+                found: super::number(shape),
                 expected: "a finite number > 1, since with less the mean is infinite",
             });
         }

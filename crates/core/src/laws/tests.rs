@@ -156,19 +156,19 @@ fn messages_name_parameter_value_and_what_is_expected() {
     for (text, message) in [
         (
             "exponential:mean=-1",
-            "law exponential: mean is -1, expected a finite number > 0",
+            "law exponential: mean is -1; expected a finite number > 0",
         ),
         (
             "uniform:low=2,high=2",
-            "law uniform: high is 2, expected a number above low",
+            "law uniform: high is 2; expected a number above low",
         ),
         (
             "erlang:stages=0,mean=1",
-            "law erlang: stages is 0, expected 1 to 4096",
+            "law erlang: stages is 0; expected 1 to 4096",
         ),
         (
             "geometric:mean=0.5",
-            "law geometric: mean is 0.5, expected a finite number >= 1",
+            "law geometric: mean is 0.5; expected a finite number >= 1",
         ),
     ] {
         assert_eq!(text.parse::<Law>().unwrap_err().to_string(), message);

@@ -23,7 +23,7 @@ impl Uniform {
             return Err(LawError::Parameter {
                 law: "uniform",
                 parameter: "high",
-                found: high.to_string(),
+                found: super::number(high),
                 expected: "a number above low",
             });
         }

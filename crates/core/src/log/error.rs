@@ -2,6 +2,27 @@
 
 use std::io;
 
+/// More letters than this of what a damaged file says are of no use to a reader.
+const FOUND_MAX: usize = 160;
+
+/// Text from a file as it may stand in a message: one line, nothing that a terminal obeys or that C takes
+/// for the end of a text, and not too long.
+pub(super) fn plain(text: &str) -> String {
+    let mut letters = text.chars();
+    let mut said = String::new();
+    for letter in letters.by_ref().take(FOUND_MAX) {
+        if letter.is_control() {
+            said.extend(letter.escape_default());
+        } else {
+            said.push(letter);
+        }
+    }
+    if letters.next().is_some() {
+        said.push_str("...");
+    }
+    said
+}
+
 /// An error of the log writer or reader.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {

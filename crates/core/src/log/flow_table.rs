@@ -1,6 +1,7 @@
 //! The flow table as an Arrow table, and as the text that a tick carries.
 
 use super::flow::FlowRow;
+use super::message_reader::{MessageReader, Step};
 use arrow::array::{
     Array, ArrayRef, BooleanArray, PrimitiveArray, StringArray, TimestampNanosecondArray,
     UInt8Array, UInt16Array, UInt32Array, UInt64Array,
@@ -11,12 +12,19 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
+use arrow::ipc::convert::try_fb_to_schema;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow::record_batch::RecordBatch;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use std::sync::Arc;
+
+/// More in one tick are damage.
+const FLOWS_MAX: i64 = 1 << 24;
+/// Columns of any table may have so many bytes, compressed ones at most so many for each of theirs.
+const ANY_TABLE_BYTES: i64 = 16 << 20;
+const BYTES_PER_COMPRESSED_BYTE: i64 = 256;
 
 type Columns = Vec<(&'static str, bool, ArrayRef)>;
 
@@ -245,11 +253,60 @@ pub fn decode_flows(text: &str) -> Result<Vec<FlowRow>, ArrowError> {
     let bytes = BASE64
         .decode(text)
         .map_err(|error| ArrowError::ParseError(format!("flow table: {error}")))?;
+    check(&bytes).map_err(|reason| ArrowError::IpcError(format!("flow table: {reason}")))?;
     let mut rows = Vec::new();
     for batch in StreamReader::try_new(bytes.as_slice(), None)? {
         rows.extend(flow_rows(&batch?)?);
     }
     Ok(rows)
+}
+
+/// Holds lengths against the bytes that are there: arrow's reader believes them, and panics or takes memory.
+fn check(bytes: &[u8]) -> Result<(), String> {
+    let mut messages = MessageReader::new(bytes, String::new());
+    while let Step::Message(message) = messages.next_message().map_err(|error| error.to_string())? {
+        let head = message.message()?;
+        if let Some(schema) = head.header_as_schema() {
+            let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
+            if schema.fields() != flow_schema().fields() {
+                return Err("its columns are not those of the format".into());
+            }
+        }
+        let Some(batch) = head.header_as_record_batch() else {
+            continue;
+        };
+        let rows = batch.length();
+        if !(0..=FLOWS_MAX).contains(&rows) {
+            return Err(format!("{rows} rows"));
+        }
+        if batch
+            .nodes()
+            .into_iter()
+            .flatten()
+            .any(|node| node.length() != rows || !(0..=rows).contains(&node.null_count()))
+        {
+            return Err("columns of several lengths".into());
+        }
+        let mut left_bytes =
+            ANY_TABLE_BYTES.max(message.body.len() as i64 * BYTES_PER_COMPRESSED_BYTE);
+        for buffer in batch.buffers().into_iter().flatten() {
+            let slice = usize::try_from(buffer.offset()).ok().and_then(|start| {
+                let length = usize::try_from(buffer.length()).ok()?;
+                message.body.get(start..start.checked_add(length)?)
+            });
+            let slice = slice.ok_or("a buffer reaches beyond the body")?;
+            let claimed = slice
+                .first_chunk()
+                .map_or(0, |bytes| i64::from_le_bytes(*bytes));
+            if batch.compression().is_some() {
+                if !(-1..=left_bytes).contains(&claimed) {
+                    return Err(format!("a buffer that claims {claimed} bytes"));
+                }
+                left_bytes -= claimed.max(0);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn column<'a, T: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a T, ArrowError> {

@@ -1,6 +1,6 @@
 //! What stands at the head of a log: where, when and how it was made.
 
-use super::error::LogError;
+use super::error::{LogError, plain};
 use arrow::datatypes::Metadata;
 use std::collections::HashMap;
 
@@ -76,7 +76,7 @@ impl LogHeader {
     pub fn from_metadata(path: &str, metadata: &Metadata) -> Result<Self, LogError> {
         let not_a_log = |found: String| LogError::NotALog {
             path: path.to_string(),
-            found,
+            found: plain(&found),
         };
         match metadata.get("parshall.format") {
             None => return Err(not_a_log("an Arrow stream of another program".into())),

@@ -1,6 +1,6 @@
 //! Cuts a stream into messages and tells a cut end from a damaged middle.
 
-use super::error::LogError;
+use super::error::{LogError, plain};
 use super::message::{CONTINUATION, KEY_CRC32, checksum};
 use arrow::ipc::{Message, root_as_message};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -39,11 +39,16 @@ pub struct RawMessage {
     pub body: Vec<u8>,
 }
 
+/// The error of a head that the library refuses. It spans lines, of which the first says what is wrong.
+fn no_arrow_message(error: &str) -> String {
+    let reason = error.lines().next().unwrap_or_default();
+    format!("its head is no Arrow message ({reason})")
+}
+
 impl RawMessage {
     /// The flatbuffer; an error only if it was not verified.
     pub fn message(&self) -> Result<Message<'_>, String> {
-        root_as_message(&self.metadata)
-            .map_err(|error| format!("its head is no Arrow message ({error})"))
+        root_as_message(&self.metadata).map_err(|error| no_arrow_message(&error.to_string()))
     }
 
     /// The custom metadata, without the checksum.
@@ -159,7 +164,7 @@ impl<R: Read> MessageReader<R> {
         let body_bytes = match root_as_message(&metadata) {
             Ok(message) => message.bodyLength(),
             Err(error) => {
-                return self.damaged(at_byte, format!("its head is no Arrow message ({error})"));
+                return self.damaged(at_byte, no_arrow_message(&error.to_string()));
             }
         };
         if !(0..=BODY_BYTES_MAX).contains(&body_bytes) {
@@ -220,7 +225,7 @@ impl<R: Read> MessageReader<R> {
         LogError::Corrupt {
             path: self.path.clone(),
             at_byte,
-            reason: reason.to_string(),
+            reason: plain(reason),
         }
     }
 
@@ -282,6 +287,6 @@ impl<R: Read + Seek> MessageReader<R> {
 fn cut(at_byte: u64, reason: &str) -> Step {
     Step::Cut(Truncation {
         at_byte,
-        reason: reason.to_string(),
+        reason: plain(reason),
     })
 }

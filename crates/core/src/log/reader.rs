@@ -9,7 +9,7 @@ use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
 use super::rows::{RowDecoder, check_dictionary, row_count};
 use super::schema::record_schema;
 use crate::ledger::Ledger;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::MessageHeader;
 use arrow::ipc::convert::try_fb_to_schema;
 use arrow::record_batch::RecordBatch;
@@ -31,7 +31,6 @@ pub struct LogReader<R: Read> {
     rows_at_byte: u64,
     flows: BTreeMap<u32, FlowRow>,
     ledger: Option<Ledger>,
-    ledger_json: Option<String>,
     is_final: bool,
     surveyed: bool,
     ended: bool,
@@ -112,12 +111,31 @@ impl<R: Read> LogReader<R> {
             decoder,
             flows: BTreeMap::new(),
             ledger: None,
-            ledger_json: None,
             is_final: false,
             surveyed: false,
             ended: false,
             truncation: None,
         })
+    }
+
+    /// Reads some columns only; batches have them in the order of the file, and the others are not
+    /// decompressed. A name that is not among the columns is left out.
+    ///
+    /// # Errors
+    /// [`LogError::Read`] when zstd has no memory.
+    pub fn select(mut self, columns: &[impl AsRef<str>]) -> Result<Self, LogError> {
+        let is_wanted = |name: &String| columns.iter().any(|column| column.as_ref() == name);
+        let kept = (self.schema.fields().iter())
+            .filter(|field| is_wanted(field.name()))
+            .cloned()
+            .collect::<Vec<_>>();
+        let metadata = self.schema.metadata().clone();
+        self.schema = Arc::new(Schema::new(kept).with_metadata(metadata));
+        self.decoder = RowDecoder::new(self.schema.clone()).map_err(|source| LogError::Read {
+            path: self.path().to_string(),
+            source,
+        })?;
+        Ok(self)
     }
 
     /// The head of the log.
@@ -140,14 +158,14 @@ impl<R: Read> LogReader<R> {
         &self.flows
     }
 
+    /// Takes the flows read so far out of the reader: of a flood of connections there is no second copy.
+    pub fn take_flows(&mut self) -> BTreeMap<u32, FlowRow> {
+        std::mem::take(&mut self.flows)
+    }
+
     /// The last ledger read so far.
     pub fn ledger(&self) -> Option<&Ledger> {
         self.ledger.as_ref()
-    }
-
-    /// The same as it stands in the file.
-    pub fn ledger_json(&self) -> Option<&str> {
-        self.ledger_json.as_deref()
     }
 
     /// Where the log ends early, known after the last batch or a survey.
@@ -227,7 +245,6 @@ impl<R: Read> LogReader<R> {
                         serde_json::from_str(value)
                             .map_err(|error| format!("its ledger: {error}"))?,
                     );
-                    self.ledger_json = Some(value.to_string());
                 }
                 KEY_FINAL => self.is_final = value == "true",
                 _ => {}

@@ -12,25 +12,30 @@ use arrow::datatypes::{
     ArrowPrimitiveType, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::ipc::{BodyCompressionMethod, CompressionType, RecordBatch as BatchHead};
-use arrow::record_batch::RecordBatch;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
 use zstd::bulk::Decompressor;
 
-/// More rows than this in a batch are damage.
-const ROWS_MAX: i64 = 1 << 24;
+/// More rows than this in a batch are damage: the writer makes batches of 8,192.
+const ROWS_MAX: i64 = 1 << 17;
 const PREFIX_BYTES: usize = 8;
 
 /// Decodes batches of one log.
 pub struct RowDecoder {
     schema: SchemaRef,
+    /// Which of [`COLUMNS`] are decoded.
+    wanted: Vec<bool>,
     dictionaries: Vec<Option<ArrayRef>>,
     decompressor: Decompressor<'static>,
 }
 
 impl RowDecoder {
-    /// For the schema of the file (with its metadata).
+    /// For the schema of the batches: that of the file (with its metadata), or some columns of it in
+    /// the order of the file.
     pub fn new(schema: SchemaRef) -> std::io::Result<Self> {
+        let is_wanted = |column: &Column| schema.column_with_name(column.name).is_some();
         Ok(Self {
+            wanted: COLUMNS.iter().map(is_wanted).collect(),
             schema,
             dictionaries: dictionaries(),
             decompressor: Decompressor::new()?,
@@ -56,8 +61,11 @@ impl RowDecoder {
                 COLUMNS.len()
             ));
         }
-        let mut arrays = Vec::with_capacity(COLUMNS.len());
+        let mut arrays = Vec::with_capacity(self.schema.fields().len());
         for (index, column) in COLUMNS.iter().enumerate() {
+            if !self.wanted[index] {
+                continue;
+            }
             let in_column = |reason: String| format!("column {}: {reason}", column.name);
             if nodes.get(index).length() != rows as i64 {
                 return Err(in_column(format!(
@@ -93,7 +101,10 @@ impl RowDecoder {
                     .map_err(in_column)?,
             );
         }
-        RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| error.to_string())
+        // The number of rows is given, for there may be no column that says it.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
+            .map_err(|error| error.to_string())
     }
 
     fn array(

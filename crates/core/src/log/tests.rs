@@ -1,6 +1,7 @@
 //! The log as a whole: what is written is read, and nothing that is read makes the reader panic.
 
 use super::columns::{CA_STATE_NAMES, DIRECTION_NAMES, EVENT_NAMES, STATE_NAMES};
+use super::flow_table::{decode_flows, encode_flows};
 use super::testing::{flow, header, log_of, record_of};
 use super::{FlowRow, LogError, LogReader, LogWriter, Unwritten, flow_batch, flow_rows};
 use crate::abi::{RecordHeader, TcpStateRecord};
@@ -10,6 +11,8 @@ use arrow::datatypes::{
     Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::record_batch::RecordBatch;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::prelude::*;
 use std::io::{self, Write};
 
@@ -398,6 +401,25 @@ fn a_survey_knows_the_flows_before_the_rows() {
     let batches = reader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
     assert_eq!(rows(&batches), 250);
     assert!(reader.is_complete());
+}
+
+#[test]
+fn a_flow_table_that_is_made_to_fill_memory_is_refused() {
+    let mut bytes = BASE64.decode(encode_flows(&[flow(1)]).unwrap()).unwrap();
+    // Short buffers are not compressed, and say -1.
+    let at = bytes
+        .windows(8)
+        .position(|eight| eight == [0xff; 8])
+        .unwrap();
+    bytes[at..at + 8].copy_from_slice(&((16_u64 << 20) + 1).to_le_bytes());
+    let refusal = decode_flows(&BASE64.encode(bytes)).unwrap_err().to_string();
+    assert!(
+        refusal.contains("a buffer that claims 16777217 bytes"),
+        "{refusal}"
+    );
+    let flood: Vec<FlowRow> = (0..1 << 17).map(flow).collect();
+    let read = decode_flows(&encode_flows(&flood).unwrap()).unwrap();
+    assert!(read == flood);
 }
 
 #[test]

@@ -65,8 +65,12 @@ impl Length {
         if period == 0 {
             return 0.0;
         }
-        let integral = self.times + i128::from(time) * i128::from(self.now);
-        integral as f64 / period as f64
+        self.integral(time) as f64 / period as f64
+    }
+
+    /// The length times how long it lasted, ps, up to now.
+    pub fn integral(self, time: u64) -> i128 {
+        self.times + i128::from(time) * i128::from(self.now)
     }
 }
 
@@ -74,8 +78,11 @@ impl Length {
 #[derive(Clone)]
 pub(super) struct Departures {
     pub packets: u64,
-    /// Clones, which have neither a throughput nor a latency.
+    /// Clones, which count in no throughput.
     pub clones: u64,
+    /// Sum of the times from source to sink of clones, ps.
+    pub clone_latencies: u128,
+    pub clone_histogram: Option<Box<Histogram<u64>>>,
     pub bytes: u64,
     /// Sum of the times from source to sink, ps.
     pub latencies: u128,
@@ -88,11 +95,23 @@ impl Departures {
         Self {
             packets: 0,
             clones: 0,
+            clone_latencies: 0,
+            clone_histogram: None,
             bytes: 0,
             latencies: 0,
             histogram: None,
             series: Series::new(),
         }
+    }
+
+    #[inline]
+    pub fn add_clone(&mut self, latency_ps: u64) {
+        self.clones += 1;
+        self.clone_latencies += u128::from(latency_ps);
+        let histogram = self
+            .clone_histogram
+            .get_or_insert_with(|| Box::new(new_histogram()));
+        let _ = histogram.record(latency_ps);
     }
 
     #[inline]

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::check::duration;
 use super::error::ModelError;
 use super::traces::Traces;
 use crate::laws::{
     Distribution, Empirical, GapLaw, GapProcess, Generator, Histogram, Law, LawError,
 };
+
+/// No time in ns and no length in bytes is greater; the clock of a run ends at 1.8e16 ns.
+pub(super) const AMOUNT_MAX: f64 = 1e16;
 
 /// A time or a length, perhaps random. Its unit is that of the field which holds it; a law that
 /// goes below 0 is cut off there.
@@ -57,22 +61,18 @@ impl Amount {
         };
         Ok(match self {
             Self::Number(value) => {
-                not_negative(place, *value)?;
+                amount(place, *value)?;
                 Draw::Constant(*value)
             }
             Self::Text(text) => match text.parse::<Law>() {
                 Ok(Law::Constant(constant)) => {
-                    not_negative(place, constant.mean())?;
+                    amount(place, constant.mean())?;
                     Draw::Constant(constant.mean())
                 }
                 Ok(parsed) => {
-                    if parsed.mean().is_nan() || parsed.mean() < 0.0 {
-                        return Err(ModelError::value(
-                            place,
-                            "mean",
-                            parsed.mean(),
-                            "not below 0",
-                        ));
+                    // That of a heavy tail may be infinite.
+                    if parsed.mean() != f64::INFINITY {
+                        duration(place, "mean", parsed.mean())?;
                     }
                     Draw::Law(parsed)
                 }
@@ -86,17 +86,15 @@ impl Amount {
             Self::Samples { samples } => {
                 samples
                     .iter()
-                    .try_for_each(|&sample| not_negative(place, sample))?;
+                    .try_for_each(|&sample| amount(place, sample))?;
                 Draw::Law(law(Empirical::new(samples.clone()).map(Law::from))?)
             }
             Self::Histogram { bounds, counts } => {
-                bounds
-                    .iter()
-                    .try_for_each(|&bound| not_negative(place, bound))?;
+                bounds.iter().try_for_each(|&bound| amount(place, bound))?;
                 Draw::Law(law(Histogram::new(bounds, counts).map(Law::from))?)
             }
             Self::Table { bytes, values } => {
-                let expected = "as many rising lengths as values, all finite and not negative";
+                let expected = "as many rising lengths as values, all from 0 to 1e16";
                 let rises = bytes.windows(2).all(|pair| pair[0] < pair[1]);
                 let all = || bytes.iter().chain(values);
                 if bytes.is_empty()
@@ -107,7 +105,7 @@ impl Amount {
                     return Err(ModelError::value(
                         place,
                         "the table",
-                        format!("{bytes:?}, {values:?}"),
+                        format!("of {} lengths and {} values", bytes.len(), values.len()),
                         expected,
                     ));
                 }
@@ -190,19 +188,11 @@ impl Draw {
 }
 
 fn is_amount(value: f64) -> bool {
-    value.is_finite() && value >= 0.0
+    (0.0..=AMOUNT_MAX).contains(&value)
 }
 
-fn not_negative(place: &str, value: f64) -> Result<(), ModelError> {
-    if is_amount(value) {
-        return Ok(());
-    }
-    Err(ModelError::value(
-        place,
-        "a value",
-        value,
-        "a finite number that is not negative",
-    ))
+fn amount(place: &str, value: f64) -> Result<(), ModelError> {
+    duration(place, "a value", value)
 }
 
 fn interpolate(at: &[f64], values: &[f64], x: f64) -> f64 {

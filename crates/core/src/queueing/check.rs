@@ -1,85 +1,93 @@
-//! What is checked before a model runs.
+//! The numbers of a model, checked before it runs.
 
+use std::collections::BTreeSet;
+
+use super::amount::{AMOUNT_MAX, Amount, Draw};
 use super::error::ModelError;
-use super::model::{Model, Policy, Queue, StationKind, Transition};
-use super::network::{Network, service_of};
+use super::model::{
+    Blocking, LevelPolicy, Model, Policy, Queue, Service, StationKind, Transition, Visited,
+};
+use super::names::Names;
+use super::time::picoseconds;
+use crate::laws::number;
 
 /// Priorities of a station: the engine keeps a bit for each.
 const LEVELS_MAX: usize = 64;
 
-/// Names of a model's parts, each once.
-pub(super) struct Names<'m> {
-    model: &'m Model,
-}
+/// Servers of all stations: each has a clock.
+const SERVERS_MAX: u64 = 100_000;
 
-impl<'m> Names<'m> {
-    /// Checks that no name stands for two things.
-    pub fn of(model: &'m Model) -> Result<Self, ModelError> {
-        let places = model.queues.iter().map(|q| &q.name).chain(&model.sinks);
-        once("class", model.classes.iter())?;
-        once("station", model.stations.iter().map(|s| &s.name))?;
-        once("source", model.sources.iter().map(|s| &s.name))?;
-        once("queue or sink", places)?;
-        for (what, count) in [
-            ("classes", model.classes.len()),
-            ("sources", model.sources.len()),
-        ] {
-            if count == 0 {
-                return Err(ModelError::value("the model", what, "[]", "at least one"));
-            }
+/// Queues, sources and transitions, counted for each class that they are for: results have several rows for each.
+const TABLE_MAX: usize = 200_000;
+
+/// Sinks, counted for each class: each has a histogram of latencies, in every replication.
+const SINKS_MAX: usize = 2_000;
+
+/// By how much the packets of a source may come slower or faster than its gaps say.
+const RATE_FACTOR_MIN: f64 = 1e-9;
+const RATE_FACTOR_MAX: f64 = 1e9;
+
+/// Checks that a network is not larger than memory allows.
+fn tables(model: &Model) -> Result<(), ModelError> {
+    let servers = model
+        .stations
+        .iter()
+        .map(|station| u64::from(station.servers));
+    let servers: u64 = servers.sum();
+    if servers > SERVERS_MAX {
+        let expected = format!(
+            "{SERVERS_MAX} at most at all stations; a station that serves all its packets at once is of kind delay"
+        );
+        return Err(ModelError::value(
+            "the model",
+            "the number of servers",
+            servers,
+            expected,
+        ));
+    }
+    let classes = model.classes.len();
+    let origins = model
+        .queues
+        .iter()
+        .map(|queue| &queue.to)
+        .chain(model.sources.iter().map(|source| &source.to));
+    let mut rows = 0_usize;
+    for transitions in origins {
+        let ways = transitions.iter().map(|way| {
+            let own = match way.classes.len() {
+                0 => classes,
+                named => named,
+            };
+            own.saturating_mul(way.to.len())
+        });
+        rows = rows.saturating_add(ways.fold(classes, usize::saturating_add));
+    }
+    let sinks = model.sinks.len().saturating_mul(classes);
+    for (what, rows, most) in [
+        ("queues, sources and transitions", rows, TABLE_MAX),
+        ("sinks", sinks, SINKS_MAX),
+        ("classes", classes, usize::from(u16::MAX)),
+    ] {
+        if rows > most {
+            let field = format!("the number of {what}, each times its classes,");
+            let expected = format!("{most} at most: use fewer classes or {what}");
+            return Err(ModelError::value("the model", field, rows, expected));
         }
-        Ok(Self { model })
     }
-
-    pub fn queues(&self) -> usize {
-        self.model.queues.len()
-    }
-
-    pub fn station(&self, name: &str, place: &str) -> Result<usize, ModelError> {
-        let names = || self.model.stations.iter().map(|station| &station.name);
-        position(names(), name).ok_or_else(|| ModelError::unknown(place, "station", name, names()))
-    }
-
-    pub fn class(&self, name: &str, place: &str) -> Result<usize, ModelError> {
-        let names = || self.model.classes.iter();
-        position(names(), name).ok_or_else(|| ModelError::unknown(place, "class", name, names()))
-    }
-
-    pub fn place(&self, name: &str, origin: &str) -> Result<usize, ModelError> {
-        let names = || {
-            self.model
-                .queues
-                .iter()
-                .map(|q| &q.name)
-                .chain(&self.model.sinks)
-        };
-        position(names(), name)
-            .ok_or_else(|| ModelError::unknown(origin, "queue or sink", name, names()))
-    }
-}
-
-fn position<'a>(mut names: impl Iterator<Item = &'a String>, name: &str) -> Option<usize> {
-    names.position(|known| known == name)
-}
-
-fn once<'a>(kind: &'static str, names: impl Iterator<Item = &'a String>) -> Result<(), ModelError> {
-    let mut sorted: Vec<&String> = names.collect();
-    sorted.sort();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(ModelError::Twice {
-            kind,
-            name: pair[0].clone(),
-        }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Checks every number of a model, and every class that a service or transition names.
-pub(super) fn numbers(model: &Model) -> Result<(), ModelError> {
-    let names = Names { model };
+pub(super) fn numbers(model: &Model, names: &Names) -> Result<(), ModelError> {
+    tables(model)?;
     for source in &model.sources {
         let place = format!("source {:?}", source.name);
-        transitions(&source.to, &place, &names)?;
+        transitions(&source.to, &place, names, Blocking::BeforeService)?;
+        if !(RATE_FACTOR_MIN..=RATE_FACTOR_MAX).contains(&source.rate_factor) {
+            let factor = number(source.rate_factor);
+            let expected = "a number from 1e-9 to 1e9";
+            return Err(ModelError::value(&place, "rate_factor", factor, expected));
+        }
         if source.to.iter().any(|way| way.blocks) {
             return Err(ModelError::value(
                 &place,
@@ -89,21 +97,29 @@ pub(super) fn numbers(model: &Model) -> Result<(), ModelError> {
             ));
         }
     }
-    for station in &model.stations {
+    // of [station]
+    let mut priorities = vec![BTreeSet::new(); model.stations.len()];
+    for queue in &model.queues {
+        let place = format!("queue {:?}", queue.name);
+        priorities[names.station(&queue.station, &place)?].insert(queue.priority);
+    }
+    for (station, priorities) in model.stations.iter().zip(&priorities) {
         let place = format!("station {:?}", station.name);
         if station.servers == 0 {
             return Err(ModelError::value(&place, "servers", 0, "at least 1"));
         }
+        if station.kind == StationKind::Delay && station.servers != 1 {
+            let expected = "none given: a delay serves all its packets at once";
+            return Err(ModelError::value(
+                &place,
+                "servers",
+                station.servers,
+                expected,
+            ));
+        }
         if let Some(clock) = station.clock_mhz {
             above_zero(&place, "clock_mhz", clock)?;
         }
-        let own = model
-            .queues
-            .iter()
-            .filter(|queue| queue.station == station.name);
-        let mut priorities: Vec<u32> = own.map(|queue| queue.priority).collect();
-        priorities.sort_unstable();
-        priorities.dedup();
         if priorities.len() > LEVELS_MAX {
             let expected = format!("{LEVELS_MAX} different ones at most");
             return Err(ModelError::value(
@@ -113,8 +129,20 @@ pub(super) fn numbers(model: &Model) -> Result<(), ModelError> {
                 expected,
             ));
         }
+        let mut seen = BTreeSet::new();
         for level in &station.policies {
             policy(&level.policy, &place)?;
+            let is_alone = priorities.len() == 1
+                && station.servers == 1
+                && station.kind == StationKind::NonPreemptive;
+            if level.policy.visits_all() && !is_alone {
+                return Err(ModelError::value(
+                    &place,
+                    "visits",
+                    "\"all\"",
+                    "\"nonempty\", or a non-preemptive station of one server whose queues have one priority",
+                ));
+            }
             if !matches!(
                 station.kind,
                 StationKind::NonPreemptive | StationKind::PreemptiveResume
@@ -126,17 +154,17 @@ pub(super) fn numbers(model: &Model) -> Result<(), ModelError> {
                     "none: all its packets share it",
                 ));
             }
-            if !model
-                .queues
-                .iter()
-                .any(|q| q.station == station.name && q.priority == level.priority)
-            {
-                let field = format!("policies, priority {}", level.priority);
+            let field = format!("policies, priority {}", level.priority);
+            if !priorities.contains(&level.priority) {
+                let expected = "the priority of one of its queues";
+                return Err(ModelError::value(&place, field, "of no queue", expected));
+            }
+            if !seen.insert(level.priority) {
                 return Err(ModelError::value(
                     &place,
                     field,
-                    "of no queue",
-                    "the priority of one of its queues",
+                    "given twice",
+                    "one policy",
                 ));
             }
         }
@@ -144,7 +172,7 @@ pub(super) fn numbers(model: &Model) -> Result<(), ModelError> {
     model
         .queues
         .iter()
-        .try_for_each(|each| queue(each, model, &names))
+        .try_for_each(|each| queue(each, model, names))
 }
 
 fn queue(queue: &Queue, model: &Model, names: &Names) -> Result<(), ModelError> {
@@ -159,13 +187,12 @@ fn queue(queue: &Queue, model: &Model, names: &Names) -> Result<(), ModelError> 
     if queue.service.is_empty() {
         return Err(ModelError::value(&place, "service", "[]", "at least one"));
     }
+    service_is_used(&queue.service, &place)?;
     for service in &queue.service {
         let place = format!("{place}, service");
-        not_negative(&place, "per_byte_ns", service.per_byte_ns)?;
-        not_negative(&place, "fixed_ns", service.fixed_ns)?;
-        for class in &service.classes {
-            names.class(class, &place)?;
-        }
+        duration(&place, "per_byte_ns", service.per_byte_ns)?;
+        duration(&place, "fixed_ns", service.fixed_ns)?;
+        names.classes(&service.classes, &place)?;
         if let Some(measured) = service.measured_at_mhz {
             above_zero(&place, "measured_at_mhz", measured)?;
             if station.clock_mhz.is_none() {
@@ -183,15 +210,35 @@ fn queue(queue: &Queue, model: &Model, names: &Names) -> Result<(), ModelError> 
         if batch.packets == 0 {
             return Err(ModelError::value(&place, "batch.packets", 0, "at least 1"));
         }
-        not_negative(&place, "batch.cost_ns", batch.cost_ns)?;
+        duration(&place, "batch.cost_ns", batch.cost_ns)?;
     }
     let shares = matches!(
         station.kind,
         StationKind::ProcessorSharing | StationKind::Delay
     );
-    if shares && (queue.batch.is_some() || queue.to.iter().any(|way| way.blocks)) {
+    let blocks = queue.to.iter().any(|way| way.blocks);
+    let is_before = queue.blocking == Blocking::BeforeService;
+    if !blocks && !is_before {
+        let expected = "a transition with blocks = true";
+        return Err(ModelError::value(
+            &place,
+            "blocking",
+            "\"after-service\"",
+            expected,
+        ));
+    }
+    if shares && blocks && is_before {
         let expected =
-            "neither batches nor blocking transitions at a station that all packets share";
+            "\"after-service\" for blocking transitions of a station that all packets share";
+        return Err(ModelError::value(
+            &place,
+            "blocking",
+            "\"before-service\"",
+            expected,
+        ));
+    }
+    if shares && queue.batch.is_some() {
+        let expected = "no batches at a station that all packets share";
         return Err(ModelError::value(
             &place,
             "station",
@@ -200,23 +247,20 @@ fn queue(queue: &Queue, model: &Model, names: &Names) -> Result<(), ModelError> 
         ));
     }
     // Who waits for his next quantum holds a place further on, for which those before him would wait.
-    let mut policies = station
-        .policies
-        .iter()
-        .filter(|level| level.priority == queue.priority);
-    let has_quantum = policies.any(|level| {
-        matches!(
-            level.policy,
-            Policy::RoundRobin {
-                quantum_ns: Some(_)
-            }
-        )
-    });
-    if has_quantum && queue.to.iter().any(|way| way.blocks) {
-        let expected = "no quantum before a blocking transition";
+    let is_own = |level: &&LevelPolicy| level.priority == queue.priority;
+    let policy = station.policies.iter().find(is_own);
+    let policy = policy.map(|level| &level.policy);
+    let has_quantum = matches!(
+        policy,
+        Some(Policy::RoundRobin {
+            quantum_ns: Some(_)
+        })
+    );
+    if has_quantum && blocks && is_before {
+        let expected = "no quantum before a blocking transition, or blocking = \"after-service\"";
         return Err(ModelError::value(&place, "quantum_ns", "given", expected));
     }
-    if queue.batch.is_some() && queue.to.iter().any(|way| way.blocks) {
+    if queue.batch.is_some() && blocks {
         return Err(ModelError::value(
             &place,
             "batch",
@@ -224,12 +268,42 @@ fn queue(queue: &Queue, model: &Model, names: &Names) -> Result<(), ModelError> 
             "no batch before a blocking transition",
         ));
     }
-    transitions(&queue.to, &place, names)
+    if queue.weight != 1.0 && !matches!(policy, Some(Policy::WeightedFair { .. })) {
+        let expected = format!(
+            "no weight, or the policy weighted-fair at station {:?} for priority {}",
+            station.name, queue.priority
+        );
+        return Err(ModelError::value(&place, "weight", queue.weight, expected));
+    }
+    transitions(&queue.to, &place, names, queue.blocking)
 }
 
-fn transitions(ways: &[Transition], place: &str, names: &Names) -> Result<(), ModelError> {
+/// Checks that no service comes after one that is for all classes.
+fn service_is_used(services: &[Service], place: &str) -> Result<(), ModelError> {
+    let general = services.iter().position(|each| each.classes.is_empty());
+    match general {
+        Some(general) if general + 1 < services.len() => Err(ModelError::value(
+            place,
+            format!("service {}", general + 2),
+            "never used",
+            format!(
+                "no service after number {}, which is for all classes",
+                general + 1
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn transitions(
+    ways: &[Transition],
+    place: &str,
+    names: &Names,
+    blocking: Blocking,
+) -> Result<(), ModelError> {
     for way in ways {
-        for class in way.classes.iter().chain(&way.becomes) {
+        names.classes(&way.classes, place)?;
+        if let Some(class) = &way.becomes {
             names.class(class, place)?;
         }
         for choice in &way.to {
@@ -241,16 +315,16 @@ fn transitions(ways: &[Transition], place: &str, names: &Names) -> Result<(), Mo
             return Err(ModelError::value(
                 place,
                 "the sum of the probabilities of a transition",
-                sum,
+                number(sum),
                 "1",
             ));
         }
-        if way.blocks && way.to.len() > 1 {
+        if way.blocks && way.to.len() > 1 && blocking == Blocking::BeforeService {
             return Err(ModelError::value(
                 place,
                 "blocks",
                 true,
-                "a single place that it leads to",
+                "a single place that it leads to, or blocking = \"after-service\"",
             ));
         }
     }
@@ -261,7 +335,17 @@ fn policy(policy: &Policy, place: &str) -> Result<(), ModelError> {
     match policy {
         Policy::Fcfs | Policy::WeightedFair { .. } => Ok(()),
         Policy::RoundRobin { quantum_ns } => {
-            quantum_ns.map_or(Ok(()), |q| above_zero(place, "quantum_ns", q))
+            let Some(quantum_ns) = quantum_ns.filter(|&quantum| picoseconds(quantum) == 0) else {
+                return quantum_ns
+                    .map_or(Ok(()), |quantum| above_zero(place, "quantum_ns", quantum));
+            };
+            let expected = "at least 0.001: times are whole picoseconds";
+            Err(ModelError::value(
+                place,
+                "quantum_ns",
+                number(quantum_ns),
+                expected,
+            ))
         }
         Policy::Polling {
             batch,
@@ -269,6 +353,7 @@ fn policy(policy: &Policy, place: &str) -> Result<(), ModelError> {
             budget_ns,
             yield_ns,
             visit_ns,
+            visits,
         } => {
             for (field, value) in [("batch", Some(*batch)), ("budget", *budget)] {
                 if value == Some(0) {
@@ -278,8 +363,18 @@ fn policy(policy: &Policy, place: &str) -> Result<(), ModelError> {
             if let Some(budget_ns) = budget_ns {
                 above_zero(place, "budget_ns", *budget_ns)?;
             }
-            not_negative(place, "yield_ns", *yield_ns)?;
-            not_negative(place, "visit_ns", *visit_ns)
+            duration(place, "yield_ns", *yield_ns)?;
+            if *visits == Visited::All
+                && (budget.is_some() || budget_ns.is_some() || *yield_ns > 0.0)
+            {
+                return Err(ModelError::value(
+                    place,
+                    "visits",
+                    "\"all\"",
+                    "no budget, budget_ns or yield_ns with it: no lower priority waits",
+                ));
+            }
+            duration(place, "visit_ns", *visit_ns)
         }
     }
 }
@@ -288,130 +383,77 @@ fn above_zero(place: &str, field: &str, value: f64) -> Result<(), ModelError> {
     if value.is_finite() && value > 0.0 {
         return Ok(());
     }
-    Err(ModelError::value(
-        place,
-        field,
-        value,
-        "a finite number above 0",
-    ))
+    let expected = "a finite number above 0";
+    Err(ModelError::value(place, field, number(value), expected))
 }
 
 fn not_negative(place: &str, field: &str, value: f64) -> Result<(), ModelError> {
     if value.is_finite() && value >= 0.0 {
         return Ok(());
     }
-    Err(ModelError::value(
-        place,
-        field,
-        value,
-        "a finite number that is not negative",
-    ))
+    let expected = "a finite number that is not negative";
+    Err(ModelError::value(place, field, number(value), expected))
 }
 
-/// Checks that packets reach every queue, station and sink, and have a way on wherever they come.
-pub(super) fn reached(network: &Network) -> Result<(), ModelError> {
-    let (model, classes, queues) = (&network.model, network.classes, network.queues.len());
-    let mut seen = vec![false; (queues + model.sinks.len()) * classes];
-    let mut open: Vec<(usize, usize)> = Vec::new();
-    let sources = network.sources.iter().enumerate();
-    open.extend(sources.map(|(number, source)| (queues + number, usize::from(source.class))));
-    // Sources share their numbers with sinks: the first round is theirs, then only queues go on.
-    let mut is_source = true;
-    while !open.is_empty() {
-        for (origin, class) in std::mem::take(&mut open) {
-            let ways = network.ways_of(origin, class);
-            if ways.is_empty() {
-                let class = model.classes[class].clone();
-                let queue = if is_source {
-                    &model.sources[origin - queues].name
-                } else {
-                    &model.queues[origin].name
-                };
-                return Err(ModelError::DeadEnd {
-                    queue: queue.clone(),
-                    class,
-                });
-            }
-            for way in ways {
-                let class = way.becomes.map_or(class, usize::from);
-                let choices = way.choices.iter().map(|choice| choice.1).chain([way.place]);
-                for place in choices.map(|place| place as usize) {
-                    if std::mem::replace(&mut seen[place * classes + class], true)
-                        || place >= queues
-                    {
-                        continue;
-                    }
-                    let queue = &model.queues[place];
-                    if service_of(&queue.service, &model.classes[class]).is_none() {
-                        return Err(ModelError::value(
-                            &format!("queue {:?}", queue.name),
-                            "service",
-                            format!("given for other classes than {:?}", model.classes[class]),
-                            "one for every class that comes here",
-                        ));
-                    }
-                    open.push((place, class));
-                }
-            }
-        }
-        is_source = false;
+/// Checks a time or a length.
+pub(super) fn duration(place: &str, field: &str, value: f64) -> Result<(), ModelError> {
+    if (0.0..=AMOUNT_MAX).contains(&value) {
+        return Ok(());
     }
-    let is_reached = |place: usize| seen[place * classes..(place + 1) * classes].contains(&true);
-    let names = model
-        .queues
-        .iter()
-        .map(|q| ("queue", &q.name))
-        .chain(model.sinks.iter().map(|s| ("sink", s)));
-    for (place, (kind, name)) in names.enumerate() {
-        if !is_reached(place) {
-            return Err(ModelError::Unreachable {
-                kind,
-                name: name.clone(),
-            });
-        }
+    let expected = "a number from 0 to 1e16; 1e16 ns are 115 days";
+    Err(ModelError::value(place, field, number(value), expected))
+}
+
+/// Shorter mean gaps are too coarse in whole picoseconds.
+const GAP_MIN_NS: f64 = 0.1;
+
+/// Checks what draws the gaps of a source, each of which is multiplied by `stretch`; the source may have a number of
+/// packets after which it ends.
+pub(super) fn gap(gap: &Draw, stretch: f64, ends: bool, place: &str) -> Result<(), ModelError> {
+    let refused =
+        |value: String, expected| Err(ModelError::value(place, "gap_ns", value, expected));
+    match gap {
+        Draw::Table(..) => refused(
+            "a table over the length".into(),
+            "an amount without bytes, or a gap law",
+        ),
+        Draw::Trace(..) => Ok(()),
+        gap => match gap.mean(0.0) * stretch {
+            0.0 if ends => Ok(()),
+            0.0 => refused(
+                "a law of mean 0".into(),
+                "a mean above 0, or a number of packets",
+            ),
+            mean if mean < GAP_MIN_NS => refused(
+                number(mean),
+                "a mean of at least 0.1 ns: times are whole picoseconds",
+            ),
+            _ => Ok(()),
+        },
     }
-    match model
-        .stations
-        .iter()
-        .find(|s| model.queues.iter().all(|q| q.station != s.name))
-    {
-        Some(idle) => Err(ModelError::Unreachable {
-            kind: "station",
-            name: idle.name.clone(),
-        }),
+}
+
+/// Checks what draws the lengths of a source.
+pub(super) fn size(draw: &Draw, amount: &Amount, place: &str) -> Result<(), ModelError> {
+    let refused = |value, expected| Err(ModelError::value(place, "a value", value, expected));
+    match draw {
+        Draw::Table(..) => return refused("a table over the length".into(), "an amount of bytes"),
+        Draw::Gaps(_) => return refused("a process of gaps".into(), "an amount of bytes"),
+        _ => {}
+    }
+    // Laws are rounded as they are drawn; what is written down is meant as it is written.
+    let written = match (amount, draw) {
+        (Amount::Samples { samples }, _) => samples.as_slice(),
+        (_, Draw::Constant(bytes)) => std::slice::from_ref(bytes),
+        (_, Draw::Trace(values, _)) => values,
+        _ => return Ok(()),
+    };
+    let is_length = |bytes: f64| bytes.fract() == 0.0 && bytes <= LENGTH_MAX;
+    match written.iter().find(|&&bytes| !is_length(bytes)) {
+        Some(&bytes) => refused(number(bytes), "a whole number up to 4294967295"),
         None => Ok(()),
     }
 }
 
-/// Checks that blocking transitions do not lead in a circle.
-pub(super) fn no_circle_of_blocking(network: &Network) -> Result<(), ModelError> {
-    let queues = network.queues.len();
-    let next = |queue: usize| -> Vec<usize> {
-        let ways = (0..network.classes).flat_map(|class| network.ways_of(queue, class));
-        ways.filter(|way| way.blocks)
-            .map(|way| way.place as usize)
-            .collect()
-    };
-    // Queues whose blocking ways all end are taken away until only circles are left.
-    let mut open: Vec<bool> = vec![true; queues];
-    while let Some(done) = (0..queues).find(|&q| open[q] && !next(q).iter().any(|&to| open[to])) {
-        open[done] = false;
-    }
-    let Some(mut at) = open.iter().position(|&open| open) else {
-        return Ok(());
-    };
-    let mut walked = vec![at];
-    loop {
-        at = next(at).into_iter().find(|&to| open[to]).unwrap_or(at);
-        let begin = walked.iter().position(|&queue| queue == at);
-        walked.push(at);
-        if let Some(begin) = begin {
-            let names = walked[begin..]
-                .iter()
-                .map(|&queue| network.model.queues[queue].name.clone());
-            return Err(ModelError::Deadlock {
-                queues: names.collect(),
-            });
-        }
-    }
-}
+/// Lengths of packets have 32 bits.
+const LENGTH_MAX: f64 = u32::MAX as f64;

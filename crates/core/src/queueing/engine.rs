@@ -7,20 +7,25 @@
 
 use super::account::{Balance, Departures, Length, Visits};
 use super::amount::Draw;
+use super::blocked::{Blocked, HELD, Waiting};
 use super::calendar::{Calendar, NEVER};
 use super::error::ModelError;
 use super::jobs::{Jobs, Line, NONE};
 use super::level::Level;
 use super::model::StationKind;
 use super::network::{LevelPlan, Network, QueuePlan, ServiceTime, StationPlan};
+use super::run::RunOptions;
 use super::scale::{Parts, Scale};
 use super::sharing::Sharing;
 use super::time::seconds;
 use super::trace::Trace;
 use crate::laws::Generator;
 
-/// Events between two looks at whether the caller wants to stop.
+/// Events between two looks at whether the run is to go on.
 const EVENTS_UNWATCHED: u64 = 1 << 16;
+
+/// Events at the same instant, after which nobody believes that there will be another instant.
+const EVENTS_STANDING: u64 = 1 << 24;
 
 /// What a server works on. Servers have the numbers of their clocks; a station that is shared has one.
 #[derive(Clone, Copy)]
@@ -53,7 +58,11 @@ pub(super) struct StationState {
     pub preempts: bool,
     /// Whether one of its levels polls.
     pub polls: bool,
+    /// Whether its server goes around among all queues, empty or not.
+    pub walks: bool,
     pub sharing: Option<Sharing>,
+    /// Packets that wait after their service, each at its server where they do not share the station.
+    pub blocked: Blocked,
     /// Work done by a sharing station, server x ps.
     pub shared_work: u128,
     pub shared_since: u64,
@@ -71,6 +80,8 @@ pub(super) struct QueueState<'n> {
     pub held_bytes: u64,
     /// Interrupted packets at the front of the line.
     pub interrupted: u32,
+    /// Packets that wait after their service.
+    pub blocked: u32,
     /// Whether a station upstream found it full.
     pub awaited: bool,
     /// Start time of its next packet in weighted fair queueing.
@@ -125,6 +136,14 @@ pub(super) struct Engine<'n, S: Scale, const TRACED: bool> {
     /// When counting began.
     pub(super) counted_since: u64,
     pub(super) events: u64,
+    /// The number of events at which to look whether the run is to go on.
+    pub(super) next_watch: u64,
+    /// The number of events at the last such look, and all events until then, also of the warm-up.
+    last_watch: u64,
+    events_watched: u64,
+    /// The instant of that look, and events since it began.
+    watched_at: u64,
+    events_standing: u64,
     pub(super) jobs: Jobs,
     pub(super) servers: S::Few<Server>,
     pub(super) stations: S::Few<StationState>,
@@ -139,8 +158,14 @@ pub(super) struct Engine<'n, S: Scale, const TRACED: bool> {
     // the station of each timer
     timers: Vec<u32>,
     pub(super) touched: Vec<u32>,
+    /// Packets that wait for room after their service, the longest first.
+    pub(super) waiting: Vec<Waiting>,
+    /// Whether there is room again that one of them may have waited for.
+    pub(super) has_freed: bool,
+    pub(super) deadlock: Option<Vec<String>>,
     pub(super) packets: u64,
-    jobs_max: usize,
+    pub(super) jobs_max: usize,
+    events_max: u64,
     // of [queue][class] and [sink][class]
     pub(super) visits: S::Many<Visits>,
     pub(super) departures: Vec<Departures>,
@@ -150,8 +175,9 @@ pub(super) struct Engine<'n, S: Scale, const TRACED: bool> {
 
 impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
     /// The network, empty; the first packets of all sources are on their way.
-    pub fn new(network: &'n Network, seed: u64, replication: u64, jobs_max: usize) -> Self {
-        let mut streams = (0..).map(|part: u64| Generator::new(seed, replication << 32 | part));
+    pub fn new(network: &'n Network, options: &RunOptions, replication: u64) -> Self {
+        let stream_of = |part: u64| Generator::new(options.seed, replication << 32 | part);
+        let mut streams = (0..).map(stream_of);
         let mut stream = || streams.next().expect("there are 2^64 streams");
         let (mut servers, mut stations) = (Vec::new(), Vec::new());
         let (mut levels, mut alone, mut timers) = (Vec::new(), Vec::new(), Vec::new());
@@ -175,7 +201,9 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
                 touched: false,
                 preempts: plan.kind == StationKind::PreemptiveResume,
                 polls: timers.len() > timers_before,
+                walks: plan.levels.iter().any(|level| level.policy.walks()),
                 sharing,
+                blocked: Blocked::default(),
                 shared_work: 0,
                 shared_since: 0,
             });
@@ -215,6 +243,7 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             held: 0,
             held_bytes: 0,
             interrupted: 0,
+            blocked: 0,
             awaited: false,
             tag: 0.0,
             length: Length::default(),
@@ -228,6 +257,11 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             now: 0,
             counted_since: 0,
             events: 0,
+            next_watch: EVENTS_UNWATCHED,
+            last_watch: 0,
+            events_watched: 0,
+            watched_at: 0,
+            events_standing: 0,
             jobs: Jobs::default(),
             servers: servers.into(),
             stations: stations.into(),
@@ -244,8 +278,12 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             services: network.services.clone(),
             timers,
             touched: Vec::new(),
+            waiting: Vec::new(),
+            has_freed: false,
+            deadlock: None,
             packets: 0,
-            jobs_max,
+            jobs_max: options.jobs_max,
+            events_max: options.events_max,
             visits: vec![Visits::default(); network.queues.len() * network.classes].into(),
             departures: vec![Departures::new(); network.model.sinks.len() * network.classes],
             balance: Balance::default(),
@@ -267,10 +305,11 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             self.now = time;
             self.events += 1;
             self.ring(clock);
-            if self.events.is_multiple_of(EVENTS_UNWATCHED) {
+            if self.events >= self.next_watch {
                 self.watch(&is_stopped)?;
             }
         }
+        self.refuse_deadlock()?;
         if until != NEVER {
             self.now = until;
         }
@@ -292,6 +331,9 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
         // Usually one station, whose choice touches no other.
         let mut next = 0;
         loop {
+            if !S::PLAIN && self.has_freed {
+                self.release();
+            }
             if station == NONE {
                 let Some(&touched) = self.touched.get(next) else {
                     break;
@@ -307,21 +349,46 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
     }
 
     #[cold]
-    fn watch(&self, is_stopped: &impl Fn() -> bool) -> Result<(), ModelError> {
+    fn watch(&mut self, is_stopped: &impl Fn() -> bool) -> Result<(), ModelError> {
         if is_stopped() {
             return Err(ModelError::Stopped);
         }
+        self.refuse_deadlock()?;
+        let events = self.events - self.last_watch;
+        self.last_watch = self.events;
+        self.next_watch = self.events + EVENTS_UNWATCHED;
+        self.events_watched += events;
+        if self.events_watched > self.events_max {
+            return Err(ModelError::TooManyEvents {
+                events: self.events_watched.to_string(),
+                time_s: seconds(self.now),
+                events_max: self.events_max,
+            });
+        }
+        self.events_standing = if self.now == self.watched_at {
+            self.events_standing + events
+        } else {
+            0
+        };
+        self.watched_at = self.now;
         // A saturated sum is no time any more.
         if self.now > u64::MAX / 2 {
             return Err(ModelError::EndOfTime);
         }
         if self.jobs.inside() > self.jobs_max {
-            let lengths = self.queues.all().iter().map(|queue| queue.length.now);
-            let longest = lengths.enumerate().max_by_key(|&(_, length)| length);
             return Err(ModelError::TooManyJobs {
                 jobs: self.jobs.inside(),
-                queue: longest.map_or(String::new(), |(queue, _)| {
-                    self.network.model.queues[queue].name.clone()
+                queue: self.greatest_queue(|queue, _| queue.length.now),
+                time_s: seconds(self.now),
+            });
+        }
+        if self.events_standing >= EVENTS_STANDING {
+            let classes = self.network.classes;
+            return Err(ModelError::Standstill {
+                events: self.events_standing,
+                queue: self.greatest_queue(|_, number| {
+                    let own = &self.visits.all()[number * classes..(number + 1) * classes];
+                    own.iter().map(|visits| visits.arrived).sum()
                 }),
                 time_s: seconds(self.now),
             });
@@ -329,17 +396,30 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
         Ok(())
     }
 
+    /// The name of the queue of which something is greatest.
+    fn greatest_queue(&self, of: impl Fn(&QueueState, usize) -> u64) -> String {
+        let queues = self.queues.all().iter().enumerate();
+        let greatest = queues.max_by_key(|&(number, queue)| of(queue, number));
+        greatest.map_or(String::new(), |(number, _)| {
+            self.network.model.queues[number].name.clone()
+        })
+    }
+
     /// Forgets what was counted so far: the warm-up is over.
     pub fn restart_counting(&mut self) {
         self.settle_work();
         self.counted_since = self.now;
+        self.events_watched += self.events - self.last_watch;
         self.events = 0;
+        self.last_watch = 0;
+        self.next_watch = EVENTS_UNWATCHED;
         for queue in self.queues.all_mut() {
             queue.length.restart(self.now);
             queue.work = 0;
         }
         for station in self.stations.all_mut() {
             station.shared_work = 0;
+            station.blocked.total = 0;
         }
         self.visits.all_mut().fill(Visits::default());
         self.departures.fill_with(Departures::new);
@@ -356,13 +436,14 @@ impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
             .servers
             .all_mut()
             .iter_mut()
-            .filter(|server| server.job != NONE)
+            .filter(|server| server.job != NONE && server.job != HELD)
         {
             self.queues[server.queue as usize].work += u128::from(self.now - server.began);
             server.began = self.now;
         }
         for station in 0..self.network.stations.len() {
             self.book_shared(station);
+            self.stations[station].blocked.settle(self.now);
         }
     }
 }

@@ -22,8 +22,11 @@ pub(super) struct Level<'n> {
     visit_packets: u32,
     cycle_packets: u32,
     cycle_began: u64,
-    /// Until then it gives way to lower priorities, if they have work.
+    /// Until then it gives way to lower priorities, if they have work; or, where the server goes around among all
+    /// queues, the time at which it reaches the next one, if it is known that it is awaited.
     pub closed_until: u64,
+    /// When the server set out for the next queue; `NEVER` while it is at one.
+    walk_began: u64,
 }
 
 impl<'n> Level<'n> {
@@ -38,6 +41,7 @@ impl<'n> Level<'n> {
             cycle_packets: 0,
             cycle_began: NEVER,
             closed_until: 0,
+            walk_began: if plan.policy.walks() { 0 } else { NEVER },
         }
     }
 
@@ -68,9 +72,13 @@ impl<'n> Level<'n> {
                 queue.tag += share / queue.plan.weight;
                 0
             }
-            PolicyPlan::Polling { visit, .. } => {
+            PolicyPlan::Polling { visit, walks, .. } => {
                 self.visit_packets += 1;
-                if self.visit_packets == 1 { visit } else { 0 }
+                if self.visit_packets == 1 && !walks {
+                    visit
+                } else {
+                    0
+                }
             }
             PolicyPlan::Single | PolicyPlan::Fcfs | PolicyPlan::RoundRobin { .. } => 0,
         }
@@ -192,5 +200,60 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let (queue, after) = self.next_in_turn(level, servable);
         self.levels[level].turn = (after + plan.queues.len() - 1) % plan.queues.len();
         Some(queue)
+    }
+
+    /// Lets a server go around among all queues of its station, empty or not, and serve where it is.
+    ///
+    /// While no packet can be served its way takes no events: where it is follows from when it set out.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn walk(&mut self, station: usize) {
+        let state = &self.stations[station];
+        let (server, level) = (state.first_server, state.first_level);
+        if state.idle == 0 {
+            return;
+        }
+        let plan = self.levels[level].plan;
+        let PolicyPlan::Polling {
+            batch,
+            visit,
+            timer,
+            ..
+        } = plan.policy
+        else {
+            return;
+        };
+        let (now, queues) = (self.now, plan.queues.len());
+        let state = &mut self.levels[level];
+        if state.walk_began != NEVER {
+            if state.closed_until > now {
+                return;
+            }
+            if state.closed_until == now && now > 0 {
+                state.turn = (state.turn + 1) % queues;
+                state.visit_packets = 0;
+                state.walk_began = NEVER;
+            } else {
+                let visited = (now - state.walk_began) / visit;
+                state.turn = (state.turn + (visited % queues as u64) as usize) % queues;
+                state.walk_began += visited * visit;
+            }
+        }
+        if self.levels[level].walk_began == NEVER {
+            let current = plan.queues[self.levels[level].turn] as usize;
+            if self.levels[level].visit_packets < batch && self.is_servable(current) {
+                self.start(server, current);
+                return;
+            }
+            let state = &mut self.levels[level];
+            state.walk_began = now;
+            state.closed_until = 0;
+        }
+        if self.servable(level).is_some() {
+            let state = &mut self.levels[level];
+            let arrives = state.walk_began.saturating_add(visit).min(NEVER - 1);
+            state.closed_until = arrives;
+            self.set_timer(timer, arrives);
+        }
     }
 }

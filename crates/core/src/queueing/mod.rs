@@ -7,6 +7,7 @@
 
 mod account;
 mod amount;
+mod blocked;
 mod calendar;
 mod check;
 mod engine;
@@ -15,12 +16,15 @@ mod interval;
 mod jobs;
 mod level;
 mod model;
+mod names;
 mod network;
+mod order;
 mod result;
 mod run;
 mod scale;
 mod series;
 mod service;
+mod shape;
 mod sharing;
 mod stability;
 mod time;
@@ -32,13 +36,13 @@ pub use amount::Amount;
 pub use error::ModelError;
 pub use interval::{Interval, interval, student_t};
 pub use model::{
-    Batch, Choice, Frees, LevelPolicy, Model, Policy, Queue, Service, Source, Station, StationKind,
-    Tags, Transition,
+    Batch, Blocking, Choice, Frees, LevelPolicy, Model, Policy, Queue, Service, Source, Station,
+    StationKind, Tags, Transition, Visited,
 };
 pub use network::Network;
 pub use result::{
     Balanced, Estimate, LatencySummary, QueueCounts, QueueLength, Replication, SinkCounts,
-    StationLoad,
+    StationLoad, Tail,
 };
 pub use run::{Results, RunOptions, run};
 pub use series::{Series, warm_up};

@@ -35,6 +35,9 @@ pub struct Source {
     /// Length of packets.
     #[serde(default = "no_length")]
     pub size_bytes: Amount,
+    /// By how much its packets come faster than `gap_ns` says: every gap is divided by it.
+    #[serde(default = "whole")]
+    pub rate_factor: f64,
     /// The source ends after so many packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
@@ -125,15 +128,43 @@ pub enum Policy {
         /// or until they have nothing to do.
         #[serde(default)]
         yield_ns: f64,
-        /// Cost of a visit, paid with its first packet.
+        /// Time of a visit's beginning: of switching to the queue.
         #[serde(default)]
         visit_ns: f64,
+        /// Which queues are visited.
+        #[serde(default)]
+        visits: Visited,
     },
     /// Weighted fair queueing by start times (SFQ: Goyal, Vin, Cheng, SIGCOMM 1996).
     WeightedFair {
         /// What a packet's share is counted in.
         tags: Tags,
     },
+}
+
+impl Policy {
+    /// Whether the server goes around among all queues, empty or not.
+    pub(super) fn visits_all(&self) -> bool {
+        matches!(
+            self,
+            Self::Polling {
+                visits: Visited::All,
+                ..
+            }
+        )
+    }
+}
+
+/// Which queues a polling station visits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Visited {
+    /// Those with a packet that can be served; `visit_ns` is part of the service of a visit's first packet.
+    #[default]
+    Nonempty,
+    /// All of them in turn, without an end, as in the polling models of the literature: the server takes
+    /// `visit_ns` to switch to each queue, empty or not, and to go around when all are empty.
+    All,
 }
 
 /// What weighted fair queueing shares out.
@@ -176,6 +207,9 @@ pub struct Queue {
     /// Several packets served together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<Batch>,
+    /// When packets wait for room where a transition that blocks leads.
+    #[serde(default)]
+    pub blocking: Blocking,
     /// Where packets go after service: one copy each. The first carries the packet on, the others
     /// are clones of it.
     pub to: Vec<Transition>,
@@ -194,6 +228,19 @@ pub enum Frees {
     AtStart,
     /// When its service ends, as a descriptor ring's.
     AtEnd,
+}
+
+/// When packets wait for room in a full queue that a blocking transition leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blocking {
+    /// Before their service, which starts when there is room; the room is theirs from then on. The server serves
+    /// others meanwhile.
+    #[default]
+    BeforeService,
+    /// After their service, at their server, which serves nobody until they leave. Who has waited longest for room
+    /// leaves first.
+    AfterService,
 }
 
 /// Work of a packet: `(law_ns + per_byte_ns x bytes) x measured_at_mhz / clock_mhz + fixed_ns`.
@@ -252,7 +299,7 @@ pub struct Transition {
     /// The class that packets have from here on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub becomes: Option<String>,
-    /// Packets are not served while the queue it leads to is full, so that it loses none of them.
+    /// Packets wait while the queue it leads to is full, so that it loses none of them; `Queue::blocking` says where.
     #[serde(default)]
     pub blocks: bool,
 }

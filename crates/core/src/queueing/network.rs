@@ -1,12 +1,17 @@
 //! A model with names resolved and everything checked that can be checked before it runs.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 
 use super::amount::Draw;
 use super::check;
 use super::error::ModelError;
 use super::jobs::NONE;
-use super::model::{Frees, Model, Policy, Service, StationKind, Tags, Transition};
+use super::model::{
+    Blocking, Frees, Model, Policy, Service, Station, StationKind, Tags, Transition, Visited,
+};
+use super::names::Names;
+use super::shape;
 use super::stability;
 use super::time::{picoseconds, whole};
 use super::traces::Traces;
@@ -28,11 +33,17 @@ pub struct Network {
     pub(super) queues: Vec<QueuePlan>,
     // of [queue][class]
     pub(super) services: Vec<ServiceTime>,
+    // of [queue][class]: whether a service is for the class
+    pub(super) is_served: Vec<bool>,
     // of [queue or source][class]
     pub(super) ways: Vec<Ways>,
     pub(super) classes: usize,
     pub(super) timers: Range<usize>,
     pub(super) clocks: usize,
+    /// Arrivals at sources and queues per picosecond, as far as they are known before a run: there are no fewer.
+    pub(super) arrivals_per_ps: f64,
+    /// Whether stations that block after service stand in a circle.
+    pub(super) can_deadlock: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +52,8 @@ pub(super) struct SourcePlan {
     pub gap: Draw,
     pub size: Draw,
     pub packets: u64,
+    /// What every gap is multiplied by.
+    pub stretch: f64,
 }
 
 impl SourcePlan {
@@ -90,6 +103,8 @@ pub(super) enum PolicyPlan {
         budget_time: u64,
         rest: u64,
         visit: u64,
+        /// Whether the server goes to empty queues, too: see `walk`.
+        walks: bool,
         timer: usize,
     },
     WeightedFair(Tags),
@@ -98,6 +113,11 @@ pub(super) enum PolicyPlan {
 impl PolicyPlan {
     pub fn polls(self) -> bool {
         matches!(self, Self::Polling { .. })
+    }
+
+    /// Whether the server goes around among all queues, empty or not.
+    pub fn walks(self) -> bool {
+        matches!(self, Self::Polling { walks: true, .. })
     }
 }
 
@@ -117,8 +137,10 @@ pub(super) struct QueuePlan {
     pub frees_at_end: bool,
     pub batch_packets: u32,
     pub batch_cost: u64,
-    /// Whether one of its ways on blocks.
+    /// Whether one of its ways on blocks before service.
     pub blocks: bool,
+    /// Whether one of its ways on blocks after service.
+    pub waits: bool,
     /// Stations with a queue that this one blocks when it is full.
     pub upstream: Vec<u32>,
 }
@@ -226,6 +248,18 @@ pub(super) struct Way {
     pub blocks: bool,
 }
 
+impl Way {
+    /// The classes and places that it leads packets of a class to.
+    pub fn ends(&self, class: usize) -> impl Iterator<Item = (usize, usize)> {
+        let class = self.becomes.map_or(class, usize::from);
+        let choices = self.choices.iter().map(|choice| choice.1);
+        let single = self.choices.is_empty().then_some(self.place);
+        choices
+            .chain(single)
+            .map(move |place| (class, place as usize))
+    }
+}
+
 impl Network {
     /// Resolves and checks a model.
     ///
@@ -234,8 +268,21 @@ impl Network {
     /// have no way on, blocking transitions in a circle, or, unless `allow_unstable`, a queue
     /// that would grow for ever.
     pub fn new(model: Model, traces: &Traces, allow_unstable: bool) -> Result<Self, ModelError> {
-        let names = check::Names::of(&model)?;
-        check::numbers(&model)?;
+        Self::until_stopped(model, traces, allow_unstable, &AtomicBool::new(false))
+    }
+
+    /// As `new`, and ends early when `stop` is set.
+    ///
+    /// # Errors
+    /// Those of `new`; [`ModelError::Stopped`].
+    pub fn until_stopped(
+        model: Model,
+        traces: &Traces,
+        allow_unstable: bool,
+        stop: &AtomicBool,
+    ) -> Result<Self, ModelError> {
+        let names = Names::of(&model)?;
+        check::numbers(&model, &names)?;
         let classes = model.classes.len();
 
         let mut clocks = 0;
@@ -256,12 +303,15 @@ impl Network {
             clocks += servers;
         }
         let first_timer = clocks;
-        for (number, station) in model.stations.iter().enumerate() {
-            stations[number].levels = levels(&model, number, &names, station, &mut clocks)?;
+        for (plan, levels) in stations
+            .iter_mut()
+            .zip(levels(&model, &names, &mut clocks)?)
+        {
+            plan.levels = levels;
         }
         let timers = first_timer..clocks;
 
-        let mut services = Vec::new();
+        let (mut services, mut is_served) = (Vec::new(), Vec::new());
         let mut queues = Vec::new();
         for queue in &model.queues {
             let number = names.station(&queue.station, &format!("queue {:?}", queue.name))?;
@@ -289,20 +339,26 @@ impl Network {
                     .batch
                     .as_ref()
                     .map_or(0, |batch| picoseconds(batch.cost_ns)),
-                blocks: queue.to.iter().any(|way| way.blocks),
+                blocks: queue.blocking == Blocking::BeforeService
+                    && queue.to.iter().any(|way| way.blocks),
+                waits: queue.blocking == Blocking::AfterService,
                 upstream: Vec::new(),
             });
-            for class in &model.classes {
-                let place = format!("queue {:?}, law_ns", queue.name);
-                let clock_mhz = model.stations[number].clock_mhz;
-                services.push(service_time(
-                    &queue.service,
-                    class,
-                    clock_mhz,
-                    &place,
-                    traces,
-                )?);
+            let place = format!("queue {:?}, law_ns", queue.name);
+            let clock_mhz = model.stations[number].clock_mhz;
+            // The first service that is for a class.
+            let mut own = vec![None; classes];
+            for service in &queue.service {
+                let time = service_time(service, clock_mhz, &place, traces)?;
+                for class in names.classes(&service.classes, &place)? {
+                    own[class].get_or_insert_with(|| time.clone());
+                }
             }
+            is_served.extend(own.iter().map(Option::is_some));
+            services.extend(
+                own.into_iter()
+                    .map(|time| time.unwrap_or(ServiceTime::Fixed(0))),
+            );
         }
 
         let mut ways = Vec::new();
@@ -317,43 +373,38 @@ impl Network {
                 .map(|s| (format!("source {:?}", s.name), &s.to)),
         );
         for (origin, (place, transitions)) in origins.enumerate() {
-            for class in &model.classes {
-                let mut own = Vec::new();
-                for transition in transitions.iter().filter(|t| is_for(&t.classes, class)) {
-                    let way = way(transition, &names, &place)?;
-                    if way.blocks && origin < queues.len() {
-                        let station = queues[origin].station;
-                        let upstream = &mut queues[way.place as usize].upstream;
-                        if !upstream.contains(&station) {
-                            upstream.push(station);
-                        }
+            let mut own = vec![Vec::new(); classes];
+            for transition in transitions {
+                let way = way(transition, &names, &place)?;
+                if way.blocks && origin < queues.len() && queues[origin].blocks {
+                    let station = queues[origin].station;
+                    let upstream = &mut queues[way.place as usize].upstream;
+                    if !upstream.contains(&station) {
+                        upstream.push(station);
                     }
-                    own.push(way);
                 }
-                ways.push(Ways::from(own));
+                for class in names.classes(&transition.classes, &place)? {
+                    own[class].push(way.clone());
+                }
             }
+            ways.extend(own.into_iter().map(Ways::from));
         }
 
         let mut sources = Vec::new();
         for source in &model.sources {
             let place = format!("source {:?}", source.name);
             let gap = source.gap_ns.draw(&format!("{place}, gap_ns"), traces)?;
-            if gap.mean(0.0) == 0.0 && !matches!(gap, Draw::Trace(..)) && source.packets.is_none() {
-                let expected = "a mean above 0, or a number of packets";
-                return Err(ModelError::value(
-                    &place,
-                    "gap_ns",
-                    "a law of mean 0",
-                    expected,
-                ));
-            }
+            let size_place = format!("{place}, size_bytes");
+            let size = source.size_bytes.draw(&size_place, traces)?;
+            let stretch = 1.0 / source.rate_factor;
+            check::gap(&gap, stretch, source.packets.is_some(), &place)?;
+            check::size(&size, &source.size_bytes, &size_place)?;
             sources.push(SourcePlan {
                 class: names.class(&source.class, &place)? as u16,
                 gap,
-                size: source
-                    .size_bytes
-                    .draw(&format!("{place}, size_bytes"), traces)?,
+                size,
                 packets: source.packets.unwrap_or(u64::MAX),
+                stretch,
             });
         }
         let clocks = clocks + sources.len();
@@ -363,15 +414,20 @@ impl Network {
             stations,
             queues,
             services,
+            is_served,
             ways,
             classes,
             timers,
             clocks,
+            arrivals_per_ps: 0.0,
+            can_deadlock: false,
         };
-        check::reached(&network)?;
-        check::no_circle_of_blocking(&network)?;
+        shape::reached(&network)?;
+        network.can_deadlock = shape::circles_of_blocking(&network)?;
+        let flows = stability::Flows::of(&network, stop)?;
+        network.arrivals_per_ps = flows.arrivals_per_ps();
         if !allow_unstable {
-            stability::check(&network)?;
+            flows.check(&network)?;
         }
         network.settle_services();
         Ok(network)
@@ -419,27 +475,12 @@ impl Network {
     }
 }
 
-pub(super) fn is_for(classes: &[String], class: &String) -> bool {
-    classes.is_empty() || classes.contains(class)
-}
-
-/// The service of a class; None when the queue has none for it.
-pub(super) fn service_of<'a>(services: &'a [Service], class: &String) -> Option<&'a Service> {
-    services
-        .iter()
-        .find(|service| is_for(&service.classes, class))
-}
-
 fn service_time(
-    services: &[Service],
-    class: &String,
+    service: &Service,
     clock_mhz: Option<f64>,
     place: &str,
     traces: &Traces,
 ) -> Result<ServiceTime, ModelError> {
-    let Some(service) = service_of(services, class) else {
-        return Ok(ServiceTime::Fixed(0));
-    };
     let factor = 1000.0 * clock_factor(service, clock_mhz);
     let (base, per_byte) = (service.fixed_ns * 1000.0, service.per_byte_ns * factor);
     Ok(match service.law_ns.draw(place, traces)? {
@@ -475,22 +516,18 @@ fn clock_factor(service: &Service, clock_mhz: Option<f64>) -> f64 {
     }
 }
 
+/// The levels of every station.
 fn levels(
     model: &Model,
-    number: usize,
-    names: &check::Names,
-    station: &super::model::Station,
+    names: &Names,
     clocks: &mut usize,
-) -> Result<Vec<LevelPlan>, ModelError> {
-    let mut levels: Vec<LevelPlan> = Vec::new();
+) -> Result<Vec<Vec<LevelPlan>>, ModelError> {
+    let mut all = vec![Vec::<LevelPlan>::new(); model.stations.len()];
     for (index, queue) in model.queues.iter().enumerate() {
-        if names.station(&queue.station, &format!("queue {:?}", queue.name))? != number {
-            continue;
-        }
-        match levels
-            .iter_mut()
-            .find(|level| level.priority == queue.priority)
-        {
+        let place = format!("queue {:?}", queue.name);
+        let levels = &mut all[names.station(&queue.station, &place)?];
+        let is_own = |level: &&mut LevelPlan| level.priority == queue.priority;
+        match levels.iter_mut().find(is_own) {
             Some(level) => level.queues.push(index as u32),
             None => levels.push(LevelPlan {
                 priority: queue.priority,
@@ -499,8 +536,15 @@ fn levels(
             }),
         }
     }
+    for (levels, station) in all.iter_mut().zip(&model.stations) {
+        set_policies(levels, station, clocks);
+    }
+    Ok(all)
+}
+
+fn set_policies(levels: &mut [LevelPlan], station: &Station, clocks: &mut usize) {
     levels.sort_by_key(|level| level.priority);
-    for level in &mut levels {
+    for level in levels {
         let named = station
             .policies
             .iter()
@@ -517,6 +561,7 @@ fn levels(
                 budget_ns,
                 yield_ns,
                 visit_ns,
+                visits,
             }) => {
                 *clocks += 1;
                 PolicyPlan::Polling {
@@ -525,16 +570,17 @@ fn levels(
                     budget_time: budget_ns.map_or(UNLIMITED, picoseconds),
                     rest: picoseconds(*yield_ns),
                     visit: picoseconds(*visit_ns),
+                    // Switching that takes no time is the same, whichever queues are visited.
+                    walks: *visits == Visited::All && picoseconds(*visit_ns) > 0,
                     timer: *clocks - 1,
                 }
             }
             Some(Policy::WeightedFair { tags }) => PolicyPlan::WeightedFair(*tags),
         };
     }
-    Ok(levels)
 }
 
-fn way(transition: &Transition, names: &check::Names, origin: &str) -> Result<Way, ModelError> {
+fn way(transition: &Transition, names: &Names, origin: &str) -> Result<Way, ModelError> {
     let mut choices = Vec::new();
     let mut up_to = 0.0;
     for choice in &transition.to {
@@ -552,7 +598,7 @@ fn way(transition: &Transition, names: &check::Names, origin: &str) -> Result<Wa
             Some(class) => Some(names.class(class, origin)? as u16),
             None => None,
         },
-        // A sink is never full.
-        blocks: transition.blocks && (place as usize) < names.queues(),
+        // A sink is never full; where there is a choice, it is known only when the packet goes there.
+        blocks: transition.blocks && (transition.to.len() > 1 || (place as usize) < names.queues()),
     })
 }

@@ -24,6 +24,8 @@ pub struct Replication {
     pub balance: Balanced,
     /// Per sink and class that came to it.
     pub sinks: Vec<SinkCounts>,
+    /// Per sink, over all classes.
+    pub tails: Vec<Tail>,
     /// Per queue and class that came to it.
     pub queues: Vec<QueueCounts>,
     /// Per queue.
@@ -33,6 +35,9 @@ pub struct Replication {
     /// Per sink and class, beside `sinks`.
     #[serde(skip)]
     pub(super) latencies: Vec<Latencies>,
+    /// Of a batch: its quantities in each of its parts, by the numbers of `measures`.
+    #[serde(skip)]
+    pub(super) parts: Vec<Vec<f64>>,
     /// What happened to every packet, if that was asked for.
     #[serde(skip)]
     pub trace: Trace,
@@ -74,6 +79,17 @@ pub struct SinkCounts {
     pub throughput_bps: f64,
     /// Mean time from source to sink, ns.
     pub latency_ns: f64,
+    /// The same of clones: since their packet came out of its source, ns.
+    pub clone_latency_ns: f64,
+}
+
+/// The tail of the latencies at a sink.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tail {
+    /// Name of the sink.
+    pub sink: String,
+    /// 99th percentile of the latency of packets of all classes, ns.
+    pub p99_ns: f64,
 }
 
 /// What happened at a queue.
@@ -117,13 +133,18 @@ pub struct QueueLength {
 pub struct StationLoad {
     /// Name of the station.
     pub station: String,
-    /// Mean part of its servers that worked; of a delay, the mean number of its packets.
+    /// Mean part of its servers that worked; of a delay, the mean number of packets that it delayed.
     pub utilisation: f64,
+    /// Mean part of its servers that was blocked after service; of a station that packets share, the mean number of
+    /// its packets that were. None where no queue blocks after service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<f64>,
 }
 
 #[derive(Clone)]
 pub(super) struct Latencies {
     pub histogram: hdrhistogram::Histogram<u64>,
+    pub clones: hdrhistogram::Histogram<u64>,
     pub series: Series,
 }
 
@@ -136,9 +157,9 @@ impl std::fmt::Debug for Latencies {
 /// A quantity over all replications.
 #[derive(Clone, Debug, Serialize)]
 pub struct Estimate {
-    /// `sink`, `queue` or `station`.
+    /// `network`, `sink`, `queue` or `station`.
     pub kind: &'static str,
-    /// Its name.
+    /// Its name; empty for the network.
     pub place: String,
     /// Name of the class; empty when all together.
     pub class: String,
@@ -153,14 +174,23 @@ impl Replication {
     /// Every quantity of this replication with what it is; the same ones in every replication.
     pub(super) fn measures(&self) -> Vec<(&'static str, &str, &str, &'static str, f64)> {
         let mut all = Vec::new();
+        let loss = match self.balance.entered {
+            0 => f64::NAN,
+            entered => self.balance.lost as f64 / entered as f64,
+        };
+        all.push(("network", "", "", "loss", loss));
         for sink in &self.sinks {
             for (measure, value) in [
                 ("throughput_pps", sink.throughput_pps),
                 ("throughput_bps", sink.throughput_bps),
                 ("latency_ns", sink.latency_ns),
+                ("clone_latency_ns", sink.clone_latency_ns),
             ] {
                 all.push(("sink", &*sink.sink, &*sink.class, measure, value));
             }
+        }
+        for tail in &self.tails {
+            all.push(("sink", &*tail.sink, "", "p99_ns", tail.p99_ns));
         }
         for queue in &self.queues {
             for (measure, value) in [
@@ -189,6 +219,9 @@ impl Replication {
                 "utilisation",
                 station.utilisation,
             ));
+            if let Some(blocked) = station.blocked {
+                all.push(("station", &*station.station, "", "blocked", blocked));
+            }
         }
         all
     }
@@ -233,16 +266,34 @@ pub(super) fn replication<S: Scale, const TRACED: bool>(
             throughput_pps: per_second(departures.packets as f64),
             throughput_bps: per_second(departures.bytes as f64 * 8.0),
             latency_ns: mean_ns(departures.latencies, departures.packets),
+            clone_latency_ns: mean_ns(departures.clone_latencies, departures.clones),
         });
+        let kept = |histogram: &Option<Box<hdrhistogram::Histogram<u64>>>| {
+            histogram.as_deref().cloned().unwrap_or_else(new_histogram)
+        };
         latencies.push(Latencies {
-            histogram: departures
-                .histogram
-                .as_deref()
-                .cloned()
-                .unwrap_or_else(new_histogram),
+            histogram: kept(&departures.histogram),
+            clones: kept(&departures.clone_histogram),
             series: departures.series.clone(),
         });
     }
+    let tails = model.sinks.iter().zip(latencies.chunks(network.classes));
+    let tails = tails.map(|(sink, classes)| {
+        let mut together = new_histogram();
+        for class in classes.iter().filter(|class| !class.histogram.is_empty()) {
+            // Histograms that grow by themselves take in any other.
+            let _ = together.add(&class.histogram);
+        }
+        Tail {
+            sink: sink.clone(),
+            p99_ns: if together.is_empty() {
+                f64::NAN
+            } else {
+                nanoseconds(together.value_at_quantile(0.99))
+            },
+        }
+    });
+    let tails = tails.collect();
     let queues = engine
         .visits
         .all()
@@ -275,21 +326,21 @@ pub(super) fn replication<S: Scale, const TRACED: bool>(
             utilisation: part(queue.work)
                 / network.stations[network.queues[number].station as usize].servers as f64,
         });
+    // of [station], ps
+    let mut works = vec![0_u128; network.stations.len()];
+    for queue in engine.queues.all() {
+        works[queue.plan.station as usize] += queue.work;
+    }
     let stations = engine
         .stations
         .all()
         .iter()
         .enumerate()
         .map(|(number, station)| {
-            let own = network
-                .queues
-                .iter()
-                .zip(engine.queues.all())
-                .filter(|(plan, _)| plan.station as usize == number);
             let work = match station.sharing {
                 // That of its queues is the same but for the rounding of their shares.
                 Some(_) => station.shared_work,
-                None => own.map(|(_, queue)| queue.work).sum::<u128>(),
+                None => works[number],
             };
             let servers = if model.stations[number].kind == super::StationKind::Delay {
                 1
@@ -299,6 +350,14 @@ pub(super) fn replication<S: Scale, const TRACED: bool>(
             StationLoad {
                 station: model.stations[number].name.clone(),
                 utilisation: part(work) / servers as f64,
+                blocked: engine.blocks_after_service(number).then(|| {
+                    let servers = if station.sharing.is_some() {
+                        1
+                    } else {
+                        servers
+                    };
+                    part(station.blocked.total) / servers as f64
+                }),
             }
         });
     let Balance {
@@ -324,9 +383,63 @@ pub(super) fn replication<S: Scale, const TRACED: bool>(
         lengths: lengths.collect(),
         stations: stations.collect(),
         sinks,
+        tails,
         latencies,
+        parts: Vec::new(),
         trace: std::mem::take(&mut engine.trace),
     }
+}
+
+/// What was counted up to now of every quantity of `Replication::measures`, in their order: a sum, and what it is
+/// divided by. The difference of two of them is what a part of a batch has counted.
+pub(super) fn totals<S: Scale, const TRACED: bool>(
+    engine: &mut Engine<'_, S, TRACED>,
+) -> Vec<(f64, f64)> {
+    engine.settle_work();
+    let network: &Network = engine.network;
+    let period_ps = (engine.now - engine.counted_since) as f64;
+    let balance = &engine.balance;
+    let mut all = vec![(balance.lost as f64, balance.entered as f64)];
+    for departures in engine.departures.iter() {
+        let packets = departures.packets as f64;
+        all.push((packets, period_ps));
+        all.push((departures.bytes as f64, period_ps));
+        all.push((departures.latencies as f64, packets));
+        all.push((departures.clone_latencies as f64, departures.clones as f64));
+    }
+    // Percentiles are no sums.
+    all.extend(network.model.sinks.iter().map(|_| (0.0, 0.0)));
+    for visits in engine.visits.all() {
+        let served = visits.served as f64;
+        all.push((visits.lost as f64, visits.arrived as f64));
+        all.push((visits.waits as f64, served));
+        all.push((visits.sojourns as f64, served));
+    }
+    for queue in engine.queues.all() {
+        all.push((queue.length.integral(engine.now) as f64, period_ps));
+        all.push((queue.work as f64, period_ps));
+    }
+    for (number, station) in engine.stations.all().iter().enumerate() {
+        let own = network.queues.iter().zip(engine.queues.all());
+        let own = own.filter(|(plan, _)| plan.station as usize == number);
+        let work = match station.sharing {
+            Some(_) => station.shared_work,
+            None => own.map(|(_, queue)| queue.work).sum(),
+        };
+        all.push((work as f64, period_ps));
+        if engine.blocks_after_service(number) {
+            all.push((station.blocked.total as f64, period_ps));
+        }
+    }
+    all
+}
+
+/// The quantities between two totals, each but for a factor that does not change; NaN where nothing was counted.
+pub(super) fn between(before: &[(f64, f64)], after: &[(f64, f64)]) -> Vec<f64> {
+    let pairs = before.iter().zip(after);
+    pairs
+        .map(|(&(sum, by), &(sum_after, by_after))| (sum_after - sum) / (by_after - by))
+        .collect()
 }
 
 /// Latencies of a sink, over all replications.

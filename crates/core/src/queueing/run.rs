@@ -10,11 +10,13 @@ use super::account::new_histogram;
 use super::calendar::NEVER;
 use super::engine::Engine;
 use super::error::ModelError;
-use super::interval::interval;
+use super::interval::{Interval, interval};
 use super::network::Network;
-use super::result::{Estimate, LatencySummary, Replication, replication};
+use super::result::{
+    Estimate, Latencies, LatencySummary, Replication, between, replication, totals,
+};
 use super::scale::{Large, Medium, Scale, Small};
-use super::series::{lag_1_correlation, warm_up};
+use super::series::{relaxation, warm_up};
 use super::time::{nanoseconds, picoseconds};
 
 /// How a model is run.
@@ -46,6 +48,8 @@ pub struct RunOptions {
     pub allow_unstable: bool,
     /// Most packets inside.
     pub jobs_max: usize,
+    /// Most events of a replication, or of all batches.
+    pub events_max: u64,
 }
 
 impl Default for RunOptions {
@@ -62,7 +66,8 @@ impl Default for RunOptions {
             threads: None,
             trace: false,
             allow_unstable: false,
-            jobs_max: 20_000_000,
+            jobs_max: 5_000_000,
+            events_max: 10_000_000_000,
         }
     }
 }
@@ -128,6 +133,14 @@ impl RunOptions {
         if longest * 1000.0 >= (NEVER / 2) as f64 {
             return Err(ModelError::EndOfTime);
         }
+        let expected = network.arrivals_per_ps * longest * 1000.0;
+        if expected > self.events_max as f64 {
+            return Err(ModelError::TooManyEvents {
+                events: format!("at least {expected:.1e}"),
+                time_s: longest / 1e9,
+                events_max: self.events_max,
+            });
+        }
         Ok(())
     }
 }
@@ -147,8 +160,8 @@ pub struct Results {
     pub is_steady: Option<bool>,
     /// Whether the intervals became as small as asked for; None when that was not asked for.
     pub is_precise: Option<bool>,
-    /// Whether mean latencies of neighbouring batches are uncorrelated, so that the intervals can be
-    /// believed; None of independent replications.
+    /// Whether every batch lasts so long that each estimated quantity forgets many times where it was, so that
+    /// batches are nearly independent and the intervals can be believed; None of independent replications.
     pub is_uncorrelated: Option<bool>,
     /// Replications, or batches, one by one.
     pub replications: Vec<Replication>,
@@ -156,6 +169,8 @@ pub struct Results {
     pub estimates: Vec<Estimate>,
     /// Latencies at the sinks, over all of them.
     pub latencies: Vec<LatencySummary>,
+    /// Those of clones, since their packet came out of its source.
+    pub clone_latencies: Vec<LatencySummary>,
 }
 
 /// Runs a network.
@@ -193,7 +208,8 @@ pub fn run(
         is_precise,
         is_uncorrelated: options.by_batches.then(|| are_uncorrelated(&replications)),
         estimates: estimates(&replications, options.confidence),
-        latencies: latencies(network, &replications),
+        latencies: latencies(network, &replications, |of| &of.histogram),
+        clone_latencies: latencies(network, &replications, |of| &of.clones),
         replications,
     })
 }
@@ -246,13 +262,24 @@ fn cut<S: Scale, const TRACED: bool>(
     let is_stopped = || stop.load(Ordering::Relaxed);
     let whole_ns = options.duration_ns.unwrap_or_default();
     let batch_ps = picoseconds(whole_ns / f64::from(options.replications)).max(1);
-    let mut engine = Engine::<S, TRACED>::new(network, options.seed, 0, options.jobs_max);
+    let mut engine = Engine::<S, TRACED>::new(network, options, 0);
     engine.run(warm_up_ps, is_stopped)?;
+    let parts_of_batch = PARTS_MIN.max(PARTS_OF_RUN.div_ceil(options.replications));
     until_precise(options, |numbers| {
         let batch = |number| {
             engine.restart_counting();
-            engine.run(warm_up_ps + (number + 1) * batch_ps, is_stopped)?;
+            let begin = warm_up_ps + number * batch_ps;
+            let mut parts = Vec::with_capacity(parts_of_batch as usize);
+            let mut before = totals(&mut engine);
+            for part in 1..=parts_of_batch {
+                let end = u128::from(batch_ps) * u128::from(part) / u128::from(parts_of_batch);
+                engine.run(begin + end as u64, is_stopped)?;
+                let after = totals(&mut engine);
+                parts.push(between(&before, &after));
+                before = after;
+            }
             let mut batch = replication(&mut engine, number);
+            batch.parts = parts;
             if number > 0 {
                 // As of replications, the trace of the first.
                 batch.trace = Default::default();
@@ -263,24 +290,50 @@ fn cut<S: Scale, const TRACED: bool>(
     })
 }
 
-/// Whether the lag-1 correlations of the batches' mean latencies, at every sink and for every class, are
-/// such as of independent values: below the 99th percentile, 2.326 / sqrt(n). Of fewer than 8 batches
-/// nothing can be told, so they are not called uncorrelated.
+/// Parts of a batch at least, and of all batches together: so many show how long a quantity takes to forget where it
+/// was far better than the few batches themselves, whose lag-1 correlation is known to 1 / sqrt(batches) only.
+const PARTS_MIN: u32 = 8;
+const PARTS_OF_RUN: u32 = 160;
+/// Relaxation times that a batch has to last: then the variance of the mean of all batches is underestimated by a
+/// twentieth at most.
+const RELAXATIONS_MIN: f64 = 20.0;
+
+/// How many relaxation times a batch lasts, by the parts of all batches. Of a quantity that does not vary, or that
+/// was there in less than half of the parts, it is infinite: nothing can be told of it.
+fn relaxations(batches: &[Replication], measure: usize) -> f64 {
+    let parts = batches.iter().flat_map(|batch| &batch.parts);
+    let all = parts.clone().count();
+    let values: Vec<f64> = parts
+        .map(|part| part[measure])
+        .filter(|value| value.is_finite())
+        .collect();
+    if values.is_empty() || 2 * values.len() < all {
+        return f64::INFINITY;
+    }
+    let time = relaxation(&values);
+    if time.is_nan() || time == 0.0 {
+        return f64::INFINITY;
+    }
+    all as f64 / batches.len() as f64 / time
+}
+
+/// By how much the variance between batches falls short of that between independent ones: for a correlation that
+/// decays exponentially, over so many relaxation times.
+fn shortfall(relaxations: f64) -> f64 {
+    if relaxations.is_infinite() {
+        return 1.0;
+    }
+    // A batch that lasts less than a relaxation time tells nothing; its interval is not made wider without end.
+    let relaxations = relaxations.max(1.0);
+    1.0 + libm::expm1(-relaxations) / relaxations
+}
+
+/// Whether batches last long enough for all quantities.
 fn are_uncorrelated(batches: &[Replication]) -> bool {
-    let count = batches.len();
-    let sinks = batches.first().map_or(0, |batch| batch.sinks.len());
-    let limit = 2.326 / (count as f64).sqrt();
-    count >= 8
-        && (0..sinks).all(|sink| {
-            let means: Vec<f64> = batches
-                .iter()
-                .map(|batch| batch.sinks[sink].latency_ns)
-                .filter(|mean| !mean.is_nan())
-                .collect();
-            let correlation = lag_1_correlation(&means);
-            // NaN, of values that are all the same, is none.
-            correlation.is_nan() || correlation <= limit
-        })
+    let measures = batches
+        .first()
+        .map_or(0, |batch| batch.parts.first().map_or(0, Vec::len));
+    (0..measures).all(|measure| relaxations(batches, measure) >= RELAXATIONS_MIN)
 }
 
 /// Replications on all threads, in the order of their numbers.
@@ -354,7 +407,7 @@ fn simulate<S: Scale, const TRACED: bool>(
     stop: &AtomicBool,
 ) -> Result<Replication, ModelError> {
     let is_stopped = || stop.load(Ordering::Relaxed);
-    let mut engine = Engine::<S, TRACED>::new(network, options.seed, number, options.jobs_max);
+    let mut engine = Engine::<S, TRACED>::new(network, options, number);
     if warm_up_ps > 0 {
         engine.run(warm_up_ps, is_stopped)?;
         engine.restart_counting();
@@ -407,12 +460,21 @@ fn estimates(replications: &[Replication], confidence: f64) -> Vec<Estimate> {
                     .map(|measures| measures[at].4)
                     .filter(|value| !value.is_nan())
                     .collect();
-                (!values.is_empty()).then(|| Estimate {
+                if values.is_empty() {
+                    return None;
+                }
+                let own = interval(&values, confidence);
+                // Independent replications have no parts.
+                let missing = shortfall(relaxations(replications, at));
+                Some(Estimate {
                     kind,
                     place: place.to_string(),
                     class: class.to_string(),
                     measure,
-                    interval: interval(&values, confidence),
+                    interval: Interval {
+                        half_width: own.half_width.map(|width| width / missing.sqrt()),
+                        ..own
+                    },
                 })
             });
     estimates.collect()
@@ -421,7 +483,10 @@ fn estimates(replications: &[Replication], confidence: f64) -> Vec<Estimate> {
 fn is_as_precise(estimates: &[Estimate], wanted: f64) -> bool {
     let sinks = estimates
         .iter()
-        .filter(|estimate| estimate.kind == "sink" && estimate.interval.mean != 0.0);
+        .filter(|estimate| estimate.kind == "sink" && estimate.interval.mean != 0.0)
+        .filter(|estimate| {
+            ["throughput_pps", "throughput_bps", "latency_ns"].contains(&estimate.measure)
+        });
     sinks.clone().count() > 0
         && sinks.into_iter().all(|estimate| {
             let interval = estimate.interval;
@@ -431,7 +496,11 @@ fn is_as_precise(estimates: &[Estimate], wanted: f64) -> bool {
         })
 }
 
-fn latencies(network: &Network, replications: &[Replication]) -> Vec<LatencySummary> {
+fn latencies(
+    network: &Network,
+    replications: &[Replication],
+    which: impl Fn(&Latencies) -> &hdrhistogram::Histogram<u64>,
+) -> Vec<LatencySummary> {
     let model = &network.model;
     let mut summaries = Vec::new();
     for (sink, name) in model.sinks.iter().enumerate() {
@@ -441,7 +510,9 @@ fn latencies(network: &Network, replications: &[Replication]) -> Vec<LatencySumm
             let mut own = new_histogram();
             for replication in replications {
                 // Histograms that grow by themselves take in any other.
-                let _ = own.add(&replication.latencies[sink * network.classes + class].histogram);
+                let _ = own.add(which(
+                    &replication.latencies[sink * network.classes + class],
+                ));
             }
             if !own.is_empty() {
                 classes += 1;

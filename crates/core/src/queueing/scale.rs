@@ -125,7 +125,8 @@ fn is_plain(network: &Network) -> bool {
     let mut policies = network.stations.iter().flat_map(|station| &station.levels);
     let in_turn = PolicyPlan::RoundRobin { quantum: UNLIMITED };
     let policies = policies.all(|level| [PolicyPlan::Single, in_turn].contains(&level.policy));
-    let one_by_one = network.queues.iter().all(|queue| queue.batch_packets == 1);
+    let mut queues = network.queues.iter();
+    let one_by_one = queues.all(|queue| queue.batch_packets == 1 && !queue.waits);
     let mut ways = network.ways.iter().flat_map(|ways| &ways.all);
     let ways = ways.all(|way| way.choices.is_empty() && way.becomes.is_none());
     stations && policies && one_by_one && ways

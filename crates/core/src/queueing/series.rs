@@ -94,6 +94,43 @@ pub(super) fn lag_1_correlation(series: &[f64]) -> f64 {
     products.sum::<f64>() / squares
 }
 
+/// Over how many values a series forgets where it was: the relaxation time of the process whose correlation decays
+/// exponentially and whose means over consecutive periods have the lag-1 correlation of this series. 0 when the
+/// correlation is not positive, infinite when nothing is forgotten, NaN when all values are the same.
+pub(super) fn relaxation(series: &[f64]) -> f64 {
+    let correlation = lag_1_correlation(series);
+    if correlation.is_nan() || correlation <= 0.0 {
+        return if correlation.is_nan() { f64::NAN } else { 0.0 };
+    }
+    // The correlation falls from 1 to 0 as the period, in relaxation times, rises.
+    let (mut short, mut long) = (1e-6_f64, 1e6_f64);
+    if correlation >= of_periods(short) {
+        return f64::INFINITY;
+    }
+    while long > short * 1.000_001 {
+        let middle = (short * long).sqrt();
+        if of_periods(middle) > correlation {
+            short = middle;
+        } else {
+            long = middle;
+        }
+    }
+    1.0 / long
+}
+
+/// The correlation between the means over two consecutive periods, each of so many relaxation times, of a process
+/// whose own correlation decays exponentially.
+fn of_periods(period: f64) -> f64 {
+    let gone = -libm::expm1(-period);
+    // By its series where the difference of almost equal numbers would be left.
+    let lasting = if period < 1e-3 {
+        period * period * (0.5 - period / 6.0)
+    } else {
+        period - gone
+    };
+    gone * gone / (2.0 * lasting)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +152,37 @@ mod tests {
         let rising: Vec<f64> = (0..1000).map(f64::from).collect();
         assert!((lag_1_correlation(&rising) - 1.0).abs() < 0.01);
         assert!(lag_1_correlation(&[2.0, 2.0, 2.0]).is_nan());
+    }
+
+    #[test]
+    fn relaxation_times_of_series_that_are_known() {
+        use crate::laws::{Distribution, Generator, Normal};
+        let standard = Normal::new(0.0, 1.0).unwrap();
+        let mut generator = Generator::new(1, 1);
+        // Means of 10 values each of an autoregressive process.
+        for relaxation_of_values in [2.0_f64, 20.0, 60.0] {
+            let kept = (-1.0 / relaxation_of_values).exp();
+            let mut value = 0.0;
+            let means: Vec<f64> = (0..20_000)
+                .map(|_| {
+                    let values = (0..10).map(|_| {
+                        value = kept * value + standard.sample(&mut generator);
+                        value
+                    });
+                    values.sum::<f64>() / 10.0
+                })
+                .collect();
+            let found = 10.0 * relaxation(&means);
+            assert!(
+                (found / relaxation_of_values - 1.0).abs() < 0.2,
+                "{found} {relaxation_of_values}"
+            );
+        }
+        let alternating: Vec<f64> = (0..1000).map(|i| f64::from(i % 2)).collect();
+        assert_eq!(relaxation(&alternating), 0.0);
+        assert!(relaxation(&[2.0, 2.0, 2.0]).is_nan());
+        let rising: Vec<f64> = (0..1000).map(f64::from).collect();
+        assert!(relaxation(&rising) > 100.0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How stations choose whom to serve, and what happens when a service starts, is interrupted and ends.
 
+use super::blocked::SHARED;
 use super::calendar::{Calendar, NEVER};
 use super::engine::{DRAWN, Engine, Server, StationState, bit};
 use super::jobs::{FRESH, NONE};
@@ -60,13 +61,17 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let levels = network.stations[station].levels.iter();
         for &queue in levels.flat_map(|level| &level.queues) {
             let state = &mut self.queues[queue as usize];
-            state.work += work * u128::from(state.length.now) / packets;
+            let served = state.length.now - u64::from(state.blocked);
+            state.work += work * u128::from(served) / packets;
         }
     }
 
     /// Gives servers work for as long as there is a server for it and work for the server.
     #[inline]
     pub(super) fn choose(&mut self, station: usize) {
+        if !S::PLAIN && self.stations[station].walks {
+            return self.walk(station);
+        }
         loop {
             let state = &self.stations[station];
             let wanted = match state.idle {
@@ -182,7 +187,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
 
     /// The number of the first queue of a level that can be served; somebody is in one of them.
     #[inline]
-    fn servable(&mut self, level: usize) -> Option<usize> {
+    pub(super) fn servable(&mut self, level: usize) -> Option<usize> {
         let mut queues = self.levels[level].plan.queues.iter();
         queues.position(|&queue| self.is_servable(queue as usize))
     }
@@ -252,7 +257,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
 
     /// Starts the service of whoever is at the front of a queue.
     #[inline(always)]
-    fn start(&mut self, server: usize, queue: usize) {
+    pub(super) fn start(&mut self, server: usize, queue: usize) {
         let job = self.pop(queue);
         let left = self.jobs[job].left;
         let work = match left {
@@ -389,6 +394,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         for &station in &state.plan.upstream {
             self.touch(station);
         }
+        self.has_freed = !self.waiting.is_empty();
     }
 
     /// A server's work ends, or its quantum does. Returns its station, which is to choose at the end of this
@@ -418,7 +424,9 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
             return server.station;
         }
         let plan = state.plan;
-        if S::PLAIN || plan.batch_packets == 1 {
+        if !S::PLAIN && plan.waits {
+            self.finish_with_room(server.job, queue, clock);
+        } else if S::PLAIN || plan.batch_packets == 1 {
             self.served(server.job, queue, plan.frees_at_end);
         } else {
             self.finish_batch(server.job, queue);
@@ -430,6 +438,11 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     fn finish_batch(&mut self, first: u32, queue: usize) {
         let mut job = first;
         while job != NONE {
+            if self.jobs.inside() > self.jobs_max {
+                // Clones of a batch may be many: the run ends at this event.
+                self.next_watch = self.events;
+                return;
+            }
             let next = std::mem::replace(&mut self.jobs[job].together, NONE);
             self.served(job, queue, self.queues[queue].plan.frees_at_end);
             job = next;
@@ -440,12 +453,23 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     fn finish_sharing(&mut self, station: usize) {
         if let Some(job) = self.share(station, Sharing::remove) {
             let queue = self.jobs[job].next as usize;
-            self.served(job, queue, true);
+            if self.queues[queue].plan.waits {
+                self.finish_with_room(job, queue, SHARED);
+            } else {
+                self.served(job, queue, true);
+            }
         }
     }
 
     #[inline(always)]
     fn served(&mut self, job: u32, queue: usize, frees: bool) {
+        let at = self.count_served(job, queue, frees);
+        self.send_on(job, at);
+    }
+
+    /// Counts a packet that leaves a queue; returns its place and class.
+    #[inline(always)]
+    pub(super) fn count_served(&mut self, job: u32, queue: usize, frees: bool) -> usize {
         let slot = &self.jobs[job];
         let (at, bytes) = (slot.at as usize, slot.bytes);
         self.visits[at].serve(slot.arrived, slot.started, self.now);
@@ -454,7 +478,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         if TRACED {
             self.record_visit(job, queue, Fate::Served);
         }
-        self.send_on(job, at);
+        at
     }
 
     /// Sets the clock that wakes a polling level up again.

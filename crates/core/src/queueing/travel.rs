@@ -16,7 +16,10 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         } else {
             state.gap.next(0, &mut state.gaps)
         };
-        let time = gap.map_or(NEVER, |gap_ns| self.now.saturating_add(picoseconds(gap_ns)));
+        let stretch = self.network.sources[source].stretch;
+        let time = gap.map_or(NEVER, |gap_ns| {
+            self.now.saturating_add(picoseconds(gap_ns * stretch))
+        });
         self.calendar.set(self.network.timers.end + source, time);
     }
 
@@ -86,6 +89,15 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
             }
             self.send(sent, from, way);
         }
+        self.watch_clones();
+    }
+
+    /// Has the run watched at once when too many packets are inside: clones may be many packets in few events.
+    #[inline(always)]
+    pub(super) fn watch_clones(&mut self) {
+        if self.jobs.inside() > self.jobs_max {
+            self.next_watch = self.events;
+        }
     }
 
     #[inline(always)]
@@ -104,7 +116,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
     }
 
     #[inline(always)]
-    fn move_to(&mut self, job: u32, place: u32, reserved: bool) {
+    pub(super) fn move_to(&mut self, job: u32, place: u32, reserved: bool) {
         if (place as usize) < self.network.queues.len() {
             self.enter(job, place as usize, reserved);
         } else {
@@ -112,7 +124,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         }
     }
 
-    fn choose_place(&mut self, origin: usize, choices: &[(f64, u32)]) -> u32 {
+    pub(super) fn choose_place(&mut self, origin: usize, choices: &[(f64, u32)]) -> u32 {
         let queues = self.network.queues.len();
         let generator = if origin < queues {
             &mut self.queues[origin].generator
@@ -203,7 +215,7 @@ impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
         let sink = place as usize - self.network.queues.len();
         let departures = &mut self.departures[sink * self.network.classes + usize::from(class)];
         if clone {
-            departures.clones += 1;
+            departures.add_clone(self.now - born);
         } else {
             departures.add(self.now - born, bytes);
         }

@@ -68,6 +68,13 @@ pub enum SizesError {
         source: io::Error,
     },
     /// The output took less than it was given.
-    #[error("sizes: cannot be written: {0}; make room or name another output")]
+    #[error("cannot be written: {0}; make room or name another output")]
     Write(#[source] io::Error),
+}
+
+impl SizesError {
+    /// Whether the request itself was wrong, and not what a file says.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Parameter { .. } | Self::Spec { .. })
+    }
 }

@@ -412,14 +412,23 @@ proptest! {
     }
 }
 
-/// A pcap file in memory (link type, packets).
+/// A pcap file in memory (link type, packets), captured whole.
 fn pcap(link_type: u32, packets: &[Vec<u8>]) -> Vec<u8> {
+    let packets: Vec<_> = packets
+        .iter()
+        .map(|packet| (packet.clone(), packet.len() as u32))
+        .collect();
+    cut_pcap(link_type, &packets)
+}
+
+/// A pcap file in memory (link type, packets: captured bytes, length on the wire).
+fn cut_pcap(link_type: u32, packets: &[(Vec<u8>, u32)]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, link_type] {
         file.extend(word.to_le_bytes());
     }
-    for (number, packet) in (0_u32..).zip(packets) {
-        for word in [number, 5 * number, packet.len() as u32, 1500] {
+    for (number, (packet, wire_bytes)) in (0_u32..).zip(packets) {
+        for word in [number, 5 * number, packet.len() as u32, *wire_bytes] {
             file.extend(word.to_le_bytes());
         }
         file.extend(packet);
@@ -462,8 +471,7 @@ fn packets_of_a_trace_are_counted_by_the_length_in_their_header() {
             ethernet(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 0x86, 0xdd], &ipv6(12)),
             ethernet(&[8, 6], &[0; 28]),
             ethernet(&[8, 0], &[0x45, 0]),
-            // Where the hardware was to fill the length in.
-            ethernet(&[8, 0], &ipv4(0)),
+            ethernet(&[8, 0], &ipv4(19)),
             vec![2; 5],
         ],
     ));
@@ -474,6 +482,7 @@ fn packets_of_a_trace_are_counted_by_the_length_in_their_header() {
         ipv6: 1,
         not_ip: 1,
         cut_short: 3,
+        length_of_frame: 0,
         lost_by_capture: 0,
     };
     assert_eq!(ledger, expected);
@@ -481,6 +490,62 @@ fn packets_of_a_trace_are_counted_by_the_length_in_their_header() {
     assert_eq!(counted, counts(&[(99, 1), (100, 1)]));
     assert_eq!((ledger.not_ip, ledger.cut_short), (1, 1));
     assert_eq!(count(pcap(1, &[])).1.seen, 0);
+}
+
+/// An IPv6 header with payload length 0, and a hop-by-hop header of these options.
+fn ipv6_with_options(options: &[u8]) -> Vec<u8> {
+    let mut packet = ipv6(0);
+    packet[6] = 0;
+    packet.extend([6, (options.len() / 8) as u8]);
+    packet.extend(options);
+    packet
+}
+
+#[test]
+fn length_0_stands_for_the_length_of_the_frame() {
+    let mut without_payload = ipv6(0);
+    without_payload[6] = 59;
+    let jumbo = |bytes: u32| [&[0xc2, 4], &bytes.to_be_bytes()[..]].concat();
+    let padded = [&[0, 1, 2, 7, 7][..], &jumbo(70_000), &[0, 1, 0]].concat();
+    let cut_option = ipv6_with_options(&jumbo(70_000))[..46].to_vec();
+    let (counted, ledger) = count(cut_pcap(
+        101,
+        &[
+            (ipv4(0), 2960),
+            (ipv4(0), 200_000),
+            (ipv6(0), 9000),
+            // Padded by Ethernet.
+            (without_payload, 46),
+            (ipv6_with_options(&jumbo(70_000)), 70_040),
+            (ipv6_with_options(&padded), 70_040),
+            // The option is there, and tells nothing.
+            (ipv6_with_options(&jumbo(0)), 65_000),
+            (cut_option, 70_041),
+            (ipv6_with_options(&[1, 200, 0, 0, 0, 0]), 80_000),
+            // Too little, and too much.
+            (ipv4(0), 19),
+            (ipv6(0), 39),
+            (ipv4(0), 4_000_000_000),
+            (ipv6_with_options(&jumbo(u32::MAX)), 100),
+        ],
+    ));
+    let expected = [
+        (40, 1),
+        (2960, 1),
+        (9000, 1),
+        (65_000, 1),
+        (70_040, 2),
+        (70_041, 1),
+        (80_000, 1),
+        (200_000, 1),
+    ];
+    assert_eq!(counted, counts(&expected));
+    assert_eq!((ledger.ipv4, ledger.ipv6), (2, 7));
+    assert_eq!((ledger.cut_short, ledger.length_of_frame), (4, 6));
+    // The link header and tags are no part of the packet.
+    let tagged = ethernet(&[0x81, 0, 0, 5, 8, 0], &ipv4(0));
+    let (counted, _) = count(cut_pcap(1, &[(tagged, 18 + 3000)]));
+    assert_eq!(counted, counts(&[(3000, 1)]));
 }
 
 #[test]
@@ -503,7 +568,7 @@ fn gaps_of_a_trace_are_its_times() {
     let mut reader =
         crate::trace::Reader::new(Box::new(std::io::Cursor::new(file)), "made").unwrap();
     assert_eq!(
-        trace_gaps_ns(&mut reader).unwrap(),
+        trace_gaps_ns(&mut reader, 1000).unwrap(),
         (vec![1_000_005_000.0; 3], 0)
     );
 }

@@ -1,6 +1,6 @@
 //! Counting the IP packets of a capture file, in constant memory.
 
-use super::{SizeCounts, SizesError};
+use super::{SIZE_MAX_BYTES, SizeCounts, SizesError};
 use crate::trace::{
     LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6, LINK_TYPE_LINUX_SLL, LINK_TYPE_LINUX_SLL2,
     LINK_TYPE_LOOP, LINK_TYPE_NULL, LINK_TYPE_RAW, Reader, TraceError,
@@ -24,6 +24,9 @@ pub struct TraceLedger {
     pub not_ip: u64,
     /// Packets too short or too damaged for the length in their IP header.
     pub cut_short: u64,
+    /// Of the IP packets, those with length 0 in the header, as segments have that the interface is to cut
+    /// (TSO, BIG TCP). Their length is that of the frame.
+    pub length_of_frame: u64,
     /// Packets that the capture lost, as far as the file tells.
     pub lost_by_capture: u64,
 }
@@ -48,8 +51,9 @@ pub enum CountError {
 /// How often `goes_on` is asked: every so many packets.
 const ASK_EVERY: u64 = 1 << 16;
 
-/// Counts the IP packets of a capture file by the length that their header tells: headers are right where
-/// the capture cut the packets off, and where Ethernet padded them.
+/// Counts the IP packets of a capture file by the length in their header, which is right where the capture cut
+/// the packets off, and where Ethernet padded them. Where it is 0 the jumbo payload option (RFC 2675) has the
+/// length, or else the frame.
 ///
 /// `goes_on` is asked now and then, with the number of packets so far.
 ///
@@ -73,23 +77,25 @@ pub fn count_trace(
                 // Interfaces may be told between any two packets, and the packet borrows the reader:
                 // keep its first bytes for this once.
                 let head = packet.captured[..packet.captured.len().min(HEAD_BYTES)].to_vec();
-                link_types = reader
-                    .interfaces()
-                    .iter()
-                    .map(|known| known.link_type)
-                    .collect();
+                let wire_bytes = packet.wire_bytes;
+                let found = reader.interfaces().iter().skip(link_types.len());
+                link_types.extend(found.map(|found| found.link_type));
                 let link_type = link_types
                     .get(interface)
                     .copied()
                     .unwrap_or(LINK_TYPE_ETHERNET);
-                add(&mut counts, &mut ledger, network_packet(&head, link_type))?;
+                add(
+                    &mut counts,
+                    &mut ledger,
+                    network_packet(&head, wire_bytes, link_type),
+                )?;
                 continue;
             }
         };
         add(
             &mut counts,
             &mut ledger,
-            network_packet(packet.captured, link_type),
+            network_packet(packet.captured, packet.wire_bytes, link_type),
         )?;
         if ledger.seen.is_multiple_of(ASK_EVERY) && !goes_on(ledger.seen) {
             return Err(CountError::Interrupted {
@@ -104,29 +110,53 @@ pub fn count_trace(
 const HEAD_BYTES: usize = 128;
 
 enum Found {
-    Ipv4(u32),
-    Ipv6(u32),
+    Ipv4(Length),
+    Ipv6(Length),
     NotIp,
     CutShort,
 }
 
+/// The length of an IP packet, bytes, by what tells it.
+#[derive(Clone, Copy)]
+enum Length {
+    Header(u32),
+    Frame(u32),
+}
+
+impl Length {
+    /// Of a frame with so many bytes behind its link header; `None` when they are too few for an IP header, or more
+    /// than the stack ever joins.
+    fn of_frame(bytes: u32, header_bytes: u32) -> Option<Self> {
+        (header_bytes..=SIZE_MAX_BYTES)
+            .contains(&bytes)
+            .then_some(Self::Frame(bytes))
+    }
+}
+
 fn add(counts: &mut SizeCounts, ledger: &mut TraceLedger, found: Found) -> Result<(), SizesError> {
-    match found {
-        Found::Ipv4(size_bytes) => {
+    let length = match found {
+        Found::Ipv4(length) => {
             ledger.ipv4 += 1;
-            counts.add(size_bytes, 1)
+            length
         }
-        Found::Ipv6(size_bytes) => {
+        Found::Ipv6(length) => {
             ledger.ipv6 += 1;
-            counts.add(size_bytes, 1)
+            length
         }
         Found::NotIp => {
             ledger.not_ip += 1;
-            Ok(())
+            return Ok(());
         }
         Found::CutShort => {
             ledger.cut_short += 1;
-            Ok(())
+            return Ok(());
+        }
+    };
+    match length {
+        Length::Header(bytes) => counts.add(bytes, 1),
+        Length::Frame(bytes) => {
+            ledger.length_of_frame += 1;
+            counts.add(bytes, 1)
         }
     }
 }
@@ -140,8 +170,8 @@ fn by_version(bytes: &[u8], offset: usize) -> Option<u16> {
     })
 }
 
-/// The length of the IP packet in these bytes.
-fn network_packet(bytes: &[u8], link_type: u16) -> Found {
+/// The length of the IP packet in these bytes of a frame of `wire_bytes`.
+fn network_packet(bytes: &[u8], wire_bytes: u32, link_type: u16) -> Found {
     let be16 = |offset: usize| {
         let two = bytes.get(offset..offset + 2)?;
         Some(u16::from_be_bytes([two[0], two[1]]))
@@ -161,20 +191,71 @@ fn network_packet(bytes: &[u8], link_type: u16) -> Found {
         protocol = be16(offset + 2);
         offset += 4;
     }
+    let packet = bytes.get(offset..).unwrap_or_default();
+    let frame_bytes = wire_bytes.saturating_sub(offset as u32);
     match protocol {
-        Some(ETHERTYPE_IPV4) => match (bytes.get(offset).map(|first| first >> 4), be16(offset + 2))
-        {
-            // A length of 0 is written where the hardware was to fill it in.
-            (Some(4), Some(length)) if length >= 20 => Found::Ipv4(u32::from(length)),
-            _ => Found::CutShort,
-        },
-        Some(ETHERTYPE_IPV6) => match (bytes.get(offset).map(|first| first >> 4), be16(offset + 4))
-        {
-            (Some(6), Some(length)) if length > 0 => Found::Ipv6(u32::from(length) + 40),
-            _ => Found::CutShort,
-        },
+        Some(ETHERTYPE_IPV4) => {
+            ipv4_length(packet, frame_bytes).map_or(Found::CutShort, Found::Ipv4)
+        }
+        Some(ETHERTYPE_IPV6) => {
+            ipv6_length(packet, frame_bytes).map_or(Found::CutShort, Found::Ipv6)
+        }
         Some(_) => Found::NotIp,
         None => Found::CutShort,
+    }
+}
+
+fn ipv4_length(packet: &[u8], frame_bytes: u32) -> Option<Length> {
+    const HEADER_BYTES: u32 = 20;
+    let &[version, _, high, low, ..] = packet else {
+        return None;
+    };
+    match (version >> 4, u32::from(u16::from_be_bytes([high, low]))) {
+        (4, 0) => Length::of_frame(frame_bytes, HEADER_BYTES),
+        (4, bytes) if bytes >= HEADER_BYTES => Some(Length::Header(bytes)),
+        _ => None,
+    }
+}
+
+fn ipv6_length(packet: &[u8], frame_bytes: u32) -> Option<Length> {
+    const HEADER_BYTES: u32 = 40;
+    const NO_NEXT_HEADER: u8 = 59;
+    let &[version, _, _, _, high, low, next_header, ..] = packet else {
+        return None;
+    };
+    if version >> 4 != 6 {
+        return None;
+    }
+    match u32::from(u16::from_be_bytes([high, low])) {
+        0 if next_header == NO_NEXT_HEADER => Some(Length::Header(HEADER_BYTES)),
+        0 => match jumbo_payload_bytes(packet) {
+            Some(payload_bytes) => payload_bytes
+                .checked_add(HEADER_BYTES)
+                .filter(|bytes| *bytes <= SIZE_MAX_BYTES)
+                .map(Length::Header),
+            None => Length::of_frame(frame_bytes, HEADER_BYTES),
+        },
+        payload_bytes => Some(Length::Header(payload_bytes + HEADER_BYTES)),
+    }
+}
+
+/// The jumbo payload option among the hop-by-hop options of an IPv6 packet (RFC 2675).
+fn jumbo_payload_bytes(packet: &[u8]) -> Option<u32> {
+    const HOP_BY_HOP: u8 = 0;
+    const PAD_1: u8 = 0;
+    const JUMBO_PAYLOAD: u8 = 0xc2;
+    let header = packet.get(40..).filter(|_| packet[6] == HOP_BY_HOP)?;
+    let header_bytes = (usize::from(*header.get(1)?) + 1) * 8;
+    let mut options = header.get(2..header_bytes.min(header.len()))?;
+    loop {
+        options = match *options {
+            [JUMBO_PAYLOAD, 4, a, b, c, d, ..] => {
+                return Some(u32::from_be_bytes([a, b, c, d])).filter(|bytes| *bytes > 0);
+            }
+            [PAD_1, ref rest @ ..] => rest,
+            [_, length, ref rest @ ..] => rest.get(usize::from(length)..)?,
+            _ => return None,
+        };
     }
 }
 
@@ -182,8 +263,8 @@ fn network_packet(bytes: &[u8], link_type: u16) -> Found {
 /// how many they are is told.
 ///
 /// # Errors
-/// [`TraceError`]; too many packets for the memory are an error of the caller's.
-pub fn trace_gaps_ns(reader: &mut Reader) -> Result<(Vec<f64>, u64), TraceError> {
+/// [`TraceError`], also for more than `packets_max` packets.
+pub fn trace_gaps_ns(reader: &mut Reader, packets_max: u64) -> Result<(Vec<f64>, u64), TraceError> {
     let mut gaps = Vec::new();
     let mut back = 0;
     let mut previous_ns: Option<u64> = None;
@@ -192,8 +273,12 @@ pub fn trace_gaps_ns(reader: &mut Reader) -> Result<(Vec<f64>, u64), TraceError>
             back += u64::from(packet.time_ns < previous_ns);
             gaps.push(packet.time_ns.saturating_sub(previous_ns) as f64);
         }
+        let is_too_much = gaps.len() as u64 >= packets_max;
         previous_ns =
             Some(previous_ns.map_or(packet.time_ns, |previous| previous.max(packet.time_ns)));
+        if is_too_much {
+            return Err(reader.too_much(packets_max));
+        }
     }
     Ok((gaps, back))
 }

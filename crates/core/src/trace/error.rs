@@ -1,19 +1,15 @@
 //! What can be wrong with a capture file, each in one line: the thing, the value, what was expected,
 //! the remedy.
 
+use crate::output_file::OutputError;
 use std::io;
 
 /// An error of the writer or the reader of capture files.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// A file cannot be made.
-    #[error("{path}: cannot be made: {source}; name a file in a directory that you may write to")]
-    Create {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Create(#[from] OutputError),
     /// The file took less than it was given. The writer keeps what waits, and can go on.
     #[error(
         "{path}: takes no more after {written_bytes} bytes: {source}; what is in it opens, packets from now on are counted as unwritten until there is room"
@@ -95,6 +91,16 @@ pub enum TraceError {
         /// Where the file ends, counted likewise.
         end_byte: u64,
         /// Packets that were delivered before.
+        packets: u64,
+    },
+    /// The file holds more than it may, for those who keep its content in memory.
+    #[error(
+        "{path}: has more than {packets} packets, too many for its length; decompress it first, or take a part of it (editcap)"
+    )]
+    TooMuch {
+        /// The file.
+        path: String,
+        /// How many packets it may have.
         packets: u64,
     },
     /// The file is damaged.

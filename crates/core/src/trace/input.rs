@@ -49,6 +49,11 @@ impl Input {
         Ok((input, first))
     }
 
+    /// The name of the file, for messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Makes `wanted` bytes ready, or as many as the file still has.
     #[inline]
     pub(super) fn ready(&mut self, wanted: usize) -> usize {

@@ -2,8 +2,10 @@
 //!
 //! `docs/formats/capture-files.md` tells what stands where.
 
+mod allowance;
 mod byte_order;
 mod decompressor;
+mod destination;
 mod encoder;
 mod error;
 mod format;
@@ -22,6 +24,8 @@ mod section;
 mod statistics;
 mod writer;
 
+pub use allowance::allowance_bytes;
+pub use destination::Destination;
 pub use error::TraceError;
 pub use format::{Compression, Format};
 pub use interface::{
@@ -34,4 +38,4 @@ pub use reader::{Counters, Reader};
 pub use rotation::Rotation;
 pub use section::Section;
 pub use statistics::{Account, Statistics, Written};
-pub use writer::{Writer, WriterOptions};
+pub use writer::{Finished, Writer, WriterOptions};

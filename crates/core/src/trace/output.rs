@@ -1,6 +1,7 @@
 //! Where capture files go, and how they stay readable when the disk is full.
 
 use super::error::TraceError;
+use crate::output_file::{self, OutputError, Place};
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::AsFd as _;
@@ -105,29 +106,30 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Opens a file for writing; what was in it is gone.
-    pub(super) fn file(path: &Path) -> Result<Self, TraceError> {
-        let name = path.display().to_string();
-        Self::of(
-            File::create(path).and_then(|file| FileSink::new(file, true)),
-            name,
-        )
+    /// Opens a file for writing, see [`output_file::create`].
+    pub(super) fn file(
+        path: &Path,
+        is_stopping: &mut dyn FnMut() -> bool,
+    ) -> Result<(Self, Place), TraceError> {
+        let (file, place) = output_file::create(path, is_stopping)?;
+        let is_appended = rustix::fs::fcntl_getfl(&file)
+            .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND));
+        Ok((Self::of(path, FileSink::new(file, !is_appended))?, place))
     }
 
     /// Standard output: a pipe, a terminal or a file.
     pub(super) fn stdout() -> Result<Self, TraceError> {
         let stdout = io::stdout().as_fd().try_clone_to_owned();
-        Self::of(
-            stdout.and_then(|stdout| FileSink::new(File::from(stdout), false)),
-            "standard output".to_owned(),
-        )
+        let sink = stdout.and_then(|stdout| FileSink::new(File::from(stdout), false));
+        Self::of(Path::new("standard output"), sink)
     }
 
-    fn of(sink: io::Result<FileSink>, name: String) -> Result<Self, TraceError> {
-        match sink {
-            Ok(sink) => Ok(Self::new(Box::new(sink), name)),
-            Err(source) => Err(TraceError::Create { path: name, source }),
-        }
+    fn of(path: &Path, sink: io::Result<FileSink>) -> Result<Self, TraceError> {
+        let sink = sink.map_err(|source| OutputError::Create {
+            path: path.into(),
+            source,
+        })?;
+        Ok(Self::new(Box::new(sink), path.display().to_string()))
     }
 
     pub(super) fn new(sink: Box<dyn Sink>, name: String) -> Self {
@@ -187,7 +189,11 @@ impl Output {
     pub(super) fn end(&mut self, ending: &[u8]) -> Result<(), TraceError> {
         match self.owes_ending || self.is_open && !self.is_ended {
             true => self.put(ending, |_| 0).1,
-            false => Ok(()),
+            false => {
+                // It is behind the last piece already.
+                self.position_bytes += if self.is_open { ending.len() as u64 } else { 0 };
+                Ok(())
+            }
         }
     }
 

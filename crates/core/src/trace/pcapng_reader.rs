@@ -14,6 +14,12 @@ use super::section::Section;
 const OLD_PACKET: u32 = 2;
 /// Longer blocks are damage; Wireshark draws the line at the same place.
 const BLOCK_MAX_BYTES: usize = 16 << 20;
+/// Most bytes of a block of which more is kept than its last packet.
+const KEPT_BLOCK_MAX_BYTES: usize = 1 << 20;
+/// Most bytes that are kept of interfaces, however many the file tells of.
+const KEPT_MAX_BYTES: usize = 64 << 20;
+/// What a text takes beside its bytes.
+const TEXT_BYTES: usize = size_of::<String>() + 16;
 /// Type and length before the content of a block, the length once more behind it.
 const FRAME_BYTES: usize = 12;
 /// What the options that are not told say.
@@ -79,6 +85,16 @@ impl PcapngReader {
                 ));
             }
             let content = &block[8..block_bytes - 4];
+            let is_kept = matches!(
+                kind,
+                SECTION_HEADER | INTERFACE_DESCRIPTION | INTERFACE_STATISTICS
+            );
+            if is_kept && block_bytes > KEPT_BLOCK_MAX_BYTES {
+                return Err(input.corrupt(
+                    format!("a block of type {kind:#x} and {block_bytes} bytes"),
+                    format!("at most {KEPT_BLOCK_MAX_BYTES} of that type"),
+                ));
+            }
             let found = match kind {
                 ENHANCED_PACKET => Some(self.enhanced_packet(content, input)?),
                 SIMPLE_PACKET => Some(self.simple_packet(content, input)?),
@@ -98,6 +114,12 @@ impl PcapngReader {
                 // Names, secrets, journals, what others invented: not ours to read, no damage.
                 _ => None,
             };
+            if contents.kept_bytes > KEPT_MAX_BYTES {
+                return Err(input.corrupt(
+                    format!("more than {} MiB about interfaces", KEPT_MAX_BYTES >> 20),
+                    "less; take a part of the file (editcap)",
+                ));
+            }
             input.pass(block_bytes);
             if let Some(mut found) = found {
                 // Counted from the start of the content; wanted from the end of the block.
@@ -283,6 +305,8 @@ impl PcapngReader {
         let resolution = Resolution::new(exponent, offset_s);
         interface.resolution_ns = resolution.unit_ns();
         self.interfaces.push((resolution, interface.snaplen_bytes));
+        contents.kept_bytes +=
+            content.len() + size_of::<Interface>() + size_of::<Option<Counters>>();
         contents.interfaces.push(interface);
         contents.counters.push(None);
         Ok(())
@@ -313,7 +337,13 @@ impl PcapngReader {
                 _ => {}
             }
         }
-        contents.counters[self.first_interface + interface] = Some(counters);
+        let texts_bytes = |counters: &Counters| -> usize {
+            let comments = counters.comments.iter();
+            comments.map(|text| text.len() + TEXT_BYTES).sum()
+        };
+        contents.kept_bytes += texts_bytes(&counters);
+        let before = contents.counters[self.first_interface + interface].replace(counters);
+        contents.kept_bytes -= before.as_ref().map_or(0, texts_bytes);
         Ok(())
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Contents {
     pub(super) section: Section,
     pub(super) interfaces: Vec<Interface>,
     pub(super) counters: Vec<Option<Counters>>,
+    /// What the interfaces and counters take, bytes.
+    pub(super) kept_bytes: usize,
 }
 
 /// A packet in the bytes that the input has just passed over.
@@ -185,6 +187,14 @@ impl Reader {
     /// The last statistics of each interface that were told so far.
     pub fn counters(&self) -> &[Option<Counters>] {
         &self.contents.counters
+    }
+
+    /// The error for a file of more packets than it may have.
+    pub fn too_much(&self, packets: u64) -> TraceError {
+        TraceError::TooMuch {
+            path: self.input.name().to_owned(),
+            packets,
+        }
     }
 
     /// Packets delivered.

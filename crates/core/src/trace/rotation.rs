@@ -3,6 +3,7 @@
 use super::error::TraceError;
 use super::format::Compression;
 use super::output::Output;
+use crate::output_file::{self, OutputError, Place};
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
@@ -57,42 +58,69 @@ impl FileSeries {
             existing: VecDeque::new(),
             next: 1,
         };
-        let mut numbers = series.numbers().map_err(|source| TraceError::Create {
-            path: path.display().to_string(),
+        let mut numbers = series.numbers().map_err(|source| OutputError::Create {
+            path: path.into(),
             source,
         })?;
         numbers.sort_unstable();
         series.next = numbers.last().map_or(1, |last| last + 1);
+        // Two captures that remove the oldest file would remove each other's.
+        if let Some(&last) = numbers.last() {
+            output_file::check_unused(&series.path(last))?;
+        }
         series.existing = numbers.into();
         Ok(series)
     }
 
-    /// Opens the next file, after it made room for it. The second result is what went wrong with that.
-    pub(super) fn open_next(&mut self) -> (Result<Output, TraceError>, Result<(), TraceError>) {
-        let mut removed = Ok(());
-        if let Some(files) = self.files {
-            while self.existing.len() >= files.max(1) as usize {
-                let Some(oldest) = self.existing.pop_front() else {
-                    break;
-                };
-                let path = self.path(oldest);
-                match fs::remove_file(&path) {
-                    Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                        removed = Err(TraceError::Remove {
-                            path: path.display().to_string(),
-                            source,
-                        });
-                    }
-                    _ => {}
-                }
-            }
-        }
-        let output = Output::file(&self.path(self.next));
-        if output.is_ok() {
-            self.existing.push_back(self.next);
+    /// Opens the next file, which has its name when it takes its place.
+    pub(super) fn open(&mut self) -> Result<(Output, Place), TraceError> {
+        while self.path(self.next).symlink_metadata().is_ok() {
             self.next += 1;
         }
+        // Whatever has this name by now is no FIFO of ours to wait for.
+        Output::file(&self.path(self.next), &mut || true)
+    }
+
+    /// Gives the opened file its name.
+    pub(super) fn take(&mut self, place: &mut Place) -> Result<(), TraceError> {
+        place.take()?;
+        self.existing.push_back(self.next);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Makes room for the next file and opens it. The second result is what went wrong with the room.
+    pub(super) fn open_next(&mut self) -> (Result<Output, TraceError>, Result<(), TraceError>) {
+        let removed = self.make_room();
+        let output = self.open().and_then(|(output, mut place)| {
+            self.take(&mut place)?;
+            Ok(output)
+        });
         (output, removed)
+    }
+
+    /// Removes the oldest files that the next one would be too many with.
+    pub(super) fn make_room(&mut self) -> Result<(), TraceError> {
+        let mut removed = Ok(());
+        let Some(files) = self.files else {
+            return removed;
+        };
+        while self.existing.len() >= files.max(1) as usize {
+            let Some(oldest) = self.existing.pop_front() else {
+                break;
+            };
+            let path = self.path(oldest);
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    removed = Err(TraceError::Remove {
+                        path: path.display().to_string(),
+                        source,
+                    });
+                }
+                _ => {}
+            }
+        }
+        removed
     }
 
     fn path(&self, number: u64) -> PathBuf {

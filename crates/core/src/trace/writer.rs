@@ -1,6 +1,7 @@
 //! Writes packets into capture files. Whatever happens to the process or the disk, what is on the
 //! disk opens.
 
+use super::destination::Destination;
 use super::encoder::Encoder;
 use super::error::TraceError;
 use super::format::{Compression, Compressor, Format};
@@ -10,6 +11,7 @@ use super::packet::Packet;
 use super::rotation::{FileSeries, Rotation};
 use super::section::Section;
 use super::statistics::{Account, Statistics, Written};
+use crate::output_file::Place;
 use std::path::Path;
 
 /// Bytes that wait for one write: large enough that the system call costs nothing, small enough to
@@ -38,6 +40,17 @@ pub struct WriterOptions {
     pub rotation: Rotation,
 }
 
+/// How a capture ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// By interface.
+    pub accounts: Vec<Account>,
+    /// Bytes of all its files together, also of those that a rotation removed.
+    pub bytes: u64,
+    /// Whether all could be written.
+    pub result: Result<(), TraceError>,
+}
+
 /// Writes one capture into a file, a series of files or a pipe.
 ///
 /// ```no_run
@@ -48,9 +61,9 @@ pub struct WriterOptions {
 /// writer.write(&Packet { time_ns: 1_700_000_000_000_000_000, wire_bytes: 60, captured: &[0; 60], ..Default::default() })?;
 /// writer.caught_up()?; // whenever there is nothing more to write at the moment
 /// writer.tick(1_700_000_000_500_000_000, &[Statistics { seen: 1, ..Default::default() }])?; // once a second
-/// let (accounts, result) = writer.finish(&[Statistics { seen: 1, complete: true, ..Default::default() }]);
-/// result?;
-/// assert_eq!(accounts[0].difference(), 0);
+/// let finished = writer.finish(&[Statistics { seen: 1, complete: true, ..Default::default() }]);
+/// finished.result?;
+/// assert_eq!(finished.accounts[0].difference(), 0);
 /// # Ok(())
 /// # }
 /// ```
@@ -66,6 +79,10 @@ pub struct Writer {
     rotation: Rotation,
     series: Option<FileSeries>,
     output: Option<Output>,
+    /// That of the first file, until it is taken.
+    place: Option<Place>,
+    /// Bytes of the files before this one.
+    ended_bytes: u64,
     /// Encoded, not compressed, not written.
     buffer: Vec<u8>,
     buffer_bytes: usize,
@@ -84,47 +101,57 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file at `path`, or the first of a series. `-` is standard output; a named pipe will do,
-    /// too.
+    /// Makes the file at `path`, or the first of a series. `-` is standard output; a FIFO will do, too.
     ///
     /// # Errors
-    /// [`TraceError::Create`] when the file cannot be made, [`TraceError::Option`] when what is asked for
-    /// does not fit together.
+    /// Those of [`Destination::open`], [`Writer::create_at`] and [`Writer::take_place`].
     pub fn create(
         path: &Path,
         options: &WriterOptions,
         section: &Section,
         interfaces: &[Interface],
     ) -> Result<Self, TraceError> {
-        let mut series = None;
-        let is_stdout = path.as_os_str() == "-";
-        if let (Some(files), false) = (options.rotation.files, options.rotation.is_on()) {
-            return Err(TraceError::Option {
-                option: "number of files",
-                found: files.to_string(),
-                expected: "a size or a time at which the next file begins is needed, too".into(),
-            });
-        }
-        if options.rotation.is_on() {
-            if is_stdout {
-                return Err(TraceError::Option {
-                    option: "rotation",
-                    found: "with standard output".into(),
-                    expected: "a file name is needed to make more than one".into(),
-                });
-            }
-            series = Some(FileSeries::new(path, options.rotation.files)?);
-        }
-        let mut writer = Self::new(options, section, interfaces, series)?;
-        if writer.series.is_some() {
-            writer.open_next()?;
-        } else if is_stdout {
-            writer.output = Some(Output::stdout()?);
-        } else {
-            writer.output = Some(Output::file(path)?);
-        }
+        let destination = Destination::open(path, options, &mut || false)?;
+        let mut writer = Self::create_at(destination, options, section, interfaces)?;
+        writer.take_place()?;
+        Ok(writer)
+    }
+
+    /// Writes the head of a capture to an open destination. A file has its name from [`Writer::take_place`] on; without
+    /// it, what was there stays.
+    ///
+    /// # Errors
+    /// [`TraceError::Option`] when what is asked for does not fit together, [`TraceError::Write`].
+    pub fn create_at(
+        destination: Destination,
+        options: &WriterOptions,
+        section: &Section,
+        interfaces: &[Interface],
+    ) -> Result<Self, TraceError> {
+        let mut writer = Self::new(options, section, interfaces, destination.series)?;
+        writer.output = Some(destination.output);
+        writer.place = destination.place;
         writer.write_buffer()?;
         Ok(writer)
+    }
+
+    /// Gives the file its name, and replaces or removes what is to go for it.
+    ///
+    /// # Errors
+    /// [`TraceError::Create`], [`TraceError::Remove`].
+    pub fn take_place(&mut self) -> Result<(), TraceError> {
+        let Some(place) = &mut self.place else {
+            return Ok(());
+        };
+        match &mut self.series {
+            Some(series) => {
+                series.make_room()?;
+                series.take(place)?;
+            }
+            None => place.take()?,
+        }
+        self.place = None;
+        Ok(())
     }
 
     /// Writes to anything that takes bytes; `name` is for messages. There is no rotation then.
@@ -177,6 +204,8 @@ impl Writer {
             rotation: options.rotation,
             series,
             output: None,
+            place: None,
+            ended_bytes: 0,
             buffer,
             buffer_bytes,
             waiting: Vec::new(),
@@ -297,10 +326,14 @@ impl Writer {
 
     /// Writes what waits and the final accounts. What cannot be written is given up and counted.
     ///
-    /// Returns the accounts, which hold also when the file could not take all, and whether it could.
-    pub fn finish(mut self, statistics: &[Statistics]) -> (Vec<Account>, Result<(), TraceError>) {
+    /// The accounts hold also when the file could not take all.
+    pub fn finish(mut self, statistics: &[Statistics]) -> Finished {
         let result = self.end_file(Some(statistics));
-        (self.accounts, result)
+        Finished {
+            accounts: self.accounts,
+            bytes: self.ended_bytes,
+            result,
+        }
     }
 
     /// Whether the last attempt to write failed, and packets are given up until [`Writer::tick`] finds room.
@@ -407,6 +440,7 @@ impl Writer {
             closed = closed.and(output.end(compressor.ending()));
             closed = closed.and(compressor.restart());
         }
+        self.ended_bytes += self.file_bytes();
         self.output = None;
         self.buffer.clear();
         self.buffer.extend_from_slice(self.encoder.head());

@@ -10,6 +10,10 @@ const GAPS_KEPT: usize = 1 << 18;
 /// How far below a gap of so many ns the law is looked at, relatively: far enough for the rounding of its scale, and far
 /// below what clocks tell apart.
 const JUST_BELOW: f64 = 1e-9;
+/// Gaps do not keep their shape when more than this share of the packets left a mean gap late or later ...
+const LATE_SHARE_MAX: f64 = 0.05;
+/// ... or when gaps of a continuous law are farther from it than this, and than twice what chance alone exceeds.
+const KS_DISTANCE_MAX: f64 = 0.1;
 const PROBABILITIES: [f64; 7] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 
 /// Quantiles at 1, 10, 25, 50, 75, 90 and 99 %.
@@ -29,6 +33,8 @@ pub struct Account {
     last_ns: u64,
     late_ns_max: u64,
     late_ns_sum: u64,
+    mean_gap_ns: f64,
+    late: u64,
 }
 
 /// Sizes achieved and asked for.
@@ -71,6 +77,13 @@ pub struct GapAccount {
     pub late_mean_ns: f64,
     /// The latest of them, ns.
     pub late_max_ns: u64,
+    /// Share of the packets that left the law's mean gap late or later: their gaps are those of the host.
+    pub late_share: f64,
+    /// Whether the gaps have the shape that was asked for: at most 5 % of the packets were so late, and the distance
+    /// from a continuous law is at most 0.1, or twice `ks_bound`.
+    pub is_shape_kept: bool,
+    /// How far the mean lies from the law's by chance, as relative standard deviation; None where that is not known.
+    pub mean_spread: Option<f64>,
 }
 
 impl Account {
@@ -87,6 +100,8 @@ impl Account {
             last_ns: 0,
             late_ns_max: 0,
             late_ns_sum: 0,
+            mean_gap_ns: workload.gaps.mean_gap_ns(),
+            late: 0,
         }
     }
 
@@ -98,6 +113,7 @@ impl Account {
             let late_ns = sent_ns.saturating_sub(packet.due_ns);
             self.late_ns_max = self.late_ns_max.max(late_ns);
             self.late_ns_sum += late_ns;
+            self.late += u64::from(late_ns as f64 >= self.mean_gap_ns);
         }
     }
 
@@ -227,18 +243,29 @@ impl Account {
             Some(_) => None,
             None => ks_distance(&sorted, law),
         };
+        let asked_quantiles_ns = law
+            .quantile(0.5)
+            .map(|_| PROBABILITIES.map(|p| law.quantile(p).unwrap_or(f64::NAN)));
+        let bound = ks_distance.map(|_| ks_bound(sorted.len() as u64));
+        let late_share = self.late as f64 / self.packets() as f64;
+        // A law with steps is far from what any clock measures.
+        let is_far = asked_quantiles_ns.is_some()
+            && ks_distance
+                .zip(bound)
+                .is_some_and(|(distance, bound)| distance > KS_DISTANCE_MAX.max(2.0 * bound));
         Some(GapAccount {
             mean_ns: self.departures_ns() as f64 / self.gaps as f64,
             asked_mean_ns,
             quantiles_ns: PROBABILITIES.map(|p| at(&sorted, p)),
-            asked_quantiles_ns: law
-                .quantile(0.5)
-                .map(|_| PROBABILITIES.map(|p| law.quantile(p).unwrap_or(f64::NAN))),
+            asked_quantiles_ns,
             ks_distance,
-            ks_bound: ks_distance.map(|_| ks_bound(sorted.len() as u64)),
+            ks_bound: bound,
             error_p99,
             late_mean_ns: self.late_ns_sum as f64 / self.packets() as f64,
             late_max_ns: self.late_ns_max,
+            late_share,
+            is_shape_kept: late_share <= LATE_SHARE_MAX && !is_far,
+            mean_spread: law.mean_spread(self.gaps),
         })
     }
 }

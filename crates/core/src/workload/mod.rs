@@ -23,4 +23,4 @@ pub use header::{HEADER_BYTES_MAX, Header, Layout};
 pub use packets::{FRAME_BYTES_MIN, Packets, STAMP_BYTES};
 pub use plan::{Packet, Plan, Workload};
 pub use rate::{LINE_OVERHEAD_BYTES, Rate};
-pub use replay::{Replay, ReplayError};
+pub use replay::{Replay, ReplayError, ReplayLimits};

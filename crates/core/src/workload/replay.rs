@@ -7,6 +7,15 @@ use crate::trace::{LINK_TYPE_ETHERNET, Reader, TraceError};
 /// Ethernet's header: what follows counts as the packet.
 const ETHERNET_BYTES: usize = 14;
 
+/// What the frames of a file may be at most.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayLimits {
+    /// Memory for all of them, bytes.
+    pub memory_bytes: u64,
+    /// Bytes behind the Ethernet header of each; none: any number.
+    pub ip_bytes: Option<u32>,
+}
+
 /// Frames of a capture file in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replay {
@@ -17,11 +26,16 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Reads all frames; `name` is for messages, and `most_bytes` is how much memory they may take.
+    /// Reads all frames; `name` is for messages.
     ///
     /// # Errors
-    /// The file's; a file without packets, without Ethernet, whose packets were cut short, or that takes more memory.
-    pub fn read(reader: &mut Reader, name: &str, most_bytes: u64) -> Result<Self, ReplayError> {
+    /// The file's; a file without packets, without Ethernet, with a packet that was cut short or is longer than it may
+    /// be, or that takes more memory. The first such packet ends the reading.
+    pub fn read(
+        reader: &mut Reader,
+        name: &str,
+        limits: ReplayLimits,
+    ) -> Result<Self, ReplayError> {
         let refused = |reason: String, expected| {
             ReplayError::Workload(WorkloadError::Flows {
                 parameter: "--replay",
@@ -30,17 +44,33 @@ impl Replay {
                 expected,
             })
         };
+        let ethernet = "a capture of whole packets from an Ethernet interface";
         let mut replay = Self {
             bytes: Vec::new(),
             ends: Vec::new(),
             gaps_ns: Vec::new(),
         };
-        let (mut cut_short, mut previous_ns): (u64, Option<u64>) = (0, None);
+        let (mut previous_ns, mut known_interface): (Option<u64>, _) = (None, None);
         while let Some(packet) = reader.next()? {
-            cut_short += u64::from(
-                packet.captured.len() < packet.wire_bytes as usize
-                    || packet.captured.len() <= ETHERNET_BYTES,
-            );
+            let number = replay.ends.len() + 1;
+            let (captured_bytes, wire_bytes) = (packet.captured.len(), packet.wire_bytes as usize);
+            if captured_bytes < wire_bytes || captured_bytes <= ETHERNET_BYTES {
+                let reason =
+                    format!("packet {number} is not whole, {captured_bytes} of {wire_bytes} bytes");
+                return Err(refused(reason, ethernet));
+            }
+            if let Some(ip_bytes) = limits.ip_bytes
+                && captured_bytes - ETHERNET_BYTES > ip_bytes as usize
+            {
+                let reason = format!(
+                    "packet {number} of {} bytes is longer than the MTU of the interface, {ip_bytes}",
+                    captured_bytes - ETHERNET_BYTES
+                );
+                return Err(refused(
+                    reason,
+                    "shorter packets, or a longer MTU at both ends (ip link set IF mtu BYTES)",
+                ));
+            }
             replay.bytes.extend(packet.captured);
             replay.ends.push(replay.bytes.len());
             if let Some(previous_ns) = previous_ns {
@@ -50,31 +80,26 @@ impl Replay {
                     .push(packet.time_ns.saturating_sub(previous_ns) as f64);
             }
             previous_ns = Some(previous_ns.unwrap_or(0).max(packet.time_ns));
-            if replay.memory_bytes() > most_bytes {
+            if replay.memory_bytes() > limits.memory_bytes {
                 let reason = format!(
-                    "takes more than the {} MiB of memory that it may",
-                    most_bytes >> 20
+                    "takes more than the {} MiB of memory that a file of its length may",
+                    limits.memory_bytes >> 20
                 );
                 return Err(refused(
                     reason,
-                    "a shorter file, such as a part of it (editcap)",
+                    "a shorter file, such as a part of it (editcap), or the same one decompressed",
                 ));
             }
+            let interface = packet.interface;
+            if known_interface != Some(interface) {
+                known_interface = Some(interface);
+                if reader.interfaces()[interface as usize].link_type != LINK_TYPE_ETHERNET {
+                    return Err(refused("has another link layer".into(), ethernet));
+                }
+            }
         }
-        let ethernet = "a capture of whole packets from an Ethernet interface";
         if replay.ends.is_empty() {
             return Err(refused("has no packets".into(), ethernet));
-        }
-        if cut_short > 0 {
-            let reason = format!("{cut_short} of {} packets are not whole", replay.ends.len());
-            return Err(refused(reason, ethernet));
-        }
-        if reader
-            .interfaces()
-            .iter()
-            .any(|interface| interface.link_type != LINK_TYPE_ETHERNET)
-        {
-            return Err(refused("has another link layer".into(), ethernet));
         }
         // From the last frame to the first of the next round: as long as the others are in the mean.
         let rounds = replay.gaps_ns.len().max(1) as f64;
@@ -160,15 +185,33 @@ mod tests {
         Reader::new(Box::new(std::io::Cursor::new(bytes)), "day.pcap").unwrap()
     }
 
+    fn read(frames: u32, memory_bytes: u64, ip_bytes: Option<u32>) -> Result<Replay, ReplayError> {
+        let limits = ReplayLimits {
+            memory_bytes,
+            ip_bytes,
+        };
+        Replay::read(&mut file(frames), "day.pcap", limits)
+    }
+
     #[test]
     fn a_file_that_takes_more_memory_than_it_may_is_refused_in_words() {
-        let few = Replay::read(&mut file(1000), "day.pcap", 2 << 20).unwrap();
+        let few = read(1000, 2 << 20, Some(986)).unwrap();
         assert_eq!((few.frames(), few.gaps_ns()[0]), (1000, 1e9));
-        let refusal = Replay::read(&mut file(3000), "day.pcap", 2 << 20).unwrap_err();
+        let refusal = read(3000, 2 << 20, None).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "--replay \"day.pcap\": takes more than the 2 MiB of memory that it may; expected a shorter file, such as a \
-             part of it (editcap)"
+            "--replay \"day.pcap\": takes more than the 2 MiB of memory that a file of its length may; expected a \
+             shorter file, such as a part of it (editcap), or the same one decompressed"
+        );
+    }
+
+    #[test]
+    fn the_first_packet_that_is_too_long_ends_the_reading() {
+        let refusal = read(3000, 2 << 20, Some(985)).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "--replay \"day.pcap\": packet 1 of 986 bytes is longer than the MTU of the interface, 985; expected \
+             shorter packets, or a longer MTU at both ends (ip link set IF mtu BYTES)"
         );
     }
 }

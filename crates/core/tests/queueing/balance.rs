@@ -2,7 +2,8 @@
 
 use crate::networks::*;
 use parshall_core::queueing::{
-    Batch, Choice, Frees, Model, Policy, RunOptions, StationKind, Tags, Transition,
+    Batch, Blocking, Choice, Frees, Model, Policy, RunOptions, StationKind, Tags, Transition,
+    Visited,
 };
 use proptest::prelude::*;
 
@@ -20,7 +21,8 @@ fn a_policy() -> impl Strategy<Value = Option<Policy>> {
             budget: Some(9),
             budget_ns: None,
             yield_ns: 500.0,
-            visit_ns: 10.0
+            visit_ns: 10.0,
+            visits: Visited::Nonempty,
         })),
     ]
 }
@@ -78,6 +80,7 @@ fn plainly(mut model: Model) -> Model {
     }
     for queue in &mut model.queues {
         queue.batch = None;
+        queue.blocking = Blocking::BeforeService;
         for way in &mut queue.to {
             way.to.truncate(1);
             way.to[0].probability = 1.0;
@@ -100,7 +103,10 @@ fn a_network() -> impl Strategy<Value = Model> {
         for (number, part) in parts.iter().enumerate() {
             let name = format!("s{number}");
             let mut station = station(&name, part.kind);
-            station.servers = part.servers;
+            // A delay serves all its packets at once.
+            if part.kind != StationKind::Delay {
+                station.servers = part.servers;
+            }
             let is_shared = matches!(
                 part.kind,
                 StationKind::ProcessorSharing | StationKind::Delay
@@ -144,6 +150,11 @@ fn a_network() -> impl Strategy<Value = Model> {
             .iter()
             .flat_map(|part| part.queues.iter().map(|queue| queue.4))
             .collect();
+        let stations: Vec<String> = model
+            .queues
+            .iter()
+            .map(|queue| queue.station.clone())
+            .collect();
         for (at, queue) in model.queues.iter_mut().enumerate() {
             let Some(next) = names.get(at + 1) else {
                 continue;
@@ -163,10 +174,22 @@ fn a_network() -> impl Strategy<Value = Model> {
                         )
                     })
             });
+            // A server whose packet waits for room in another queue of its own station waits for ever.
+            let is_after = !stations[at + 1].eq(&stations[at]) && bits[at] & 64 != 0;
             let mut first = Transition::to(next);
             match bits[at] >> 1 & 3 {
-                0 => first.blocks = queue.batch.is_none() && !is_shared && !has_quantum,
+                0 => {
+                    first.blocks =
+                        queue.batch.is_none() && (is_after || !is_shared && !has_quantum);
+                    if first.blocks && is_after {
+                        queue.blocking = Blocking::AfterService;
+                    }
+                }
                 1 => {
+                    if queue.batch.is_none() && is_after {
+                        first.blocks = true;
+                        queue.blocking = Blocking::AfterService;
+                    }
                     first.to[0].probability = 0.25;
                     first.to.push(Choice {
                         place: "out".into(),
@@ -262,7 +285,7 @@ proptest! {
     fn in_and_out_balance_at_the_end_of_recorded_packets(model in a_network()) {
         let mut model = model;
         model.sources.iter_mut().for_each(|source| source.packets = Some(500));
-        let options = RunOptions { replications: 1, trace: true, allow_unstable: true, ..RunOptions::default() };
+        let options = RunOptions { allow_unstable: true, ..traced() };
         let results = simulate(&model, &options);
         let replication = &results.replications[0];
         prop_assert_eq!(replication.balance.entered, 1000);
@@ -291,12 +314,7 @@ fn more_clocks_than_are_scanned_ring_alike() {
             "out",
         ));
     }
-    let options = RunOptions {
-        replications: 1,
-        trace: true,
-        ..RunOptions::default()
-    };
-    let results = simulate(&model, &options);
+    let results = simulate(&model, &traced());
     let packets = &results.replications[0].trace.packets;
     assert_eq!(packets.left.len(), 100);
     assert!(

@@ -61,6 +61,38 @@ fn batches_that_are_short_are_told_apart() {
     assert!(uncorrelated <= 25, "{uncorrelated}");
 }
 
+/// Of 100 intervals of the utilisation at a load of .9: how many hold it, and how many runs are said to be of batches
+/// that are long enough.
+fn coverage_of_utilisation(customers_of_batch: f64) -> (usize, usize) {
+    let load = 0.9;
+    let model = single(exponential(1.0 / load), exponential(1.0));
+    let runs = (0..100).map(|seed| {
+        let options = RunOptions {
+            duration_ns: Some(20.0 * customers_of_batch / load * US),
+            warm_up_ns: Some(3000.0 * US),
+            ..options(1000 + seed, 0.0, 20, true)
+        };
+        let results = simulate(&model, &options);
+        let interval = estimate(&results, "s", "", "utilisation").interval;
+        let is_held = (interval.mean - load).abs() <= interval.half_width.unwrap();
+        (is_held, results.is_uncorrelated == Some(true))
+    });
+    let runs: Vec<_> = runs.collect();
+    let count = |is: fn(&(bool, bool)) -> bool| runs.iter().filter(|run| is(run)).count();
+    (count(|run| run.0), count(|run| run.1))
+}
+
+#[test]
+fn the_utilisation_of_a_busy_server_is_covered_or_its_batches_are_called_short() {
+    // The queue of M/M/1 at .9 forgets in some 190 services: 5000 of them are enough, 500 are not.
+    let (held, believed) = coverage_of_utilisation(5000.0);
+    println!("5000 customers: {held} of 100 hold, {believed} are believed");
+    assert!(held >= 88 && believed >= 60, "{held} {believed}");
+    let (held, believed) = coverage_of_utilisation(500.0);
+    println!("500 customers: {held} of 100 hold, {believed} are believed");
+    assert!(believed <= 5, "{believed}");
+}
+
 #[test]
 fn batches_are_one_run_without_a_gap() {
     let model = single(exponential(1.0 / RATE), exponential(1.0));

@@ -1,7 +1,9 @@
 //! What must be exact for every single packet: recursions over recorded arrivals and services.
 
 use crate::networks::*;
-use parshall_core::queueing::{Amount, Model, Policy, RunOptions, StationKind, Tags, Traces};
+use parshall_core::queueing::{
+    Amount, Model, Policy, RunOptions, StationKind, Tags, Traces, Visited,
+};
 use proptest::prelude::*;
 
 /// Departures of a FCFS station in whole ns (Lindley 1952): `d[n] = max(a[n], d[n-1]) + s[n]`.
@@ -29,12 +31,10 @@ fn floats(values: &[u64]) -> Vec<f64> {
     values.iter().map(|&value| value as f64).collect()
 }
 
-fn traced() -> RunOptions {
+fn traced_though_unstable() -> RunOptions {
     RunOptions {
-        replications: 1,
-        trace: true,
         allow_unstable: true,
-        ..RunOptions::default()
+        ..traced()
     }
 }
 
@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn every_packet_of_a_fcfs_station_follows_lindley((gaps, services) in class()) {
         let (model, traces) = recorded_classes(StationKind::NonPreemptive, &[(gaps.clone(), services.clone())]);
-        let results = simulate_with(&model, &traced(), &traces);
+        let results = simulate_with(&model, &traced_though_unstable(), &traces);
         let left: Vec<u64> = results.replications[0].trace.packets.left.iter().map(|ps| ps / 1000).collect();
         prop_assert_eq!(left, lindley(&arrivals(&gaps), &services));
     }
@@ -75,7 +75,7 @@ proptest! {
     fn the_top_class_never_sees_the_others(first in class(), second in class(), third in class()) {
         let classes = [first, second, third];
         let (model, traces) = recorded_classes(StationKind::PreemptiveResume, &classes);
-        let results = simulate_with(&model, &traced(), &traces);
+        let results = simulate_with(&model, &traced_though_unstable(), &traces);
         let packets = &results.replications[0].trace.packets;
         let top: Vec<u64> = packets.left.iter().zip(&packets.class).filter(|(_, class)| **class == 0).map(|(ps, _)| ps / 1000).collect();
         prop_assert_eq!(top, lindley(&arrivals(&classes[0].0), &classes[0].1));
@@ -102,7 +102,7 @@ proptest! {
             (StationKind::NonPreemptive, Some(Policy::RoundRobin { quantum_ns: Some(7.0) })),
             (StationKind::NonPreemptive, Some(Policy::WeightedFair { tags: Tags::Time })),
             (StationKind::NonPreemptive, Some(Policy::Fcfs)),
-            (StationKind::NonPreemptive, Some(Policy::Polling { batch: 3, budget: Some(5), budget_ns: None, yield_ns: 9.0, visit_ns: 0.0 })),
+            (StationKind::NonPreemptive, Some(Policy::Polling { batch: 3, budget: Some(5), budget_ns: None, yield_ns: 9.0, visit_ns: 0.0, visits: Visited::Nonempty })),
         ];
         for (kind, shared) in disciplines {
             let (mut model, traces) = recorded_classes(kind, &classes);
@@ -110,7 +110,7 @@ proptest! {
                 model.stations[0].policies = policy(shared.clone());
                 model.queues.iter_mut().for_each(|queue| queue.priority = 0);
             }
-            let results = simulate_with(&model, &traced(), &traces);
+            let results = simulate_with(&model, &traced_though_unstable(), &traces);
             let mut left: Vec<u64> = results.replications[0].trace.packets.left.iter().map(|ps| ps / 1000).collect();
             left.sort_unstable();
             prop_assert_eq!(left.len(), at.len());
@@ -128,7 +128,7 @@ proptest! {
 fn d_d_1_in_overload_waits_longer_and_longer() {
     let mut model = single(Amount::Number(7.0), Amount::Number(10.0));
     model.sources[0].packets = Some(1000);
-    let results = simulate(&model, &traced());
+    let results = simulate(&model, &traced_though_unstable());
     let packets = &results.replications[0].trace.packets;
     for (n, (born, left)) in packets.born.iter().zip(&packets.left).enumerate() {
         assert_eq!(left - born, (10 + n as u64 * 3) * 1000);
@@ -142,7 +142,7 @@ fn who_leaves_makes_room_for_who_comes_at_the_same_instant() {
     model.sources[0].packets = Some(100);
     model.queues[0].capacity_packets = Some(1);
     model.queues[0].frees = parshall_core::queueing::Frees::AtEnd;
-    let results = simulate(&model, &traced());
+    let results = simulate(&model, &traced_though_unstable());
     assert_eq!(results.replications[0].queues[0].lost, 0);
     assert_eq!(results.replications[0].balance.left, 100);
 }
@@ -152,7 +152,7 @@ fn the_interrupted_keep_their_place_and_their_work() {
     // c1 begins at 10 with 100 of work; c0 interrupts it from 50 to 80: it leaves at 140, before the c1 of 20.
     let classes = [(vec![50], vec![30]), (vec![10, 10], vec![100, 5])];
     let (model, traces) = recorded_classes(StationKind::PreemptiveResume, &classes);
-    let results = simulate_with(&model, &traced(), &traces);
+    let results = simulate_with(&model, &traced_though_unstable(), &traces);
     let packets = &results.replications[0].trace.packets;
     assert_eq!(packets.left, [80_000, 140_000, 145_000]);
     assert_eq!(packets.class, [0, 1, 1]);
@@ -198,7 +198,12 @@ fn services_follow_the_length_of_each_packet_whether_it_is_known_before_or_not()
             }
             model
         };
-        let run = |model: Model| simulate(&model, &traced()).replications.remove(0).trace;
+        let run = |model: Model| {
+            simulate(&model, &traced_though_unstable())
+                .replications
+                .remove(0)
+                .trace
+        };
         let (known, unknown) = (run(model(&Amount::Number)), run(model(&drawn)));
         assert_eq!(known.visits.left, unknown.visits.left);
         assert_eq!(known.visits.started, unknown.visits.started);
@@ -226,7 +231,7 @@ fn a_source_ends_with_its_trace_of_lengths() {
     let mut model = single(exponential(2.0), constant(1.0));
     model.sources[0].size_bytes = recorded("lengths");
     // It ends by itself, so that no duration need be given.
-    let results = simulate_with(&model, &traced(), &traces);
+    let results = simulate_with(&model, &traced_though_unstable(), &traces);
     assert_eq!(results.replications[0].trace.packets.bytes, [100, 200, 300]);
     let last = results.replications[0].trace.packets.left[2] as f64 / 1e12;
     assert_eq!(results.replications[0].time_s, last);

@@ -2,8 +2,11 @@
 
 mod balance;
 mod batches;
+mod blocking;
 mod exact;
+mod limits;
 mod networks;
 mod oracles;
 mod polling;
 mod refusals;
+mod switchover;

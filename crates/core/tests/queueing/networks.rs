@@ -1,8 +1,8 @@
 //! Small networks for the tests. Their unit of time is the microsecond: mu = 1 is a service of 1 us.
 
 use parshall_core::queueing::{
-    Amount, Estimate, Frees, LevelPolicy, Model, ModelError, Network, Policy, Queue, Results,
-    RunOptions, Service, Source, Station, StationKind, Traces, Transition, run,
+    Amount, Blocking, Estimate, Frees, LevelPolicy, Model, ModelError, Network, Policy, Queue,
+    Results, RunOptions, Service, Source, Station, StationKind, Traces, Transition, run,
 };
 use std::sync::atomic::AtomicBool;
 
@@ -28,6 +28,7 @@ pub fn source(name: &str, gap: Amount, to: &str) -> Source {
         class: name.into(),
         gap_ns: gap,
         size_bytes: Amount::Number(0.0),
+        rate_factor: 1.0,
         packets: None,
         to: vec![Transition::to(to)],
     }
@@ -61,6 +62,7 @@ pub fn queue(name: &str, station: &str, service: Amount, to: &str) -> Queue {
         frees: Frees::AtStart,
         service: vec![Service::plain(service)],
         batch: None,
+        blocking: Blocking::BeforeService,
         to: vec![Transition::to(to)],
     }
 }
@@ -97,6 +99,15 @@ pub fn prioritised(kind: StationKind, classes: &[(Amount, Amount)]) -> Model {
     }
     model.classes = names;
     model
+}
+
+/// One run whose packets are all told.
+pub fn traced() -> RunOptions {
+    RunOptions {
+        replications: 1,
+        trace: true,
+        ..RunOptions::default()
+    }
 }
 
 pub fn simulate(model: &Model, options: &RunOptions) -> Results {

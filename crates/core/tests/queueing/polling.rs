@@ -2,7 +2,7 @@
 
 use crate::networks::*;
 use parshall_core::queueing::{
-    Amount, Batch, Frees, Model, Policy, RunOptions, StationKind, Traces, Transition,
+    Amount, Batch, Frees, Model, Policy, RunOptions, StationKind, Traces, Transition, Visited,
 };
 
 /// All packets of all classes at time 0, services of 10 ns: the order of departures is the policy.
@@ -38,10 +38,8 @@ fn order(
     let kind_of_first = model.stations[0].kind;
     assert_eq!(kind_of_first, kind);
     let options = RunOptions {
-        replications: 1,
-        trace: true,
         allow_unstable: true,
-        ..RunOptions::default()
+        ..traced()
     };
     let results = simulate_with(&model, &options, &traces);
     let classes = &results.replications[0].trace.packets.class;
@@ -71,6 +69,7 @@ fn polling_serves_a_batch_of_each_in_turn() {
         budget_ns: None,
         yield_ns: 0.0,
         visit_ns: 0.0,
+        visits: Visited::Nonempty,
     };
     let found = order(Some(poll), StationKind::NonPreemptive, &[5, 1, 3], false);
     assert_eq!(found, [0, 0, 1, 2, 2, 0, 0, 2, 0]);
@@ -86,6 +85,7 @@ fn a_cycle_that_used_its_budget_gives_way() {
         budget_ns: None,
         yield_ns: 25.0,
         visit_ns: 0.0,
+        visits: Visited::Nonempty,
     };
     let found = order(Some(poll), StationKind::NonPreemptive, &[5, 8], true);
     assert_eq!(found, [0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1]);
@@ -100,12 +100,7 @@ fn a_quantum_divides_services() {
     model.stations[0].policies = policy(Policy::RoundRobin {
         quantum_ns: Some(4.0),
     });
-    let options = RunOptions {
-        replications: 1,
-        trace: true,
-        ..RunOptions::default()
-    };
-    let results = simulate_with(&model, &options, &traces);
+    let results = simulate_with(&model, &traced(), &traces);
     assert_eq!(results.replications[0].trace.packets.left, [18_000, 20_000]);
 }
 
@@ -119,12 +114,7 @@ fn a_batch_costs_once_and_leaves_together() {
         packets: 8,
         cost_ns: 100.0,
     });
-    let options = RunOptions {
-        replications: 1,
-        trace: true,
-        ..RunOptions::default()
-    };
-    let results = simulate_with(&model, &options, &traces);
+    let results = simulate_with(&model, &traced(), &traces);
     assert_eq!(
         results.replications[0].trace.packets.left,
         [110_000, 240_000, 240_000, 240_000]
@@ -193,12 +183,7 @@ fn clones_follow_their_packet_and_are_counted_apart() {
     model.sources[0].packets = Some(5);
     model.sinks.push("bin".into());
     model.queues[0].to.push(Transition::to("bin"));
-    let options = RunOptions {
-        replications: 1,
-        trace: true,
-        ..RunOptions::default()
-    };
-    let results = simulate(&model, &options);
+    let results = simulate(&model, &traced());
     let replication = &results.replications[0];
     assert_eq!(
         (

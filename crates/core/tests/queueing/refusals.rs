@@ -219,6 +219,7 @@ fn who_asks_to_stop_is_heard() {
     let options = RunOptions {
         duration_ns: Some(1e15),
         warm_up_ns: Some(0.0),
+        events_max: u64::MAX,
         ..RunOptions::default()
     };
     let stop = AtomicBool::new(true);

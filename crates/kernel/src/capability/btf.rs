@@ -12,6 +12,7 @@ pub(super) struct KernelBtf(NonNull<libbpf_sys::btf>);
 impl KernelBtf {
     /// Loads it; none when the kernel was built without.
     pub(super) fn load() -> Option<Self> {
+        crate::libbpf_log::listen();
         // SAFETY: the function has no preconditions and returns null or an object that is ours.
         NonNull::new(unsafe { libbpf_sys::btf__load_vmlinux_btf() }).map(Self)
     }

@@ -103,10 +103,21 @@ impl Privileges {
                 probe_name,
                 Cause::Forbidden,
                 format!("not held: cannot {purpose}"),
-                "run as root, or grant the process this capability",
+                remedy(&[name]),
             )
         };
         KNOWN.iter().map(of_one).collect()
+    }
+}
+
+/// How this process gets capabilities that it lacks. Root of a container may be without them.
+pub(super) fn remedy(missing: &[&str]) -> String {
+    let names = missing.join(", ");
+    match rustix::process::geteuid().is_root() {
+        true => format!(
+            "root is without {names} here; give that to the container (--cap-add), or run it outside"
+        ),
+        false => format!("run as root, or grant the process {names}"),
     }
 }
 

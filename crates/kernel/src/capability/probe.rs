@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::Privileges;
+use super::privilege::{self, Privileges};
 
 /// Whether a thing can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -113,7 +113,7 @@ impl Probe {
                     "not tried in full: this process lacks {}",
                     missing.join(", ")
                 ),
-                "run as root, or grant the process these capabilities",
+                privilege::remedy(&missing),
             ),
             Some(libc::EPERM | libc::EACCES) => Self::cannot(
                 name,

@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::CaptureError;
 use super::decider::CompiledFilter;
@@ -23,6 +22,9 @@ use crate::ring::registry::LaneReaders;
 
 /// A keeper compiles and loads programs in milliseconds; only a machine at its end takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// It tells who is there between two other things, and never waits for anybody.
+const PATIENCE_FOR_A_LIST: Duration = Duration::from_secs(5);
 
 /// Whoever founds a ring of his own does not wait long for those of others.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_millis(200);
@@ -78,13 +80,7 @@ impl Client {
         let (program, arguments) = keeper
             .split_first()
             .ok_or_else(|| CaptureError::keeper("no program was named"))?;
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(CaptureError::keeper)?;
+        let (ours, theirs) = Channel::sockets().map_err(CaptureError::keeper)?;
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::from(theirs))
@@ -128,12 +124,8 @@ impl Client {
     }
 
     fn enter(mut channel: Channel, first: &Request, name: &str) -> Result<Self, CaptureError> {
-        channel
-            .send(first, &[])
-            .map_err(|error| gone(name, &error))?;
-        let (answer, descriptors) = channel
-            .receive(PATIENCE)
-            .map_err(|error| gone(name, &error))?;
+        let (answer, descriptors) =
+            ask_first(&mut channel, first, PATIENCE).map_err(|error| gone(name, &error))?;
         let ring = match answer {
             Answer::Ring(ring) => ring,
             answer => return Err(unexpected(answer)),
@@ -260,7 +252,7 @@ impl Client {
 /// # Errors
 /// As [`Client::join`].
 pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
-    list_within(name, PATIENCE)
+    list_within(name, PATIENCE_FOR_A_LIST)
 }
 
 /// The rings at these interfaces of the calling thread's network namespace, each with the first of them that it has;
@@ -282,14 +274,24 @@ pub(super) fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
 
 fn list_within(name: &str, patience: Duration) -> Result<ListedRing, CaptureError> {
     let mut channel = Channel::new(directory::connect_to(name)?);
-    channel
-        .send(&Request::List, &[])
-        .map_err(|error| gone(name, &error))?;
-    match channel.receive(patience) {
+    match ask_first(&mut channel, &Request::List, patience) {
         Ok((Answer::Listed(ring), _)) => Ok(ring),
         Ok((answer, _)) => Err(unexpected(answer)),
         Err(error) => Err(gone(name, &error)),
     }
+}
+
+/// The answer to the first request of a connection: a keeper that has no room for us says so before it
+/// closes, and has not read what we say.
+fn ask_first(
+    channel: &mut Channel,
+    request: &Request,
+    patience: Duration,
+) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    let sent = channel.send(request, &[]);
+    channel
+        .receive(patience)
+        .map_err(|error| sent.err().unwrap_or(error))
 }
 
 fn gone(ring: &str, error: &io::Error) -> CaptureError {

@@ -51,6 +51,18 @@ pub enum CaptureError {
         /// What the verifier said.
         reason: String,
     },
+    /// Merging the filters of all subscribers, or loading them, takes too much.
+    #[error(
+        "the filters of this ring and the one that was to come, {filters} in all: to merge and load them takes more than {memory_mib} MiB of memory or {seconds} s; give a simpler filter, or found a ring of your own with --name"
+    )]
+    TooMuch {
+        /// Subscribers, with those that were to come.
+        filters: usize,
+        /// What it may take, MiB.
+        memory_mib: u64,
+        /// What it may take, seconds.
+        seconds: u64,
+    },
     /// The ring is larger than what is free.
     #[error(
         "--buffer {asked_bytes}: a ring of {total_bytes} bytes for {cpus} CPUs, but {free_bytes} bytes of memory are free; choose a smaller one"
@@ -161,6 +173,8 @@ impl CaptureError {
             Self::Option { .. } | Self::Filter { .. } | Self::Trace(TraceError::Option { .. }) => {
                 true
             }
+            Self::Interface { .. } | Self::Name { .. } | Self::Path { .. } => true,
+            Self::Backend(error) => error.is_usage(),
             Self::Refused { is_usage, .. } => *is_usage,
             _ => false,
         }

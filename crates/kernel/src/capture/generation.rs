@@ -56,23 +56,17 @@ pub(super) struct Counts {
     pub refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
 }
 
-/// The programs of one hook for one set of subscribers.
-pub(super) struct Generation {
+/// The program that copies packets at one hook, and the maps between it and the filters before it.
+pub(super) struct Copying {
     object: Object,
-    decider: OwnedFd,
 }
 
-impl Generation {
-    /// Loads the programs; they are not attached.
+impl Copying {
+    /// Loads the program.
     ///
     /// # Errors
     /// [`CaptureError::Load`].
-    pub fn load(
-        hook: &Hook,
-        hook_number: usize,
-        maps: &RingMaps,
-        deciders: &Deciders,
-    ) -> Result<Self, CaptureError> {
+    pub fn load(hook: &Hook, hook_number: usize, maps: &RingMaps) -> Result<Self, CaptureError> {
         let options = CaptureOptions {
             layout: maps.layout,
             hook: hook_number as u16,
@@ -86,21 +80,49 @@ impl Generation {
             .progs()
             .find(|program| program.name() == copy)
             .ok_or_else(|| CaptureError::load(format!("{copy} is not in the object")))?;
-        let jumps = find_map(&object, "jumps")?;
-        jumps
+        find_map(&object, "jumps")?
             .update(
                 &CAPTURE_JUMP_COPY.to_ne_bytes(),
                 &program.as_fd().as_raw_fd().to_ne_bytes(),
                 MapFlags::ANY,
             )
             .map_err(CaptureError::load)?;
-        let verdict = find_map(&object, "verdict")?;
+        Ok(Self { object })
+    }
+
+    /// Loads the program of the filters in front of it.
+    ///
+    /// # Errors
+    /// As [`Deciders::load`].
+    pub fn load_decider(
+        &self,
+        hook: &Hook,
+        discard: bool,
+        deciders: &Deciders,
+    ) -> Result<OwnedFd, CaptureError> {
+        let jumps = find_map(&self.object, "jumps")?;
+        let verdict = find_map(&self.object, "verdict")?;
         let connections = Maps {
             verdict: verdict.as_fd(),
             jumps: jumps.as_fd(),
         };
-        let decider = deciders.load(&hook.interface, hook.kind, maps.discard, connections)?;
-        Ok(Self { object, decider })
+        deciders.load(&hook.interface, hook.kind, discard, connections)
+    }
+}
+
+/// The programs of one hook for one set of subscribers.
+pub(super) struct Generation {
+    object: Object,
+    decider: OwnedFd,
+}
+
+impl Generation {
+    /// Of programs that are loaded; they are not attached.
+    pub fn new(copying: Copying, decider: OwnedFd) -> Self {
+        Self {
+            object: copying.object,
+            decider,
+        }
     }
 
     /// The program to attach.
@@ -168,24 +190,25 @@ fn copy_at(is_xdp: bool) -> &'static str {
     }
 }
 
-/// Loads the programs that take packets at an XDP hook as an instrument would, with a ring of a size that
-/// costs nothing, and lets them go.
+/// Loads the programs that copy packets as an instrument would, for every kind of hook and ring, with rings of a size
+/// that costs nothing, and lets them go.
 ///
 /// # Errors
 /// [`CaptureError::Load`] with what the kernel refused.
 pub fn try_programs() -> Result<(), CaptureError> {
-    let layout =
-        ring::layout_with_slack(RING_MIN_BYTES, Preference::FastReader, CAPTURE_SLACK_BYTES)?;
-    let maps = RingMaps::make(&layout, 1, false)?;
-    load_copy(
-        &maps,
-        &CaptureOptions {
-            layout,
-            ..CaptureOptions::default()
-        },
-        true,
-    )
-    .map(drop)
+    for preference in [Preference::FastReader, Preference::SlowReader] {
+        let mut layout = ring::layout_with_slack(RING_MIN_BYTES, preference, CAPTURE_SLACK_BYTES)?;
+        let maps = RingMaps::make(&layout, 1, false)?;
+        for (is_xdp, writers_alone) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+            layout.writers_alone = writers_alone;
+            let options = CaptureOptions {
+                layout,
+                ..CaptureOptions::default()
+            };
+            load_copy(&maps, &options, is_xdp)?;
+        }
+    }
+    Ok(())
 }
 
 /// Loads the program that copies packets.
@@ -195,7 +218,7 @@ fn load_copy(
     is_xdp: bool,
 ) -> Result<Object, CaptureError> {
     let copy = copy_at(is_xdp);
-    let mut open = crate::libbpf_log::open(OBJECT).map_err(CaptureError::load)?;
+    let mut open = crate::libbpf_log::open(&OBJECT).map_err(CaptureError::load)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let done = match name.as_str() {

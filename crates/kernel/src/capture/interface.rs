@@ -54,7 +54,7 @@ impl Interface {
             .map_err(|error| fail(error.to_string()))?;
         let index = rustix::net::netdevice::name_to_index(&socket, name).map_err(|error| {
             if error == rustix::io::Errno::NODEV {
-                fail("there is none of that name; `ip link` lists them".into())
+                fail("no such interface; `ip link` lists them".into())
             } else {
                 fail(error.to_string())
             }

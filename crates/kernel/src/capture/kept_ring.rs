@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::CaptureError;
 use super::attachment::{Attachment, HookKind, Way};
 use super::decider::{CompiledFilter, Deciders};
-use super::generation::{Counts, Generation, Hook};
+use super::generation::{Copying, Counts, Generation, Hook};
 use super::grace::Grace;
 use super::interface::Interface;
+use super::preparation::Preparation;
 use super::promiscuous::Promiscuous;
 use super::request::{Directions, HookChoice, RingRequest, Subscription};
 use super::ring_maps::RingMaps;
@@ -72,6 +73,13 @@ struct KeptHook {
     past_run_time: RunTime,
     /// Its interface has gone, and the attachment with it.
     is_gone: bool,
+}
+
+/// Subscribers that are to come, each with its bit, and their programs.
+pub(super) struct Join {
+    bits: Vec<usize>,
+    /// The programs.
+    pub(super) preparation: Preparation,
 }
 
 /// The ring.
@@ -168,12 +176,15 @@ impl KeptRing {
                 way,
                 kind,
             };
-            let attached = Generation::load(&hook, self.hooks.len(), &self.maps, &nobody).and_then(
-                |generation| {
+            let attached = Copying::load(&hook, self.hooks.len(), &self.maps)
+                .and_then(|copying| {
+                    let decider = copying.load_decider(&hook, self.maps.discard, &nobody)?;
+                    Ok(Generation::new(copying, decider))
+                })
+                .and_then(|generation| {
                     Attachment::new(interface, kind, way, generation.program())
                         .map(|attachment| (generation, attachment))
-                },
-            );
+                });
             match attached {
                 Ok((generation, attachment)) => {
                     self.hooks.push(KeptHook {
@@ -192,67 +203,94 @@ impl KeptRing {
         Err(failure.unwrap_or_else(|| CaptureError::load("no hook is possible")))
     }
 
-    /// Takes in new subscribers, all or none. Returns the bit of each, and from which position in each
-    /// lane on what they want is in the ring. No packet of the others is lost.
+    /// Begins to take in new subscribers, all or none; [`KeptRing::join`] does it when the programs are
+    /// made. Nothing has changed until then.
     ///
     /// # Errors
-    /// [`CaptureError`]; nothing has changed then.
-    pub fn subscribe(
-        &mut self,
+    /// [`CaptureError`].
+    pub(super) fn prepare_join(
+        &self,
         subscriptions: &[(Subscription, CompiledFilter)],
-    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
+    ) -> Result<Join, CaptureError> {
         for (subscription, _) in subscriptions {
             subscription.check()?;
         }
-        let free: Vec<usize> = (0..CAPTURE_SUBSCRIBERS_MAX)
+        let bits: Vec<usize> = (0..CAPTURE_SUBSCRIBERS_MAX)
             .filter(|bit| self.subscribers[*bit].is_none() && self.stale_bits >> bit & 1 == 0)
             .take(subscriptions.len())
             .collect();
-        if free.len() < subscriptions.len() {
+        if bits.len() < subscriptions.len() {
             return Err(CaptureError::Subscribers {
                 ring: self.name.clone(),
                 present: self.subscribers.iter().flatten().count(),
                 asked: subscriptions.len(),
             });
         }
+        let new = bits.iter().zip(subscriptions);
+        let new = new.map(|(bit, (subscription, filter))| (*bit, subscription, filter));
+        let preparation = self.prepare(self.wanted(0).into_iter().chain(new).collect())?;
+        Ok(Join { bits, preparation })
+    }
+
+    /// Takes in the subscribers for whom programs were prepared. Returns the bit of each, and from which
+    /// position in each lane on what they want is in the ring. No packet of the others is lost.
+    ///
+    /// # Errors
+    /// [`CaptureError`]; nothing has changed then.
+    pub(super) fn join(
+        &mut self,
+        join: Join,
+        subscriptions: &[(Subscription, CompiledFilter)],
+    ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
+        let Join { bits, preparation } = join;
+        let fresh = preparation.finish()?;
         // Whoever had one of these bits before has left, and its last program has ended: what it
         // wanted lies before these positions.
         let starts = self.starts();
-        for (bit, (subscription, filter)) in free.iter().zip(subscriptions) {
+        let before = self.mask();
+        for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {
             self.subscribers[*bit] = Some(Subscriber {
                 subscription: subscription.clone(),
                 filter: filter.clone(),
                 past: vec![HookCount::default(); self.hooks.len()],
             });
         }
-        let before = free
-            .iter()
-            .fold(self.mask(), |mask, bit| mask & !(1 << bit));
-        if let Err(error) = self.renew(before) {
-            for bit in free {
+        if let Err(error) = self.replace(fresh, before) {
+            for bit in bits {
                 self.subscribers[bit] = None;
                 self.stale_bits |= 1 << bit;
             }
             return Err(error);
         }
-        Ok((free, starts))
+        Ok((bits, starts))
     }
 
-    /// Lets subscribers go. Returns the account of each, and up to which position in each lane there
-    /// may be packets for it.
+    /// Begins to let subscribers go; [`KeptRing::leave`] does it when the programs are made.
+    ///
+    /// # Errors
+    /// [`CaptureError`].
+    pub(super) fn prepare_leave(&self, bits: &[usize]) -> Result<Preparation, CaptureError> {
+        let leaving = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+        self.prepare(self.wanted(leaving))
+    }
+
+    /// Lets subscribers go, whose programs were prepared. Returns the account of each, and up to which
+    /// position in each lane there may be packets for it.
     ///
     /// # Errors
     /// [`CaptureError`] when the kernel refused the programs for those who stay.
-    pub fn leave(
+    pub(super) fn leave(
         &mut self,
         bits: &[usize],
+        preparation: Result<Preparation, CaptureError>,
     ) -> Result<(Vec<Vec<HookCount>>, Vec<u64>), CaptureError> {
         let before = self.mask();
+        let fresh = preparation.and_then(Preparation::finish);
         let leaving: Vec<(usize, Option<Subscriber>)> = bits
             .iter()
             .map(|bit| (*bit, self.subscribers[*bit].take()))
             .collect();
-        let past = self.renew(before);
+        let past = fresh.and_then(|fresh| self.replace(fresh, before));
         if past.is_err() {
             self.stale_bits |= bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         }
@@ -268,26 +306,33 @@ impl KeptRing {
         Ok((accounts, self.positions()))
     }
 
-    /// Replaces the programs by those for the present subscribers, and books what the ones before had
-    /// counted for the subscribers `served` that are still here. Returns those counts, by hook.
-    fn renew(&mut self, served: u64) -> Result<Vec<Counts>, CaptureError> {
-        let subscribers: Vec<(usize, &Subscription, &CompiledFilter)> = self
-            .subscribers
-            .iter()
-            .enumerate()
+    /// What the subscribers want, but those whose bits are set.
+    fn wanted(&self, leaving: u64) -> Vec<(usize, &Subscription, &CompiledFilter)> {
+        let present = self.subscribers.iter().enumerate();
+        present
+            .filter(|(bit, _)| leaving >> bit & 1 == 0)
             .filter_map(|(bit, one)| {
                 let one = one.as_ref()?;
                 Some((bit, &one.subscription, &one.filter))
             })
-            .collect();
-        let interfaces = self.hooks().map(|hook| &hook.interface);
-        let deciders = Deciders::merge(&subscribers, interfaces)?;
-        let fresh = self
-            .hooks
-            .iter()
-            .enumerate()
-            .map(|(number, kept)| Generation::load(&kept.hook, number, &self.maps, &deciders))
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect()
+    }
+
+    fn prepare(
+        &self,
+        subscribers: Vec<(usize, &Subscription, &CompiledFilter)>,
+    ) -> Result<Preparation, CaptureError> {
+        let hooks: Vec<&Hook> = self.hooks().collect();
+        Preparation::start(&hooks, &self.maps, &subscribers)
+    }
+
+    /// Replaces the programs by others, and books what the ones before had counted for the subscribers
+    /// `served` that are still here. Returns those counts, by hook.
+    fn replace(
+        &mut self,
+        fresh: Vec<Generation>,
+        served: u64,
+    ) -> Result<Vec<Counts>, CaptureError> {
         let mut past = Vec::new();
         let mut result = Ok(());
         for (kept, fresh) in self.hooks.iter_mut().zip(fresh) {

@@ -9,7 +9,7 @@ use crate::abi_layout::assert_fields;
 #[test]
 fn every_field_lies_where_the_header_says() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), super::OBJECT).unwrap();
+    std::fs::write(file.path(), super::OBJECT.bytes().unwrap()).unwrap();
     let btf = Btf::from_path(file.path()).unwrap();
     for (name, size, fields) in [
         (

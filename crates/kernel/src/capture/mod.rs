@@ -7,7 +7,7 @@
 //! what it wants, and a [`sink`] where the packets go.
 //!
 //! Inside the keeper, [`kept_ring`] is the ring with its subscribers, `ring_maps` its memory, [`generation`] the
-//! programs that serve one set of them, [`attachment`] a place where packets pass, [`grace`] the wait until
+//! programs that serve one set of them, `preparation` the process that makes these, [`attachment`] a place where packets pass, [`grace`] the wait until
 //! nobody runs the programs of before.
 
 pub mod attachment;
@@ -24,6 +24,7 @@ pub mod keeper;
 pub mod kept_ring;
 pub mod ledger;
 pub mod output;
+mod preparation;
 mod promiscuous;
 pub mod request;
 mod ring_maps;
@@ -40,4 +41,6 @@ mod layout_test;
 
 pub use error::CaptureError;
 
-pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture.bpf.o"));
+use crate::objects::{CompiledObject, compiled_object};
+
+pub(crate) static OBJECT: CompiledObject = compiled_object!("capture");

@@ -1,12 +1,12 @@
 //! Our subscribers: what each wants, and the file or channel that takes it.
 
-use parshall_core::trace::{Interface, Section, TraceError};
+use parshall_core::trace::{Interface, Section, Statistics, TraceError, Written};
 
 use super::CaptureError;
 use super::decider::CompiledFilter;
 use super::interface::Interface as CapturedInterface;
 use super::request::Subscription;
-use super::sink::{Sink, Target};
+use super::sink::{OpenTarget, Sink, Target};
 use super::status::StatusBoard;
 
 /// One subscriber of ours.
@@ -33,6 +33,8 @@ pub(super) fn compile_filters(
 pub(super) struct Opened {
     pub(super) subscription: Subscription,
     pub(super) file: String,
+    /// Until its file has begun.
+    target: Option<OpenTarget>,
     pub(super) sink: Option<Sink>,
     /// Packets that its sink has been given.
     pub(super) packets: u64,
@@ -65,34 +67,71 @@ impl Opened {
         }
     }
 
-    pub(super) fn new(
+    /// Opens its target; what exists stays as it is.
+    pub(super) fn open(
         output: Output,
-        section: &Section,
-        interfaces: &[CapturedInterface],
+        is_stopping: &mut dyn FnMut() -> bool,
     ) -> Result<Self, CaptureError> {
-        let subscription = output.subscription;
-        let interfaces: Vec<Interface> = interfaces
-            .iter()
-            .map(|interface| Interface {
-                name: interface.name.clone(),
-                link_type: interface.link_type,
-                snaplen_bytes: subscription.snaplen,
-                filter: Some(subscription.filter.clone()).filter(|filter| !filter.is_empty()),
-                os: section.os.clone(),
-                ..Interface::default()
-            })
-            .collect();
         let file = match &output.target {
             Target::File { path, .. } => path.display().to_string(),
             Target::Batches(_) => String::new(),
         };
         Ok(Self {
-            sink: Some(Sink::open(output.target, section, &interfaces)?),
-            subscription,
+            target: Some(output.target.open(is_stopping)?),
+            sink: None,
+            subscription: output.subscription,
             file,
             packets: 0,
             is_abandoned: false,
         })
+    }
+
+    /// Writes the head of its file.
+    pub(super) fn begin(
+        &mut self,
+        section: &Section,
+        interfaces: &[CapturedInterface],
+    ) -> Result<(), CaptureError> {
+        let interfaces: Vec<Interface> = interfaces
+            .iter()
+            .map(|interface| Interface {
+                name: interface.name.clone(),
+                link_type: interface.link_type,
+                snaplen_bytes: self.subscription.snaplen,
+                filter: Some(self.subscription.filter.clone()).filter(|filter| !filter.is_empty()),
+                os: section.os.clone(),
+                ..Interface::default()
+            })
+            .collect();
+        if let Some(target) = self.target.take() {
+            self.sink = Some(Sink::begin(target, section, &interfaces)?);
+        }
+        Ok(())
+    }
+
+    /// Gives its file the name.
+    pub(super) fn take_place(&mut self) -> Result<(), CaptureError> {
+        match &mut self.sink {
+            Some(sink) => Ok(sink.take_place()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends its file with the final accounts; returns what became of the packets of each interface, and the bytes
+    /// of the file.
+    pub(super) fn finish(
+        &mut self,
+        statistics: &[Statistics],
+        status: &StatusBoard,
+        failure: &mut Option<CaptureError>,
+    ) -> (Vec<Written>, u64) {
+        let Some(ended) = self.sink.take().map(|sink| sink.finish(statistics)) else {
+            return (Vec::new(), 0);
+        };
+        if let Err(error) = ended.result {
+            complain(status, failure, error);
+        }
+        (ended.written, ended.bytes)
     }
 }
 

@@ -273,17 +273,13 @@ impl Run {
         });
         let now_ns = self.realtime_ns(monotonic_ns());
         let mut subscribers = Vec::new();
+        let mut log_bytes = 0;
         for number in 0..self.outputs.len() {
             let counts = left.counts.get(number).cloned().unwrap_or_default();
             let statistics = self.statistics(number, &counts, now_ns, complete);
             let output = &mut self.outputs[number];
-            let (written, finished) = match output.sink.take() {
-                Some(sink) => sink.finish(&statistics),
-                None => (Vec::new(), Ok(())),
-            };
-            if let Err(error) = finished {
-                complain(&self.status, &mut self.failure, error);
-            }
+            let (written, bytes) = output.finish(&statistics, &self.status, &mut self.failure);
+            log_bytes += bytes;
             let output = &self.outputs[number];
             subscribers.push(SubscriberAccount {
                 file: output.file.clone(),
@@ -299,7 +295,7 @@ impl Run {
             ring: self.client.ring.name.clone(),
             subscribers,
             sequence_gaps: self.collector.lanes().sequence_gaps(),
-            cost: self.cost(&left.run_times),
+            cost: self.cost(&left.run_times, log_bytes),
             complete,
         };
         Summary {
@@ -308,7 +304,7 @@ impl Run {
         }
     }
 
-    fn cost(&self, run_times: &[RunTime]) -> Cost {
+    fn cost(&self, run_times: &[RunTime], log_bytes: u64) -> Cost {
         Cost {
             programs: run_times
                 .iter()
@@ -318,7 +314,7 @@ impl Run {
             reader_cpu_s: thread_cpu_s(),
             reader_softirq_s: 0.0,
             wall_s: self.started.elapsed().as_secs_f64(),
-            log_bytes: 0,
+            log_bytes,
         }
     }
 }

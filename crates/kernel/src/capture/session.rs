@@ -58,39 +58,53 @@ pub struct Summary {
     pub failure: Option<CaptureError>,
 }
 
-/// How far the beginning of a capture is. Until its filters are compiled, which may take long, it has changed nothing
-/// and can be given up.
+/// How far the beginning of a capture is. Until its filters are compiled, which may take long, and its files are open,
+/// which for a FIFO takes until somebody reads it, it has replaced nothing and can be given up.
 #[derive(Debug, Default)]
 pub struct Beginning(AtomicU8);
 
 const COMPILES: u8 = 0;
-const HAS_BEGUN: u8 = 1;
-const GIVEN_UP: u8 = 2;
+const OPENS: u8 = 1;
+const HAS_BEGUN: u8 = 2;
+const GIVEN_UP: u8 = 3;
 
 impl Beginning {
-    /// Whether the filters are compiled, so that the end of the beginning can be waited for.
+    /// Whether the files are open, so that the end of the beginning can be waited for.
     pub fn has_begun(&self) -> bool {
         self.0.load(Ordering::Acquire) == HAS_BEGUN
     }
 
-    /// Gives the capture up, if it has not begun; whether that is so.
+    /// Gives the capture up, if it has not begun. Whether nothing needs to be waited for: where files are being opened,
+    /// temporary ones are removed first, at once.
     pub fn give_up(&self) -> bool {
-        self.leave_compiling(GIVEN_UP)
-    }
-
-    fn begin(&self) -> Result<(), CaptureError> {
-        match self.leave_compiling(HAS_BEGUN) {
-            true => Ok(()),
-            false => Err(CaptureError::GivenUp),
+        let compiles = self.advance(COMPILES, GIVEN_UP).is_ok();
+        if !compiles {
+            let _ = self.advance(OPENS, GIVEN_UP);
         }
+        compiles
     }
 
-    fn leave_compiling(&self, next: u8) -> bool {
-        let order = Ordering::AcqRel;
-        let left = self
-            .0
-            .compare_exchange(COMPILES, next, order, Ordering::Acquire);
-        left.is_ok()
+    fn is_given_up(&self) -> bool {
+        self.0.load(Ordering::Acquire) == GIVEN_UP
+    }
+
+    /// Opens all files; what exists stays as it is.
+    pub(super) fn open(&self, outputs: Vec<Output>) -> Result<Vec<Opened>, CaptureError> {
+        self.advance(COMPILES, OPENS)?;
+        let opened = outputs
+            .into_iter()
+            .map(|output| Opened::open(output, &mut || self.is_given_up()))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.advance(OPENS, HAS_BEGUN)?;
+        Ok(opened)
+    }
+
+    fn advance(&self, from: u8, to: u8) -> Result<(), CaptureError> {
+        let state = &self.0;
+        match state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(CaptureError::GivenUp),
+        }
     }
 }
 
@@ -107,7 +121,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Founds or joins the ring, opens the files, subscribes, and starts to read.
+    /// Opens the files, founds or joins the ring, subscribes, and starts to read.
     ///
     /// # Errors
     /// [`CaptureError`], before anything is left attached; [`CaptureError::GivenUp`] before anything was changed.
@@ -120,7 +134,7 @@ impl Capture {
             Source::Join(_) => false,
         };
         let mut others = Vec::new();
-        let (mut client, filters) = match &request.source {
+        let (mut client, filters, mut outputs) = match &request.source {
             Source::Found { ring, keeper } => {
                 let interfaces = ring
                     .interfaces
@@ -130,29 +144,30 @@ impl Capture {
                 // First: a mistake in a filter should not cost an interface that a program comes
                 // and goes.
                 let filters = compile_filters(&request.outputs, &interfaces)?;
-                beginning.begin()?;
+                let outputs = beginning.open(request.outputs)?;
                 others = client::rings_at(&ring.interfaces);
-                (Client::found(keeper, ring)?, filters)
+                (Client::found(keeper, ring)?, filters, outputs)
             }
             Source::Join(name) => {
                 let client = Client::join(name)?;
                 let filters = compile_filters(&request.outputs, &client.ring.interfaces)?;
-                beginning.begin()?;
-                (client, filters)
+                let outputs = beginning.open(request.outputs)?;
+                (client, filters, outputs)
             }
         };
         let started_ns = monotonic_ns();
-        let outputs = request
-            .outputs
-            .into_iter()
-            .map(|output| Opened::new(output, &request.section, &client.ring.interfaces))
-            .collect::<Result<Vec<_>, _>>()?;
+        for output in &mut outputs {
+            output.begin(&request.section, &client.ring.interfaces)?;
+        }
         let subscriptions: Vec<Subscription> = outputs
             .iter()
             .map(|opened| opened.subscription.clone())
             .collect();
         let (bits, starts) =
             client.subscribe(subscriptions.iter().cloned().zip(filters).collect())?;
+        for output in &mut outputs {
+            output.take_place()?;
+        }
         let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         let snaplen = subscriptions.iter().map(|one| one.snaplen).max();
         let collector = Collector::new(
@@ -188,6 +203,13 @@ impl Capture {
                     deaf.join(", ")
                 ));
             }
+        }
+        if client.ring.layout.wait_for_readers != 0 && client.register.is_none() {
+            status.say(
+                "this ring waits for readers of root and of its founder only: what we are too slow for is overwritten, \
+                 and counted as lost"
+                    .into(),
+            );
         }
         let stop = Arc::new(AtomicBool::new(false));
         let ring = client.ring.name.clone();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
 use parshall_core::trace::{
-    Interface, Packet, Section, Statistics, TraceError, Writer, WriterOptions, Written,
+    Destination, Interface, Packet, Section, Statistics, TraceError, Writer, WriterOptions, Written,
 };
 
 use super::batch::{BatchBuilder, PacketBatch};
@@ -24,7 +24,41 @@ pub enum Target {
     Batches(SyncSender<PacketBatch>),
 }
 
-/// An open target.
+/// A target that is open, with nothing written to it yet.
+pub enum OpenTarget {
+    /// See [`Target::File`].
+    File(Box<Destination>, WriterOptions),
+    /// See [`Target::Batches`].
+    Batches(SyncSender<PacketBatch>),
+}
+
+impl Target {
+    /// Opens it. What exists stays as it is; a FIFO is waited for until somebody reads it, or `is_stopping` says yes.
+    ///
+    /// # Errors
+    /// [`TraceError`] when a file cannot be made.
+    pub fn open(self, is_stopping: &mut dyn FnMut() -> bool) -> Result<OpenTarget, TraceError> {
+        Ok(match self {
+            Self::File { path, options } => {
+                let destination = Destination::open(&path, &options, is_stopping)?;
+                OpenTarget::File(Box::new(destination), options)
+            }
+            Self::Batches(sender) => OpenTarget::Batches(sender),
+        })
+    }
+}
+
+/// How a sink ended.
+pub struct Ended {
+    /// What became of the packets of each interface.
+    pub written: Vec<Written>,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Whether all could be written.
+    pub result: Result<(), TraceError>,
+}
+
+/// Where packets can be written to.
 pub enum Sink {
     /// See [`Target::File`].
     File(Box<Writer>),
@@ -33,21 +67,35 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// Opens a target.
+    /// Writes the head of a file, which has its name from [`Sink::take_place`] on.
     ///
     /// # Errors
-    /// [`TraceError`] when a file cannot be made.
-    pub fn open(
-        target: Target,
+    /// [`TraceError`] when it cannot be written.
+    pub fn begin(
+        target: OpenTarget,
         section: &Section,
         interfaces: &[Interface],
     ) -> Result<Self, TraceError> {
         Ok(match target {
-            Target::File { path, options } => Self::File(Box::new(Writer::create(
-                &path, &options, section, interfaces,
-            )?)),
-            Target::Batches(sender) => Self::Batches(BatchBuilder::new(sender, interfaces.len())),
+            OpenTarget::File(destination, options) => {
+                let writer = Writer::create_at(*destination, &options, section, interfaces)?;
+                Self::File(Box::new(writer))
+            }
+            OpenTarget::Batches(sender) => {
+                Self::Batches(BatchBuilder::new(sender, interfaces.len()))
+            }
         })
+    }
+
+    /// Gives a file its name; what was there goes.
+    ///
+    /// # Errors
+    /// [`TraceError`] when it cannot be put there.
+    pub fn take_place(&mut self) -> Result<(), TraceError> {
+        match self {
+            Self::File(writer) => writer.take_place(),
+            Self::Batches(_) => Ok(()),
+        }
     }
 
     /// Takes a packet. It is counted in [`Sink::written`], also when it could not be written.
@@ -93,19 +141,25 @@ impl Sink {
         }
     }
 
-    /// Ends it with the final accounts; returns what became of the packets of each interface.
-    pub fn finish(self, statistics: &[Statistics]) -> (Vec<Written>, Result<(), TraceError>) {
+    /// Ends it with the final accounts.
+    pub fn finish(self, statistics: &[Statistics]) -> Ended {
         match self {
             Self::File(writer) => {
-                let (accounts, result) = writer.finish(statistics);
-                (
-                    accounts.iter().map(|account| account.written).collect(),
-                    result,
-                )
+                let finished = writer.finish(statistics);
+                let accounts = finished.accounts.iter();
+                Ended {
+                    written: accounts.map(|account| account.written).collect(),
+                    bytes: finished.bytes,
+                    result: finished.result,
+                }
             }
             Self::Batches(mut builder) => {
                 builder.send();
-                (builder.written().to_vec(), Ok(()))
+                Ended {
+                    written: builder.written().to_vec(),
+                    bytes: 0,
+                    result: Ok(()),
+                }
             }
         }
     }

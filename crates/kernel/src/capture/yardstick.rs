@@ -14,13 +14,15 @@ use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
 use super::interface::Interface;
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
 use super::output::{Opened, Output, complain};
-use super::session::Summary;
+use super::session::{Beginning, Summary};
 use super::sink::Sink;
 use super::status::{Status, StatusBoard};
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
 
 const TICK: Duration = Duration::from_millis(500);
+/// Longest wait for the packets of a block that is not full.
+const LAST_BLOCK_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for packets: so late may a request to stop be seen.
 const WAIT: Duration = Duration::from_millis(20);
 
@@ -59,6 +61,7 @@ struct Ended {
     account: SubscriberAccount,
     failure: Option<CaptureError>,
     cpu_s: f64,
+    file_bytes: u64,
     is_complete: bool,
 }
 
@@ -66,20 +69,29 @@ impl Yardstick {
     /// Opens files and sockets, and starts to read.
     ///
     /// # Errors
-    /// [`CaptureError`], before any thread runs.
-    pub fn start(request: YardstickRequest) -> Result<Self, CaptureError> {
+    /// [`CaptureError`], before any thread runs; [`CaptureError::GivenUp`] before anything was changed.
+    pub fn start(request: YardstickRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
         let interface = Interface::find(&request.interface)?;
         let mut readers = Vec::new();
         let stop = Arc::new(AtomicBool::new(false));
         let status = StatusBoard::default();
-        for output in request.outputs {
+        let mut filters = Vec::new();
+        for output in &request.outputs {
             output.subscription.check()?;
-            let backend = open(&interface, &output, request.kind, |settings| {
-                settings.buffer_bytes = request.buffer_bytes;
-                settings.promiscuous = request.promiscuous;
-            })?;
+            filters.push(compile(&interface, &output.subscription.filter)?);
+        }
+        for (mut opened, filter) in beginning.open(request.outputs)?.into_iter().zip(filters) {
+            let settings = Settings {
+                interface: &interface.name,
+                filter: filter.as_ref().map(Expression::instructions),
+                snaplen_bytes: opened.subscription.snaplen,
+                buffer_bytes: request.buffer_bytes,
+                promiscuous: request.promiscuous,
+            };
+            let backend = backend::open(request.kind, &settings)?;
+            opened.begin(&request.section, std::slice::from_ref(&interface))?;
             readers.push(Reader {
-                opened: Opened::new(output, &request.section, std::slice::from_ref(&interface))?,
+                opened,
                 backend,
                 count: request.count,
                 thinned: 0,
@@ -88,6 +100,9 @@ impl Yardstick {
                 status: status.clone(),
                 failure: None,
             });
+        }
+        for reader in &mut readers {
+            reader.opened.take_place()?;
         }
         let mut threads = Vec::new();
         for reader in readers {
@@ -142,6 +157,7 @@ impl Yardstick {
             })?;
             ledger.complete &= ended.is_complete;
             ledger.cost.reader_cpu_s += ended.cpu_s;
+            ledger.cost.log_bytes += ended.file_bytes;
             ledger.subscribers.push(ended.account);
             failure = failure.or(ended.failure);
         }
@@ -162,32 +178,15 @@ impl Drop for Yardstick {
     }
 }
 
-/// Opens a socket with the filter of an output.
-fn open(
-    interface: &Interface,
-    output: &Output,
-    kind: Kind,
-    adjust: impl FnOnce(&mut Settings<'_>),
-) -> Result<Box<dyn Backend>, CaptureError> {
-    let filter = match output.subscription.filter.as_str() {
-        "" => None,
-        expression => Some(
-            Expression::compile(expression, interface.link_layer(), None).map_err(|error| {
-                CaptureError::Filter {
-                    reason: error.to_string(),
-                }
-            })?,
-        ),
-    };
-    let mut settings = Settings {
-        interface: &interface.name,
-        filter: filter.as_ref().map(Expression::instructions),
-        snaplen_bytes: output.subscription.snaplen,
-        buffer_bytes: 0,
-        promiscuous: false,
-    };
-    adjust(&mut settings);
-    Ok(backend::open(kind, &settings)?)
+/// The filter of an output; none takes everything.
+fn compile(interface: &Interface, filter: &str) -> Result<Option<Expression>, CaptureError> {
+    if filter.is_empty() {
+        return Ok(None);
+    }
+    let compiled = Expression::compile(filter, interface.link_layer(), None);
+    compiled.map(Some).map_err(|error| CaptureError::Filter {
+        reason: error.to_string(),
+    })
 }
 
 struct Reader {
@@ -221,7 +220,18 @@ impl Reader {
             }
         }
         let stopped = self.backend.stop();
-        while matches!(self.take(Duration::ZERO), Ok(taken) if taken > 0) {}
+        let deadline = Instant::now() + LAST_BLOCK_MAX;
+        loop {
+            while matches!(self.take(Duration::ZERO), Ok(taken) if taken > 0) {}
+            // A block that is not full the kernel hands on when its time is over.
+            let counts = self.backend.counts().unwrap_or_default();
+            if counts.seen <= counts.dropped + counts.delivered
+                || Instant::now() >= deadline
+                || self.take(WAIT).is_err()
+            {
+                break;
+            }
+        }
         self.finish(stopped.is_ok())
     }
 
@@ -280,13 +290,9 @@ impl Reader {
     fn finish(mut self, is_complete: bool) -> Ended {
         let counts = self.backend.counts().unwrap_or_default();
         let statistics = self.statistics(&counts, is_complete);
-        let (written, finished) = match self.opened.sink.take() {
-            Some(sink) => sink.finish(&[statistics]),
-            None => (Vec::new(), Ok(())),
-        };
-        if let Err(error) = finished {
-            complain(&self.status, &mut self.failure, error);
-        }
+        let (written, file_bytes) =
+            self.opened
+                .finish(&[statistics], &self.status, &mut self.failure);
         let written = written.first().copied().unwrap_or_default();
         let account = HookAccount {
             hook: self.interface.clone(),
@@ -315,6 +321,7 @@ impl Reader {
             },
             failure: self.failure,
             cpu_s: thread_cpu_s(),
+            file_bytes,
             is_complete,
         }
     }

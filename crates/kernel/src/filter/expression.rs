@@ -7,12 +7,15 @@ use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, Program
 use parshall_core::filter::emit::LinkLayer;
 
 use super::libpcap::{self, Compiler};
+use super::mistake::Mistake;
 use super::pieces;
 use super::words::words;
 
-/// A number that libpcap refuses to read: what stands before it was understood when this is what
-/// libpcap complains of.
-const UNREADABLE: &str = " 99999999999999999999";
+/// What libpcap says when an optimized program would return nothing but 0.
+pub(super) const REJECTS_ALL: &str = "expression rejects all packets";
+/// Characters of an expression that a message shows: before the place of a mistake, and in all.
+const SHOWN_BEFORE: usize = 60;
+const SHOWN: usize = 120;
 
 /// A compiled expression.
 #[derive(Clone, Debug)]
@@ -25,17 +28,22 @@ pub struct Expression {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
     /// libpcap does not understand it.
-    #[error("filter '{expression}': {message}, at column {column} ({}); see pcap-filter(7)", place(.expression, *.column))]
+    #[error(
+        "filter '{}': {message}{}; see pcap-filter(7)",
+        excerpt(.expression, *.column),
+        place(.expression, *.column)
+    )]
     Compile {
         /// The expression.
         expression: String,
-        /// What libpcap says.
+        /// What libpcap says, on one line.
         message: String,
-        /// Where, counted in characters from 1; behind the last one when something is missing.
-        column: usize,
+        /// Where, counted in characters from 1; behind the last one when something is missing. `None`
+        /// for what is wrong with the whole.
+        column: Option<usize>,
     },
     /// It contains a character that no expression can.
-    #[error("filter '{}': character {column} is a zero byte; leave it out", .expression.escape_debug())]
+    #[error("filter '{}': character {column} is a zero byte; leave it out", excerpt(.expression, Some(*.column)))]
     ZeroByte {
         /// The expression.
         expression: String,
@@ -43,7 +51,7 @@ pub enum ExpressionError {
         column: usize,
     },
     /// What libpcap makes of it cannot be merged.
-    #[error("filter '{expression}': {source}")]
+    #[error("filter '{}': {source}", excerpt(.expression, None))]
     Program {
         /// The expression.
         expression: String,
@@ -51,7 +59,7 @@ pub enum ExpressionError {
         source: ProgramError,
     },
     /// There is no memory for libpcap's handle.
-    #[error("filter '{expression}': no memory to compile it; free some")]
+    #[error("filter '{}': no memory to compile it; free some", excerpt(.expression, None))]
     Memory {
         /// The expression.
         expression: String,
@@ -82,13 +90,14 @@ impl Expression {
         let mut compiler = Compiler::new(link_layer, netmask).ok_or_else(memory)?;
         let instructions = match pieces::compile(&mut compiler, expression) {
             Some(instructions) => instructions,
-            None => compiler
-                .compile(&text)
-                .map_err(|message| ExpressionError::Compile {
+            None => compiler.compile(&text).map_err(|message| {
+                let mistake = Mistake::find(&mut compiler, expression, message);
+                ExpressionError::Compile {
                     expression: expression.to_owned(),
-                    column: column(expression, find(&mut compiler, expression, &message)),
-                    message,
-                })?,
+                    column: mistake.byte.map(|byte| column(expression, byte)),
+                    message: on_one_line(&mistake.message),
+                }
+            })?,
         };
         let program =
             ClassicProgram::new(&instructions).map_err(|source| ExpressionError::Program {
@@ -130,39 +139,64 @@ impl Expression {
     }
 }
 
-/// The byte at which libpcap gives up: the start of the first word with which the text up to there
-/// brings the same complaint, although something unreadable follows. When there is none, libpcap
-/// missed something at the end.
-fn find(compiler: &mut Compiler, expression: &str, message: &str) -> usize {
-    // libpcap reads no further than the first mistake, so all that is longer brings it, too.
-    let words = words(expression);
-    let first = words.partition_point(|(_, end)| {
-        let probe = CString::new(format!("{}{UNREADABLE}", &expression[..*end]));
-        let complaint = probe.ok().and_then(|probe| compiler.compile(&probe).err());
-        complaint.as_deref() != Some(message)
-    });
-    words
-        .get(first)
-        .map_or(expression.len(), |(start, _)| *start)
-}
-
 fn column(expression: &str, byte: usize) -> usize {
     expression[..byte].chars().count() + 1
 }
 
-/// The word at a column, quoted, for a message.
-fn place(expression: &str, column: usize) -> String {
+/// The place of a mistake, for a message.
+fn place(expression: &str, column: Option<usize>) -> String {
+    let Some(column) = column else {
+        return String::new();
+    };
     let byte = expression
         .char_indices()
         .nth(column - 1)
         .map(|(byte, _)| byte);
-    words(expression)
+    let word = words(expression)
         .into_iter()
         .find(|(start, _)| Some(*start) == byte)
         .map_or_else(
             || "its end".to_owned(),
-            |(start, end)| format!("'{}'", &expression[start..end]),
-        )
+            |(start, end)| format!("'{}'", excerpt(&expression[start..end], None)),
+        );
+    format!(", at column {column} ({word})")
+}
+
+/// An expression for a message: of a long one the part around a column, or its beginning.
+fn excerpt(expression: &str, column: Option<usize>) -> String {
+    let characters = expression.chars().count();
+    if characters <= SHOWN {
+        return printable(expression);
+    }
+    let first = column
+        .map_or(0, |column| column.saturating_sub(SHOWN_BEFORE))
+        .min(characters - SHOWN);
+    let shown: String = expression.chars().skip(first).take(SHOWN).collect();
+    let mark = |is_cut: bool| if is_cut { "..." } else { "" };
+    format!(
+        "{}{}{}",
+        mark(first > 0),
+        printable(&shown),
+        mark(first + SHOWN < characters)
+    )
+}
+
+/// Text as a terminal may have it: what would steer it is spelled out.
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\'' | '"' | '\\' => shown.push(character),
+            _ => shown.extend(character.escape_debug()),
+        }
+    }
+    shown
+}
+
+/// What libpcap says, which may have several lines, and repeats what it was given.
+fn on_one_line(message: &str) -> String {
+    let lines: Vec<&str> = message.lines().map(str::trim).collect();
+    printable(lines.join(" ").trim())
 }
 
 #[cfg(test)]
@@ -173,7 +207,7 @@ mod tests {
         match Expression::compile(expression, LinkLayer::Ethernet, None) {
             Err(ExpressionError::Compile {
                 message, column, ..
-            }) => (message, column),
+            }) => (message, column.unwrap_or(0)),
             other => panic!("{expression}: {other:?}"),
         }
     }
@@ -197,6 +231,13 @@ mod tests {
                 "netmask not known, so 'ip broadcast' not supported",
                 4,
             ),
+            ("port 80 or 70000", "illegal port number 70000 > 65535", 12),
+            (
+                "port 80 or port 9999999999",
+                "number 9999999999 overflows 32 bits",
+                17,
+            ),
+            ("tcp and udp", REJECTS_ALL, 0),
         ] {
             assert_eq!(
                 complaint(expression),
@@ -224,6 +265,70 @@ mod tests {
             error.to_string().contains("character 4 is a zero byte"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_place_of_a_mistake_behind_a_long_list_is_right() {
+        let ports: Vec<String> = (1..700).map(|port| format!("port {port}")).collect();
+        let list = ports.join(" or ") + " or ";
+        let before = list.chars().count();
+        for (mistake, at) in [
+            ("port 70000", 6),
+            ("70000", 1),
+            ("prot 80", 1),
+            ("port", 5),
+            ("port 5 port", 8),
+            ("host 10.0.0.256", 6),
+            ("(udp", 5),
+            ("port 5 or", 10),
+        ] {
+            let expression = format!("{list}{mistake}");
+            let (_, column) = complaint(&expression);
+            assert_eq!(column, before + at, "{mistake}");
+            let error = Expression::compile(&expression, LinkLayer::Ethernet, None).unwrap_err();
+            let shown = error.to_string();
+            assert!(shown.len() < 400 && shown.contains(mistake), "{shown}");
+        }
+    }
+
+    #[test]
+    fn the_place_of_a_mistake_is_right_where_the_list_is_too_long_for_libpcap() {
+        let ports: Vec<String> = (0..9_000).map(|port| format!("port {port}")).collect();
+        let list = ports.join(" or ") + " or ";
+        for (before, mistake, behind, at) in [
+            ("", "port 70000", "", 6),
+            ("", "port 1 or 70000", "", 11),
+            ("", "port", "", 5),
+            ("", "prot 80", " or port 5", 1),
+            ("ip and (not icmp and (", "host 10.0.0.256", "))", 6),
+            ("ip and (not icmp and (", "port 5", ")", 8),
+        ] {
+            let expression = format!("{before}{list}{mistake}{behind}");
+            let expected = before.len() + list.len() + at;
+            let (message, column) = complaint(&expression);
+            assert_eq!(column, expected, "{before}...{mistake}{behind}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_one_short_printable_line() {
+        for expression in [
+            "tcp\u{1b}[31m".to_owned(),
+            "tcp\nprot".to_owned(),
+            "tcp \u{202e}".to_owned(),
+            "host \u{7}".to_owned(),
+            "x".repeat(100_000),
+            "port 1 or ".repeat(10_000),
+            format!("{}\0", "port 1 or ".repeat(10_000)),
+            format!("inbound and len > {}1", "0".repeat(100_000)),
+        ] {
+            let error = Expression::compile(&expression, LinkLayer::Ethernet, None).unwrap_err();
+            let shown = error.to_string();
+            assert!(shown.len() < 1_000, "{} bytes", shown.len());
+            assert!(!shown.contains(char::is_control), "{shown:?}");
+            assert!(!shown.contains('\u{202e}'), "{shown:?}");
+        }
+        assert_eq!(on_one_line("first\n second\u{1b}\n"), "first second\\u{1b}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod expression;
 mod libpcap;
 mod load;
+mod mistake;
 mod pieces;
 mod trial;
 mod words;

@@ -6,10 +6,15 @@
 //! the other. Nothing here knows what a primitive means: whatever is not plainly a list is left to
 //! libpcap as a whole.
 
+mod overrun;
+mod rows;
+
 use std::ffi::CString;
 
 use parshall_core::filter::classic::ClassicInstruction;
 
+use self::overrun::may_overrun;
+use super::expression::REJECTS_ALL;
 use super::libpcap::Compiler;
 use super::words::words;
 
@@ -18,11 +23,14 @@ const LONG_PRIMITIVES: usize = 32;
 /// Primitives that libpcap compiles at once: few enough to be quick, enough that it finds most of
 /// what they share.
 const PIECE_PRIMITIVES: usize = 12;
+/// Primitives up to which libpcap compiles a list as a whole that may read behind the end of whole
+/// frames: a matter of two seconds at most.
+const WHOLE_PRIMITIVES: usize = 200;
 /// Parentheses in parentheses.
 const DEPTH_MAX: usize = 64;
 
 /// Words that a primitive can start with and that say all of what it means.
-const QUALIFIERS: [&str; 15] = [
+pub(super) const QUALIFIERS: [&str; 15] = [
     "src",
     "dst",
     "host",
@@ -40,7 +48,7 @@ const QUALIFIERS: [&str; 15] = [
     "proto",
 ];
 /// Words that are primitives by themselves, or go on with a number.
-const NAMES: [&str; 7] = [
+pub(super) const NAMES: [&str; 7] = [
     "icmp",
     "icmp6",
     "igmp",
@@ -73,6 +81,12 @@ fn compile_above(
     if tree.primitives() < primitives {
         return None;
     }
+    if tree.any(&may_overrun) {
+        return match tree.primitives() {
+            ..=WHOLE_PRIMITIVES => None,
+            _ => rows::compile(compiler, &tree),
+        };
+    }
     let mut assembly = Assembly::default();
     let (accept, reject) = (assembly.label(), assembly.label());
     assembly.put(compiler, &tree, accept, reject)?;
@@ -96,6 +110,15 @@ impl Tree {
             Self::Primitive(_) => 1,
             Self::Not(inner) => inner.primitives(),
             Self::And(parts) | Self::Or(parts) => parts.iter().map(Self::primitives).sum(),
+        }
+    }
+
+    /// Whether something holds of one of its primitives.
+    fn any(&self, holds: &impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Primitive(text) => holds(text),
+            Self::Not(inner) => inner.any(holds),
+            Self::And(parts) | Self::Or(parts) => parts.iter().any(|part| part.any(holds)),
         }
     }
 
@@ -304,6 +327,16 @@ fn starts_with_digit(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit())
 }
 
+/// An instruction that does not branch.
+const fn instruction(code: u16, k: u32) -> ClassicInstruction {
+    ClassicInstruction {
+        code,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Label(usize);
 
@@ -368,7 +401,13 @@ impl Assembly {
         no: Label,
     ) -> Option<()> {
         let text = CString::new(expression).ok()?;
-        for mut instruction in compiler.compile(&text).ok()? {
+        let program = match compiler.compile(&text) {
+            Ok(program) => program,
+            // libpcap would say so of the whole only when every piece is such.
+            Err(message) if message == REJECTS_ALL => vec![instruction(RETURN, 0)],
+            Err(_) => return None,
+        };
+        for mut instruction in program {
             if instruction.code == RETURN {
                 let to = if instruction.k == 0 { no } else { yes };
                 self.jumps.push((self.instructions.len(), to));
@@ -382,20 +421,29 @@ impl Assembly {
     }
 
     fn finish(mut self, accept: Label, reject: Label) -> Option<Vec<ClassicInstruction>> {
+        // libpcap refuses what rejects all packets.
+        if !self.jumps.iter().any(|(_, label)| *label == accept) {
+            return None;
+        }
         for (label, verdict) in [(accept, u32::MAX), (reject, 0)] {
             self.place(label);
-            self.instructions.push(ClassicInstruction {
-                code: RETURN,
-                jt: 0,
-                jf: 0,
-                k: verdict,
-            });
+            self.instructions.push(instruction(RETURN, verdict));
         }
+        self.link()
+    }
+
+    /// The instructions, with all jumps told how far.
+    fn link(mut self) -> Option<Vec<ClassicInstruction>> {
         for (at, label) in self.jumps {
             let distance = self.places[label.0]?.checked_sub(at + 1)?;
             self.instructions[at].k = u32::try_from(distance).ok()?;
         }
         Some(self.instructions)
+    }
+
+    fn jump(&mut self, to: Label) {
+        self.jumps.push((self.instructions.len(), to));
+        self.instructions.push(instruction(JUMP, 0));
     }
 }
 

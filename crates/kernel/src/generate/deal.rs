@@ -76,6 +76,11 @@ impl Deal {
         }
     }
 
+    /// `CLOCK_MONOTONIC` of the first packet of all; None before it.
+    pub fn begun_ns(&self) -> Option<u64> {
+        self.rings.iter().filter_map(|ring| ring.begun_ns()).min()
+    }
+
     /// No packet more.
     pub fn stop(&self) {
         for ring in &self.rings {

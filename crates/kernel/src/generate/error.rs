@@ -1,5 +1,7 @@
 //! Why packets cannot be generated.
 
+use parshall_core::workload::ReplayError;
+
 /// An error of the generator: one line with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -14,7 +16,7 @@ pub enum GenerateError {
     Workload(#[from] parshall_core::workload::WorkloadError),
     /// A capture file that cannot be sent anew.
     #[error(transparent)]
-    Replay(#[from] parshall_core::workload::ReplayError),
+    Replay(#[from] ReplayError),
     /// A mistake of the request.
     #[error("{option} {found}: expected {expected}")]
     Option {
@@ -63,9 +65,12 @@ pub enum GenerateError {
 impl GenerateError {
     /// Whether the request itself was wrong.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::Law(_) | Self::Sizes(_) | Self::Workload(_) | Self::Option { .. }
-        )
+        match self {
+            Self::Law(_) | Self::Workload(_) | Self::Option { .. } => true,
+            Self::Interface { .. } | Self::Namespace { .. } => true,
+            Self::Sizes(error) => error.is_usage(),
+            Self::Replay(error) => matches!(error, ReplayError::Workload(_)),
+            Self::Trace(_) | Self::Kernel { .. } | Self::Thread { .. } => false,
+        }
     }
 }

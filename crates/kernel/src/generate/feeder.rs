@@ -5,6 +5,7 @@ use super::departures::Departures;
 use super::share::Turn;
 use parshall_core::workload::{Account, Digest, Packet, Packets, Plan, Workload};
 use std::collections::VecDeque;
+use std::iter::Peekable;
 
 /// Packets that are drawn before the senders are told of them.
 const CHUNK: u64 = 1024;
@@ -12,7 +13,9 @@ const CHUNK: u64 = 1024;
 /// The plan on its way through the rings.
 pub(super) struct Feeder<'a> {
     workload: &'a Workload,
-    plan: Plan<'a>,
+    plan: Peekable<Plan<'a>>,
+    // Packets are due before it.
+    until_ns: u64,
     deal: &'a Deal,
     // Due times of the packets in the rings: who sends puts the time of sending in their place.
     due_ns: VecDeque<u64>,
@@ -28,15 +31,18 @@ pub(super) struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
+    /// Of a plan that ends before `until_ns`.
     pub fn new(
         workload: &'a Workload,
         packets: &'a Packets,
         deal: &'a Deal,
         senders: usize,
+        until_ns: u64,
     ) -> Self {
         Self {
             workload,
-            plan: Plan::new(workload, packets),
+            plan: Plan::new(workload, packets).peekable(),
+            until_ns,
             deal,
             due_ns: VecDeque::new(),
             departures: Departures::new(senders),
@@ -55,13 +61,22 @@ impl<'a> Feeder<'a> {
         let room = self.retired + self.deal.places() - self.drawn;
         let left = self.deal.end().saturating_sub(self.drawn);
         let count = room.min(left).min(CHUNK);
-        for packet in self.plan.by_ref().take(count as usize) {
+        let until_ns = self.until_ns;
+        let is_in_time = |packet: &Packet| packet.due_ns < until_ns;
+        for _ in 0..count {
+            let Some(packet) = self.plan.next_if(is_in_time) else {
+                break;
+            };
             self.deal.plan(self.drawn_turn, &packet);
             if self.deal.is_paced() {
                 self.due_ns.push_back(packet.due_ns);
             }
             self.drawn += 1;
             self.drawn_turn.advance();
+        }
+        if count > 0 && !self.plan.peek().is_some_and(is_in_time) {
+            // Before the last of them may be sent, so that the senders know that it is the last.
+            self.deal.set_end(self.drawn);
         }
         self.deal.set_drawn(self.drawn);
         count > 0

@@ -8,7 +8,7 @@ use crate::abi_layout::assert_fields;
 #[test]
 fn every_field_of_the_generator_lies_where_the_header_says() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), super::program::OBJECT).unwrap();
+    std::fs::write(file.path(), super::program::OBJECT.bytes().unwrap()).unwrap();
     let btf = Btf::from_path(file.path()).unwrap();
     for (name, size, fields) in [
         (

@@ -61,7 +61,7 @@ fn gave_up(failure: u64) -> GenerateError {
             "the plan has no place for it, or its frame is too short; please report this".into()
         }
         GENERATE_FAILURE_CONTENT => {
-            "its flow, or its frame of the trace, is not there; please report this".into()
+            "its flow, or its frame of the trace, is not there, or it is too long; please report this".into()
         }
         GENERATE_FAILURE_CUT => {
             "its frame cannot be cut to its length; --backend af-packet does without".into()
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_packet_that_cannot_be_sent_ends_the_run_and_does_not_count() {
-        for (flow, ip_bytes, expected) in [(7, 64, "its flow"), (1, 60_000, "cannot be cut")] {
+        for (flow, ip_bytes, expected) in [(7, 64, "its flow"), (1, 60_000, "too long")] {
             let Some((said, sent)) = run_of(flow, ip_bytes) else {
                 return;
             };

@@ -59,7 +59,8 @@ impl<'a> Pace<'a> {
         if !self.is_drawn() {
             self.ring.starved();
             while !self.is_drawn() {
-                if self.ring.is_stopped() {
+                // The end may come down to what was sent already.
+                if self.ring.is_stopped() || self.next >= self.ring.end() {
                     return None;
                 }
                 std::thread::yield_now();
@@ -67,10 +68,11 @@ impl<'a> Pace<'a> {
         }
         let now_ns = if self.ring.is_paced() {
             self.wait()?
-        } else if self.is_stamped {
-            monotonic_ns()
         } else {
-            0
+            if self.next == 0 {
+                self.ring.begin(monotonic_ns());
+            }
+            if self.is_stamped { monotonic_ns() } else { 0 }
         };
         let number = self.next;
         let (_, packet) = self.ring.sent(number);

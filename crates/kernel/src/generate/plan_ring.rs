@@ -167,6 +167,18 @@ impl PlanRing {
         }
     }
 
+    /// A sender in user space that is not paced has its first packet.
+    pub fn begin(&self, now_ns: u64) {
+        if self.begun_ns().is_none() {
+            self.set_start_ns(now_ns);
+        }
+    }
+
+    /// `CLOCK_MONOTONIC` of the first packet; None before it.
+    pub fn begun_ns(&self) -> Option<u64> {
+        Some(word!(self, start_ns).load(Ordering::Acquire)).filter(|start_ns| *start_ns != 0)
+    }
+
     /// Whether the sender was once ready before anything was due.
     pub fn has_waited(&self) -> bool {
         word!(self, waited).load(Ordering::Acquire) != 0

@@ -3,20 +3,23 @@
 use super::GenerateError;
 use super::plan_ring::{PlanRing, Shape};
 use super::trace_memory::TraceMemory;
+use crate::objects::{CompiledObject, compiled_object};
 use libbpf_rs::{MapCore, MapFlags, Object};
 use parshall_core::abi::{
-    FlowHeader, GenerateOptions, HEADER_WORDS_MAX, TRANSPORT_NONE, TRANSPORT_TCP, TRANSPORT_UDP,
-    plain_bytes,
+    FRAME_IMAGE_BYTES, FlowHeader, GenerateOptions, HEADER_WORDS_MAX, TRANSPORT_NONE,
+    TRANSPORT_TCP, TRANSPORT_UDP, plain_bytes,
 };
 use parshall_core::workload::{FRAME_BYTES_MIN, Packets, Protocol, STAMP_BYTES, Workload};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-pub(super) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generate.bpf.o"));
+pub(super) static OBJECT: CompiledObject = compiled_object!("generate");
 
 /// Frames that the kernel makes for a run lie in a page with their head- and tailroom. What is left on 6.1 and
 /// before; later ones take at least 3400, but none tells how many, and all drop what is longer.
-pub(super) const FRAME_BYTES_MAX: usize = 3368;
+const BUFFER_BYTES_MAX: usize = 3368;
+/// No packet is as long as the buffer, so that each is cut: see the program.
+pub(super) const FRAME_BYTES_MAX: usize = BUFFER_BYTES_MAX - 1;
 
 /// A frame is passed on only at the end of its turn, so that paced packets leave one by one, or two that are due at almost
 /// the same time. A third run in vain costs those that leave alone more than it wins.
@@ -56,12 +59,11 @@ impl Program {
         let layout = packets.layout();
         let header_words = layout.payload_offset.div_ceil(8);
         let stamp_bytes = if workload.is_stamped { STAMP_BYTES } else { 0 };
-        let largest = workload.largest_frame_bytes();
-        let written_bytes = match trace {
-            Some(_) => largest,
-            None => (8 * header_words).max(layout.payload_offset + stamp_bytes),
-        };
-        let buffer_bytes = largest.max(written_bytes);
+        // Whole words of a header may reach beyond the shortest frames.
+        let written_bytes = (8 * header_words)
+            .max(layout.payload_offset + stamp_bytes)
+            .max(workload.largest_frame_bytes());
+        let buffer_bytes = written_bytes + 1;
         let options = GenerateOptions {
             plan_mask: shape.places - 1,
             buffer_bytes: buffer_bytes as u32,
@@ -87,7 +89,7 @@ impl Program {
             first_sequence: shape.share.index as u32,
             sequence_step: shape.share.of as u32,
         };
-        let mut open = crate::libbpf_log::open(OBJECT).map_err(&fail)?;
+        let mut open = crate::libbpf_log::open(&OBJECT).map_err(&fail)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "plan" {
@@ -134,7 +136,11 @@ impl Program {
         }
         let mut frame = packets.headers()[0].bytes.clone();
         frame.extend(packets.payload());
-        frame.resize(buffer_bytes, 0);
+        frame.resize(FRAME_IMAGE_BYTES, 0);
+        map("image")?
+            .update(&0_u32.to_ne_bytes(), &frame, MapFlags::ANY)
+            .map_err(&fail)?;
+        frame.truncate(buffer_bytes);
         Ok(Self {
             object,
             frame,

@@ -41,7 +41,7 @@ pub struct Report {
     pub lost_counted: Option<u64>,
     /// Frames' bytes, without check sequences.
     pub frame_bytes: u64,
-    /// From the first packet to the last; without gaps: the whole run, its beginning in the kernel included.
+    /// From the first packet to the last; without gaps: until the senders have ended.
     /// Of all senders together.
     pub elapsed_ns: u64,
     /// Packets per second.
@@ -54,8 +54,8 @@ pub struct Report {
     pub gaps: Option<GapAccount>,
     /// The law of the gaps.
     pub gap_law: String,
-    /// XXH3-128 over headers, payload and what varies of every packet that was sent, in their order.
-    /// None when the sender draws by itself.
+    /// XXH3-128 over headers, payload and what varies of every packet of the plan that was sent, in their order: of
+    /// what was handed to the interface, not of what arrived. None when the sender draws by itself.
     pub digest: Option<String>,
     /// Packets that the interface counted in this time, whoever sent them.
     pub transmitted: Option<u64>,
@@ -111,7 +111,7 @@ impl Report {
         let (elapsed_ns, intervals) = if deal.is_paced() {
             (feeder.account.departures_ns(), sent.saturating_sub(1))
         } else {
-            (whole_run_ns(senders), sent)
+            (whole_run_ns(senders, deal.begun_ns()), sent)
         };
         let rate_pps = if elapsed_ns == 0 {
             0.0
@@ -200,9 +200,9 @@ impl SenderReport {
     }
 }
 
-/// From the beginning of the first sender to the end of the last, ns.
-fn whole_run_ns(senders: &[Sent]) -> u64 {
-    let began_ns = senders.iter().map(|sender| sender.began_ns).min();
+/// From the first packet, or else the beginning of the first sender, to the end of the last, ns.
+fn whole_run_ns(senders: &[Sent], begun_ns: Option<u64>) -> u64 {
+    let began_ns = begun_ns.or_else(|| senders.iter().map(|sender| sender.began_ns).min());
     let ended_ns = senders.iter().map(|sender| sender.ended_ns).max();
     ended_ns.unwrap_or(0) - began_ns.unwrap_or(0)
 }

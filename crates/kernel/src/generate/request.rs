@@ -5,9 +5,9 @@ use super::{BackendKind, GenerateError};
 use crate::free_memory::available_bytes;
 use parshall_core::laws::GapLaw;
 use parshall_core::sizes::{Parameters, SizeLaw, TwoStage};
-use parshall_core::trace::Reader;
+use parshall_core::trace::{Reader, allowance_bytes};
 use parshall_core::workload::{
-    Flows, Order, Packets, Plan, Protocol, Rate, Replay, Vlan, Workload,
+    Flows, Order, Packets, Plan, Protocol, Rate, Replay, ReplayLimits, Vlan, Workload,
 };
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -37,6 +37,9 @@ pub struct Request {
     /// A capture file whose frames are sent, in place of frames of these sizes and flows.
     #[serde(default)]
     pub replay: Option<PathBuf>,
+    /// MTU of the interface, which no frame of that file may exceed; none: any length.
+    #[serde(default)]
+    pub mtu_bytes: Option<u32>,
     /// Law of the sizes, see [`SizeLaw::parse`].
     pub sizes: String,
     /// Law of the gaps, see [`GapLaw::parse`]; none: no gaps, or equal ones when a rate is given.
@@ -60,6 +63,9 @@ pub struct Request {
     /// Packets in all; none: until it is stopped.
     #[serde(default)]
     pub count: Option<u64>,
+    /// How long, from the first packet on, ns; none: until all are sent.
+    #[serde(default)]
+    pub duration_ns: Option<u64>,
     /// Seed of everything that is drawn.
     pub seed: u64,
     /// Source addresses.
@@ -242,9 +248,13 @@ impl Request {
             ));
         }
         // Vectors that grow are there twice for a moment.
-        let most_bytes = available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
+        let free_bytes = available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
+        let limits = ReplayLimits {
+            memory_bytes: free_bytes.min(allowance_bytes(path)),
+            ip_bytes: self.mtu_bytes,
+        };
         let name = path.display().to_string();
-        let replay = Replay::read(&mut Reader::open(path)?, &name, most_bytes)?;
+        let replay = Replay::read(&mut Reader::open(path)?, &name, limits)?;
         let counts = replay.sizes()?;
         let exact = Parameters {
             precision: REPLAY_CELLS,

@@ -1,6 +1,7 @@
 //! The thread behind a run: feeds the senders, begins and ends with all of them, and draws up the account.
 
 use super::GenerateError;
+use super::deal::Deal;
 use super::feeder::Feeder;
 use super::link::LinkWatch;
 use super::report::Report;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How often it looks when it has nothing to do: it may share its CPU with who receives.
 const LOOK: Duration = Duration::from_millis(2);
+/// A paced run whose host does not keep up goes on for so long after its duration: what is a little late is still sent.
+const LATE_AT_THE_END_NS: u64 = 50_000_000;
 /// How long senders that are stopped may take for what the first of them has already passed.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
@@ -46,6 +49,23 @@ pub(super) struct Run<'a> {
     pub board: &'a Board,
     /// Packets in all; none: until it is stopped.
     pub asked: Option<u64>,
+    /// From the first packet on; none: until all are sent.
+    pub duration_ns: Option<u64>,
+}
+
+/// Whether the duration of a run is over.
+fn is_over(deal: &Deal, duration_ns: Option<u64>) -> bool {
+    let (Some(duration_ns), Some(begun_ns)) = (duration_ns, deal.begun_ns()) else {
+        return false;
+    };
+    // Paced, the plan ends in time by itself, with the same packet on every host that keeps up.
+    let late_ns = if deal.is_paced() {
+        LATE_AT_THE_END_NS
+    } else {
+        0
+    };
+    let end_ns = begun_ns.saturating_add(duration_ns).saturating_add(late_ns);
+    monotonic_ns() >= end_ns
 }
 
 impl Run<'_> {
@@ -58,9 +78,11 @@ impl Run<'_> {
             mut link,
             board,
             asked,
+            duration_ns,
         } = self;
         let deal = team.deal();
-        let mut feeder = Feeder::new(workload, packets, &deal, team.size());
+        let until_ns = duration_ns.filter(|_| deal.is_paced()).unwrap_or(u64::MAX);
+        let mut feeder = Feeder::new(workload, packets, &deal, team.size(), until_ns);
         // Whatever fits is drawn before the first packet leaves.
         while feeder.draw() {}
         team.go();
@@ -90,7 +112,9 @@ impl Run<'_> {
                     team.go();
                     Ending::Stopped
                 }
-                Ending::NotYet if board.should_stop.load(Ordering::Acquire) => {
+                Ending::NotYet
+                    if board.should_stop.load(Ordering::Acquire) || is_over(&deal, duration_ns) =>
+                {
                     deal.stop();
                     Ending::Halting
                 }
@@ -123,8 +147,12 @@ impl Run<'_> {
     pub fn wait(mut self) -> Result<Report, GenerateError> {
         let deal = self.team.deal();
         self.team.go();
+        let began = Instant::now();
+        let duration = self.duration_ns.map_or(Duration::MAX, Duration::from_nanos);
         while !self.team.has_ended() {
-            if self.link.is_lost() || self.board.should_stop.load(Ordering::Acquire) {
+            let should_stop =
+                self.board.should_stop.load(Ordering::Acquire) || began.elapsed() >= duration;
+            if self.link.is_lost() || should_stop {
                 deal.stop();
                 self.team.go();
                 self.team.call_out();
@@ -132,7 +160,7 @@ impl Run<'_> {
             std::thread::sleep(LOOK);
         }
         let sent = self.team.join()?;
-        let nothing = Feeder::new(self.workload, self.packets, &deal, 1);
+        let nothing = Feeder::new(self.workload, self.packets, &deal, 1, u64::MAX);
         let report = Report::of(self.workload, &deal, &nothing, &sent, None)
             .of_what_draws_by_itself(self.workload, &sent[0], self.asked);
         Ok(report.with_fate(self.link.fate()))

@@ -38,6 +38,7 @@ impl Session {
         let feeder = {
             let board = Arc::clone(&board);
             let (count, backend) = (request.count, request.backend);
+            let duration_ns = request.duration_ns;
             std::thread::Builder::new()
                 .name("parshall-plan".into())
                 .spawn(move || {
@@ -48,6 +49,7 @@ impl Session {
                         link,
                         board: &board,
                         asked: count,
+                        duration_ns,
                     };
                     let result = match backend {
                         BackendKind::Pktgen => run.wait(),

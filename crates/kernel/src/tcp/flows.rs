@@ -25,6 +25,7 @@ struct Entry {
     highest_seq: u64,
     end: Option<TcpFlowEndRecord>,
     has_closed: bool,
+    has_ends: bool,
     has_changed: bool,
     ticks_since_end: u32,
 }
@@ -77,6 +78,7 @@ impl FlowTable {
                 highest_seq: 0,
                 end: None,
                 has_closed: false,
+                has_ends: false,
                 has_changed: false,
                 ticks_since_end: 0,
             })
@@ -108,12 +110,19 @@ impl FlowTable {
         }
     }
 
-    /// Takes in facts; what was known before and is not in the record stays.
+    /// Takes in facts; what was known before and is not in the record stays. The ends of a connection
+    /// do not change, but the kernel takes them from a socket that closes.
     pub fn note_facts(&mut self, record: &TcpFlowRecord) {
         let offset = self.monotonic_offset_ns;
         let entry = self.entry(record.flow);
-        let new = FlowRow::new(record, offset);
+        let mut new = FlowRow::new(record, offset);
         let old = &entry.row;
+        if entry.has_ends {
+            new.local_address = old.local_address;
+            new.local_port = old.local_port;
+            new.remote_address = old.remote_address;
+            new.remote_port = old.remote_port;
+        }
         let cookie = if new.socket_cookie == 0 {
             old.socket_cookie
         } else {
@@ -131,6 +140,7 @@ impl FlowTable {
             ended: old.ended,
             ..new
         };
+        entry.has_ends |= record.local_port != 0 && record.remote_port != 0;
         entry.see(record.time_ns, offset);
     }
 
@@ -302,6 +312,30 @@ mod tests {
         assert_eq!(table.entries.len(), 10);
         assert!(table.entries.capacity() <= ROOM_KEPT);
         assert_eq!(table.total(), 100_000);
+    }
+
+    #[test]
+    fn ends_that_are_known_are_not_taken_from_a_socket_that_closes() {
+        let mut table = FlowTable::new(0);
+        let first = TcpFlowRecord {
+            flow: 1,
+            local_port: 80,
+            remote_port: 4000,
+            local_address: [1; 16],
+            remote_address: [2; 16],
+            ..TcpFlowRecord::default()
+        };
+        table.note_facts(&first);
+        table.note_facts(&TcpFlowRecord {
+            local_port: 0,
+            local_address: [0; 16],
+            pid: 9,
+            ..first
+        });
+        let rows = table.take_changed(&BTreeMap::new(), &mut |_| None);
+        assert_eq!(rows[0].local_port, 80);
+        assert_eq!(rows[0].local_address, FlowRow::new(&first, 0).local_address);
+        assert_eq!(rows[0].pid, Some(9));
     }
 
     #[test]

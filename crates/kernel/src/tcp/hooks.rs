@@ -12,11 +12,12 @@ use parshall_core::abi::{
 use super::TcpError;
 use super::options::{Directions, TcpLogOptions};
 use crate::cpus;
+use crate::objects::{CompiledObject, compiled_object};
 use crate::ring::memory::{Lane, Mapping};
 use crate::ring::registry::LaneReaders;
 use crate::ring::{self, Preference};
 
-pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+pub(crate) static OBJECT: CompiledObject = compiled_object!("tcp");
 
 /// Smallest flow ring for each CPU. 100,000 short connections write 50 MB in all; whose reader must
 /// wait longer for a CPU asks for a larger packet ring, and gets half of that here.
@@ -32,13 +33,18 @@ const PACKET_PROGRAMS: [(&str, Directions); 2] = [
 ];
 
 /// Programs that are attached for the events.
-const EVENT_PROGRAMS: [&str; 5] = [
+const EVENT_PROGRAMS: [&str; 6] = [
     "tcp_retransmit",
+    "tcp_retransmit_synack",
     "tcp_congestion_state",
     "tcp_close",
     "tcp_close_2",
     FLOW_END_PROGRAM,
 ];
+
+/// Programs that find the sockets of processes: as they are made, and those that are there already.
+const NOTE_NEW_SOCKET: &str = "note_new_socket";
+const NOTE_HELD_SOCKETS: &str = "note_held_sockets";
 
 /// Programs that tell softirqs that run in the reader's place from the reader.
 const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
@@ -60,6 +66,23 @@ pub struct ProgramStatistics {
     pub run_ns: u64,
     /// Runs that did not take place because the program was already running on this CPU.
     pub missed: u64,
+}
+
+/// What was counted of a passive open that is not done yet, as `struct flow_state` has it.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakeAccount {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Packets seen.
+    pub packets_seen: u64,
+    /// Of these, not thinned out; 0 where nothing is thinned.
+    pub packets_due: u64,
+    /// Packets for which the ring had no room.
+    pub packets_dropped: u64,
+    /// Events seen.
+    pub events_seen: u64,
+    /// Events for which the ring had no room.
+    pub events_dropped: u64,
 }
 
 /// A walk of the kernel over its sockets; what it finds comes through the flow ring, so somebody
@@ -89,6 +112,7 @@ pub struct TcpHooks {
     observed: Option<Observed>,
     counters: Mapping,
     cpus: usize,
+    asks_for_processes: bool,
     /// Lanes of the packet ring, [`TCP_LANES_PER_CPU`] for each CPU.
     pub packet_lanes: Vec<Lane>,
     /// Lanes of the flow ring, one a CPU.
@@ -148,6 +172,7 @@ impl TcpHooks {
             flow_readers: LaneReaders::of_map(map("flow_readers")?, lane_cpus)?,
             counters,
             cpus,
+            asks_for_processes: !options.pids.is_empty(),
             links: Vec::new(),
             observed: None,
             object,
@@ -173,6 +198,14 @@ impl TcpHooks {
         // Events first: a flow that a packet hook finds must not miss its end.
         for name in EVENT_PROGRAMS {
             self.link(name, |program| program.attach())?;
+        }
+        if self.asks_for_processes {
+            // Before a packet is met: whose connection is not wanted then is never looked at again.
+            self.link(NOTE_NEW_SOCKET, |program| {
+                program.attach_cgroup(directory.as_raw_fd())
+            })?;
+            let held = self.sweep(NOTE_HELD_SOCKETS, IterOpts::None)?;
+            held.run().map_err(TcpError::load)?;
         }
         self.observed = Some(Observed {
             cgroup: directory,
@@ -368,8 +401,8 @@ impl TcpHooks {
         sums
     }
 
-    /// Accounts of passive opens that are not done yet: `(flow, packets seen, due, dropped)`.
-    pub fn open_handshakes(&self) -> Vec<(u32, [u64; 3])> {
+    /// Accounts of passive opens that are not done yet; nothing is said of what was thinned out.
+    pub fn open_handshakes(&self) -> Vec<HandshakeAccount> {
         let Ok(map) = find_map(&self.object, "handshakes") else {
             return Vec::new();
         };
@@ -377,8 +410,14 @@ impl TcpHooks {
             .filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten())
             .filter_map(|value| {
                 let word = |index: usize| read_plain_u64(&value, index);
-                let flow = word(4)? as u32;
-                Some((flow, [word(0)?, word(1)?, word(2)?]))
+                Some(HandshakeAccount {
+                    flow: word(4)? as u32,
+                    packets_seen: word(0)?,
+                    packets_due: word(1)?,
+                    packets_dropped: word(2)?,
+                    events_seen: word(7)?,
+                    events_dropped: word(8)?,
+                })
             })
             .collect()
     }
@@ -437,15 +476,19 @@ fn find_map<'object>(
 /// [`TcpError::Load`] with what the kernel refused.
 pub fn try_programs() -> Result<(), TcpError> {
     let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
-    // A cgroup is looked for, so that the verifier sees all that there is.
-    let options = TcpLogOptions::default().to_kernel(layout, layout, 1)?;
+    // A cgroup and a process are looked for, so that the verifier sees all that there is.
+    let asked = TcpLogOptions {
+        pids: vec![1],
+        ..TcpLogOptions::default()
+    };
+    let options = asked.to_kernel(layout, layout, 1)?;
     load_programs(&options, 1, 1).map(drop)
 }
 
 /// Loads the programs with accounts for so many CPUs, and lanes for so many.
 fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<Object, TcpError> {
     let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
-    let mut open = crate::libbpf_log::open(OBJECT).map_err(TcpError::load)?;
+    let mut open = crate::libbpf_log::open(&OBJECT).map_err(TcpError::load)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let (layout, entries) = match name.as_str() {
@@ -468,6 +511,14 @@ fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<
         }
         map.set_max_entries(entries as u32)
             .map_err(TcpError::load)?;
+    }
+    for mut program in open.progs_mut() {
+        if [NOTE_NEW_SOCKET, NOTE_HELD_SOCKETS]
+            .map(Some)
+            .contains(&program.name().to_str())
+        {
+            program.set_autoload(options.pid_count > 0);
+        }
     }
     load_object(open)
 }

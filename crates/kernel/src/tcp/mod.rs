@@ -60,19 +60,8 @@ pub enum TcpError {
     #[error(transparent)]
     Log(#[from] parshall_core::log::LogError),
     /// The output file could not be made.
-    #[error("log {}: {source}; name a file in a directory that exists and is writable", path.display())]
-    Output {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
-    /// Somebody else writes the file.
-    #[error("log {}: another log is being written to it; name another file", path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error(transparent)]
+    Output(#[from] parshall_core::output_file::OutputError),
     /// The file took no more.
     #[error(
         "log {}: {source} after {written_bytes} bytes; make room, or log to another disk",
@@ -98,6 +87,11 @@ pub enum TcpError {
 }
 
 impl TcpError {
+    /// Whether the reader of a pipe has gone, which ends a log without a fault.
+    pub fn is_reader_gone(&self) -> bool {
+        matches!(self, Self::Full { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
     fn load(error: impl std::fmt::Display) -> Self {
         Self::Load {
             reason: error.to_string(),

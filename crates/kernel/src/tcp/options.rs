@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parshall_core::abi::{FILTER_HOSTS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions};
+use parshall_core::abi::{
+    FILTER_HOSTS_MAX, FILTER_PIDS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions,
+};
 
 use super::TcpError;
 use crate::ring::{self, Preference};
@@ -35,6 +37,11 @@ pub struct TcpLogOptions {
     pub directions: Directions,
     /// Only sockets below this directory of the cgroup-v2 mount; `None`: all.
     pub cgroup: Option<PathBuf>,
+    /// Only sockets of the network namespace with this inode number; `None`: all.
+    pub netns_inode: Option<u32>,
+    /// Only sockets that one of these processes made or holds as the log begins, and connections that were
+    /// accepted from them; numbers of the initial PID namespace. Empty: all.
+    pub pids: Vec<u32>,
     /// Bytes of the packet ring for each CPU, a power of two: one half for inbound packets, the
     /// other for all else.
     pub ring_bytes: u64,
@@ -57,6 +64,8 @@ impl Default for TcpLogOptions {
             hosts: Vec::new(),
             directions: Directions::Both,
             cgroup: None,
+            netns_inode: None,
+            pids: Vec::new(),
             ring_bytes: 16 << 20,
             preference: Preference::FastReader,
             handshake_silence: HANDSHAKE_SILENCE,
@@ -85,9 +94,11 @@ impl TcpLogOptions {
             cgroup_id,
             host_count: self.hosts.len() as u32,
             port_count: self.ports.len() as u32,
+            pid_count: self.pids.len() as u32,
             packets_per_log: self.packets_per_log,
             on_change: u32::from(self.on_change),
             handshake_silence_ns: self.handshake_silence.as_nanos() as u64,
+            netns_inode: self.netns_inode.unwrap_or(0),
             outbound_only: u32::from(self.directions == Directions::Out),
             ..TcpOptions::default()
         };
@@ -98,20 +109,20 @@ impl TcpLogOptions {
                 expected: "1 (every packet) or more".into(),
             });
         }
-        if self.ports.len() > FILTER_PORTS_MAX {
-            return Err(TcpError::Option {
-                option: "port",
-                value: format!("{} ports", self.ports.len()),
-                expected: format!("at most {FILTER_PORTS_MAX}"),
-            });
+        for (option, count, things, most) in [
+            ("port", self.ports.len(), "ports", FILTER_PORTS_MAX),
+            ("host", self.hosts.len(), "addresses", FILTER_HOSTS_MAX),
+            ("pid", self.pids.len(), "processes", FILTER_PIDS_MAX),
+        ] {
+            if count > most {
+                return Err(TcpError::Option {
+                    option,
+                    value: format!("{count} {things}"),
+                    expected: format!("at most {most}"),
+                });
+            }
         }
-        if self.hosts.len() > FILTER_HOSTS_MAX {
-            return Err(TcpError::Option {
-                option: "host",
-                value: format!("{} addresses", self.hosts.len()),
-                expected: format!("at most {FILTER_HOSTS_MAX}"),
-            });
-        }
+        options.pids[..self.pids.len()].copy_from_slice(&self.pids);
         options.ports[..self.ports.len()].copy_from_slice(&self.ports);
         for (slot, host) in options.hosts.iter_mut().zip(&self.hosts) {
             let octets = match host {

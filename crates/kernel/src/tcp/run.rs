@@ -39,16 +39,18 @@ const ALL_HOOKS: Range<usize> = 0..HOOK_COUNT;
 /// The first hooks see packets, which are thinned; the others see events, which are not.
 const PACKET_HOOKS: usize = 2;
 
-/// The program whose runs that the kernel skipped are each hook's, in the order of `enum hook`. Closes
+/// The programs whose runs that the kernel skipped are each hook's, in the order of `enum hook`. Closes
 /// have none: what one of their two programs does not get, the other does.
-const HOOK_PROGRAMS: [Option<&str>; HOOK_COUNT] = [
-    Some("tcp_ingress"),
-    Some("tcp_egress"),
-    Some("tcp_retransmit"),
-    Some("tcp_congestion_state"),
-    None,
-    Some("tcp_destroy"),
+const HOOK_PROGRAMS: [&[&str]; HOOK_COUNT] = [
+    &["tcp_ingress"],
+    &["tcp_egress"],
+    &["tcp_retransmit", "tcp_retransmit_synack"],
+    &["tcp_congestion_state"],
+    &[],
+    &["tcp_destroy"],
 ];
+/// The hook of closes, whose misses the flow table finds.
+const CLOSE_HOOK: usize = 4;
 /// The hook of the flow ring.
 const FLOW_HOOK: usize = HOOK_COUNT - 1;
 
@@ -91,12 +93,18 @@ impl Run {
         if let Err(error) = self.drain(&ALL_HOOKS) {
             failure.get_or_insert(error);
         }
-        for (flow, [seen, due, dropped]) in self.with_hooks(|hooks| hooks.open_handshakes())? {
+        for open in self.with_hooks(|hooks| hooks.open_handshakes())? {
             self.collector.flows.note_end(&TcpFlowEndRecord {
-                flow,
-                packets_seen: seen,
-                packets_thinned: if self.thins { seen - due } else { 0 },
-                packets_dropped: dropped,
+                flow: open.flow,
+                packets_seen: open.packets_seen,
+                packets_thinned: if self.thins {
+                    open.packets_seen - open.packets_due
+                } else {
+                    0
+                },
+                packets_dropped: open.packets_dropped,
+                events_seen: open.events_seen,
+                events_dropped: open.events_dropped,
                 ..TcpFlowEndRecord::default()
             });
         }
@@ -121,7 +129,7 @@ impl Run {
         Ok(Summary {
             ledger,
             flows: self.collector.flows.total(),
-            failure,
+            failure: failure.filter(|failure| !failure.is_reader_gone()),
         })
     }
 
@@ -234,14 +242,15 @@ impl Run {
             let softirq_ns = hooks.reader_softirq_ns();
             (hooks.counters(), hooks.statistics(), softirq_ns)
         })?;
-        let softirq_s = softirq_ns as f64 * 1e-9;
+        let softirq_s = softirq_ns as f64 / 1e9;
         let unwritten = self.writer.unwritten_by_hook();
         let hooks = (0..HOOK_COUNT)
             .map(|hook| {
                 let count = &counters[hook];
-                let missed = match HOOK_PROGRAMS[hook] {
-                    Some(program) => missed_of(&statistics, program),
-                    None => self.unseen_closes,
+                let missed = if hook == CLOSE_HOOK {
+                    self.unseen_closes
+                } else {
+                    missed_of(&statistics, HOOK_PROGRAMS[hook])
                 };
                 let read = self.collector.read[hook];
                 let kept_back = count.filtered + count.failed;
@@ -326,10 +335,10 @@ pub(super) fn cut(path: &Path, error: LogError) -> TcpError {
     }
 }
 
-fn missed_of(statistics: &[ProgramStatistics], program: &str) -> u64 {
+fn missed_of(statistics: &[ProgramStatistics], programs: &[&str]) -> u64 {
     statistics
         .iter()
-        .filter(|one| one.name == program)
+        .filter(|one| programs.contains(&one.name.as_str()))
         .map(|one| one.missed)
         .sum()
 }

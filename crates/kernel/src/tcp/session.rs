@@ -13,8 +13,7 @@ use std::time::Instant;
 use parshall_core::abi::TCP_LANES_PER_CPU;
 use parshall_core::ledger::Ledger;
 use parshall_core::log::{LogHeader, LogWriter};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use parshall_core::output_file::{self, OutputError, Place};
 
 use super::TcpError;
 use super::collector::Collector;
@@ -64,7 +63,8 @@ pub struct TcpLog {
 impl TcpLog {
     /// Loads and attaches the hooks and starts to write to `path`.
     ///
-    /// A `path` of `-` is standard output. `environment` and `options_text` are JSON objects for the head of the log.
+    /// A `path` of `-` is standard output. What is there stays until all has begun. A FIFO is waited for until somebody
+    /// reads it, or `is_stopping` says yes. `environment` and `options_text` are JSON objects for the head of the log.
     ///
     /// # Errors
     /// [`TcpError`], before anything is left attached.
@@ -73,6 +73,7 @@ impl TcpLog {
         path: &Path,
         environment: String,
         options_text: String,
+        is_stopping: &mut dyn FnMut() -> bool,
     ) -> Result<Self, TcpError> {
         let cgroup = cgroup::resolve(options.cgroup.as_deref())?;
         let mut hooks = TcpHooks::load(options, cgroup.id)?;
@@ -83,7 +84,7 @@ impl TcpLog {
             options: options_text,
             hz: kernel_hz(),
         };
-        let file = create(path)?;
+        let (file, mut place) = create(path, is_stopping)?;
         let writer = LogWriter::create(file, &header).map_err(|error| cut(path, error))?;
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
@@ -96,6 +97,9 @@ impl TcpLog {
         let flow_lanes = hooks.flow_lanes.iter().cloned().map(|lane| (lane, None));
         let collector = Collector::new(packet_lanes.chain(flow_lanes), FlowTable::new(offset_ns))?;
         hooks.attach(&cgroup.path, options.directions)?;
+        if let Some(place) = &mut place {
+            place.take()?;
+        }
 
         let stop = Arc::new(AtomicBool::new(false));
         let status = Arc::new(Mutex::new(Status::default()));
@@ -176,28 +180,19 @@ impl Drop for TcpLog {
     }
 }
 
-/// The log: never anything but a stream, so a pipe will do. A file is emptied when nobody else writes it.
-fn create(path: &Path) -> Result<File, TcpError> {
-    let fail = |source: io::Error| TcpError::Output {
+/// The log: never anything but a stream, so a pipe will do. Standard output has its place already.
+fn create(
+    path: &Path,
+    is_stopping: &mut dyn FnMut() -> bool,
+) -> Result<(File, Option<Place>), TcpError> {
+    if path != Path::new("-") {
+        let (file, place) = output_file::create(path, is_stopping)?;
+        return Ok((file, Some(place)));
+    }
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    let stdout = stdout.map_err(|source| OutputError::Create {
         path: path.into(),
         source,
-    };
-    if path == Path::new("-") {
-        let stdout = io::stdout().as_fd().try_clone_to_owned();
-        return stdout.map(File::from).map_err(fail);
-    }
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(fail)?;
-    if file.metadata().map_err(fail)?.is_file() {
-        // The lock goes with the process. A file system that knows none is no reason to log nothing.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            return Err(TcpError::Busy { path: path.into() });
-        }
-        file.set_len(0).map_err(fail)?;
-    }
-    Ok(file)
+    })?;
+    Ok((File::from(stdout), None))
 }

@@ -1,14 +1,20 @@
 //! Lists of thousands of primitives, which libpcap would take minutes to compile as a whole.
 
+use std::time::Instant;
+
 use parshall_core::filter::emit::{Hook, LinkLayer};
 use parshall_kernel::filter::Expression;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::expressions::{expected, merge};
 use crate::kernel::{Surroundings, available};
+use crate::memory::peak_bytes;
 use crate::{frames, same_verdict::HOOKS};
 
+/// What merging may take.
+const MERGE_MAX_BYTES: usize = 256 << 20;
 const FIRST: u32 = 1_000;
 const PORTS: u32 = 2_700;
 const ODD: &str = "ip and src portrange 1-39999 \
@@ -160,4 +166,88 @@ fn long_lists_ask_each_thing_once() {
         "{} questions for {ports} ports",
         filter.questions()
     );
+}
+
+/// A random list of some tens to thousands of ports, hosts or networks.
+fn random_list(random: &mut impl Rng, items: usize) -> String {
+    let word = *["port", "tcp port", "udp dst port", "host", "src net"]
+        .choose(random)
+        .unwrap();
+    let operator = *[" or ", " or ", " and not "].choose(random).unwrap();
+    let items = (0..items).map(|_| match word {
+        "host" => format!(
+            "10.0.{}.{}",
+            random.random_range(0..8),
+            random.random::<u8>()
+        ),
+        "src net" => format!(
+            "10.{}.{}.0/24",
+            random.random::<u8>(),
+            random.random::<u8>()
+        ),
+        _ => random.random_range(1..u16::MAX).to_string(),
+    });
+    let first = if operator == " or " { "" } else { "not " };
+    format!("{first}{}", list(word, operator, items))
+}
+
+/// Lists of any length beside short filters: merging ends, within the memory that it may take, and every
+/// filter keeps its verdict.
+#[test]
+fn long_lists_beside_short_filters_are_merged_in_bounds() {
+    let mut random = Pcg64Mcg::seed_from_u64(13);
+    let frames: Vec<Vec<u8>> = (0..300).map(|_| frame(&mut random)).collect();
+    let short = [
+        "tcp port 80",
+        "udp port 53",
+        "icmp",
+        "",
+        "ip6",
+        "host 10.0.0.1",
+    ]
+    .map(compile);
+    let odd = (1001..1200).step_by(2).map(|port: u32| port.to_string());
+    let mut sets = vec![vec![compile(&list("port", " or ", odd))]];
+    for (lists, items) in [
+        (1, [100, 300]),
+        (1, [40, 1_000]),
+        (2, [60, 100]),
+        (3, [20, 100]),
+        (8, [40, 300]),
+        (16, [60, 1_000]),
+        (58, [2, 8]),
+        (58, [20, 40]),
+    ] {
+        let lists = (0..lists).map(|_| {
+            let items = *items.choose(&mut random).unwrap();
+            compile(&random_list(&mut random, items))
+        });
+        sets.push(lists.collect());
+    }
+    for (nth, lists) in sets.iter().enumerate() {
+        let mut filters: Vec<&Expression> = short.iter().chain(lists).collect();
+        filters.shuffle(&mut random);
+        let started = Instant::now();
+        let (merged, peak_bytes) = peak_bytes(|| merge(filters.iter().copied()));
+        println!(
+            "set {nth}: {} filters, {} stages, {} questions, {:?}, {} MiB",
+            filters.len(),
+            merged.stages(),
+            merged.questions(),
+            started.elapsed(),
+            peak_bytes >> 20
+        );
+        assert!(
+            peak_bytes < MERGE_MAX_BYTES,
+            "set {nth}: {peak_bytes} bytes"
+        );
+        for frame in &frames {
+            let (subscribers, _) = expected(filters.iter().copied(), frame);
+            assert_eq!(
+                merged.subscribers(frame),
+                subscribers,
+                "set {nth}: {frame:02x?}"
+            );
+        }
+    }
 }

@@ -6,5 +6,6 @@ mod frames;
 mod fuzz;
 mod kernel;
 mod long_lists;
+mod memory;
 mod same_verdict;
 mod traffic;

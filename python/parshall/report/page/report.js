@@ -29,6 +29,8 @@
   async function draw(element) {
     const specification = JSON.parse(document.getElementById(element.dataset.specification).textContent);
     specification.width = "container";
+    // A legend as wide as the page: a name takes some 220 pixels.
+    specification.config.legend.columns = Math.max(1, Math.min(4, Math.floor(element.clientWidth / 220)));
     const { view } = await window.vegaEmbed(element, specification, {
       renderer: element.dataset.renderer,
       actions: { export: true, source: false, compiled: false, editor: false },

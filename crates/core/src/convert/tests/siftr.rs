@@ -22,11 +22,11 @@ fn siftr_1_2_golden() {
     let lines: Vec<&str> = written.lines().collect();
     assert_eq!(
         lines[0],
-        "enable_time_secs=1700000000\tenable_time_usecs=000000\tsiftrver=1.2.2\thz=1000\ttcp_rtt_scale=32\tsysname=Linux\tsysver=618003\tipmode=4"
+        "enable_time_secs=1700000000\tenable_time_usecs=000000\tsiftrver=1.2.4\thz=1000\ttcp_rtt_scale=32\tsysname=Linux\tsysver=618003\tipmode=4"
     );
     assert_eq!(
         lines[1],
-        "o,0x00000000,1700000001.234567,10.0.0.1,5001,10.0.0.2,80,1073725440,14480,1073725440,65536,131072,7,9,4,1448,644,1,992,220,87040,4608,131072,12,2896,0,644"
+        "o,0x00000000,1700000001.234567,10.0.0.1,5001,10.0.0.2,80,1073725440,14480,0,65536,131072,7,9,4,1448,644,1,992,220,87040,4608,131072,12,2896,0,20"
     );
     assert_eq!(lines.len(), 4);
     assert!(lines[3].contains("skipped_pkts_malloc=0\tnum_inbound_skipped_pkts_mtx=0\tnum_outbound_skipped_pkts_mtx=0\tnum_inbound_skipped_pkts_tcpcb=0"));
@@ -38,6 +38,110 @@ fn siftr_1_2_golden() {
     let srtt_ms = lines[1].split(',').nth(16).unwrap().parse::<f64>().unwrap() * 1000.0
         / (words[2] * words[3]);
     assert!((srtt_ms - 20.125).abs() < 0.02, "{srtt_ms}");
+}
+
+/// Column 27 counts ticks of 1 ms, as TEACUP takes it; 0 is for a connection that has no sample yet.
+#[test]
+fn the_enhanced_rtt_of_siftr_1_2_is_in_ticks() {
+    for (srtt_us, ticks) in [
+        (0, "0"),
+        (300, "1"),
+        (1499, "1"),
+        (25_400, "25"),
+        (25_500, "26"),
+    ] {
+        let record = TcpStateRecord {
+            srtt_us_x8: srtt_us * 8,
+            ..packet(1, 1000)
+        };
+        let written = text(&[record], &[flow(1, false)], Format::Siftr12);
+        let line = written.lines().nth(1).unwrap();
+        assert_eq!(line.split(',').nth(26), Some(ticks), "{srtt_us} us");
+    }
+}
+
+/// FreeBSD 9 counts a new segment in `snd_max` when the hook sees it, FreeBSD of today and Linux later.
+#[test]
+fn new_data_is_in_flight_in_siftr_1_2_only() {
+    let new = TcpStateRecord {
+        pkt_seq: 3896,
+        payload_bytes: 2896,
+        pkt_flags: 0x11,
+        ..packet(1, 1000)
+    };
+    let acknowledged = TcpStateRecord {
+        payload_bytes: 0,
+        pkt_flags: 0x10,
+        ..new
+    };
+    for (record, version_1_2) in [(new, "5793"), (acknowledged, "2896")] {
+        let in_flight = |format, field: usize| {
+            let written = text(&[record], &[flow(1, false)], format);
+            let line = written.lines().nth(1).unwrap().to_string();
+            line.split(',').nth(field - 1).unwrap().to_string()
+        };
+        assert_eq!(in_flight(Format::Siftr12, 25), version_1_2);
+        assert_eq!(in_flight(Format::Siftr13, 24), "2896");
+    }
+}
+
+/// `tcp_compute_pipe` leaves out what was acknowledged selectively or is lost, and adds what was sent again.
+#[test]
+fn siftr2_has_the_pipe() {
+    let record = TcpStateRecord {
+        snd_nxt: 1000 + 10 * 1448,
+        sacked_out: 3,
+        lost_out: 2,
+        retrans_out: 1,
+        ..packet(1, 1000)
+    };
+    let written = text(&[record], &[flow(1, false)], Format::Siftr2);
+    let line = written.lines().nth(1).unwrap();
+    assert_eq!(
+        line.split(',').nth(16),
+        Some(format!("{:x}", 6 * 1448).as_str())
+    );
+}
+
+/// FreeBSD 9 writes all groups of an IPv6 address, today's SIFTR writes `::`.
+#[test]
+fn ipv6_addresses_are_written_as_each_version_writes_them() {
+    for (format, expected) in [
+        (Format::Siftr12, "2001:db8:0:0:0:0:0:1"),
+        (Format::Siftr13, "2001:db8::1"),
+        (Format::Siftr2, "2001:db8::1"),
+    ] {
+        let written = text(&[packet(1, 1000)], &[flow(1, true)], format);
+        let footer = written.lines().last().unwrap();
+        assert!(footer.contains(expected), "{footer}");
+    }
+}
+
+/// A flow without a line has no facts that anybody measured, and readers divide by its number of records.
+#[test]
+fn the_last_line_lists_only_flows_that_have_lines() {
+    let handshake = TcpStateRecord {
+        state: 12,
+        mss_bytes: 0,
+        ..packet(2, 900)
+    };
+    let later = TcpStateRecord {
+        mss_bytes: 500,
+        ..packet(1, 2000)
+    };
+    let flows = [flow(1, false), flow(2, false), flow(3, false)];
+    for format in [Format::Siftr12, Format::Siftr13, Format::Siftr2] {
+        let written = text(&[handshake, packet(1, 1000), later], &flows, format);
+        let footer = written.lines().last().unwrap();
+        assert!(footer.contains("5001") && !footer.contains("5002") && !footer.contains("5003"));
+        if format == Format::Siftr2 {
+            // The facts are those of the first packet, as siftr2 notes them.
+            assert!(footer.contains("\tglobal_flow_cnt=1\t") && footer.contains(",cubic,1448,"));
+        } else {
+            assert!(footer.contains("num_outbound_skipped_pkts_tcpcb=0\t"));
+            assert!(footer.contains("num_outbound_skipped_pkts_inpcb=1\t"));
+        }
+    }
 }
 
 #[test]
@@ -63,8 +167,9 @@ proptest! {
     #[test]
     fn siftr_1_3_parses_back(
         rows in prop::collection::vec((any::<[u32; 8]>(), 0..13u8, any::<bool>(), 0..4u8), 0..80),
+        last in any::<[u32; 8]>(),
     ) {
-        let records: Vec<TcpStateRecord> = rows.iter().enumerate().map(|(number, (words, state, out, event))| TcpStateRecord {
+        let records: Vec<TcpStateRecord> = rows.iter().chain([&(last, 1, true, 0)]).enumerate().map(|(number, (words, state, out, event))| TcpStateRecord {
             cwnd_segments: words[0] >> 12,
             ssthresh_segments: words[1] >> 1,
             srtt_us_x8: words[2],

@@ -144,9 +144,9 @@ fn web10g_polls_the_state_as_of_each_instant() {
     );
 }
 
-/// A handshake that came to nothing has no socket, so no row tells of its close.
+/// A handshake that came to nothing has no socket, and Web10G shows no connection before it is established.
 #[test]
-fn a_flow_that_ended_without_a_close_is_seen_once_more() {
+fn a_handshake_is_not_seen() {
     let ms = 1_000_000;
     let mut handshake = flow(1, false);
     handshake.ended = true;
@@ -154,22 +154,129 @@ fn a_flow_that_ended_without_a_close_is_seen_once_more() {
     let records = [
         TcpStateRecord {
             state: 12,
+            cwnd_segments: 0,
+            srtt_us_x8: 0,
             ..incoming(1, 10 * ms)
         },
+        TcpStateRecord {
+            state: 2,
+            pkt_flags: 2,
+            ..packet(2, 19 * ms)
+        },
         packet(2, 20 * ms),
+        TcpStateRecord {
+            state: 12,
+            ..incoming(2, 20 * ms + 1000)
+        },
     ];
-    let lines = web10g_lines(&records, &[handshake, flow(2, false)], Some(ms));
-    let seen: Vec<(&str, &str)> = lines
+    let flows = [handshake.clone(), flow(2, false)];
+    let lines = web10g_lines(&records, &flows, None);
+    assert_eq!(lines.len(), 1);
+    assert_eq!((lines[0][1].as_str(), lines[0][6].as_str()), ("2", "2"));
+    let lines = web10g_lines(&records, &flows, Some(ms));
+    let seen: Vec<(&str, &str, &str)> = lines
         .iter()
-        .map(|line| (line[0].as_str(), line[1].as_str()))
+        .map(|line| (line[0].as_str(), line[1].as_str(), line[25].as_str()))
         .collect();
     assert_eq!(
         seen,
         [
-            ("1700000000.011000", "1"),
-            ("1700000000.012000", "1"),
-            ("1700000000.013000", "1"),
-            ("1700000000.020000", "2"),
+            ("1700000000.020000", "2", "14480"),
+            ("1700000000.021000", "2", "14480")
         ]
     );
+}
+
+/// `DupAcksOut` and `DupAckEpisodes` are of acknowledgements sent, `ECESent` counts how often ECE was set.
+#[test]
+fn acknowledgements_are_counted_on_the_side_that_rfc_4898_names() {
+    let out = |time_ns, pkt_ack, rcv_wnd_bytes, pkt_flags| TcpStateRecord {
+        pkt_ack,
+        rcv_wnd_bytes,
+        pkt_flags,
+        payload_bytes: 0,
+        ..packet(1, time_ns)
+    };
+    let records = [
+        out(1, 100, 5000, 0x10),
+        out(2, 100, 5000, 0x50),
+        out(3, 100, 5000, 0x50),
+        // Another window, then another number: no duplicates.
+        out(4, 100, 6000, 0x10),
+        out(5, 200, 6000, 0x50),
+        out(6, 200, 6000, 0x10),
+        TcpStateRecord {
+            pkt_ack: 1000,
+            pkt_flags: 0x50,
+            ..incoming(1, 7)
+        },
+    ];
+    let lines = web10g_lines(&records, &[flow(1, false)], None);
+    let last = lines.last().unwrap();
+    let value = |number: usize| last[number - 1].as_str();
+    assert_eq!([value(62), value(64), value(66)], ["2", "3", "2"]);
+    assert_eq!([value(61), value(83)], ["1", "1"]);
+}
+
+/// `ElapsedSecs` ends with the last segment; `StartTimeStamp` counts microseconds, as Web10G's kernel has it.
+#[test]
+fn elapsed_time_ends_with_the_last_segment() {
+    let second = 1_000_000_000;
+    let records = [packet(1, second + 5000), packet(2, 5 * second)];
+    let lines = web10g_lines(&records, &[flow(1, false), flow(2, false)], Some(second));
+    let last = lines.iter().rfind(|line| line[1] == "1").unwrap();
+    assert_eq!(last[0], "1700000005.000005");
+    assert_eq!(last[16..19], ["1", "5", "1700000000000000"]);
+}
+
+/// A timeout is a congestion signal also when the window has been reduced before.
+#[test]
+fn a_timeout_in_recovery_is_a_signal_of_its_own() {
+    let at = |time_ns, ca_state| TcpStateRecord {
+        ca_state,
+        ..packet(1, time_ns)
+    };
+    let records = [at(1, 0), at(2, 3), at(3, 4), at(4, 0), at(5, 4)];
+    let lines = web10g_lines(&records, &[flow(1, false)], None);
+    let last = lines.last().unwrap();
+    let value = |number: usize| last[number - 1].as_str();
+    assert_eq!(
+        [value(25), value(28), value(92), value(95)],
+        ["3", "2", "1", "1"]
+    );
+}
+
+/// What was not agreed was not offered by this host, or was declined by the peer.
+#[test]
+fn what_was_not_agreed_names_who_did_not_want_it() {
+    let mut plain = flow(1, false);
+    (plain.timestamps, plain.sack, plain.ecn) = (false, false, false);
+    for (environment, expected) in [
+        ("{}", ["2", "2", "2", "2"]),
+        (
+            r#"{"sysctl":{"net.ipv4.tcp_timestamps":"0","net.ipv4.tcp_sack":"1","net.ipv4.tcp_ecn":"2"}}"#,
+            ["2", "2", "3", "3"],
+        ),
+        (
+            r#"{"sysctl":{"net.ipv4.tcp_timestamps":"1","net.ipv4.tcp_sack":"0","net.ipv4.tcp_ecn":"1"}}"#,
+            ["3", "3", "2", "2"],
+        ),
+    ] {
+        let head = LogHeader {
+            environment: environment.into(),
+            ..header()
+        };
+        let mut writer = LogWriter::create(Vec::new(), &head).unwrap();
+        writer.push_block(&[packet(1, 1)]).unwrap();
+        writer
+            .tick(vec![plain.clone()], &Ledger::default(), true)
+            .unwrap();
+        writer.finish().unwrap();
+        let log = LogReader::new(Cursor::new(writer.into_inner()), "test".into()).unwrap();
+        let mut out = Vec::new();
+        convert(log, Format::Web10g, &mut out, ConvertOptions::default()).unwrap();
+        let written = String::from_utf8(out).unwrap();
+        let fields: Vec<&str> = written.trim_end().split(',').collect();
+        assert_eq!(fields[71..75], expected, "{environment}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Superposed on/off sources with geometric periods and geometric gaps.
 
-use crate::laws::error::positive;
+use crate::laws::error::{number, positive};
 use crate::laws::{Distribution, Generator, Geometric, LawError};
 use std::fmt;
 
@@ -21,11 +21,21 @@ pub struct GeometricOnOff {
 /// So many sources are looked through for every packet.
 const SOURCES_MAX: u32 = 4096;
 
+/// Slots of a period, which are counted in 64 bits over a whole run.
+const SLOTS_MAX: f64 = 1e12;
+
+/// So many on periods are gone through for a packet.
+const PERIODS_MAX: f64 = 1000.0;
+
+/// A longer off period swallows on periods in the rounding of times.
+const OFF_MAX: f64 = 1e9;
+
 impl GeometricOnOff {
     /// `sources` sources with these mean periods and this mean gap while on, all in slots.
     ///
     /// # Errors
-    /// When there is no source or more than 4096, or a mean is below 1 slot.
+    /// When there is no source or more than 4096, a mean is below 1 slot, the gap is longer than 1000 on periods, or
+    /// a period longer than 10^12 slots or off 10^9 times as long as on.
     pub fn new(
         sources: u32,
         slot_ns: f64,
@@ -33,13 +43,25 @@ impl GeometricOnOff {
         mean_off_slots: f64,
         mean_gap_slots: f64,
     ) -> Result<Self, LawError> {
-        Ok(Self {
+        let law = Self {
             sources: checked_sources("onoff", sources)?,
             slot_ns: positive("onoff", "slot", slot_ns)?,
             on_slots: Geometric::new(mean_on_slots)?,
             off_slots: Geometric::new(mean_off_slots)?,
             gap_slots: Geometric::new(mean_gap_slots)?,
-        })
+        };
+        checked_periods("onoff", mean_on_slots, mean_off_slots, mean_gap_slots)?;
+        for (parameter, slots) in [("on", mean_on_slots), ("off", mean_off_slots)] {
+            if slots > SLOTS_MAX {
+                return Err(LawError::Parameter {
+                    law: "onoff",
+                    parameter,
+                    found: number(slots),
+                    expected: "at most 1e12 slots",
+                });
+            }
+        }
+        Ok(law)
     }
 
     /// A source sends in a slot with probability on / (on + off) / gap.
@@ -48,19 +70,46 @@ impl GeometricOnOff {
         self.slot_ns * self.gap_slots.mean() / (share * f64::from(self.sources))
     }
 
+    /// The relative standard deviation of the mean of so many gaps: that of the packets in as long a time, from the
+    /// variance of a period's packets (W. L. Smith, Regenerative Stochastic Processes, 1955), and at most that of sources
+    /// which keep their state.
+    pub(super) fn mean_spread(&self, gaps: f64) -> f64 {
+        let (on, off) = (self.on_slots.mean(), self.off_slots.mean());
+        let in_a_slot = 1.0 / self.gap_slots.mean();
+        let share = on / (on + off);
+        let rate = in_a_slot * share;
+        let variance = in_a_slot * (1.0 - in_a_slot) * on
+            + (in_a_slot - rate).powi(2) * self.on_slots.variance()
+            + rate * rate * self.off_slots.variance();
+        let squared = variance / ((on + off) * rate * gaps);
+        let frozen = (1.0 - share) / (share * f64::from(self.sources)) + 1.0 / gaps;
+        squared.min(frozen).sqrt()
+    }
+
+    /// The first packet, at time 0, is one like every other, so that every gap has the law's mean: it is as likely from
+    /// each source, which is on then, while the others are as at a random moment.
     pub(super) fn start(&self, generator: &mut Generator) -> GeometricSources {
-        let mut sources = GeometricSources {
+        let first = generator.below(u64::from(self.sources)) as u32;
+        let sources = (0..self.sources).map(|number| {
+            let mut source = if number == first {
+                Source {
+                    packet_slot: 0,
+                    off_slot: slots(&self.on_slots, generator),
+                }
+            } else {
+                Source::start(self, generator)
+            };
+            // In a slot, sources send in their order: what these send in the first is behind us.
+            if number <= first && source.packet_slot == 0 {
+                source.find_packet(1, self, generator);
+            }
+            source
+        });
+        GeometricSources {
+            sources: sources.collect(),
             law: self.clone(),
             now_slot: 0,
-            sources: Vec::new(),
-        };
-        for _ in 0..self.sources {
-            let source = Source::start(self, generator);
-            sources.sources.push(source);
         }
-        // The first packet stands at time 0.
-        sources.next_gap_ns(generator);
-        sources
     }
 }
 
@@ -74,6 +123,28 @@ pub(super) fn checked_sources(law: &'static str, sources: u32) -> Result<u32, La
         found: sources.to_string(),
         expected: "1 to 4096",
     })
+}
+
+/// Checks that a packet is found in bounded time.
+pub(super) fn checked_periods(
+    law: &'static str,
+    on: f64,
+    off: f64,
+    gap: f64,
+) -> Result<(), LawError> {
+    let wrong = |parameter, found, expected| LawError::Parameter {
+        law,
+        parameter,
+        found: number(found),
+        expected,
+    };
+    if gap > on * PERIODS_MAX {
+        return Err(wrong("gap", gap, "at most 1000 mean on periods"));
+    }
+    if off > on * OFF_MAX {
+        return Err(wrong("off", off, "at most 10^9 times the mean on period"));
+    }
+    Ok(())
 }
 
 /// One source: the slot of its next packet, and the first slot that is no longer on.

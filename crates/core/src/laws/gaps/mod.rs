@@ -243,7 +243,24 @@ impl GapLaw {
         }
     }
 
-    /// Begin: sources take the state that they have at a random moment.
+    /// How far, as relative standard deviation, the mean of so many gaps lies from the law's by chance. None where that
+    /// is not known: for gaps of a trace, of a law with an infinite variance, and of sources with Pareto periods.
+    pub fn mean_spread(&self, gaps: u64) -> Option<f64> {
+        let count = gaps as f64;
+        let spread = match &self.shape {
+            Shape::None | Shape::Recorded(_) | Shape::ParetoOnOff(_) => return None,
+            // What is cut at 0 varies less.
+            Shape::Renewal(law) => law.variance().sqrt() / (law.mean_cut_at_0() * count.sqrt()),
+            Shape::Bursts { size, pause, .. } => {
+                let bursts = count / f64::from(*size);
+                pause.variance().sqrt() * bursts.sqrt() * self.scale / (count * self.mean_gap_ns())
+            }
+            Shape::GeometricOnOff(sources) => sources.mean_spread(count),
+        };
+        Some(spread).filter(|spread| spread.is_finite())
+    }
+
+    /// Begin: sources take the state that they have at a packet.
     pub fn start(&self, generator: &mut Generator) -> GapProcess {
         GapProcess::new(self, generator)
     }

@@ -1,6 +1,6 @@
 //! Superposed on/off sources with Pareto periods: self-similar traffic.
 
-use super::geometric_on_off::checked_sources;
+use super::geometric_on_off::{checked_periods, checked_sources};
 use crate::laws::error::positive;
 use crate::laws::{Distribution, Generator, LawError, Pareto};
 use std::fmt;
@@ -20,19 +20,22 @@ impl ParetoOnOff {
     /// `sources` sources with these mean periods and tail exponents, and this gap while on.
     ///
     /// # Errors
-    /// When there is no source or more than 4096, a shape is not above 1, or a time not above 0.
+    /// When there is no source or more than 4096, a shape is not above 1, a time not above 0, the gap is
+    /// longer than 1000 on periods, or off 10^9 times as long as on.
     pub fn new(
         sources: u32,
         gap_ns: f64,
         (mean_on_ns, on_shape): (f64, f64),
         (mean_off_ns, off_shape): (f64, f64),
     ) -> Result<Self, LawError> {
-        Ok(Self {
+        let law = Self {
             sources: checked_sources("pareto-onoff", sources)?,
             gap_ns: positive("pareto-onoff", "gap", gap_ns)?,
             on_ns: Pareto::with_mean(on_shape, mean_on_ns)?,
             off_ns: Pareto::with_mean(off_shape, mean_off_ns)?,
-        })
+        };
+        checked_periods("pareto-onoff", mean_on_ns, mean_off_ns, gap_ns)?;
+        Ok(law)
     }
 
     /// A source sends once in `gap_ns` of its on time, which runs on from period to period.
@@ -41,18 +44,25 @@ impl ParetoOnOff {
         self.gap_ns / (share * f64::from(self.sources))
     }
 
+    /// The first packet, at time 0, is one like every other, so that every gap has the law's mean: it is as likely from
+    /// each source, which is on then, while the others are as at a random moment.
     pub(super) fn start(&self, generator: &mut Generator) -> ParetoSources {
-        let mut sources = ParetoSources {
+        let first = generator.below(u64::from(self.sources)) as u32;
+        let sources = (0..self.sources).map(|number| {
+            if number != first {
+                return Source::start(self, generator);
+            }
+            let mut source = Source {
+                packet_ns: 0.0,
+                off_ns: self.on_ns.sample_residual(generator),
+            };
+            source.advance(self.gap_ns, self, generator);
+            source
+        });
+        ParetoSources {
+            sources: sources.collect(),
             law: self.clone(),
-            sources: Vec::new(),
-        };
-        for _ in 0..self.sources {
-            let source = Source::start(self, generator);
-            sources.sources.push(source);
         }
-        // The first packet stands at time 0.
-        sources.next_gap_ns(generator);
-        sources
     }
 }
 

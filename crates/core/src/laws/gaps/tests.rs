@@ -73,7 +73,7 @@ fn a_burst_keeps_its_inside_when_stretched() {
     let error = GapLaw::parse("bursts:size=3,inside=50ns", Some(10.0)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "law bursts: period is 30 ns, expected more than (size - 1) * inside"
+        "law bursts: period is 30 ns; expected more than (size - 1) * inside"
     );
 }
 
@@ -147,6 +147,75 @@ fn self_similar_counts_stay_rough_on_long_scales() {
     assert!((0.68..0.95).contains(&hurst), "{hurst}");
 }
 
+/// The mean of each of many short runs, relative to the law's.
+fn means_of_runs(text: &str, runs: u64, count: usize) -> Vec<f64> {
+    let law = GapLaw::parse(text, None).unwrap();
+    (0..runs)
+        .map(|seed| mean(&gaps(&law, seed, count)) / law.mean_gap_ns())
+        .collect()
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let average = mean(values);
+    let squares: Vec<f64> = values
+        .iter()
+        .map(|value| (value - average).powi(2))
+        .collect();
+    mean(&squares).sqrt()
+}
+
+#[test]
+fn short_runs_of_sources_have_the_mean_that_was_asked_for() {
+    for text in [
+        "onoff:slot=100ns",
+        "onoff:sources=2,on=50,off=450,gap=1,slot=100ns",
+        "pareto-onoff:sources=2,on-shape=2.5,off-shape=2.5",
+        "pareto-onoff:sources=4,on=1ms,off=9ms,on-shape=3,off-shape=3",
+    ] {
+        for count in [1, 20, 200] {
+            let means = means_of_runs(text, 20_000, count);
+            let chance = deviation(&means) / (means.len() as f64).sqrt();
+            let found = mean(&means);
+            assert!(
+                (found - 1.0).abs() < 4.0 * chance,
+                "{text}: {count} gaps: {found}, by chance {chance}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_spread_of_the_mean_is_that_of_many_runs() {
+    for (text, runs, count, tolerance) in [
+        ("poisson:mean=1us", 2000, 100, 0.1),
+        ("erlang:stages=4,mean=1us", 2000, 100, 0.1),
+        ("bursts:size=8,period=1ms,pause=exponential", 2000, 800, 0.1),
+        ("onoff:slot=100ns", 1000, 4000, 0.15),
+        (
+            "onoff:sources=1,on=10,off=90,gap=2,slot=100ns",
+            1000,
+            4000,
+            0.15,
+        ),
+    ] {
+        let found = deviation(&means_of_runs(text, runs, count));
+        let law = GapLaw::parse(text, None).unwrap();
+        let expected = law.mean_spread(count as u64).unwrap();
+        assert!(
+            (expected / found - 1.0).abs() < tolerance,
+            "{text}: {count} gaps: expected {expected}, found {found}"
+        );
+    }
+    let spread = |text: &str| GapLaw::parse(text, None).unwrap().mean_spread(100);
+    assert_eq!(spread("fixed:mean=1us"), Some(0.0));
+    assert_eq!(spread("pareto:shape=1.5,mean=1us"), None);
+    assert_eq!(spread("pareto-onoff"), None);
+    assert_eq!(
+        GapLaw::recorded(vec![1.0, 2.0]).unwrap().mean_spread(9),
+        None
+    );
+}
+
 #[test]
 fn one_seed_is_one_sequence() {
     for text in [
@@ -170,19 +239,27 @@ fn messages_tell_what_is_expected() {
         ),
         (
             "fixed:mean=0",
-            "law fixed: mean is 0, expected a finite number > 0",
+            "law fixed: mean is 0; expected a finite number > 0",
         ),
         (
             "onoff:sources=0,slot=1us",
-            "law onoff: sources is 0, expected 1 to 4096",
+            "law onoff: sources is 0; expected 1 to 4096",
+        ),
+        (
+            "pareto-onoff:sources=1,on=1ns,off=1ns,on-shape=1.5,off-shape=1.5,gap=1s",
+            "law pareto-onoff: gap is 1000000000; expected at most 1000 mean on periods",
+        ),
+        (
+            "onoff:on=5,off=1e10,gap=4,slot=1ns",
+            "law onoff: off is 10000000000; expected at most 10^9 times the mean on period",
         ),
         (
             "normal:mean=-5ns,deviation=1ns",
-            "law gap: mean is -5, expected a finite number > 0",
+            "law gap: mean is -5; expected a finite number > 0",
         ),
         (
             "pareto:shape=1,mean=2us",
-            "law pareto: shape is 1, expected a finite number > 1, since with less the mean is infinite",
+            "law pareto: shape is 1; expected a finite number > 1, since with less the mean is infinite",
         ),
     ] {
         assert_eq!(GapLaw::parse(text, None).unwrap_err().to_string(), message);
@@ -191,7 +268,7 @@ fn messages_tell_what_is_expected() {
         .unwrap_err()
         .to_string();
     assert!(
-        unknown.starts_with("\"foisson\" is no gap law, expected one of none, fixed"),
+        unknown.starts_with("\"foisson\" is no gap law; expected one of none, fixed"),
         "{unknown}"
     );
     assert!(GapLaw::none().with_mean_gap_ns(5.0).is_err());

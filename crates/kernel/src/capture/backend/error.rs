@@ -47,5 +47,87 @@ pub enum BackendError {
     },
 }
 
-/// What most failures of sockets mean.
-pub(super) const PRIVILEGES: &str = "it needs CAP_NET_RAW and CAP_NET_ADMIN: see 'parshall doctor'";
+impl BackendError {
+    /// Whether the request itself was wrong.
+    pub fn is_usage(&self) -> bool {
+        !matches!(self, Self::Socket { .. })
+    }
+
+    /// A call that failed, with the remedy that its error number suggests.
+    pub(super) fn socket(interface: &str, action: &'static str, source: io::Error) -> Self {
+        Self::Socket {
+            interface: interface.to_owned(),
+            action,
+            remedy: remedy(&source),
+            source,
+        }
+    }
+
+    /// That an XDP program cannot be attached to an interface with this MTU.
+    pub(super) fn attaching(interface: &str, mtu_bytes: Option<u32>, source: io::Error) -> Self {
+        let is_long = mtu_bytes.is_none_or(|bytes| bytes > BUFFER_MTU_BYTES);
+        let what = match source.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => {
+                return Self::Unsupported {
+                    interface: interface.to_owned(),
+                    what: format!("another XDP program is attached to it ({source})"),
+                    remedy: "end that one, or give --backend af-packet",
+                };
+            }
+            // What a veth says; it means the MTU of its peer.
+            Some(libc::ERANGE) => format!("the MTU of its peer is too large for AF_XDP ({source})"),
+            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if is_long => {
+                let mtu_bytes = mtu_bytes.unwrap_or_default();
+                format!("its MTU of {mtu_bytes} bytes is too large for AF_XDP ({source})")
+            }
+            _ => return Self::socket(interface, "attaching the XDP program", source),
+        };
+        Self::Unsupported {
+            interface: interface.to_owned(),
+            what: format!("{what}, which takes a packet in one buffer"),
+            remedy: "set an MTU of 3400 or less there, or give --backend af-packet, which takes any",
+        }
+    }
+}
+
+/// The MTU above which drivers may refuse an XDP program that takes packets in one buffer: a page without
+/// the room that XDP and the kernel want, and without the Ethernet header, is 3,506 bytes.
+const BUFFER_MTU_BYTES: u32 = 3400;
+
+/// What may help against an error of a system call.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "it needs CAP_NET_RAW and CAP_NET_ADMIN: see 'parshall doctor'"
+        }
+        Some(libc::ENOMEM | libc::ENOBUFS) => "there is no memory for it: give a smaller --buffer",
+        Some(libc::EBUSY) => "another program has it: end that one",
+        Some(libc::ENODEV | libc::ENXIO | libc::ENETDOWN) => "see 'ip link'",
+        _ => "see 'parshall doctor' for what this host offers",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attaching(mtu_bytes: u32, number: i32) -> String {
+        let source = io::Error::from_raw_os_error(number);
+        BackendError::attaching("eth0", Some(mtu_bytes), source).to_string()
+    }
+
+    #[test]
+    fn only_an_error_that_can_come_of_the_mtu_names_it() {
+        assert!(attaching(9000, libc::ERANGE).contains("the MTU of its peer is too large"));
+        assert!(attaching(9000, libc::EINVAL).contains("its MTU of 9000 bytes is too large"));
+        for (mtu_bytes, number) in [
+            (1500, libc::EINVAL),
+            (9000, libc::EPERM),
+            (9000, libc::EBUSY),
+        ] {
+            let said = attaching(mtu_bytes, number);
+            assert!(!said.contains("MTU"), "{said}");
+        }
+        assert!(attaching(1500, libc::EBUSY).contains("another XDP program"));
+    }
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parshall_core::trace::{Direction, LINK_TYPE_ETHERNET, Packet};
 
-use super::error::{BackendError, PRIVILEGES};
+use super::error::BackendError;
 use super::frame_ring::Ring;
 use super::mapping::Mapping;
 use super::packet_socket::{interface_index, option_of, set_option, wait_readable};
@@ -40,14 +40,8 @@ pub(super) struct Express {
 impl Express {
     pub(super) fn open(settings: &Settings<'_>) -> Result<Self, BackendError> {
         let index = interface_index(settings.interface)?;
-        let failed = |action| {
-            move |source| BackendError::Socket {
-                interface: settings.interface.to_owned(),
-                action,
-                source,
-                remedy: PRIVILEGES,
-            }
-        };
+        let failed =
+            |action| move |source| BackendError::socket(settings.interface, action, source);
         let frames = (settings.buffer_bytes / FRAME_BYTES).max(FRAMES_MIN);
         let frames = 1u32 << frames.ilog2();
 
@@ -133,12 +127,7 @@ impl Express {
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> BackendError {
-        BackendError::Socket {
-            interface: self.interface.clone(),
-            action,
-            source,
-            remedy: PRIVILEGES,
-        }
+        BackendError::socket(&self.interface, action, source)
     }
 
     /// Hands on what is in the ring, at most a batch; gives its number.

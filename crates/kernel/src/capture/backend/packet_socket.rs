@@ -9,7 +9,7 @@ use std::time::Duration;
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::trace::{Direction, LINK_TYPE_ETHERNET, LINK_TYPE_RAW};
 
-use super::error::{BackendError, PRIVILEGES};
+use super::error::BackendError;
 use super::{Counts, Settings};
 
 /// Class and mode of an instruction that ends with a constant: `BPF_RET | BPF_K`.
@@ -123,12 +123,11 @@ impl PacketSocket {
             )
         };
         if raw < 0 {
-            return Err(BackendError::Socket {
-                interface: settings.interface.to_owned(),
-                action: "opening a packet socket",
-                source: io::Error::last_os_error(),
-                remedy: PRIVILEGES,
-            });
+            return Err(BackendError::socket(
+                settings.interface,
+                "opening a packet socket",
+                io::Error::last_os_error(),
+            ));
         }
         let mut socket = Self {
             // SAFETY: the descriptor was just opened and nobody else owns it.
@@ -185,12 +184,7 @@ impl PacketSocket {
     }
 
     pub(super) fn failed(&self, action: &'static str, source: io::Error) -> BackendError {
-        BackendError::Socket {
-            interface: self.interface.clone(),
-            action,
-            source,
-            remedy: PRIVILEGES,
-        }
+        BackendError::socket(&self.interface, action, source)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 use libbpf_sys as sys;
 use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureVerdict};
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
@@ -12,10 +12,12 @@ use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 
 use super::Settings;
-use super::error::{BackendError, PRIVILEGES};
+use super::error::BackendError;
+use crate::capture::interface::Interface;
 use crate::filter::{self, Maps};
+use crate::objects::{CompiledObject, compiled_object};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/express.bpf.o"));
+static OBJECT: CompiledObject = compiled_object!("express");
 
 /// The one queue that is captured.
 pub(super) const QUEUE: u32 = 0;
@@ -37,16 +39,9 @@ impl Redirect {
         socket: BorrowedFd<'_>,
         settings: &Settings<'_>,
     ) -> Result<Self, BackendError> {
-        let failed = |action| {
-            move |source| BackendError::Socket {
-                interface: settings.interface.to_owned(),
-                action,
-                source,
-                remedy: PRIVILEGES,
-            }
-        };
-        let mut object = ObjectBuilder::default()
-            .open_memory(OBJECT)
+        let failed =
+            |action| move |source| BackendError::socket(settings.interface, action, source);
+        let mut object = crate::libbpf_log::open(&OBJECT)
             .and_then(libbpf_rs::OpenObject::load)
             .map_err(io::Error::other)
             .map_err(failed("loading the XDP program"))?;
@@ -78,7 +73,10 @@ impl Redirect {
         let raw =
             unsafe { sys::bpf_link_create(first.as_raw_fd(), index, sys::BPF_XDP, ptr::null()) };
         if raw < 0 {
-            return Err(failed("attaching the XDP program (is another one there?)")(
+            let mtu_bytes = Interface::find(settings.interface).map(|found| found.mtu_bytes);
+            return Err(BackendError::attaching(
+                settings.interface,
+                mtu_bytes.ok(),
                 io::Error::from_raw_os_error(-raw),
             ));
         }

@@ -1,5 +1,6 @@
 //! A connection between keeper and subscriber: whole messages, with descriptors beside them.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,8 +8,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +21,8 @@ const PART_MAX_BYTES: usize = 128 << 10;
 const MORE: u8 = b'+';
 /// Longest message, so that nobody fills our memory: dozens of filters of thousands of ports.
 const MESSAGE_MAX_BYTES: usize = 32 << 20;
+/// What may wait for an end that does not read; no answer is nearly as long.
+const WAITING_MAX_BYTES: usize = 1 << 20;
 /// How long the other end may take to make room for the next part.
 const PART_PATIENCE: Timespec = Timespec {
     tv_sec: 5,
@@ -30,9 +34,12 @@ const DESCRIPTORS_MAX: usize = 4;
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
-    buffer: Vec<u8>,
     /// Parts of a message whose end is to come.
     parts: Vec<u8>,
+    message_max_bytes: usize,
+    /// Parts that the other end had no room for yet, and what goes beside them.
+    waiting: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    waiting_bytes: usize,
 }
 
 impl Channel {
@@ -40,46 +47,117 @@ impl Channel {
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
-            buffer: vec![0; PART_MAX_BYTES + 1],
             parts: Vec::new(),
+            message_max_bytes: MESSAGE_MAX_BYTES,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
         }
     }
 
-    /// Process at the other end.
-    pub fn peer_pid(&self) -> i32 {
-        rustix::net::sockopt::socket_peercred(&self.socket)
-            .map_or(0, |peer| peer.pid.as_raw_nonzero().get())
+    /// Two connected sockets, one for each end.
+    pub fn sockets() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
     }
 
-    /// Sends a message; it does not wait, unless the message is too long to be sent in one part.
+    /// Takes no message that is longer.
+    pub fn accept_at_most(&mut self, message_max_bytes: usize) {
+        self.message_max_bytes = message_max_bytes;
+    }
+
+    /// Process at the other end, and its user.
+    ///
+    /// # Errors
+    /// What `getsockopt(2)` says.
+    pub fn peer(&self) -> io::Result<(i32, u32)> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        Ok((peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()))
+    }
+
+    /// Sends a message; waits for room for each part of a long one.
     ///
     /// # Errors
     /// What `sendmsg(2)` says; `WouldBlock` when the other end does not listen.
     pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
-        let mut rest = &bytes[..];
-        while rest.len() > PART_MAX_BYTES {
-            let (part, behind) = rest.split_at(PART_MAX_BYTES);
-            self.send_part(&[&[MORE], part], &[])?;
+        let mut parts = parts_of(message)?;
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            self.send_part(&part, &[])?;
             poll(
                 &mut [PollFd::new(&self.socket, PollFlags::OUT)],
                 Some(&PART_PATIENCE),
             )?;
-            rest = behind;
         }
-        self.send_part(&[rest], descriptors)
+        self.send_part(&last, descriptors)
     }
 
-    fn send_part(&self, pieces: &[&[u8]], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// Sends a message as far as there is room, and never waits: the rest goes by [`Channel::flush`].
+    ///
+    /// # Errors
+    /// What `sendmsg(2)` says; `StorageFull` when the other end has left too much unread.
+    pub fn queue(
+        &mut self,
+        message: &impl Serialize,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let parts = parts_of(message)?;
+        let count = parts.len();
+        for (number, part) in parts.into_iter().enumerate() {
+            let beside = if number + 1 == count {
+                std::mem::take(&mut descriptors)
+            } else {
+                Vec::new()
+            };
+            self.waiting_bytes += part.len();
+            self.waiting.push_back((part, beside));
+        }
+        self.flush()?;
+        if self.waiting_bytes > WAITING_MAX_BYTES {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, as far as there is room.
+    ///
+    /// # Errors
+    /// What `sendmsg(2)` says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while let Some((part, descriptors)) = self.waiting.front() {
+            let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+            match self.send_part(part, &descriptors) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                sent => sent?,
+            }
+            self.waiting_bytes -= part.len();
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Whether something waits for room.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Bytes of a message that is not whole yet.
+    pub fn unfinished_bytes(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn send_part(&self, part: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::Error::other("too many descriptors in a message"));
         }
-        let pieces: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
         sendmsg(
             &self.socket,
-            &pieces,
+            &[IoSlice::new(part)],
             &mut beside,
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )?;
@@ -96,24 +174,21 @@ impl Channel {
         timeout: Duration,
     ) -> io::Result<(T, Vec<OwnedFd>)> {
         loop {
-            let (bytes, descriptors) = self.receive_part(timeout)?;
-            let part = &self.buffer[..bytes];
-            if let Some(part) = part.strip_prefix(&[MORE]) {
-                self.parts.extend_from_slice(part);
-            } else if self.parts.is_empty() {
-                return Ok((serde_json::from_slice(part)?, descriptors));
-            } else {
-                let mut whole = std::mem::take(&mut self.parts);
-                whole.extend_from_slice(part);
-                return Ok((serde_json::from_slice(&whole)?, descriptors));
-            }
-            if self.parts.len() > MESSAGE_MAX_BYTES {
+            let (part, descriptors) = self.receive_part(timeout)?;
+            if self.parts.len() + part.len() > self.message_max_bytes {
                 return Err(io::ErrorKind::InvalidData.into());
             }
+            if let Some(part) = part.strip_prefix(&[MORE]) {
+                self.parts.extend_from_slice(part);
+                continue;
+            }
+            let mut whole = std::mem::take(&mut self.parts);
+            whole.extend_from_slice(&part);
+            return Ok((serde_json::from_slice(&whole)?, descriptors));
         }
     }
 
-    fn receive_part(&mut self, timeout: Duration) -> io::Result<(usize, Vec<OwnedFd>)> {
+    fn receive_part(&self, timeout: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
         let timeout = Timespec {
             tv_sec: timeout.as_secs() as i64,
@@ -125,12 +200,20 @@ impl Channel {
         };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(
-            &self.socket,
-            &mut [IoSliceMut::new(&mut self.buffer)],
-            &mut beside,
-            RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
-        )?;
+        let mut part = vec![0; PART_MAX_BYTES + 1];
+        let mut receive = || {
+            recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut part)],
+                &mut beside,
+                RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+            )
+        };
+        // Whoever closes without having read all is told of first; what it said before comes next.
+        let received = match receive() {
+            Err(rustix::io::Errno::CONNRESET) => receive()?,
+            received => received?,
+        };
         if received.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -143,8 +226,23 @@ impl Channel {
                 descriptors.extend(rights);
             }
         }
-        Ok((received.bytes, descriptors))
+        part.truncate(received.bytes);
+        Ok((part, descriptors))
     }
+}
+
+/// A message as what is sent at once.
+fn parts_of(message: &impl Serialize) -> io::Result<Vec<Vec<u8>>> {
+    let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+    let mut rest = &bytes[..];
+    let mut parts = Vec::new();
+    while rest.len() > PART_MAX_BYTES {
+        let (part, behind) = rest.split_at(PART_MAX_BYTES);
+        parts.push([&[MORE], part].concat());
+        rest = behind;
+    }
+    parts.push(rest.to_vec());
+    Ok(parts)
 }
 
 impl AsFd for Channel {
@@ -156,17 +254,10 @@ impl AsFd for Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     #[test]
     fn messages_of_any_length_arrive_whole_and_in_order() {
-        let (left, right) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
+        let (left, right) = Channel::sockets().unwrap();
         let (left, mut right) = (Channel::new(left), Channel::new(right));
         let lengths = [
             0,
@@ -191,5 +282,54 @@ mod tests {
             .receive::<String>(Duration::from_secs(10))
             .unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn who_does_not_read_is_never_waited_for_and_holds_little() {
+        let (left, right) = Channel::sockets().unwrap();
+        let (mut left, mut right) = (Channel::new(left), Channel::new(right));
+        let answer = "x".repeat(40_000);
+        let mut sent = 0;
+        let refused = loop {
+            match left.queue(&answer, Vec::new()) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+            assert!(sent < 1000, "nothing bounds it");
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        assert!(left.has_waiting() && left.waiting_bytes <= WAITING_MAX_BYTES + answer.len() + 2);
+        // What was queued arrives in order, once it is read.
+        for _ in 0..sent {
+            let (text, _) = right.receive::<String>(Duration::from_secs(10)).unwrap();
+            assert_eq!(text.len(), answer.len());
+            left.flush().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_not_gathered() {
+        let (left, right) = Channel::sockets().unwrap();
+        let (left, mut right) = (Channel::new(left), Channel::new(right));
+        right.accept_at_most(2 * PART_MAX_BYTES);
+        let sender = std::thread::spawn(move || left.send(&"x".repeat(8 * PART_MAX_BYTES), &[]));
+        let refused = right
+            .receive::<String>(Duration::from_secs(10))
+            .unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+        assert!(right.unfinished_bytes() <= 2 * PART_MAX_BYTES);
+        drop(right);
+        assert!(sender.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn what_was_said_before_the_end_is_heard() {
+        let (left, right) = Channel::sockets().unwrap();
+        let (mut left, mut right) = (Channel::new(left), Channel::new(right));
+        right.send(&"a question that is never read", &[]).unwrap();
+        left.queue(&"no", Vec::new()).unwrap();
+        drop(left);
+        let (text, _) = right.receive::<String>(Duration::from_secs(10)).unwrap();
+        assert_eq!(text, "no");
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, Mode, chmod, chown};
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags, chmod, chown, flock};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -15,6 +15,7 @@ use crate::capture::request::check_name;
 /// The directory of the sockets.
 pub const RUN_DIRECTORY: &str = "/run/parshall";
 const SUFFIX: &str = "ring";
+const LOCK: &str = ".lock";
 
 /// The socket of a ring.
 pub fn path_of(name: &str) -> PathBuf {
@@ -52,6 +53,8 @@ impl Listener {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(unusable(error)),
         }
+        let _alone = lock().map_err(unusable)?;
+        clean_locked();
         // It listens before it has its name, so whoever finds the name finds somebody there.
         let draft = directory.join(format!(".{}", std::process::id()));
         let socket = listen_at(&draft, group).map_err(unusable)?;
@@ -94,6 +97,17 @@ impl Drop for Listener {
     }
 }
 
+/// Waits until nobody else makes or removes sockets, as long as what it returns is held. Otherwise a socket that was
+/// found to be stale may be another one's when it is removed, and one that does not listen yet looks stale.
+fn lock() -> io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let path = Path::new(RUN_DIRECTORY).join(LOCK);
+    // Not the directory itself, which anybody may open, and so lock for good.
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
 /// Gives the listening draft its name; false when a living ring has it.
 fn take(draft: &Path, name: &str) -> io::Result<bool> {
     let path = path_of(name);
@@ -127,10 +141,14 @@ fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
 }
 
 fn open() -> io::Result<OwnedFd> {
+    open_with(SocketFlags::CLOEXEC)
+}
+
+fn open_with(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
+        flags,
         None,
     )?)
 }
@@ -138,7 +156,8 @@ fn open() -> io::Result<OwnedFd> {
 /// Removes a socket at which nobody listens; false when somebody does, or when that cannot be told.
 fn remove_if_stale(path: &Path) -> bool {
     let address = SocketAddrUnix::new(path);
-    let refused = open()
+    // A keeper that is busy is not waited for.
+    let refused = open_with(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         .and_then(|socket| Ok(connect(&socket, &address?)?))
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     refused && std::fs::remove_file(path).is_ok()
@@ -155,7 +174,7 @@ pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
         reason: reason.into(),
     };
     let path = path_of(name);
-    let none = "there is none of that name; `parshall capture --list` shows those that run";
+    let none = "no such ring; `parshall capture --list` shows those that run";
     let address = SocketAddrUnix::new(&path).map_err(|_| fail(none))?;
     let socket = open().map_err(|error| fail(&error.to_string()))?;
     match connect(&socket, &address).map_err(io::Error::from) {
@@ -192,6 +211,26 @@ pub fn names() -> Vec<String> {
 
 /// Removes the sockets of keepers that died; returns their names.
 pub fn clean() -> Vec<String> {
+    match lock() {
+        Ok(_alone) => clean_locked(),
+        // There is no directory, or it is somebody else's.
+        Err(_) => Vec::new(),
+    }
+}
+
+fn clean_locked() -> Vec<String> {
+    let draft = |name: &String| {
+        name.strip_prefix('.')
+            .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let entries = std::fs::read_dir(RUN_DIRECTORY).into_iter().flatten();
+    let files = entries.flatten().map(|entry| entry.file_name());
+    for name in files
+        .filter_map(|name| name.into_string().ok())
+        .filter(draft)
+    {
+        remove_if_stale(&Path::new(RUN_DIRECTORY).join(name));
+    }
     names()
         .into_iter()
         .filter(|name| remove_if_stale(&path_of(name)))
@@ -229,8 +268,7 @@ fn group_id(name: &str) -> Result<Gid, CaptureError> {
         .ok_or_else(|| CaptureError::Option {
             option: "group",
             value: name.into(),
-            expected: "there is none of that name in /etc/group; name one, or give its number"
-                .into(),
+            expected: "no such group in /etc/group; name one, or give its number".into(),
         })
 }
 

@@ -3,25 +3,38 @@
 //!
 //! It is started by the process that founds a ring and lives as long as somebody reads: so whoever
 //! founded a ring may go, and the others go on. It works on requests one after another, in one
-//! thread. Whoever closes its connection has left; a process that dies has, too.
+//! thread; what takes long, the programs for other subscribers, is made by a process beside it, for one
+//! change at a time. Whoever closes its connection has left; a process that dies has, too.
+//!
+//! It waits for nobody: what an end does not read is queued, within bounds, and who does not keep to
+//! the limits of `limits` is told so and let go.
 
+mod changes;
 mod channel;
+mod connection;
 pub mod directory;
+mod limits;
 mod link_watch;
 pub mod message;
+pub(super) mod privileges;
 
 pub use channel::Channel;
 pub use directory::RUN_DIRECTORY;
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use libbpf_rs::MapHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 
+use self::changes::{Change, Changes, Wish};
+use self::connection::{Connection, refusal};
 use self::directory::Listener;
+use self::limits::{
+    SHOWN_FILTER_MAX_BYTES, UNFINISHED_OF_MEMBERS_MAX_BYTES, User, WAITING_OF_A_MEMBER_MAX,
+    may_connect,
+};
 use self::link_watch::LinkWatch;
 use self::message::{
     Answer, Event, ListedRing, ListedSubscriber, PROTOCOL_VERSION, Request, RingDescription,
@@ -30,7 +43,7 @@ use super::CaptureError;
 use super::decider::CompiledFilter;
 use super::generation::Hook;
 use super::interface::namespace_number;
-use super::kept_ring::KeptRing;
+use super::kept_ring::{Join, KeptRing};
 use super::request::{RingRequest, Subscription};
 use crate::cost::CostSampler;
 
@@ -41,7 +54,8 @@ const NAP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
-const CONNECTIONS_MAX: usize = 256;
+/// Connections taken in one turn.
+const ACCEPTED_MAX: usize = 64;
 
 /// Keeps a ring for the process at the other end of `founder`, and for all who join, until the last of
 /// them has gone. What is wrong is said to them.
@@ -66,20 +80,9 @@ pub fn keep(founder: OwnedFd) {
             keeper.serve();
         }
         Err(error) => {
-            let _ = channel.send(&refusal(&error), &[]);
+            let _ = channel.queue(&refusal(&error), Vec::new());
         }
     }
-}
-
-/// Who is connected.
-struct Connection {
-    channel: Channel,
-    /// It reads the ring, or will.
-    is_member: bool,
-    reader_slot: Option<usize>,
-    bits: Vec<usize>,
-    /// It closed, or cannot be spoken to.
-    is_over: bool,
 }
 
 struct Keeper {
@@ -88,6 +91,9 @@ struct Keeper {
     listener: Listener,
     watch: LinkWatch,
     connections: Vec<Connection>,
+    /// Connections up to now.
+    numbers: u64,
+    changes: Changes,
 }
 
 impl Keeper {
@@ -102,12 +108,15 @@ impl Keeper {
         let ring = KeptRing::found(&name, request)?;
         let watch = LinkWatch::new(ring.hooks().map(|hook| &hook.interface))
             .map_err(CaptureError::keeper)?;
+        privileges::give_up().map_err(CaptureError::keeper)?;
         Ok(Self {
             ring,
             request: request.clone(),
             listener,
             watch,
             connections: Vec::new(),
+            numbers: 0,
+            changes: Changes::default(),
         })
     }
 
@@ -117,18 +126,20 @@ impl Keeper {
         while self.connections.iter().any(|one| one.is_member) {
             let ready = self.wait();
             cost.turn();
-            if ready.first() == Some(&true) {
-                self.accept();
-            }
-            if ready.get(1) == Some(&true) {
-                self.tell_of_interfaces();
-            }
             for (number, is_ready) in ready.iter().skip(2).enumerate() {
                 if *is_ready {
                     self.answer(number);
                 }
             }
+            if ready.get(1) == Some(&true) {
+                self.tell_of_interfaces();
+            }
+            if ready.first() == Some(&true) {
+                self.accept();
+            }
+            self.let_go_of_idle();
             self.bury();
+            self.make_changes();
         }
     }
 
@@ -138,14 +149,25 @@ impl Keeper {
             PollFd::new(&self.listener.socket, PollFlags::IN),
             PollFd::new(&self.watch, PollFlags::IN),
         ];
+        waiting.extend(self.connections.iter().map(|one| {
+            let room = if one.channel.has_waiting() {
+                PollFlags::OUT
+            } else {
+                PollFlags::empty()
+            };
+            PollFd::new(&one.channel, PollFlags::IN | room)
+        }));
+        // It ends the wait; whether it is ready is seen later.
         waiting.extend(
-            self.connections
-                .iter()
-                .map(|one| PollFd::new(&one.channel, PollFlags::IN)),
+            self.changes
+                .preparation()
+                .map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN)),
         );
+        let connections = 2 + self.connections.len();
         match poll(&mut waiting, Some(&NAP)) {
             Ok(_) => waiting
                 .iter()
+                .take(connections)
                 .map(|one| !one.revents().is_empty())
                 .collect(),
             Err(_) => Vec::new(), // a signal
@@ -153,49 +175,102 @@ impl Keeper {
     }
 
     fn accept(&mut self) {
-        let Ok(socket) = accept_with(&self.listener.socket, SocketFlags::CLOEXEC) else {
-            return;
-        };
-        if self.connections.len() < CONNECTIONS_MAX {
-            self.connections.push(Connection {
-                channel: Channel::new(socket),
-                is_member: false,
-                reader_slot: None,
-                bits: Vec::new(),
-                is_over: false,
-            });
+        for _ in 0..ACCEPTED_MAX {
+            let Ok(socket) = accept_with(&self.listener.socket, SocketFlags::CLOEXEC) else {
+                return;
+            };
+            let mut channel = Channel::new(socket);
+            let Ok((_, user)) = channel.peer() else {
+                continue;
+            };
+            let user = User::new(user, rustix::process::geteuid().as_raw());
+            let connected = self.connections.iter().map(|one| one.user);
+            match may_connect(user, connected) {
+                Ok(()) => self.connect(channel, user),
+                Err(reason) => {
+                    let _ = channel.queue(&refusal(&self.full(reason)), Vec::new());
+                }
+            }
         }
+    }
+
+    /// There is no room in the ring for what somebody asks.
+    fn full(&self, reason: String) -> CaptureError {
+        CaptureError::Name {
+            name: self.ring.name().into(),
+            reason,
+        }
+    }
+
+    fn let_go_of_idle(&mut self) {
+        for one in &mut self.connections {
+            if one.is_idle(self.changes.has_join_of(one.number)) {
+                let waited_s = one.since.elapsed().as_secs();
+                one.refuse(&CaptureError::keeper(format!(
+                    "it waited {waited_s} s for a whole request"
+                )));
+                one.is_over = true;
+            }
+        }
+        // Each of them is within its bounds; all together must be, too: the longest goes first.
+        while self
+            .connections
+            .iter()
+            .filter(|one| !one.is_over)
+            .map(Connection::unfinished_bytes)
+            .sum::<usize>()
+            > UNFINISHED_OF_MEMBERS_MAX_BYTES
+        {
+            let longest = self
+                .connections
+                .iter_mut()
+                .filter(|one| !one.is_over)
+                .max_by_key(|one| one.unfinished_bytes());
+            let Some(longest) = longest else { break };
+            longest.is_over = true;
+        }
+    }
+
+    fn connect(&mut self, channel: Channel, user: User) {
+        self.numbers += 1;
+        self.connections
+            .push(Connection::new(self.numbers, channel, user));
     }
 
     /// The founder is the first member, and hears that its ring is there.
     fn admit(&mut self, channel: Channel) {
-        self.connections.push(Connection {
-            channel,
-            is_member: false,
-            reader_slot: None,
-            bits: Vec::new(),
-            is_over: false,
-        });
+        let own = rustix::process::geteuid().as_raw();
+        self.connect(channel, User::new(own, own));
         let first = self.connections.len() - 1;
         self.say(first, self.join(first));
     }
 
     fn answer(&mut self, number: usize) {
-        let connection = &mut self.connections[number];
-        let request = match connection.channel.receive(Duration::ZERO) {
-            Ok((request, _)) => request,
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => return,
-            // It has gone, or does not speak as it should.
-            Err(_) => {
-                connection.is_over = true;
-                return;
-            }
+        let Some(request) = self.connections[number].request() else {
+            return;
         };
         let answer = match request {
             Request::Join { version } => check_version(version).and_then(|()| self.join(number)),
-            Request::Subscribe { subscriptions } => self.subscribe(number, &subscriptions),
+            Request::Subscribe { subscriptions } => {
+                match self.may_subscribe(number, subscriptions.len()) {
+                    Ok(()) => {
+                        let Connection { number, user, .. } = self.connections[number];
+                        self.changes.join(number, user, subscriptions);
+                        return;
+                    }
+                    Err(error) => Err(error),
+                }
+            }
             Request::Account => self.account(number),
-            Request::Leave => self.leave(number),
+            Request::Leave if self.connections[number].bits.is_empty() => {
+                Err(CaptureError::keeper("there is no subscription to end"))
+            }
+            Request::Leave => {
+                let connection = &mut self.connections[number];
+                let bits = std::mem::take(&mut connection.bits);
+                self.changes.leave(Some(connection.number), bits);
+                return;
+            }
             Request::List => Ok(Reply::Plain(Answer::Listed(self.listed()))),
             Request::Found { .. } => Err(CaptureError::keeper("this ring is founded already")),
         };
@@ -203,31 +278,24 @@ impl Keeper {
     }
 
     fn say(&mut self, number: usize, answer: Result<Reply, CaptureError>) {
-        let sent = match &answer {
-            Ok(Reply::Plain(answer)) => self.connections[number].channel.send(answer, &[]),
+        let connection = &mut self.connections[number];
+        match answer {
+            Ok(Reply::Plain(answer)) => connection.say(&answer, Vec::new()),
             Ok(Reply::Ring {
                 description,
                 ring,
                 readers,
-                ..
+                reader_slot,
             }) => {
-                let descriptors: Vec<BorrowedFd<'_>> = [Some(ring), readers.as_ref()]
-                    .into_iter()
-                    .flatten()
-                    .map(AsFd::as_fd)
-                    .collect();
-                self.connections[number]
-                    .channel
-                    .send(description, &descriptors)
+                connection.is_member = true;
+                connection.reader_slot = reader_slot;
+                connection.say(
+                    &description,
+                    [Some(ring), readers].into_iter().flatten().collect(),
+                );
             }
-            Err(error) => self.connections[number].channel.send(&refusal(error), &[]),
-        };
-        let connection = &mut self.connections[number];
-        if let Ok(Reply::Ring { reader_slot, .. }) = answer {
-            connection.is_member = true;
-            connection.reader_slot = reader_slot;
+            Err(error) => connection.refuse(&error),
         }
-        connection.is_over |= sent.is_err();
     }
 
     fn join(&self, number: usize) -> Result<Reply, CaptureError> {
@@ -235,7 +303,9 @@ impl Keeper {
             return Err(CaptureError::keeper("you have joined already"));
         }
         let (ring, readers) = self.ring.maps();
-        let is_slow = self.request.slow_reader;
+        // Writers wait for those who are trusted only: whoever may write into the register, or read slowly
+        // enough, can silence the ring for all. To members it is a ring with fast-reader preference.
+        let is_slow = self.request.slow_reader && self.connections[number].user.is_trusted;
         // The slot is used from the first subscription on; until then nobody waits for it.
         let reader_slot = is_slow.then(|| self.free_slot()).transpose()?;
         let hooks: Vec<Hook> = self.ring.hooks().cloned().collect();
@@ -271,15 +341,70 @@ impl Keeper {
             .ok_or(CaptureError::Ring(crate::ring::RingError::Readers))
     }
 
+    fn may_subscribe(&self, number: usize, asked: usize) -> Result<(), CaptureError> {
+        let connection = &self.connections[number];
+        let is_waiting = self.changes.has_join_of(connection.number);
+        if !connection.is_member || !connection.bits.is_empty() || is_waiting {
+            return Err(CaptureError::keeper("join first, and subscribe once"));
+        }
+        let user = connection.user;
+        if !user.is_trusted && self.changes.joins_of(user) >= WAITING_OF_A_MEMBER_MAX {
+            let reason = format!(
+                "{WAITING_OF_A_MEMBER_MAX} requests of user {} wait already; try again soon",
+                user.id
+            );
+            return Err(self.full(reason));
+        }
+        let subscribed = self
+            .connections
+            .iter()
+            .map(|one| (one.user, one.bits.len()));
+        limits::may_subscribe(
+            user,
+            asked,
+            subscribed.chain(self.changes.waiting_subscriptions()),
+        )
+        .map_err(|reason| self.full(reason))
+    }
+
+    /// Makes the changes for which programs are ready, and has those for the next one made.
+    fn make_changes(&mut self) {
+        while let Some((wish, change)) = self.changes.next(&self.ring) {
+            let Wish { connection, .. } = wish;
+            let number = self
+                .connections
+                .iter()
+                .position(|one| Some(one.number) == connection);
+            let answer = match change {
+                Err(error) => Err(error),
+                Ok(Change::Join(join, subscriptions)) => match number {
+                    Some(number) => self.subscribe(number, join, &subscriptions),
+                    None => continue,
+                },
+                Ok(Change::Leave(preparation, bits)) => {
+                    self.ring.leave(&bits, preparation).map(|(counts, ends)| {
+                        Reply::Plain(Answer::Left {
+                            counts,
+                            run_times: self.ring.run_times(),
+                            ends,
+                        })
+                    })
+                }
+            };
+            // Of who has gone, the bits are free, or, when the kernel refused, lost.
+            if let Some(number) = number {
+                self.say(number, answer);
+            }
+        }
+    }
+
     fn subscribe(
         &mut self,
         number: usize,
+        join: Join,
         subscriptions: &[(Subscription, CompiledFilter)],
     ) -> Result<Reply, CaptureError> {
         let connection = &mut self.connections[number];
-        if !connection.is_member || !connection.bits.is_empty() {
-            return Err(CaptureError::keeper("join first, and subscribe once"));
-        }
         // Before the programs serve the new ones: from then on nothing may be written over.
         if let Some(slot) = connection.reader_slot {
             let positions = self.ring.positions();
@@ -287,7 +412,7 @@ impl Keeper {
                 readers.enter(slot, position);
             }
         }
-        match self.ring.subscribe(subscriptions) {
+        match self.ring.join(join, subscriptions) {
             Ok((bits, starts)) => {
                 connection.bits.clone_from(&bits);
                 Ok(Reply::Plain(Answer::Subscribed { bits, starts }))
@@ -313,24 +438,13 @@ impl Keeper {
         }))
     }
 
-    fn leave(&mut self, number: usize) -> Result<Reply, CaptureError> {
-        let bits = std::mem::take(&mut self.connections[number].bits);
-        let (counts, ends) = self.ring.leave(&bits)?;
-        Ok(Reply::Plain(Answer::Left {
-            counts,
-            run_times: self.ring.run_times(),
-            ends,
-        }))
-    }
-
     fn tell_of_interfaces(&mut self) {
         for (index, mut event) in self.watch.events() {
             if let Event::Gone { was_last, .. } = &mut event {
                 *was_last = self.ring.interface_went(index);
             }
             for connection in self.connections.iter_mut().filter(|one| one.is_member) {
-                let sent = connection.channel.send(&Answer::Event(event.clone()), &[]);
-                connection.is_over |= sent.is_err();
+                connection.say(&Answer::Event(event.clone()), Vec::new());
             }
         }
     }
@@ -345,9 +459,9 @@ impl Keeper {
             if let Some(slot) = gone.reader_slot {
                 self.ring.readers().iter().for_each(|one| one.leave(slot));
             }
-            if !gone.bits.is_empty() && self.connections.iter().any(|one| one.is_member) {
-                // When the kernel refuses, the others are served as before, and a bit is lost.
-                let _ = self.ring.leave(&gone.bits);
+            self.changes.forget(gone.number);
+            if !gone.bits.is_empty() {
+                self.changes.leave(None, gone.bits);
             }
         }
     }
@@ -357,7 +471,8 @@ impl Keeper {
             self.connections
                 .iter()
                 .find(|one| one.bits.contains(&bit))
-                .map_or(0, |one| one.channel.peer_pid())
+                .and_then(|one| one.channel.peer().ok())
+                .map_or(0, |(pid, _)| pid)
         };
         ListedRing {
             name: self.ring.name().into(),
@@ -379,7 +494,7 @@ impl Keeper {
                 .subscribers()
                 .map(|(bit, one)| ListedSubscriber {
                     pid: pid_of(bit),
-                    filter: one.filter.clone(),
+                    filter: shortened(&one.filter),
                     snaplen: one.snaplen,
                 })
                 .collect(),
@@ -397,11 +512,14 @@ enum Reply {
     },
 }
 
-fn refusal(error: &CaptureError) -> Answer {
-    Answer::Refused {
-        message: error.to_string(),
-        is_usage: error.is_usage(),
+/// The beginning of a filter, as long as people may want it.
+fn shortened(filter: &str) -> String {
+    if filter.len() <= SHOWN_FILTER_MAX_BYTES {
+        return filter.into();
     }
+    let mut ends = (0..=SHOWN_FILTER_MAX_BYTES).rev();
+    let end = ends.find(|end| filter.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}...", &filter[..end])
 }
 
 fn check_version(version: u32) -> Result<(), CaptureError> {

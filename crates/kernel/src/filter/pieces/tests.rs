@@ -6,6 +6,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
+use crate::filter::Expression;
 use crate::filter::libpcap::run;
 
 fn primitive(text: &str) -> Tree {
@@ -232,4 +233,237 @@ fn lists_mean_what_they_mean_as_a_whole() {
         (runs / 10..runs / 10 * 9).contains(&wanted),
         "{wanted} of {runs} wanted"
     );
+}
+
+/// Tests of bytes that a whole frame may not have.
+const BEHIND: [&str; 10] = [
+    "tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420",
+    "tcp[((tcp[12:1] & 0xf0) >> 2):2] = 0",
+    "udp[8:4] = 0",
+    "udp[20] & 1 = 1",
+    "ip[24:2] > 0",
+    "ether[100] = 0",
+    "ether[70:4] != 7",
+    "icmp[8:4] = 0",
+    "ip[8] / (ip[9] - 17) = 0",
+    "tcp[tcp[12] >> 2] < 9",
+];
+
+const ROWS: [&str; 7] = [
+    "port",
+    "tcp port",
+    "udp dst port",
+    "src or dst port",
+    "host",
+    "ip src host",
+    "not port",
+];
+
+/// A list with rows of numbers, such tests among them.
+fn list_with_rows(random: &mut impl Rng) -> String {
+    let mut items: Vec<String> = Vec::new();
+    while items.len() < 32 {
+        match random.random_range(0..6) {
+            0 => items.push(
+                (*POOL.choose(random).unwrap())
+                    .replace("4", "port 4")
+                    .replace("5-6", "port 5"),
+            ),
+            1 => items.push((*BEHIND.choose(random).unwrap()).to_owned()),
+            2 => items.push(format!("ether proto 0x92{:02x}", random.random::<u8>())),
+            _ => {
+                let word = ROWS.choose(random).unwrap();
+                let item = |random: &mut _| match word.ends_with("host") {
+                    true => format!("{word} 10.0.0.{}", RngExt::random_range(random, 1..60)),
+                    false => format!("{word} {}", RngExt::random_range(random, 1..90)),
+                };
+                let length = random.random_range(1..30);
+                items.extend((0..length).map(|_| item(random)));
+            }
+        }
+    }
+    let behind = random.random_range(0..items.len());
+    items.insert(behind, (*BEHIND.choose(random).unwrap()).to_owned());
+    let mut list = String::new();
+    let operator = *[" or ", " or ", " or ", " and "].choose(random).unwrap();
+    for (nth, item) in items.iter().enumerate() {
+        if nth > 0 {
+            list += operator;
+        }
+        if operator == " and " && !item.starts_with("not") && random.random_ratio(9, 10) {
+            list += "not ";
+        }
+        list += item;
+    }
+    match random.random_ratio(1, 3) {
+        true => format!("ip and ({list})"),
+        false => list,
+    }
+}
+
+/// A whole frame: as long as its headers say, or padded to 60 bytes.
+fn whole_frame(random: &mut impl Rng) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let payload = *[0, 0, 2, 6, 30, 100, 400].choose(random).unwrap();
+    let protocol = *[1, 6, 6, 6, 17, 17, 2, 132].choose(random).unwrap();
+    let kind = *[0x0800_u16, 0x0800, 0x0800, 0x86dd, 0x0806, 0x9205, 0x88cc]
+        .choose(random)
+        .unwrap();
+    frame.extend(kind.to_be_bytes());
+    match kind {
+        0x0800 => {
+            let options = *[0_u8, 0, 0, 2].choose(random).unwrap();
+            frame.extend([0x45 + options, 0, 0, 0, 0, 0]);
+            frame.extend(
+                *[[0, 0], [0x40, 0], [0x20, 0], [0, 9]]
+                    .choose(random)
+                    .unwrap(),
+            );
+            frame.extend([64, protocol, 0, 0]);
+            for _ in 0..2 {
+                frame.extend([10, 0, 0, random.random_range(0..64)]);
+            }
+            frame.extend(vec![0; usize::from(options) * 4]);
+        }
+        0x86dd => {
+            frame.extend([0x60, 0, 0, 0, 0, 0, protocol, 64]);
+            frame.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(2));
+        }
+        0x0806 => {
+            frame.extend([
+                0,
+                1,
+                8,
+                0,
+                6,
+                4,
+                0,
+                1,
+                2,
+                0,
+                0,
+                0,
+                0,
+                1,
+                10,
+                0,
+                0,
+                3,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                10,
+                0,
+                0,
+                random.random_range(0..64),
+            ]);
+        }
+        _ => {}
+    }
+    if matches!(kind, 0x0800 | 0x86dd) {
+        let ports = [0, random.random_range(0..99), 0, random.random_range(0..99)];
+        match protocol {
+            6 => {
+                frame.extend(ports);
+                frame.extend([
+                    0,
+                    0,
+                    0,
+                    1,
+                    0,
+                    0,
+                    0,
+                    2,
+                    *[0x50, 0x80].choose(random).unwrap(),
+                    0x18,
+                    0,
+                    9,
+                    0,
+                    0,
+                    0,
+                    0,
+                ]);
+                if frame[frame.len() - 8] == 0x80 {
+                    frame.extend([1; 12]);
+                }
+            }
+            17 => frame.extend([&ports[..], &[0, 8, 0, 0]].concat()),
+            132 => frame.extend([&ports[..], &[0; 8]].concat()),
+            _ => frame.extend([8, 0, 0, 0, 0, 0, 0, 0]),
+        }
+    }
+    match random.random() {
+        true => frame.extend(vec![0; payload]),
+        false => frame.extend((0..payload).map(|_| random.random::<u8>())),
+    }
+    frame.resize(frame.len().max(*[42, 60, 60].choose(random).unwrap()), 0);
+    frame
+}
+
+/// A list whose rows are shortened before libpcap compiles it rejects for want of bytes what libpcap's
+/// optimized program of the whole rejects, and nothing else.
+#[test]
+fn rows_stand_for_themselves_where_bytes_are_wanting() {
+    let mut random = Pcg64Mcg::seed_from_u64(3);
+    let mut compiler = Compiler::new(LinkLayer::Ethernet, None).unwrap();
+    let (mut shortened, mut wanted, mut runs) = (0, 0_u32, 0_u32);
+    for _ in 0..200 {
+        let expression = list_with_rows(&mut random);
+        let tree = Parser::parse(&expression).unwrap();
+        let Some(ours) = rows::compile(&mut compiler, &tree) else {
+            continue;
+        };
+        let whole = CString::new(expression.as_str()).unwrap();
+        let whole = compiler.compile(&whole).unwrap();
+        shortened += 1;
+        for _ in 0..300 {
+            let frame = whole_frame(&mut random);
+            // SAFETY: both programs were compiled by libpcap, or put together of such: no jump
+            // leaves them, and they end with returns.
+            let (ours, theirs) = unsafe { (run(&ours, &frame), run(&whole, &frame)) };
+            assert_eq!(ours != 0, theirs != 0, "{expression}: {frame:02x?}");
+            wanted += u32::from(theirs != 0);
+            runs += 1;
+        }
+    }
+    assert!(shortened > 100, "only {shortened} lists were shortened");
+    assert!(
+        (runs / 10..runs / 10 * 9).contains(&wanted),
+        "{wanted} of {runs} wanted"
+    );
+}
+
+/// The verdict on a whole frame is that of libpcap's optimized program whatever stands in the list,
+/// a test among it of bytes that the frame does not have.
+#[test]
+fn long_lists_with_tests_of_any_bytes_have_the_optimized_verdict() {
+    let mut random = Pcg64Mcg::seed_from_u64(4);
+    let mut compiler = Compiler::new(LinkLayer::Ethernet, None).unwrap();
+    let fillers: Vec<String> = (0..31)
+        .map(|nth| format!("ether proto 0x92{nth:02x}"))
+        .collect();
+    let request = format!("{} or {} or ip", BEHIND[0], fillers.join(" or "));
+    let lists = std::iter::repeat_with(|| list_with_rows(&mut random)).take(60);
+    let lists: Vec<String> = lists.chain([request]).collect();
+    for expression in lists {
+        let whole = CString::new(expression.as_str()).unwrap();
+        let Ok(whole) = compiler.compile(&whole) else {
+            assert!(Expression::compile(&expression, LinkLayer::Ethernet, None).is_err());
+            continue;
+        };
+        let ours = Expression::compile(&expression, LinkLayer::Ethernet, None).unwrap();
+        for _ in 0..300 {
+            let frame = whole_frame(&mut random);
+            // SAFETY: libpcap compiled the program.
+            let theirs = unsafe { run(&whole, &frame) };
+            assert_eq!(
+                ours.run_by_libpcap(&frame) != 0,
+                theirs != 0,
+                "{expression}: {frame:02x?}"
+            );
+        }
+    }
 }

@@ -1,0 +1,522 @@
+//! Output files. Nothing that exists is emptied: a new file is written beside the old one and takes its name when it
+//! has begun well, or is whole. A file that another process is writing is refused.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// How often a FIFO without a reader is tried: an open(2) that waits hears no signal.
+const READER_INTERVAL: Duration = Duration::from_millis(20);
+/// As many symbolic links as the kernel follows.
+const LINKS_MAX: usize = 40;
+/// Bytes of a name that its temporary file keeps, so that a long one still fits.
+const NAME_BYTES_KEPT: usize = 200;
+
+/// Why there is no output file.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// It cannot be made.
+    #[error("{}: cannot be written: {source}; name a file in a directory that you may write to", path.display())]
+    Create {
+        /// The path as the caller gave it.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else writes it.
+    #[error("{}: another process is writing it; name another file", path.display())]
+    Busy {
+        /// The path as the caller gave it.
+        path: PathBuf,
+    },
+    /// Somebody else put it, or a link, where everybody may put something.
+    #[error(
+        "{}: belongs to another user, in a directory that others may write to; name a file elsewhere",
+        path.display()
+    )]
+    Foreign {
+        /// The path as the caller gave it.
+        path: PathBuf,
+    },
+    /// Nobody read the FIFO before the caller gave up.
+    #[error("{}: given up before anybody read it", path.display())]
+    GivenUp {
+        /// The path as the caller gave it.
+        path: PathBuf,
+    },
+}
+
+/// The place of an output file: it gets there by [`Place::take`]. Dropped before, the new file is removed, and what
+/// was there stays.
+#[derive(Debug)]
+pub struct Place {
+    /// The path as the caller gave it.
+    path: PathBuf,
+    /// The same without symbolic links.
+    target: PathBuf,
+    /// The new file; `None` once it is in its place, and for what is written to as it is: a FIFO, a device.
+    part: Option<PathBuf>,
+    /// What is there, locked: nobody else of us replaces it.
+    existing: Option<File>,
+}
+
+/// Opens a file for writing. A file that exists stays as it is until [`Place::take`]; the new one gets its owner and
+/// permissions. The new file is locked as long as it is open. A FIFO is opened when somebody reads it, or given up when
+/// `is_stopping` says yes. A descriptor (`/dev/stdout`) is appended to.
+///
+/// # Errors
+/// [`OutputError`]; nothing was changed then.
+pub fn create(
+    path: &Path,
+    is_stopping: &mut dyn FnMut() -> bool,
+) -> Result<(File, Place), OutputError> {
+    let fail = |source: io::Error| OutputError::Create {
+        path: path.into(),
+        source,
+    };
+    let mut place = Place {
+        path: path.into(),
+        target: path.into(),
+        part: None,
+        existing: None,
+    };
+    let Some(target) = resolve(path)? else {
+        let file = File::options().append(true).open(path).map_err(fail)?;
+        return Ok((file, place));
+    };
+    place.target = target;
+    if let Ok(metadata) = fs::symlink_metadata(&place.target)
+        && !metadata.is_file()
+    {
+        check_owner(path, &place.target, &metadata)?;
+        let file = place.open_special(metadata.file_type().is_fifo(), is_stopping)?;
+        return Ok((file, place));
+    }
+    place.lock_existing()?;
+    let file = place.create_part().map_err(fail)?;
+    place.lock(&file)?;
+    if let Some(before) = &place.existing {
+        let before = before.metadata().map_err(fail)?;
+        // Best effort: a file system may know neither, and only root gives files away.
+        let _ = std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()));
+        let _ = file.set_permissions(before.permissions());
+    }
+    Ok((file, place))
+}
+
+/// Refuses a file that another process is writing.
+///
+/// # Errors
+/// [`OutputError::Busy`], or [`OutputError::Create`] when it may not be written.
+pub fn check_unused(path: &Path) -> Result<(), OutputError> {
+    let mut place = Place {
+        path: path.into(),
+        target: path.into(),
+        part: None,
+        existing: None,
+    };
+    place.lock_existing()
+}
+
+impl Place {
+    /// Puts the new file into its place.
+    ///
+    /// # Errors
+    /// [`OutputError`]; what was there stays then.
+    pub fn take(&mut self) -> Result<(), OutputError> {
+        let Some(part) = self.part.clone() else {
+            return Ok(());
+        };
+        if self.existing.is_none() {
+            let flags = RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(CWD, &part, CWD, &self.target, flags) {
+                Ok(()) => {
+                    self.part = None;
+                    return Ok(());
+                }
+                // Somebody made one meanwhile.
+                Err(Errno::EXIST) => self.lock_existing()?,
+                // A file system without that flag, or a reason that the next call gives, too.
+                Err(_) => {}
+            }
+        }
+        fs::rename(&part, &self.target).map_err(|source| self.failed(source))?;
+        self.part = None;
+        self.existing = None;
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> OutputError {
+        OutputError::Create {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    /// Opens what is no file as it is.
+    fn open_special(
+        &self,
+        is_fifo: bool,
+        is_stopping: &mut dyn FnMut() -> bool,
+    ) -> Result<File, OutputError> {
+        let mut options = File::options();
+        let options = options
+            .write(true)
+            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW).bits() as i32);
+        let file = loop {
+            match options.open(&self.target) {
+                Err(error)
+                    if is_fifo && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) =>
+                {
+                    if is_stopping() {
+                        return Err(OutputError::GivenUp {
+                            path: self.path.clone(),
+                        });
+                    }
+                    std::thread::sleep(READER_INTERVAL);
+                }
+                opened => break opened.map_err(|source| self.failed(source))?,
+            }
+        };
+        rustix::fs::fcntl_getfl(&file)
+            .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK))
+            .map_err(|error| self.failed(error.into()))?;
+        if is_fifo {
+            self.lock(&file)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens and locks what is there. Whoever puts a file into its place holds the lock of the one before and of the
+    /// new one, so that there is no moment in which two could take the same place.
+    fn lock_existing(&mut self) -> Result<(), OutputError> {
+        loop {
+            let mut options = File::options();
+            let options = options
+                .write(true)
+                .custom_flags(OFlags::NOFOLLOW.bits() as i32);
+            let file = match options.open(&self.target) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(self.failed(error)),
+            };
+            let opened = file.metadata().map_err(|source| self.failed(source))?;
+            check_owner(&self.path, &self.target, &opened)?;
+            self.lock(&file)?;
+            let is_still_there = fs::metadata(&self.target)
+                .is_ok_and(|there| (there.dev(), there.ino()) == (opened.dev(), opened.ino()));
+            if is_still_there {
+                self.existing = Some(file);
+                return Ok(());
+            }
+        }
+    }
+
+    /// The lock goes with the file's last descriptor. A file system that knows none is no reason to write nothing.
+    fn lock(&self, file: &File) -> Result<(), OutputError> {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Err(OutputError::Busy {
+                path: self.path.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn create_part(&mut self) -> io::Result<File> {
+        let name = self.target.file_name().unwrap_or_default().as_bytes();
+        let kept = &name[..name.len().min(NAME_BYTES_KEPT)];
+        let process = std::process::id();
+        let mut number = 0;
+        loop {
+            let mut part_name = std::ffi::OsStr::from_bytes(kept).to_os_string();
+            part_name.push(match number {
+                0 => format!(".{process}.part"),
+                number => format!(".{process}.{number}.part"),
+            });
+            let part = self.target.with_file_name(part_name);
+            match File::create_new(&part) {
+                // Another thread's, or that of a process that was killed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                created => {
+                    let file = created?;
+                    self.part = Some(part);
+                    return Ok(file);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+/// The path without symbolic links, so that where they lead is replaced, and not a link. `None` is a link below
+/// `/proc`, which stands for a descriptor.
+fn resolve(given: &Path) -> Result<Option<PathBuf>, OutputError> {
+    let fail = |source: io::Error| OutputError::Create {
+        path: given.into(),
+        source,
+    };
+    let mut path = given.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let name = match path.file_name() {
+            Some(name) if !path.as_os_str().as_bytes().ends_with(b"/") => name,
+            _ => return Err(fail(Errno::ISDIR.into())),
+        };
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let directory = fs::canonicalize(parent).map_err(fail)?;
+        let whole = directory.join(name);
+        match fs::read_link(&whole) {
+            Ok(_) if directory.starts_with("/proc") => return Ok(None),
+            Ok(link) => {
+                let metadata = fs::symlink_metadata(&whole).map_err(fail)?;
+                check_owner(given, &whole, &metadata)?;
+                path = directory.join(link);
+            }
+            Err(_) => return Ok(Some(whole)),
+        }
+    }
+    Err(fail(Errno::LOOP.into()))
+}
+
+/// Refuses what another user put into a directory with the sticky bit, such as /tmp: through a link of theirs root
+/// would write over any file, and a file of theirs would stay theirs. The kernel's rules (`protected_symlinks`,
+/// `protected_regular` and `protected_fifos` of proc_sys_fs(5)) ask whoever opens by name, and we look first.
+fn check_owner(given: &Path, whole: &Path, metadata: &fs::Metadata) -> Result<(), OutputError> {
+    let Some(directory) = whole.parent().and_then(|parent| fs::metadata(parent).ok()) else {
+        return Ok(());
+    };
+    let is_shared = directory.mode() & 0o1000 != 0 && directory.mode() & 0o022 != 0;
+    let owner = metadata.uid();
+    if is_shared && owner != rustix::process::geteuid().as_raw() && owner != directory.uid() {
+        return Err(OutputError::Foreign { path: given.into() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    fn never() -> bool {
+        false
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(directory)
+            .expect("readable")
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into()
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_was_there_stays_until_the_new_file_takes_its_place() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("out");
+        fs::write(&path, "old").expect("room");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640))
+            .expect("ours");
+        let (mut file, place) = create(&path, &mut never).expect("a file");
+        file.write_all(b"new").expect("room");
+        assert_eq!(fs::read(&path).expect("there"), b"old");
+        drop(place);
+        assert_eq!(names(directory.path()), ["out"]);
+        assert_eq!(fs::read(&path).expect("there"), b"old");
+
+        let (mut file, mut place) = create(&path, &mut never).expect("a file");
+        file.write_all(b"new").expect("room");
+        place.take().expect("a place");
+        drop(place);
+        assert_eq!(names(directory.path()), ["out"]);
+        assert_eq!(fs::read(&path).expect("there"), b"new");
+        let mode = fs::metadata(&path).expect("there").mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_second_writer_is_refused_before_and_after_the_place_is_taken() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("out");
+        let is_busy = || matches!(create(&path, &mut never), Err(OutputError::Busy { .. }));
+        for existed in [false, true] {
+            let (file, mut place) = create(&path, &mut never).expect("a file");
+            assert_eq!(is_busy(), existed, "what is there is locked");
+            place.take().expect("a place");
+            drop(place);
+            assert!(is_busy());
+            drop(file);
+            assert!(!is_busy());
+        }
+    }
+
+    #[test]
+    fn of_two_that_begin_together_one_takes_the_place() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("out");
+        let (mut first, mut first_place) = create(&path, &mut never).expect("a file");
+        let (_second, mut second_place) = create(&path, &mut never).expect("a file");
+        first.write_all(b"first").expect("room");
+        first_place.take().expect("a place");
+        assert!(matches!(second_place.take(), Err(OutputError::Busy { .. })));
+        drop(second_place);
+        assert_eq!(names(directory.path()), ["out"]);
+        assert_eq!(fs::read(&path).expect("there"), b"first");
+    }
+
+    #[test]
+    fn where_a_link_leads_is_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let inside = directory.path().join("inside");
+        fs::create_dir(&inside).expect("room");
+        for existed in [false, true] {
+            let link = directory.path().join("link");
+            let target = inside.join("target");
+            if !existed {
+                std::os::unix::fs::symlink("inside/target", &link).expect("room");
+            }
+            let (mut file, mut place) = create(&link, &mut never).expect("a file");
+            file.write_all(b"new").expect("room");
+            place.take().expect("a place");
+            assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+            assert_eq!(fs::read(&target).expect("there"), b"new");
+        }
+        let circle = directory.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle).expect("room");
+        assert!(matches!(
+            create(&circle, &mut never),
+            Err(OutputError::Create { .. })
+        ));
+    }
+
+    #[test]
+    fn a_descriptor_is_appended_to() {
+        use std::os::fd::AsRawFd;
+        let mut open = tempfile::tempfile().expect("room");
+        open.write_all(b"head ").expect("room");
+        let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        let (mut file, mut place) = create(&path, &mut never).expect("a descriptor");
+        file.write_all(b"tail").expect("room");
+        place.take().expect("its place");
+        let mut text = String::new();
+        io::Seek::rewind(&mut open).expect("a file");
+        open.read_to_string(&mut text).expect("readable");
+        assert_eq!(text, "head tail");
+    }
+
+    #[test]
+    fn a_fifo_that_nobody_reads_is_given_up_and_one_that_is_read_is_written_to() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
+        let mut asked = 0;
+        let mut third = || {
+            asked += 1;
+            asked == 3
+        };
+        assert!(matches!(
+            create(&path, &mut third),
+            Err(OutputError::GivenUp { .. })
+        ));
+        let reading = {
+            let path = path.clone();
+            std::thread::spawn(move || fs::read(path).expect("a writer"))
+        };
+        let (mut file, mut place) = create(&path, &mut never).expect("a reader");
+        let flags = rustix::fs::fcntl_getfl(&file).expect("open");
+        assert!(!flags.contains(OFlags::NONBLOCK));
+        assert!(matches!(
+            create(&path, &mut never),
+            Err(OutputError::Busy { .. })
+        ));
+        file.write_all(b"new").expect("a reader");
+        place.take().expect("its place");
+        drop(file);
+        assert_eq!(reading.join().expect("it ends"), b"new");
+        assert_eq!(names(directory.path()), ["fifo"]);
+    }
+
+    #[test]
+    fn a_name_of_any_length_and_a_stale_temporary_file_do_no_harm() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("n".repeat(255));
+        let stale = format!("{}.{}.part", "n".repeat(200), std::process::id());
+        fs::write(directory.path().join(stale), "stale").expect("room");
+        let (_, mut place) = create(&path, &mut never).expect("a file");
+        place.take().expect("a place");
+        assert!(path.exists());
+        for wrong in [directory.path().to_path_buf(), directory.path().join("no/")] {
+            assert!(matches!(
+                create(&wrong, &mut never),
+                Err(OutputError::Create { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn what_others_put_into_a_shared_directory_is_not_written() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root gives files to another user");
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = |name: &str| directory.path().join(name);
+        let foreign = |name: &str| {
+            std::os::unix::fs::lchown(place(name), Some(65534), Some(65534)).expect("root");
+        };
+        fs::write(place("precious"), "precious").expect("room");
+        fs::write(place("file"), "theirs").expect("room");
+        std::os::unix::fs::symlink("precious", place("link")).expect("room");
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::mknodat(CWD, &place("fifo"), rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a FIFO");
+        for name in ["file", "link", "fifo"] {
+            let mut give_up = || true;
+            let refused = |give_up: &mut dyn FnMut() -> bool| {
+                matches!(
+                    create(&place(name), give_up),
+                    Err(OutputError::Foreign { .. })
+                )
+            };
+            fs::set_permissions(
+                directory.path(),
+                std::os::unix::fs::PermissionsExt::from_mode(0o1777),
+            )
+            .expect("ours");
+            assert!(!refused(&mut give_up), "{name} is ours");
+            foreign(name);
+            assert!(refused(&mut give_up), "{name} is theirs");
+            // Where nobody else can put anything, root put it there.
+            fs::set_permissions(
+                directory.path(),
+                std::os::unix::fs::PermissionsExt::from_mode(0o755),
+            )
+            .expect("ours");
+            assert!(!refused(&mut give_up), "{name} where only we write");
+        }
+        assert_eq!(fs::read(place("precious")).expect("there"), b"precious");
+    }
+}

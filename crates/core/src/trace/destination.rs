@@ -1,0 +1,66 @@
+//! Where a capture goes, opened before anything is written or replaced.
+
+use super::error::TraceError;
+use super::output::Output;
+use super::rotation::FileSeries;
+use super::writer::WriterOptions;
+use crate::output_file::Place;
+use std::path::Path;
+
+/// A file, the first of a series, a FIFO, a device or standard output, open for a [`super::Writer`]. What exists stays
+/// as it is until [`super::Writer::take_place`].
+pub struct Destination {
+    pub(super) series: Option<FileSeries>,
+    pub(super) output: Output,
+    pub(super) place: Option<Place>,
+}
+
+impl Destination {
+    /// Opens it. `-` is standard output. A FIFO is waited for until somebody reads it, or `is_stopping` says yes.
+    ///
+    /// # Errors
+    /// [`TraceError::Create`] when the file cannot be made, [`TraceError::Option`] when what is asked for
+    /// does not fit together.
+    pub fn open(
+        path: &Path,
+        options: &WriterOptions,
+        is_stopping: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, TraceError> {
+        let rotation = options.rotation;
+        let is_stdout = path.as_os_str() == "-";
+        if let (Some(files), false) = (rotation.files, rotation.is_on()) {
+            return Err(TraceError::Option {
+                option: "number of files",
+                found: files.to_string(),
+                expected: "a size or a time at which the next file begins is needed, too".into(),
+            });
+        }
+        if is_stdout && rotation.is_on() {
+            return Err(TraceError::Option {
+                option: "rotation",
+                found: "with standard output".into(),
+                expected: "a file name is needed to make more than one".into(),
+            });
+        }
+        if is_stdout {
+            return Ok(Self {
+                series: None,
+                output: Output::stdout()?,
+                place: None,
+            });
+        }
+        let mut series = match rotation.is_on() {
+            true => Some(FileSeries::new(path, rotation.files)?),
+            false => None,
+        };
+        let (output, place) = match &mut series {
+            Some(series) => series.open()?,
+            None => Output::file(path, is_stopping)?,
+        };
+        Ok(Self {
+            series,
+            output,
+            place: Some(place),
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! What is to change about the subscribers of a ring: one thing after another, while its programs run.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::capture::CaptureError;
+use crate::capture::decider::CompiledFilter;
+use crate::capture::kept_ring::{Join, KeptRing};
+use crate::capture::preparation::Preparation;
+use crate::capture::request::Subscription;
+
+use super::limits::User;
+
+type Subscriptions = Vec<(Subscription, CompiledFilter)>;
+
+/// What somebody wants.
+pub(super) struct Wish {
+    /// Who hears what came of it.
+    pub connection: Option<u64>,
+    what: What,
+}
+
+enum What {
+    Join(User, Subscriptions),
+    Leave(Vec<usize>),
+}
+
+/// A change that can be made.
+pub(super) enum Change {
+    /// Subscribers come.
+    Join(Join, Subscriptions),
+    /// Those with these bits go, whether or not there are programs for the others.
+    Leave(Result<Preparation, CaptureError>, Vec<usize>),
+}
+
+enum Preparing {
+    Join(Join),
+    Leave(Result<Preparation, CaptureError>),
+}
+
+impl Preparing {
+    fn preparation(&self) -> Option<&Preparation> {
+        match self {
+            Self::Join(join) => Some(&join.preparation),
+            Self::Leave(preparation) => preparation.as_ref().ok(),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.preparation().is_none_or(|preparation| {
+            let mut waiting = [PollFd::new(preparation, PollFlags::IN)];
+            let said = poll(&mut waiting, Some(&Timespec::default()));
+            matches!(said, Ok(1..)) || preparation.is_late()
+        })
+    }
+}
+
+/// What is to be done, first things first. Whoever leaves does not wait for those who come; of these come
+/// first those who are trusted, and of the others one of each user, then a second one of each.
+#[derive(Default)]
+pub(super) struct Changes {
+    waiting: VecDeque<Wish>,
+    /// For the first of those that wait.
+    preparing: Option<Preparing>,
+}
+
+impl Changes {
+    /// Somebody wants to come.
+    pub fn join(&mut self, connection: u64, user: User, subscriptions: Subscriptions) {
+        let round = self.joins_of(user);
+        let mut before: HashMap<u32, usize> = HashMap::new();
+        // What is being prepared goes on: behind it at the earliest.
+        let first = usize::from(self.preparing.is_some());
+        let mut place = self.waiting.len();
+        for (index, wish) in self.waiting.iter().enumerate() {
+            let What::Join(other, _) = &wish.what else {
+                continue;
+            };
+            let earlier = before.entry(other.id).or_default();
+            let goes_first = match (user.is_trusted, other.is_trusted) {
+                (true, false) => true,
+                (false, false) => *earlier > round,
+                (_, true) => false,
+            };
+            *earlier += 1;
+            if goes_first && index >= first {
+                place = index;
+                break;
+            }
+        }
+        let wish = Wish {
+            connection: Some(connection),
+            what: What::Join(user, subscriptions),
+        };
+        self.waiting.insert(place, wish);
+    }
+
+    /// How many wait to be taken in for a user.
+    pub fn joins_of(&self, user: User) -> usize {
+        let waiting = self.waiting_subscriptions();
+        waiting.filter(|(other, _)| *other == user).count()
+    }
+
+    /// Whose subscriptions wait, and how many.
+    pub fn waiting_subscriptions(&self) -> impl Iterator<Item = (User, usize)> {
+        self.waiting.iter().filter_map(|wish| match &wish.what {
+            What::Join(user, subscriptions) => Some((*user, subscriptions.len())),
+            What::Leave(_) => None,
+        })
+    }
+
+    /// Somebody goes, or has gone.
+    pub fn leave(&mut self, connection: Option<u64>, bits: Vec<usize>) {
+        let joins = |wish: &Wish| matches!(wish.what, What::Join(..));
+        let place = self.waiting.iter().position(joins);
+        let place = place.unwrap_or(self.waiting.len());
+        if place == 0 {
+            // What was being prepared is begun again, without them.
+            self.preparing = None;
+        }
+        self.waiting.insert(
+            place,
+            Wish {
+                connection,
+                what: What::Leave(bits),
+            },
+        );
+    }
+
+    /// A connection is over: what it still wants is not to be done.
+    pub fn forget(&mut self, connection: u64) {
+        let is_its_join = |wish: &Wish| {
+            wish.connection == Some(connection) && matches!(wish.what, What::Join(..))
+        };
+        if self.waiting.front().is_some_and(is_its_join) {
+            self.preparing = None;
+        }
+        self.waiting.retain(|wish| !is_its_join(wish));
+    }
+
+    /// Whether a connection waits to be taken in.
+    pub fn has_join_of(&self, connection: u64) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting
+            .any(|wish| wish.connection == Some(connection) && matches!(wish.what, What::Join(..)))
+    }
+
+    /// What says when the next change can be made.
+    pub fn preparation(&self) -> Option<BorrowedFd<'_>> {
+        let preparation = self.preparing.as_ref()?.preparation()?;
+        Some(preparation.as_fd())
+    }
+
+    /// The next change that can be made, or why it cannot; `None` when there is none yet.
+    pub fn next(&mut self, ring: &KeptRing) -> Option<(Wish, Result<Change, CaptureError>)> {
+        let first = self.waiting.front()?;
+        let preparing = match self.preparing.take() {
+            Some(preparing) => preparing,
+            None => match &first.what {
+                What::Join(_, subscriptions) => match ring.prepare_join(subscriptions) {
+                    Ok(join) => Preparing::Join(join),
+                    Err(error) => return Some((self.waiting.pop_front()?, Err(error))),
+                },
+                What::Leave(bits) => Preparing::Leave(ring.prepare_leave(bits)),
+            },
+        };
+        if !preparing.is_ready() {
+            self.preparing = Some(preparing);
+            return None;
+        }
+        let mut wish = self.waiting.pop_front()?;
+        let what = std::mem::replace(&mut wish.what, What::Leave(Vec::new()));
+        let change = match (preparing, what) {
+            (Preparing::Join(join), What::Join(_, subscriptions)) => {
+                Change::Join(join, subscriptions)
+            }
+            (Preparing::Leave(preparation), What::Leave(bits)) => Change::Leave(preparation, bits),
+            _ => unreachable!("what is prepared is the first that waits"),
+        };
+        Some((wish, Ok(change)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_take_turns_and_the_trusted_come_first() {
+        let (root, one, two) = (User::new(0, 0), User::new(1, 0), User::new(2, 0));
+        let mut changes = Changes::default();
+        for (connection, user) in [
+            (1, one),
+            (2, one),
+            (3, one),
+            (4, two),
+            (5, root),
+            (6, two),
+            (7, root),
+        ] {
+            changes.join(connection, user, Vec::new());
+        }
+        changes.leave(Some(8), vec![3]);
+        let order: Vec<_> = changes
+            .waiting
+            .iter()
+            .filter_map(|wish| wish.connection)
+            .collect();
+        assert_eq!(order, [8, 5, 7, 1, 4, 2, 6, 3]);
+        assert_eq!((changes.joins_of(one), changes.joins_of(two)), (3, 2));
+        changes.forget(2);
+        assert!(!changes.has_join_of(2) && changes.has_join_of(3));
+    }
+}

@@ -1,0 +1,200 @@
+//! Merges filters and loads the programs for them, in a process of its own: whatever somebody asks for,
+//! it takes no more than so much memory and time, the keeper hears everybody meanwhile, and the programs
+//! that run go on until the new ones are there.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+use serde::{Deserialize, Serialize};
+
+use super::CaptureError;
+use super::decider::{CompiledFilter, Deciders};
+use super::generation::{Copying, Generation, Hook};
+use super::keeper::{Channel, privileges};
+use super::request::Subscription;
+use super::ring_maps::RingMaps;
+
+/// What the process may take, above what the keeper has when it starts.
+const MEMORY_MAX_BYTES: u64 = 1 << 30;
+/// How long it may take: less than those who ask are patient.
+const TIME_MAX: Duration = Duration::from_secs(40);
+/// Programs in one message.
+const PROGRAMS: usize = 4;
+/// Behind those who capture, when there are fewer CPUs than work.
+const NICE: i32 = 10;
+
+/// What the process says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Said {
+    /// The programs of the next hooks come beside the message.
+    Programs,
+    /// It cannot be done.
+    Refused { message: String, is_usage: bool },
+}
+
+/// Who wants what, by bits.
+pub(super) type Subscribers<'ring> = [(usize, &'ring Subscription, &'ring CompiledFilter)];
+
+/// Programs that are being made for a set of subscribers.
+pub(super) struct Preparation {
+    process: Pid,
+    channel: Channel,
+    deadline: Instant,
+    /// By hook.
+    copying: Vec<Copying>,
+    subscribers: usize,
+}
+
+impl Preparation {
+    /// Starts to make the programs of all hooks for these subscribers.
+    ///
+    /// # Errors
+    /// [`CaptureError::Load`].
+    pub fn start(
+        hooks: &[&Hook],
+        maps: &RingMaps,
+        subscribers: &Subscribers<'_>,
+    ) -> Result<Self, CaptureError> {
+        let copying = hooks
+            .iter()
+            .enumerate()
+            .map(|(number, hook)| Copying::load(hook, number, maps))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (ours, theirs) = Channel::sockets().map_err(CaptureError::keeper)?;
+        let memory_bytes = address_space_bytes().map_err(CaptureError::keeper)? + MEMORY_MAX_BYTES;
+        let keeper = rustix::process::getpid();
+        // SAFETY: the keeper has no other thread that could hold a lock, and the new process does nothing
+        // but what is written here.
+        let forked = unsafe { libc::fork() };
+        match Pid::from_raw(forked) {
+            Some(process) if forked > 0 => Ok(Self {
+                process,
+                channel: Channel::new(ours),
+                deadline: Instant::now() + TIME_MAX,
+                copying,
+                subscribers: subscribers.len(),
+            }),
+            _ if forked < 0 => Err(CaptureError::keeper(io::Error::last_os_error())),
+            _ => {
+                drop(ours);
+                let done = catch_unwind(AssertUnwindSafe(|| {
+                    confine(keeper, memory_bytes)?;
+                    let channel = Channel::new(theirs);
+                    make(&channel, hooks, maps.discard, &copying, subscribers)
+                }));
+                // SAFETY: ends this process at once; nothing of the keeper's is to be undone here.
+                unsafe { libc::_exit(i32::from(!matches!(done, Ok(Ok(()))))) }
+            }
+        }
+    }
+
+    /// Whether it takes too long.
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// The programs, when the process has something to say or is late; by hook.
+    ///
+    /// # Errors
+    /// What the process refused, or that it took too much.
+    pub fn finish(mut self) -> Result<Vec<Generation>, CaptureError> {
+        let mut deciders: Vec<OwnedFd> = Vec::new();
+        while deciders.len() < self.copying.len() {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            match self.channel.receive(left) {
+                Ok((Said::Programs, programs)) => deciders.extend(programs),
+                Ok((Said::Refused { message, is_usage }, _)) => {
+                    return Err(CaptureError::Refused { message, is_usage });
+                }
+                // It has ended, or a signal came.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && !self.is_late() => {}
+                Err(_) => {
+                    return Err(CaptureError::TooMuch {
+                        filters: self.subscribers,
+                        memory_mib: MEMORY_MAX_BYTES >> 20,
+                        seconds: TIME_MAX.as_secs(),
+                    });
+                }
+            }
+        }
+        let copying = std::mem::take(&mut self.copying);
+        Ok(copying
+            .into_iter()
+            .zip(deciders)
+            .map(|(copying, decider)| Generation::new(copying, decider))
+            .collect())
+    }
+}
+
+impl AsFd for Preparation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl Drop for Preparation {
+    fn drop(&mut self) {
+        // It may have ended; nobody else takes its status, so the number is still its own.
+        let _ = rustix::process::kill_process(self.process, Signal::KILL);
+        let _ = rustix::process::waitpid(Some(self.process), WaitOptions::empty());
+    }
+}
+
+/// Bytes of address space that this process has.
+fn address_space_bytes() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = text.split(' ').next().and_then(|pages| pages.parse().ok());
+    let pages: u64 = pages.ok_or_else(|| io::Error::other("/proc/self/statm: not understood"))?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+/// Sees to it that this process ends with the keeper and takes no more than it may.
+fn confine(keeper: Pid, memory_bytes: u64) -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getppid, set_parent_process_death_signal, setrlimit};
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(keeper) {
+        return Err(io::Error::other("the keeper has gone"));
+    }
+    let limit = Rlimit {
+        current: Some(memory_bytes),
+        maximum: Some(memory_bytes),
+    };
+    setrlimit(Resource::As, limit)?;
+    let _ = rustix::process::nice(NICE);
+    privileges::give_up_all_but_programs()
+}
+
+fn make(
+    channel: &Channel,
+    hooks: &[&Hook],
+    discard: bool,
+    copying: &[Copying],
+    subscribers: &Subscribers<'_>,
+) -> io::Result<()> {
+    let made = Deciders::merge(subscribers, hooks.iter().map(|hook| &hook.interface)).and_then(
+        |deciders| {
+            hooks
+                .iter()
+                .zip(copying)
+                .map(|(hook, copying)| copying.load_decider(hook, discard, &deciders))
+                .collect::<Result<Vec<OwnedFd>, _>>()
+        },
+    );
+    match made {
+        Ok(programs) => programs.chunks(PROGRAMS).try_for_each(|some| {
+            let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
+            channel.send(&Said::Programs, &some)
+        }),
+        Err(error) => channel.send(
+            &Said::Refused {
+                message: error.to_string(),
+                is_usage: error.is_usage(),
+            },
+            &[],
+        ),
+    }
+}

@@ -1,0 +1,57 @@
+//! `_native.OutputFile`: an output file that Python writes.
+
+use std::fs::File;
+use std::os::fd::IntoRawFd;
+use std::path::PathBuf;
+
+use parshall_core::output_file::{self, Place};
+use pyo3::prelude::*;
+
+use crate::errors::error_to_python;
+use crate::signals::Interrupts;
+
+/// Opens an output file, with signals heard. Python's lock must not be held.
+pub fn create(path: &std::path::Path) -> PyResult<(File, Place)> {
+    let mut interrupts = Interrupts::new(None);
+    output_file::create(path, &mut || interrupts.is_stopping())
+        .map_err(|error| interrupts.or_raise(error_to_python(error, false)))
+}
+
+/// Puts an output file into its place.
+pub fn take(mut place: Place) -> PyResult<()> {
+    place.take().map_err(|error| error_to_python(error, false))
+}
+
+/// See `parshall.whole_file`.
+#[pyclass(module = "parshall._native")]
+pub struct OutputFile {
+    file: Option<File>,
+    place: Option<Place>,
+}
+
+#[pymethods]
+impl OutputFile {
+    #[new]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let (file, place) = py.detach(|| create(&path))?;
+        Ok(Self {
+            file: Some(file),
+            place: Some(place),
+        })
+    }
+
+    /// Returns its descriptor, once; the caller closes it.
+    fn detach(&mut self) -> Option<i32> {
+        self.file.take().map(IntoRawFd::into_raw_fd)
+    }
+
+    /// Puts the file into its place.
+    fn take_place(&mut self) -> PyResult<()> {
+        self.place.take().map_or(Ok(()), take)
+    }
+
+    /// Removes the file, if it has not taken its place; what was there stays.
+    fn discard(&mut self) {
+        self.place = None;
+    }
+}

@@ -1,0 +1,443 @@
+"""One pass over a log: what figures and tables need of it, in memory that does not grow with its records.
+
+Each flow keeps one row of totals, and each flow that is drawn one row for every bin that has records. Bins are
+narrow at first; when there are too many, ten of them become one.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from parshall.figures.bins import NS_PER_S, Bins, said_width_ns, wider_ns
+from parshall.figures.connections import other_ends
+from parshall.figures.states import COLUMNS, states
+
+# Lines that can be in one figure; of more flows those with the most records are drawn.
+FLOWS_MAX = 200
+# More rows of a table nobody reads, and a page with very many cannot be opened.
+LISTED_MAX = 1000
+# The states that mean trouble; Open and Disorder are the way back.
+ENTERED = ("Recovery", "Loss", "CWR")
+# Rows at a time: enough that the work on them outweighs its preparation, and some 100 MB with it.
+_ROWS_AT_A_TIME = 1 << 19
+# Ten times what the figures draw, so that a width of 1, 2 or 5 times a power of ten can be made of them.
+_BINS_MAX = 6000
+_CELLS_MAX = 300_000
+# Partial results wait until there are as many rows as in the result so far, or so many.
+_WAITING_MIN = 100_000
+_SEQUENCE_NUMBERS = 1 << 32
+
+_SUM, _MIN, _MAX = pl.Expr.sum, pl.Expr.min, pl.Expr.max
+# What is kept under a name: an expression over records, and how two parts become one.
+Kept = dict[str, tuple[pl.Expr, Callable[[pl.Expr], pl.Expr]]]
+
+
+def _first(column: pl.Expr) -> pl.Expr:
+    return column.first(ignore_nulls=True)
+
+
+def _last(column: pl.Expr) -> pl.Expr:
+    return column.last(ignore_nulls=True)
+
+
+def _advance(column: str) -> pl.Expr:
+    """Bytes by which a sequence number went on since the flow's record before, modulo 2^32."""
+    step = pl.col(column).cast(pl.Int64).diff().over("flow").fill_null(0) % _SEQUENCE_NUMBERS
+    # What goes back a little, as records of two CPUs may, is no advance of nearly 4 GiB.
+    return pl.when(step < _SEQUENCE_NUMBERS // 2).then(step).otherwise(0)
+
+
+_CELL, _ENTRY = ["flow", "bin"], ["flow", "bin", "ca_state"]
+# Of a flow in a bin.
+_KEPT: Kept = {
+    "records": (pl.len().cast(pl.UInt64), _SUM),
+    "begin_ns": (pl.col("time_ns").min(), _MIN),
+    "end_ns": (pl.col("time_ns").max(), _MAX),
+    "cwnd_min": (pl.col("cwnd_segments").min(), _MIN),
+    "cwnd_max": (pl.col("cwnd_segments").max(), _MAX),
+    "cwnd_sum": (pl.col("cwnd_segments").cast(pl.Float64).sum(), _SUM),
+    "ssthresh_last": (_last(pl.col("ssthresh_segments")), _last),
+    "srtt_min": (pl.col("srtt_us").min(), _MIN),
+    "srtt_max": (pl.col("srtt_us").max(), _MAX),
+    "srtt_sum": (pl.col("srtt_us").cast(pl.Float64).sum(), _SUM),
+    "srtt_records": (pl.col("srtt_us").count().cast(pl.UInt64), _SUM),
+    "min_rtt_min": (pl.col("min_rtt_us").min(), _MIN),
+    "min_rtt_last": (_last(pl.col("min_rtt_us")), _last),
+    "retrans_min": (pl.col("total_retrans").min(), _MIN),
+    "retrans_max": (pl.col("total_retrans").max(), _MAX),
+    "retrans_last": (pl.col("total_retrans").last(), _last),
+    "acknowledged": (pl.col("acknowledged").sum(), _SUM),
+    "received": (pl.col("received").sum(), _SUM),
+    "snd_nxt_min": (pl.col("snd_nxt").min(), _MIN),
+    "snd_nxt_max": (pl.col("snd_nxt").max(), _MAX),
+    "snd_una_first": (_first(pl.col("snd_una")), _first),
+    "rcv_nxt_first": (_first(pl.col("rcv_nxt")), _first),
+}
+# Of a state that a flow entered in a bin.
+_ENTERED: Kept = {
+    "count": (pl.len().cast(pl.UInt64), _SUM),
+    "retrans_last": (pl.col("total_retrans").last(), _last),
+}
+
+
+_MEASURED = (
+    *("records", "begin_s", "duration_s", "measure", "bytes", "megabytes", "Mbps", "sent_payload"),
+    *("cwnd_max", "srtt_mean_ms", "srtt_max_ms", "min_rtt_ms", "retransmitted", "other_end", "is_counted"),
+)
+
+
+class _Sums:
+    """Rows by key that are merged with more rows by the same keys."""
+
+    def __init__(self, keys: list[str], kept: Kept) -> None:
+        self._keys = keys
+        self._merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in kept.items()]
+        self._expressions = {name: expression for name, (expression, _) in kept.items()}
+        self._waiting: list[pl.DataFrame] = []
+        self._rows = 0
+
+    def reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return records as rows by key."""
+        return rows.group_by(self._keys, maintain_order=True).agg(**self._expressions)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are kept, at most twice as many as there are keys and some more."""
+        return sum(part.height for part in self._waiting)
+
+    def add(self, rows: pl.DataFrame) -> None:
+        self._waiting.append(rows)
+        if self.rows > self._rows + max(self._rows, _WAITING_MIN):
+            self.merged()
+
+    def merged(self) -> pl.DataFrame:
+        """Return all rows, one a key; without columns when nothing was added."""
+        if len(self._waiting) > 1:
+            together = pl.concat(self._waiting)
+            self._waiting = [together.group_by(self._keys, maintain_order=True).agg(self._merges)]
+        rows = self._waiting[0] if self._waiting else pl.DataFrame()
+        self._rows = rows.height
+        return rows
+
+    def map(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+        """Change keys, and merge those that become the same."""
+        self._waiting = [
+            change(part).group_by(self._keys, maintain_order=True).agg(self._merges) for part in self._waiting
+        ]
+        self.merged()
+
+
+class ReadableLog(Protocol):
+    """What is needed of a log; `parshall.log.Log` has it."""
+
+    @property
+    def flows(self) -> pa.Table:
+        """The flow table."""
+
+    def batches(self, columns: tuple[str, ...]) -> Iterable[pa.RecordBatch]:
+        """The records, some columns of them."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A log, reduced to what figures and tables need.
+
+    Attributes
+    ----------
+    records : int
+        Records of the log, those without a full socket included.
+    begin_ns, end_ns : int or None
+        First and last record; None for a log without records.
+    table : polars.DataFrame
+        Shape (flows of the flow table or with records of full sockets, columns of the flow table and 18 more), in
+        ascending order of ``flow``: ``records`` (of full sockets, null when there is none), ``begin_s`` and
+        ``duration_s`` (from the first record of the log), ``measure`` ("acknowledged" or "received"), ``bytes``,
+        ``megabytes``, ``Mbps`` (mean over the duration, null for a single moment); ``sent_payload``; null for flows
+        that sent none, ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_max_ms``, ``min_rtt_ms``, ``retransmitted``
+        (segments); ``other_end`` (the flow that is the other end of the connection, null when it is not in the log) and
+        ``is_counted`` (false for one end of such a connection, so that sums have each connection once).
+    drawn : list of int
+        The flows that figures draw: all with records of full sockets, or the 200 with the most records.
+    """
+
+    records: int
+    begin_ns: int | None
+    end_ns: int | None
+    table: pl.DataFrame
+    drawn: list[int]
+    _cells: pl.DataFrame = field(repr=False)
+    _entered: pl.DataFrame = field(repr=False)
+    _first_ns: int = 0
+    _width_ns: int = 1
+
+    @cached_property
+    def senders(self) -> list[int]:
+        """The flows that are drawn and sent payload: cwnd and RTT of the others say nothing."""
+        sent = self.table.filter("sent_payload")["flow"]
+        return sorted(set(self.drawn) & set(sent))
+
+    @cached_property
+    def listed(self) -> list[int]:
+        """The flows that tables list: all, or the 1000 that moved most, the ends of a connection together."""
+        counted = pl.when("is_counted").then("flow").otherwise("other_end")
+        of_connection = pl.col("bytes").max().over(counted)
+        most = self.table.with_columns(of_connection, first=counted).sort(
+            "bytes", "first", "is_counted", descending=[True, False, True], nulls_last=True
+        )
+        return most["flow"].head(LISTED_MAX).to_list()
+
+    @property
+    def counted_bytes(self) -> int:
+        """Payload that all connections moved, each counted once."""
+        return int(self.table.filter("is_counted")["bytes"].sum())
+
+    def bins(
+        self, count_max: int, rows_max: int, axis_ns: tuple[int, int] | None = None, *, without_gaps: bool = False
+    ) -> Bins:
+        """Return the narrowest bins of a figure that have at most so many rows.
+
+        Parameters
+        ----------
+        count_max : int
+            Bins between begin and end.
+        rows_max : int
+            Bins with records, over all flows.
+        axis_ns : tuple of int, optional
+            Begin and end of the time axis; first and last record by default.
+        without_gaps : bool
+            Count bins without records, too, that lie between the first and the last of a flow.
+        """
+        assert self.begin_ns is not None and self.end_ns is not None
+        begin_ns, end_ns = axis_ns or (self.begin_ns, self.end_ns)
+        width_ns = max(self._width_ns, Bins.over(begin_ns, end_ns, count_max).width_ns)
+        while self._rows(width_ns, without_gaps) > rows_max and width_ns <= end_ns - begin_ns:
+            width_ns = wider_ns(width_ns)
+        return Bins(begin_ns, begin_ns, end_ns, width_ns, self._first_ns)
+
+    def _rows(self, width_ns: int, without_gaps: bool) -> int:
+        numbers = self._cells.select("flow", pl.col("bin").floordiv(width_ns // self._width_ns))
+        if not without_gaps:
+            return numbers.n_unique()
+        spans = numbers.group_by("flow").agg(pl.col("bin").max() - pl.col("bin").min() + 1)
+        return int(spans["bin"].sum())
+
+    def cells(self, bins: Bins, flows: Collection[int] | None = None) -> pl.DataFrame:
+        """Return what each flow did in each bin that has records, sorted by flow and bin."""
+        return self._in_bins(self._cells, _CELL, _KEPT, bins, flows)
+
+    def entered(self, bins: Bins, flows: Collection[int] | None = None) -> pl.DataFrame:
+        """Return how often each flow entered the states `ENTERED` in each bin; ``ca_state`` has their names."""
+        return self._in_bins(self._entered, _ENTRY, _ENTERED, bins, flows)
+
+    def _in_bins(
+        self,
+        rows: pl.DataFrame,
+        keys: list[str],
+        kept: Kept,
+        bins: Bins,
+        flows: Collection[int] | None,
+    ) -> pl.DataFrame:
+        wanted = rows if flows is None else rows.filter(pl.col("flow").is_in(list(flows)))
+        return (
+            wanted.with_columns(pl.col("bin").floordiv(bins.width_ns // self._width_ns))
+            .group_by(keys, maintain_order=True)
+            .agg(merge(pl.col(name)).alias(name) for name, (_, merge) in kept.items())
+            .sort(keys)
+        )
+
+
+def reduce(log: ReadableLog, progress: Callable[[int], None] = lambda _: None) -> Reduction:
+    """Read a log once and reduce it.
+
+    Parameters
+    ----------
+    log : Log
+        What `parshall.read` returns.
+    progress : callable
+        Called with the number of records read so far.
+
+    Raises
+    ------
+    ParshallError
+        If the log is damaged.
+    """
+    flows = pl.DataFrame(pl.from_arrow(log.flows))
+    pass_over = _Pass(_to_draw(flows))
+    for table in _tables(log.batches(COLUMNS)):
+        pass_over.add(table)
+        progress(pass_over.records)
+    return pass_over.result(flows)
+
+
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches, some at a time."""
+    taken: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        taken.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS_AT_A_TIME:
+            yield pa.Table.from_batches(taken)
+            taken, rows = [], 0
+    if taken:
+        yield pa.Table.from_batches(taken)
+
+
+def _to_draw(flows: pl.DataFrame) -> list[int] | None:
+    """Return the flows with the most records; None when all can be drawn."""
+    if flows.height <= FLOWS_MAX:
+        return None
+    logged = (pl.col("packets_logged") + pl.col("events_logged")).alias("logged")
+    most = flows.select("flow", logged).sort("logged", "flow", descending=[True, False])
+    return most["flow"].head(FLOWS_MAX).sort().to_list()
+
+
+class _Pass:
+    """What has been read of a log so far."""
+
+    def __init__(self, to_draw: list[int] | None) -> None:
+        self._to_draw = to_draw
+        self.records = 0
+        self._span_ns: tuple[int, int] | None = None
+        self._first_ns = 0
+        self._width_ns = 0
+        self._totals = _Sums(["flow"], _KEPT)
+        self._cells = _Sums(_CELL, _KEPT)
+        self._entered = _Sums(_ENTRY, _ENTERED)
+        self._seen: set[int] = set()
+        # Sequence numbers of the last record of every flow.
+        self._before: pl.DataFrame | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Take records, in the order of the file."""
+        self.records += table.num_rows
+        if not table.num_rows:
+            return
+        ends = pc.min_max(table["time_ns"])
+        low, high = (ends[end].value for end in ("min", "max"))
+        if self._span_ns is None:
+            self._span_ns, self._first_ns = (low, high), low
+            self._width_ns = 10 ** (len(str(said_width_ns(max(1, (high - low) // _BINS_MAX)))) - 1)
+        self._span_ns = min(low, self._span_ns[0]), max(high, self._span_ns[1])
+        while (self._span_ns[1] - self._span_ns[0]) // self._width_ns > _BINS_MAX:
+            self._widen()
+        found = self._with_advances(states(table))
+        if found.is_empty():
+            return
+        binned = found.with_columns(bin=(pl.col("time_ns") - self._first_ns).floordiv(self._width_ns))
+        cells = self._cells.reduced(binned)
+        self._totals.add(self._of_flows(cells))
+        changed = binned.filter(
+            pl.col("event") == "congestion_state", pl.any_horizontal(pl.col("ca_state") == name for name in ENTERED)
+        ).with_columns(pl.col("ca_state").cast(pl.String))
+        for sums, rows in ((self._cells, cells), (self._entered, self._entered.reduced(changed))):
+            sums.add(rows if self._to_draw is None else rows.filter(pl.col("flow").is_in(self._to_draw)))
+        self._bound(cells)
+
+    def _with_advances(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Return records with what they show to be acknowledged and received since the one before of their flow."""
+        numbers = found.select("flow", "snd_una", "rcv_nxt")
+        here = numbers.select(pl.col("flow").unique())
+        known = (
+            numbers if self._before is None else pl.concat([self._before.join(here, on="flow", how="semi"), numbers])
+        )
+        advances = known.select(acknowledged=_advance("snd_una"), received=_advance("rcv_nxt")).tail(found.height)
+        last = known.group_by("flow").agg(_last(pl.col("snd_una")), _last(pl.col("rcv_nxt"))).drop_nulls()
+        elsewhere = [] if self._before is None else [self._before.join(here, on="flow", how="anti")]
+        self._before = pl.concat([*elsewhere, last])
+        return found.hstack(advances)
+
+    @staticmethod
+    def _of_flows(cells: pl.DataFrame) -> pl.DataFrame:
+        merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in _KEPT.items()]
+        return cells.group_by("flow", maintain_order=True).agg(merges)
+
+    def _widen(self) -> None:
+        self._width_ns *= 10
+        for sums in (self._cells, self._entered):
+            sums.map(lambda rows: rows.with_columns(pl.col("bin").floordiv(10)))
+
+    def _bound(self, cells: pl.DataFrame) -> None:
+        """Keep the cells from becoming too many."""
+        if self._to_draw is None:
+            self._seen |= set(cells["flow"].unique())
+            if len(self._seen) > FLOWS_MAX:
+                # More flows than the flow table knows: the log was cut.
+                most = self._of_flows(self._cells.merged()).sort("records", "flow", descending=[True, False])
+                chosen = most["flow"].head(FLOWS_MAX).sort().to_list()
+                self._to_draw = chosen
+                for sums in (self._cells, self._entered):
+                    sums.map(lambda rows: rows.filter(pl.col("flow").is_in(chosen)))
+        while self._cells.rows > _CELLS_MAX and self._cells.merged().height > _CELLS_MAX:
+            self._widen()
+
+    def result(self, flows: pl.DataFrame) -> Reduction:
+        """Return what the pass found, beside the flow table."""
+        cells = self._cells.merged()
+        begin_ns, end_ns = self._span_ns or (None, None)
+        return Reduction(
+            records=self.records,
+            begin_ns=begin_ns,
+            end_ns=end_ns,
+            table=_table(flows, self._totals.merged()),
+            drawn=[] if cells.is_empty() else sorted(cells["flow"].unique()),
+            _cells=cells,
+            _entered=self._entered.merged(),
+            _first_ns=self._first_ns,
+            _width_ns=self._width_ns,
+        )
+
+
+def _table(flows: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
+    """Return what is known of each flow in one row."""
+    if totals.is_empty():
+        numbers = [name for name in _KEPT]
+        totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(numbers, pl.Int64))
+    table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")
+    # SYN and FIN take one sequence number each; who sent more, sent payload.
+    sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)
+    acknowledges = pl.col("acknowledged") >= pl.col("received")
+    duration_s = (pl.col("end_ns") - pl.col("begin_ns")) / NS_PER_S
+    again = pl.col("retrans_max") - pl.when(pl.col("began_before")).then("retrans_min").otherwise(0)
+    of_sender = {
+        "cwnd_max": pl.col("cwnd_max"),
+        "srtt_mean_ms": pl.when(pl.col("srtt_records") > 0).then(pl.col("srtt_sum") / pl.col("srtt_records") / 1e3),
+        "srtt_max_ms": pl.col("srtt_max") / 1e3,
+        "min_rtt_ms": pl.col("min_rtt_min") / 1e3,
+        "retransmitted": again,
+    }
+    measured = table.with_columns(
+        begin_s=(pl.col("begin_ns") - pl.col("begin_ns").min()) / NS_PER_S,
+        duration_s=duration_s,
+        measure=pl.when(acknowledges).then(pl.lit("acknowledged")).when(~acknowledges).then(pl.lit("received")),
+        bytes=pl.max_horizontal("acknowledged", "received"),
+        sent_payload=sent_payload,
+        **{name: pl.when(sent_payload).then(value) for name, value in of_sender.items()},
+    ).with_columns(
+        megabytes=pl.col("bytes") / 1e6,
+        Mbps=pl.when(pl.col("duration_s") > 0).then(pl.col("bytes") * 8 / 1e6 / pl.col("duration_s")),
+    )
+    # Records may be thinned out to one: when a flow began and ended its row of the flow table tells better.
+    alive = measured.with_columns(
+        begin_ns=pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64)),
+        end_ns=pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64)),
+    )
+    paired = measured.join(other_ends(alive), on="flow", how="left", maintain_order="left")
+    others = paired.select(other_end="flow", measure_other="measure", bytes_other="bytes")
+    # The end that sent knows what arrived; of two alike the one with more, of these the first.
+    sends = (pl.col("measure") == "acknowledged").cast(pl.Int8) - (pl.col("measure_other") == "acknowledged").cast(
+        pl.Int8
+    )
+    more = (pl.col("bytes") - pl.col("bytes_other")).sign()
+    first = pl.col("other_end").cast(pl.Int64) - pl.col("flow")
+    verdict = pl.when(sends != 0).then(sends).when(more != 0).then(more).otherwise(first)
+    return (
+        paired.join(others, on="other_end", how="left", maintain_order="left")
+        .with_columns(is_counted=(verdict > 0).fill_null(True))
+        .select(*flows.columns, *_MEASURED)
+    )

@@ -1,0 +1,127 @@
+"""The interfaces around one that sends, as the kernel tells them."""
+
+import ipaddress
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from parshall.errors import ParshallError
+from parshall.generate import reach
+from parshall.generate.interface import index_of
+from parshall.generate.reach import UNKNOWN_NAMESPACE, Link, Namespace, Network
+from parshall.testbed.namespaces import NETNS_DIRECTORY, entered
+
+_IFF_LOOPBACK = 0x8
+_RTN_UNICAST = 1
+_SCOPE_LINK = 253
+_NO_NUMBER = (1 << 32) - 1
+
+
+def reasons_to_ask(interface: str, namespace: Path | None = None) -> list[str]:
+    """Return why a flood from an interface could do harm; empty for a test interface.
+
+    Parameters
+    ----------
+    interface : str
+        Its name.
+    namespace : pathlib.Path, optional
+        Its network namespace; that of the calling thread by default.
+    """
+    from pyroute2 import IPRoute
+
+    # Held open, because the kernel gives the number of a namespace that is gone to another one.
+    with (namespace or Path("/proc/thread-self/ns/net")).open("rb") as held:
+        home = Path(f"/proc/self/fd/{held.fileno()}")
+        with entered(home), IPRoute() as route:
+            index, leaving = index_of(route, interface), default_routes(route)
+        surroundings = _Surroundings(home)
+        return reach.reasons_to_ask(surroundings.home, index, surroundings.look, leaving)
+
+
+def default_routes(route: Any) -> set[int]:
+    """Return the indices of the interfaces by which a default route leaves, or a part of one, of any table.
+
+    Parameters
+    ----------
+    route : pyroute2.IPRoute
+        A socket in the namespace.
+    """
+    networks: dict[int | None, list[Network]] = {}
+    for entry in route.get_routes():
+        if entry["family"] not in (2, 10) or entry["type"] != _RTN_UNICAST:
+            continue
+        anywhere = "0.0.0.0" if entry["family"] == 2 else "::"
+        network = ipaddress.ip_network(f"{entry.get_attr('RTA_DST') or anywhere}/{entry['dst_len']}", strict=False)
+        hops = entry.get_attr("RTA_MULTIPATH") or ()
+        # Where a route by a nexthop object leaves may not be in the answer: then it may be anywhere.
+        for index in {hop["oif"] for hop in hops} or {entry.get_attr("RTA_OIF")}:
+            networks.setdefault(index, []).append(network)
+    everywhere = networks.pop(None, [])
+    if everywhere:
+        networks = {link["index"]: networks.get(link["index"], []) + everywhere for link in route.get_links()}
+    return {index for index, routed in networks.items() if index is not None and reach.routes_default(routed)}
+
+
+class _Surroundings:
+    """The namespaces that have a name or a process, looked into when they are asked for."""
+
+    def __init__(self, home: Path) -> None:
+        self._paths: dict[int, Path] = {}
+        named = NETNS_DIRECTORY.iterdir() if NETNS_DIRECTORY.is_dir() else ()
+        for path in (*named, home, *Path("/proc").glob("[0-9]*/ns/net")):
+            with suppress(OSError):
+                self._paths.setdefault(path.stat().st_ino, path)
+        self._host = _host_number()
+        self.home = self._namespace(home.stat().st_ino)
+
+    def look(self, number: int) -> Namespace | None:
+        """Return a namespace by its inode number; None when it cannot be found."""
+        try:
+            return self._namespace(number)
+        except (KeyError, ParshallError):
+            # The process in it may have ended.
+            return None
+
+    def _namespace(self, number: int) -> Namespace:
+        from pyroute2 import IPRoute
+
+        path = self._paths[number]
+        with entered(path), IPRoute() as route:
+            messages = list(route.get_links())
+            addressed = {entry["index"] for entry in route.get_addr() if entry["scope"] < _SCOPE_LINK}
+            is_foreign = any(message.get_attr("IFLA_LINK_NETNSID") is not None for message in messages)
+            inodes = dict(self._inodes(route)) if is_foreign else {}
+        links = {}
+        for message in messages:
+            index, other = message["index"], message.get_attr("IFLA_LINK")
+            foreign = message.get_attr("IFLA_LINK_NETNSID")
+            links[index] = Link(
+                name=message.get_attr("IFLA_IFNAME"),
+                kind=message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND"),
+                is_loopback=bool(message["flags"] & _IFF_LOOPBACK),
+                has_addresses=index in addressed,
+                master=message.get_attr("IFLA_MASTER"),
+                # Some say by 0 or their own index that there is none.
+                other=other if foreign is not None or other not in (0, index) else None,
+                other_namespace=None if foreign is None else inodes.get(foreign, UNKNOWN_NAMESPACE),
+            )
+        name = path.name if path.parent == NETNS_DIRECTORY else "without a name"
+        return Namespace(number, name, number == self._host, links)
+
+    def _inodes(self, route: Any) -> Iterator[tuple[int, int]]:
+        """Yield the numbers that the socket's namespace has for others, each with the other's inode number."""
+        for inode, path in self._paths.items():
+            with suppress(OSError), path.open("rb") as namespace:
+                number = route.get_netnsid(fd=namespace.fileno())["nsid"]
+                if number != _NO_NUMBER and os.fstat(namespace.fileno()).st_ino == inode:
+                    yield number, inode
+
+
+def _host_number() -> int:
+    try:
+        return Path("/proc/1/ns/net").stat().st_ino
+    except PermissionError:
+        # In some containers. Then the one of this process has to do.
+        return Path("/proc/self/ns/net").stat().st_ino

@@ -1,0 +1,98 @@
+"""Programs that end with the process that started them, whatever ends it."""
+
+import ctypes
+import os
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+Program = subprocess.Popen[Any]
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Starter:
+    """A thread that starts programs, and lives as long as the process.
+
+    The kernel sends the signal when the thread ends that started the program, not its process.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Program], Future[Program]]] = queue.SimpleQueue()
+        # At the end of the interpreter nobody waits for it, so that what testbeds remove then comes first.
+        threading.Thread(target=self._serve, name="parshall-programs", daemon=True).start()
+
+    def call(self, job: Callable[[], Program]) -> Program:
+        """Return what `job` returns in the thread, which has CPUs and blocked signals of the caller meanwhile."""
+        cpus, mask = os.sched_getaffinity(0), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+        def as_the_caller() -> Program:
+            os.sched_setaffinity(0, cpus)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            try:
+                return job()
+            finally:
+                signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+        done: Future[Program] = Future()
+        self._jobs.put((as_the_caller, done))
+        return done.result()
+
+    def _serve(self) -> None:
+        # Signals are for the thread that waits for them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            job, done = self._jobs.get()
+            try:
+                done.set_result(job())
+            except BaseException as error:
+                done.set_exception(error)
+
+
+_lock = threading.Lock()
+_starter: _Starter | None = None
+
+
+def _forget_starter() -> None:
+    global _lock, _starter
+    _lock, _starter = threading.Lock(), None
+
+
+# A forked process has none of the other threads.
+os.register_at_fork(after_in_child=_forget_starter)
+
+
+def in_starter(job: Callable[[], Program]) -> Program:
+    """Return what `job`, which calls `start`, returns in the thread that lives as long as the process."""
+    global _starter
+    with _lock:
+        _starter = _starter or _Starter()
+    return _starter.call(job)
+
+
+def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
+    """Start a program that is killed when this thread ends, of which `in_starter` has one that lasts.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Program and arguments.
+    **options
+        Further arguments of `subprocess.Popen`.
+    """
+    parent, before = os.getpid(), options.pop("preexec_fn", None)
+
+    # It imports and locks nothing, which another thread could hold as this one forks.
+    def end_with_parent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+        if before is not None:
+            before()
+
+    return subprocess.Popen(command, preexec_fn=end_with_parent, **options)

@@ -1,0 +1,156 @@
+"""The generator asks before it floods what carries the host's own traffic, of every kind that the kernel has."""
+
+import subprocess
+import sys
+
+import pytest
+
+from parshall.generate import reasons_to_ask
+from parshall.testbed.names import current_owner
+
+pytestmark = pytest.mark.kernel
+
+# A network that the host may have, and its addresses.
+DEFAULT_HALVES = ("0.0.0.0/1", "128.0.0.0/1")
+
+
+@pytest.fixture
+def hosts(bed):
+    """Two hosts and their link, which leads nowhere else."""
+    left, right = bed.host("left"), bed.host("right")
+    return left, right, bed.link(left, right)
+
+
+@pytest.fixture
+def to_this_host(hosts):
+    """A veth in the left host whose peer is in the namespace of this process; its name and the peer's."""
+    left, *_ = hosts
+    inside, outside = "out0", current_owner().interface_name(7)
+    made = ["ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", left.namespace]
+    subprocess.run(made, check=True)
+    yield inside, outside
+    left.run(["ip", "link", "del", inside])
+
+
+def add_or_skip(host, *words):
+    made = host.run(["ip", "link", "add", *words], check=False)
+    if made.returncode:
+        pytest.skip(f"this kernel makes no such interface: {made.stderr.strip()}")
+
+
+def asked(host, interface):
+    return " and ".join(reasons_to_ask(interface, host.path))
+
+
+def test_an_interface_of_a_testbed_is_not_asked_for(hosts):
+    left, right, link = hosts
+    assert asked(left, link.interface(left)) == asked(right, link.interface(right)) == ""
+
+
+def test_routers_and_bridges_between_test_hosts_lead_nowhere(bed, hosts):
+    left, right, link = hosts
+    far = bed.host("far")
+    behind = bed.link(right, far)
+    right.run(["ip", "link", "add", "br0", "type", "bridge"])
+    right.run(["ip", "link", "set", link.interface(right), "master", "br0"])
+    right.run(["ip", "link", "set", behind.interface(right), "master", "br0"])
+    right.run(["ip", "address", "add", "10.9.9.9/24", "dev", "br0"])
+    assert asked(left, link.interface(left)) == ""
+    # A port of a bridge with addresses of its namespace.
+    assert "br0, with which it is connected, has addresses" in asked(right, link.interface(right))
+
+
+@pytest.mark.parametrize(
+    ("family", "routes"),
+    [
+        ("-4", ["default"]),
+        ("-4", DEFAULT_HALVES),
+        ("-4", ["128.0.0.0/1"]),
+        ("-6", ["default"]),
+        ("-6", ["2000::/3"]),
+    ],
+)
+@pytest.mark.parametrize("table", ["main", "4711"])
+def test_a_default_route_in_parts_and_in_any_table_is_asked_for(hosts, family, routes, table):
+    left, _, link = hosts
+    for route in routes:
+        left.run(["ip", family, "route", "add", route, "dev", link.interface(left), "table", table])
+    assert "a default route leaves by it" in asked(left, link.interface(left))
+
+
+def test_the_bridge_of_a_port_may_have_the_default_route(hosts):
+    left, _, link = hosts
+    left.run(["ip", "link", "add", "br0", "type", "bridge"])
+    left.run(["ip", "link", "set", "br0", "up"])
+    left.run(["ip", "link", "set", link.interface(left), "master", "br0"])
+    assert asked(left, link.interface(left)) == ""
+    left.run(["ip", "route", "add", "default", "dev", "br0"])
+    assert "a default route leaves by br0" in asked(left, link.interface(left))
+
+
+def test_a_peer_in_the_namespace_of_this_host_is_asked_for(hosts, to_this_host):
+    left, right, link = hosts
+    inside, outside = to_this_host
+    assert "reach the network namespace of this host" in asked(left, inside)
+    # So is what leads to a host that has such a veth, and what is in a bridge with it.
+    assert "reach the network namespace of this host" in asked(right, link.interface(right))
+    # Its other end leads to the test hosts only.
+    assert reasons_to_ask(outside) == []
+
+
+def test_a_namespace_that_cannot_be_found_is_asked_for(hosts):
+    left, *_ = hosts
+    command = ["unshare", "--net", "sh", "-c", "echo made; read go"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "made\n"
+        left.run(["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", str(holder.pid)])
+        assert asked(left, "v0") == ""
+        # A tap there is read by a program, which may send on anywhere.
+        subprocess.run(
+            ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "ip", "tuntap", "add", "tap0", "mode", "tap"], check=True
+        )
+        assert "leave by tap0" in asked(left, "v0")
+        holder.stdin.close()
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["top", "link", "{lower}", "type", "macvlan"],
+        ["top", "link", "{lower}", "type", "ipvlan"],
+        ["link", "{lower}", "name", "top", "type", "vlan", "id", "5"],
+        ["top", "type", "vxlan", "id", "5", "dev", "{lower}", "remote", "198.18.0.9", "dstport", "4789"],
+    ],
+    ids=["macvlan", "ipvlan", "vlan", "vxlan"],
+)
+def test_what_lies_above_another_device_is_asked_for_as_that_is(hosts, to_this_host, words):
+    left, *_ = hosts
+    inside, _ = to_this_host
+    add_or_skip(left, *(word.format(lower=inside) for word in words))
+    assert "reach the network namespace of this host" in asked(left, "top")
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("kind", ["bond", "team"])
+def test_a_member_of_a_bond_is_asked_for(hosts, kind):
+    left, _, link = hosts
+    add_or_skip(left, "many0", "type", kind)
+    left.run(["ip", "link", "set", link.interface(left), "down"])
+    left.run(["ip", "link", "set", link.interface(left), "master", "many0"])
+    assert "it is a member of many0" in asked(left, link.interface(left))
+
+
+def test_the_command_names_the_reason_and_sends_when_it_is_told_to(hosts):
+    left, _, link = hosts
+    interface = link.interface(left)
+    for half in DEFAULT_HALVES:
+        left.run(["ip", "route", "add", half, "dev", interface])
+    command = [sys.executable, "-m", "parshall", "gen", "-i", interface, "--netns", left.namespace, "--count", "5"]
+    command += ["--backend", "af-packet", "--quiet", "--json"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2
+    assert f"no packet was sent from {interface}: a default route leaves by it; it would have been" in refused.stderr
+    assert refused.stderr.count("\n") == 1 and f"add --yes-on {interface}" in refused.stderr
+    sent = subprocess.run([*command, "--yes-on", interface], capture_output=True, text=True, timeout=60)
+    assert sent.returncode == 0, sent.stderr

@@ -1,0 +1,214 @@
+"""Output files: nothing that exists is destroyed, one writer a file, signals are heard, bytes are counted."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import parshall
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+
+LOG = Path(__file__).parents[1] / "data" / "small.arrow"
+OLD = b"what the user had"
+TCP = ["tcp", "-q", "-o"]
+CAPTURE = ["capture", "-q", "-i", "lo", "-w"]
+SOCKET = ["capture", "-q", "-i", "lo", "--backend", "af-packet", "-w"]
+CONVERT = ["convert", "-q", LOG, "--to", "csv", "-o"]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "parshall", *map(str, arguments)]
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60)
+
+
+def send(packets: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(packets):
+            sender.sendto(bytes(1000), ("127.0.0.1", 9))
+
+
+@contextmanager
+def running(*arguments: object, sign: str = "started") -> Iterator["subprocess.Popen[str]"]:
+    """A command that has begun, ended at the latest with the context."""
+    started = [argument for argument in arguments if argument != "-q"]
+    process = subprocess.Popen(command(*started), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = ""
+        while sign not in line:
+            line = process.stderr.readline()
+            assert line, f"{arguments} ended with {process.wait()}"
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ([*CAPTURE, "FILE", "--filter", "no such filter"], 2),
+        ([*CAPTURE, "FILE", "--group", "no-such-group-here"], 2),
+        ([*CAPTURE, "FILE", "-w", "/nosuch/dir/x"], 2),
+        (["capture", "-q", "--join", "no-such-ring", "-w", "FILE"], 2),
+        ([*SOCKET, "FILE", "--filter", "no such filter"], 2),
+        (["tcp", "-q", "--cgroup", "/nosuch", "-o", "FILE"], 2),
+        ([*TCP, "FILE", "--", "/nosuch/command"], 127),
+        (["convert", "-q", "/nosuch.arrow", "--to", "csv", "-o", "FILE"], 2),
+        (["convert", "-q", LOG, "--to", "csv", "--every", "1ms", "-o", "FILE"], 2),
+        (["sizes", "-q", "--from", "trace", "/nosuch.pcap", "--to", "dist", "-o", "FILE"], 2),
+        (["cpu", "-q", "-o", "FILE", "--", "/nosuch/command"], 127),
+    ],
+)
+def test_what_is_refused_leaves_what_was_there(arguments: list[object], status: int, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(OLD)
+    said = run(*(file if argument == "FILE" else argument for argument in arguments))
+    assert said.returncode == status, said.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert file.read_bytes() == OLD
+
+
+def test_names_and_commands_that_are_not_utf_8_are_logged(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff.arrow")
+    path.write_bytes(OLD)
+    said = subprocess.run([*command(*TCP), path, "--", "true", b"b\xff"], capture_output=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    log = parshall.read(path)
+    assert log.complete
+    assert log.environment["command"] == "true 'b?'"
+    assert log.environment["command_line"][-1] == "b?"
+
+
+@pytest.mark.parametrize("name", ["tcp", "capture", "socket"])
+def test_a_link_stays_and_leads_to_the_new_file(name: str, tmp_path: Path) -> None:
+    arguments = {"tcp": TCP, "capture": CAPTURE, "socket": SOCKET}[name]
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_bytes(OLD)
+    file.chmod(0o640)
+    link.symlink_to("file")
+    with running(*arguments, link):
+        # The head is there as soon as the name is.
+        assert not file.read_bytes().startswith(OLD)
+    assert link.is_symlink() and file.stat().st_mode & 0o777 == 0o640
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
+
+
+@pytest.mark.parametrize("first", [TCP, CAPTURE, SOCKET], ids=["tcp", "capture", "socket"])
+def test_a_file_has_one_writer(first: list[Any], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with running(*first, file):
+        for second in (TCP, CAPTURE, SOCKET, CONVERT, ["cpu", "-q", "-d", "1", "-o"]):
+            before = file.stat().st_ino
+            said = run(*second, file)
+            told = f"parshall: {second[0]}: {file}: another process is writing it; name another file\n"
+            assert (said.returncode, said.stderr) == (1, told)
+            assert file.stat().st_ino == before
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    # When nobody writes it any more it may be taken.
+    assert run(*CONVERT, file).returncode == 0
+    assert file.read_text().startswith("local_address")
+
+
+def test_a_series_of_files_has_one_writer(tmp_path: Path) -> None:
+    file, last = tmp_path / "t.pcapng", tmp_path / "t.000001.pcapng"
+    rotation = ("--rotate-time", "1h", "--rotate-files", "1")
+    with running(*CAPTURE, file, *rotation):
+        said = run(*CAPTURE, file, *rotation)
+        assert (said.returncode, last.exists()) == (1, True)
+        assert said.stderr == f"parshall: capture: {last}: another process is writing it; name another file\n"
+    assert [path.name for path in tmp_path.iterdir()] == [last.name]
+    # Who is refused for another reason removes no file of the series.
+    assert run(*CAPTURE, file, *rotation, "--group", "no-such-group-here").returncode == 2
+    assert [path.name for path in tmp_path.iterdir()] == [last.name]
+
+
+def waits_for_a_reader(process: "subprocess.Popen[bytes]", fifo: Path) -> bool:
+    """Whether the process has come to the FIFO: it sleeps between its tries in a thread of ours."""
+    assert process.poll() is None
+    names = [task.read_text().strip() for task in Path(f"/proc/{process.pid}/task").glob("*/syscall")]
+    return any(name.startswith(("230 ", "35 ")) for name in names)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "arguments",
+    [TCP, CAPTURE, SOCKET, CONVERT, ["cpu", "-o"], ["tcp", "-q", "--", "sleep", "600"]],
+    ids=["tcp", "capture", "socket", "convert", "cpu", "tcp-cmd"],
+)
+def test_a_signal_is_heard_while_nobody_reads_a_fifo(
+    arguments: list[Any], number: signal.Signals, until: Any, tmp_path: Path
+) -> None:
+    fifo, other = tmp_path / "fifo", tmp_path / "other"
+    os.mkfifo(fifo)
+    other.write_bytes(OLD)
+    where = [*TCP, fifo, *arguments[2:]] if "--" in arguments else [*arguments, fifo]
+    where = ["capture", "-q", "-w", other, *where[2:]] if arguments is CAPTURE else where
+    process = subprocess.Popen(command(*where), stderr=subprocess.PIPE)
+    until("it waits", lambda: waits_for_a_reader(process, fifo))
+    process.send_signal(number)
+    told = process.communicate(timeout=10)[1]
+    status = process.returncode
+    assert status == 130 or (number == signal.SIGTERM and status in (143, -signal.SIGTERM)), told
+    assert told == b""
+    assert {path.name for path in tmp_path.iterdir()} == {"fifo", "other"}
+    assert other.read_bytes() == OLD
+
+
+@pytest.mark.parametrize("arguments", [TCP, CAPTURE, CONVERT], ids=["tcp", "capture", "convert"])
+def test_fifos_devices_and_descriptors_are_written_to_as_they_are(arguments: list[Any], tmp_path: Path) -> None:
+    ends = [] if arguments is CONVERT else ["-d", "0.2"]
+    fifo, whole = tmp_path / "fifo", tmp_path / "whole"
+    os.mkfifo(fifo)
+    writing = subprocess.Popen(command(*arguments, fifo, *ends))
+    through_fifo = fifo.read_bytes()
+    assert writing.wait(30) == 0
+    assert run(*arguments, whole, *ends).returncode == 0
+    assert through_fifo[:4] == whole.read_bytes()[:4]
+    assert fifo.is_fifo()
+    assert run(*arguments, "/dev/null", *ends).returncode == 0
+    assert Path("/dev/null").is_char_device()
+    for name, mode in (("pipe", None), ("file", "wb"), ("appended", "ab")):
+        before = b"" if mode == "wb" or mode is None else OLD
+        place = tmp_path / name
+        place.write_bytes(before)
+        with place.open(mode or "rb") as out:
+            said = subprocess.run(
+                command(*arguments, "/dev/stdout", *ends), stdout=out if mode else subprocess.PIPE, timeout=60
+            )
+        got = place.read_bytes() if mode else said.stdout
+        assert said.returncode == 0
+        assert got[: len(before) + 4] == before + through_fifo[:4]
+
+
+@pytest.mark.parametrize("options", [(), ("--compress", "zstd"), ("--compress", "gzip"), ("--backend", "af-packet")])
+def test_the_bytes_of_a_capture_are_those_of_its_files(options: tuple[str, ...], tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "two"]
+    outputs = [word for file in files for word in ("-w", file)]
+    with running("capture", "--json", "-i", "lo", *outputs, *options) as process:
+        send(5)
+        process.send_signal(signal.SIGINT)
+        account = json.loads(process.communicate(timeout=30)[0])
+    assert account["ledger"]["cost"]["log_bytes"] == sum(file.stat().st_size for file in files) > 0
+
+
+def test_the_bytes_of_a_series_are_those_of_all_its_files(tmp_path: Path) -> None:
+    with running("capture", "--json", "-i", "lo", "-w", tmp_path / "t.pcapng", "--rotate-size", "8K") as process:
+        send(20)
+        process.send_signal(signal.SIGINT)
+        account = json.loads(process.communicate(timeout=30)[0])
+    sizes = [file.stat().st_size for file in tmp_path.iterdir()]
+    assert len(sizes) > 2
+    assert account["ledger"]["cost"]["log_bytes"] == sum(sizes)

@@ -1,0 +1,69 @@
+"""Reports of logs that hold both ends of connections: the programs' own count is the reference."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tcp_logger import run
+
+import parshall
+from parshall.figures import reduce
+
+pytestmark = pytest.mark.kernel
+
+# Sends to itself over loopback, on several connections, and prints how many bytes the receiving sockets read.
+PROGRAM = """
+import json, socket, sys, threading
+address, sizes = sys.argv[1], [int(size) for size in sys.argv[2:]]
+listener = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+read = []
+def take():
+    for _ in sizes:
+        with listener.accept()[0] as end:
+            count = 0
+            while part := end.recv(65536):
+                count += len(part)
+            read.append(count)
+            end.sendall(b"done")
+taking = threading.Thread(target=take)
+taking.start()
+for size in sizes:
+    with socket.create_connection((address, listener.getsockname()[1])) as end:
+        end.sendall(bytes(size))
+        end.shutdown(socket.SHUT_WR)
+        end.recv(4)
+taking.join()
+print(json.dumps(read))
+"""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("thinning", [(), ("--ppl", "50")])
+def test_a_connection_over_loopback_is_counted_once(root, tmp_path, address, thinning):
+    path = tmp_path / "loop.arrow"
+    sizes = (3_000_000, 700_000)
+    command = [sys.executable, "-c", PROGRAM, address, *map(str, sizes)]
+    ended = run("tcp", "-o", path, *thinning, "--", *command)
+    assert ended.returncode == 0, ended.stderr
+    read = json.loads(ended.stdout.splitlines()[0])
+    assert read == list(sizes)
+    reduced = reduce(parshall.read(path))
+    ends = {row["flow"]: row for row in reduced.table.iter_rows(named=True)}
+    assert len(ends) == 4
+    for row in ends.values():
+        other = ends[row["other_end"]]
+        assert (row["local_port"], row["remote_port"]) == (other["remote_port"], other["local_port"])
+        assert row["is_counted"] != other["is_counted"]
+        assert row["is_counted"] == (not row["passive"])
+    if thinning:
+        assert reduced.counted_bytes <= sum(read) + 2
+        return
+    # A FIN takes one sequence number.
+    assert 0 <= reduced.counted_bytes - sum(read) <= 2
+    reported = run("report", path, "-o", tmp_path)
+    assert reported.returncode == 0, reported.stderr
+    words = " ".join(Path(tmp_path / "report.html").read_text().split())
+    assert "Of 2 connections both ends are in the log" in words
+    assert "moved 3.0 MB" in words and "(81%)" in words
+    assert "3.7 MB of 2 connections, 4 flows" in words
