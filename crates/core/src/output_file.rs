@@ -491,7 +491,7 @@ mod tests {
         fs::write(place("file"), "theirs").expect("room");
         std::os::unix::fs::symlink("precious", place("link")).expect("room");
         let mode = rustix::fs::Mode::from_raw_mode(0o666);
-        rustix::fs::mknodat(CWD, &place("fifo"), rustix::fs::FileType::Fifo, mode, 0)
+        rustix::fs::mknodat(CWD, place("fifo"), rustix::fs::FileType::Fifo, mode, 0)
             .expect("a FIFO");
         for name in ["file", "link", "fifo"] {
             let mut give_up = || true;
