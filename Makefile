@@ -10,7 +10,7 @@ NATIVE := python/parshall/_native.abi3.so
 # Directories are among them, so that a file that was removed counts as a change, too.
 NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
 
-.PHONY: help demo test bench lint build clean system-base system-bench system-report rust
+.PHONY: help demo test bench attack lint build clean system-base system-attack system-bench system-report rust
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: build system-report ## all tests: Rust and Python; those of the kernel nee
 bench: build system-bench ## the benchmarks in benches/
 	@scripts/setup bench
 	@$(RUN) .venv/bin/python3 benches/run
+
+attack: build system-attack ## the attacks of tests/hostile at length: more than an hour, needs root
+	@$(RUN) .venv/bin/python3 tests/hostile/attack.py
 
 lint: build ## formatting, lints and types of Rust and Python
 	@$(RUN) scripts/lint
@@ -39,6 +42,9 @@ clean: ## remove everything that was built or installed in this checkout
 
 system-base:
 	@scripts/setup packages
+
+system-attack: system-base
+	@scripts/setup packages attack
 
 system-bench: system-base
 	@scripts/setup packages bench

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ARCHIVE = Path(__file__).parent / "archive"
+ARCHIVE = Path(__file__).resolve().parent / "archive"
 
 
 def add_archive_option(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def finish(benchmark: str, results: dict[str, Any], versions: dict[str, str | No
     now = datetime.now(UTC)
     record = {
         "benchmark": benchmark,
-        "command": " ".join([f"benches/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": " ".join([str(Path(sys.argv[0]).resolve().relative_to(ARCHIVE.parents[1])), *sys.argv[1:]]),
         "date": now.isoformat(timespec="seconds"),
         "kernel": platform.release(),
         "machine": platform.machine(),

@@ -2,7 +2,9 @@
 
 import os
 import signal
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -65,3 +67,27 @@ def root() -> None:
     """Skip when not root."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
+
+
+@pytest.fixture
+def bed() -> Iterator[Any]:
+    """Give a testbed, or skip with the reason why there can be none."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: network namespaces and packet sockets")
+    from parshall.testbed import Testbed
+
+    with Testbed() as testbed:
+        yield testbed
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait for a condition; fail with its name when it does not come true in time."""
+
+    def wait(name: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"still not after {timeout_s} s: {name}"
+            time.sleep(0.005)
+
+    return wait

@@ -32,6 +32,7 @@ class HostState:
     named: frozenset[str] = field(default_factory=frozenset)
     programs: frozenset[int] = field(default_factory=frozenset)
     links: frozenset[int] = field(default_factory=frozenset)
+    processes: frozenset[str] = field(default_factory=frozenset)
 
     @classmethod
     def now(cls) -> "HostState":
@@ -40,6 +41,7 @@ class HostState:
             frozenset(named_things()),
             frozenset(bpf_ids(BPF_PROG_GET_NEXT_ID)),
             frozenset(bpf_ids(BPF_LINK_GET_NEXT_ID)),
+            frozenset(processes_left()),
         )
 
 
@@ -151,7 +153,7 @@ def left_behind(before: HostState) -> list[str]:
             # A program is also held through a link, whose number alone its owner then shows.
             others = ids_held_by_others(key)
             left += [f"eBPF {kind} {number}" for number in sorted(new - others)]
-    return left + processes_left()
+    return left + sorted(now.processes - before.processes)
 
 
 def wait_until_clean(before: HostState, look: Callable[[HostState], list[str]] = left_behind) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from parshall import privileges
 from parshall.environment import comment_of_capture
-from parshall.errors import UsageError
+from parshall.errors import UsageError, printable
 from parshall.installation import require_kernel_side
 from parshall.testbed.namespaces import entered, find
 
@@ -319,15 +319,8 @@ def _check_text(option: str, value: str | None) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        # Python keeps a byte that is not UTF-8 as a surrogate, which no terminal shows.
-        before = value[max(0, error.start - _SHOWN) : error.start + 1]
-        shown = "".join(character if character.isprintable() else _as_escape(character) for character in before)
+        shown = printable(value[max(0, error.start - _SHOWN) : error.start + 1])
         raise UsageError(f"{option} '{shown}': character {error.start + 1} is not UTF-8; leave it out") from None
-
-
-def _as_escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(character)[1:-1]
 
 
 def _check_places(outputs: Sequence[Output]) -> None:

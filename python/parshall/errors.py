@@ -3,6 +3,16 @@
 _WRONG_NAME = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
+def printable(text: str) -> str:
+    """Return a text on one line, with escapes for what would steer a terminal and for bytes that are not UTF-8."""
+    return "".join(letter if letter.isprintable() else _escape(ord(letter)) for letter in text)
+
+
+def _escape(code: int) -> str:
+    # Python keeps a byte of the command line that is not UTF-8 as a surrogate.
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(chr(code))[1:-1]
+
+
 class ParshallError(Exception):
     """Something could not be done; the command line shows the text and exits with status 1."""
 

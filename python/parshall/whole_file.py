@@ -2,9 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from parshall.errors import UsageError
 
 
 @contextlib.contextmanager
@@ -44,6 +46,20 @@ def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[]
         raise
     finally:
         output.discard()
+
+
+def refuse_input(output: Path | None, inputs: Iterable[str | Path]) -> None:
+    """Raise when an output would take the place of an input.
+
+    Raises
+    ------
+    UsageError
+        They are one file.
+    """
+    for path in map(Path, inputs):
+        # A pipe or a device has no place that could be taken.
+        if output is not None and path.is_file() and output.exists() and output.samefile(path):
+            raise UsageError(f"{output}: is an input, too, and would be replaced; name another output")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

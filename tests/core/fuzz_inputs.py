@@ -1,7 +1,7 @@
-"""Mutated captures and size files through everything that reads them: one clear line, or a right answer.
+"""Mutated captures, texts and arguments through everything that reads them: one clear line, or a right answer.
 
-``python tests/core/fuzz_inputs.py captures|texts SEED COUNT`` runs COUNT files in this process and prints what came of
-them. A file that takes more than 5 s of CPU, or a minute, ends it, and so does a gigabyte of memory.
+``python tests/core/fuzz_inputs.py captures|texts|extcap SEED COUNT`` runs COUNT of them in this process and prints what
+came of them. One that takes more than 5 s of CPU, or a minute, ends it, and so does a gigabyte of memory.
 `test_fuzz_inputs.py` runs some.
 """
 
@@ -280,6 +280,37 @@ def run_text(path: Path, content: bytes, kind: str) -> str:
     return f"{kind} {status}, distribution {law}, generator {called(lambda: _native.describe_workload(request))}"
 
 
+def run_extcap(random_numbers: random.Random) -> str:
+    """Ask as Wireshark does, with what it never says; nothing is captured."""
+    names = [
+        "parshall:lo",
+        "parshall:ring:day",
+        "parshall-lo",
+        "lo",
+        "parshall:",
+        "../../etc",
+        "\x1b[31m",
+        "a" * 300,
+        "",
+    ]
+    values = [*NUMBERS, "ip", "tcp port (", "\x1b]0;x\x07", "{value=x}", "4.0.17", "é\udc80"]
+    given = [
+        "--extcap-interfaces", "--extcap-dlts", "--extcap-config", "--extcap-interface", "--extcap-version",
+        "--extcap-capture-filter", "--snaplen", "--hook", "--buffer", "--promiscuous",
+    ]  # fmt: skip
+    words = ["extcap", random_numbers.choice(given[:3]), "--extcap-interface", random_numbers.choice(names)]
+    for option in random_numbers.sample(given, random_numbers.randrange(4)):
+        words.append(option)
+        if random_numbers.random() < 0.8:
+            words.append(random_numbers.choice(names + values))
+    status, out, messages = dispatched(words)
+    if status:
+        check_refusal(messages)
+    for line in out.splitlines():
+        assert re.fullmatch(r"(extcap|interface|dlt|arg|value) (\{[a-z]+=[^{}]*\})+", line), line
+    return f"extcap {status}, {'refused' if status else 'answered'}"
+
+
 def main(what: str, seed: int, count: int) -> None:
     """Run mutated files; print how many came to what."""
     random_numbers = random.Random(f"{what} {seed}")
@@ -289,15 +320,17 @@ def main(what: str, seed: int, count: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         for number in range(count):
             path = Path(directory) / "mutant"
-            kind = random_numbers.choice(["sizes", "dist", "procfs"] if what == "texts" else ["pcap", "pcapng"])
+            kind = random_numbers.choice(["pcap", "pcapng"] if what == "captures" else ["sizes", "dist", "procfs"])
             seed_content = {"pcap": pcap, "pcapng": pcapng}[kind](random_numbers) if what == "captures" else None
-            content = mutate(seed_content or text(kind, random_numbers), random_numbers, is_text=what == "texts")
+            content = mutate(seed_content or text(kind, random_numbers), random_numbers, is_text=what != "captures")
             is_compressed = what == "captures" and random_numbers.random() < 0.1
             path.write_bytes(gzip.compress(content, 1) if is_compressed else content)
             faulthandler.dump_traceback_later(HANG_S, exit=True)
             began_s = time.process_time()
             try:
-                if what == "captures":
+                if what == "extcap":
+                    result = run_extcap(random_numbers)
+                elif what == "captures":
                     result = run_capture(path, content, is_whole_pcap=content[:4] != b"\n\r\r\n")
                 else:
                     result = run_text(path, content, kind)

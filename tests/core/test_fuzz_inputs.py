@@ -10,8 +10,8 @@ import pytest
 FILES = 300
 
 
-@pytest.mark.parametrize("what", ["captures", "texts"])
-def test_mutated_files_end_in_one_line_or_a_right_answer(what):
+@pytest.mark.parametrize("what", ["captures", "texts", "extcap"])
+def test_mutated_inputs_end_in_one_line_or_a_right_answer(what):
     command = [sys.executable, Path(__file__).with_name("fuzz_inputs.py"), what, "1", str(FILES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What the tests of the kernel need: a testbed, links between two hosts, taps that stamp packets."""
+"""What the tests of the kernel need: links between two hosts, taps that stamp packets."""
 
 import os
 import socket
@@ -14,30 +14,6 @@ SO_TIMESTAMPNS = 35
 SO_RCVBUFFORCE = 33
 ETH_P_ALL = 3
 PORT = 9009
-
-
-@pytest.fixture
-def bed() -> Iterator[Any]:
-    """Give a testbed, or skip with the reason why there can be none."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: network namespaces and packet sockets")
-    from parshall.testbed import Testbed
-
-    with Testbed() as testbed:
-        yield testbed
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait for a condition; fail with its name when it does not come true in time."""
-
-    def wait(name: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, f"still not after {timeout_s} s: {name}"
-            time.sleep(0.005)
-
-    return wait
 
 
 @pytest.fixture

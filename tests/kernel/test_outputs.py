@@ -81,6 +81,22 @@ def test_what_is_refused_leaves_what_was_there(arguments: list[object], status: 
     assert file.read_bytes() == OLD
 
 
+@pytest.mark.parametrize("link", [None, os.symlink, os.link], ids=["itself", "a symbolic link", "a second name"])
+@pytest.mark.parametrize("arguments", [["convert", "IN", "--to", "csv"], ["sizes", "--to", "sizes", "-n", "10", "IN"]])
+def test_no_command_replaces_its_own_input(arguments: list[str], link: Any, tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    content = LOG.read_bytes() if arguments[0] == "convert" else b"40 7\n1500 3\n"
+    file.write_bytes(content)
+    output = file
+    if link is not None:
+        output = tmp_path / "other"
+        link(file, output)
+    said = run(*(file if word == "IN" else word for word in arguments), "-q", "-o", output)
+    assert said.returncode == 2
+    assert f"{output}: is an input, too, and would be replaced; name another output" in said.stderr
+    assert file.read_bytes() == content
+
+
 def test_names_and_commands_that_are_not_utf_8_are_logged(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"a\xff.arrow")
     path.write_bytes(OLD)

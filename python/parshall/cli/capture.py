@@ -11,7 +11,7 @@ import typer
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, Summary, rings
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, filter_in_short
-from parshall.cli.messages import report_start, shows_progress
+from parshall.cli.messages import report_start, say, shows_progress
 from parshall.cli.options import count_option, size_option, time_option
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
@@ -123,7 +123,7 @@ def command(
     if as_json or not quiet:
         _show(summary, as_json, sys.stderr if any(str(output.path) == "-" for output in outputs) else sys.stdout)
     if summary.failure:
-        print(f"parshall: capture: {summary.failure}", file=sys.stderr)
+        say("capture", summary.failure)
         return 1
     return 0
 
@@ -170,7 +170,7 @@ def _watch(capture: Capture, stopping: Stopping, duration_s: float | None, *, ha
 def _notify(status: dict[str, Any], start_of_line: str) -> None:
     """Say what has happened, over the line that shows progress, not behind it."""
     for notice in status["notices"]:
-        print(f"{start_of_line}parshall: capture: {notice}", file=sys.stderr)
+        say("capture", notice, start_of_line=start_of_line)
 
 
 def _show(summary: Summary, as_json: bool, where: Any) -> None:

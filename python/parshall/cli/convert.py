@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from parshall.cli import options
+from parshall.cli.messages import say
 from parshall.cli.options import time_option
 from parshall.errors import UsageError
 from parshall.log import FORMATS, convert
 from parshall.stopping import taking_back
+from parshall.whole_file import refuse_input
 
 COMMAND_SETTINGS = {
     "epilog": f"Formats: {', '.join(FORMATS)}. Without -o, text goes to standard output when it is not a terminal; "
@@ -35,13 +37,14 @@ def command(
     if log.is_dir():
         raise UsageError(f"{log}: is a directory; give a log that `parshall tcp -o` wrote")
     path = _output(log, to, output, as_json)
+    refuse_input(path, [log])
     every_ns = None if every is None else round(every * 1e9)
     if every_ns is not None and not 0 < every_ns < 1 << 63:
         raise UsageError(f"--every {every:g} s: expected a time from 1ns to 292 years")
     with taking_back():
         result = convert(log, to, path, every_ns=every_ns)
     for warning in result.warnings:
-        print(f"parshall: convert: {warning}", file=sys.stderr)
+        say("convert", warning)
     if as_json:
         report = {
             "format": to,

@@ -14,7 +14,7 @@ import typer
 
 from parshall import privileges
 from parshall.cli import options
-from parshall.cli.messages import report_start
+from parshall.cli.messages import report_start, say
 from parshall.cli.options import time_option
 from parshall.cpu import (
     STATES,
@@ -102,7 +102,7 @@ def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
     for line in summary_lines(usages, limit):
         print(line)
     if not stretch and not quiet:
-        print(f"parshall: cpu: {path}: idle was never below {limit:g} %, so there is no average", file=sys.stderr)
+        say("cpu", f"{path}: idle was never below {limit:g} %, so there is no average")
     return 0
 
 
@@ -205,7 +205,7 @@ def _print_summary(out: IO[Any], summary: Summary | None, machine: bool, limit: 
     print("---Summary---", file=out)
     if summary is None:
         if not quiet:
-            print(f"parshall: cpu: idle was never below {limit:g} %; see --limit and --all", file=sys.stderr)
+            say("cpu", f"idle was never below {limit:g} %; see --limit and --all")
         return
     for name, usage in (("Min", summary.minimum), ("Max", summary.maximum), ("Avg", summary.average)):
         print(f"{name}:{machine_line(usage)}" if machine else f"{name}: {text_line(usage)}", file=out)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
+from parshall.cli.messages import say
 from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import ParshallError, UsageError
@@ -55,7 +56,7 @@ def command(
 
     for link in links(measurement.testbed):
         for doubt in link.doubts:
-            print(f"parshall: demo: {doubt}", file=sys.stderr)
+            say("demo", doubt)
 
     controls = [str(flow["congestion_control"]).upper() for flow in measurement.flows]
     with taking_back():

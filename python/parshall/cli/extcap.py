@@ -1,7 +1,6 @@
 """``parshall extcap``: capture for Wireshark, which lists our interfaces and rings among its own."""
 
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from parshall import extcap
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 from parshall.cli import options as common
+from parshall.cli.messages import say
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
 
@@ -77,6 +77,6 @@ def command(
                 pass
         summary = running.stop()
     if summary.failure:
-        print(f"parshall: extcap: {summary.failure}", file=sys.stderr)
+        say("extcap", summary.failure)
         return 1
     return 0

@@ -10,7 +10,7 @@ import typer
 
 from parshall.cli import gen_receive, options
 from parshall.cli.gen_text import account_lines
-from parshall.cli.messages import report_start, shows_progress
+from parshall.cli.messages import report_start, say, shows_progress
 from parshall.cli.options import count_option, numbers_option, rate_option
 from parshall.generate import BACKENDS, Generator, Report
 from parshall.stopping import Stopping
@@ -136,9 +136,9 @@ def command(
     _show(report, as_json)
     error = report.account["error"]
     if error is not None:
-        print(f"parshall: gen: {error}; the account is of what was sent until then", file=sys.stderr)
+        say("gen", f"{error}; the account is of what was sent until then")
     elif report.has_failed:
-        print(f"parshall: gen: {_nothing_arrived(interface, report)}", file=sys.stderr)
+        say("gen", _nothing_arrived(interface, report))
     return 1 if report.has_failed else 0
 
 
@@ -160,7 +160,7 @@ def _recorded_gaps(gap: str | None) -> list[float] | None:
     path = Path(gap.removeprefix("trace:"))
     gaps_ns, backwards = _native.read_trace_gaps(path)
     if backwards:
-        print(f"parshall: gen: {path}: {backwards:,} packets go back in time; their gap is 0", file=sys.stderr)
+        say("gen", f"{path}: {backwards:,} packets go back in time; their gap is 0")
     return gaps_ns
 
 

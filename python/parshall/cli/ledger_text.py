@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from parshall.errors import printable
+
 _FILTER_SHOWN = 120
 # Programs that watch the reader of a log, and no hook of packets or events.
 _OF_THE_READER = "reader_"
@@ -66,6 +68,5 @@ def _cost_line(cost: dict[str, Any], records: int = 0) -> str:
 
 def filter_in_short(expression: str) -> str:
     """Return a filter for people: on one line, not long, without what would steer a terminal."""
-    words = " ".join(expression.split())
-    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in words)
+    shown = printable(" ".join(expression.split()))
     return f"{shown[:_FILTER_SHOWN]}..." if len(shown) > _FILTER_SHOWN else shown or "everything"

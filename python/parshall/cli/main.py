@@ -47,7 +47,9 @@ Commands:
 
 def complain(message: str, status: int) -> int:
     """Say what went wrong as every error is said, and return the status to exit with."""
-    print(f"parshall: {message}", file=sys.stderr)
+    from parshall.errors import printable
+
+    print(f"parshall: {printable(message)}", file=sys.stderr)
     return status
 
 
@@ -133,7 +135,8 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
         thing = f"{error.filename}: " if error.filename is not None else "standard output: " if is_full else ""
         if thing == "standard output: ":
             _discard_output()
-        refusal = file_error(error, f"{thing}{error.strerror or error}")
+        remedy = "; make room, or write elsewhere" if is_full else ""
+        refusal = file_error(error, f"{thing}{error.strerror or error}{remedy}")
         return complain(f"{name}: {refusal}", USAGE if isinstance(refusal, UsageError) else FAILED)
     return status if isinstance(status, int) else 0
 

@@ -1,17 +1,24 @@
-"""Lines on the standard error output that are no errors, and consoles for tables and bars."""
+"""Lines on the standard error output, and consoles for tables and bars."""
 
 import os
 import sys
 from typing import TYPE_CHECKING
 
+from parshall.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def say(command: str, text: str, *, start_of_line: str = "") -> None:
+    """Say something beside the output, on one line that nothing in it can break."""
+    print(f"{start_of_line}parshall: {command}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def report_start(command: str, what: str, *, quiet: bool) -> None:
     """Say that measuring has begun: whoever waits for it reads this line."""
     if not quiet:
-        print(f"parshall: {command}: started, {what}", file=sys.stderr, flush=True)
+        say(command, f"started, {what}")
 
 
 def shows_progress(*, quiet: bool) -> bool:

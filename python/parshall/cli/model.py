@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from parshall.cli import options
+from parshall.cli.messages import say
 from parshall.cli.options import count_option, span_option, time_option
 from parshall.errors import UsageError
 from parshall.whole_file import new_file, write_whole
@@ -432,7 +433,7 @@ def _plain(text: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"parshall: model: {text}", file=sys.stderr)
+    say("model", text)
 
 
 def _frame(frame: Any, output: Path | None, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from parshall.cli import options
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import ParshallError, UsageError, printable
 from parshall.stopping import taking_back
 
 LOG_SUFFIX = ".arrow"
@@ -57,8 +57,7 @@ def progress_line() -> Iterator[Callable[[str], None]]:
 
     def show(text: str) -> None:
         # Names of files are part of it, and may have anything in them.
-        printable = "".join(letter if letter.isprintable() else "?" for letter in text)
-        line = printable[: shutil.get_terminal_size().columns - len("report: ") - 1]
+        line = printable(text)[: shutil.get_terminal_size().columns - len("report: ") - 1]
         print(f"{clear}report: {line}", end="", file=sys.stderr, flush=True)
 
     try:

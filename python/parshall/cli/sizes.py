@@ -12,6 +12,7 @@ from parshall.cli.messages import report_start
 from parshall.cli.options import count_option
 from parshall.errors import UsageError
 from parshall.sizes import BUILT_IN, Counts, Law, Parameters, compare, require_packets
+from parshall.whole_file import refuse_input
 
 COMMAND_SETTINGS = {
     "epilog": f"Built-in distributions, with --from dist: {', '.join(BUILT_IN)}. Formats: docs/sizes.md.",
@@ -58,6 +59,7 @@ def command(
         raise UsageError(f"--separator {separator!r}: expected one character")
     if str(output) == "-":
         output = None
+    refuse_input(output, inputs or [])
     parameters = Parameters(maximum, precision, bin, outlier)
     counts: Counts | None = None
     if source == "procfs":

@@ -14,7 +14,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.messages import report_start, shows_progress
+from parshall.cli.messages import report_start, say, shows_progress
 from parshall.cli.options import count_option
 from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
@@ -100,7 +100,7 @@ def command(
     if as_json or not quiet:
         _show(path, summary, as_json)
     if summary.failure:
-        print(f"parshall: tcp: {summary.failure}", file=sys.stderr)
+        say("tcp", summary.failure)
         return status or 1
     return status
 
@@ -114,7 +114,7 @@ def _end(child: Command, reason: str | None) -> int:
         return child.wait()
     status = child.wait(GRACE_S)
     how = f"; SIGTERM did not end it within {GRACE_S:g} s, SIGKILL did" if status == 128 + signal.SIGKILL else ""
-    print(f"parshall: tcp: CMD was ended {reason}{how}", file=sys.stderr)
+    say("tcp", f"CMD was ended {reason}{how}")
     return status
 
 

@@ -1,0 +1,192 @@
+"""All instruments together at full rate for two hours: memory, descriptors, threads and kernel maps must be flat.
+
+Run as root: ``benches/run soak`` or ``.venv/bin/python benches/soak.py [--minutes 120]``. Two hosts on one cable. The
+first sends a TCP flow as fast as it goes, and generated packets beside it. On the second a TCP log, a capture ring and
+a CPU profile run all the time; readers join the ring, read for some seconds and go, some of them by ``kill -9``. Every
+ten seconds it is looked at what the processes hold. Prints one JSON object; fails when the second half of the run holds
+more than the first (memory: 1 MiB more), or a ledger does not balance.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from _record import add_archive_option, finish, version_of
+
+from parshall.capture import rings
+from parshall.testbed import Host, Testbed
+
+PARSHALL = Path(sys.executable).with_name("parshall")
+INTERVAL_S = 10
+# The first minutes fill rings and caches for the first time.
+SETTLE_S = 60
+MIB = 1 << 20
+
+
+def held(pid: int) -> dict[str, int]:
+    """Return what a process holds."""
+    process = Path(f"/proc/{pid}")
+    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    descriptors = list((process / "fdinfo").iterdir())
+    maps = 0
+    for path in descriptors:
+        try:
+            maps += "map_id:" in path.read_text()
+        except FileNotFoundError:
+            continue
+    return {
+        "resident_bytes": int(status["VmRSS"].split()[0]) * 1024,
+        "descriptors": len(descriptors),
+        "threads": int(status["Threads"]),
+        "maps": maps,
+    }
+
+
+def balances(account: Any) -> bool:
+    """Whether every account anywhere in a ledger balances."""
+    if isinstance(account, list):
+        return all(map(balances, account))
+    if not isinstance(account, dict):
+        return True
+    if {"seen", "filtered", "thinned", "logged", "lost"} <= account.keys():
+        kept = account["filtered"] + account["thinned"] + account["logged"] + sum(account["lost"].values())
+        if account["seen"] != kept:
+            return False
+    return all(map(balances, account.values()))
+
+
+class Comers:
+    """Readers that join the ring, stay for some seconds, and go in one way or another."""
+
+    def __init__(self, host: Host, ring: str) -> None:
+        self._host, self._ring = host, ring
+        self._random = random.Random(1)
+        self._readers: list[tuple[float, Any]] = []
+        self.came = self.killed = 0
+        self.unbalanced: list[Any] = []
+
+    def turn(self, now_s: float) -> None:
+        """Let one come or go, if it is time."""
+        if len(self._readers) < 4 and self._random.random() < 0.3:
+            command = [PARSHALL, "capture", "--join", self._ring, "-w", "/dev/null", "--json", "-q"]
+            wants = self._random.choice([[], ["--filter", "udp"], ["--filter", "tcp and greater 1000"], ["-s", "64"]])
+            reader = self._host.popen([*command, *wants], stdout=subprocess.PIPE, text=True)
+            self._readers.append((now_s + self._random.uniform(0.2, 20), reader))
+            self.came += 1
+        for one in list(self._readers):
+            until_s, reader = one
+            if now_s >= until_s:
+                self._readers.remove(one)
+                self.end(reader)
+
+    def end(self, reader: Any) -> None:
+        """End a reader; one in three is killed."""
+        if self._random.random() < 1 / 3:
+            reader.kill()
+            reader.communicate()
+            self.killed += 1
+            return
+        reader.send_signal(signal.SIGINT)
+        out, _ = reader.communicate()
+        # One that was ended before it had joined has nothing to say.
+        if out and not balances(json.loads(out)["ledger"]):
+            self.unbalanced.append(json.loads(out)["ledger"])
+
+    def end_all(self) -> None:
+        """End those who are left."""
+        for _, reader in self._readers:
+            self.end(reader)
+
+
+def growth(samples: list[dict[str, int]], what: str) -> int:
+    """Return how much more the second half held at most than the first."""
+    half = len(samples) // 2
+    return max(one[what] for one in samples[half:]) - max(one[what] for one in samples[:half])
+
+
+def main() -> int:
+    """Run the soak; return 1 when something grew or does not balance."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=120)
+    add_archive_option(parser)
+    arguments = parser.parse_args()
+    seconds = arguments.minutes * 60
+    ring = f"soak-{os.getpid()}"
+    with Testbed() as bed:
+        sender, receiver = bed.host("sender"), bed.host("receiver")
+        link = bed.link(sender, receiver, backend="veth")
+        interface = link.interface(receiver)
+
+        def start(host: Host, *words: object) -> Any:
+            command = [PARSHALL, *map(str, words), "--json", "-q"]
+            return host.popen(command, stdout=subprocess.PIPE, text=True)
+
+        instruments = {
+            "tcp": start(receiver, "tcp", "-o", "/dev/null"),
+            "capture": start(receiver, "capture", "-i", interface, "--name", ring, "-w", "/dev/null"),
+            "cpu": receiver.popen([PARSHALL, "cpu", "-o", "/dev/null", "-q"], stdout=subprocess.DEVNULL),
+        }
+        while not any(one["name"] == ring and one["subscribers"] for one in rings()):
+            time.sleep(0.1)
+        (keeper,) = (one["keeper_pid"] for one in rings() if one["name"] == ring)
+        others = ["--sizes", "imix", "--pps", "50k", "--dst-mac", "ff:ff:ff:ff:ff:ff"]
+        instruments["gen"] = start(sender, "gen", "-i", link.interface(sender), *others)
+        server = receiver.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+        receiver.wait_for_listener(5201)
+        client = sender.popen(
+            ["iperf3", "-c", link.address(receiver), "-t", f"{seconds + 3600:g}"], stdout=subprocess.DEVNULL
+        )
+        pids = {name: process.pid for name, process in instruments.items()} | {"keeper": keeper}
+        comers = Comers(receiver, ring)
+        samples: dict[str, list[dict[str, int]]] = {name: [] for name in pids}
+        began_s = time.monotonic()
+        next_s = began_s + SETTLE_S
+        while (now_s := time.monotonic()) < began_s + seconds:
+            comers.turn(now_s)
+            if now_s >= next_s:
+                next_s += INTERVAL_S
+                for name, pid in pids.items():
+                    samples[name].append(held(pid))
+            time.sleep(0.2)
+        comers.end_all()
+        for name in ("gen", "tcp", "capture", "cpu"):
+            instruments[name].send_signal(signal.SIGINT)
+        said = {name: instruments[name].communicate()[0] for name in ("gen", "tcp", "capture")}
+        instruments["cpu"].wait()
+        for program in (client, server):
+            program.kill()
+            program.wait()
+    ledgers = {name: json.loads(said[name])["ledger"] for name in ("tcp", "capture")}
+    grown = {
+        name: {what: growth(of_one, what) for what in of_one[0]} for name, of_one in samples.items() if len(of_one) > 1
+    }
+    results = {
+        "minutes": arguments.minutes,
+        "readers_came": comers.came,
+        "readers_killed": comers.killed,
+        "unbalanced_readers": comers.unbalanced,
+        "balances": {name: balances(ledger) for name, ledger in ledgers.items()},
+        "ledgers": ledgers,
+        "gen": json.loads(said["gen"])["account"],
+        "growth": grown,
+        "last": {name: of_one[-1] for name, of_one in samples.items() if of_one},
+        "resident_mib": {
+            name: [round(one["resident_bytes"] / MIB, 2) for one in of_one[::6]] for name, of_one in samples.items()
+        },
+    }
+    finish("soak", results, {"iperf3": version_of("iperf3", "--version")}, arguments.archive)
+    is_flat = all(
+        more <= (MIB if what == "resident_bytes" else 0) for of_one in grown.values() for what, more in of_one.items()
+    )
+    return 0 if is_flat and all(results["balances"].values()) and not comers.unbalanced else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+//! A second of processor time and 256 MiB of Rust's heap for one input.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+const SECONDS_MAX: f64 = 1.0;
+const BYTES_MAX: isize = 256 << 20;
+
+thread_local! {
+    static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
+    static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which remembers by thread how much was taken at most.
+struct Counting;
+
+fn count(bytes: isize) {
+    // A thread that ends has no such variables any more, and its last bytes do not matter.
+    let _ = LIVE_BYTES.try_with(|live| {
+        live.set(live.get() + bytes);
+        let _ = PEAK_BYTES.try_with(|peak| peak.set(peak.get().max(live.get())));
+    });
+}
+
+// SAFETY: everything is done by the system's allocator; the counters allocate nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promises are handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promises are handed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller's promises are handed on.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        // SAFETY: the caller's promises are handed on.
+        unsafe { System.realloc(place, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn processor_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// Does something, and panics when it took too much. What other threads took is not counted.
+pub fn within<R>(work: impl FnOnce() -> R) -> R {
+    let began_bytes = LIVE_BYTES.get();
+    PEAK_BYTES.set(began_bytes);
+    let began_s = processor_s();
+    let done = work();
+    let spent_s = processor_s() - began_s;
+    let taken_bytes = PEAK_BYTES.get() - began_bytes;
+    assert!(spent_s <= SECONDS_MAX, "it took {spent_s:.2} s");
+    assert!(
+        taken_bytes <= BYTES_MAX,
+        "it took {} MiB",
+        taken_bytes >> 20
+    );
+    done
+}
+
+#[test]
+fn what_takes_too_much_is_found() {
+    let found = |work: fn()| std::panic::catch_unwind(|| within(work)).is_err();
+    assert!(found(|| drop(std::hint::black_box(vec![1_u8; 257 << 20]))));
+    assert!(!found(|| drop(std::hint::black_box(vec![1_u8; 255 << 20]))));
+    assert!(found(|| {
+        let began_s = processor_s();
+        while processor_s() < began_s + 1.1 {}
+    }));
+}

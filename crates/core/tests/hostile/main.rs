@@ -1,0 +1,21 @@
+//! What anybody may put into a file, against everything that reads files: no panic, and within [`limits`] of time
+//! and memory.
+//!
+//! As tests the parsers get some thousand mutants each of what our own writers made. `make attack` gives the same
+//! functions to a fuzzer that is guided by coverage, for as long as one likes: `tests/hostile/fuzz`.
+
+mod limits;
+mod mutants;
+mod parsers;
+mod seeds;
+
+macro_rules! attack {
+    ($($parser:ident)*) => {$(
+        #[test]
+        fn $parser() {
+            mutants::each(stringify!($parser), &seeds::$parser(), |bytes| limits::within(|| parsers::$parser(bytes)));
+        }
+    )*};
+}
+
+attack! { logs conversions captures captured_sizes sizes dist procfs laws models filters }

@@ -1,0 +1,90 @@
+"""Interfaces that go down, are renamed, move to another namespace or are removed under those who use them."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host_state import HostState, wait_until_clean
+from parshall.testbed import offloads
+
+pytestmark = pytest.mark.kernel
+PARSHALL = Path(sys.executable).with_name("parshall")
+
+COMMANDS = {
+    "capture": ["capture", "-w", "/dev/null", "--json"],
+    "capture by a socket": ["capture", "--backend", "af-packet", "-w", "/dev/null", "--json"],
+    "capture by XDP": ["capture", "--hook", "xdp", "--direction", "in", "-w", "/dev/null", "--json"],
+    "gen by xdp": ["gen", "--backend", "xdp", "--pps", "2k", "-d", "600", "--json"],
+    "gen by af-xdp": ["gen", "--backend", "af-xdp", "--pps", "2k", "-d", "600", "--json"],
+    "gen by af-packet": ["gen", "--backend", "af-packet", "--pps", "2k", "-d", "600", "--json"],
+}
+EVENTS = {
+    "down": ["link", "set", "dev", "NAME", "down"],
+    "down and up": ["link", "set", "dev", "NAME", "down", "up"],
+    "renamed": ["link", "set", "dev", "NAME", "name", "renamed0"],
+    "moved": ["link", "set", "dev", "NAME", "netns", "THERE"],
+    "removed": ["link", "delete", "dev", "NAME"],
+}
+
+
+def balance(account: dict[str, Any]) -> None:
+    """Every account that is anywhere in what was said must balance."""
+    if isinstance(account, dict):
+        if {"seen", "filtered", "thinned", "logged", "lost"} <= account.keys():
+            kept = account["filtered"] + account["thinned"] + account["logged"]
+            assert account["seen"] == kept + sum(account["lost"].values()), account
+        for part in account.values():
+            balance(part)
+    elif isinstance(account, list):
+        for part in account:
+            balance(part)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_becomes_of_who_uses_it(bed: Any, until: Callable[..., None], command: str, event: str) -> None:
+    """The command goes on, or ends by itself with one line; either way with an account that balances."""
+    here, other, there = bed.host("here"), bed.host("other"), bed.host("there")
+    link = bed.link(here, other)
+    interface = link.interface(here)
+    with other.enter():
+        # Redirected frames reach a veth only where its peer runs NAPI.
+        offloads.switch(link.interface(other), True)
+    before = HostState.now()
+    words = [COMMANDS[command][0], "-i", interface, *COMMANDS[command][1:]]
+    with here.enter():
+        program = subprocess.Popen(
+            [PARSHALL, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    try:
+        line = program.stderr.readline()
+        assert "started" in line, line
+        changes = [{"NAME": interface, "THERE": f"{there.namespace}"}.get(word, word) for word in EVENTS[event]]
+        here.run(["ip", *changes])
+        if event in ("moved", "removed"):
+            out, messages = program.communicate(timeout=30)
+            assert program.returncode == 1, (out, messages)
+        else:
+            try:
+                out, messages = program.communicate(timeout=2)
+            except subprocess.TimeoutExpired:
+                program.send_signal(signal.SIGINT)
+                out, messages = program.communicate(timeout=30)
+            assert program.returncode in (0, 1), messages
+    finally:
+        program.kill()
+        program.wait()
+    lines = [line for line in messages.splitlines() if line]
+    assert len(lines) <= 3, lines
+    for line in lines:
+        assert line.startswith("parshall: ") and "Traceback" not in line and "panicked" not in line, line
+    assert program.returncode == 0 or lines, "it ended with a status and without a word"
+    if out:
+        balance(json.loads(out))
+    assert wait_until_clean(before) == []

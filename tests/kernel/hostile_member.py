@@ -1,0 +1,138 @@
+"""A member of a ring's group that is hostile: it says anything to the keeper, reads now and then, goes at any moment.
+
+``python tests/kernel/hostile_member.py RING SECONDS`` attacks for a time, and prints what was said and answered.
+"""
+
+import array
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+RUN_DIRECTORY = Path("/run/parshall")
+MEMBER = 65534
+LIST = {"request": "list"}
+JOIN = {"request": "join", "version": 1}
+# Of one message to the keeper; longer ones come in parts.
+PART_BYTES = 128 << 10
+
+
+class Knock:
+    """A connection to a ring's keeper that says whatever it likes."""
+
+    def __init__(self, ring: str, user: int = MEMBER) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(60)
+        # The keeper sees who we are as we connect.
+        groups = os.getgroups()
+        os.setgroups([])
+        os.setegid(user)
+        os.seteuid(user)
+        try:
+            self.socket.connect(str(RUN_DIRECTORY / f"{ring}.ring"))
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
+
+    def say(self, what: Any) -> None:
+        """Send a message."""
+        self.socket.send(what if isinstance(what, bytes) else json.dumps(what).encode())
+
+    def hear(self) -> tuple[dict[str, Any] | None, list[int]]:
+        """Return the next message, or None at the end, and the descriptors that came beside it."""
+        room = socket.CMSG_SPACE(4 * struct.calcsize("i"))
+        try:
+            data, beside, _, _ = self.socket.recvmsg(1 << 20, room)
+        except ConnectionResetError:
+            # Whoever closed had not read all that we said; what it said comes behind.
+            data, beside, _, _ = self.socket.recvmsg(1 << 20, room)
+        descriptors = array.array("i")
+        for _, _, sent in beside:
+            descriptors.frombytes(sent)
+        return (json.loads(data) if data else None), list(descriptors)
+
+    def refusal(self) -> str:
+        """Return why we were refused: the last that is said before the end."""
+        message, _ = self.hear()
+        assert message is not None
+        assert message["answer"] == "refused", message
+        return message["message"]
+
+    def close(self) -> None:
+        """Go away."""
+        self.socket.close()
+
+
+def hostile_message(random: Random) -> bytes:
+    """Return what is nearly a request: of every field other values, bytes that are others, parts without an end."""
+    # ldh [12]; jeq #0x800, 0, 1; ret #96; ret #0
+    program = [0x28 << 48 | 12, 0x15 << 48 | 1 << 32 | 0x800, 6 << 48 | 96, 6 << 48]
+    for _ in range(random.randrange(3)):
+        program[random.randrange(4)] = random.getrandbits(64)
+    numbers = (0, 1, 96, 262_144, 1 << 31, (1 << 64) - 1, -1, 0.5, None, "1", [], {})
+    subscription = {"filter": random.choice(["", "ip", "\x1b[31m", "x" * 5000]), "snaplen": random.choice(numbers)}
+    programs = [[random.choice((1, 1, 1, 101, 65_535)), program * random.choice((1, 1, 1, 2000))]]
+    subscriptions = [[subscription, {"by_link_type": programs}]] * random.choice((1, 1, 2, 17, 70))
+    message: Any = random.choice(
+        [
+            LIST,
+            JOIN,
+            {"request": "join", "version": random.choice(numbers)},
+            {"request": "account"},
+            {"request": "leave"},
+            {"request": "subscribe", "subscriptions": random.choice([subscriptions, subscriptions, *numbers])},
+            {"request": "found", "ring": random.choice(numbers), "version": 1},
+            random.choice(numbers),
+        ]
+    )
+    data = bytearray(json.dumps(message).encode()[:PART_BYTES])
+    for _ in range(random.choice((0, 0, 0, 1, 5))):
+        data[random.randrange(len(data))] = random.getrandbits(8)
+    return random.choice((b"", b"", b"", b"", b"", b"+")) + bytes(data)
+
+
+def attack(ring: str, random: Random, goes_on: Callable[[int], bool]) -> tuple[int, int]:
+    """Say anything until `goes_on`, asked with the number of messages, says no; return how many, and the answers."""
+    knocks: list[Knock] = []
+    said = answered = 0
+    try:
+        while goes_on(said):
+            if len(knocks) < 8 or random.random() < 0.01:
+                knocks.append(Knock(ring))
+                knocks[-1].socket.setblocking(False)
+            number = random.randrange(len(knocks))
+            knock = knocks[number]
+            try:
+                knock.say(hostile_message(random))
+                said += 1
+                if random.random() < 0.5 and select.select([knock.socket], [], [], 0.05)[0]:
+                    message, descriptors = knock.hear()
+                    answered += message is not None
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+            except BlockingIOError:
+                pass
+            except OSError:
+                knocks.pop(number).close()
+            if len(knocks) > 24:
+                knocks.pop(random.randrange(len(knocks))).close()
+    finally:
+        for knock in knocks:
+            knock.close()
+    return said, answered
+
+
+if __name__ == "__main__":
+    end_s = time.monotonic() + float(sys.argv[2])
+    # It may be told to go before.
+    with contextlib.suppress(KeyboardInterrupt):
+        print(*attack(sys.argv[1], Random(1), lambda _: time.monotonic() < end_s))
