@@ -29,6 +29,8 @@ SNAPLEN_MAX = 262_144
 _ROTATE_MIN_BYTES = 4096
 # Characters of a wrong value that a message shows.
 _SHOWN = 60
+# What the kernel asks for, without a ring.
+_SOCKET_NEEDS = {"af-packet": ("CAP_NET_RAW",), "af-xdp": ("CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF")}
 _OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
 # A small process of its own, so that whoever founded a ring may go and the others go on.
 _KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
@@ -226,8 +228,10 @@ class Capture:
             raise UsageError(
                 f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"
             )
-        if ring is not None:
+        if ring is not None and backend == "ring":
             privileges.require_bpf("capture")
+        elif ring is not None:
+            privileges.require("capture", *_SOCKET_NEEDS[backend])
         require_kernel_side()
         from importlib.metadata import version
 

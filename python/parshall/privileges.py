@@ -7,7 +7,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.installation import require_kernel_side
 
 # Numbers of capabilities(7).
-_NUMBERS = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+_NUMBERS = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
 # What CAP_SYS_ADMIN includes: they were split from it.
 _SPLIT_FROM_SYS_ADMIN = ("CAP_PERFMON", "CAP_BPF")
 _BPF = ("CAP_NET_ADMIN", "CAP_PERFMON", "CAP_BPF")

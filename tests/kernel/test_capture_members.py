@@ -171,6 +171,8 @@ def test_the_keeper_keeps_what_it_needs(ring: tuple[Capturer, Sender], until: An
         assert int(status[capabilities], 16) & ~CAPABILITIES == 0, capabilities
     assert int(status["CapInh"], 16) == 0
     assert status["NoNewPrivs"].strip() == "1"
+    # SECCOMP_MODE_FILTER
+    assert status["Seccomp"].strip() == "2"
     assert (keeper / "cwd").readlink() == Path("/")
     assert capture.process.poll() is None
     # It still takes in others, and times the programs.

@@ -18,9 +18,16 @@ from parshall.generate.preflight import (
     reasons_not_to_send,
 )
 from parshall.generate.surroundings import reasons_to_ask
+from parshall.installation import require_kernel_side
 from parshall.testbed.namespaces import find
 
 BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
+# What the kernel asks for, without eBPF programs.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "af-packet": ("CAP_NET_RAW", "CAP_NET_ADMIN"),
+    "af-xdp": ("CAP_NET_RAW",),
+    "pktgen": ("CAP_NET_ADMIN",),
+}
 
 
 @dataclass(frozen=True)
@@ -170,7 +177,11 @@ class Generator:
         # It is read for what it comes to, and again to be sent.
         if replay is not None and (str(replay) == "-" or (Path(replay).exists() and not Path(replay).is_file())):
             raise UsageError(f"--replay {replay}: expected a file on a disk, which can be read twice; write it to one")
-        privileges.require_bpf("gen")
+        if backend in (None, "xdp"):
+            privileges.require_bpf("gen")
+        else:
+            require_kernel_side()
+            privileges.require("gen", *_NEEDS[backend])
         from parshall import _native
 
         path = None if netns is None else find(netns)

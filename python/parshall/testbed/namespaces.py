@@ -124,17 +124,21 @@ def entered(path: Path) -> Iterator[None]:
         try:
             target = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _check(_libc.setns(target, _CLONE_NEWNET))
+                # To enter it the kernel asks for a capability, also of a thread that is there.
+                is_elsewhere = not os.path.samestat(os.fstat(target), os.fstat(home))
+                if is_elsewhere:
+                    _check(_libc.setns(target, _CLONE_NEWNET))
             finally:
                 os.close(target)
         except OSError as error:
-            raise ParshallError(
-                f"namespace {path} cannot be entered: {error.strerror}; is the testbed still open?"
-            ) from error
+            is_forbidden = isinstance(error, PermissionError)
+            remedy = privileges.remedy("CAP_SYS_ADMIN") if is_forbidden else "is the testbed still open?"
+            raise ParshallError(f"namespace {path} cannot be entered: {error.strerror}; {remedy}") from error
         try:
             yield
         finally:
-            _check(_libc.setns(home, _CLONE_NEWNET))
+            if is_elsewhere:
+                _check(_libc.setns(home, _CLONE_NEWNET))
     finally:
         os.close(home)
 
