@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # More is no description of a network; recorded values are given with the run.
 FILE_BYTES_MAX = 64 << 20
 
-# A number, the text of a law ("exponential:mean=2us"), or a table: see docs/model.md.
+# A number, the text of a law ("exponential:mean=2us"), or a table: see docs/formats/model-file.md.
 Amount = float | str | Mapping[str, Any]
 # A place, or places with probabilities, or a transition in full.
 Way = str | Mapping[str, Any]
@@ -35,7 +35,7 @@ class Model:
     name : str
         What it is called in results.
     classes, sources, stations, queues, sinks : list
-        Its parts, as docs/model.md describes them. Classes and sinks come by themselves, from the
+        Its parts, as docs/formats/model-file.md describes them. Classes and sinks come by themselves, from the
         sources and ways that name them.
     origin : str or None
         The file that it was read from, which messages name.
@@ -170,9 +170,9 @@ def load(path: str | Path) -> Model:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if kind == "TOML" else json.loads(text, object_pairs_hook=_each_once)
     except ValueError as error:
-        raise UsageError(f"{path}: is no {kind}: {error}; correct it, or see docs/model.md") from None
+        raise UsageError(f"{path}: is no {kind}: {error}; correct it, or see docs/formats/model-file.md") from None
     except RecursionError:
-        raise UsageError(f"{path}: is no {kind} of a model: nested too deep; see docs/model.md") from None
+        raise UsageError(f"{path}: is no {kind} of a model: nested too deep; see docs/formats/model-file.md") from None
     return from_dict(data, str(path))
 
 

@@ -8,7 +8,7 @@ use crate::laws::LawError;
 #[derive(Debug, Error)]
 pub enum ModelError {
     /// The text is no model.
-    #[error("the model cannot be read: {0}; see docs/model.md for its fields")]
+    #[error("the model cannot be read: {0}; see docs/formats/model-file.md for its fields")]
     Syntax(#[from] serde_json::Error),
     /// A name that nothing in the model has.
     #[error("{place}: no {kind} {name:?} in the model; {known}")]
