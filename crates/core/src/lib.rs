@@ -3,6 +3,7 @@
 
 pub mod abi;
 pub mod convert;
+mod excerpt;
 pub mod filter;
 pub mod laws;
 pub mod ledger;

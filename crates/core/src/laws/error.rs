@@ -1,5 +1,10 @@
 //! What can be wrong with a law.
 
+use crate::excerpt::excerpt;
+
+/// Characters of a text that an error shows.
+const SHOWN: usize = 200;
+
 /// A law that cannot be: its text is one line.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LawError {
@@ -16,7 +21,7 @@ pub enum LawError {
         expected: &'static str,
     },
     /// A text that names no law.
-    #[error("{found:?} is no {kind}; expected one of {expected}")]
+    #[error("{:?} is no {kind}; expected one of {expected}", excerpt(.found, SHOWN))]
     Unknown {
         /// "law" or "gap law".
         kind: &'static str,
@@ -26,7 +31,7 @@ pub enum LawError {
         expected: &'static str,
     },
     /// A text whose parameters are not understood.
-    #[error("{text:?}: {reason}; expected {expected}")]
+    #[error("{:?}: {}; expected {expected}", excerpt(.text, SHOWN), excerpt(.reason, SHOWN))]
     Syntax {
         /// What was given.
         text: String,

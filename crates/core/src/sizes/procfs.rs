@@ -1,7 +1,8 @@
 //! The text `procfs`: what the enhanced kernel packet generator is told (section A.2.2).
 
-use super::text::{excerpt, lines};
+use super::text::{SHOWN, lines};
 use super::{CellSize, Parameters, SizesError, TwoStage};
+use crate::excerpt::excerpt;
 use std::io::{BufRead, Write};
 
 /// Writes `dist`, `outl` and `hist` lines; `surround` puts each into `pgset "..."` (createDist's -s).
@@ -75,7 +76,7 @@ impl Reader<'_> {
         let bad = |expected: String| SizesError::Line {
             source_name: self.source_name.into(),
             line,
-            found: excerpt(text),
+            found: excerpt(text, SHOWN),
             expected,
         };
         let inner = match text.strip_prefix("pgset") {

@@ -1,8 +1,12 @@
 //! The texts `sizes` (numbers) and `dist` (size and count, one pair a line).
 
 use super::{SizeCounts, SizesError, TwoStage};
+use crate::excerpt::excerpt;
 use crate::laws::Generator;
 use std::io::{BufRead, Write};
+
+/// Characters of a line that an error shows.
+pub(super) const SHOWN: usize = 60;
 
 /// A line longer than this is no line of ours: a binary file must not be read as one line.
 const LINE_MAX_BYTES: usize = 1 << 16;
@@ -32,7 +36,7 @@ pub(super) fn lines(
         let bad = |found: &str, expected: &str| SizesError::Line {
             source_name: source_name.into(),
             line: number,
-            found: excerpt(found),
+            found: excerpt(found, SHOWN),
             expected: expected.into(),
         };
         let text = std::str::from_utf8(&line).map_err(|_| {
@@ -51,16 +55,6 @@ pub(super) fn lines(
     }
 }
 
-/// The beginning of what stands in a line: a message is one line, too.
-pub(super) fn excerpt(text: &str) -> String {
-    const CHARACTERS: usize = 60;
-    let mut short: String = text.trim_end().chars().take(CHARACTERS).collect();
-    if text.trim_end().chars().count() > CHARACTERS {
-        short.push_str("...");
-    }
-    short
-}
-
 /// Reads a sequence of sizes, separated by blanks or line ends, in any number.
 ///
 /// # Errors
@@ -74,7 +68,7 @@ pub fn read_sizes(input: impl BufRead, source_name: &str) -> Result<SizeCounts, 
                 return Err(SizesError::Line {
                     source_name: source_name.into(),
                     line,
-                    found: excerpt(word),
+                    found: excerpt(word, SHOWN),
                     expected: format!("packet sizes from 1 to {} bytes", super::SIZE_MAX_BYTES),
                 });
             }
@@ -109,7 +103,7 @@ pub fn read_dist(
         .ok_or_else(|| SizesError::Line {
             source_name: source_name.into(),
             line,
-            found: excerpt(text),
+            found: excerpt(text, SHOWN),
             expected: format!(
                 "SIZE{separator}COUNT with a size from 1 to {} bytes and less than 2^64 packets in all",
                 super::SIZE_MAX_BYTES
