@@ -13,7 +13,9 @@ macro_rules! attack {
     ($($parser:ident)*) => {$(
         #[test]
         fn $parser() {
-            mutants::each(stringify!($parser), &seeds::$parser(), |bytes| limits::within(|| parsers::$parser(bytes)));
+            let name = stringify!($parser);
+            let within = |bytes: &[u8]| limits::within(name, || parsers::$parser(bytes));
+            mutants::each(name, &seeds::$parser(), within);
         }
     )*};
 }

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 type Parser = fn(&[u8]) -> bool;
 
-static PARSER: OnceLock<Parser> = OnceLock::new();
+static PARSER: OnceLock<(String, Parser)> = OnceLock::new();
 
 macro_rules! choose {
     ($($parser:ident)*) => {
@@ -40,9 +40,10 @@ libfuzzer_sys::fuzz_target!(
         for (number, seed) in seeds.iter().enumerate() {
             std::fs::write(corpus.join(format!("seed-{number}")), seed).expect("room for seeds");
         }
-        PARSER.set(parser).expect("once");
+        PARSER.set((variable("PARSHALL_PARSER"), parser)).ok().expect("once");
     },
     |bytes: &[u8]| {
-        limits::within(|| PARSER.get().expect("set")(bytes));
+        let (name, parse) = PARSER.get().expect("set");
+        limits::within(name, || parse(bytes));
     }
 );
