@@ -30,7 +30,11 @@ _ROTATE_MIN_BYTES = 4096
 # Characters of a wrong value that a message shows.
 _SHOWN = 60
 # What the kernel asks for, without a ring.
-_SOCKET_NEEDS = {"af-packet": ("CAP_NET_RAW",), "af-xdp": ("CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF")}
+_SOCKET_NEEDS = {
+    "af-packet": ("CAP_NET_RAW",),
+    "tpacket-v3": ("CAP_NET_RAW",),
+    "af-xdp": ("CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF"),
+}
 _OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
 # A small process of its own, so that whoever founded a ring may go and the others go on.
 _KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")

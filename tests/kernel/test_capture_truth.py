@@ -246,7 +246,9 @@ def test_a_packet_of_the_stack_may_be_larger_than_any_wire_allows(pair: Pair, un
         said = capture.end()
         has(total(account_of(said)["subscribers"][0], "logged"))
     written = packets_of(ours)
-    assert written == classic_packets(theirs.read_bytes())
+    # Where two CPUs receive, tcpdump may have two packets the other way round. A difference would fill screens.
+    is_same = sorted(written) == sorted(classic_packets(theirs.read_bytes()))
+    assert is_same
     assert max(wire for wire, _ in written) > 60_000
 
 
