@@ -101,9 +101,9 @@ def run_generator(sender: Host, link: Link, seconds: float, cpu: int | list[int]
     """Send for some seconds; return the account."""
     with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
         deadline = time.monotonic() + seconds
-        while not generator.progress()[2] and time.monotonic() < deadline:
+        while not generator.status()["has_ended"] and time.monotonic() < deadline:
             time.sleep(0.01)
-    return generator.finish().account
+    return generator.wait().account
 
 
 def flood(
@@ -146,7 +146,7 @@ def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
     """Gaps that the program at the peer sees when packets come as fast as they can."""
     with road(program) as (sender, receiver, link):
         options = {"namespace": sender.path, "cpu": cpu, "sizes": "60", "count": PLACES // 2, "seed": 7}
-        Generator(link.interface(sender), **options).finish()
+        Generator(link.interface(sender), **options).wait()
         gaps = np.diff(arrivals_ns(receiver, link))
         return {f"gap_p{percent}_ns": float(np.percentile(gaps, percent)) for percent in (1, 50, 90)}
 
@@ -155,7 +155,7 @@ def written_trace(drop: Path, directory: Path) -> Path:
     """Write a file of packets of the thesis's distribution, a microsecond apart."""
     with road(drop) as (sender, _, link):
         run = Generator(link.interface(sender), netns=sender.path, sizes="thesis", count=1, seed=1)
-        run.finish()
+        run.wait()
     trace = directory / "thesis.pcap"
     with trace.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
@@ -226,9 +226,9 @@ def captured_gaps(
     while "listening on" not in program.stderr.readline():
         assert program.poll() is None, "tcpdump ended"
     with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
-        while not generator.progress()[2]:
+        while not generator.status()["has_ended"]:
             time.sleep(0.01)
-    account = generator.finish().account
+    account = generator.wait().account
     # tcpdump empties its buffer within a second of the last packet.
     time.sleep(1.5)
     program.send_signal(signal.SIGINT)
@@ -277,9 +277,9 @@ def poisson(
             seed=7,
             backend=backend,
         ) as generator:
-            while not generator.progress()[2]:
+            while not generator.status()["has_ended"]:
                 time.sleep(0.01)
-        account = generator.finish().account
+        account = generator.wait().account
         gaps = np.diff(arrivals_ns(receiver, link))
         return {
             "sent": account["sent"],
@@ -298,9 +298,9 @@ def fixed(program: Path, cpu: int, gap_ns: int, seconds: float) -> dict[str, Any
     with road(program) as (sender, receiver, link):
         options = fixed_options(gap_ns, seconds)
         with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
-            while not generator.progress()[2]:
+            while not generator.status()["has_ended"]:
                 time.sleep(0.01)
-        return fixed_result(generator.finish().account, np.diff(arrivals_ns(receiver, link)), gap_ns)
+        return fixed_result(generator.wait().account, np.diff(arrivals_ns(receiver, link)), gap_ns)
 
 
 def fixed_tcpdump(cpu: int, directory: Path, gap_ns: int, seconds: float) -> dict[str, Any]:

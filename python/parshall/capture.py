@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from parshall import privileges
 from parshall.environment import comment_of_capture
-from parshall.errors import UsageError, printable
+from parshall.errors import UsageError
 from parshall.installation import require_kernel_side
+from parshall.session import Session, check_choice, check_text, request_json
 from parshall.testbed.namespaces import entered, find
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
 # The head of a file and the account at its end take some of this.
 _ROTATE_MIN_BYTES = 4096
-# Characters of a wrong value that a message shows.
-_SHOWN = 60
 # What the kernel asks for, without a ring.
 _SOCKET_NEEDS = {
     "af-packet": ("CAP_NET_RAW",),
@@ -89,16 +87,17 @@ class Ring:
 
     def _native(self) -> dict[str, Any]:
         for interface in self.interfaces:
-            _check_text("--interface", interface)
-        for option in ("name", "hook", "direction", "group"):
-            _check_text(f"--{option}", getattr(self, option))
-        if self.policy not in ("fast", "slow"):
-            raise UsageError(f"--policy {self.policy}: expected fast or slow")
+            check_text("--interface", interface)
+        for option in ("name", "group"):
+            check_text(f"--{option}", getattr(self, option))
+        check_choice("--hook", self.hook, ("auto", "xdp", "tcx"))
+        check_choice("--direction", self.direction, ("in", "out", "both"))
+        check_choice("--policy", self.policy, ("fast", "slow"))
         return {
             "name": self.name,
             "interfaces": self.interfaces,
             "hook": self.hook,
-            "direction": self.direction or ("in" if self.hook == "xdp" else "both"),
+            "directions": self.direction or ("in" if self.hook == "xdp" else "both"),
             "ring_bytes": self.buffer_bytes,
             "slow_reader": self.policy == "slow",
             "promiscuous": self.promiscuous,
@@ -137,8 +136,9 @@ class Output:
     rotate_files: int | None = None
 
     def _native(self) -> dict[str, Any]:
-        for option in ("filter", "format", "compress"):
-            _check_text(f"--{option}", getattr(self, option))
+        check_text("--filter", self.filter)
+        check_choice("--format", self.format, ("pcapng", "pcap"))
+        check_choice("--compress", self.compress, ("none", "gzip", "zstd"))
         if self.rotate_files is not None and self.rotate_files < 1:
             raise UsageError(f"--rotate-files {self.rotate_files}: expected 1 or more")
         if self.rotate_size_bytes is not None and self.rotate_size_bytes < _ROTATE_MIN_BYTES:
@@ -174,7 +174,7 @@ class Summary:
     failure: str | None
 
 
-class Capture:
+class Capture(Session[Summary]):
     """Capture packets into files until stopped.
 
     Parameters
@@ -191,8 +191,8 @@ class Capture:
         Asked while long filters are compiled or a FIFO has no reader; when it returns true, the capture is given
         up with a KeyboardInterrupt.
     backend : {"ring", "af-packet", "tpacket-v3", "af-xdp"}
-        "ring" is ours. The others are the ways of others, as yardsticks: one socket, one filter and one
-        thread an output, on one interface; see ``docs/capture-backends.md``.
+        "ring" is ours. The others are for comparison: one socket, one filter and one thread an output, on one
+        interface; see ``docs/capture-backends.md``.
 
     Raises
     ------
@@ -227,7 +227,8 @@ class Capture:
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 or more")
         _check_places(outputs)
-        _check_text("--join", join)
+        check_text("--join", join)
+        check_choice("--backend", backend, ("ring", *_SOCKET_NEEDS))
         if backend != "ring" and ring is not None and ring._native() != _of_a_socket(ring)._native():
             raise UsageError(
                 f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"
@@ -241,30 +242,29 @@ class Capture:
 
         from parshall import _native
 
-        self.summary: Summary | None = None
+        request = {
+            "outputs": [output._native() for output in outputs],
+            "ring": None if ring is None else ring._native(),
+            "join": join,
+            "backend": None if backend == "ring" else backend,
+            "keeper": _KEEPER,
+            "count": count,
+            "application": f"parshall {version('parshall')}",
+            "os": f"{platform.system()} {platform.release()}",
+        }
         with nullcontext() if ring is None or ring.netns is None else entered(find(ring.netns)):
-            self._capture = _native.Capture(
-                [output._native() for output in outputs],
-                ring=None if ring is None else ring._native(),
-                join=join,
-                backend=backend,
-                keeper=list(_KEEPER),
-                count=count,
-                application=f"parshall {version('parshall')}",
-                os=f"{platform.system()} {platform.release()}",
-                environment=comment_of_capture(ring.interfaces if ring else ()),
-                is_stopping=is_stopping,
-            )
+            request["environment"] = comment_of_capture(ring.interfaces if ring else ())
+            self._native: _native.Capture = _native.Capture(request_json(request), is_stopping)
 
     @property
     def ring(self) -> str | None:
         """Name of the ring; None for the backends that have none."""
-        return self._capture.ring
+        return self._native.ring
 
     @property
     def interfaces(self) -> list[str]:
         """Names of the ring's interfaces, by number."""
-        return self._capture.interfaces
+        return self._native.interfaces
 
     def batches(self) -> Iterator["pyarrow.RecordBatch"]:
         """Give the packets of the output without a path, until the capture ends.
@@ -285,7 +285,7 @@ class Capture:
 
         while True:
             try:
-                stream = self._capture.next_batch(0.1)
+                stream = self._native.next_batch(0.1)
             except StopIteration:
                 return
             if stream is not None:
@@ -293,42 +293,14 @@ class Capture:
 
     def request_stop(self) -> None:
         """Ask the capture to end; `batches` then gives what is left."""
-        self._capture.request_stop()
+        super().request_stop()
 
     def status(self) -> dict[str, Any]:
-        """Where the capture stands: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""
-        return self._capture.status()
+        """Return the numbers so far: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""
+        return super().status()
 
-    def stop(self) -> Summary:
-        """Leave the ring, write what is left and return the account; once stopped, return it again."""
-        if self.summary is None:
-            ledger, failure = self._capture.stop()
-            self.summary = Summary(json.loads(ledger), failure)
-        return self.summary
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-
-def _check_text(option: str, value: str | None) -> None:
-    """Raise when a value is no text: the bytes of the command line need not be UTF-8."""
-    if value is None:
-        return
-    if not isinstance(value, str):
-        raise UsageError(f"{option} {value!r:.{_SHOWN}}: expected text; give a str")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        shown = printable(value[max(0, error.start - _SHOWN) : error.start + 1])
-        raise UsageError(f"{option} '{shown}': character {error.start + 1} is not UTF-8; leave it out") from None
+    def _summarize(self, account: dict[str, Any]) -> Summary:
+        return Summary(**account)
 
 
 def _check_places(outputs: Sequence[Output]) -> None:

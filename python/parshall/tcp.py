@@ -4,18 +4,17 @@ The command ``parshall tcp`` is a thin layer over :class:`TcpLog`.
 """
 
 import ipaddress
-import json
 import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from parshall import privileges
 from parshall.environment import as_json, environment
 from parshall.errors import UsageError
+from parshall.session import Session, check_choice, request_json
 from parshall.testbed import namespaces
 
 DEFAULT_RING_BYTES = 16 << 20
@@ -43,7 +42,7 @@ class Summary:
     failure: str | None
 
 
-class TcpLog:
+class TcpLog(Session[Summary]):
     """Write the state of TCP connections, one record a packet and event, until stopped.
 
     Parameters
@@ -117,8 +116,8 @@ class TcpLog:
             raise UsageError(f"--ppl {ppl}: expected 1 (every packet) to {(1 << 32) - 1}")
         if buffer_bytes.bit_count() != 1 or not RING_BYTES_MIN <= buffer_bytes <= RING_BYTES_MAX:
             raise UsageError(f"--buffer {buffer_bytes}: expected a power of two from 32K to 256M")
-        if policy not in ("fast", "slow"):
-            raise UsageError(f"--policy {policy}: expected fast or slow")
+        check_choice("--policy", policy, ("fast", "slow"))
+        check_choice("--direction", direction, ("in", "out", "both"))
         if not 0 < handshake_silence_s < 1e9:
             raise UsageError(f"handshake_silence_s {handshake_silence_s}: expected seconds above 0")
         ports = [port] if isinstance(port, int) else list(port)
@@ -137,7 +136,6 @@ class TcpLog:
         # Held open, because the kernel gives the number of a namespace that is gone to another one.
         self._namespace = None if namespace is None else namespace.open("rb")
         self.path = Path(path)
-        self.summary: Summary | None = None
         options = {
             "packets_per_log": ppl,
             "on_change": on_change,
@@ -146,53 +144,29 @@ class TcpLog:
             "direction": direction,
             "cgroup": str(cgroup) if cgroup else None,
             "netns": None if namespace is None else str(namespace),
+            "netns_inode": None if self._namespace is None else os.fstat(self._namespace.fileno()).st_ino,
             "pids": pids,
             "ring_bytes": buffer_bytes,
             "policy": policy,
+            "handshake_silence_s": handshake_silence_s,
         }
-        self._log = _native.TcpLog(
-            self.path,
-            environment=as_json(environment() | (environment_extra or {})),
-            options=as_json(options),
-            packets_per_log=ppl,
-            on_change=on_change,
-            ports=ports,
-            hosts=addresses,
-            directions=direction,
-            cgroup=Path(cgroup) if cgroup else None,
-            netns_inode=None if self._namespace is None else os.fstat(self._namespace.fileno()).st_ino,
-            pids=pids,
-            ring_bytes=buffer_bytes,
-            slow_reader=policy == "slow",
-            handshake_silence_s=handshake_silence_s,
-            is_stopping=is_stopping,
-        )
+        request = {
+            "path": self.path,
+            "environment": as_json(environment() | (environment_extra or {})),
+            "options": as_json(options),
+        }
+        self._native: _native.TcpLog = _native.TcpLog(request_json(request), is_stopping)
 
     def status(self) -> dict[str, Any]:
-        """Where the log stands: ``records``, ``flows``, ``overwritten``, ``log_bytes``, ``has_ended``."""
-        return self._log.status()
+        """Return the numbers so far: ``records``, ``flows``, ``overwritten``, ``log_bytes``, ``has_ended``."""
+        return super().status()
 
     def switch(self, on: bool) -> None:
-        """Let the hooks observe, or not; switched off, no packet meets a program of ours."""
-        self._log.switch(on)
+        """Attach the hooks, or detach them: then no program of ours runs for any packet."""
+        self._native.switch(on)
 
-    def stop(self) -> Summary:
-        """Detach the hooks, write what is left and return the account; once stopped, return it again."""
-        if self.summary is None:
-            ledger, flows, failure = self._log.stop()
-            self.summary = Summary(json.loads(ledger), flows, failure)
-        return self.summary
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def _summarize(self, account: dict[str, Any]) -> Summary:
+        return Summary(**account)
 
 
 def _check_process(pid: int) -> None:

@@ -22,7 +22,7 @@ def test_stamps_tell_loss_reordering_and_latency(road):
     for batch in capture.batches():
         reception.add(batch)
     capture.stop()
-    summary = reception.summary(run.finish().account["sent"])
+    summary = reception.summary(run.wait().account["sent"])
     assert (summary["received"], summary["lost"], summary["reordered"]) == (5000, 0, 0)
     least_ns, median_ns, *_ = summary["latency_ns"]
     assert -1e6 < least_ns <= median_ns < 1e7
@@ -50,11 +50,11 @@ def test_the_other_end_tells_what_became_of_the_packets(road, headers, options):
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
     # What has no stamp, or is for others, does not count.
-    Generator(link.interface(sender), netns=sender.path, sizes="80", count=50, dst="198.18.1.9").finish()
+    Generator(link.interface(sender), netns=sender.path, sizes="80", count=50, dst="198.18.1.9").wait()
     run = Generator(
         link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=5000, stamp=True, **headers
     )
-    run.finish()
+    run.wait()
     told, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint
     account = json.loads(told)
@@ -72,7 +72,7 @@ def test_the_other_end_counts_what_is_lost(road):
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
     options = {"sizes": "80", "count": 3000, "stamp": True, "pps": 50e3}
-    Generator(link.interface(sender), netns=sender.path, **options).finish()
+    Generator(link.interface(sender), netns=sender.path, **options).wait()
     told, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint
     account = json.loads(told)
@@ -98,7 +98,7 @@ def test_the_other_end_takes_account_of_several_senders(road):
     cpus = sorted(os.sched_getaffinity(0))[:2]
     options = {"sizes": "80", "count": 20000, "stamp": True, "pps": 50e3}
     run = Generator(link.interface(sender), netns=sender.path, cpu=cpus, **options)
-    sent = run.finish().account
+    sent = run.wait().account
     told, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint
     account = json.loads(told)

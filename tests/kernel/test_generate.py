@@ -59,7 +59,7 @@ def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace, backend):
 
     count = 200
     run = generator(road, count=count, seed=11, backend=backend, **WORKLOADS[name], **pace)
-    account = run.finish().account
+    account = run.wait().account
     assert (account["sent"], account["not_sent"]) == (count, 0)
     frames = tap(count)
     sent_ns = [0] * count
@@ -86,14 +86,14 @@ def test_sockets_send_packets_longer_than_a_page(road, tap, backend):
     with pytest.raises(UsageError, match="--backend af-packet and af-xdp"):
         generator(road, sizes="9000", count=1)
     run = generator(road, sizes="3900-9000", count=300, seed=2, backend=backend)
-    account = run.finish().account
+    account = run.wait().account
     assert (account["sent"], account["lost"], account["error"]) == (300, 0, None)
     assert tap(300) == [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * 300)]
 
 
 def test_every_way_of_sending_gives_the_same_digest(road):
     ways = ("xdp", "af-packet", "af-xdp")
-    runs = [generator(road, sizes="imix", count=5000, seed=8, backend=backend).finish() for backend in ways]
+    runs = [generator(road, sizes="imix", count=5000, seed=8, backend=backend).wait() for backend in ways]
     assert len({run.digest for run in runs}) == 1
     assert [run.account["arrived"] for run in runs] == [5000] * 3
 
@@ -114,10 +114,10 @@ def test_sockets_send_to_a_peer_without_napi(road, backend):
 def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend, pace):
     sender, _, link = road
     run = generator(road, sizes="64", backend=backend, **pace)
-    until("some packets were sent", lambda: run.progress()[0] > 500)
+    until("some packets were sent", lambda: run.status()["packets"] > 500)
     sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
-    until("it ended by itself", lambda: run.progress()[2])
-    account = run.finish().account
+    until("it ended by itself", lambda: run.status()["has_ended"])
+    account = run.wait().account
     assert re.search(f"went down.*ip link set {link.interface(sender)} up", account["error"])
     assert account["sent"] == account["arrived"] + account["lost"] > 500
 
@@ -127,10 +127,10 @@ def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, 
 def test_an_interface_that_is_removed_ends_the_run_with_its_account(road, until, backend, pace):
     sender, _, link = road
     run = generator(road, sizes="64", backend=backend, count=10**9, **pace)
-    until("some packets were sent", lambda: run.progress()[0] > 500)
+    until("some packets were sent", lambda: run.status()["packets"] > 500)
     sender.run(["ip", "link", "del", "dev", link.interface(sender)])
-    until("it ended by itself", lambda: run.progress()[2])
-    account = run.finish().account
+    until("it ended by itself", lambda: run.status()["has_ended"])
+    account = run.wait().account
     assert "was removed" in account["error"] and account["arrived"] is None
     assert account["sent"] > 500 and account["sent"] + account["not_sent"] == 10**9
 
@@ -139,11 +139,11 @@ def test_an_interface_that_is_removed_ends_the_run_with_its_account(road, until,
 def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, until, backend):
     sender, _, link = road
     run = generator(road, sizes="64", backend=backend, pps=20e3, stamp=True)
-    until("some packets were sent", lambda: run.progress()[0] > 500)
+    until("some packets were sent", lambda: run.status()["packets"] > 500)
     name = link.interface(sender)
     sender.run(["ip", "-batch", "-"], input=f"link set dev {name} down\nlink set dev {name} up\n")
-    until("it ended by itself", lambda: run.progress()[2])
-    account = run.finish().account
+    until("it ended by itself", lambda: run.status()["has_ended"])
+    account = run.wait().account
     assert "went down" in account["error"]
     assert account["sent"] == account["arrived"] + account["lost"] > 500
     numbers = [int.from_bytes(frame[42:50], "big") for frame in tap(account["arrived"])]
@@ -155,7 +155,7 @@ def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, unti
 def test_a_carrier_that_is_lost_for_a_while_is_told_and_the_run_goes_on(road, until, backend):
     sender, receiver, link = road
     run = generator(road, sizes="64", backend=backend, pps=10e3)
-    until("some packets were sent", lambda: run.progress()[0] > 500)
+    until("some packets were sent", lambda: run.status()["packets"] > 500)
 
     def has_carrier() -> bool:
         shown = sender.run(["ip", "-json", "link", "show", "dev", link.interface(sender)])
@@ -165,10 +165,10 @@ def test_a_carrier_that_is_lost_for_a_while_is_told_and_the_run_goes_on(road, un
     # The kernel tells of carriers a second later when it has told of one before.
     until("the kernel has told of the carrier", lambda: not has_carrier())
     receiver.run(["ip", "link", "set", "dev", link.interface(receiver), "up"])
-    before = run.progress()[0]
-    until("more was sent", lambda: run.progress()[0] > before + 500)
+    before = run.status()["packets"]
+    until("more was sent", lambda: run.status()["packets"] > before + 500)
     run.stop()
-    account = run.finish().account
+    account = run.wait().account
     assert (account["error"], account["carrier_losses"]) == (None, 1)
     assert "lost its carrier once" in "\n".join(account_lines(account))
 
@@ -210,7 +210,7 @@ def test_the_command_that_loses_its_interface_fails_and_gives_the_account(road, 
 
 
 def test_the_account_balances_and_the_digest_repeats(road):
-    accounts = [generator(road, count=30_000, sizes="thesis", seed=seed).finish().account for seed in (5, 5, 6)]
+    accounts = [generator(road, count=30_000, sizes="thesis", seed=seed).wait().account for seed in (5, 5, 6)]
     for account in accounts:
         assert account["asked"] == account["sent"] + account["not_sent"] == 30_000
         assert account["sent"] == account["arrived"] + account["lost"]
@@ -225,7 +225,7 @@ def test_a_loss_that_others_may_hide_is_not_known(road):
         generator(road, sizes="64", pps=2000, count=2000) as run,
         generator(road, sizes="64", pps=2000, count=2000) as other,
     ):
-        accounts = [run.finish().account, other.finish().account]
+        accounts = [run.wait().account, other.wait().account]
     for account in accounts:
         assert account["sent"] == 2000 < account["transmitted"]
         assert account["arrived"] is None and account["lost"] is None
@@ -236,17 +236,17 @@ def test_a_loss_that_others_may_hide_is_not_known(road):
 
 def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(road, until):
     run = generator(road, sizes="imix", seed=3, pps=200e3)
-    until("some packets were sent", lambda: run.progress()[0] > 2000)
+    until("some packets were sent", lambda: run.status()["packets"] > 2000)
     run.stop()
-    account = run.finish().account
+    account = run.wait().account
     assert account["asked"] is None and account["sent"] > 2000
     assert account["sent"] == account["arrived"] + account["lost"]
-    again = generator(road, sizes="imix", seed=3, count=account["sent"]).finish().account
+    again = generator(road, sizes="imix", seed=3, count=account["sent"]).wait().account
     assert again["digest"] == account["digest"]
 
 
 def test_more_packets_than_the_ring_holds(road):
-    account = generator(road, sizes="60", count=1_500_000, seed=1).finish().account
+    account = generator(road, sizes="60", count=1_500_000, seed=1).wait().account
     assert account["sent"] == 1_500_000 == account["arrived"] + account["lost"]
 
 
@@ -314,7 +314,7 @@ def test_pktgen_sends_what_it_was_told(road, tap, pktgen, family):
         "ipv6": {"src": "fd00::1", "dst": "fd00:1::1"},
         "tagged": {"vlan": "5.3"},
     }
-    account = generator(road, sizes="imix", count=600, backend="pktgen", **flows[family]).finish().account
+    account = generator(road, sizes="imix", count=600, backend="pktgen", **flows[family]).wait().account
     assert (account["sent"], account["arrived"], account["error"]) == (600, 600, None)
     frames = tap(600)
     tag_bytes = 4 if family == "tagged" else 0
@@ -333,7 +333,7 @@ def test_pktgen_that_is_stopped_has_sent_what_it_says(road, tap, pktgen):
     run = generator(road, sizes="64", pps=1000, backend="pktgen")
     tap(500)
     run.stop()
-    account = run.finish().account
+    account = run.wait().account
     # At 1000 a second, so that a run that began anew would have told of a few.
     assert account["sent"] == account["arrived"] >= 500
     assert account["elapsed_ns"] > 0.4e9
@@ -374,7 +374,7 @@ def test_the_command_tells_its_account(road):
 
 
 def test_no_digest_is_taken_for_that_of_what_arrived(road):
-    account = generator(road, sizes="64", count=10).finish().account
+    account = generator(road, sizes="64", count=10).wait().account
     (line,) = [line for line in account_lines(account) if account["digest"] in line]
     assert "of the plan, not of what arrived" in line
 
@@ -411,14 +411,14 @@ def test_a_duration_counts_from_the_first_packet(road, tmp_path, backend):
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
 def test_a_flood_lasts_as_long_as_was_asked(road, backend):
-    account = generator(road, sizes="64", duration_s=0.5, backend=backend).finish().account
+    account = generator(road, sizes="64", duration_s=0.5, backend=backend).wait().account
     assert account["error"] is None and account["sent"] > 1000
     # To the end of the senders, who may have to wait for their CPU.
     assert 0.5e9 <= account["elapsed_ns"] < 1.5e9
 
 
 def test_a_duration_is_the_same_packets_each_time(road):
-    runs = [generator(road, sizes="imix", pps=20e3, gap="poisson", duration_s=0.3).finish() for _ in range(2)]
+    runs = [generator(road, sizes="imix", pps=20e3, gap="poisson", duration_s=0.3).wait() for _ in range(2)]
     assert runs[0].digest == runs[1].digest and runs[0].account["sent"] == runs[1].account["sent"] > 5000
 
 
@@ -437,7 +437,7 @@ def test_a_run_of_which_nothing_is_passed_on_fails(road):
 
 
 def test_an_account_whose_gaps_are_those_of_the_host_says_so_first(road):
-    account = generator(road, sizes="64", count=200_000, pps=100e6, gap="poisson").finish().account
+    account = generator(road, sizes="64", count=200_000, pps=100e6, gap="poisson").wait().account
     gaps = account["gaps"]
     assert gaps["late_share"] > 0.5 and not gaps["is_shape_kept"]
     first = next(account_lines(account))

@@ -56,7 +56,7 @@ def test_each_packet_arrives_once_and_is_what_the_seed_promises(road, tap, backe
         src="10.0.0.0/28",
         **pace,
     )
-    account = run.finish().account
+    account = run.wait().account
     assert (account["asked"], account["sent"], account["lost"], account["error"]) == (count, count, 0, None)
     assert [(sender["cpu"], sender["sent"]) for sender in account["senders"]] == [
         (CPUS[0], count - count // 2),
@@ -76,7 +76,7 @@ def test_the_digest_is_that_of_a_single_sender(road):
     digests, arrived = set(), set()
     for backend in BACKENDS:
         for cpu in (CPUS[0], CPUS, CPUS[::-1]):
-            account = generator(road, sizes="imix", count=30_001, seed=8, backend=backend, cpu=cpu).finish().account
+            account = generator(road, sizes="imix", count=30_001, seed=8, backend=backend, cpu=cpu).wait().account
             digests.add(account["digest"])
             arrived.add(account["arrived"])
             assert account["sizes"]["mean_bytes"] > 300
@@ -84,7 +84,7 @@ def test_the_digest_is_that_of_a_single_sender(road):
 
 
 def test_flows_that_are_dealt_to_one_sender_keep_their_order(road, tap):
-    generator(road, cpu=CPUS, count=4000, sizes="60", stamp=True, src="10.0.0.1-10.0.0.4").finish()
+    generator(road, cpu=CPUS, count=4000, sizes="60", stamp=True, src="10.0.0.1-10.0.0.4").wait()
     flows = {}
     for frame in tap(4000):
         flows.setdefault(frame[26:30], []).append(int.from_bytes(frame[STAMP[0]], "big"))
@@ -96,15 +96,15 @@ def test_flows_that_are_dealt_to_one_sender_keep_their_order(road, tap):
 @pytest.mark.parametrize("pace", [{}, {"pps": 100e3}], ids=["flood", "paced"])
 def test_what_was_sent_of_a_run_that_is_stopped_is_the_beginning_of_the_plan(road, until, backend, pace):
     run = generator(road, sizes="imix", seed=3, cpu=CPUS, backend=backend, **pace)
-    until("some packets were sent", lambda: run.progress()[0] > 20_000)
+    until("some packets were sent", lambda: run.status()["packets"] > 20_000)
     run.stop()
     run.stop()
-    account = run.finish().account
+    account = run.wait().account
     assert account["asked"] is None and account["sent"] > 20_000
     assert account["sent"] == account["arrived"] + account["lost"]
     first, second = (sender["sent"] for sender in account["senders"])
     assert (first + second, first - second in (0, 1)) == (account["sent"], True)
-    again = generator(road, sizes="imix", seed=3, count=account["sent"]).finish().account
+    again = generator(road, sizes="imix", seed=3, count=account["sent"]).wait().account
     assert again["digest"] == account["digest"]
 
 
@@ -112,10 +112,10 @@ def test_what_was_sent_of_a_run_that_is_stopped_is_the_beginning_of_the_plan(roa
 def test_an_interface_that_goes_down_ends_all_senders(road, until, backend):
     sender, _, link = road
     run = generator(road, sizes="64", pps=50e3, backend=backend, cpu=CPUS)
-    until("some packets were sent", lambda: run.progress()[0] > 500)
+    until("some packets were sent", lambda: run.status()["packets"] > 500)
     sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
-    until("it ended by itself", lambda: run.progress()[2])
-    account = run.finish().account
+    until("it ended by itself", lambda: run.status()["has_ended"])
+    account = run.wait().account
     assert "down" in account["error"] and account["sent"] > 500
     assert account["sent"] == sum(sender["sent"] for sender in account["senders"])
 
@@ -166,16 +166,16 @@ def test_what_cannot_be_is_named_in_one_line(road, options, complaint):
 
 def test_af_xdp_sends_by_the_queue_that_is_asked_for(road):
     for options in ({"queue": 1}, {"queue": [1, 0], "cpu": CPUS}):
-        account = generator(road, sizes="80", count=3000, backend="af-xdp", **options).finish().account
+        account = generator(road, sizes="80", count=3000, backend="af-xdp", **options).wait().account
         assert account["sent"] == account["arrived"] == 3000
     # The queue that another has is busy; the next one is free.
     first = generator(road, sizes="80", pps=1000, backend="af-xdp", queue=1)
     with pytest.raises(ParshallError, match="queue 1 has an AF_XDP socket already"):
         generator(road, sizes="80", count=1, backend="af-xdp", queue=1)
-    account = generator(road, sizes="80", count=50, backend="af-xdp").finish().account
+    account = generator(road, sizes="80", count=50, backend="af-xdp").wait().account
     assert account["sent"] == 50 <= account["transmitted"]
     first.stop()
-    first.finish()
+    first.wait()
 
 
 def test_a_number_below_zero_is_no_cpu(road):

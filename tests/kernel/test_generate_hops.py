@@ -379,7 +379,7 @@ def test_what_arrives_behind_a_hop_is_the_plan_and_what_the_hop_does(bed, road, 
     hop = make(bed, road)
     common = {"backend": backend, "dst_mac": hop.destination_mac, "seed": 4}
     run = generator(road, count=1, **REPLAYED, **common, **hop.options)
-    run.finish()
+    run.wait()
     trace = planned(run, [0] * 37)
     workloads = dict(WORKLOADS)
     if make is decapsulating:
@@ -394,13 +394,13 @@ def test_what_arrives_behind_a_hop_is_the_plan_and_what_the_hop_does(bed, road, 
         for workload, options in [*workloads.items(), ("replayed", None)]:
             if make is nat and options is not None:
                 # Of packets that come at once, the connection tracking takes one for the first of a TCP connection.
-                generator(road, count=1, **options, **common).finish()
+                generator(road, count=1, **options, **common).wait()
                 tcpdump.frames(1)
             if options is None:
                 run = generator(road, replay=tmp_path / "replayed.pcap", count=COUNT, gap="none", backend=backend)
             else:
                 run = generator(road, count=COUNT, **options, **common, **hop.options)
-            account = run.finish().account
+            account = run.wait().account
             assert (account["sent"], account["error"]) == (COUNT, None)
             try:
                 found = tcpdump.frames(COUNT)

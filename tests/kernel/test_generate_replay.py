@@ -64,7 +64,7 @@ def test_a_trace_is_replayed_byte_by_byte_and_in_its_time(road, tap, frames, tmp
     trace = tmp_path / "trace.pcap"
     write_trace(trace, frames, gap_us=200)
     arriving = [on_the_wire(frame) for frame in frames]
-    account = generator(road, replay=trace, backend=backend).finish().account
+    account = generator(road, replay=trace, backend=backend).wait().account
     assert (account["asked"], account["sent"], account["lost"], account["backend"]) == (50, 50, 0, backend)
     # Gaps of 0.2 to 9.8 ms. The host may take the CPU away for some ms, also before the last packet; what was late
     # then follows at once.
@@ -73,11 +73,11 @@ def test_a_trace_is_replayed_byte_by_byte_and_in_its_time(road, tap, frames, tmp
     assert (median, high) == pytest.approx((5e6, 9e6), rel=0.35)
     assert account["sizes"]["ks_distance"] < 1e-3
     assert tap(50) == arriving
-    stretched = generator(road, replay=trace, backend=backend, pps=100).finish().account
+    stretched = generator(road, replay=trace, backend=backend, pps=100).wait().account
     assert stretched["elapsed_ns"] == pytest.approx(490e6, rel=0.25)
     assert stretched["digest"] == account["digest"]
     assert tap(50) == arriving
-    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3).finish().account
+    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3).wait().account
     assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(1e6, rel=0.25)
     assert tap(120) == list(islice(cycle(arriving), 120))
 
@@ -109,7 +109,7 @@ def test_tcpdump_finds_the_file_at_the_other_end(road, tmp_path):
     found = captured(
         road,
         tmp_path / "arrived.pcap",
-        lambda: generator(road, replay=tmp_path / "sent.pcap", backend="xdp").finish(),
+        lambda: generator(road, replay=tmp_path / "sent.pcap", backend="xdp").wait(),
         400,
     )
     assert found == [on_the_wire(frame) for frame in frames]
@@ -124,7 +124,7 @@ def test_a_trace_longer_than_a_block_goes_round(road, tap, tmp_path, backend, pa
     frames = numbered(3001)
     write_trace(tmp_path / "trace.pcap", frames)
     run = generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=5003, **pace)
-    account = run.finish().account
+    account = run.wait().account
     assert (account["sent"], account["lost"], account["error"]) == (5003, 0, None)
     found = tap(5003)
     promised = list(islice(cycle(on_the_wire(frame) for frame in frames), 5003))
@@ -139,7 +139,7 @@ def test_digest_and_account_are_the_same_whatever_sends(road, frames, tmp_path):
     give_queues(road, CPUS)
     write_trace(tmp_path / "trace.pcap", frames)
     accounts = [
-        generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=20_001).finish().account
+        generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=20_001).wait().account
         for backend in BACKENDS
         for cpu in (CPUS[:1], CPUS)
     ]
@@ -150,13 +150,13 @@ def test_digest_and_account_are_the_same_whatever_sends(road, frames, tmp_path):
     assert len({account["digest"] for account in accounts}) == 1
     frames[20] = frames[20][:-1] + bytes([frames[20][-1] ^ 1])
     write_trace(tmp_path / "trace.pcap", frames)
-    other = generator(road, replay=tmp_path / "trace.pcap", count=20_001).finish()
+    other = generator(road, replay=tmp_path / "trace.pcap", count=20_001).wait()
     assert other.digest != accounts[0]["digest"]
 
 
 def test_a_flood_of_a_trace_arrives(road, tmp_path):
     write_trace(tmp_path / "trace.pcap", numbered(1000))
-    account = generator(road, replay=tmp_path / "trace.pcap", count=1_500_000, backend="xdp").finish().account
+    account = generator(road, replay=tmp_path / "trace.pcap", count=1_500_000, backend="xdp").wait().account
     assert account["sent"] == 1_500_000
     assert account["sent"] == account["arrived"] + account["lost"] and account["arrived"] > 1_400_000
     assert account["sizes"]["ks_distance"] < 1e-3
@@ -167,11 +167,11 @@ def test_a_replay_that_is_stopped_has_sent_the_beginning(road, until, tmp_path):
     write_trace(tmp_path / "trace.pcap", numbered(777))
     for cpu in (CPUS[:1], CPUS):
         run = generator(road, replay=tmp_path / "trace.pcap", cpu=cpu, count=10**9)
-        until("some packets were sent", lambda run=run: run.progress()[0] > 20_000)
+        until("some packets were sent", lambda run=run: run.status()["packets"] > 20_000)
         run.stop()
-        account = run.finish().account
+        account = run.wait().account
         assert account["sent"] == account["arrived"] + account["lost"] > 20_000
-        again = generator(road, replay=tmp_path / "trace.pcap", count=account["sent"]).finish().account
+        again = generator(road, replay=tmp_path / "trace.pcap", count=account["sent"]).wait().account
         assert again["digest"] == account["digest"]
 
 
@@ -181,11 +181,11 @@ def test_an_interface_that_is_down_for_a_while_ends_a_replay(road, tap, until, t
     frames = numbered(300)
     write_trace(tmp_path / "trace.pcap", frames)
     run = generator(road, replay=tmp_path / "trace.pcap", backend=backend, count=10**6, gap="fixed", pps=30e3)
-    until("some packets were sent", lambda: run.progress()[0] > 3000)
+    until("some packets were sent", lambda: run.status()["packets"] > 3000)
     for state in ("down", "up"):
         sender.run(["ip", "link", "set", "dev", link.interface(sender), state])
-    until("it ended by itself", lambda: run.progress()[2])
-    account = run.finish().account
+    until("it ended by itself", lambda: run.status()["has_ended"])
+    account = run.wait().account
     assert "went down" in account["error"] and account["sent"] + account["not_sent"] == 10**6
     assert account["sent"] == account["arrived"] + account["lost"]
     # Without what was sent while it was down, all else is there in its order.
@@ -214,7 +214,7 @@ def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(road,
     frames[4] = frames[4][:42] + bytes(range(256)) * 12 + bytes(253)
     assert len(frames[4]) == 3367
     write_trace(tmp_path / "trace.pcap", frames)
-    account = generator(road, replay=tmp_path / "trace.pcap").finish().account
+    account = generator(road, replay=tmp_path / "trace.pcap").wait().account
     assert (account["backend"], account["sent"], account["lost"]) == ("xdp", 20, 0)
     assert tap(20) == [on_the_wire(frame) for frame in frames]
     frames[4] += b"\0"
@@ -222,7 +222,7 @@ def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(road,
     refusal = "--replay with frame 5 of 3368 bytes: expected frames of at most 3367 bytes.*--backend af-packet"
     with pytest.raises(UsageError, match=refusal):
         generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
-    account = generator(road, replay=tmp_path / "trace.pcap").finish().account
+    account = generator(road, replay=tmp_path / "trace.pcap").wait().account
     assert (account["backend"], account["sent"], account["lost"]) == ("af-packet", 20, 0)
     assert tap(20) == [on_the_wire(frame) for frame in frames]
 
@@ -235,7 +235,7 @@ def test_a_peer_that_takes_no_live_frames_gets_the_trace_from_a_socket(road, tap
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
     write_trace(tmp_path / "trace.pcap", frames)
-    account = generator(road, replay=tmp_path / "trace.pcap").finish().account
+    account = generator(road, replay=tmp_path / "trace.pcap").wait().account
     assert (account["backend"], account["arrived"]) == ("af-packet", 50)
     assert tap(50) == [on_the_wire(frame) for frame in frames]
     with pytest.raises(ParshallError, match="ethtool -K PEER gro on"):

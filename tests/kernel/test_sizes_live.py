@@ -19,7 +19,7 @@ def test_live_counts_are_those_that_were_sent(road, tmp_path):
     program = receiver.popen(command, stderr=subprocess.PIPE, text=True)
     assert "counting at" in program.stderr.readline()
     run = Generator(link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=21_000, seed=4)
-    run.finish()
+    run.wait()
     _, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint
     assert "seen 20,000" in complaint and "lost by capture 0" in complaint

@@ -40,7 +40,7 @@ def punctual_account(road: Any, mean_ns: float, tolerance: float, **options: Any
     """
     means_ns = []
     for _ in range(3):
-        account: dict[str, Any] = generator(road, **options).finish().account
+        account: dict[str, Any] = generator(road, **options).wait().account
         means_ns.append(account["gaps"]["mean_ns"])
         if means_ns[-1] == pytest.approx(mean_ns, rel=tolerance):
             return account

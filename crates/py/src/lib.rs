@@ -15,6 +15,8 @@ mod model;
 mod output_file;
 #[cfg(feature = "kernel")]
 mod relay;
+#[cfg(feature = "kernel")]
+mod session;
 mod signals;
 mod sizes;
 #[cfg(feature = "kernel")]
@@ -45,6 +47,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sizes::compare_sizes, module)?)?;
     #[cfg(feature = "kernel")]
     {
+        module.add_class::<session::Session>()?;
         module.add_class::<generate::Generator>()?;
         module.add_function(wrap_pyfunction!(generate::describe_workload, module)?)?;
         module.add_function(wrap_pyfunction!(generate::planned_frames, module)?)?;

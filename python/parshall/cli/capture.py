@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,16 +10,15 @@ import typer
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, Summary, rings
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, filter_in_short
-from parshall.cli.messages import report_start, say, shows_progress
+from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option, size_option, time_option
+from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
 
 COMMAND_SETTINGS = {
     "epilog": "Several --filter EXPR --write FILE pairs are served in one pass: each packet is copied once.",
 }
-_LOOK_INTERVAL_S = 0.05
-_PROGRESS_INTERVAL_S = 0.5
 
 
 def command(
@@ -117,7 +115,15 @@ def command(
         with capture:
             where = f"capturing at {', '.join(capture.interfaces)}{f' (ring {capture.ring})' if capture.ring else ''}"
             report_start("capture", where, quiet=quiet)
-            _watch(capture, stopping, duration, has_progress=shows_progress(quiet=quiet))
+            rate = Rate()
+            watch(
+                "capture",
+                capture,
+                stopping,
+                lambda status, elapsed_s: _progress(status, rate.next(status["packets"], elapsed_s)),
+                quiet=quiet,
+                duration_s=duration,
+            )
         summary = capture.stop()
     # Standard output may be the capture itself.
     if as_json or not quiet:
@@ -139,38 +145,11 @@ def _outputs(filters: list[str], files: list[str], **settings: Any) -> list[Outp
     return [Output(file, expression, **settings) for file, expression in pairs]
 
 
-def _watch(capture: Capture, stopping: Stopping, duration_s: float | None, *, has_progress: bool) -> None:
-    """Return when the capture should end: asked to, time over, or it ended by itself."""
-    started = time.monotonic()
-    start_of_line = "\r\033[K" if has_progress else ""
-    next_progress_s = 0.0
-    packets_before, before_s = 0, 0.0
-    has_ended = False
-    while not has_ended and not stopping.wait(_LOOK_INTERVAL_S):
-        elapsed_s = time.monotonic() - started
-        status = capture.status()
-        has_ended = status["has_ended"]
-        _notify(status, start_of_line)
-        if has_progress and elapsed_s >= next_progress_s:
-            next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
-            rate_pps = (status["packets"] - packets_before) / max(elapsed_s - before_s, 1e-9)
-            packets_before, before_s = status["packets"], elapsed_s
-            line = (
-                f"\r{elapsed_s:7.1f} s  {status['packets']:,} packets  {rate_pps:,.0f}/s  "
-                f"{status['lost']:,} lost  {status['wire_bytes'] / 1e6:.1f} MB"
-            )
-            print(line, end="\033[K", file=sys.stderr, flush=True)
-        if duration_s is not None and elapsed_s >= duration_s:
-            break
-    _notify(capture.status(), start_of_line)
-    if has_progress:
-        print(file=sys.stderr)
-
-
-def _notify(status: dict[str, Any], start_of_line: str) -> None:
-    """Say what has happened, over the line that shows progress, not behind it."""
-    for notice in status["notices"]:
-        say("capture", notice, start_of_line=start_of_line)
+def _progress(status: dict[str, Any], rate_pps: float) -> str:
+    return (
+        f"{status['packets']:,} packets  {rate_pps:,.0f}/s  "
+        f"{status['lost']:,} lost  {status['wire_bytes'] / 1e6:.1f} MB"
+    )
 
 
 def _show(summary: Summary, as_json: bool, where: Any) -> None:

@@ -1,8 +1,7 @@
 """``parshall gen``: parse the options, send, show how it goes, give the account."""
 
 import json
-import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +9,9 @@ import typer
 
 from parshall.cli import gen_receive, options
 from parshall.cli.gen_text import account_lines
-from parshall.cli.messages import report_start, say, shows_progress
+from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option, numbers_option, rate_option
+from parshall.cli.watch import watch
 from parshall.generate import BACKENDS, Generator, Report
 from parshall.stopping import Stopping
 
@@ -20,8 +20,6 @@ COMMAND_SETTINGS = {
     "Gaps: none, fixed, poisson, weibull:shape=, pareto:shape=, lognormal:variation=, bursts:size=, onoff, "
     "pareto-onoff, trace:FILE. See docs/gen.md.",
 }
-_LOOK_INTERVAL_S = 0.02
-_PROGRESS_INTERVAL_S = 0.5
 
 
 def command(
@@ -131,8 +129,8 @@ def command(
         )
         with generator:
             report_start("gen", f"sending from {interface}", quiet=quiet)
-            _watch(generator, stopping, count, has_progress=shows_progress(quiet=quiet))
-    report = generator.finish()
+            watch("gen", generator, stopping, partial(_progress, count=count), quiet=quiet)
+    report = generator.stop()
     _show(report, as_json)
     error = report.account["error"]
     if error is not None:
@@ -164,25 +162,10 @@ def _recorded_gaps(gap: str | None) -> list[float] | None:
     return gaps_ns
 
 
-def _watch(generator: Generator, stopping: Stopping, count: int | None, *, has_progress: bool) -> None:
-    """Return when everything is sent, the duration is over, or the run should end."""
-    started = time.monotonic()
-    next_progress_s = 0.0
-    while True:
-        packets, octets, has_ended = generator.progress()
-        elapsed_s = time.monotonic() - started
-        if has_progress and (has_ended or elapsed_s >= next_progress_s):
-            next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
-            of = "" if count is None else f" of {count:,}"
-            rate = packets / elapsed_s if elapsed_s else 0.0
-            line = f"\r{elapsed_s:7.1f} s  {packets:,}{of} packets  {rate / 1e3:,.0f} kpps  {octets / 1e6:,.1f} MB"
-            print(line, end="\033[K", file=sys.stderr, flush=True)
-        if has_ended:
-            break
-        if stopping.wait(_LOOK_INTERVAL_S):
-            break
-    if has_progress:
-        print(file=sys.stderr)
+def _progress(status: dict[str, Any], elapsed_s: float, count: int | None) -> str:
+    of = "" if count is None else f" of {count:,}"
+    rate_kpps = status["packets"] / max(elapsed_s, 1e-9) / 1e3
+    return f"{status['packets']:,}{of} packets  {rate_kpps:,.0f} kpps  {status['bytes'] / 1e6:,.1f} MB"
 
 
 def _show(report: Report, as_json: bool) -> None:

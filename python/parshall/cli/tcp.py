@@ -5,17 +5,17 @@ import json
 import shlex
 import signal
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
-from parshall.cli.messages import report_start, say, shows_progress
+from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option
+from parshall.cli.watch import End, watch
 from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
@@ -25,8 +25,8 @@ COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
     "epilog": "With CMD, only the sockets of CMD and its children are logged; the exit status is that of CMD.",
 }
-_LOOK_INTERVAL_S = 0.05
-_PROGRESS_INTERVAL_S = 0.5
+# Why a command is ended before its end.
+_REASONS = {End.ENDED: "because the log had ended", End.TIME_OVER: "after {:g} s"}
 
 
 def command(
@@ -91,11 +91,12 @@ def command(
             if child:
                 stopping.leave_interrupts()
                 child.start()
-            reason = _watch(log, child, stopping, duration, has_progress=shows_progress(quiet=quiet))
-            if reason is not None:
-                # Time is over, or nothing can be logged any more: the log does not wait for the command.
+            has_child_ended = child.has_ended if child else lambda: False
+            end = watch("tcp", log, stopping, _progress, quiet=quiet, duration_s=duration, is_done=has_child_ended)
+            if end in _REASONS:
+                # Nothing more is logged, so the log does not wait for the command.
                 log.stop()
-            status = _end(child, reason) if child else 0
+            status = _end(child, end, duration) if child else 0
         summary = log.stop()
     if as_json or not quiet:
         _show(path, summary, as_json)
@@ -105,47 +106,24 @@ def command(
     return status
 
 
-def _end(child: Command, reason: str | None) -> int:
-    """End a command that still runs, and return its status; who asks us to end, and not it, waits for it."""
+def _end(child: Command, end: End, duration_s: float | None) -> int:
+    """End a command that still runs, and return its status; after a signal it is waited for."""
     if child.has_ended():
         return child.wait()
     child.request_end()
-    if reason is None:
+    if end not in _REASONS:
         return child.wait()
     status = child.wait(GRACE_S)
     how = f"; SIGTERM did not end it within {GRACE_S:g} s, SIGKILL did" if status == 128 + signal.SIGKILL else ""
-    say("tcp", f"CMD was ended {reason}{how}")
+    say("tcp", f"CMD was ended {_REASONS[end].format(duration_s)}{how}")
     return status
 
 
-def _watch(
-    log: TcpLog, child: Command | None, stopping: Stopping, duration_s: float | None, *, has_progress: bool
-) -> str | None:
-    """Return when the log should end: asked to or CMD done; or, told by the text, time over or the log failed."""
-    reason = None
-    started = time.monotonic()
-    next_progress_s = 0.0
-    while not stopping.wait(_LOOK_INTERVAL_S):
-        elapsed_s = time.monotonic() - started
-        status = log.status()
-        if has_progress and elapsed_s >= next_progress_s:
-            next_progress_s = elapsed_s + _PROGRESS_INTERVAL_S
-            line = (
-                f"\r{elapsed_s:7.1f} s  {status['records']:,} records  {status['flows']:,} flows  "
-                f"{status['overwritten']:,} lost  {status['log_bytes'] / 1e6:.1f} MB"
-            )
-            print(line, end="\033[K", file=sys.stderr, flush=True)
-        if child and child.has_ended():
-            break
-        if status["has_ended"]:
-            reason = "because the log had ended"
-            break
-        if duration_s is not None and elapsed_s >= duration_s:
-            reason = f"after {duration_s:g} s"
-            break
-    if has_progress:
-        print(file=sys.stderr)
-    return reason
+def _progress(status: dict[str, Any], elapsed_s: float) -> str:
+    return (
+        f"{status['records']:,} records  {status['flows']:,} flows  "
+        f"{status['overwritten']:,} lost  {status['log_bytes'] / 1e6:.1f} MB"
+    )
 
 
 def _show(path: Path, summary: Summary, as_json: bool) -> None:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from parshall import privileges
 from parshall.errors import ParshallError, UsageError
@@ -19,6 +18,7 @@ from parshall.generate.preflight import (
 )
 from parshall.generate.surroundings import reasons_to_ask
 from parshall.installation import require_kernel_side
+from parshall.session import Session, request_json
 from parshall.testbed.namespaces import find
 
 BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
@@ -61,7 +61,7 @@ class Report:
         return account["error"] is not None or is_in_vain or (had_to_send and account["sent"] == 0)
 
 
-class Generator:
+class Generator(Session[Report]):
     """Send packets from an interface until the count is reached or it is stopped.
 
     Parameters
@@ -127,7 +127,7 @@ class Generator:
     Examples
     --------
     >>> with Generator("veth0", sizes="imix", pps=1e5, count=1000, seed=1) as generator:  # doctest: +SKIP
-    ...     print(generator.finish().digest)
+    ...     print(generator.stop().digest)
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Generator:
             **(parameters or {}),
         }
         self.request = request
-        plan = json.loads(_native.describe_workload(json.dumps(request)))
+        plan = json.loads(_native.describe_workload(request_json(request)))
         self.plan: dict[str, Any] = plan
         if count is None:
             request["count"] = plan["replayed_packets"]
@@ -233,33 +233,14 @@ class Generator:
                 f"no packet was sent from {interface}: {' and '.join(asks)}; it would have been {plan['summary']}; "
                 f"if that is what you want, add --yes-on {interface}"
             )
-        self._native = _native.Generator(json.dumps(request))
-        self._report: Report | None = None
+        self._native: _native.Generator = _native.Generator(request_json(request))
 
-    def __enter__(self) -> Self:
-        """Return the generator, which sends already."""
-        return self
+    def status(self) -> dict[str, Any]:
+        """Return the numbers so far: ``packets``, ``bytes`` of their frames, ``has_ended``."""
+        return super().status()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop; the account is kept."""
-        self.stop()
-        self.finish()
-
-    def progress(self) -> tuple[int, int, bool]:
-        """Return packets and bytes of frames so far, and whether it has ended."""
-        return self._native.progress()
-
-    def stop(self) -> None:
-        """Send no packet more."""
-        self._native.stop()
-
-    def finish(self) -> Report:
-        """Wait for the end, and return the account."""
-        if self._report is None:
-            self._report = Report(json.loads(self._native.finish()))
-        return self._report
+    def _summarize(self, account: dict[str, Any]) -> Report:
+        return Report(account)
 
 
 def _numbers(option: str, value: int | Sequence[int] | None) -> list[int]:

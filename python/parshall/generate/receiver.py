@@ -39,7 +39,7 @@ class Receiver:
     Examples
     --------
     >>> receiver = Receiver("veth1")  # doctest: +SKIP
-    >>> Generator("veth0", stamp=True, count=1000).finish()  # doctest: +SKIP
+    >>> Generator("veth0", stamp=True, count=1000).wait()  # doctest: +SKIP
     >>> receiver.receive(count=1000)["lost"]  # doctest: +SKIP
     0
     """

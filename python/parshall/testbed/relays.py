@@ -1,13 +1,21 @@
 """Our own relay as the player of a link."""
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
+from parshall.errors import ParshallError
 from parshall.installation import require_kernel_side
+from parshall.session import request_json
 from parshall.testbed import namespaces
 from parshall.testbed.cables import Cable
 from parshall.testbed.players import Between
 from parshall.testbed.shaping import Shaping
 
+if TYPE_CHECKING:
+    from parshall import _native
+
+# Frames inside one direction.
+_MEMORY_BYTES = 64 << 20
 # The lowest realtime priority: above every ordinary program, below the kernel's own threads.
 FIFO_PRIORITY = 1
 
@@ -21,38 +29,39 @@ class Relay(Between):
         self, namespace: str, cable: Cable, shapings: tuple[Shaping, Shaping], cpu: int | None, seed: int
     ) -> None:
         super().__init__(namespace, cable, offloads=False)
-        self._running = False
         self._final: dict[str, Any] | None = None
         require_kernel_side()
-        from parshall import _native
-
-        self._relay = _native.Relay(
-            "a",
-            "b",
-            netns_path=str(self.path),
-            cpu=cpu,
-            a_to_b=shapings[0].for_relay(),
-            b_to_a=shapings[1].for_relay(),
-            seed=seed,
-            fifo_priority=FIFO_PRIORITY,
-            mtu=cable.mtu,
-        )
+        self._relay: _native.Relay | None = None
+        self._request = {
+            "interfaces": ["a", "b"],
+            "shapes": [shaping.for_relay() for shaping in shapings],
+            "seed": seed,
+            "placement": {"namespace": self.path, "cpu": cpu, "fifo_priority": FIFO_PRIORITY},
+            "mtu_bytes": cable.mtu,
+            "memory_bytes": _MEMORY_BYTES,
+        }
 
     def start(self) -> None:
         """Take packets from now on."""
-        self._relay.start()
-        self._running = True
+        from parshall import _native
+
+        self._relay = _native.Relay(request_json(self._request))
 
     def statistics(self) -> dict[str, Any]:
         """Return the relay's ledger, the last one when it has stopped."""
-        return {"relay": self._relay.statistics() if self._running else self._final}
+        if self._relay is None:
+            return {"relay": self._final}
+        status = json.loads(self._relay.status())
+        if status.pop("has_ended"):
+            raise ParshallError("relay: its thread ended by itself; the link is dead, make a new one")
+        return {"relay": status}
 
     def close(self) -> dict[str, Any]:
         """Stop the thread, remove the namespace, return the final ledger."""
         try:
-            if self._running:
-                self._running = False
-                self._final = self._relay.stop()
+            if self._relay is not None:
+                relay, self._relay = self._relay, None
+                self._final = json.loads(relay.stop())
         finally:
             namespaces.remove(self.namespace)
         return {"relay": self._final}

@@ -1,10 +1,12 @@
 //! The two formats of capture files.
 
 use super::error::TraceError;
+use serde::Deserialize;
 use std::path::Path;
 
 /// How packets are written down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// pcapng: interfaces, directions, comments, the environment and the ledger.
     #[default]
@@ -14,7 +16,8 @@ pub enum Format {
 }
 
 /// How a file is compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Compression {
     /// Not at all.
     #[default]

@@ -1,7 +1,7 @@
 //! A subscriber's end: founds or joins a ring, maps it, and talks to its keeper.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -17,6 +17,7 @@ use super::keeper::message::{
 use super::keeper::{Channel, directory};
 use super::kept_ring::{HookCount, RunTime, Start};
 use super::request::{RingRequest, Subscription};
+use crate::os_text::OsText;
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
 
@@ -75,7 +76,7 @@ impl Client {
     ///
     /// # Errors
     /// What the keeper refused, or [`CaptureError::Keeper`].
-    pub fn found(keeper: &[OsString], ring: &RingRequest) -> Result<Self, CaptureError> {
+    pub fn found(keeper: &[OsText], ring: &RingRequest) -> Result<Self, CaptureError> {
         ring.check()?;
         let (program, arguments) = keeper
             .split_first()
@@ -90,7 +91,10 @@ impl Client {
             .process_group(0)
             .spawn()
             .map_err(|error| {
-                CaptureError::keeper(format!("{} cannot be started: {error}", program.display()))
+                CaptureError::keeper(format!(
+                    "{} cannot be started: {error}",
+                    program.as_ref().display()
+                ))
             })?;
         // It may outlive us, and then has another parent; while we live, somebody must take its status.
         std::thread::Builder::new()
@@ -105,7 +109,7 @@ impl Client {
         Self::enter(channel, &first, "").map_err(|error| match error {
             CaptureError::KeeperGone { .. } => CaptureError::keeper(format!(
                 "{} ended before the ring was there; `parshall doctor` tells what this host offers",
-                program.display()
+                program.as_ref().display()
             )),
             error => error,
         })

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use parshall_core::trace::TraceError;
 
+use crate::session::{GivenUp, InstrumentError, ThreadError};
+
 /// An error of the capture instrument.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -134,19 +136,16 @@ pub enum CaptureError {
         /// What happened.
         reason: String,
     },
-    /// Whoever asked for the capture wants it no more.
-    #[error("the capture was given up before it began")]
-    GivenUp,
+    /// The caller gave the capture up.
+    #[error(transparent)]
+    GivenUp(#[from] GivenUp),
     /// The reader's thread could not be started, or died.
-    #[error("reader thread: {reason}")]
-    Thread {
-        /// What happened.
-        reason: String,
-    },
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
     /// The ring could not be made or mapped.
     #[error(transparent)]
     Ring(#[from] crate::ring::RingError),
-    /// A yardstick cannot capture.
+    /// A socket cannot capture.
     #[error(transparent)]
     Backend(#[from] super::backend::BackendError),
     /// A file could not be written.
@@ -166,9 +165,10 @@ impl CaptureError {
             reason: error.to_string(),
         }
     }
+}
 
-    /// Whether the request itself was wrong.
-    pub fn is_usage(&self) -> bool {
+impl InstrumentError for CaptureError {
+    fn is_usage(&self) -> bool {
         match self {
             Self::Option { .. } | Self::Filter { .. } | Self::Trace(TraceError::Option { .. }) => {
                 true
@@ -178,5 +178,8 @@ impl CaptureError {
             Self::Refused { is_usage, .. } => *is_usage,
             _ => false,
         }
+    }
+    fn is_reader_gone(&self) -> bool {
+        matches!(self, Self::Trace(error) if error.is_reader_gone())
     }
 }

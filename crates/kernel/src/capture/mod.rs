@@ -27,14 +27,15 @@ pub mod output;
 mod preparation;
 mod promiscuous;
 pub mod request;
+mod ring_capture;
 mod ring_maps;
 mod run;
 pub mod session;
 pub mod sink;
+mod socket_capture;
 pub mod status;
 mod tagged;
 mod tally;
-pub mod yardstick;
 
 #[cfg(test)]
 mod layout_test;

@@ -1,13 +1,23 @@
 //! Our subscribers: what each wants, and the file or channel that takes it.
 
-use parshall_core::trace::{Interface, Section, Statistics, TraceError, Written};
+use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
+
+use parshall_core::trace::{
+    Compression, Format, Interface, Rotation, Section, Statistics, TraceError, WriterOptions,
+    Written,
+};
+use serde::Deserialize;
 
 use super::CaptureError;
+use super::batch::PacketBatch;
 use super::decider::CompiledFilter;
 use super::interface::Interface as CapturedInterface;
 use super::request::Subscription;
 use super::sink::{OpenTarget, Sink, Target};
-use super::status::StatusBoard;
+use super::status::CaptureProgress;
+use crate::os_text;
+use crate::session::Control;
 
 /// One subscriber of ours.
 #[derive(Debug)]
@@ -16,6 +26,58 @@ pub struct Output {
     pub subscription: Subscription,
     /// Where that goes.
     pub target: Target,
+}
+
+/// One subscriber of ours, as it is requested.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputRequest {
+    /// See [`Subscription::filter`].
+    pub filter: String,
+    /// See [`Subscription::snaplen`].
+    pub snaplen: u32,
+    /// Its file; `-` is standard output; `None`: packets go to the caller, as batches.
+    #[serde(deserialize_with = "os_text::optional_path")]
+    pub path: Option<PathBuf>,
+    /// `None`: by the name of the file.
+    pub format: Option<Format>,
+    /// `None`: by the name of the file.
+    pub compression: Option<Compression>,
+    /// A new file from this size on, bytes.
+    pub rotate_bytes: Option<u64>,
+    /// A new file after this time, ns.
+    pub rotate_ns: Option<u64>,
+    /// Keep so many files.
+    pub rotate_files: Option<u32>,
+}
+
+impl OutputRequest {
+    /// The subscriber; `batches` takes its packets when it has no file.
+    pub(super) fn output(self, batches: &SyncSender<PacketBatch>) -> Output {
+        let target = match self.path {
+            None => Target::Batches(batches.clone()),
+            Some(path) => Target::File {
+                options: WriterOptions {
+                    format: self.format.unwrap_or_else(|| Format::of_name(&path)),
+                    compression: (self.compression).unwrap_or_else(|| Compression::of_name(&path)),
+                    snaplen_bytes: self.snaplen,
+                    rotation: Rotation {
+                        size_bytes: self.rotate_bytes,
+                        time_ns: self.rotate_ns,
+                        files: self.rotate_files,
+                    },
+                },
+                path,
+            },
+        };
+        Output {
+            subscription: Subscription {
+                filter: self.filter,
+                snaplen: self.snaplen,
+            },
+            target,
+        }
+    }
 }
 
 /// What each of them wants, as programs for packets like those of these interfaces.
@@ -52,7 +114,7 @@ impl Opened {
     /// Lets its sink do something, and notes what came of it.
     pub(super) fn with_sink(
         &mut self,
-        status: &StatusBoard,
+        control: &Control<CaptureProgress>,
         failure: &mut Option<CaptureError>,
         act: impl FnOnce(&mut Sink) -> Result<(), TraceError>,
     ) {
@@ -63,15 +125,23 @@ impl Opened {
             && let Err(error) = act(sink)
         {
             self.is_abandoned = error.is_reader_gone();
-            complain(status, failure, error);
+            complain(control, failure, error);
         }
     }
 
+    /// Opens the targets of all; what exists stays as it is.
+    pub(super) fn open_all(
+        outputs: Vec<Output>,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Self>, CaptureError> {
+        let opened = outputs.into_iter();
+        opened
+            .map(|output| Self::open(output, is_given_up))
+            .collect()
+    }
+
     /// Opens its target; what exists stays as it is.
-    pub(super) fn open(
-        output: Output,
-        is_stopping: &mut dyn FnMut() -> bool,
-    ) -> Result<Self, CaptureError> {
+    fn open(output: Output, is_stopping: &mut dyn FnMut() -> bool) -> Result<Self, CaptureError> {
         let file = match &output.target {
             Target::File { path, .. } => path.display().to_string(),
             Target::Batches(_) => String::new(),
@@ -122,14 +192,14 @@ impl Opened {
     pub(super) fn finish(
         &mut self,
         statistics: &[Statistics],
-        status: &StatusBoard,
+        control: &Control<CaptureProgress>,
         failure: &mut Option<CaptureError>,
     ) -> (Vec<Written>, u64) {
         let Some(ended) = self.sink.take().map(|sink| sink.finish(statistics)) else {
             return (Vec::new(), 0);
         };
         if let Err(error) = ended.result {
-            complain(status, failure, error);
+            complain(control, failure, error);
         }
         (ended.written, ended.bytes)
     }
@@ -138,13 +208,13 @@ impl Opened {
 /// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has gone
 /// is none.
 pub(super) fn complain(
-    status: &StatusBoard,
+    control: &Control<CaptureProgress>,
     failure: &mut Option<CaptureError>,
     error: TraceError,
 ) {
     if error.is_reader_gone() {
         return;
     }
-    status.say(error.to_string());
+    control.notify(error.to_string());
     failure.get_or_insert(error.into());
 }

@@ -16,6 +16,7 @@ use super::generation::{Copying, Generation, Hook};
 use super::keeper::{Channel, privileges};
 use super::request::Subscription;
 use super::ring_maps::RingMaps;
+use crate::session::InstrumentError as _;
 
 /// What the process may take, above what the keeper has when it starts.
 const MEMORY_MAX_BYTES: u64 = 1 << 30;

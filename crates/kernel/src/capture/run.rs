@@ -1,7 +1,7 @@
 //! The thread behind a capture: reads the ring, hands packets to the files, asks the keeper, and draws
 //! up the account.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
@@ -17,11 +17,12 @@ use super::ledger::{CaptureLedger, SubscriberAccount};
 use super::output::{Opened, complain};
 use super::session::Summary;
 use super::sink::Sink;
-use super::status::StatusBoard;
+use super::status::CaptureProgress;
 use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::cost::program_cost;
+use crate::session::Control;
 
 /// How often the keeper is asked, and the files are flushed.
 const TICK: Duration = Duration::from_millis(500);
@@ -54,14 +55,14 @@ pub(super) struct Run {
     pub started_ns: u64,
     pub offset_ns: i64,
     pub retag: Retag,
-    pub status: StatusBoard,
+    pub control: Arc<Control<CaptureProgress>>,
     pub failure: Option<CaptureError>,
 }
 
 impl Run {
     /// Reads until it is asked to stop or there is nothing more to do, and gives the account.
-    pub fn read(mut self, stop: &AtomicBool) -> Summary {
-        let observed = self.observe(stop);
+    pub fn read(mut self) -> Summary {
+        let observed = self.observe();
         self.note(observed);
         let last = match self.leave() {
             Ok(left) => {
@@ -87,12 +88,12 @@ impl Run {
 
     /// Reads and writes until asked to stop, until all is there that was asked for, or until there is
     /// nothing more to read or to write.
-    fn observe(&mut self, stop: &AtomicBool) -> Result<(), CaptureError> {
+    fn observe(&mut self) -> Result<(), CaptureError> {
         let lap = Duration::from_nanos(
             self.client.ring.layout.size_bytes * 1_000_000_000 / LANE_BYTES_PER_S,
         );
         let mut next_tick = Instant::now() + TICK;
-        while !stop.load(Ordering::Acquire) && !self.is_done() {
+        while !self.control.should_stop() && !self.is_done() {
             let began = Instant::now();
             let taken = self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
             if Instant::now() >= next_tick {
@@ -126,7 +127,7 @@ impl Run {
         }
         Err(CaptureError::Keeper {
             reason: format!(
-                "that of ring {} does not answer; end it, and found the ring again",
+                "that of ring {} does not answer; end it, and create the ring again",
                 self.client.ring.name
             ),
         })
@@ -135,7 +136,7 @@ impl Run {
     fn take_in(&mut self, heard: Heard) -> Result<(), CaptureError> {
         match heard {
             Heard::Event(event) => {
-                self.status.say(event.sentence());
+                self.control.notify(event.sentence());
                 if matches!(event, Event::Gone { was_last: true, .. }) {
                     return Err(CaptureError::InterfacesGone {
                         ring: self.client.ring.name.clone(),
@@ -162,7 +163,7 @@ impl Run {
             offset_ns,
             retag,
             failure,
-            status,
+            control,
             ..
         } = self;
         collector.collect(horizon_ns, |record, bytes| {
@@ -195,7 +196,7 @@ impl Run {
                 if let Some(sink) = &mut output.sink
                     && let Err(error) = sink.write(&packet)
                 {
-                    complain(status, failure, error);
+                    complain(control, failure, error);
                 }
             }
         })
@@ -203,7 +204,7 @@ impl Run {
 
     fn with_sinks(&mut self, act: fn(&mut Sink) -> Result<(), TraceError>) {
         for output in &mut self.outputs {
-            output.with_sink(&self.status, &mut self.failure, act);
+            output.with_sink(&self.control, &mut self.failure, act);
         }
     }
 
@@ -217,12 +218,12 @@ impl Run {
             let statistics = self.statistics(number, counts, now_ns, false);
             lost += statistics.iter().map(|one| one.lost.total()).sum::<u64>();
             let tick = |sink: &mut Sink| sink.tick(now_ns, &statistics);
-            self.outputs[number].with_sink(&self.status, &mut self.failure, tick);
+            self.outputs[number].with_sink(&self.control, &mut self.failure, tick);
         }
-        self.status.post(|status| {
-            status.packets = self.outputs.iter().map(|output| output.packets).sum();
-            status.wire_bytes = self.tally.wire_bytes;
-            status.lost = lost;
+        self.control.update(|progress| {
+            progress.packets = self.outputs.iter().map(|output| output.packets).sum();
+            progress.wire_bytes = self.tally.wire_bytes;
+            progress.lost = lost;
         });
         Ok(())
     }
@@ -278,7 +279,7 @@ impl Run {
             let counts = left.counts.get(number).cloned().unwrap_or_default();
             let statistics = self.statistics(number, &counts, now_ns, complete);
             let output = &mut self.outputs[number];
-            let (written, bytes) = output.finish(&statistics, &self.status, &mut self.failure);
+            let (written, bytes) = output.finish(&statistics, &self.control, &mut self.failure);
             log_bytes += bytes;
             let output = &self.outputs[number];
             subscribers.push(SubscriberAccount {

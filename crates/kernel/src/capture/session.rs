@@ -1,286 +1,235 @@
-//! A capture: what it is asked for, how it begins, where it stands and how it ends. The thread behind it
-//! is `run`.
+//! A capture: its request, its start, its status, its end. The ring's is in `ring_capture`, that of plain sockets in
+//! `socket_capture`.
 
-use std::ffi::OsString;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use parshall_core::trace::Section;
+use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-use super::client::{self, Client};
-use super::collector::Collector;
-use super::interface::Interface;
+use super::backend::Kind;
+use super::batch::PacketBatch;
 use super::ledger::CaptureLedger;
-use super::output::{Opened, Output, compile_filters};
-use super::request::{Directions, RingRequest, Subscription};
-use super::run::Run;
-use super::status::{Status, StatusBoard};
-use super::tagged::Retag;
-use super::tally::Tally;
-use crate::clock::{monotonic_ns, realtime_offset_ns};
+use super::output::OutputRequest;
+use super::request::RingRequest;
+use super::ring_capture::{RingCapture, Source};
+use super::socket_capture::SocketCapture;
+use super::status::CaptureProgress;
+use crate::os_text::OsText;
+use crate::session::{self, Beginning, Instrument, Status};
 
-/// How to come by a ring.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// Found one.
-    Found {
-        /// What to found.
-        ring: RingRequest,
-        /// The program that keeps it.
-        keeper: Vec<OsString>,
-    },
-    /// Join the one of this name.
-    Join(String),
-}
+pub(super) const THREAD: &str = "parshall-capture";
 
-/// What a capture is asked for.
-#[derive(Debug)]
+/// Batches that may wait for the caller: a few, so that memory is bounded and the reader keeps up.
+const BATCHES_MAX: usize = 16;
+
+/// A capture that is to be made.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CaptureRequest {
-    /// The ring.
-    pub source: Source,
     /// At least one.
-    pub outputs: Vec<Output>,
-    /// End when each subscriber has so many packets.
+    pub outputs: Vec<OutputRequest>,
+    /// The ring to create.
+    pub ring: Option<RingRequest>,
+    /// Name of the ring to join, in place of creating one.
+    pub join: Option<String>,
+    /// A method to compare with, in place of a ring.
+    pub backend: Option<Kind>,
+    /// The program that keeps a ring.
+    pub keeper: Vec<OsText>,
+    /// End when each output has so many packets.
     pub count: Option<u64>,
-    /// For the head of the files.
-    pub section: Section,
+    /// Program and version, for the head of the files.
+    pub application: String,
+    /// Kernel, for the head of the files.
+    pub os: String,
+    /// JSON object of the host, for the head of the files.
+    pub environment: String,
 }
 
 /// How a capture ended.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Summary {
     /// The final account.
     pub ledger: CaptureLedger,
     /// What stopped it before it was asked to end, or the first file that took no more.
+    #[serde(serialize_with = "session::as_text")]
     pub failure: Option<CaptureError>,
-}
-
-/// How far the beginning of a capture is. Until its filters are compiled, which may take long, and its files are open,
-/// which for a FIFO takes until somebody reads it, it has replaced nothing and can be given up.
-#[derive(Debug, Default)]
-pub struct Beginning(AtomicU8);
-
-const COMPILES: u8 = 0;
-const OPENS: u8 = 1;
-const HAS_BEGUN: u8 = 2;
-const GIVEN_UP: u8 = 3;
-
-impl Beginning {
-    /// Whether the files are open, so that the end of the beginning can be waited for.
-    pub fn has_begun(&self) -> bool {
-        self.0.load(Ordering::Acquire) == HAS_BEGUN
-    }
-
-    /// Gives the capture up, if it has not begun. Whether nothing needs to be waited for: where files are being opened,
-    /// temporary ones are removed first, at once.
-    pub fn give_up(&self) -> bool {
-        let compiles = self.advance(COMPILES, GIVEN_UP).is_ok();
-        if !compiles {
-            let _ = self.advance(OPENS, GIVEN_UP);
-        }
-        compiles
-    }
-
-    fn is_given_up(&self) -> bool {
-        self.0.load(Ordering::Acquire) == GIVEN_UP
-    }
-
-    /// Opens all files; what exists stays as it is.
-    pub(super) fn open(&self, outputs: Vec<Output>) -> Result<Vec<Opened>, CaptureError> {
-        self.advance(COMPILES, OPENS)?;
-        let opened = outputs
-            .into_iter()
-            .map(|output| Opened::open(output, &mut || self.is_given_up()))
-            .collect::<Result<Vec<_>, _>>()?;
-        self.advance(OPENS, HAS_BEGUN)?;
-        Ok(opened)
-    }
-
-    fn advance(&self, from: u8, to: u8) -> Result<(), CaptureError> {
-        let state = &self.0;
-        match state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(CaptureError::GivenUp),
-        }
-    }
 }
 
 /// A capture that is being made.
 pub struct Capture {
-    /// Nobody holds it for long, so that whoever waits for the end keeps nobody from looking.
-    thread: Mutex<Option<JoinHandle<Summary>>>,
-    stop: Arc<AtomicBool>,
-    status: StatusBoard,
-    /// Name of the ring.
-    pub ring: String,
-    /// Names of its interfaces, by number.
-    pub interfaces: Vec<String>,
+    /// Dropped before `method`, whose end is waited for: its thread may wait until a batch is taken.
+    batches: Mutex<Batches>,
+    method: Method,
+}
+
+enum Method {
+    Ring(RingCapture),
+    Sockets(SocketCapture),
+}
+
+/// Packets on their way to the caller.
+enum Batches {
+    /// All go to files.
+    None,
+    /// From the reader.
+    Waiting(Receiver<PacketBatch>),
+    /// There were some, until the capture was stopped.
+    Over,
+}
+
+/// What [`Capture::next_batch`] found.
+pub enum NextBatch {
+    /// Packets.
+    Packets(PacketBatch),
+    /// None came in time.
+    NotYet,
+    /// There will be no more.
+    End,
 }
 
 impl Capture {
-    /// Opens the files, founds or joins the ring, subscribes, and starts to read.
+    /// Opens the files, creates or joins the ring, subscribes, and starts to read.
     ///
     /// # Errors
     /// [`CaptureError`], before anything is left attached; [`CaptureError::GivenUp`] before anything was changed.
     pub fn start(request: CaptureRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
-        for output in &request.outputs {
+        let (sender, receiver) = sync_channel(BATCHES_MAX);
+        let has_batches = request.outputs.iter().any(|output| output.path.is_none());
+        let outputs = request.outputs.into_iter();
+        let outputs: Vec<_> = outputs.map(|output| output.output(&sender)).collect();
+        drop(sender);
+        for output in &outputs {
             output.subscription.check()?;
         }
-        let asked_both = match &request.source {
-            Source::Found { ring, .. } => ring.directions == Directions::Both,
-            Source::Join(_) => false,
+        let section = Section {
+            hardware: None,
+            os: Some(request.os),
+            application: Some(request.application),
+            comments: vec![request.environment],
         };
-        let mut others = Vec::new();
-        let (mut client, filters, mut outputs) = match &request.source {
-            Source::Found { ring, keeper } => {
-                let interfaces = ring
-                    .interfaces
-                    .iter()
-                    .map(|name| Interface::find(name))
-                    .collect::<Result<Vec<_>, _>>()?;
-                // First: a mistake in a filter should not cost an interface that a program comes
-                // and goes.
-                let filters = compile_filters(&request.outputs, &interfaces)?;
-                let outputs = beginning.open(request.outputs)?;
-                others = client::rings_at(&ring.interfaces);
-                (Client::found(keeper, ring)?, filters, outputs)
+        let count = request.count;
+        let method = match (request.backend, request.join, request.ring) {
+            (None, Some(name), _) => {
+                let source = Source::Join(name);
+                Method::Ring(RingCapture::start(
+                    source, outputs, count, &section, beginning,
+                )?)
             }
-            Source::Join(name) => {
-                let client = Client::join(name)?;
-                let filters = compile_filters(&request.outputs, &client.ring.interfaces)?;
-                let outputs = beginning.open(request.outputs)?;
-                (client, filters, outputs)
+            (None, None, Some(ring)) => {
+                let keeper = request.keeper;
+                let source = Source::Create { ring, keeper };
+                Method::Ring(RingCapture::start(
+                    source, outputs, count, &section, beginning,
+                )?)
+            }
+            (Some(kind), None, Some(ring)) => {
+                let capture =
+                    SocketCapture::start(kind, &ring, outputs, count, &section, beginning)?;
+                Method::Sockets(capture)
+            }
+            (Some(_), Some(name), _) => {
+                return Err(CaptureError::Option {
+                    option: "join",
+                    value: name,
+                    expected: "only the backend `ring` joins a ring; leave --backend out".into(),
+                });
+            }
+            (_, None, None) => {
+                return Err(CaptureError::Option {
+                    option: "interface",
+                    value: "(none)".into(),
+                    expected: "name an interface, or a ring to join".into(),
+                });
             }
         };
-        let started_ns = monotonic_ns();
-        for output in &mut outputs {
-            output.begin(&request.section, &client.ring.interfaces)?;
-        }
-        let subscriptions: Vec<Subscription> = outputs
-            .iter()
-            .map(|opened| opened.subscription.clone())
-            .collect();
-        let (bits, starts) =
-            client.subscribe(subscriptions.iter().cloned().zip(filters).collect())?;
-        for output in &mut outputs {
-            output.take_place()?;
-        }
-        let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
-        let snaplen = subscriptions.iter().map(|one| one.snaplen).max();
-        let collector = Collector::new(
-            &client.lanes,
-            &starts,
-            client
-                .register
-                .as_ref()
-                .map(|(readers, slot)| (readers.as_slice(), *slot)),
-            mask,
-            snaplen.unwrap_or(0),
-        );
-        let interfaces: Vec<_> = client.ring.interfaces.clone();
-        let status = StatusBoard::default();
-        for interface in interfaces.iter().filter(|interface| !interface.is_up) {
-            status.say(format!(
-                "interface {} is down; the capture begins when it is up",
-                interface.name
-            ));
-        }
-        for (other, interface) in others {
-            status.say(format!(
-                "ring {other} takes packets at {interface} already; --join {other} reads along there, and the kernel \
-                 copies each packet once"
-            ));
-        }
-        if asked_both {
-            let deaf: Vec<&str> = client.ring.deaf_to_sent().collect();
-            if !deaf.is_empty() {
-                status.say(format!(
-                    "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees only \
-                     what comes in; --backend af-packet sees both",
-                    deaf.join(", ")
-                ));
-            }
-        }
-        if client.ring.layout.wait_for_readers != 0 && client.register.is_none() {
-            status.say(
-                "this ring waits for readers of root and of its founder only: what we are too slow for is overwritten, \
-                 and counted as lost"
-                    .into(),
-            );
-        }
-        let stop = Arc::new(AtomicBool::new(false));
-        let ring = client.ring.name.clone();
-        let run = Run {
-            tally: Tally::new(&client.ring, outputs.len()),
-            client,
-            collector,
-            outputs,
-            bits,
-            count: request.count,
-            counts: Vec::new(),
-            started: Instant::now(),
-            started_ns,
-            offset_ns: realtime_offset_ns(),
-            retag: Retag::default(),
-            status: status.clone(),
-            failure: None,
+        let batches = match has_batches {
+            true => Batches::Waiting(receiver),
+            false => Batches::None,
         };
-        let stop_seen = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("parshall-capture".into())
-            .spawn(move || run.read(&stop_seen))
-            .map_err(|error| CaptureError::Thread {
-                reason: error.to_string(),
-            })?;
         Ok(Self {
-            thread: Mutex::new(Some(thread)),
-            stop,
-            status,
-            ring,
-            interfaces: interfaces.into_iter().map(|one| one.name).collect(),
+            batches: Mutex::new(batches),
+            method,
         })
     }
 
-    /// Where the capture stands; its notices are taken.
-    pub fn status(&self) -> Status {
-        let has_ended = self.thread().as_ref().is_none_or(JoinHandle::is_finished);
-        self.status.look(has_ended)
+    /// Name of the ring; `None` without one.
+    pub fn ring(&self) -> Option<&str> {
+        match &self.method {
+            Method::Ring(capture) => Some(&capture.ring),
+            Method::Sockets(_) => None,
+        }
     }
 
-    /// Asks the reader to end; [`Capture::stop`] waits for it.
-    pub fn request_stop(&self) {
-        self.stop.store(true, Ordering::Release);
+    /// Names of the interfaces, by number.
+    pub fn interfaces(&self) -> &[String] {
+        match &self.method {
+            Method::Ring(capture) => &capture.interfaces,
+            Method::Sockets(capture) => std::slice::from_ref(&capture.interface),
+        }
     }
 
-    /// Leaves the ring, writes what is left, and gives the account.
+    /// Waits for packets of the output without a file.
     ///
     /// # Errors
-    /// [`CaptureError::Thread`] when there is none, because the reader died.
-    pub fn stop(&self) -> Result<Summary, CaptureError> {
-        self.request_stop();
-        let thread = self.thread().take();
-        let thread = thread.ok_or_else(|| CaptureError::Thread {
-            reason: "the capture has been stopped already".into(),
-        })?;
-        thread.join().map_err(|_| CaptureError::Thread {
-            reason: "it died; the files are whole up to their last flush".into(),
+    /// [`CaptureError::Option`] when all outputs are files.
+    pub fn next_batch(&self, timeout: Duration) -> Result<NextBatch, CaptureError> {
+        let received = match &*self.batches() {
+            Batches::None => {
+                return Err(CaptureError::Option {
+                    option: "write",
+                    value: "(files alone)".into(),
+                    expected: "give an output without a path, whose packets come as batches".into(),
+                });
+            }
+            Batches::Waiting(receiver) => receiver.recv_timeout(timeout),
+            Batches::Over => Err(RecvTimeoutError::Disconnected),
+        };
+        Ok(match received {
+            Ok(batch) => NextBatch::Packets(batch),
+            Err(RecvTimeoutError::Timeout) => NextBatch::NotYet,
+            Err(RecvTimeoutError::Disconnected) => NextBatch::End,
         })
     }
 
-    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<Summary>>> {
-        // Nothing between lock and release can fail half-way.
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn batches(&self) -> MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Capture {
-    fn drop(&mut self) {
-        if self.thread().is_some() {
-            // The caller went away without asking for the account; the files still get it.
-            let _ = self.stop();
+impl Instrument for Capture {
+    type Progress = CaptureProgress;
+    type Summary = Summary;
+    type Error = CaptureError;
+
+    fn status(&self) -> Status<CaptureProgress> {
+        match &self.method {
+            Method::Ring(capture) => capture.session.status(),
+            Method::Sockets(capture) => capture.session.status(),
+        }
+    }
+
+    fn request_stop(&self) {
+        match &self.method {
+            Method::Ring(capture) => capture.session.request_stop(),
+            Method::Sockets(capture) => capture.session.request_stop(),
+        }
+    }
+
+    /// Leaves the ring or closes the sockets, and writes what is left.
+    fn stop(&self) -> Result<Summary, CaptureError> {
+        // A reader that waits until a batch is taken must not wait for ever.
+        let mut batches = self.batches();
+        if matches!(*batches, Batches::Waiting(_)) {
+            *batches = Batches::Over;
+        }
+        drop(batches);
+        match &self.method {
+            Method::Ring(capture) => Ok(capture.session.stop_one()?),
+            Method::Sockets(capture) => capture.stop(),
         }
     }
 }

@@ -1,49 +1,34 @@
-//! Where a capture stands: posted by the threads that read, looked at by whoever made it.
+//! What a capture reports while it runs.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use serde::Serialize;
 
-/// Where a capture stands.
-#[derive(Clone, Debug, Default)]
-pub struct Status {
+use crate::session::{Control, Progress};
+
+/// Numbers of a capture that is being made.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CaptureProgress {
     /// Packets handed to files so far, all subscribers together.
     pub packets: u64,
     /// Their bytes on the wire.
     pub wire_bytes: u64,
     /// Packets lost so far, all subscribers together; an estimate until the end.
     pub lost: u64,
-    /// What happened since the last look, each in one line.
+    /// What happened since the last status, each in one line.
     pub notices: Vec<String>,
-    /// Whether all readers have stopped, by request or by themselves.
-    pub has_ended: bool,
 }
 
-/// The one status of a capture; its clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StatusBoard(Arc<Mutex<Status>>);
-
-impl StatusBoard {
-    /// Brings the numbers up to date.
-    pub(super) fn post(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status());
-    }
-
-    /// Adds a notice.
-    pub(super) fn say(&self, notice: String) {
-        self.status().notices.push(notice);
-    }
-
-    /// The status, whose notices are taken.
-    pub(super) fn look(&self, has_ended: bool) -> Status {
-        let mut status = self.status();
-        Status {
-            notices: std::mem::take(&mut status.notices),
-            has_ended,
-            ..*status
+impl Progress for CaptureProgress {
+    fn read(&mut self) -> Self {
+        Self {
+            notices: std::mem::take(&mut self.notices),
+            ..*self
         }
     }
+}
 
-    fn status(&self) -> MutexGuard<'_, Status> {
-        // A thread that died while it held the status left it whole: nothing in between can fail.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Control<CaptureProgress> {
+    /// Adds a notice.
+    pub(super) fn notify(&self, notice: String) {
+        self.update(|progress| progress.notices.push(notice));
     }
 }

@@ -2,6 +2,8 @@
 
 use parshall_core::workload::ReplayError;
 
+use crate::session::{InstrumentError, ThreadError};
+
 /// An error of the generator: one line with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -60,17 +62,20 @@ pub enum GenerateError {
         /// What happened.
         reason: String,
     },
+    /// The thread of the run could not be started, or died.
+    #[error(transparent)]
+    Session(#[from] ThreadError),
 }
 
-impl GenerateError {
-    /// Whether the request itself was wrong.
-    pub fn is_usage(&self) -> bool {
+impl InstrumentError for GenerateError {
+    fn is_usage(&self) -> bool {
         match self {
             Self::Law(_) | Self::Workload(_) | Self::Option { .. } => true,
             Self::Interface { .. } | Self::Namespace { .. } => true,
             Self::Sizes(error) => error.is_usage(),
             Self::Replay(error) => matches!(error, ReplayError::Workload(_)),
-            Self::Trace(_) | Self::Kernel { .. } | Self::Thread { .. } => false,
+            Self::Trace(_) | Self::Kernel { .. } => false,
+            Self::Thread { .. } | Self::Session(_) => false,
         }
     }
 }

@@ -36,6 +36,6 @@ mod trace_memory;
 pub use backend::BackendKind;
 pub use error::GenerateError;
 pub use interface::takes_xdp_frames;
-pub use report::{Progress, Report, SenderReport};
+pub use report::{GeneratorProgress, Report, SenderReport};
 pub use request::{Description, Request};
-pub use session::Session;
+pub use session::Generator;

@@ -6,19 +6,24 @@ use super::feeder::Feeder;
 use super::link::Fate;
 use super::sender::Sent;
 use crate::clock::thread_cpu_s;
+use crate::session::Progress;
 use parshall_core::laws::GENERATOR;
 use parshall_core::workload::{GapAccount, SizeAccount, Workload};
 use serde::Serialize;
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Progress {
+pub struct GeneratorProgress {
     /// Packets sent and accounted for.
     pub packets: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// Whether it has ended.
-    pub has_ended: bool,
+}
+
+impl Progress for GeneratorProgress {
+    fn read(&mut self) -> Self {
+        *self
+    }
 }
 
 /// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface tells, and nobody else sent from it.

@@ -4,12 +4,12 @@ use super::GenerateError;
 use super::deal::Deal;
 use super::feeder::Feeder;
 use super::link::LinkWatch;
-use super::report::Report;
+use super::report::{GeneratorProgress, Report};
 use super::seat::Seat;
 use super::team::Team;
 use crate::clock::monotonic_ns;
+use crate::session::Control;
 use parshall_core::workload::{Packets, Workload};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often it looks when it has nothing to do: it may share its CPU with who receives.
@@ -18,15 +18,6 @@ const LOOK: Duration = Duration::from_millis(2);
 const LATE_AT_THE_END_NS: u64 = 50_000_000;
 /// How long senders that are stopped may take for what the first of them has already passed.
 const CATCH_UP: Duration = Duration::from_secs(2);
-
-/// What the run's threads tell each other.
-#[derive(Default)]
-pub(super) struct Board {
-    pub packets: AtomicU64,
-    pub bytes: AtomicU64,
-    pub has_ended: AtomicBool,
-    pub should_stop: AtomicBool,
-}
 
 /// What is done to end a run before its end.
 enum Ending {
@@ -46,7 +37,7 @@ pub(super) struct Run<'a> {
     pub packets: &'a Packets,
     pub team: Team,
     pub link: LinkWatch,
-    pub board: &'a Board,
+    pub control: &'a Control<GeneratorProgress>,
     /// Packets in all; none: until it is stopped.
     pub asked: Option<u64>,
     /// From the first packet on; none: until all are sent.
@@ -68,6 +59,15 @@ fn is_over(deal: &Deal, duration_ns: Option<u64>) -> bool {
     monotonic_ns() >= end_ns
 }
 
+fn report_progress(control: &Control<GeneratorProgress>, feeder: &Feeder<'_>) {
+    control.update(|progress| {
+        *progress = GeneratorProgress {
+            packets: feeder.sent(),
+            bytes: feeder.account.frames_bytes(),
+        };
+    });
+}
+
 impl Run<'_> {
     /// Goes by the plan.
     pub fn feed(self) -> Result<Report, GenerateError> {
@@ -76,7 +76,7 @@ impl Run<'_> {
             packets,
             team,
             mut link,
-            board,
+            control,
             asked,
             duration_ns,
         } = self;
@@ -97,10 +97,7 @@ impl Run<'_> {
             }
             let retired = feeder.retire();
             let drew = matches!(ending, Ending::NotYet) && feeder.draw();
-            board.packets.store(feeder.sent(), Ordering::Release);
-            board
-                .bytes
-                .store(feeder.account.frames_bytes(), Ordering::Release);
+            report_progress(control, &feeder);
             let is_lost = Instant::now() >= next_look && {
                 next_look = Instant::now() + LOOK;
                 link.is_lost()
@@ -112,9 +109,7 @@ impl Run<'_> {
                     team.go();
                     Ending::Stopped
                 }
-                Ending::NotYet
-                    if board.should_stop.load(Ordering::Acquire) || is_over(&deal, duration_ns) =>
-                {
+                Ending::NotYet if control.should_stop() || is_over(&deal, duration_ns) => {
                     deal.stop();
                     Ending::Halting
                 }
@@ -138,7 +133,7 @@ impl Run<'_> {
         }
         let sent = team.join()?;
         feeder.retire_rest();
-        board.packets.store(feeder.sent(), Ordering::Release);
+        report_progress(control, &feeder);
         let report = Report::of(workload, &deal, &feeder, &sent, asked);
         Ok(report.with_fate(link.fate()))
     }
@@ -150,8 +145,7 @@ impl Run<'_> {
         let began = Instant::now();
         let duration = self.duration_ns.map_or(Duration::MAX, Duration::from_nanos);
         while !self.team.has_ended() {
-            let should_stop =
-                self.board.should_stop.load(Ordering::Acquire) || began.elapsed() >= duration;
+            let should_stop = self.control.should_stop() || began.elapsed() >= duration;
             if self.link.is_lost() || should_stop {
                 deal.stop();
                 self.team.go();

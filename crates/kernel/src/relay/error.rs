@@ -1,5 +1,6 @@
 //! What can go wrong with a relay.
 
+use crate::session::{InstrumentError, ThreadError};
 use std::io;
 
 /// An error of the relay: one line that names the thing, the value and the remedy.
@@ -65,10 +66,13 @@ pub enum RelayError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The relay's thread ended although nobody asked it to.
-    #[error("relay: its thread ended by itself ({reason}); the link is dead, make a new one")]
-    Ended {
-        /// Why, as far as it is known.
-        reason: String,
-    },
+    /// The relay's thread could not be started, or died.
+    #[error("relay: {0}")]
+    Thread(#[from] ThreadError),
+}
+
+impl InstrumentError for RelayError {
+    fn is_usage(&self) -> bool {
+        false
+    }
 }

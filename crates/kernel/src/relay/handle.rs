@@ -1,4 +1,4 @@
-//! The relay as its user sees it: start, statistics, stop.
+//! The relay as its user sees it: request, start, status, end.
 
 use super::channel::{Channel, GENERATOR};
 use super::direction::Direction;
@@ -7,15 +7,25 @@ use super::ledger::Statistics;
 use super::placement::Placement;
 use super::shape::Shape;
 use super::worker::{Worker, clear};
+use crate::session::{Control, Instrument, Progress, Session, Status, ThreadError};
 use rustix::event::{EventfdFlags, eventfd};
+use serde::Deserialize;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a relay is told at its start.
-#[derive(Clone, Debug)]
-pub struct RelayOptions {
+const THREAD: &str = "parshall-relay";
+
+/// Ethernet header and one VLAN tag.
+const FRAME_OVERHEAD_BYTES: usize = 18;
+
+/// Buffer of a socket, as the kernel counts it (about 2.3 KiB for a frame of 1500 bytes).
+const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
+
+/// A relay that is to be made.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayRequest {
     /// The two interfaces.
     pub interfaces: [String; 2],
     /// What happens from the first to the second interface, and back.
@@ -24,166 +34,169 @@ pub struct RelayOptions {
     pub seed: u64,
     /// Where the thread runs.
     pub placement: Placement,
-    /// Longest frame, from the Ethernet header on: MTU plus 14, plus 4 with VLAN tags.
-    pub frame_bytes: usize,
+    /// Longest frame without its Ethernet header.
+    pub mtu_bytes: usize,
     /// Memory for the frames inside one direction.
     pub memory_bytes: usize,
-    /// Buffer of a socket, as the kernel counts it (about 2.3 KiB for a frame of 1500 bytes).
-    pub receive_buffer_bytes: usize,
-}
-
-impl RelayOptions {
-    /// A relay between two interfaces that delays and loses nothing, for an MTU of 1500.
-    pub fn new(interface_a: &str, interface_b: &str) -> Self {
-        Self {
-            interfaces: [interface_a.to_string(), interface_b.to_string()],
-            shapes: [Shape::default(), Shape::default()],
-            seed: 1,
-            placement: Placement::default(),
-            frame_bytes: 1518,
-            memory_bytes: 64 << 20,
-            receive_buffer_bytes: 32 << 20,
-        }
-    }
-}
-
-enum Request {
-    Statistics,
-    Stop,
 }
 
 /// A running relay. Dropping it stops it.
 pub struct Relay {
+    session: Session<Final, ()>,
+    /// Wakes the thread for a request.
     wake: Arc<OwnedFd>,
-    requests: Sender<Request>,
+    statistics: Mutex<Conversation>,
+}
+
+/// The account of a relay that has ended.
+#[derive(Clone, Debug, Default)]
+struct Final(Statistics);
+
+impl Progress for Final {
+    fn read(&mut self) -> Self {
+        self.clone()
+    }
+}
+
+/// A request for the account of this moment, and its answer.
+struct Conversation {
+    requests: Sender<()>,
     answers: Receiver<Statistics>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
     /// Starts the thread and returns when it takes frames.
-    pub fn start(options: RelayOptions) -> Result<Self, RelayError> {
-        let unavailable = |what| move |source| RelayError::Resource { what, source };
+    ///
+    /// # Errors
+    /// [`RelayError`] when a parameter is outside its range or the kernel refuses.
+    pub fn start(mut request: RelayRequest) -> Result<Self, RelayError> {
+        for shape in &mut request.shapes {
+            *shape = std::mem::take(shape).checked()?;
+        }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake =
-            eventfd(0, flags).map_err(|errno| unavailable("an event descriptor")(errno.into()))?;
+        let wake = eventfd(0, flags).map_err(|errno| RelayError::Resource {
+            what: "an event descriptor",
+            source: errno.into(),
+        })?;
         let wake = Arc::new(wake);
         let (requests, inbox) = channel();
         let (outbox, answers) = channel();
         let (ready, started) = channel();
         let thread_wake = Arc::clone(&wake);
-        let thread = std::thread::Builder::new()
-            .name("parshall-relay".into())
-            .spawn(move || match prepare(options) {
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                }
-                Ok(mut worker) => {
-                    let _ = ready.send(Ok(()));
-                    serve(&mut worker, &thread_wake, &inbox, &outbox);
-                }
-            })
-            .map_err(unavailable("a thread"))?;
-        let outcome = started.recv().unwrap_or_else(|_| {
-            Err(RelayError::Ended {
-                reason: "it panicked at its start".into(),
-            })
-        });
+        let work = move |control: &Control<Final>| match prepare(request) {
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+            Ok(mut worker) => {
+                let _ = ready.send(Ok(()));
+                serve(&mut worker, control, &thread_wake, &inbox, &outbox);
+            }
+        };
         let relay = Self {
+            session: Session::start(THREAD, Arc::default(), [work])?,
             wake,
-            requests,
-            answers,
-            thread: Some(thread),
+            statistics: Mutex::new(Conversation { requests, answers }),
         };
-        outcome.map(|()| relay)
-    }
-
-    /// The account at this moment, of a relay that goes on.
-    pub fn statistics(&self) -> Result<Statistics, RelayError> {
-        self.ask(Request::Statistics)
-    }
-
-    /// Ends the relay and gives the final account; frames inside are not forwarded.
-    pub fn stop(mut self) -> Result<Statistics, RelayError> {
-        let statistics = self.ask(Request::Stop);
-        self.join();
-        statistics
-    }
-
-    fn ask(&self, request: Request) -> Result<Statistics, RelayError> {
-        let ended = |_| RelayError::Ended {
-            reason: "it no longer answers".into(),
+        let died = |_| ThreadError::Died {
+            name: THREAD.into(),
         };
-        self.requests
-            .send(request)
-            .map_err(|error| ended(error.to_string()))?;
+        started.recv().map_err(died)??;
+        Ok(relay)
+    }
+
+    fn wake(&self) {
         // A full counter is a wake-up too, so the result does not matter.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        self.answers
-            .recv()
-            .map_err(|error| ended(error.to_string()))
     }
 
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already shown itself as a missing answer.
-            let _ = thread.join();
+    /// The account at this moment; `None` when the thread has ended.
+    fn statistics_now(&self) -> Option<Statistics> {
+        // A thread that died with the lock left no request half done.
+        let statistics = self
+            .statistics
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        statistics.requests.send(()).ok()?;
+        self.wake();
+        statistics.answers.recv().ok()
+    }
+}
+
+impl Instrument for Relay {
+    type Progress = Statistics;
+    type Summary = Statistics;
+    type Error = RelayError;
+
+    fn status(&self) -> Status<Statistics> {
+        let now = self.statistics_now();
+        Status {
+            has_ended: now.is_none(),
+            progress: now.unwrap_or_else(|| self.session.status().progress.0),
         }
+    }
+
+    fn request_stop(&self) {
+        self.session.request_stop();
+        self.wake();
+    }
+
+    /// Ends the relay; frames inside are not forwarded.
+    fn stop(&self) -> Result<Statistics, RelayError> {
+        self.request_stop();
+        self.session.stop_one()?;
+        Ok(self.session.status().progress.0)
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        if self.thread.is_some() {
-            let _ = self.ask(Request::Stop);
-            self.join();
-        }
+        // The session waits for the thread, which may sleep.
+        self.request_stop();
     }
 }
 
 /// Everything that can fail, in the new thread: the namespace is the thread's own.
-fn prepare(options: RelayOptions) -> Result<Worker, RelayError> {
-    let scheduling = options.placement.apply()?;
-    let [shape_a, shape_b] = options.shapes;
+fn prepare(request: RelayRequest) -> Result<Worker, RelayError> {
+    let scheduling = request.placement.apply()?;
+    let [shape_a, shape_b] = request.shapes;
     let direction = |shape, number| {
-        Channel::new(shape, options.seed, number)
-            .map(|channel| Direction::new(channel, options.memory_bytes))
+        Channel::new(shape, request.seed, number)
+            .map(|channel| Direction::new(channel, request.memory_bytes))
     };
     let directions = [direction(shape_a, 0)?, direction(shape_b, 1)?];
     let template = Statistics {
         scheduling,
-        cpu: options.placement.cpu,
-        seed: options.seed,
+        cpu: request.placement.cpu,
+        seed: request.seed,
         generator: GENERATOR.into(),
         ..Statistics::default()
     };
     Worker::new(
-        options.interfaces,
+        request.interfaces,
         directions,
-        options.frame_bytes,
-        options.receive_buffer_bytes,
+        request.mtu_bytes + FRAME_OVERHEAD_BYTES,
+        RECEIVE_BUFFER_BYTES,
         template,
     )
 }
 
 fn serve(
     worker: &mut Worker,
+    control: &Control<Final>,
     wake: &OwnedFd,
-    inbox: &Receiver<Request>,
+    inbox: &Receiver<()>,
     outbox: &Sender<Statistics>,
 ) {
     worker.run(wake, |worker| {
         // Cleared before the requests are read: one that comes in between wakes again.
         let _ = clear(wake);
-        while let Ok(request) = inbox.try_recv() {
-            let (statistics, goes_on) = match request {
-                Request::Statistics => (worker.statistics(), true),
-                Request::Stop => (worker.finish(), false),
-            };
-            if outbox.send(statistics).is_err() || !goes_on {
+        while inbox.try_recv().is_ok() {
+            if outbox.send(worker.statistics()).is_err() {
                 return false;
             }
         }
-        true
+        !control.should_stop()
     });
+    let last = worker.finish();
+    control.update(|shown| shown.0 = last);
 }

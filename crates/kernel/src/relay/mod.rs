@@ -27,7 +27,7 @@ mod worker;
 
 pub use channel::{Channel, Fate, GENERATOR};
 pub use error::RelayError;
-pub use handle::{Relay, RelayOptions};
+pub use handle::{Relay, RelayRequest};
 pub use ledger::{DirectionLedger, Lateness, OwnLost, Statistics};
 pub use placement::Placement;
 pub use shape::{

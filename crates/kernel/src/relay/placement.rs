@@ -1,7 +1,9 @@
 //! Where and how the relay's thread runs.
 
 use super::error::RelayError;
+use crate::os_text;
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use serde::Deserialize;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -9,9 +11,10 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 /// Namespace, CPU and priority of the thread.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Placement {
     /// Path of the network namespace, such as `/run/netns/name`; none: that of the caller.
+    #[serde(deserialize_with = "os_text::optional_path")]
     pub namespace: Option<PathBuf>,
     /// CPU to which the thread is bound; none: the scheduler decides.
     pub cpu: Option<usize>,

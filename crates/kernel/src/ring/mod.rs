@@ -12,13 +12,16 @@ pub mod registry;
 pub mod writer;
 
 use parshall_core::abi::{LANE_HEADER_BYTES, LANE_INDEX_SLOTS, LANE_SLACK_BYTES, RingLayout};
+use serde::Deserialize;
 
 /// Who waits for whom when a reader lags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Preference {
     /// Writers never wait; a reader that lags loses records and counts them.
+    #[serde(rename = "fast")]
     FastReader,
     /// Writers drop, and count, what the slowest reader has no room for yet.
+    #[serde(rename = "slow")]
     SlowReader,
 }
 

@@ -17,6 +17,8 @@ mod layout_test;
 
 use std::path::PathBuf;
 
+use crate::session::{GivenUp, InstrumentError, ThreadError};
+
 /// Why a TCP state log cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TcpError {
@@ -76,22 +78,27 @@ pub enum TcpError {
         source: std::io::Error,
     },
     /// The reader's thread could not be started, or died.
-    #[error("reader thread: {reason}")]
-    Thread {
-        /// What happened.
-        reason: String,
-    },
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
+    /// The caller gave the log up.
+    #[error(transparent)]
+    GivenUp(#[from] GivenUp),
     /// The ring could not be made.
     #[error(transparent)]
     Ring(#[from] crate::ring::RingError),
 }
 
-impl TcpError {
-    /// Whether the reader of a pipe has gone, which ends a log without a fault.
-    pub fn is_reader_gone(&self) -> bool {
-        matches!(self, Self::Full { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
+impl InstrumentError for TcpError {
+    fn is_usage(&self) -> bool {
+        matches!(self, Self::Option { .. } | Self::Cgroup { .. })
     }
 
+    fn is_reader_gone(&self) -> bool {
+        matches!(self, Self::Full { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl TcpError {
     fn load(error: impl std::fmt::Display) -> Self {
         Self::Load {
             reason: error.to_string(),

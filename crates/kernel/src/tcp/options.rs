@@ -2,17 +2,20 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use parshall_core::abi::{
     FILTER_HOSTS_MAX, FILTER_PIDS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions,
 };
 
+use serde::Deserialize;
+
 use super::TcpError;
+use crate::os_text;
 use crate::ring::{self, Preference};
 
 /// The directions that are observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Directions {
     /// Inbound packets only: the outbound hook is not even attached.
     In,
@@ -22,8 +25,9 @@ pub enum Directions {
     Both,
 }
 
-/// Options of a TCP state log.
-#[derive(Clone, Debug)]
+/// Options of a TCP state log. As JSON they stand at the head of the log, too.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
 pub struct TcpLogOptions {
     /// Log every n-th packet of each flow; 1 logs all.
     pub packets_per_log: u32,
@@ -34,8 +38,10 @@ pub struct TcpLogOptions {
     /// Either end has one of these addresses; empty: all.
     pub hosts: Vec<IpAddr>,
     /// Which packets.
+    #[serde(rename = "direction")]
     pub directions: Directions,
     /// Only sockets below this directory of the cgroup-v2 mount; `None`: all.
+    #[serde(deserialize_with = "os_text::optional_path")]
     pub cgroup: Option<PathBuf>,
     /// Only sockets of the network namespace with this inode number; `None`: all.
     pub netns_inode: Option<u32>,
@@ -46,14 +52,15 @@ pub struct TcpLogOptions {
     /// other for all else.
     pub ring_bytes: u64,
     /// Who waits for whom.
+    #[serde(rename = "policy")]
     pub preference: Preference,
-    /// A passive open that is silent for longer has come to nothing.
-    pub handshake_silence: Duration,
+    /// A passive open that is silent for longer has come to nothing, seconds.
+    pub handshake_silence_s: f64,
 }
 
 /// TCP waits at most 120 s before it sends anything again (`TCP_RTO_MAX`): of a handshake that is silent
 /// for longer no SYN-ACK will follow. By default the last one is sent after 31 s, and given up after 63.
-const HANDSHAKE_SILENCE: Duration = Duration::from_secs(120);
+const HANDSHAKE_SILENCE_S: f64 = 120.0;
 
 impl Default for TcpLogOptions {
     fn default() -> Self {
@@ -68,7 +75,7 @@ impl Default for TcpLogOptions {
             pids: Vec::new(),
             ring_bytes: 16 << 20,
             preference: Preference::FastReader,
-            handshake_silence: HANDSHAKE_SILENCE,
+            handshake_silence_s: HANDSHAKE_SILENCE_S,
         }
     }
 }
@@ -97,7 +104,7 @@ impl TcpLogOptions {
             pid_count: self.pids.len() as u32,
             packets_per_log: self.packets_per_log,
             on_change: u32::from(self.on_change),
-            handshake_silence_ns: self.handshake_silence.as_nanos() as u64,
+            handshake_silence_ns: (self.handshake_silence_s * 1e9) as u64,
             netns_inode: self.netns_inode.unwrap_or(0),
             outbound_only: u32::from(self.directions == Directions::Out),
             ..TcpOptions::default()

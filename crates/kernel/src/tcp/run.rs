@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,10 +13,11 @@ use parshall_core::log::{LogError, LogWriter};
 use super::TcpError;
 use super::collector::Collector;
 use super::hooks::{ProgramStatistics, Sweep, TcpHooks};
-use super::session::{Status, Summary};
+use super::session::{LogProgress, Summary, THREAD};
 use crate::cgroup;
 use crate::clock::thread_cpu_s;
 use crate::cost::{CostSampler, program_cost};
+use crate::session::{Control, InstrumentError as _, ThreadError};
 
 /// How long to wait for what other threads and programs are about to finish.
 const NAP: Duration = Duration::from_millis(4);
@@ -60,7 +60,6 @@ pub(super) struct Run {
     pub collector: Collector,
     pub writer: LogWriter<File>,
     pub hooks: Arc<Mutex<TcpHooks>>,
-    pub status: Arc<Mutex<Status>>,
     pub cgroup_paths: cgroup::Paths,
     pub lane_bytes: u64,
     pub thins: bool,
@@ -70,11 +69,11 @@ pub(super) struct Run {
 
 impl Run {
     /// Reads until it is asked to stop or the file takes no more, and gives the account.
-    pub fn read(mut self, stop: &AtomicBool) -> Result<Summary, TcpError> {
+    pub fn read(mut self, control: &Control<LogProgress>) -> Result<Summary, TcpError> {
         let watched = self
             .with_hooks(TcpHooks::watch_reader)
             .and_then(|watched| watched);
-        let mut failure = watched.and_then(|()| self.observe(stop)).err();
+        let mut failure = watched.and_then(|()| self.observe(control)).err();
         self.with_hooks(TcpHooks::detach_observers)?;
         if let Err(error) = self.drain(&OBSERVERS) {
             failure.get_or_insert(error);
@@ -125,7 +124,7 @@ impl Run {
             failure.get_or_insert(error);
             ledger = self.ledger(true)?;
         }
-        self.report(true);
+        self.report(control);
         Ok(Summary {
             ledger,
             flows: self.collector.flows.total(),
@@ -134,7 +133,7 @@ impl Run {
     }
 
     /// Reads and writes until asked to stop, or until the file takes no more.
-    fn observe(&mut self, stop: &AtomicBool) -> Result<(), TcpError> {
+    fn observe(&mut self, control: &Control<LogProgress>) -> Result<(), TcpError> {
         let sweep = self.with_hooks(|hooks| hooks.find_flows())??;
         self.sweep(sweep, false);
         let mut sampler = CostSampler::new();
@@ -142,14 +141,14 @@ impl Run {
         let mut ticks_to_sweep = TICKS_BETWEEN_SWEEPS;
         let nap =
             Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
-        while !stop.load(Ordering::Acquire) {
+        while !control.should_stop() {
             self.collect(false)?;
             sampler.turn();
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 let ledger = self.ledger(false)?;
                 self.tick(&ledger, false)?;
-                self.report(false);
+                self.report(control);
                 ticks_to_sweep -= 1;
                 if ticks_to_sweep == 0 {
                     let more = self.with_hooks(|hooks| hooks.end_silent_handshakes())??;
@@ -298,24 +297,23 @@ impl Run {
         Ok(ledger)
     }
 
-    fn report(&self, has_ended: bool) {
-        if let Ok(mut status) = self.status.lock() {
-            *status = Status {
-                records: self.collector.read.iter().take(OBSERVERS.end).sum(),
-                flows: self.collector.flows.total(),
-                overwritten: self.collector.lanes().sequence_gaps(),
-                log_bytes: self.writer.written_bytes(),
-                has_ended,
-            };
-        }
+    fn report(&self, control: &Control<LogProgress>) {
+        let progress = LogProgress {
+            records: self.collector.read.iter().take(OBSERVERS.end).sum(),
+            flows: self.collector.flows.total(),
+            overwritten: self.collector.lanes().sequence_gaps(),
+            log_bytes: self.writer.written_bytes(),
+        };
+        control.update(|shown| *shown = progress);
     }
 
     fn with_hooks<T>(&self, act: impl FnOnce(&mut TcpHooks) -> T) -> Result<T, TcpError> {
         match self.hooks.lock() {
             Ok(mut hooks) => Ok(act(&mut hooks)),
-            Err(_) => Err(TcpError::Thread {
-                reason: "another thread died with the hooks in hand".into(),
-            }),
+            // Another thread panicked while it changed the hooks.
+            Err(_) => Err(TcpError::Thread(ThreadError::Died {
+                name: THREAD.into(),
+            })),
         }
     }
 }

@@ -1,19 +1,17 @@
-//! A TCP state log: how it begins, where it stands, how it is switched off and ends. The thread behind it
-//! is `run`.
+//! A TCP state log: its request, its start, its status, its end. The thread behind it is `run`.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parshall_core::abi::TCP_LANES_PER_CPU;
 use parshall_core::ledger::Ledger;
 use parshall_core::log::{LogHeader, LogWriter};
 use parshall_core::output_file::{self, OutputError, Place};
+use serde::{Deserialize, Serialize};
 
 use super::TcpError;
 use super::collector::Collector;
@@ -21,13 +19,29 @@ use super::flows::FlowTable;
 use super::hooks::TcpHooks;
 use super::options::TcpLogOptions;
 use super::run::{Run, cut};
-use crate::cgroup;
 use crate::clock::{kernel_hz, realtime_offset_ns};
 use crate::ring::Preference;
+use crate::session::{Beginning, Control, Instrument, Progress, Session, Status, ThreadError};
+use crate::{cgroup, os_text, session};
 
-/// Where a log stands.
-#[derive(Clone, Debug, Default)]
-pub struct Status {
+pub(super) const THREAD: &str = "parshall-tcp";
+
+/// A log that is to be made.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpLogRequest {
+    /// Its file; `-` is standard output. What is there stays until logging has begun.
+    #[serde(deserialize_with = "os_text::path")]
+    pub path: PathBuf,
+    /// JSON object of the host, for the head of the log.
+    pub environment: String,
+    /// JSON object of the [`TcpLogOptions`], which stands at the head of the log, too.
+    pub options: String,
+}
+
+/// Numbers of a log that is being made.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LogProgress {
     /// State records taken so far.
     pub records: u64,
     /// Flows seen so far.
@@ -36,56 +50,59 @@ pub struct Status {
     pub overwritten: u64,
     /// Bytes in the file.
     pub log_bytes: u64,
-    /// Whether the reader has stopped, by request or by an error.
-    pub has_ended: bool,
+}
+
+impl Progress for LogProgress {
+    fn read(&mut self) -> Self {
+        *self
+    }
 }
 
 /// How a log ended.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Summary {
     /// The final account.
     pub ledger: Ledger,
     /// Flows in the log.
     pub flows: u64,
     /// What stopped the log before it was asked to end.
+    #[serde(serialize_with = "session::as_text")]
     pub failure: Option<TcpError>,
 }
 
 /// A log that is being made.
 pub struct TcpLog {
-    thread: Option<JoinHandle<Result<Summary, TcpError>>>,
-    stop: Arc<AtomicBool>,
-    status: Arc<Mutex<Status>>,
+    session: Session<LogProgress, Result<Summary, TcpError>>,
     /// `None` once stopped: then nothing of ours is in the kernel any more.
-    control: Option<Arc<Mutex<TcpHooks>>>,
+    hooks: Mutex<Option<Arc<Mutex<TcpHooks>>>>,
 }
 
 impl TcpLog {
-    /// Loads and attaches the hooks and starts to write to `path`.
+    /// Loads and attaches the hooks and starts to write.
     ///
-    /// A `path` of `-` is standard output. What is there stays until all has begun. A FIFO is waited for until somebody
-    /// reads it, or `is_stopping` says yes. `environment` and `options_text` are JSON objects for the head of the log.
+    /// A FIFO is waited for until somebody reads it, or the start is given up.
     ///
     /// # Errors
     /// [`TcpError`], before anything is left attached.
-    pub fn start(
-        options: &TcpLogOptions,
-        path: &Path,
-        environment: String,
-        options_text: String,
-        is_stopping: &mut dyn FnMut() -> bool,
-    ) -> Result<Self, TcpError> {
+    pub fn start(request: TcpLogRequest, beginning: &Beginning) -> Result<Self, TcpError> {
+        let options: TcpLogOptions =
+            serde_json::from_str(&request.options).map_err(|error| TcpError::Option {
+                option: "options",
+                value: request.options.clone(),
+                expected: error.to_string(),
+            })?;
         let cgroup = cgroup::resolve(options.cgroup.as_deref())?;
-        let mut hooks = TcpHooks::load(options, cgroup.id)?;
+        let mut hooks = TcpHooks::load(&options, cgroup.id)?;
         let offset_ns = realtime_offset_ns();
         let header = LogHeader {
-            environment,
+            environment: request.environment,
             clock: format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
-            options: options_text,
+            options: request.options,
             hz: kernel_hz(),
         };
-        let (file, mut place) = create(path, is_stopping)?;
-        let writer = LogWriter::create(file, &header).map_err(|error| cut(path, error))?;
+        let path = request.path;
+        let (file, mut place) = beginning.open(|is_given_up| create(&path, is_given_up))?;
+        let writer = LogWriter::create(file, &header).map_err(|error| cut(&path, error))?;
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
             hooks
@@ -101,92 +118,68 @@ impl TcpLog {
             place.take()?;
         }
 
-        let stop = Arc::new(AtomicBool::new(false));
-        let status = Arc::new(Mutex::new(Status::default()));
-        let control = Arc::new(Mutex::new(hooks));
+        let hooks = Arc::new(Mutex::new(hooks));
         let run = Run {
-            path: path.into(),
+            path,
             started: Instant::now(),
             collector,
             writer,
-            hooks: Arc::clone(&control),
-            status: Arc::clone(&status),
+            hooks: Arc::clone(&hooks),
             cgroup_paths: cgroup::Paths::new(),
             lane_bytes: options.ring_bytes / TCP_LANES_PER_CPU as u64,
             thins: options.packets_per_log > 1 || options.on_change,
             unseen_closes: 0,
         };
-        let stop_seen = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("parshall-tcp".into())
-            .spawn(move || run.read(&stop_seen))
-            .map_err(|error| TcpError::Thread {
-                reason: error.to_string(),
-            })?;
+        let read = |control: &Control<LogProgress>| run.read(control);
         Ok(Self {
-            thread: Some(thread),
-            stop,
-            status,
-            control: Some(control),
+            session: Session::start(THREAD, Arc::default(), [read])?,
+            hooks: Mutex::new(Some(hooks)),
         })
     }
 
-    /// Where the log stands.
-    pub fn status(&self) -> Status {
-        let mut status = self
-            .status
-            .lock()
-            .map(|status| status.clone())
-            .unwrap_or_default();
-        status.has_ended |= self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        status
-    }
-
-    /// Lets the hooks observe, or not; switched off, no packet meets a program of ours.
+    /// Attaches the hooks, or detaches them: then no program of ours runs for any packet.
     ///
     /// # Errors
-    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses.
+    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses; [`TcpError::Thread`] once stopped.
     pub fn switch(&self, on: bool) -> Result<(), TcpError> {
-        match self.control.as_ref().map(|hooks| hooks.lock()) {
-            Some(Ok(mut hooks)) => hooks.switch(on),
-            _ => Err(TcpError::Thread {
-                reason: "the log has been stopped, or its reader has died".into(),
-            }),
-        }
-    }
-
-    /// Detaches, writes what is left, and gives the account.
-    ///
-    /// # Errors
-    /// [`TcpError`] when the log could not be ended; its file is whole up to the last tick.
-    pub fn stop(&mut self) -> Result<Summary, TcpError> {
-        self.stop.store(true, Ordering::Release);
-        let thread = self.thread.take().ok_or_else(|| TcpError::Thread {
-            reason: "the log has been stopped already".into(),
-        })?;
-        self.control = None;
-        thread.join().map_err(|_| TcpError::Thread {
-            reason: "it died; the file is whole up to its last tick".into(),
-        })?
+        let died = |_| ThreadError::Died {
+            name: THREAD.into(),
+        };
+        let hooks = self.hooks.lock().map_err(|_| died(()))?;
+        let hooks = hooks.as_ref().ok_or(ThreadError::Stopped)?;
+        hooks.lock().map_err(|_| died(()))?.switch(on)
     }
 }
 
-impl Drop for TcpLog {
-    fn drop(&mut self) {
-        if self.thread.is_some() {
-            // The caller went away without asking for the account; the file still gets it.
-            let _ = self.stop();
+impl Instrument for TcpLog {
+    type Progress = LogProgress;
+    type Summary = Summary;
+    type Error = TcpError;
+
+    fn status(&self) -> Status<LogProgress> {
+        self.session.status()
+    }
+
+    fn request_stop(&self) {
+        self.session.request_stop();
+    }
+
+    /// Detaches, and writes what is left. On an error the file is whole up to the last tick.
+    fn stop(&self) -> Result<Summary, TcpError> {
+        if let Ok(mut hooks) = self.hooks.lock() {
+            *hooks = None;
         }
+        self.session.stop_one()?
     }
 }
 
-/// The log: never anything but a stream, so a pipe will do. Standard output has its place already.
+/// The log is a stream, so a pipe will do. Standard output has its place already.
 fn create(
     path: &Path,
-    is_stopping: &mut dyn FnMut() -> bool,
+    is_given_up: &mut dyn FnMut() -> bool,
 ) -> Result<(File, Option<Place>), TcpError> {
     if path != Path::new("-") {
-        let (file, place) = output_file::create(path, is_stopping)?;
+        let (file, place) = output_file::create(path, is_given_up)?;
         return Ok((file, Some(place)));
     }
     let stdout = io::stdout().as_fd().try_clone_to_owned();

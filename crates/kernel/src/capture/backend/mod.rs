@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::trace::Packet;
+use serde::Deserialize;
 
 pub use error::BackendError;
 
@@ -28,16 +29,19 @@ pub use error::BackendError;
 pub const SNAPLEN_MAX_BYTES: u32 = 262_144;
 
 /// A way to capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum Kind {
     /// `AF_PACKET`, one system call and one copy a packet: the Linux Socket Filter, as libpcap read it
     /// before there were mapped rings.
+    #[serde(rename = "af-packet")]
     Receive,
     /// `AF_PACKET` with `TPACKET_V3`: the kernel copies into blocks that are mapped, as libpcap reads today.
+    #[serde(rename = "tpacket-v3")]
     MappedBlocks,
     /// `AF_XDP`: the driver hands over packets before the stack sees them; where it cannot do that without a
     /// copy, with one. What the filter takes is lost to the stack. Sent packets are not seen. Times are those of
     /// the reader.
+    #[serde(rename = "af-xdp")]
     Express,
 }
 

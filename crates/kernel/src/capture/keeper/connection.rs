@@ -8,6 +8,7 @@ use super::channel::Channel;
 use super::limits::{IDLE_MAX, MESSAGE_OF_A_MEMBER_MAX_BYTES, UNSUBSCRIBED_MAX, User};
 use super::message::{Answer, Request};
 use crate::capture::CaptureError;
+use crate::session::InstrumentError as _;
 
 /// Who is connected.
 pub(super) struct Connection {

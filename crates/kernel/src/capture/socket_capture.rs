@@ -1,9 +1,7 @@
-//! A capture by one of the [`super::backend`]s, to hold ours against: one socket, one filter and one
-//! thread a file, as if each were an application of its own.
+//! A capture by one of the [`super::backend`]s, to compare with the ring: one socket, one filter and one thread for each
+//! file, as if each were an application of its own.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parshall_core::ledger::{Cost, HookAccount, Lost};
@@ -14,11 +12,13 @@ use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
 use super::interface::Interface;
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
 use super::output::{Opened, Output, complain};
-use super::session::{Beginning, Summary};
+use super::request::RingRequest;
+use super::session::{Summary, THREAD};
 use super::sink::Sink;
-use super::status::{Status, StatusBoard};
+use super::status::CaptureProgress;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
+use crate::session::{Beginning, Control, Session};
 
 const TICK: Duration = Duration::from_millis(500);
 /// Longest wait for the packets of a block that is not full.
@@ -26,38 +26,16 @@ const LAST_BLOCK_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for packets: so late may a request to stop be seen.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// What a yardstick is asked for.
-#[derive(Debug)]
-pub struct YardstickRequest {
-    /// The way to capture.
-    pub kind: Kind,
-    /// Name of the interface.
-    pub interface: String,
-    /// Bytes of the buffer of each socket.
-    pub buffer_bytes: usize,
-    /// Packets for others, too.
-    pub promiscuous: bool,
-    /// At least one.
-    pub outputs: Vec<Output>,
-    /// End when each file has so many packets.
-    pub count: Option<u64>,
-    /// For the head of the files.
-    pub section: Section,
-}
-
-/// A capture that is being made.
-pub struct Yardstick {
-    /// As of a capture: nobody holds them for long.
-    threads: Mutex<Vec<JoinHandle<Ended>>>,
-    stop: Arc<AtomicBool>,
-    status: StatusBoard,
+/// A capture by sockets that runs.
+pub(super) struct SocketCapture {
+    pub session: Session<CaptureProgress, Ended>,
     started: Instant,
     /// Name of the interface.
     pub interface: String,
 }
 
 /// How one file ended.
-struct Ended {
+pub(super) struct Ended {
     account: SubscriberAccount,
     failure: Option<CaptureError>,
     cpu_s: f64,
@@ -65,78 +43,61 @@ struct Ended {
     is_complete: bool,
 }
 
-impl Yardstick {
-    /// Opens files and sockets, and starts to read.
+impl SocketCapture {
+    /// Opens files and sockets, and starts to read. Of the ring's request it takes interface, buffer and promiscuous
+    /// mode.
     ///
     /// # Errors
     /// [`CaptureError`], before any thread runs; [`CaptureError::GivenUp`] before anything was changed.
-    pub fn start(request: YardstickRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
-        let interface = Interface::find(&request.interface)?;
-        let mut readers = Vec::new();
-        let stop = Arc::new(AtomicBool::new(false));
-        let status = StatusBoard::default();
+    pub fn start(
+        kind: Kind,
+        ring: &RingRequest,
+        outputs: Vec<Output>,
+        count: Option<u64>,
+        section: &Section,
+        beginning: &Beginning,
+    ) -> Result<Self, CaptureError> {
+        let interface = Interface::find(&ring.interfaces.concat())?;
         let mut filters = Vec::new();
-        for output in &request.outputs {
+        for output in &outputs {
             output.subscription.check()?;
             filters.push(compile(&interface, &output.subscription.filter)?);
         }
-        for (mut opened, filter) in beginning.open(request.outputs)?.into_iter().zip(filters) {
+        let control = Arc::new(Control::default());
+        let mut readers = Vec::new();
+        let opened = beginning.open(|is_given_up| Opened::open_all(outputs, is_given_up))?;
+        for (mut opened, filter) in opened.into_iter().zip(filters) {
             let settings = Settings {
                 interface: &interface.name,
                 filter: filter.as_ref().map(Expression::instructions),
                 snaplen_bytes: opened.subscription.snaplen,
-                buffer_bytes: request.buffer_bytes,
-                promiscuous: request.promiscuous,
+                buffer_bytes: ring.ring_bytes as usize,
+                promiscuous: ring.promiscuous,
             };
-            let backend = backend::open(request.kind, &settings)?;
-            opened.begin(&request.section, std::slice::from_ref(&interface))?;
+            let backend = backend::open(kind, &settings)?;
+            opened.begin(section, std::slice::from_ref(&interface))?;
             readers.push(Reader {
                 opened,
                 backend,
-                count: request.count,
+                count,
                 thinned: 0,
                 started_ns: monotonic_ns(),
                 interface: interface.name.clone(),
-                status: status.clone(),
+                control: Arc::clone(&control),
                 failure: None,
             });
         }
         for reader in &mut readers {
             reader.opened.take_place()?;
         }
-        let mut threads = Vec::new();
-        for reader in readers {
-            let stop_seen = Arc::clone(&stop);
-            let thread = std::thread::Builder::new()
-                .name("parshall-capture".into())
-                .spawn(move || reader.run(&stop_seen))
-                .map_err(|error| CaptureError::Thread {
-                    reason: error.to_string(),
-                })?;
-            threads.push(thread);
-        }
+        let works = readers
+            .into_iter()
+            .map(|reader| |_: &Control<CaptureProgress>| reader.run());
         Ok(Self {
-            threads: Mutex::new(threads),
-            stop,
-            status,
+            session: Session::start(THREAD, control, works)?,
             started: Instant::now(),
             interface: interface.name,
         })
-    }
-
-    /// Where the capture stands; its notices are taken.
-    pub fn status(&self) -> Status {
-        let has_ended = self.threads().iter().all(JoinHandle::is_finished);
-        self.status.look(has_ended)
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<Ended>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks the readers to end.
-    pub fn request_stop(&self) {
-        self.stop.store(true, Ordering::Release);
     }
 
     /// Closes the sockets, writes what is left, and gives the account.
@@ -144,17 +105,12 @@ impl Yardstick {
     /// # Errors
     /// [`CaptureError::Thread`] when a reader died.
     pub fn stop(&self) -> Result<Summary, CaptureError> {
-        self.request_stop();
         let mut ledger = CaptureLedger {
             complete: true,
             ..CaptureLedger::default()
         };
         let mut failure = None;
-        let threads = std::mem::take(&mut *self.threads());
-        for thread in threads {
-            let ended = thread.join().map_err(|_| CaptureError::Thread {
-                reason: "it died; its file is whole up to its last flush".into(),
-            })?;
+        for ended in self.session.stop()? {
             ledger.complete &= ended.is_complete;
             ledger.cost.reader_cpu_s += ended.cpu_s;
             ledger.cost.log_bytes += ended.file_bytes;
@@ -166,15 +122,6 @@ impl Yardstick {
             ..ledger.cost
         };
         Ok(Summary { ledger, failure })
-    }
-}
-
-impl Drop for Yardstick {
-    fn drop(&mut self) {
-        if !self.threads().is_empty() {
-            // The caller went away without asking for the account; the files still get it.
-            let _ = self.stop();
-        }
     }
 }
 
@@ -196,14 +143,14 @@ struct Reader {
     thinned: u64,
     started_ns: u64,
     interface: String,
-    status: StatusBoard,
+    control: Arc<Control<CaptureProgress>>,
     failure: Option<CaptureError>,
 }
 
 impl Reader {
-    fn run(mut self, stop: &AtomicBool) -> Ended {
+    fn run(mut self) -> Ended {
         let mut next_tick = Instant::now() + TICK;
-        while !stop.load(Ordering::Acquire) && !self.opened.is_done(self.count) {
+        while !self.control.should_stop() && !self.opened.is_done(self.count) {
             match self.take(WAIT) {
                 Ok(0) => self.with_sink(Sink::caught_up),
                 Ok(_) => {}
@@ -241,7 +188,7 @@ impl Reader {
             backend,
             count,
             thinned,
-            status,
+            control,
             failure,
             ..
         } = self;
@@ -257,18 +204,18 @@ impl Reader {
             if let Some(sink) = &mut opened.sink
                 && let Err(error) = sink.write(packet)
             {
-                complain(status, failure, error);
+                complain(control, failure, error);
             }
         })?;
-        status.post(|status| {
-            status.packets += opened.packets - before;
-            status.wire_bytes += wire_bytes;
+        control.update(|progress| {
+            progress.packets += opened.packets - before;
+            progress.wire_bytes += wire_bytes;
         });
         Ok(taken)
     }
 
     fn with_sink(&mut self, act: impl FnOnce(&mut Sink) -> Result<(), TraceError>) {
-        self.opened.with_sink(&self.status, &mut self.failure, act);
+        self.opened.with_sink(&self.control, &mut self.failure, act);
     }
 
     fn statistics(&self, counts: &Counts, complete: bool) -> Statistics {
@@ -292,7 +239,7 @@ impl Reader {
         let statistics = self.statistics(&counts, is_complete);
         let (written, file_bytes) =
             self.opened
-                .finish(&[statistics], &self.status, &mut self.failure);
+                .finish(&[statistics], &self.control, &mut self.failure);
         let written = written.first().copied().unwrap_or_default();
         let account = HookAccount {
             hook: self.interface.clone(),

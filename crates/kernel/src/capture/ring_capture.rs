@@ -1,0 +1,171 @@
+//! A capture by a ring: how it starts. The thread behind it is `run`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parshall_core::trace::Section;
+
+use super::CaptureError;
+use super::client::{self, Client};
+use super::collector::Collector;
+use super::interface::Interface;
+use super::output::{Opened, Output, compile_filters};
+use super::request::{Directions, RingRequest, Subscription};
+use super::run::Run;
+use super::session::{Summary, THREAD};
+use super::status::CaptureProgress;
+use super::tagged::Retag;
+use super::tally::Tally;
+use crate::clock::{monotonic_ns, realtime_offset_ns};
+use crate::os_text::OsText;
+use crate::session::{Beginning, Control, Session};
+
+/// Where the ring comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// It is created.
+    Create {
+        /// The ring.
+        ring: RingRequest,
+        /// The program that keeps it.
+        keeper: Vec<OsText>,
+    },
+    /// It runs, and is joined by this name.
+    Join(String),
+}
+
+/// A capture by a ring that runs.
+pub(super) struct RingCapture {
+    pub session: Session<CaptureProgress, Summary>,
+    /// Name of the ring.
+    pub ring: String,
+    /// Names of its interfaces, by number.
+    pub interfaces: Vec<String>,
+}
+
+impl RingCapture {
+    /// Opens the files, creates or joins the ring, subscribes, and starts to read.
+    ///
+    /// # Errors
+    /// See [`super::session::Capture::start`].
+    pub fn start(
+        source: Source,
+        outputs: Vec<Output>,
+        count: Option<u64>,
+        section: &Section,
+        beginning: &Beginning,
+    ) -> Result<Self, CaptureError> {
+        let wants_both = match &source {
+            Source::Create { ring, .. } => ring.directions == Directions::Both,
+            Source::Join(_) => false,
+        };
+        let open = |outputs| beginning.open(|is_given_up| Opened::open_all(outputs, is_given_up));
+        let mut others = Vec::new();
+        let (mut client, filters, mut outputs) = match &source {
+            Source::Create { ring, keeper } => {
+                let interfaces = ring
+                    .interfaces
+                    .iter()
+                    .map(|name| Interface::find(name))
+                    .collect::<Result<Vec<_>, _>>()?;
+                // First: a mistake in a filter should not attach a program to an interface and detach it again.
+                let filters = compile_filters(&outputs, &interfaces)?;
+                let outputs = open(outputs)?;
+                others = client::rings_at(&ring.interfaces);
+                (Client::found(keeper, ring)?, filters, outputs)
+            }
+            Source::Join(name) => {
+                let client = Client::join(name)?;
+                let filters = compile_filters(&outputs, &client.ring.interfaces)?;
+                (client, filters, open(outputs)?)
+            }
+        };
+        let started_ns = monotonic_ns();
+        for output in &mut outputs {
+            output.begin(section, &client.ring.interfaces)?;
+        }
+        let subscriptions: Vec<Subscription> = outputs
+            .iter()
+            .map(|opened| opened.subscription.clone())
+            .collect();
+        let (bits, starts) =
+            client.subscribe(subscriptions.iter().cloned().zip(filters).collect())?;
+        for output in &mut outputs {
+            output.take_place()?;
+        }
+        let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+        let snaplen = subscriptions.iter().map(|one| one.snaplen).max();
+        let collector = Collector::new(
+            &client.lanes,
+            &starts,
+            client
+                .register
+                .as_ref()
+                .map(|(readers, slot)| (readers.as_slice(), *slot)),
+            mask,
+            snaplen.unwrap_or(0),
+        );
+        let control = Arc::new(Control::default());
+        for notice in notices(&client, others, wants_both) {
+            control.notify(notice);
+        }
+        let ring = client.ring.name.clone();
+        let interfaces = client.ring.interfaces.iter();
+        let interfaces = interfaces.map(|one| one.name.clone()).collect();
+        let run = Run {
+            tally: Tally::new(&client.ring, outputs.len()),
+            client,
+            collector,
+            outputs,
+            bits,
+            count,
+            counts: Vec::new(),
+            started: Instant::now(),
+            started_ns,
+            offset_ns: realtime_offset_ns(),
+            retag: Retag::default(),
+            control: Arc::clone(&control),
+            failure: None,
+        };
+        let read = |_: &Control<CaptureProgress>| run.read();
+        Ok(Self {
+            session: Session::start(THREAD, control, [read])?,
+            ring,
+            interfaces,
+        })
+    }
+}
+
+/// What the user should know before the first packet; `others` are rings at the same interfaces, with their names.
+fn notices(client: &Client, others: Vec<(String, String)>, wants_both: bool) -> Vec<String> {
+    let ring = &client.ring;
+    let mut notices = Vec::new();
+    for interface in ring.interfaces.iter().filter(|interface| !interface.is_up) {
+        notices.push(format!(
+            "interface {} is down; the capture begins when it is up",
+            interface.name
+        ));
+    }
+    for (other, interface) in others {
+        notices.push(format!(
+            "ring {other} takes packets at {interface} already; --join {other} reads along there, and the kernel copies \
+             each packet once"
+        ));
+    }
+    let deaf: Vec<&str> = ring.deaf_to_sent().collect();
+    if wants_both && !deaf.is_empty() {
+        notices.push(format!(
+            "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees only what comes in; \
+             --backend af-packet sees both",
+            deaf.join(", ")
+        ));
+    }
+    if ring.layout.wait_for_readers != 0 && client.register.is_none() {
+        notices.push(
+            "this ring waits for readers of root and of its founder only: what we are too slow for is overwritten, and \
+             counted as lost"
+                .into(),
+        );
+    }
+    notices
+}
