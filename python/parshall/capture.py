@@ -229,6 +229,8 @@ class Capture(Session[Summary]):
         _check_places(outputs)
         check_text("--join", join)
         check_choice("--backend", backend, ("ring", *_SOCKET_NEEDS))
+        if backend != "ring" and join is not None:
+            raise UsageError(f"--backend {backend}: it has no rings to join; name an interface with -i")
         if backend != "ring" and ring is not None and ring._native() != _of_a_socket(ring)._native():
             raise UsageError(
                 f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"

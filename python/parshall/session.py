@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -71,7 +71,12 @@ class Session(Generic[Summary]):
 
 def request_json(request: dict[str, Any]) -> str:
     """Return a request as the Rust side reads it; paths may have bytes that are not UTF-8."""
-    return json.dumps(request, default=os.fspath)
+    return json.dumps(request, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return a path as text, and a number of numpy as one of Python."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else value.item()
 
 
 def check_text(option: str, value: str | None) -> None:
@@ -87,8 +92,8 @@ def check_text(option: str, value: str | None) -> None:
         raise UsageError(f"{option} '{shown}': character {error.start + 1} is not UTF-8; leave it out") from None
 
 
-def check_choice(option: str, value: str | None, choices: Iterable[str]) -> None:
+def check_choice(option: str, value: str | None, choices: Sequence[str]) -> None:
     """Refuse a value that is not among the choices; None is."""
     check_text(option, value)
     if value is not None and value not in choices:
-        raise UsageError(f"{option} {value}: expected {', '.join(choices)}")
+        raise UsageError(f"{option} {value}: expected {', '.join(choices[:-1])} or {choices[-1]}")

@@ -144,16 +144,16 @@ class TcpLog(Session[Summary]):
             "direction": direction,
             "cgroup": str(cgroup) if cgroup else None,
             "netns": None if namespace is None else str(namespace),
-            "netns_inode": None if self._namespace is None else os.fstat(self._namespace.fileno()).st_ino,
             "pids": pids,
             "ring_bytes": buffer_bytes,
             "policy": policy,
-            "handshake_silence_s": handshake_silence_s,
         }
+        inode = None if self._namespace is None else os.fstat(self._namespace.fileno()).st_ino
         request = {
             "path": self.path,
             "environment": as_json(environment() | (environment_extra or {})),
-            "options": as_json(options),
+            "options": options | {"netns_inode": inode, "handshake_silence_s": handshake_silence_s},
+            "options_text": as_json(options),
         }
         self._native: _native.TcpLog = _native.TcpLog(request_json(request), is_stopping)
 

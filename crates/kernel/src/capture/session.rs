@@ -113,7 +113,7 @@ impl Capture {
         };
         let count = request.count;
         let method = match (request.backend, request.join, request.ring) {
-            (None, Some(name), _) => {
+            (_, Some(name), _) => {
                 let source = Source::Join(name);
                 Method::Ring(RingCapture::start(
                     source, outputs, count, &section, beginning,
@@ -130,13 +130,6 @@ impl Capture {
                 let capture =
                     SocketCapture::start(kind, &ring, outputs, count, &section, beginning)?;
                 Method::Sockets(capture)
-            }
-            (Some(_), Some(name), _) => {
-                return Err(CaptureError::Option {
-                    option: "join",
-                    value: name,
-                    expected: "only the backend `ring` joins a ring; leave --backend out".into(),
-                });
             }
             (_, None, None) => {
                 return Err(CaptureError::Option {

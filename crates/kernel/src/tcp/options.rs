@@ -25,7 +25,7 @@ pub enum Directions {
     Both,
 }
 
-/// Options of a TCP state log. As JSON they stand at the head of the log, too.
+/// Options of a TCP state log.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct TcpLogOptions {

@@ -35,8 +35,10 @@ pub struct TcpLogRequest {
     pub path: PathBuf,
     /// JSON object of the host, for the head of the log.
     pub environment: String,
-    /// JSON object of the [`TcpLogOptions`], which stands at the head of the log, too.
-    pub options: String,
+    /// What is logged.
+    pub options: TcpLogOptions,
+    /// JSON object of the options, for the head of the log.
+    pub options_text: String,
 }
 
 /// Numbers of a log that is being made.
@@ -85,19 +87,14 @@ impl TcpLog {
     /// # Errors
     /// [`TcpError`], before anything is left attached.
     pub fn start(request: TcpLogRequest, beginning: &Beginning) -> Result<Self, TcpError> {
-        let options: TcpLogOptions =
-            serde_json::from_str(&request.options).map_err(|error| TcpError::Option {
-                option: "options",
-                value: request.options.clone(),
-                expected: error.to_string(),
-            })?;
+        let options = request.options;
         let cgroup = cgroup::resolve(options.cgroup.as_deref())?;
         let mut hooks = TcpHooks::load(&options, cgroup.id)?;
         let offset_ns = realtime_offset_ns();
         let header = LogHeader {
             environment: request.environment,
             clock: format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
-            options: request.options,
+            options: request.options_text,
             hz: kernel_hz(),
         };
         let path = request.path;
