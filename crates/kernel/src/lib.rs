@@ -22,3 +22,35 @@ pub mod ring;
 mod route_netlink;
 pub mod session;
 pub mod tcp;
+
+use std::sync::Arc;
+
+use session::{AnyInstrument, Beginning, Failure, Instrument};
+
+/// Starts an instrument by its name and its request, a JSON object. The TCP log and the capture, which can do more than
+/// every session, have classes of their own in `crates/py`.
+///
+/// # Errors
+/// What is wrong with the request, or kept the instrument from starting.
+pub fn start(
+    name: &str,
+    request: &str,
+    beginning: &Beginning,
+) -> Result<Arc<dyn AnyInstrument>, Failure> {
+    fn any<T: Instrument>(started: Result<T, T::Error>) -> Result<Arc<dyn AnyInstrument>, Failure> {
+        Ok(Arc::new(started?))
+    }
+    match name {
+        "generate" => any(generate::Generator::start(
+            &serde_json::from_str(request)?,
+            beginning,
+        )),
+        "relay" => any(relay::Relay::start(
+            serde_json::from_str(request)?,
+            beginning,
+        )),
+        // A mistake of the caller, not of a user.
+        _ => Err(serde::de::Error::custom(format!("no instrument {name}")))
+            .map_err(|error: serde_json::Error| error.into()),
+    }
+}

@@ -19,7 +19,7 @@ pub trait Instrument: Send + Sync + 'static {
     /// The account at its end.
     type Summary: Serialize;
     /// What can go wrong.
-    type Error: InstrumentError;
+    type Error: InstrumentError + Send;
 
     /// The numbers so far, and whether it has ended.
     fn status(&self) -> Status<Self::Progress>;
@@ -32,6 +32,55 @@ pub trait Instrument: Send + Sync + 'static {
     /// # Errors
     /// What kept it from ending in order; [`ThreadError::Stopped`] when the account was returned before.
     fn stop(&self) -> Result<Self::Summary, Self::Error>;
+}
+
+/// An instrument whatever its types, with JSON objects for status and summary.
+pub trait AnyInstrument: Send + Sync {
+    /// See [`Instrument::status`].
+    ///
+    /// # Errors
+    /// The status is no JSON.
+    fn status(&self) -> Result<String, Failure>;
+
+    /// See [`Instrument::request_stop`].
+    fn request_stop(&self);
+
+    /// See [`Instrument::stop`].
+    ///
+    /// # Errors
+    /// See [`Instrument::stop`].
+    fn stop(&self) -> Result<String, Failure>;
+}
+
+/// An error of an instrument, whatever its type.
+pub type Failure = Box<dyn InstrumentError + Send>;
+
+impl<T: Instrument> AnyInstrument for T {
+    fn status(&self) -> Result<String, Failure> {
+        Ok(serde_json::to_string(&Instrument::status(self))?)
+    }
+
+    fn request_stop(&self) {
+        Instrument::request_stop(self);
+    }
+
+    fn stop(&self) -> Result<String, Failure> {
+        let summary = Instrument::stop(self)?;
+        Ok(serde_json::to_string(&summary)?)
+    }
+}
+
+/// JSON comes with a request.
+impl InstrumentError for serde_json::Error {
+    fn is_usage(&self) -> bool {
+        true
+    }
+}
+
+impl<E: InstrumentError + Send> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Box::new(error)
+    }
 }
 
 /// An error that a user reads in one line.

@@ -37,7 +37,7 @@ impl Capture {
     ) -> PyResult<PyClassInitializer<Self>> {
         let request = request(json)?;
         let capture = start(py, is_stopping, |beginning| {
-            session::Capture::start(request, beginning)
+            session::Capture::start(request, beginning).map(Arc::new)
         })?;
         Ok(Session::of(&capture).add_subclass(Self(capture)))
     }

@@ -20,7 +20,12 @@ pub fn usage_to_python(error: impl std::fmt::Display) -> PyErr {
 /// Turns an error into the Python exception: a mistake of the request if it is one, or if its cause is a file that is
 /// not there, is of another kind, or may not be used.
 pub fn error_to_python(error: impl Error + 'static, is_usage: bool) -> PyErr {
-    if is_usage || is_about_a_file_name(&error) {
+    any_error_to_python(&error, is_usage)
+}
+
+/// As [`error_to_python`].
+pub fn any_error_to_python(error: &(dyn Error + 'static), is_usage: bool) -> PyErr {
+    if is_usage || is_about_a_file_name(error) {
         usage_to_python(error)
     } else {
         to_python(error)

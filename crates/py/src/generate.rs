@@ -1,28 +1,10 @@
-//! `_native.Generator`: a run of the generator.
-
-use std::sync::Arc;
+//! What the generator says of a request without sending.
 
 use parshall_kernel::generate::{self, takes_xdp_frames};
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
-use crate::session::{Session, raise, request};
-
-/// See `parshall.generate.Generator`.
-#[pyclass(module = "parshall._native", extends = Session, frozen)]
-pub struct Generator;
-
-#[pymethods]
-impl Generator {
-    #[new]
-    fn new(py: Python<'_>, json: &str) -> PyResult<PyClassInitializer<Self>> {
-        let request = request(json)?;
-        let generator = py
-            .detach(|| generate::Generator::start(&request))
-            .map_err(raise)?;
-        Ok(Session::of(&Arc::new(generator)).add_subclass(Self))
-    }
-}
+use crate::session::{raise, request};
 
 /// What a request asks for, as JSON, without sending anything.
 #[pyfunction]

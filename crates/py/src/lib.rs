@@ -14,8 +14,6 @@ mod log;
 mod model;
 mod output_file;
 #[cfg(feature = "kernel")]
-mod relay;
-#[cfg(feature = "kernel")]
 mod session;
 mod signals;
 mod sizes;
@@ -48,7 +46,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     #[cfg(feature = "kernel")]
     {
         module.add_class::<session::Session>()?;
-        module.add_class::<generate::Generator>()?;
         module.add_function(wrap_pyfunction!(generate::describe_workload, module)?)?;
         module.add_function(wrap_pyfunction!(generate::planned_frames, module)?)?;
         module.add_function(wrap_pyfunction!(
@@ -56,7 +53,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
             module
         )?)?;
         module.add_class::<hook_time::HookTimes>()?;
-        module.add_class::<relay::Relay>()?;
         module.add_class::<tcp::TcpLog>()?;
         module.add_class::<capture::Capture>()?;
         module.add_function(wrap_pyfunction!(capture::keep_capture_ring, module)?)?;

@@ -4,35 +4,13 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use parshall_kernel::session::{Beginning, Instrument, InstrumentError};
+use parshall_kernel::session::{AnyInstrument, Beginning, Failure, Instrument};
 use pyo3::exceptions::PyBrokenPipeError;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 
-use crate::errors::{error_to_python, to_python, usage_to_python};
+use crate::errors::{any_error_to_python, to_python, usage_to_python};
 use crate::signals::{Interrupts, listen};
-
-/// An instrument, whatever its types.
-trait AnyInstrument: Send + Sync {
-    fn status(&self) -> PyResult<String>;
-    fn request_stop(&self);
-    fn stop(&self) -> PyResult<String>;
-}
-
-impl<T: Instrument> AnyInstrument for T {
-    fn status(&self) -> PyResult<String> {
-        serde_json::to_string(&Instrument::status(self)).map_err(to_python)
-    }
-
-    fn request_stop(&self) {
-        Instrument::request_stop(self);
-    }
-
-    fn stop(&self) -> PyResult<String> {
-        let summary = Instrument::stop(self).map_err(raise)?;
-        serde_json::to_string(&summary).map_err(to_python)
-    }
-}
 
 /// See `parshall.session.Session`.
 #[pyclass(module = "parshall._native", subclass, frozen)]
@@ -50,8 +28,23 @@ impl Session {
 
 #[pymethods]
 impl Session {
+    /// Starts the instrument of this name, see `parshall_kernel::start`.
+    #[new]
+    #[pyo3(signature = (name, json, is_stopping=None))]
+    fn new(
+        py: Python<'_>,
+        name: String,
+        json: String,
+        is_stopping: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let instrument = start(py, is_stopping, move |beginning| {
+            parshall_kernel::start(&name, &json, beginning)
+        })?;
+        Ok(Self { instrument })
+    }
+
     fn status(&self, py: Python<'_>) -> PyResult<String> {
-        py.detach(|| self.instrument.status())
+        py.detach(|| self.instrument.status()).map_err(raise)
     }
 
     fn request_stop(&self, py: Python<'_>) {
@@ -60,7 +53,7 @@ impl Session {
 
     /// Ends the instrument and waits for its end.
     fn stop(&self, py: Python<'_>) -> PyResult<String> {
-        py.detach(|| self.instrument.stop())
+        py.detach(|| self.instrument.stop()).map_err(raise)
     }
 }
 
@@ -70,24 +63,21 @@ pub fn request<T: DeserializeOwned>(json: &str) -> PyResult<T> {
 }
 
 /// The Python exception of an instrument's error.
-pub fn raise(error: impl InstrumentError) -> PyErr {
+pub fn raise(error: impl Into<Failure>) -> PyErr {
+    let error: Failure = error.into();
     if error.is_reader_gone() {
         return PyBrokenPipeError::new_err(error.to_string());
     }
-    let is_usage = error.is_usage();
-    error_to_python(error, is_usage)
+    any_error_to_python(&*error, error.is_usage())
 }
 
 /// Starts an instrument in a thread of its own. Until it has begun, a signal gives it up, and so does `is_stopping` when
 /// it returns true: what prepares cannot be interrupted, but nothing comes of it. From then on the start is waited for.
-pub fn start<T: Instrument>(
+pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
     py: Python<'_>,
     is_stopping: Option<&Bound<'_, PyAny>>,
-    start: impl FnOnce(&Beginning) -> Result<T, T::Error> + Send + 'static,
-) -> PyResult<Arc<T>>
-where
-    T::Error: Send,
-{
+    start: impl FnOnce(&Beginning) -> Result<T, E> + Send + 'static,
+) -> PyResult<T> {
     let interrupts = Interrupts::new(is_stopping);
     let beginning = Arc::new(Beginning::default());
     let own = Arc::clone(&beginning);
@@ -121,6 +111,6 @@ where
             py.detach(|| drop(started));
             Err(interrupt)
         }
-        None => started.map(Arc::new).map_err(raise),
+        None => started.map_err(raise),
     }
 }

@@ -22,7 +22,7 @@ impl TcpLog {
     ) -> PyResult<PyClassInitializer<Self>> {
         let request = request(json)?;
         let log = start(py, is_stopping, |beginning| {
-            session::TcpLog::start(request, beginning)
+            session::TcpLog::start(request, beginning).map(Arc::new)
         })?;
         Ok(Session::of(&log).add_subclass(Self(log)))
     }

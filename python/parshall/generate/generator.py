@@ -233,7 +233,7 @@ class Generator(Session[Report]):
                 f"no packet was sent from {interface}: {' and '.join(asks)}; it would have been {plan['summary']}; "
                 f"if that is what you want, add --yes-on {interface}"
             )
-        self._native: _native.Generator = _native.Generator(request_json(request))
+        self._native = _native.Session("generate", request_json(request))
 
     def status(self) -> dict[str, Any]:
         """Return the numbers so far: ``packets``, ``bytes`` of their frames, ``has_ended``."""

@@ -31,7 +31,7 @@ class Relay(Between):
         super().__init__(namespace, cable, offloads=False)
         self._final: dict[str, Any] | None = None
         require_kernel_side()
-        self._relay: _native.Relay | None = None
+        self._relay: _native.Session | None = None
         self._request = {
             "interfaces": ["a", "b"],
             "shapes": [shaping.for_relay() for shaping in shapings],
@@ -45,7 +45,7 @@ class Relay(Between):
         """Take packets from now on."""
         from parshall import _native
 
-        self._relay = _native.Relay(request_json(self._request))
+        self._relay = _native.Session("relay", request_json(self._request))
 
     def statistics(self) -> dict[str, Any]:
         """Return the relay's ledger, the last one when it has stopped."""

@@ -2,7 +2,7 @@
 
 use parshall_core::workload::ReplayError;
 
-use crate::session::{InstrumentError, ThreadError};
+use crate::session::{GivenUp, InstrumentError, ThreadError};
 
 /// An error of the generator: one line with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,9 @@ pub enum GenerateError {
     /// The thread of the run could not be started, or died.
     #[error(transparent)]
     Session(#[from] ThreadError),
+    /// The caller gave the run up.
+    #[error(transparent)]
+    GivenUp(#[from] GivenUp),
 }
 
 impl InstrumentError for GenerateError {
@@ -75,7 +78,7 @@ impl InstrumentError for GenerateError {
             Self::Sizes(error) => error.is_usage(),
             Self::Replay(error) => matches!(error, ReplayError::Workload(_)),
             Self::Trace(_) | Self::Kernel { .. } => false,
-            Self::Thread { .. } | Self::Session(_) => false,
+            Self::Thread { .. } | Self::Session(_) | Self::GivenUp(_) => false,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::report::{GeneratorProgress, Report};
 use super::run::Run;
 use super::team::Team;
 use super::{BackendKind, GenerateError, Request};
-use crate::session::{Control, Instrument, Session, Status};
+use crate::session::{Beginning, Control, Instrument, Session, Status};
 
 /// A run of the generator. Dropped, it stops.
 pub struct Generator(Session<GeneratorProgress, Result<Report, GenerateError>>);
@@ -19,7 +19,7 @@ impl Generator {
     ///
     /// # Errors
     /// What is wrong with the request, the interface, or the kernel's side.
-    pub fn start(request: &Request) -> Result<Self, GenerateError> {
+    pub fn start(request: &Request, beginning: &Beginning) -> Result<Self, GenerateError> {
         let workload = request.workload()?;
         if request.count == Some(0) {
             return Err(GenerateError::Option {
@@ -30,6 +30,8 @@ impl Generator {
         }
         let packets = Arc::new(Packets::of(&workload));
         let workload = Arc::new(workload);
+        // From here on packets are sent.
+        beginning.open(|_| Ok::<_, GenerateError>(()))?;
         let team = Team::start(request, &workload, &packets)?;
         let link = LinkWatch::of(&request.interface, request.namespace.as_deref())?;
         let (count, backend) = (request.count, request.backend);

@@ -1,6 +1,6 @@
 //! What can go wrong with a relay.
 
-use crate::session::{InstrumentError, ThreadError};
+use crate::session::{GivenUp, InstrumentError, ThreadError};
 use std::io;
 
 /// An error of the relay: one line that names the thing, the value and the remedy.
@@ -69,6 +69,9 @@ pub enum RelayError {
     /// The relay's thread could not be started, or died.
     #[error("relay: {0}")]
     Thread(#[from] ThreadError),
+    /// The caller gave the relay up.
+    #[error(transparent)]
+    GivenUp(#[from] GivenUp),
 }
 
 impl InstrumentError for RelayError {

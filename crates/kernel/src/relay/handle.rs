@@ -7,7 +7,7 @@ use super::ledger::Statistics;
 use super::placement::Placement;
 use super::shape::Shape;
 use super::worker::{Worker, clear};
-use crate::session::{Control, Instrument, Progress, Session, Status, ThreadError};
+use crate::session::{Beginning, Control, Instrument, Progress, Session, Status, ThreadError};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use std::os::fd::OwnedFd;
@@ -69,7 +69,8 @@ impl Relay {
     ///
     /// # Errors
     /// [`RelayError`] when a parameter is outside its range or the kernel refuses.
-    pub fn start(mut request: RelayRequest) -> Result<Self, RelayError> {
+    pub fn start(mut request: RelayRequest, beginning: &Beginning) -> Result<Self, RelayError> {
+        beginning.open(|_| Ok::<_, RelayError>(()))?;
         for shape in &mut request.shapes {
             *shape = std::mem::take(shape).checked()?;
         }
