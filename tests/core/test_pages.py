@@ -1,6 +1,7 @@
 """Links of the documentation lead to files and headings that exist."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,11 @@ def test_relative_links_exist(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+def test_the_site_leads_to_every_page() -> None:
+    navigation = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    named = {ROOT / name for name in re.findall(r"[^']+\.md", str(navigation)) if not name.startswith("api/")}
+    lists = [page for page in named if page.name == "README.md" and page.parent != ROOT]
+    listed = {page.parent / link for page in lists for link in LINK.findall(page.read_text())}
+    assert named | listed == set(PAGES)
