@@ -10,7 +10,7 @@ NATIVE := python/parshall/_native.abi3.so
 # Directories are among them, so that a file that was removed counts as a change, too.
 NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
 
-.PHONY: help demo test bench attack lint build clean system-base system-attack system-bench system-report rust
+.PHONY: help demo test bench attack lint docs build clean system-base system-attack system-bench system-report rust
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ test: build system-report ## all tests: Rust and Python; those of the kernel nee
 	@$(RUN) scripts/test
 
 bench: build system-bench ## the benchmarks in benches/
-	@scripts/setup bench
+	@scripts/setup extra bench
 	@$(RUN) .venv/bin/python3 benches/run
 
 attack: build system-attack ## the attacks of tests/hostile at length: more than an hour, needs root
@@ -31,10 +31,14 @@ attack: build system-attack ## the attacks of tests/hostile at length: more than
 lint: build ## formatting, lints and types of Rust and Python
 	@$(RUN) scripts/lint
 
+docs: .venv/requirements.txt ## the site of the documentation, with the API reference, into site/; checks its links
+	@scripts/setup extra docs
+	@scripts/site
+
 build: $(NATIVE) ## .venv with the command parshall in it
 
 clean: ## remove everything that was built or installed in this checkout
-	rm -rf target .venv .build demo-report $(NATIVE)
+	rm -rf target .venv .build demo-report site $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache
 

@@ -1,6 +1,6 @@
 """The capture instrument: one ring in the kernel, any number of applications, one copy of a packet.
 
-The command ``parshall capture`` is a thin layer over :class:`Capture`.
+The command ``parshall capture`` is a thin layer over ``Capture``.
 """
 
 import json

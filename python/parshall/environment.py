@@ -46,7 +46,7 @@ def comment_of_capture(interfaces: Iterable[str]) -> str:
     Returns
     -------
     str
-        A JSON object of at most 1600 bytes; keys as in :func:`environment`.
+        A JSON object of at most 1600 bytes; keys as in ``environment``.
     """
     described = _host()
     command_line = described.pop("command_line")

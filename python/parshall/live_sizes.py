@@ -28,7 +28,7 @@ def count_live(
 ) -> Counts:
     """Count until the time is over, so many packets were seen, or Ctrl-C.
 
-    The packets' heads come from :class:`parshall.capture.Capture` and go through a pipe to the counter of traces. The
+    The packets' heads come from ``parshall.capture.Capture`` and go through a pipe to the counter of traces. The
     ledger says how many packets were lost on the way.
 
     Raises

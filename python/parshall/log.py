@@ -298,7 +298,7 @@ def convert(
     path : str or os.PathLike
         The log.
     to : str
-        One of `FORMATS`; docs/convert.md has their columns.
+        One of `FORMATS`; docs/formats/conversions.md has their columns.
     output : str or os.PathLike, optional
         The file to write; the standard output if None. It takes its place when it is whole: when the conversion
         fails, what was there stays.

@@ -1,6 +1,6 @@
 """The TCP instrument: log the state of every connection at every packet.
 
-The command ``parshall tcp`` is a thin layer over :class:`TcpLog`.
+The command ``parshall tcp`` is a thin layer over ``TcpLog``.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""Conversions read by small readers that know only docs/convert.md, and compared with what it makes of the log's rows.
+"""Conversions read by small readers that know only docs/formats/conversions.md, compared with the rows of the log.
 
 Nothing of our own is asked but `convert`: the logs are written by hand, the readers split strings and unpack bytes.
 """
@@ -356,7 +356,7 @@ def test_ttprobe_binary(log):
 
 
 class Connection:
-    """What RFC 4898 counts of a connection, column by column of docs/convert.md."""
+    """What RFC 4898 counts of a connection, column by column of docs/formats/conversions.md."""
 
     def __init__(self, flow: dict[str, Any]) -> None:
         self.flow = flow

@@ -1,6 +1,7 @@
 """Links of the documentation lead to files and headings that exist."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,9 @@ def test_relative_links_exist(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    navigation = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    names = [name for name in re.findall(r"[^']+\.md", str(navigation)) if not name.startswith("api/")]
+    assert sorted(ROOT / name for name in names) == PAGES

@@ -48,7 +48,7 @@ class HookProfile:
     _is_started: bool = False
 
     def look(self, readings: Iterable[HookReading]) -> None:
-        """Take in what :class:`parshall._native.HookTimes` read: number, name, runs and ns of each program."""
+        """Take in what ``parshall._native.HookTimes`` read: number, name, runs and ns of each program."""
         latest = {reading[0]: reading for reading in readings}
         if not self._is_started:
             self._first, self._is_started = latest, True

@@ -72,7 +72,7 @@ class Profile:
     _before: dict[str, tuple[int, ...]] | None = None
 
     def look(self, ticks: dict[str, tuple[int, ...]]) -> Usage | None:
-        """Take in what :func:`read_ticks` returned; return the new line, None for the first look."""
+        """Take in what ``read_ticks`` returned; return the new line, None for the first look."""
         before, self._before = self._before, ticks
         if before is None:
             return None

@@ -1,6 +1,6 @@
 """The generator: packets that follow a law of sizes and a law of gaps, the same for the same seed.
 
-The command ``parshall gen`` is a thin layer over :class:`Generator`.
+The command ``parshall gen`` is a thin layer over ``Generator``.
 """
 
 from parshall.generate.generator import BACKENDS, Generator, Report

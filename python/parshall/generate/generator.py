@@ -79,7 +79,7 @@ class Generator(Session[Report]):
     rate_bps, pps, load, line_bps : float, optional
         How much: bits of frames per second, packets per second, or a share of a line of so many bit/s.
     count : int, optional
-        Packets in all; without it until :meth:`stop`.
+        Packets in all; without it until ``stop``.
     duration_s : float, optional
         How long, from the first packet on. With gaps, the packets that are due before it is over; on a host that
         does not keep up it ends at most 50 ms later.

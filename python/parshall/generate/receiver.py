@@ -16,7 +16,7 @@ _STRAGGLERS_S = 0.5
 
 
 class Receiver:
-    """Receive the packets of a :class:`~parshall.generate.Generator` with ``stamp``, from its making on.
+    """Receive the packets of a ``parshall.generate.Generator`` with ``stamp``, from its making on.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Receiver:
         Returns
         -------
         dict
-            That of :meth:`Reception.summary`, with ``sent`` and ``capture_lost``: packets that arrived and that the
+            That of ``Reception.summary``, with ``sent`` and ``capture_lost``: packets that arrived and that the
             capture lost; they are among ``lost``.
         """
         ended = threading.Event()

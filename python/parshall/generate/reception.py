@@ -53,7 +53,7 @@ class Reception:
     _latencies_ns: list[np.ndarray] = field(default_factory=list, repr=False)
 
     def add(self, batch: pyarrow.RecordBatch) -> None:
-        """Count the packets of a batch of :meth:`parshall.capture.Capture.batches`: its ``time`` and ``packet``."""
+        """Count the packets of a batch of ``parshall.capture.Capture.batches``: its ``time`` and ``packet``."""
         stamps = pyarrow.compute.binary_slice(
             batch.column("packet"), self.offset_bytes, self.offset_bytes + STAMP_BYTES
         )

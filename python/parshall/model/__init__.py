@@ -1,5 +1,7 @@
 """Networks of queues: built, run, swept, compared with measurements.
 
+Examples
+--------
 >>> from parshall.model import Model, run
 >>> model = Model("router").station("cpu").source("flow", "poisson:mean=12us", "queue")
 >>> results = run(model.queue("queue", "cpu", 10_000, "out", capacity_packets=50), duration_s=1)
