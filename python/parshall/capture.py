@@ -293,10 +293,6 @@ class Capture(Session[Summary]):
             if stream is not None:
                 yield from pyarrow.RecordBatchReader.from_stream(stream)
 
-    def request_stop(self) -> None:
-        """Ask the capture to end; `batches` then gives what is left."""
-        super().request_stop()
-
     def status(self) -> dict[str, Any]:
         """Return the numbers so far: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""
         return super().status()

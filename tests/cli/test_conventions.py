@@ -51,7 +51,7 @@ SUFFIXES = {
 def applications() -> dict[tuple[str, ...], Any]:
     """Every command and subcommand, by its words."""
     found: dict[tuple[str, ...], Any] = {}
-    for name, (module_name, _) in cli.COMMANDS.items():
+    for name, (module_name, *_) in cli.COMMANDS.items():
         module = importlib.import_module(module_name)
         app = getattr(module, "app", None)
         if app is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from parshall.cli.main import COMMANDS
+from parshall.commands import COMMANDS
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 NOBODY = 65534

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from parshall.cli import main as cli
+from parshall.commands import Command
 from parshall.doctor.decisions import RULES
 
 PARSHALL = Path(sys.executable).with_name("parshall")
@@ -38,7 +39,7 @@ def command_that(monkeypatch, tmp_path):
         module.write_text(body)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "probe_command", raising=False)
-        monkeypatch.setitem(cli.COMMANDS, "probe", ("probe_command", "a command of this test"))
+        monkeypatch.setitem(cli.COMMANDS, "probe", Command("probe_command", "a command of this test"))
         with pytest.raises(SystemExit) as exit_info:
             cli.main(["probe", *arguments])
         return exit_info.value.code
@@ -49,7 +50,7 @@ def command_that(monkeypatch, tmp_path):
 def test_help_lists_every_command():
     answer = run("--help")
     assert (answer.returncode, answer.stderr) == (0, "")
-    for name, (_, line) in cli.COMMANDS.items():
+    for name, (_, line, _) in cli.COMMANDS.items():
         assert name in answer.stdout
         assert line in answer.stdout
 
@@ -182,7 +183,8 @@ def test_interrupting_gives_130_without_a_traceback(tmp_path):
     )
     code = (
         "from parshall.cli import main as cli\n"
-        "cli.COMMANDS['sleeping'] = ('sleeping', 'a command of this test')\n"
+        "from parshall.commands import Command\n"
+        "cli.COMMANDS['sleeping'] = Command('sleeping', 'a command of this test')\n"
         "cli.main(['sleeping'])\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import parshall
-from parshall.cli.main import COMMANDS, USAGE
+from parshall.cli.main import USAGE
+from parshall.commands import COMMANDS
 from parshall.doctor.decisions import RULES
 
 ROOT = Path(__file__).parents[2]

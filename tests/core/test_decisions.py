@@ -44,9 +44,9 @@ def test_a_missing_need_stops_a_command_and_names_the_remedy():
 
 
 def test_a_missing_wish_degrades_and_says_what_is_lost():
-    decision = decided("path", host(counter__cycles="unsupported"))
+    decision = decided("cpu", host(host__btf="unsupported"))
     assert decision.status == "degraded"
-    assert decision.why.startswith("time alone is measured")
+    assert decision.why.startswith("--hooks cannot be used")
 
 
 def test_a_second_choice_degrades_and_no_choice_stops():
@@ -82,8 +82,8 @@ def test_an_installation_for_analysis_says_so():
 def test_a_degraded_need_degrades():
     probes = [
         replace(probe, status="degraded", cause="unsupported", detail="5 of 12", remedy="newer")
-        if probe.name == "program.tracepoints"
+        if probe.name == "map.sk_storage"
         else probe
         for probe in host()
     ]
-    assert decided("path", probes).status == "degraded"
+    assert decided("tcp", probes).status == "degraded"

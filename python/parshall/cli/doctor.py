@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parshall.cli import options
-from parshall.cli.main import COMMANDS
 from parshall.cli.messages import plain_console
+from parshall.commands import COMMANDS
 from parshall.doctor.decisions import Decision, decide
 from parshall.doctor.probes import Cause, Probe, Status, probe_host
 

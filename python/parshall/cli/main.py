@@ -1,4 +1,4 @@
-"""Entry point: the table of commands, and the one place where errors become exit statuses.
+"""Entry point, and the one place where errors become exit statuses.
 
 A command is imported only when it is run, and nothing else is imported at all, so that
 ``parshall --help`` answers at once. A command's module has either a function ``command``, which
@@ -11,20 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-# name -> (module, one line for the table of commands)
-COMMANDS = {
-    "tcp": ("parshall.cli.tcp", "Log the state of TCP connections at every packet"),
-    "capture": ("parshall.cli.capture", "Capture packets: many filters and files, one copy"),
-    "extcap": ("parshall.cli.extcap", "Offer interfaces and rings to Wireshark"),
-    "convert": ("parshall.cli.convert", "Convert a TCP state log into another format"),
-    "model": ("parshall.cli.model", "Run, sweep, compare, plan queueing models of packet paths"),
-    "gen": ("parshall.cli.gen", "Generate packets with distributions of sizes and gaps"),
-    "sizes": ("parshall.cli.sizes", "Count packet sizes, or draw from their distribution"),
-    "cpu": ("parshall.cli.cpu", "Measure what the CPUs spend their time on"),
-    "report": ("parshall.cli.report", "Write a report of logs: figures, losses, cost"),
-    "demo": ("parshall.cli.demo", "Take the tour: measure a testbed, write its report"),
-    "doctor": ("parshall.cli.doctor", "Check what this host can do, and what is missing"),
-}
+from parshall.commands import COMMANDS
 
 FAILED = 1
 USAGE = 2
@@ -34,7 +21,7 @@ INTERRUPTED = 130
 def usage() -> str:
     """Return the help text of ``parshall`` itself."""
     width = max(map(len, COMMANDS)) + 2
-    table = "\n".join(f"  {name:{width}}{line}" for name, (_, line) in COMMANDS.items())
+    table = "\n".join(f"  {name:{width}}{line}" for name, (_, line, _) in COMMANDS.items())
     return f"""Usage: parshall [-h | --help | --version] COMMAND [ARGUMENTS]...
 
 Measure the packet path of this host, with the loss and the cost of measuring.

@@ -3,33 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from parshall.commands import COMMANDS, FEATURES, Need
 from parshall.doctor.probes import Cause, Probe, Status
-
-
-@dataclass(frozen=True)
-class Need:
-    """One of these things must work; they are named in the order of preference.
-
-    Attributes
-    ----------
-    one_of
-        Names of probes.
-    otherwise
-        What is lost when not the first of them serves but a later one; what is lost at all when
-        the need is only a wish.
-    """
-
-    one_of: tuple[str, ...]
-    otherwise: str = ""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a command needs, what it can do without at a loss, and which commands it uses itself."""
-
-    needs: tuple[Need, ...] = ()
-    wishes: tuple[Need, ...] = ()
-    uses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,72 +18,8 @@ class Decision:
     remedy: str
 
 
-def _each(*names: str) -> tuple[Need, ...]:
-    return tuple(Need((name,)) for name in names)
-
-
-def _each_wish(otherwise: str, *names: str) -> tuple[Need, ...]:
-    return tuple(Need((name,), otherwise) for name in names)
-
-
-_COST = Need(("bpf.run_time_stats",), "the cost of a hook cannot be told in nanoseconds per event")
-
-RULES = {
-    "doctor": Rule(),
-    "convert": Rule(),
-    "model": Rule(),
-    "report": Rule(),
-    "cpu": Rule(wishes=(Need(("host.btf",), "--hooks cannot be used"),)),
-    "sizes": Rule(wishes=_each_wish("--from live cannot be used", "host.btf", "program.of_capture")),
-    "tcp": Rule(
-        needs=_each(
-            "host.btf",
-            "cgroup.v2",
-            "map.array_mmapable",
-            "map.sk_storage",
-            "program.cgroup_skb_ingress",
-            "program.cgroup_skb_egress",
-            "program.helpers",
-            "program.of_tcp",
-        ),
-        wishes=(
-            Need(("program.tp_btf",), "retransmissions and changes of state are not recorded"),
-            Need(("program.tracepoints",), "some events of the sockets are not recorded"),
-            _COST,
-        ),
-    ),
-    "capture": Rule(
-        needs=(
-            *_each("host.btf", "map.array_mmapable", "program.helpers", "program.of_capture"),
-            Need(
-                ("attach.tcx", "attach.xdp_native", "attach.xdp_generic"),
-                "packets are taken by XDP alone, and what this host sends is not seen",
-            ),
-        ),
-        wishes=(
-            Need(("attach.xdp_native",), "--hook xdp takes packets behind the driver, at a higher cost"),
-            _COST,
-        ),
-    ),
-    "extcap": Rule(uses=("capture",)),
-    "gen": Rule(needs=_each("host.btf", "program.xdp", "program.xdp_live_frames", "program.helpers")),
-    "path": Rule(
-        needs=_each("map.array_mmapable", "program.tp_btf", "program.tracepoints"),
-        wishes=(Need(("counter.cycles",), "time alone is measured, no cycles or instructions"), _COST),
-    ),
-    "testbed": Rule(
-        needs=(
-            *_each("network.namespace", "link.veth"),
-            Need(("qdisc.tbf", "qdisc.htb")),
-            Need(
-                ("qdisc.netem", "socket.af_packet_v3"),
-                "delay, jitter and loss are played by Parshall's own relay in user space",
-            ),
-        ),
-    ),
-    "lab": Rule(uses=("testbed", "tcp", "capture")),
-    "demo": Rule(uses=("testbed", "tcp")),
-}
+# What each command and feature needs.
+RULES = {name: command.rule for name, command in COMMANDS.items()} | FEATURES
 
 
 def decide(probes: Iterable[Probe], commands: Sequence[str]) -> list[Decision]:
