@@ -23,6 +23,10 @@ from _record import add_archive_option, finish, version_of
 from parshall.capture import rings
 from parshall.testbed import Host, Testbed
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+from ledgers import unbalanced
+
 PARSHALL = Path(sys.executable).with_name("parshall")
 INTERVAL_S = 10
 # The first minutes fill rings and caches for the first time.
@@ -47,19 +51,6 @@ def held(pid: int) -> dict[str, int]:
         "threads": int(status["Threads"]),
         "maps": maps,
     }
-
-
-def balances(account: Any) -> bool:
-    """Whether every account anywhere in a ledger balances."""
-    if isinstance(account, list):
-        return all(map(balances, account))
-    if not isinstance(account, dict):
-        return True
-    if {"seen", "filtered", "thinned", "logged", "lost"} <= account.keys():
-        kept = account["filtered"] + account["thinned"] + account["logged"] + sum(account["lost"].values())
-        if account["seen"] != kept:
-            return False
-    return all(map(balances, account.values()))
 
 
 class Comers:
@@ -96,7 +87,7 @@ class Comers:
         reader.send_signal(signal.SIGINT)
         out, _ = reader.communicate()
         # One that was ended before it had joined has nothing to say.
-        if out and not balances(json.loads(out)["ledger"]):
+        if out and any(unbalanced(json.loads(out)["ledger"])):
             self.unbalanced.append(json.loads(out)["ledger"])
 
     def end_all(self) -> None:
@@ -174,7 +165,7 @@ def main() -> int:
         "readers_came": comers.came,
         "readers_killed": comers.killed,
         "unbalanced_readers": comers.unbalanced,
-        "balances": {name: balances(ledger) for name, ledger in ledgers.items()},
+        "balances": {name: not any(unbalanced(ledger)) for name, ledger in ledgers.items()},
         "ledgers": ledgers,
         "gen": json.loads(said["gen"]),
         "growth": grown,

@@ -46,8 +46,9 @@ def number(text: str) -> int:
 
 
 def parsers() -> list[str]:
-    """Return the names of the parsers, as they stand in the fuzzer's program."""
-    (names,) = re.findall(r"choose! \{ ([a-z_ ]+) \}", (HERE / "fuzz" / "src" / "main.rs").read_text())
+    """Return the names of the parsers, as they stand with their functions."""
+    functions = ROOT / "crates" / "core" / "tests" / "hostile" / "parsers.rs"
+    (names,) = re.findall(r"\$macro! \{ ([a-z_ ]+) \}", functions.read_text())
     return names.split()
 
 

@@ -44,8 +44,8 @@ pub enum OutputError {
         /// The path as the caller gave it.
         path: PathBuf,
     },
-    /// Nobody read the FIFO before the caller gave up.
-    #[error("{}: given up before anybody read it", path.display())]
+    /// The caller gave up before another program opened the FIFO for reading.
+    #[error("{}: given up before a reader opened it", path.display())]
     GivenUp {
         /// The path as the caller gave it.
         path: PathBuf,
@@ -62,12 +62,12 @@ pub struct Place {
     target: PathBuf,
     /// The new file; `None` once it is in its place, and for what is written to as it is: a FIFO, a device.
     part: Option<PathBuf>,
-    /// What is there, locked: nobody else of us replaces it.
+    /// The file at the place, locked, so that no other Parshall process replaces it.
     existing: Option<File>,
 }
 
 /// Opens a file for writing. A file that exists stays as it is until [`Place::take`]; the new one gets its owner and
-/// permissions. The new file is locked as long as it is open. A FIFO is opened when somebody reads it, or given up when
+/// permissions. The new file is locked as long as it is open. A FIFO is opened when it has a reader, or given up when
 /// `is_stopping` says yes. A descriptor (`/dev/stdout`) is appended to.
 ///
 /// # Errors
@@ -193,8 +193,8 @@ impl Place {
         Ok(file)
     }
 
-    /// Opens and locks what is there. Whoever puts a file into its place holds the lock of the one before and of the
-    /// new one, so that there is no moment in which two could take the same place.
+    /// Opens and locks the existing file. A process that replaces a file holds the locks of the old and of the new one,
+    /// so that two processes cannot take the same place at the same time.
     fn lock_existing(&mut self) -> Result<(), OutputError> {
         loop {
             let mut options = File::options();
@@ -293,9 +293,10 @@ fn resolve(given: &Path) -> Result<Option<PathBuf>, OutputError> {
     Err(fail(Errno::LOOP.into()))
 }
 
-/// Refuses what another user put into a directory with the sticky bit, such as /tmp: through a link of theirs root
-/// would write over any file, and a file of theirs would stay theirs. The kernel's rules (`protected_symlinks`,
-/// `protected_regular` and `protected_fifos` of proc_sys_fs(5)) ask whoever opens by name, and we look first.
+/// Refuses what another user put into a directory with the sticky bit, such as /tmp: through another user's link root
+/// would overwrite any file, and another user's file would keep its owner. The kernel's rules (`protected_symlinks`,
+/// `protected_regular` and `protected_fifos` of proc_sys_fs(5)) apply when a file is opened by name; here the owner is
+/// checked before.
 fn check_owner(given: &Path, whole: &Path, metadata: &fs::Metadata) -> Result<(), OutputError> {
     let Some(directory) = whole.parent().and_then(|parent| fs::metadata(parent).ok()) else {
         return Ok(());

@@ -20,4 +20,4 @@ macro_rules! attack {
     )*};
 }
 
-attack! { logs conversions captures captured_sizes sizes dist procfs laws models filters }
+parsers::for_each_parser! { attack }

@@ -12,6 +12,14 @@ use std::error::Error;
 use std::io::{Cursor, sink};
 use std::sync::atomic::AtomicBool;
 
+/// Gives a macro the names of all parsers; `seeds` has good inputs under the same names.
+macro_rules! for_each_parser {
+    ($macro:ident) => {
+        $macro! { logs conversions captures captured_sizes sizes dist procfs laws models filters }
+    };
+}
+pub(crate) use for_each_parser;
+
 pub fn logs(bytes: &[u8]) -> bool {
     let Ok(mut log) = LogReader::new(bytes, "log".into()) else {
         return false;

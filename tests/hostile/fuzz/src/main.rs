@@ -27,7 +27,7 @@ macro_rules! choose {
     };
 }
 
-choose! { logs conversions captures captured_sizes sizes dist procfs laws models filters }
+parsers::for_each_parser! { choose }
 
 libfuzzer_sys::fuzz_target!(
     init: {

@@ -16,7 +16,7 @@ const FOR_PROGRAMS: CapabilitySet = CapabilitySet::BPF
 const FOR_TIMES: CapabilitySet = CapabilitySet::SYS_ADMIN;
 /// What CAP_SYS_ADMIN and root's files would allow, and no keeper does: starting programs, entering or making
 /// namespaces, mounting, looking into other processes, modules, keys, and what goes round a filter of calls.
-const FORBIDDEN: [libc::c_long; 32] = [
+const FORBIDDEN: [libc::c_long; 35] = [
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_setns,
@@ -39,11 +39,14 @@ const FORBIDDEN: [libc::c_long; 32] = [
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
     libc::SYS_add_key,
     libc::SYS_keyctl,
     libc::SYS_userfaultfd,
@@ -51,7 +54,7 @@ const FORBIDDEN: [libc::c_long; 32] = [
     libc::SYS_quotactl,
 ];
 
-/// Keeps what a ring's programs need, stays in no directory of the founder's, and starts nothing.
+/// Keeps what a ring's programs need, leaves the creator's directory, and starts nothing.
 ///
 /// # Errors
 /// What the kernel says.
