@@ -75,6 +75,6 @@ fn a_flood_of_connections_leaves_little_in_memory() {
     let [before, height, after] = std::thread::spawn(flood).join().unwrap();
     let (took, left) = (height - before, after.saturating_sub(before));
     assert!(took > 64 << 20, "{took} bytes at the height");
-    // How well it is given back differs with the C library: glibc 2.41 keeps 20 of 133 MB.
+    // Of 133 MB, glibc 2.36 keeps 13, and glibc 2.41 from 6 to 25 in one run and another.
     assert!(left < took / 4, "{left} bytes of {took} are left");
 }
