@@ -122,7 +122,8 @@ def main() -> int:
             return host.popen(command, stdout=subprocess.PIPE, text=True)
 
         instruments = {
-            "tcp": start(receiver, "tcp", "-o", "/dev/null"),
+            # Of its own host alone: what else the machine does is not measured.
+            "tcp": start(receiver, "tcp", "--netns", receiver.path, "-o", "/dev/null"),
             "capture": start(receiver, "capture", "-i", interface, "--name", ring, "-w", "/dev/null"),
             "cpu": receiver.popen([PARSHALL, "cpu", "-o", "/dev/null", "-q"], stdout=subprocess.DEVNULL),
         }
