@@ -82,6 +82,7 @@ class TcpLog:
         ring_bytes: int,
         slow_reader: bool,
         handshake_silence_s: float,
+        compression: str,
         is_stopping: Callable[[], bool] | None = None,
     ) -> None: ...
     def status(self) -> dict[str, Any]: ...

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parshall_core::log::Compression;
 use parshall_kernel::ring::Preference;
 use parshall_kernel::tcp::TcpError;
 use parshall_kernel::tcp::options::{Directions, TcpLogOptions};
@@ -33,7 +34,8 @@ pub struct TcpLog {
 impl TcpLog {
     #[new]
     #[pyo3(signature = (path, *, environment, options, packets_per_log, on_change, ports, hosts,
-                        directions, cgroup, netns_inode, pids, ring_bytes, slow_reader, handshake_silence_s, is_stopping=None))]
+                        directions, cgroup, netns_inode, pids, ring_bytes, slow_reader, handshake_silence_s, compression,
+                        is_stopping=None))]
     #[allow(clippy::too_many_arguments)] // one keyword argument an option: Python names them
     fn start(
         py: Python<'_>,
@@ -51,6 +53,7 @@ impl TcpLog {
         ring_bytes: u64,
         slow_reader: bool,
         handshake_silence_s: f64,
+        compression: &str,
         is_stopping: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let directions = match directions {
@@ -63,6 +66,8 @@ impl TcpLog {
                 )));
             }
         };
+        let compression = (compression.parse::<Compression>())
+            .map_err(|reason: String| usage_to_python(format!("--compression {reason}")))?;
         let request = TcpLogOptions {
             packets_per_log,
             on_change,
@@ -80,6 +85,7 @@ impl TcpLog {
             },
             handshake_silence: Duration::try_from_secs_f64(handshake_silence_s)
                 .map_err(usage_to_python)?,
+            compression,
         };
         let mut interrupts = Interrupts::new(is_stopping);
         let started = py.detach(|| {

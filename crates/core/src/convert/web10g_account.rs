@@ -13,7 +13,7 @@ use std::io::Write;
 const COLUMNS: usize = 123;
 /// What stands for a slow start threshold that is not yet set.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
-const CA_OPEN: i8 = 0;
+const CA_OPEN: u8 = 0;
 /// `TcpEStatsNegotiated` of RFC 4898.
 const ENABLED: u64 = 1;
 const SELF_DISABLED: u64 = 2;
@@ -558,7 +558,7 @@ fn state(linux: u8) -> u64 {
 }
 
 /// `tcpEStatsStackInRecovery`: dataContiguous, dataUnordered, dataRecovery.
-fn in_recovery(ca_state: i8) -> u64 {
+fn in_recovery(ca_state: u8) -> u64 {
     match ca_state {
         CA_DISORDER => 2,
         CA_RECOVERY | CA_LOSS => 3,

@@ -1,26 +1,35 @@
 //! Transposed columns into the body of a record batch message.
 
-use super::column_coder::{ColumnCoder, Effort};
-use super::columns::{COLUMNS, Column, Kind, StateColumns};
+use super::columns::{COLUMNS, Column, Kind};
+use super::compression::{BufferCompressor, Codec};
 use super::error::LogError;
 use super::message::{BODY_ALIGN_BYTES, batch_head};
-use super::runs::Runs;
+use super::state_columns::StateColumns;
+use arrow::buffer::BooleanBuffer;
 use arrow::ipc::{Buffer, FieldNode};
 use flatbuffers::FlatBufferBuilder;
 use std::io;
 
-/// A tick above this, with the flows of a flood of connections, does not keep its room for the next one.
+/// A tick above this, with the flows of a flood of connections, does not keep its memory for the next one.
 const TICK_BYTES_KEPT: usize = 1 << 20;
+
+/// A column in which all rows of a batch have one value, and its buffer: most batches have the same.
+#[derive(Clone, Default)]
+struct Constant {
+    value: Vec<u8>,
+    rows: usize,
+    codec: Option<Codec>,
+    buffer: Vec<u8>,
+}
 
 /// Encodes batches; keeps its buffers and compressors between them.
 pub struct BatchEncoder {
-    coder: ColumnCoder,
+    compressor: BufferCompressor,
     builder: FlatBufferBuilder<'static>,
     nodes: Vec<FieldNode>,
     buffers: Vec<Buffer>,
     head: Vec<u8>,
-    bits: Vec<u8>,
-    runs: Runs,
+    constants: Vec<Constant>,
 }
 
 impl BatchEncoder {
@@ -29,29 +38,28 @@ impl BatchEncoder {
     /// # Errors
     /// [`LogError::Encode`] when zstd has no memory.
     pub fn new() -> Result<Self, LogError> {
-        let coder = ColumnCoder::new(COLUMNS.len()).map_err(|error| LogError::Encode {
+        let compressor = BufferCompressor::new().map_err(|error| LogError::Encode {
             rows: 0,
             reason: error.to_string(),
         })?;
         Ok(Self {
-            coder,
+            compressor,
             builder: FlatBufferBuilder::new(),
             nodes: Vec::with_capacity(COLUMNS.len()),
             buffers: Vec::with_capacity(2 * COLUMNS.len()),
             head: Vec::new(),
-            bits: Vec::new(),
-            runs: Runs::default(),
+            constants: vec![Constant::default(); COLUMNS.len()],
         })
     }
 
     /// Appends the message with all rows of `columns` to `out`.
     ///
     /// # Errors
-    /// [`LogError::Encode`] when zstd fails.
+    /// [`LogError::Encode`] when a library fails to compress.
     pub fn encode(
         &mut self,
         columns: &StateColumns,
-        effort: Effort,
+        codec: Codec,
         out: &mut Vec<u8>,
     ) -> Result<(), LogError> {
         let rows = columns.rows();
@@ -63,9 +71,8 @@ impl BatchEncoder {
         let body_at = head_at + self.head.len();
         out.resize(body_at, 0);
         let mut index = 0;
-        let mut runs = std::mem::take(&mut self.runs);
-        let result = columns.for_each(&mut runs, |column, runs| {
-            self.add_column(index, column, runs, effort, body_at, out)
+        let result: Result<(), LogError> = columns.for_each(|column, values| {
+            self.add_column(index, column, rows, values, codec, body_at, out)
                 .map_err(|error| LogError::Encode {
                     rows,
                     reason: format!("{}: {error}", column.name),
@@ -73,7 +80,6 @@ impl BatchEncoder {
             index += 1;
             Ok(())
         });
-        self.runs = runs;
         result.inspect_err(|_| out.truncate(head_at))?;
         self.head.clear();
         batch_head(
@@ -81,6 +87,7 @@ impl BatchEncoder {
             rows,
             &self.nodes,
             &self.buffers,
+            codec,
             &[],
             &out[body_at..],
             &mut self.head,
@@ -93,86 +100,103 @@ impl BatchEncoder {
     pub fn tick(&mut self, values: &[(&str, &str)], out: &mut Vec<u8>) {
         let nodes = vec![FieldNode::new(0, 0); COLUMNS.len()];
         let buffers = vec![Buffer::new(0, 0); 2 * COLUMNS.len()];
-        batch_head(&mut self.builder, 0, &nodes, &buffers, values, &[], out);
+        batch_head(
+            &mut self.builder,
+            0,
+            &nodes,
+            &buffers,
+            Codec::None,
+            values,
+            &[],
+            out,
+        );
         if values.iter().map(|(_, value)| value.len()).sum::<usize>() > TICK_BYTES_KEPT {
             self.builder = FlatBufferBuilder::new();
         }
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn add_column(
         &mut self,
         index: usize,
         column: &Column,
-        runs: &Runs,
-        effort: Effort,
+        rows: usize,
+        values: &[u8],
+        codec: Codec,
         body_at: usize,
         body: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let Self {
-            coder,
-            bits,
-            buffers,
-            ..
-        } = self;
-        let nulls = column
-            .null_from
-            .map_or(0, |null_from| validity(runs, null_from, bits));
-        self.nodes
-            .push(FieldNode::new(runs.rows() as i64, nulls as i64));
+        let valid = match (column.null_from, column.kind) {
+            (Some(from), Kind::U32) => Some(bits::<4>(values, rows, |value| {
+                u64::from(u32::from_le_bytes(value)) < from
+            })),
+            (Some(from), _) => Some(bits::<8>(values, rows, |value| {
+                u64::from_le_bytes(value) < from
+            })),
+            (None, _) => None,
+        };
+        let nulls = valid
+            .as_ref()
+            .map_or(0, |valid| rows - valid.count_set_bits());
+        self.nodes.push(FieldNode::new(rows as i64, nulls as i64));
         let start = body.len();
-        if nulls > 0 {
-            coder.add_bits(bits, effort, body)?;
+        if let Some(valid) = valid.filter(|_| nulls > 0) {
+            let valid = &valid.values()[..rows.div_ceil(8)];
+            self.compressor.add(valid, codec, body)?;
         }
-        end_buffer(body_at, start, body, buffers);
+        self.end_buffer(body_at, start, body);
         let start = body.len();
         if column.kind == Kind::Bool {
-            pack(runs, |value| value != 0, bits);
-            coder.add_bits(bits, effort, body)?;
+            let set = bits::<1>(values, rows, |[value]| value != 0);
+            let set = &set.values()[..rows.div_ceil(8)];
+            self.compressor.add(set, codec, body)?;
+        } else if values.len() == column.kind.width_bytes() {
+            self.add_constant(index, rows, values, codec, body)?;
         } else {
-            coder.add_values(index, runs, effort, body)?;
+            self.compressor.add(values, codec, body)?;
         }
-        end_buffer(body_at, start, body, buffers);
+        self.end_buffer(body_at, start, body);
         Ok(())
     }
-}
 
-/// Notes the buffer that began at `start` and pads the body, which began at `body_at`.
-fn end_buffer(body_at: usize, start: usize, body: &mut Vec<u8>, buffers: &mut Vec<Buffer>) {
-    let bytes = body.len() - start;
-    buffers.push(Buffer::new((start - body_at) as i64, bytes as i64));
-    let body_bytes = (body.len() - body_at).next_multiple_of(BODY_ALIGN_BYTES);
-    body.resize(body_at + body_bytes, 0);
-}
-
-/// Writes the validity bits of a column whose values from `null_from` upwards are null; returns the
-/// number of nulls.
-fn validity(runs: &Runs, null_from: u64, bits: &mut Vec<u8>) -> usize {
-    runs.rows() - pack(runs, |value| value < null_from, bits)
-}
-
-/// Writes a bit for each row whose value `is_set` accepts; returns how many these are.
-fn pack(runs: &Runs, is_set: impl Fn(u64) -> bool, bits: &mut Vec<u8>) -> usize {
-    bits.clear();
-    bits.resize(runs.rows().div_ceil(8), 0);
-    let mut set = 0;
-    for ((start, end), value) in runs.bounds().zip(runs.numbers()) {
-        if is_set(value) {
-            set += (end - start) as usize;
-            set_bits(bits, start as usize, end as usize);
+    fn add_constant(
+        &mut self,
+        index: usize,
+        rows: usize,
+        value: &[u8],
+        codec: Codec,
+        body: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let last = &mut self.constants[index];
+        if last.value != value || last.rows != rows || last.codec != Some(codec) {
+            last.buffer.clear();
+            self.compressor
+                .add(&value.repeat(rows), codec, &mut last.buffer)?;
+            (last.value, last.rows, last.codec) = (value.to_vec(), rows, Some(codec));
         }
+        body.extend_from_slice(&last.buffer);
+        Ok(())
     }
-    set
+
+    /// Notes the buffer that began at `start` and pads the body, which began at `body_at`.
+    fn end_buffer(&mut self, body_at: usize, start: usize, body: &mut Vec<u8>) {
+        let bytes = body.len() - start;
+        self.buffers
+            .push(Buffer::new((start - body_at) as i64, bytes as i64));
+        let body_bytes = (body.len() - body_at).next_multiple_of(BODY_ALIGN_BYTES);
+        body.resize(body_at + body_bytes, 0);
+    }
 }
 
-fn set_bits(bits: &mut [u8], start: usize, end: usize) {
-    let (first, last) = (start / 8, (end - 1) / 8);
-    let from_start = 0xFFu8 << (start % 8);
-    let to_end = 0xFFu8 >> (7 - (end - 1) % 8);
-    if first == last {
-        bits[first] |= from_start & to_end;
-        return;
+/// A bit for each row, set where `is_set` accepts its value; one value stands for all rows.
+fn bits<const WIDTH: usize>(
+    values: &[u8],
+    rows: usize,
+    is_set: impl Fn([u8; WIDTH]) -> bool,
+) -> BooleanBuffer {
+    match values.as_chunks::<WIDTH>().0 {
+        [value] if is_set(*value) => BooleanBuffer::new_set(rows),
+        [_] => BooleanBuffer::new_unset(rows),
+        values => BooleanBuffer::collect_bool(rows, |row| is_set(values[row])),
     }
-    bits[first] |= from_start;
-    bits[first + 1..last].fill(0xFF);
-    bits[last] |= to_end;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parshall_core::abi::{
     FILTER_HOSTS_MAX, FILTER_PIDS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions,
 };
+use parshall_core::log::Compression;
 
 use super::TcpError;
 use crate::ring::{self, Preference};
@@ -49,6 +50,8 @@ pub struct TcpLogOptions {
     pub preference: Preference,
     /// A passive open that is silent for longer has come to nothing.
     pub handshake_silence: Duration,
+    /// How the rows of the log are compressed.
+    pub compression: Compression,
 }
 
 /// TCP waits at most 120 s before it sends anything again (`TCP_RTO_MAX`): of a handshake that is silent
@@ -69,6 +72,7 @@ impl Default for TcpLogOptions {
             ring_bytes: 16 << 20,
             preference: Preference::FastReader,
             handshake_silence: HANDSHAKE_SILENCE,
+            compression: Compression::default(),
         }
     }
 }

@@ -85,7 +85,9 @@ impl TcpLog {
             hz: kernel_hz(),
         };
         let (file, mut place) = create(path, is_stopping)?;
-        let writer = LogWriter::create(file, &header).map_err(|error| cut(path, error))?;
+        let writer = LogWriter::create(file, &header)
+            .map_err(|error| cut(path, error))?
+            .with_compression(options.compression);
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
             hooks
