@@ -8,11 +8,11 @@ from pathlib import Path
 import polars
 import pyarrow as pa
 import pytest
+from written_log import SCHEMA, batch_of, flow_row, random_columns, write_log
 
 import parshall
 from parshall.errors import ParshallError, UsageError
 from parshall.log import Log
-from written_log import SCHEMA, batch_of, flow_row, random_columns, write_log
 
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 # Of version 1.0: 100 rows compressed by zstd, and 200 in the frames that its writer made for fast records.
@@ -139,7 +139,9 @@ def test_every_compression_is_read(tmp_path, compression):
     assert polars.read_ipc_stream(path).equals(log.to_polars())
 
 
-@pytest.mark.parametrize("missing", [("gso_segs",), ("time_ns",), ("direction", "ca_state"), ("app_limited", "flow_seq")])
+@pytest.mark.parametrize(
+    "missing", [("gso_segs",), ("time_ns",), ("direction", "ca_state"), ("app_limited", "flow_seq")]
+)
 def test_columns_that_an_older_log_lacks_are_null(tmp_path, missing):
     path = tmp_path / "old.arrow"
     schema = pa.schema([field for field in SCHEMA if field.name not in missing])

@@ -175,9 +175,7 @@ def _messages(schema: pa.Schema, batch: pa.RecordBatch, metadata: dict[str, str]
     return list(pa.ipc.MessageReader.open_stream(written.getvalue()))
 
 
-def _with_crc(
-    schema: pa.Schema, batch: pa.RecordBatch, metadata: dict[str, str], compression: str
-) -> bytes:
+def _with_crc(schema: pa.Schema, batch: pa.RecordBatch, metadata: dict[str, str], compression: str) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression=compression)
     body = _messages(schema, batch, metadata, options)[-1].body
     texts = "".join(metadata.values()).encode()
