@@ -13,7 +13,7 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow::record_batch::RecordBatch;
 use parshall_core::abi::{NO_SAMPLE, SSTHRESH_INFINITE, TcpStateRecord};
-use parshall_core::log::{BatchEncoder, Codec, LogReader, Scale, StateColumns};
+use parshall_core::tcp_log::{BatchEncoder, Codec, LogReader, Scale, StateColumns};
 use std::hint::black_box;
 
 const BATCH_ROWS: usize = 8192;

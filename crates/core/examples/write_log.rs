@@ -8,7 +8,7 @@ use parshall_core::abi::{
     FLOW_WINDOW_SCALING, SSTHRESH_INFINITE, TcpFlowRecord, TcpStateRecord,
 };
 use parshall_core::ledger::Ledger;
-use parshall_core::log::{Compression, FlowRow, LogHeader, LogWriter};
+use parshall_core::tcp_log::{Compression, FlowRow, LogHeader, LogWriter};
 use std::fs::File;
 
 fn record(number: u32) -> TcpStateRecord {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parshall_core::log::Compression;
+use parshall_core::tcp_log::Compression;
 use parshall_kernel::ring::Preference;
 use parshall_kernel::tcp::TcpError;
 use parshall_kernel::tcp::options::{Directions, TcpLogOptions};

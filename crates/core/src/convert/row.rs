@@ -1,6 +1,6 @@
 //! One row of a log, out of the columns of a batch.
 
-use crate::log::columns::column_table;
+use crate::tcp_log::columns::column_table;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
     Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,

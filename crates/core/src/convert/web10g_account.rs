@@ -6,7 +6,7 @@ use super::row::{
     CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, ESTABLISHED, FLAG_ECE, FLAG_FIN, FLAG_RST, FLAG_SYN,
     NEW_SYN_RECV, OUT, PACKET, RETRANSMIT, Row, seconds_and_us,
 };
-use crate::log::FlowRow;
+use crate::tcp_log::FlowRow;
 use std::io::Write;
 
 /// Values of a line.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parshall_core::abi::{
     FILTER_HOSTS_MAX, FILTER_PIDS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions,
 };
-use parshall_core::log::Compression;
+use parshall_core::tcp_log::Compression;
 
 use super::TcpError;
 use crate::ring::{self, Preference};

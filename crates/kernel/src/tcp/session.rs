@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use parshall_core::abi::TCP_LANES_PER_CPU;
 use parshall_core::ledger::Ledger;
-use parshall_core::log::{LogHeader, LogWriter};
 use parshall_core::output_file::{self, OutputError, Place};
+use parshall_core::tcp_log::{LogHeader, LogWriter};
 
 use super::TcpError;
 use super::collector::Collector;
