@@ -61,7 +61,7 @@ class Log:
         Returns
         -------
         pyarrow.Table
-            Shape (records, 40). Times are ``timestamp[ns, UTC]``; names are dictionaries; units stand
+            Shape (records, columns). Times are ``timestamp[ns, UTC]``; names are dictionaries; units stand
             in the names of the columns. docs/formats/tcp-log.md says what each column is.
 
         Raises
@@ -200,7 +200,7 @@ class Log:
         Returns
         -------
         pyarrow.Table
-            Shape (records of the flow, 40).
+            Shape (records of the flow, columns).
         """
         number = pa.scalar(flow, pa.uint32())
         found = [batch.filter(pc.equal(batch["flow"], number)) for batch in self.batches()]

@@ -8,12 +8,15 @@ from pathlib import Path
 import polars
 import pyarrow as pa
 import pytest
+from written_log import SCHEMA, batch_of, flow_row, random_columns, write_log
 
 import parshall
 from parshall.errors import ParshallError, UsageError
 from parshall.log import Log
 
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
+# Of version 1.0: 100 rows compressed by zstd, and 200 in the frames that its writer made for fast records.
+LOG_OF_1_0 = LOG.with_name("tcp-log-1.0.arrow")
 
 
 def test_records_are_a_table_with_units_in_the_names():
@@ -105,6 +108,60 @@ def test_any_arrow_reader_opens_it():
     with pa.ipc.open_stream(LOG) as reader:
         table = reader.read_all()
     assert table.equals(parshall.read(LOG).records)
+
+
+def test_a_log_of_version_1_0_opens():
+    log = parshall.read(LOG_OF_1_0)
+    with pa.ipc.open_stream(LOG_OF_1_0) as reader:
+        assert reader.schema.metadata[b"parshall.format_version"] == b"1"
+        assert reader.read_all().equals(log.records)
+    assert log.complete
+    assert log.flows.equals(parshall.read(LOG).flows)
+    rows = log.records.to_pylist()
+    assert len(rows) == 300
+    for number, row in enumerate(rows):
+        assert row["flow"] == number // 2 % 2 + 1
+        assert row["cwnd_segments"] == 10 + number // 10
+        assert row["ssthresh_segments"] == (None if number < 150 else 20)
+        assert row["snd_nxt"] == 1000 + (number + 10) * 1448
+        assert row["direction"] == ("in" if number % 2 else "out")
+        assert row["srtt_us"] == 20_000 + number % 7
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_every_compression_is_read(tmp_path, compression):
+    path = tmp_path / "log.arrow"
+    batches = [batch_of(random_columns(rows, 3, rows)) for rows in (1, 1000)]
+    write_log(path, batches, [flow_row(1)], compression=compression)
+    log = parshall.read(path)
+    table = pa.Table.from_batches(batches)
+    assert log.records.equals(table)
+    assert polars.read_ipc_stream(path).equals(log.to_polars())
+
+
+@pytest.mark.parametrize(
+    "missing", [("gso_segs",), ("time_ns",), ("direction", "ca_state"), ("app_limited", "flow_seq")]
+)
+def test_columns_that_an_older_log_lacks_are_null(tmp_path, missing):
+    path = tmp_path / "old.arrow"
+    schema = pa.schema([field for field in SCHEMA if field.name not in missing])
+    values = random_columns(50, 3, 1)
+    write_log(path, [batch_of(values, schema)], [flow_row(flow) for flow in (1, 2, 3)], columns=schema)
+    log = parshall.read(path)
+    assert log.schema.names == SCHEMA.names
+    whole = batch_of(values)
+    for name in SCHEMA.names:
+        column = log.records[name]
+        if name in missing:
+            assert column.null_count == 50
+            assert column.type == whole[name].type
+        else:
+            assert column.combine_chunks().equals(whole[name])
+    assert log.batches([*missing, "flow"]).read_all().num_columns == len(missing) + 1
+    for to in ("csv", "parquet", "siftr2"):
+        assert parshall.log.convert(path, to, tmp_path / to).rows > 0
+    line = (tmp_path / "csv").read_text().splitlines()[1].split(",")
+    assert line[4 + SCHEMA.names.index(missing[0])] == ""
 
 
 def test_ticks_and_checksums_are_what_the_description_says():

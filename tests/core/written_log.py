@@ -90,17 +90,17 @@ FLOW_SCHEMA = pa.schema(
 )
 
 
-def batch_of(columns: dict[str, Any]) -> pa.RecordBatch:
+def batch_of(columns: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     """Return rows; names may be given as names or as their indices, a null is None."""
     arrays = []
-    for name in COLUMNS:
+    for name in schema.names:
         values = columns[name]
         if name in NAMES:
             indices = [NAMES[name].index(value) if isinstance(value, str) else int(value) for value in values]
             arrays.append(pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(NAMES[name])))
         else:
             arrays.append(pa.array(values, _type(name)))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def flow_row(flow: int, **changes: Any) -> dict[str, Any]:
@@ -129,6 +129,8 @@ def write_log(
     flows: list[dict[str, Any]],
     ledger: dict[str, Any] | None = None,
     environment: dict[str, Any] | None = None,
+    columns: pa.Schema = SCHEMA,
+    compression: str = "zstd",
 ) -> None:
     """Write a whole log: schema, rows, one tick with the flow table and the ledger, end of stream."""
     texts = {
@@ -139,7 +141,7 @@ def write_log(
         "options": "{}",
         "hz": "1000",
     }
-    schema = SCHEMA.with_metadata({f"parshall.{key}": text for key, text in texts.items()})
+    schema = columns.with_metadata({f"parshall.{key}": text for key, text in texts.items()})
     table = io.BytesIO()
     with pa.ipc.new_stream(table, FLOW_SCHEMA) as stream:
         stream.write_table(pa.Table.from_pylist(flows, FLOW_SCHEMA))
@@ -150,7 +152,7 @@ def write_log(
         "parshall.ledger": json.dumps(ledger),
         "parshall.final": "true",
     }
-    nothing = batch_of({name: [] for name in COLUMNS})
+    nothing = batch_of({name: [] for name in columns.names}, columns)
     with path.open("wb") as file:
         # Rows are compressed, dictionaries are not.
         head = _messages(schema, nothing, {}, pa.ipc.IpcWriteOptions())
@@ -160,9 +162,9 @@ def write_log(
         for batch in batches:
             # A batch that comes again and again is encoded once.
             if batch is not last:
-                last, written = batch, _with_crc(schema, batch, {})
+                last, written = batch, _with_crc(schema, batch, {}, compression)
             file.write(written)
-        file.write(_with_crc(schema, nothing, tick))
+        file.write(_with_crc(schema, nothing, tick, compression))
         file.write(struct.pack("<iI", -1, 0))
 
 
@@ -173,8 +175,8 @@ def _messages(schema: pa.Schema, batch: pa.RecordBatch, metadata: dict[str, str]
     return list(pa.ipc.MessageReader.open_stream(written.getvalue()))
 
 
-def _with_crc(schema: pa.Schema, batch: pa.RecordBatch, metadata: dict[str, str]) -> bytes:
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
+def _with_crc(schema: pa.Schema, batch: pa.RecordBatch, metadata: dict[str, str], compression: str) -> bytes:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
     body = _messages(schema, batch, metadata, options)[-1].body
     texts = "".join(metadata.values()).encode()
     crc = zlib.crc32(struct.pack("<Q", batch.num_rows) + texts + (body.to_pybytes() if body else b""))

@@ -99,6 +99,7 @@ REFUSALS = [
     (["--netns", "/proc/self/ns/uts/x"], 2, r"--netns /proc/self/ns/uts/x: Not a directory"),
     (["--direction", "up"], 2, r"--direction up: expected in, out or both"),
     (["--policy", "medium"], 2, r"--policy medium: expected fast or slow"),
+    (["--compression", "gzip"], 2, r"--compression gzip: expected auto, lz4, zstd or none"),
     (["--no-such-option"], 2, r"--no-such-option; see `parshall tcp --help`"),
     (["--cgroup", "/x", "true"], 2, r"--cgroup /x: CMD runs in a cgroup of its own; give one or the other"),
     (["--pid", "1", "true"], 2, r"--pid 1: with CMD, its sockets are logged; give one or the other"),

@@ -11,7 +11,7 @@ use parshall_core::abi::{
     SSTHRESH_INFINITE, TcpFlowRecord, TcpStateRecord,
 };
 use parshall_core::ledger::{HOOK_NAMES, HookAccount, Ledger};
-use parshall_core::log::{FlowRow, LogHeader, LogWriter};
+use parshall_core::tcp_log::{FlowRow, LogHeader, LogWriter};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs::File;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parshall_core::abi::{FLOW_END_DESTROYED, TcpFlowEndRecord, TcpFlowRecord};
 use parshall_core::ledger::Ledger;
-use parshall_core::log::{LogHeader, LogWriter};
+use parshall_core::tcp_log::{LogHeader, LogWriter};
 use parshall_kernel::tcp::flows::FlowTable;
 
 const FLOWS: u32 = 200_000;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parshall_core::convert::{self, ConvertError, ConvertOptions, ConvertReport, Format};
-use parshall_core::log::LogReader;
+use parshall_core::tcp_log::LogReader;
 use pyo3::exceptions::PyBrokenPipeError;
 use pyo3::prelude::*;
 

@@ -8,7 +8,7 @@ use arrow::array::RecordBatchIterator;
 use arrow::error::ArrowError;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 use arrow::record_batch::RecordBatchReader;
-use parshall_core::log::{self, LogError, flow_batch};
+use parshall_core::tcp_log::{self, LogError, flow_batch};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -35,7 +35,7 @@ impl LogReader {
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let (reader, flows) = py
             .detach(|| -> Result<_, LogError> {
-                let mut reader = log::LogReader::open(&path)?;
+                let mut reader = tcp_log::LogReader::open(&path)?;
                 reader.survey()?;
                 let flows: Vec<_> = reader.take_flows().into_values().collect();
                 Ok((reader, flows))
@@ -62,7 +62,7 @@ impl LogReader {
     fn records(&self, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<ArrowStream> {
         let reader = py
             .detach(|| {
-                let reader = log::LogReader::open(&self.path)?;
+                let reader = tcp_log::LogReader::open(&self.path)?;
                 match columns {
                     Some(columns) => reader.select(&columns),
                     None => Ok(reader),

@@ -55,6 +55,9 @@ def command(
     duration: options.Duration = None,
     buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
     policy: options.Policy = "fast",
+    compression: Annotated[
+        str, typer.Option("--compression", metavar="auto|lz4|zstd|none", help="Compression of the log")
+    ] = "auto",
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
@@ -83,6 +86,7 @@ def command(
             pid=pid or (),
             buffer_bytes=buffer,
             policy=policy,
+            compression=compression,
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
             is_stopping=stopping.is_asked,
         )

@@ -3,7 +3,7 @@
 
 use super::error::ConvertError;
 use super::source::Source;
-use crate::log::columns::{COLUMNS, Kind};
+use crate::tcp_log::columns::{COLUMNS, Kind};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
     Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,

@@ -1,7 +1,7 @@
 //! What can go wrong in a conversion.
 
 use super::format::Format;
-use crate::log::LogError;
+use crate::tcp_log::LogError;
 
 /// An error of a conversion.
 #[derive(Debug, thiserror::Error)]

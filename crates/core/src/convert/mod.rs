@@ -22,7 +22,7 @@ mod web10g_account;
 pub use error::ConvertError;
 pub use format::Format;
 
-use crate::log::LogReader;
+use crate::tcp_log::LogReader;
 use source::Source;
 use std::io::{BufWriter, Read, Seek, Write};
 

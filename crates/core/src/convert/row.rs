@@ -1,5 +1,6 @@
 //! One row of a log, out of the columns of a batch.
 
+use crate::tcp_log::columns::column_table;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
     Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
@@ -7,27 +8,27 @@ use arrow::datatypes::{
 use arrow::record_batch::RecordBatch;
 
 /// Index of `packet` in the event names.
-pub const PACKET: i8 = 0;
+pub const PACKET: u8 = 0;
 /// Index of `retransmit` in the event names.
-pub const RETRANSMIT: i8 = 1;
+pub const RETRANSMIT: u8 = 1;
 /// Index of `close` in the event names.
-pub const CLOSE: i8 = 3;
+pub const CLOSE: u8 = 3;
 /// Index of `in` in the direction names.
-pub const IN: i8 = 0;
+pub const IN: u8 = 0;
 /// Index of `out` in the direction names.
-pub const OUT: i8 = 1;
+pub const OUT: u8 = 1;
 /// Linux's number of `ESTABLISHED`.
 pub const ESTABLISHED: u8 = 1;
 /// Linux's number of `NEW_SYN_RECV`: a handshake without a socket, so without TCP state.
 pub const NEW_SYN_RECV: u8 = 12;
 /// Index of `Disorder` in the names of congestion states.
-pub const CA_DISORDER: i8 = 1;
+pub const CA_DISORDER: u8 = 1;
 /// Index of `CWR` in the names of congestion states.
-pub const CA_CWR: i8 = 2;
+pub const CA_CWR: u8 = 2;
 /// Index of `Recovery` in the names of congestion states.
-pub const CA_RECOVERY: i8 = 3;
+pub const CA_RECOVERY: u8 = 3;
 /// Index of `Loss` in the names of congestion states.
-pub const CA_LOSS: i8 = 4;
+pub const CA_LOSS: u8 = 4;
 /// FIN in `pkt_flags`.
 pub const FLAG_FIN: u16 = 0x01;
 /// SYN in `pkt_flags`.
@@ -37,94 +38,87 @@ pub const FLAG_RST: u16 = 0x04;
 /// ECE in `pkt_flags`.
 pub const FLAG_ECE: u16 = 0x40;
 
+macro_rules! value {
+    (time) => { i64 };
+    (names) => { u8 };
+    ($kind:ident) => { $kind };
+    ($kind:ident null) => { Option<$kind> };
+}
+
+/// Numbers that are never null, as a slice; names are their indices. Where a log lacks the column they are 0.
+macro_rules! array {
+    (time, $array:expr) => {
+        $array.as_primitive::<TimestampNanosecondType>().values()
+    };
+    (u8, $array:expr) => {
+        $array.as_primitive::<UInt8Type>().values()
+    };
+    (u16, $array:expr) => {
+        $array.as_primitive::<UInt16Type>().values()
+    };
+    (u32, $array:expr) => {
+        $array.as_primitive::<UInt32Type>().values()
+    };
+    (u64, $array:expr) => {
+        $array.as_primitive::<UInt64Type>().values()
+    };
+    (names, $array:expr) => {
+        $array.as_dictionary::<Int8Type>().keys().values()
+    };
+    (bool, $array:expr) => {
+        $array.as_boolean()
+    };
+    (u32 null, $array:expr) => {
+        $array.as_primitive::<UInt32Type>()
+    };
+    (u64 null, $array:expr) => {
+        $array.as_primitive::<UInt64Type>()
+    };
+}
+
+macro_rules! cell {
+    (names, $column:expr, $row:expr) => {
+        $column[$row] as u8
+    };
+    (bool, $column:expr, $row:expr) => {
+        $column.value($row)
+    };
+    ($kind:ident, $column:expr, $row:expr) => {
+        $column[$row]
+    };
+    ($kind:ident null, $column:expr, $row:expr) => {
+        $column.is_valid($row).then(|| $column.value($row))
+    };
+}
+
+/// Puts `null` behind the type of columns that have nulls, and calls a macro with that.
+macro_rules! with_null {
+    ($callback:ident, $kind:ident, never $(, $argument:expr)*) => { $callback!($kind $(, $argument)*) };
+    ($callback:ident, $kind:ident, from $(, $argument:expr)*) => { $callback!($kind null $(, $argument)*) };
+}
+
 macro_rules! rows {
-    ($($kind:ident $name:ident: $type:ty,)*) => {
+    (|$record:ident, $scale:ident| $($name:ident: $kind:ident $(($names:ident))?, $null:ident $(($null_from:expr))?,
+        $unit:literal => $value:expr;)*) => {
         /// A row. Names and units are those of the log's columns.
         #[allow(non_snake_case, missing_docs)]
         #[derive(Clone, Copy, Debug, Default, PartialEq)]
-        pub struct Row { $(pub $name: $type,)* }
+        pub struct Row { $(pub $name: with_null!(value, $kind, $null),)* }
 
         /// All rows of a batch.
         #[allow(non_snake_case)]
         pub fn rows(batch: &RecordBatch) -> impl Iterator<Item = Row> + '_ {
-            #[allow(non_snake_case)]
-            struct Columns<'a> { $($name: rows!(@slice $kind 'a),)* }
             let mut next = batch.columns().iter();
             // The reader has checked that the columns are those of the format, in its order.
-            $(let $name = rows!(@column $kind next.next().expect(stringify!($name)));)*
-            let columns = Columns { $($name,)* };
-            (0..batch.num_rows()).map(move |row| Row { $($name: rows!(@value $kind columns.$name, row),)* })
+            $(let $name = with_null!(array, $kind, $null, next.next().expect(stringify!($name)));)*
+            (0..batch.num_rows()).map(move |row| Row {
+                $($name: with_null!(cell, $kind, $null, $name, row),)*
+            })
         }
     };
-    (@slice time $life:lifetime) => { &$life [i64] };
-    (@slice u8 $life:lifetime) => { &$life [u8] };
-    (@slice u16 $life:lifetime) => { &$life [u16] };
-    (@slice u32 $life:lifetime) => { &$life [u32] };
-    (@slice u64 $life:lifetime) => { &$life [u64] };
-    (@slice key $life:lifetime) => { &$life [i8] };
-    (@slice state $life:lifetime) => { &$life [i8] };
-    (@slice bit $life:lifetime) => { &$life arrow::array::BooleanArray };
-    (@slice null32 $life:lifetime) => { &$life arrow::array::UInt32Array };
-    (@slice null64 $life:lifetime) => { &$life arrow::array::UInt64Array };
-    (@column time $array:expr) => { $array.as_primitive::<TimestampNanosecondType>().values().as_ref() };
-    (@column u8 $array:expr) => { $array.as_primitive::<UInt8Type>().values().as_ref() };
-    (@column u16 $array:expr) => { $array.as_primitive::<UInt16Type>().values().as_ref() };
-    (@column u32 $array:expr) => { $array.as_primitive::<UInt32Type>().values().as_ref() };
-    (@column u64 $array:expr) => { $array.as_primitive::<UInt64Type>().values().as_ref() };
-    (@column key $array:expr) => { $array.as_dictionary::<Int8Type>().keys().values().as_ref() };
-    (@column state $array:expr) => { $array.as_dictionary::<Int8Type>().keys().values().as_ref() };
-    (@column bit $array:expr) => { $array.as_boolean() };
-    (@column null32 $array:expr) => { $array.as_primitive::<UInt32Type>() };
-    (@column null64 $array:expr) => { $array.as_primitive::<UInt64Type>() };
-    (@value bit $column:expr, $row:expr) => { $column.value($row) };
-    (@value state $column:expr, $row:expr) => { $column[$row] as u8 };
-    (@value null32 $column:expr, $row:expr) => { $column.is_valid($row).then(|| $column.value($row)) };
-    (@value null64 $column:expr, $row:expr) => { $column.is_valid($row).then(|| $column.value($row)) };
-    (@value $kind:ident $column:expr, $row:expr) => { $column[$row] };
 }
 
-rows! {
-    time time_ns: i64,
-    u32 flow: u32,
-    key direction: i8,
-    key event: i8,
-    u64 flow_seq: u64,
-    state state: u8,
-    u32 cwnd_segments: u32,
-    null32 ssthresh_segments: Option<u32>,
-    u32 mss_bytes: u32,
-    u32 srtt_us: u32,
-    u32 rttvar_us: u32,
-    null32 min_rtt_us: Option<u32>,
-    u32 rto_us: u32,
-    u32 snd_una: u32,
-    u32 snd_nxt: u32,
-    u32 snd_wnd_bytes: u32,
-    u32 rcv_nxt: u32,
-    u32 rcv_wnd_bytes: u32,
-    u32 packets_out: u32,
-    u32 retrans_out: u32,
-    u32 lost_out: u32,
-    u32 sacked_out: u32,
-    u32 total_retrans: u32,
-    key ca_state: i8,
-    null64 pacing_rate_Bps: Option<u64>,
-    u64 delivery_rate_Bps: u64,
-    u32 delivered: u32,
-    u32 delivered_ce: u32,
-    bit app_limited: bool,
-    u32 sndbuf_bytes: u32,
-    u32 sndbuf_used_bytes: u32,
-    u32 rcvbuf_bytes: u32,
-    u32 rcvbuf_used_bytes: u32,
-    u8 snd_scale: u8,
-    u8 rcv_scale: u8,
-    u32 pkt_seq: u32,
-    u32 pkt_ack: u32,
-    u16 pkt_flags: u16,
-    u32 payload_bytes: u32,
-    u16 gso_segs: u16,
-}
+column_table!(rows);
 
 impl Row {
     /// The congestion window in bytes.

@@ -4,7 +4,7 @@ use super::error::ConvertError;
 use super::row::{IN, NEW_SYN_RECV, Row, seconds_and_us};
 use super::source::Source;
 use crate::ledger::HookAccount;
-use crate::log::FlowRow;
+use crate::tcp_log::FlowRow;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 use std::net::IpAddr;

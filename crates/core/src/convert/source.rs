@@ -4,7 +4,7 @@ use super::error::ConvertError;
 use super::format::Format;
 use super::row::{NEW_SYN_RECV, PACKET, Row, rows};
 use crate::ledger::Ledger;
-use crate::log::{FlowRow, LogReader};
+use crate::tcp_log::{FlowRow, LogReader};
 use arrow::record_batch::RecordBatch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};

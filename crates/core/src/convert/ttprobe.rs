@@ -6,7 +6,7 @@ use super::error::ConvertError;
 use super::row::{FLAG_SYN, IN, Row};
 use super::siftr::direction;
 use super::source::Source;
-use crate::log::FlowRow;
+use crate::tcp_log::FlowRow;
 use std::io::{Read, Seek, Write};
 
 /// ttprobe multiplies in 32 bits, so the threshold that is not yet set wraps; here it is clamped.

@@ -7,7 +7,7 @@ use super::error::ConvertError;
 use super::row::{CLOSE, NEW_SYN_RECV, PACKET, seconds_and_us};
 use super::source::Source;
 use super::web10g_account::{Account, Settings};
-use crate::log::FlowRow;
+use crate::tcp_log::FlowRow;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 

@@ -6,14 +6,14 @@ use super::row::{
     CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, ESTABLISHED, FLAG_ECE, FLAG_FIN, FLAG_RST, FLAG_SYN,
     NEW_SYN_RECV, OUT, PACKET, RETRANSMIT, Row, seconds_and_us,
 };
-use crate::log::FlowRow;
+use crate::tcp_log::FlowRow;
 use std::io::Write;
 
 /// Values of a line.
 const COLUMNS: usize = 123;
 /// What stands for a slow start threshold that is not yet set.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
-const CA_OPEN: i8 = 0;
+const CA_OPEN: u8 = 0;
 /// `TcpEStatsNegotiated` of RFC 4898.
 const ENABLED: u64 = 1;
 const SELF_DISABLED: u64 = 2;
@@ -558,7 +558,7 @@ fn state(linux: u8) -> u64 {
 }
 
 /// `tcpEStatsStackInRecovery`: dataContiguous, dataUnordered, dataRecovery.
-fn in_recovery(ca_state: i8) -> u64 {
+fn in_recovery(ca_state: u8) -> u64 {
     match ca_state {
         CA_DISORDER => 2,
         CA_RECOVERY | CA_LOSS => 3,

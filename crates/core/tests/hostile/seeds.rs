@@ -2,7 +2,7 @@
 
 use parshall_core::abi::{TcpFlowRecord, TcpStateRecord, read_plain};
 use parshall_core::ledger::{HookAccount, Ledger};
-use parshall_core::log::{FlowRow, LogHeader, LogWriter};
+use parshall_core::tcp_log::{FlowRow, LogHeader, LogWriter};
 use parshall_core::trace::{
     Compression, Format, Interface, LINK_TYPE_ETHERNET, LINK_TYPE_RAW, Packet, Section, Sink,
     Statistics, Writer, WriterOptions,

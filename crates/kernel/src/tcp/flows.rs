@@ -7,7 +7,7 @@ use parshall_core::abi::{
     EVENT_CLOSE, EVENT_PACKET, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED, FLOW_PASSIVE,
     TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord,
 };
-use parshall_core::log::{FlowRow, Unwritten};
+use parshall_core::tcp_log::{FlowRow, Unwritten};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 

@@ -60,7 +60,7 @@ pub enum TcpError {
     },
     /// The log could not be written.
     #[error(transparent)]
-    Log(#[from] parshall_core::log::LogError),
+    Log(#[from] parshall_core::tcp_log::LogError),
     /// The output file could not be made.
     #[error(transparent)]
     Output(#[from] parshall_core::output_file::OutputError),

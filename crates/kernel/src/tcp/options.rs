@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use parshall_core::abi::{
     FILTER_HOSTS_MAX, FILTER_PIDS_MAX, FILTER_PORTS_MAX, RingLayout, TcpOptions,
 };
+use parshall_core::tcp_log::Compression;
 
 use serde::Deserialize;
 
@@ -56,6 +57,8 @@ pub struct TcpLogOptions {
     pub preference: Preference,
     /// A passive open that is silent for longer has come to nothing, seconds.
     pub handshake_silence_s: f64,
+    /// How the rows of the log are compressed.
+    pub compression: Compression,
 }
 
 /// TCP waits at most 120 s before it sends anything again (`TCP_RTO_MAX`): of a handshake that is silent
@@ -76,6 +79,7 @@ impl Default for TcpLogOptions {
             ring_bytes: 16 << 20,
             preference: Preference::FastReader,
             handshake_silence_s: HANDSHAKE_SILENCE_S,
+            compression: Compression::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parshall_core::abi::{HOOK_COUNT, TcpFlowEndRecord};
 use parshall_core::ledger::{Cost, HOOK_NAMES, HookAccount, Ledger, Lost};
-use parshall_core::log::{LogError, LogWriter};
+use parshall_core::tcp_log::{LogError, LogWriter};
 
 use super::TcpError;
 use super::collector::Collector;

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use parshall_core::abi::TCP_LANES_PER_CPU;
 use parshall_core::ledger::Ledger;
-use parshall_core::log::{LogHeader, LogWriter};
 use parshall_core::output_file::{self, OutputError, Place};
+use parshall_core::tcp_log::{LogHeader, LogWriter};
 use serde::{Deserialize, Serialize};
 
 use super::TcpError;
@@ -99,7 +99,9 @@ impl TcpLog {
         };
         let path = request.path;
         let (file, mut place) = beginning.open(|is_given_up| create(&path, is_given_up))?;
-        let writer = LogWriter::create(file, &header).map_err(|error| cut(&path, error))?;
+        let writer = LogWriter::create(file, &header)
+            .map_err(|error| cut(&path, error))?
+            .with_compression(options.compression);
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
             hooks

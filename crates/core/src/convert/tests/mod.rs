@@ -12,7 +12,7 @@ use crate::abi::{
     TcpStateRecord,
 };
 use crate::ledger::{HookAccount, Ledger, Lost};
-use crate::log::{FlowRow, LogHeader, LogReader, LogWriter};
+use crate::tcp_log::{FlowRow, LogHeader, LogReader, LogWriter};
 use proptest::prelude::*;
 use std::io::Cursor;
 

@@ -6,8 +6,11 @@ use std::collections::HashMap;
 
 /// Value of the schema metadata key `parshall.format`.
 pub const FORMAT: &str = "tcp-state";
-/// The newest version of the format that this code writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of the format that this code writes: `MAJOR.MINOR`. It reads logs of this and of older minor
+/// versions, which may lack columns.
+pub const FORMAT_VERSION: &str = "1.1";
+const MAJOR: u32 = 1;
+const MINOR: u32 = 1;
 
 /// The head of a log. The JSON texts are stored as they are handed in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,9 +93,9 @@ impl LogHeader {
         let version = metadata
             .get("parshall.format_version")
             .map_or("", String::as_str);
-        match version.parse::<u32>() {
-            Ok(1..=FORMAT_VERSION) => {}
-            Ok(newer) if newer > FORMAT_VERSION => {
+        match parsed_version(version) {
+            Some((MAJOR, ..=MINOR)) => {}
+            Some(found) if found > (MAJOR, MINOR) => {
                 return Err(LogError::NewerVersion {
                     path: path.to_string(),
                     found: version.to_string(),
@@ -116,6 +119,12 @@ impl LogHeader {
                 .map_err(|_| not_a_log(format!("a log whose parshall.hz is {hz:?}")))?,
         })
     }
+}
+
+/// Major and minor version; `1` is 1.0.
+fn parsed_version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn parsed(key: &'static str, text: &str) -> Result<serde_json::Value, LogError> {

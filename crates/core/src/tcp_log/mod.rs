@@ -5,34 +5,32 @@
 //! that the file needs no index, can be cut anywhere, and what is before the cut opens.
 
 mod batch;
-mod column_coder;
 pub mod columns;
+mod compression;
 mod error;
 mod flow;
 mod flow_table;
-mod fse;
 mod header;
 mod message;
 mod message_reader;
 mod reader;
-mod repeats;
 mod rows;
-pub mod runs;
+mod scale;
 mod schema;
-mod upper_bytes;
+mod state_columns;
 mod writer;
-mod zstd_frame;
 
 pub use batch::BatchEncoder;
-pub use column_coder::Effort;
-pub use columns::StateColumns;
+pub use compression::{Codec, Compression};
 pub use error::LogError;
 pub use flow::FlowRow;
 pub use flow_table::{flow_batch, flow_rows, flow_schema};
 pub use header::{FORMAT, FORMAT_VERSION, LogHeader};
 pub use message_reader::Truncation;
 pub use reader::LogReader;
+pub use scale::Scale;
 pub use schema::record_schema;
+pub use state_columns::StateColumns;
 pub use writer::{LogWriter, Unwritten};
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Messages of an Arrow IPC stream, built and taken apart by ourselves.
+//! Messages of an Arrow IPC stream: marker, length, flatbuffer, body.
 //!
-//! arrow's writer would allocate, copy and compress what we can reuse, and it has no way to put
-//! custom metadata on a batch. The bytes are the same: marker, length, flatbuffer, body.
+//! arrow's writer puts no custom metadata on a batch, and compresses columns that stay the same in every
+//! batch.
 
+use super::compression::Codec;
 use super::error::LogError;
 use super::schema::{dictionaries, record_schema_with};
 use arrow::array::{ArrayRef, DictionaryArray, new_empty_array};
@@ -47,11 +48,13 @@ pub fn checksum(rows: u64, values: &[(&str, &str)], body: &[u8]) -> String {
 }
 
 /// Appends a record batch message without its body to `out`.
+#[allow(clippy::too_many_arguments)]
 pub fn batch_head(
     builder: &mut FlatBufferBuilder<'static>,
     rows: usize,
     nodes: &[FieldNode],
     buffers: &[Buffer],
+    codec: Codec,
     values: &[(&str, &str)],
     body: &[u8],
     out: &mut Vec<u8>,
@@ -74,7 +77,10 @@ pub fn batch_head(
     let custom_metadata = builder.create_vector(&pairs);
     let mut compression = BodyCompressionBuilder::new(builder);
     compression.add_method(BodyCompressionMethod::BUFFER);
-    compression.add_codec(CompressionType::ZSTD);
+    compression.add_codec(match codec {
+        Codec::Lz4 | Codec::None => CompressionType::LZ4_FRAME,
+        Codec::Zstd => CompressionType::ZSTD,
+    });
     let compression = compression.finish();
     let nodes = builder.create_vector(nodes);
     let buffers = builder.create_vector(buffers);

@@ -82,7 +82,7 @@ pub enum LogError {
         /// The version of the file.
         found: String,
         /// The newest version that this code reads.
-        supported: u32,
+        supported: &'static str,
     },
     /// The file is damaged and goes on after the damage.
     #[error(

@@ -6,8 +6,8 @@ use super::flow_table::decode_flows;
 use super::header::LogHeader;
 use super::message::{KEY_FINAL, KEY_FLOWS, KEY_LEDGER};
 use super::message_reader::{MessageReader, RawMessage, Step, Truncation};
-use super::rows::{RowDecoder, check_dictionary, row_count};
-use super::schema::record_schema;
+use super::rows::{RowDecoder, row_count};
+use super::schema::batch_schema;
 use crate::ledger::Ledger;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::MessageHeader;
@@ -26,6 +26,7 @@ use std::sync::Arc;
 pub struct LogReader<R: Read> {
     messages: MessageReader<R>,
     header: LogHeader,
+    file_schema: Schema,
     schema: SchemaRef,
     decoder: RowDecoder,
     rows_at_byte: u64,
@@ -88,25 +89,26 @@ impl<R: Read> LogReader<R> {
             Err(LogError::Corrupt { .. }) => return Err(not_a_log("not an Arrow stream")),
             Err(error) => return Err(error),
         };
-        let schema = first
+        let file_schema = first
             .message()
             .ok()
             .and_then(|message| message.header_as_schema())
             .and_then(|schema| try_fb_to_schema(schema).ok())
             .ok_or_else(|| not_a_log("an Arrow stream without a readable schema"))?;
-        let header = LogHeader::from_metadata(&path, schema.metadata())?;
-        if schema.fields() != record_schema().fields() {
-            return Err(messages.corrupt(0, "its columns are not those of the format"));
-        }
-        let schema = Arc::new(schema);
-        let decoder = RowDecoder::new(schema.clone()).map_err(|source| LogError::Read {
-            path: path.clone(),
-            source,
-        })?;
+        let header = LogHeader::from_metadata(&path, file_schema.metadata())?;
+        let schema = batch_schema(&file_schema)
+            .map(Arc::new)
+            .ok_or_else(|| messages.corrupt(0, "its columns are not those of the format"))?;
+        let decoder =
+            RowDecoder::new(&file_schema, schema.clone()).map_err(|source| LogError::Read {
+                path: path.clone(),
+                source,
+            })?;
         Ok(Self {
             rows_at_byte: messages.at_byte(),
             messages,
             header,
+            file_schema,
             schema,
             decoder,
             flows: BTreeMap::new(),
@@ -131,7 +133,8 @@ impl<R: Read> LogReader<R> {
             .collect::<Vec<_>>();
         let metadata = self.schema.metadata().clone();
         self.schema = Arc::new(Schema::new(kept).with_metadata(metadata));
-        self.decoder = RowDecoder::new(self.schema.clone()).map_err(|source| LogError::Read {
+        let decoder = RowDecoder::new(&self.file_schema, self.schema.clone());
+        self.decoder = decoder.map_err(|source| LogError::Read {
             path: self.path().to_string(),
             source,
         })?;
@@ -148,7 +151,8 @@ impl<R: Read> LogReader<R> {
         self.messages.path()
     }
 
-    /// The schema of the batches, with the metadata of the file.
+    /// The schema of the batches, with the metadata of the file. Columns that an older version of the format
+    /// lacks are there, and null.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
@@ -216,7 +220,10 @@ impl<R: Read> LogReader<R> {
         let message = raw.message()?;
         if let Some(dictionary) = message.header_as_dictionary_batch() {
             let names = dictionary.data().ok_or("a dictionary without data")?;
-            return check_dictionary(dictionary.id(), names, &raw.body).map(|()| None);
+            return self
+                .decoder
+                .check_dictionary(dictionary.id(), names, &raw.body)
+                .map(|()| None);
         }
         let head = message
             .header_as_record_batch()

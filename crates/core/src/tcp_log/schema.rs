@@ -16,6 +16,22 @@ pub fn record_schema_with(metadata: HashMap<String, String>) -> SchemaRef {
     Arc::new(record_schema().with_metadata(metadata))
 }
 
+/// The schema of batches from a file: all columns, nullable when the file lacks them, with its metadata.
+/// `None` when the file has other columns.
+pub fn batch_schema(file: &Schema) -> Option<Schema> {
+    let mut in_file = file.fields().iter().peekable();
+    let mut fields = Vec::with_capacity(COLUMNS.len());
+    for column in COLUMNS {
+        let field = field(column);
+        match in_file.next_if(|found| ***found == field) {
+            Some(_) => fields.push(field),
+            None => fields.push(field.with_nullable(true)),
+        }
+    }
+    let schema = Schema::new(fields).with_metadata(file.metadata().clone());
+    in_file.next().is_none().then_some(schema)
+}
+
 fn field(column: &Column) -> Field {
     Field::new(
         column.name,

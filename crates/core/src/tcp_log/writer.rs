@@ -1,13 +1,14 @@
 //! Writes a log. Whatever happens to the process or the disk, what the file has taken opens.
 
 use super::batch::BatchEncoder;
-use super::column_coder::Effort;
-use super::columns::{Scale, StateColumns};
+use super::compression::Compression;
 use super::error::LogError;
 use super::flow::FlowRow;
 use super::flow_table::encode_flows;
 use super::header::LogHeader;
 use super::message::{END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, stream_start};
+use super::scale::Scale;
+use super::state_columns::StateColumns;
 use crate::abi::{EVENT_PACKET, HOOK_COUNT, TcpStateRecord};
 use crate::ledger::Ledger;
 use std::collections::BTreeMap;
@@ -59,6 +60,7 @@ pub struct LogWriter<W: Write> {
     inner: W,
     columns: StateColumns,
     encoder: BatchEncoder,
+    compression: Compression,
     monotonic_offset_ns: i64,
     /// Encoded, and not yet taken by `inner` from `pending_at` on.
     pending: Vec<u8>,
@@ -93,6 +95,7 @@ impl<W: Write> LogWriter<W> {
                 Scale::new(monotonic_offset_ns, header.hz),
             ),
             encoder: BatchEncoder::new()?,
+            compression: Compression::default(),
             monotonic_offset_ns,
             pending: stream_start(header.to_metadata())?,
             pending_at: 0,
@@ -104,6 +107,14 @@ impl<W: Write> LogWriter<W> {
         };
         writer.write_pending()?;
         Ok(writer)
+    }
+
+    /// Compresses the batches to come this way; [`Compression::Auto`] otherwise.
+    pub fn with_compression(self, compression: Compression) -> Self {
+        Self {
+            compression,
+            ..self
+        }
     }
 
     /// Adds one record.
@@ -264,9 +275,9 @@ impl<W: Write> LogWriter<W> {
         if rows == 0 {
             return Ok(());
         }
-        let effort = Effort::for_rate(rows, self.columns.span_ns());
+        let codec = self.compression.codec(rows, self.columns.span_ns());
         self.encoder
-            .encode(&self.columns, effort, &mut self.pending)?;
+            .encode(&self.columns, codec, &mut self.pending)?;
         let written = self.write_pending();
         if written.is_err() {
             count(&self.columns, &mut self.pending_rows);

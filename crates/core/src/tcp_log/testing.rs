@@ -1,5 +1,6 @@
 //! Headers, records and flows for tests.
 
+use super::compression::Compression;
 use super::flow::FlowRow;
 use super::header::LogHeader;
 use super::writer::LogWriter;
@@ -37,7 +38,19 @@ pub fn flow(flow: u32) -> FlowRow {
 
 /// A whole log in memory: batches of `batch_rows`, one tick after every `tick_rows` records.
 pub fn log_of(records: &[TcpStateRecord], batch_rows: usize, tick_rows: usize) -> Vec<u8> {
-    let mut writer = LogWriter::create_with(Vec::new(), &header(), batch_rows).unwrap();
+    log_compressed(records, batch_rows, tick_rows, Compression::Auto)
+}
+
+/// As [`log_of`], with a compression.
+pub fn log_compressed(
+    records: &[TcpStateRecord],
+    batch_rows: usize,
+    tick_rows: usize,
+    compression: Compression,
+) -> Vec<u8> {
+    let mut writer = LogWriter::create_with(Vec::new(), &header(), batch_rows)
+        .unwrap()
+        .with_compression(compression);
     for (number, chunk) in records.chunks(tick_rows).enumerate() {
         writer.push_block(chunk).unwrap();
         writer

@@ -1,0 +1,282 @@
+//! The body of a record batch message back into arrays. Nothing in it is believed: every length is
+//! held against what the schema demands before memory is taken.
+
+use super::columns::{COLUMNS, Column, Kind};
+use super::compression::{Codec, PREFIX_BYTES};
+use super::schema::{data_type, dictionaries};
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, DictionaryArray, Int8Array, PrimitiveArray,
+    TimestampNanosecondArray, new_null_array,
+};
+use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer, ScalarBuffer};
+use arrow::datatypes::{
+    ArrowPrimitiveType, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow::ipc::{BodyCompressionMethod, CompressionType, RecordBatch as BatchHead};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use lz4_flex::frame::FrameDecoder;
+use std::io::Read;
+use std::sync::Arc;
+use zstd::bulk::Decompressor;
+
+/// More rows than this in a batch are damage: the writer makes batches of 8,192.
+const ROWS_MAX: i64 = 1 << 17;
+
+/// Decodes batches of one log.
+pub struct RowDecoder {
+    schema: SchemaRef,
+    /// Which of [`COLUMNS`] the file has.
+    present: Vec<bool>,
+    /// Which of [`COLUMNS`] the batches have.
+    wanted: Vec<bool>,
+    dictionaries: Vec<Option<ArrayRef>>,
+    decompressor: Decompressor<'static>,
+}
+
+impl RowDecoder {
+    /// For the schemas of the file and of the batches (with the metadata of the file). Both have some of
+    /// [`COLUMNS`], in that order.
+    pub fn new(file: &Schema, schema: SchemaRef) -> std::io::Result<Self> {
+        let among = |schema: &Schema| {
+            let is_there = |column: &Column| schema.column_with_name(column.name).is_some();
+            COLUMNS.iter().map(is_there).collect()
+        };
+        Ok(Self {
+            present: among(file),
+            wanted: among(&schema),
+            schema,
+            dictionaries: dictionaries(),
+            decompressor: Decompressor::new()?,
+        })
+    }
+
+    /// The rows of a message; the error says what is wrong with it.
+    pub fn decode(&mut self, head: BatchHead<'_>, body: &[u8]) -> Result<RecordBatch, String> {
+        let rows = row_count(head)?;
+        let codec = codec_of(head)?;
+        let (Some(nodes), Some(buffers)) = (head.nodes(), head.buffers()) else {
+            return Err("it lists no columns".into());
+        };
+        let present = self.present.iter().filter(|is_there| **is_there).count();
+        if nodes.len() != present || buffers.len() != 2 * present {
+            return Err(format!(
+                "it has {} columns, expected {present}",
+                nodes.len()
+            ));
+        }
+        let mut places = 0..present;
+        let mut arrays = Vec::with_capacity(self.schema.fields().len());
+        for (index, column) in COLUMNS.iter().enumerate() {
+            let place = if self.present[index] {
+                places.next()
+            } else {
+                None
+            };
+            if !self.wanted[index] {
+                continue;
+            }
+            let Some(place) = place else {
+                arrays.push(self.nulls(index, column, rows)?);
+                continue;
+            };
+            let in_column = |reason: String| format!("column {}: {reason}", column.name);
+            if nodes.get(place).length() != rows as i64 {
+                return Err(in_column(format!(
+                    "{} rows, expected {rows}",
+                    nodes.get(place).length()
+                )));
+            }
+            let slice = |buffer: &arrow::ipc::Buffer| {
+                let start =
+                    usize::try_from(buffer.offset()).map_err(|_| "negative offset".to_string())?;
+                let length =
+                    usize::try_from(buffer.length()).map_err(|_| "negative length".to_string())?;
+                start
+                    .checked_add(length)
+                    .and_then(|end| body.get(start..end))
+                    .ok_or_else(|| "a buffer reaches beyond the body".to_string())
+            };
+            let validity = slice(buffers.get(2 * place)).map_err(in_column)?;
+            let values = slice(buffers.get(2 * place + 1)).map_err(in_column)?;
+            let nulls = if validity.is_empty() {
+                None
+            } else {
+                let bits = self
+                    .decompress(validity, codec, rows.div_ceil(8))
+                    .map_err(in_column)?;
+                Some(NullBuffer::new(BooleanBuffer::new(bits, 0, rows)))
+            };
+            if nulls.is_some() && column.null_from.is_none() {
+                return Err(in_column("nulls, where none can be".into()));
+            }
+            arrays.push(
+                self.array(index, column, rows, values, codec, nulls)
+                    .map_err(in_column)?,
+            );
+        }
+        // The number of rows is given, for there may be no column that says it.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
+            .map_err(|error| error.to_string())
+    }
+
+    /// A column that the file lacks.
+    fn nulls(&self, index: usize, column: &Column, rows: usize) -> Result<ArrayRef, String> {
+        match &self.dictionaries[index] {
+            Some(names) => names_array(Int8Array::new_null(rows), names),
+            None => Ok(new_null_array(&data_type(column.kind), rows)),
+        }
+    }
+
+    fn array(
+        &mut self,
+        index: usize,
+        column: &Column,
+        rows: usize,
+        values: &[u8],
+        codec: Codec,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, String> {
+        let bytes = if column.kind == Kind::Bool {
+            rows.div_ceil(8)
+        } else {
+            rows * column.kind.width_bytes()
+        };
+        let values = self.decompress(values, codec, bytes)?;
+        Ok(match column.kind {
+            Kind::TimestampNs => Arc::new(
+                TimestampNanosecondArray::new(ScalarBuffer::new(values, 0, rows), nulls)
+                    .with_timezone("UTC"),
+            ),
+            Kind::U8 => numbers::<UInt8Type>(values, rows, nulls),
+            Kind::U16 => numbers::<UInt16Type>(values, rows, nulls),
+            Kind::U32 => numbers::<UInt32Type>(values, rows, nulls),
+            Kind::U64 => numbers::<UInt64Type>(values, rows, nulls),
+            Kind::Bool => Arc::new(BooleanArray::new(
+                BooleanBuffer::new(values, 0, rows),
+                nulls,
+            )),
+            Kind::Names(_) => {
+                let names = self.dictionaries[index].as_ref().ok_or("no names")?;
+                names_array(
+                    Int8Array::new(ScalarBuffer::new(values, 0, rows), nulls),
+                    names,
+                )?
+            }
+        })
+    }
+
+    /// A buffer of the body, which must hold exactly `bytes` bytes.
+    pub(super) fn decompress(
+        &mut self,
+        buffer: &[u8],
+        codec: Codec,
+        bytes: usize,
+    ) -> Result<Buffer, String> {
+        let exactly = |found: usize| {
+            let is_right = found == bytes;
+            is_right
+                .then_some(())
+                .ok_or_else(|| format!("{found} bytes, expected {bytes}"))
+        };
+        let (prefix, data) = buffer
+            .split_first_chunk::<PREFIX_BYTES>()
+            .ok_or("a buffer without its length")?;
+        let claimed = i64::from_le_bytes(*prefix);
+        if claimed == -1 {
+            exactly(data.len())?;
+            return Ok(Buffer::from(data));
+        }
+        if claimed != bytes as i64 {
+            return Err(format!("{claimed} bytes, expected {bytes}"));
+        }
+        let mut raw = MutableBuffer::from_len_zeroed(bytes);
+        if codec == Codec::Lz4 {
+            let mut decoder = FrameDecoder::new(data);
+            decoder
+                .read_exact(raw.as_slice_mut())
+                .map_err(|error| format!("lz4: {error}"))?;
+            if !matches!(decoder.read(&mut [0]), Ok(0)) {
+                return Err(format!("more than {bytes} bytes"));
+            }
+        } else {
+            let found = self
+                .decompressor
+                .decompress_to_buffer(data, raw.as_slice_mut())
+                .map_err(|error| format!("zstd: {error}"))?;
+            exactly(found)?;
+        }
+        Ok(raw.into())
+    }
+
+    /// Compares a dictionary message with the names that the format prescribes.
+    pub fn check_dictionary(
+        &self,
+        id: i64,
+        head: BatchHead<'_>,
+        body: &[u8],
+    ) -> Result<(), String> {
+        let of_file = self.dictionaries.iter().zip(&self.present);
+        let mut names = of_file.filter_map(|(names, present)| names.as_ref().filter(|_| *present));
+        let expected = usize::try_from(id)
+            .ok()
+            .and_then(|id| names.nth(id))
+            .ok_or_else(|| format!("a dictionary with the unknown number {id}"))?;
+        let same = head.buffers().is_some_and(|buffers| {
+            let slice = |index: usize| {
+                (index < buffers.len())
+                    .then(|| buffers.get(index))
+                    .and_then(|buffer| {
+                        let start = usize::try_from(buffer.offset()).ok()?;
+                        body.get(start..start.checked_add(usize::try_from(buffer.length()).ok()?)?)
+                    })
+            };
+            let data = expected.to_data();
+            slice(1).is_some_and(|offsets| offsets.starts_with(data.buffers()[0].as_slice()))
+                && slice(2).is_some_and(|text| text.starts_with(data.buffers()[1].as_slice()))
+        });
+        if same {
+            Ok(())
+        } else {
+            Err(format!(
+                "dictionary {id} does not hold the names of the format"
+            ))
+        }
+    }
+}
+
+fn codec_of(head: BatchHead<'_>) -> Result<Codec, String> {
+    let compression = head.compression().ok_or("its rows are not compressed")?;
+    match (compression.method(), compression.codec()) {
+        (BodyCompressionMethod::BUFFER, CompressionType::LZ4_FRAME) => Ok(Codec::Lz4),
+        (BodyCompressionMethod::BUFFER, CompressionType::ZSTD) => Ok(Codec::Zstd),
+        _ => Err("its rows are compressed by something else than lz4 or zstd".into()),
+    }
+}
+
+fn names_array(keys: Int8Array, names: &ArrayRef) -> Result<ArrayRef, String> {
+    match DictionaryArray::try_new(keys, names.clone()) {
+        Ok(array) => Ok(Arc::new(array)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Rows of a batch, when the number is possible.
+pub fn row_count(head: BatchHead<'_>) -> Result<usize, String> {
+    if (0..=ROWS_MAX).contains(&head.length()) {
+        Ok(head.length() as usize)
+    } else {
+        Err(format!("{} rows", head.length()))
+    }
+}
+
+fn numbers<T: ArrowPrimitiveType>(
+    values: Buffer,
+    rows: usize,
+    nulls: Option<NullBuffer>,
+) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(
+        ScalarBuffer::new(values, 0, rows),
+        nulls,
+    ))
+}

@@ -1,0 +1,72 @@
+//! Values of the kernel in the units of the log.
+
+use super::columns::STATE_NAMES;
+use crate::abi::TcpStateRecord;
+
+/// The clock and the timer frequency of the kernel that a log is from.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    monotonic_offset_ns: i64,
+    hz: u64,
+    us_per_jiffy: Option<u32>,
+}
+
+impl Scale {
+    /// For a clock offset (`CLOCK_REALTIME - CLOCK_MONOTONIC`) and the kernel's `CONFIG_HZ`.
+    pub fn new(monotonic_offset_ns: i64, hz: u32) -> Self {
+        let hz = u64::from(hz.max(1));
+        let us_per_jiffy = 1_000_000u64
+            .is_multiple_of(hz)
+            .then(|| (1_000_000 / hz) as u32);
+        Self {
+            monotonic_offset_ns,
+            hz,
+            us_per_jiffy,
+        }
+    }
+
+    /// `CLOCK_REALTIME` of a `CLOCK_MONOTONIC`.
+    pub(super) fn realtime_ns(&self, monotonic_ns: u64) -> i64 {
+        (monotonic_ns as i64).wrapping_add(self.monotonic_offset_ns)
+    }
+
+    /// Microseconds of some jiffies; `u32::MAX` when they are more.
+    pub(super) fn us_of_jiffies(&self, jiffies: u32) -> u32 {
+        match self.us_per_jiffy {
+            Some(us) => jiffies.saturating_mul(us),
+            None => (u64::from(jiffies) * 1_000_000 / self.hz)
+                .try_into()
+                .unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// `tcp_compute_delivery_rate` of the kernel, in bytes a second.
+#[allow(non_snake_case)]
+pub(super) fn delivery_rate_Bps(record: &TcpStateRecord) -> u64 {
+    if record.rate_interval_us == 0 {
+        return 0;
+    }
+    let bytes = u64::from(record.rate_delivered) * u64::from(record.mss_bytes);
+    match bytes.checked_mul(1_000_000) {
+        Some(scaled) => scaled / u64::from(record.rate_interval_us),
+        None => (u128::from(bytes) * 1_000_000 / u128::from(record.rate_interval_us))
+            .try_into()
+            .unwrap_or(u64::MAX),
+    }
+}
+
+/// An index into names; what the kernel side never writes becomes the last name, so that every index of a
+/// log has a name.
+pub(super) fn clamped(index: u8, names: &[&str]) -> u8 {
+    index.min(names.len() as u8 - 1)
+}
+
+/// A number of `sk_state`; 0 for one that Linux does not have.
+pub(super) fn known_state(state: u8) -> u8 {
+    if usize::from(state) < STATE_NAMES.len() {
+        state
+    } else {
+        0
+    }
+}
