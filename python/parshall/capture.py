@@ -191,7 +191,7 @@ class Capture:
         Asked while long filters are compiled or a FIFO has no reader; when it returns true, the capture is given
         up with a KeyboardInterrupt.
     backend : {"ring", "af-packet", "tpacket-v3", "af-xdp"}
-        "ring" is ours. The others are the ways of others, as yardsticks: one socket, one filter and one
+        "ring" is ours. The others are socket captures, for comparison: one socket, one filter and one
         thread an output, on one interface; see ``docs/capture-backends.md``.
 
     Raises

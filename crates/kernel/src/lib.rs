@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod abi_layout;
+mod bpf;
 pub mod capability;
 pub mod capture;
 pub mod cgroup;
@@ -15,8 +16,8 @@ pub mod generate;
 mod heap;
 pub mod hook_time;
 mod libbpf_log;
+pub mod net;
 mod objects;
 pub mod relay;
 pub mod ring;
-mod route_netlink;
 pub mod tcp;

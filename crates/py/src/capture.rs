@@ -24,7 +24,7 @@ use parshall_kernel::capture::output::Output;
 use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest, Subscription};
 use parshall_kernel::capture::session::{self, Beginning, CaptureRequest, Source};
 use parshall_kernel::capture::sink::Target;
-use parshall_kernel::capture::yardstick::{Yardstick, YardstickRequest};
+use parshall_kernel::capture::yardstick::{SocketCapture, SocketCaptureRequest};
 use parshall_kernel::capture::{client, keeper};
 use pyo3::exceptions::{PyBrokenPipeError, PyStopIteration};
 use pyo3::prelude::*;
@@ -182,18 +182,18 @@ impl OutputOptions {
     }
 }
 
-/// What captures: the ring, or a yardstick.
+/// What captures: the ring, or a socket.
 enum Running {
     Ring(session::Capture),
-    Yardstick(Yardstick),
+    SocketCapture(SocketCapture),
 }
 
-/// The ways of others, by the names of the command.
+/// Capture methods for comparison, by the names of the command.
 const BACKENDS: [(&str, Option<Kind>); 4] = [
     ("ring", None),
     ("af-packet", Some(Kind::Receive)),
     ("tpacket-v3", Some(Kind::MappedBlocks)),
-    ("af-xdp", Some(Kind::Express)),
+    ("af-xdp", Some(Kind::AfXdp)),
 ];
 
 /// See `parshall.capture.Capture`, which documents the arguments.
@@ -263,7 +263,7 @@ impl Capture {
         let kind = choice("backend", backend, &BACKENDS)?;
         let running = match (kind, ring, join) {
             (Some(kind), Some(ring), None) => {
-                let request = YardstickRequest {
+                let request = SocketCaptureRequest {
                     kind,
                     interface: ring.interfaces.concat(),
                     buffer_bytes: ring.ring_bytes as usize,
@@ -272,8 +272,8 @@ impl Capture {
                     count,
                     section,
                 };
-                let start = |beginning: &Beginning| Yardstick::start(request, beginning);
-                Running::Yardstick(start_capture(py, start, is_stopping)?)
+                let start = |beginning: &Beginning| SocketCapture::start(request, beginning);
+                Running::SocketCapture(start_capture(py, start, is_stopping)?)
             }
             (None, ring, join) => {
                 let source = match (ring, join) {
@@ -311,7 +311,7 @@ impl Capture {
     fn ring(&self) -> Option<String> {
         match &self.running {
             Running::Ring(capture) => Some(capture.ring.clone()),
-            Running::Yardstick(_) => None,
+            Running::SocketCapture(_) => None,
         }
     }
 
@@ -319,14 +319,14 @@ impl Capture {
     fn interfaces(&self) -> Vec<String> {
         match &self.running {
             Running::Ring(capture) => capture.interfaces.clone(),
-            Running::Yardstick(yardstick) => vec![yardstick.interface.clone()],
+            Running::SocketCapture(capture) => vec![capture.interface.clone()],
         }
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let status = match &self.running {
             Running::Ring(capture) => capture.status(),
-            Running::Yardstick(yardstick) => yardstick.status(),
+            Running::SocketCapture(capture) => capture.status(),
         };
         let dict = PyDict::new(py);
         dict.set_item("packets", status.packets)?;
@@ -363,7 +363,7 @@ impl Capture {
     fn request_stop(&self) {
         match &self.running {
             Running::Ring(capture) => capture.request_stop(),
-            Running::Yardstick(yardstick) => yardstick.request_stop(),
+            Running::SocketCapture(capture) => capture.request_stop(),
         }
     }
 
@@ -379,7 +379,7 @@ impl Capture {
                 drop(batches);
                 match &self.running {
                     Running::Ring(capture) => capture.stop(),
-                    Running::Yardstick(yardstick) => yardstick.stop(),
+                    Running::SocketCapture(capture) => capture.stop(),
                 }
             })
             .map_err(raise)?;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use parshall_core::trace::TraceError;
 
+use crate::net::interface::InterfaceError;
+
 /// An error of the capture instrument.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -146,12 +148,21 @@ pub enum CaptureError {
     /// The ring could not be made or mapped.
     #[error(transparent)]
     Ring(#[from] crate::ring::RingError),
-    /// A yardstick cannot capture.
+    /// A socket cannot capture.
     #[error(transparent)]
     Backend(#[from] super::backend::BackendError),
     /// A file could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
+}
+
+impl From<InterfaceError> for CaptureError {
+    fn from(error: InterfaceError) -> Self {
+        Self::Interface {
+            name: error.name,
+            reason: error.reason,
+        }
+    }
 }
 
 impl CaptureError {

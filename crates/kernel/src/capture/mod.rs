@@ -15,17 +15,15 @@ pub mod backend;
 pub mod batch;
 pub mod client;
 pub mod collector;
-pub mod decider;
+pub mod dispatcher;
 mod error;
 pub mod generation;
 mod grace;
-pub mod interface;
 pub mod keeper;
 pub mod kept_ring;
 pub mod ledger;
 pub mod output;
 mod preparation;
-mod promiscuous;
 pub mod request;
 mod ring_maps;
 mod run;
@@ -35,9 +33,6 @@ pub mod status;
 mod tagged;
 mod tally;
 pub mod yardstick;
-
-#[cfg(test)]
-mod layout_test;
 
 pub use error::CaptureError;
 

@@ -3,11 +3,11 @@
 use parshall_core::trace::{Interface, Section, Statistics, TraceError, Written};
 
 use super::CaptureError;
-use super::decider::CompiledFilter;
-use super::interface::Interface as CapturedInterface;
+use super::dispatcher::CompiledFilter;
 use super::request::Subscription;
 use super::sink::{OpenTarget, Sink, Target};
 use super::status::StatusBoard;
+use crate::net::interface::Interface as CapturedInterface;
 
 /// One subscriber of ours.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ use parshall_core::trace::Section;
 use super::CaptureError;
 use super::client::{self, Client};
 use super::collector::Collector;
-use super::interface::Interface;
 use super::ledger::CaptureLedger;
 use super::output::{Opened, Output, compile_filters};
 use super::request::{Directions, RingRequest, Subscription};
@@ -21,6 +20,7 @@ use super::status::{Status, StatusBoard};
 use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns};
+use crate::net::interface::Interface;
 
 /// How to come by a ring.
 #[derive(Clone, Debug)]

@@ -11,7 +11,6 @@ use parshall_core::trace::{Packet, Section, Statistics, TraceError};
 
 use super::CaptureError;
 use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
-use super::interface::Interface;
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
 use super::output::{Opened, Output, complain};
 use super::session::{Beginning, Summary};
@@ -19,6 +18,7 @@ use super::sink::Sink;
 use super::status::{Status, StatusBoard};
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
+use crate::net::interface::Interface;
 
 const TICK: Duration = Duration::from_millis(500);
 /// Longest wait for the packets of a block that is not full.
@@ -26,9 +26,9 @@ const LAST_BLOCK_MAX: Duration = Duration::from_secs(1);
 /// Longest wait for packets: so late may a request to stop be seen.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// What a yardstick is asked for.
+/// What is to be captured by a socket.
 #[derive(Debug)]
-pub struct YardstickRequest {
+pub struct SocketCaptureRequest {
     /// The way to capture.
     pub kind: Kind,
     /// Name of the interface.
@@ -46,7 +46,7 @@ pub struct YardstickRequest {
 }
 
 /// A capture that is being made.
-pub struct Yardstick {
+pub struct SocketCapture {
     /// As of a capture: nobody holds them for long.
     threads: Mutex<Vec<JoinHandle<Ended>>>,
     stop: Arc<AtomicBool>,
@@ -65,12 +65,15 @@ struct Ended {
     is_complete: bool,
 }
 
-impl Yardstick {
+impl SocketCapture {
     /// Opens files and sockets, and starts to read.
     ///
     /// # Errors
     /// [`CaptureError`], before any thread runs; [`CaptureError::GivenUp`] before anything was changed.
-    pub fn start(request: YardstickRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
+    pub fn start(
+        request: SocketCaptureRequest,
+        beginning: &Beginning,
+    ) -> Result<Self, CaptureError> {
         let interface = Interface::find(&request.interface)?;
         let mut readers = Vec::new();
         let stop = Arc::new(AtomicBool::new(false));
@@ -169,7 +172,7 @@ impl Yardstick {
     }
 }
 
-impl Drop for Yardstick {
+impl Drop for SocketCapture {
     fn drop(&mut self) {
         if !self.threads().is_empty() {
             // The caller went away without asking for the account; the files still get it.
