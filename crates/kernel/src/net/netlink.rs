@@ -31,7 +31,7 @@ pub(crate) struct Link {
     /// Its MTU.
     pub mtu_bytes: Option<u32>,
     /// What it has counted since it was made.
-    pub counters: Option<Stats64>,
+    pub counters: Option<Box<Stats64>>,
 }
 
 /// A message about an interface.
@@ -265,7 +265,7 @@ impl Link {
             }
             match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
                 Ok(LinkAttribute::Mtu(mtu_bytes)) => link.mtu_bytes = Some(mtu_bytes),
-                Ok(LinkAttribute::Stats64(counters)) => link.counters = Some(counters),
+                Ok(LinkAttribute::Stats64(counters)) => link.counters = Some(Box::new(counters)),
                 _ => {}
             }
         }
