@@ -262,7 +262,7 @@ struct tcp_flow_end_record {
 /*
  * One packet of the plan, a ring of them: user space draws ahead, the program takes. When packets
  * are paced, the program puts the time at which it let the packet go in place of the due time. Several
- * senders have a ring each: the packets of the one plan are dealt to them in turns.
+ * senders have a ring each: the packets of the one plan go to them round robin.
  */
 struct planned_packet {
 	__u64 time_ns;              /* since the start: due, then sent */

@@ -73,7 +73,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} road SEC(".maps");
+} tx_devices SEC(".maps");
 
 /* Ones' complement sum of 8 bytes in network byte order, in 16-bit words. */
 static __always_inline __u64 sum_words(__u64 host_order)
@@ -296,7 +296,7 @@ int generate(struct xdp_md *ctx)
 	 */
 	if (bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes))
 		return give_up(GENERATE_FAILURE_CUT);
-	if (bpf_redirect_map(&road, 0, XDP_ABORTED) != XDP_REDIRECT)
+	if (bpf_redirect_map(&tx_devices, 0, XDP_ABORTED) != XDP_REDIRECT)
 		return give_up(GENERATE_FAILURE_INTERFACE);
 
 	state.next = number + 1;

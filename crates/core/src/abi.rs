@@ -135,7 +135,12 @@ macro_rules! plain {
         // SAFETY: repr(C) of integers and arrays of integers only; the size assertion together
         // with the field-by-field comparison in the tests leaves no implicit padding.
         unsafe impl Plain for $name {}
-    )*};
+    )*
+
+        /// Name, size and fields of every structure, to hold against the header.
+        pub const MIRRORS: &[(&str, usize, &[(&str, usize, usize)])] =
+            &[$((stringify!($name), size_of::<$name>(), $name::FIELDS),)*];
+    };
 }
 
 plain! {

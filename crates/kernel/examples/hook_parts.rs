@@ -13,7 +13,7 @@ use parshall_core::abi::{CAPTURE_SLACK_BYTES, CaptureOptions, plain_bytes};
 use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 use parshall_kernel::filter::{Expression, Maps, load, try_out};
-use parshall_kernel::ring::memory::mappable_array;
+use parshall_kernel::net::mapping::mappable_array;
 use parshall_kernel::ring::{Preference, bottom_halves_run_alone, lane_bytes, layout_with_slack};
 
 const REPEAT: u32 = 200_000;

@@ -11,6 +11,11 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic)) as u64
 }
 
+/// `CLOCK_REALTIME`, in nanoseconds.
+pub fn realtime_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Realtime)) as u64
+}
+
 /// CPU time of the calling thread in seconds.
 pub fn thread_cpu_s() -> f64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime)) as f64 / 1e9

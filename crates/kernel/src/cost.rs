@@ -1,10 +1,11 @@
 //! What the programs cost: the kernel's run-time statistics, switched on in short windows only,
 //! because taking the time of every run costs tens of nanoseconds itself.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use parshall_core::ledger::ProgramCost;
 
+use crate::bpf;
 use crate::clock::monotonic_ns;
 
 const FIRST_WINDOW_NS: u64 = 50_000_000;
@@ -42,12 +43,7 @@ impl CostSampler {
             self.period_ns = PERIOD_MAX_NS.min(2 * self.period_ns);
             return;
         }
-        // SAFETY: the call takes a number and returns a descriptor or a negative error.
-        let descriptor = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-        if descriptor >= 0 {
-            // SAFETY: a descriptor that the call just made belongs to nobody else.
-            self.open = Some(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        }
+        self.open = bpf::enable_run_time_statistics().ok();
         self.next_ns = now + WINDOW_NS;
     }
 }

@@ -1,8 +1,9 @@
 //! How long the eBPF programs of this host run: what `/proc/stat` counts as somebody else's time.
 
+use crate::bpf;
 use libbpf_rs::query::ProgInfoIter;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// What one program did since it was loaded, as far as statistics were on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,14 +30,8 @@ impl HookTimes {
     /// # Errors
     /// What the kernel says, most often that CAP_SYS_ADMIN is missing.
     pub fn start() -> io::Result<Self> {
-        // SAFETY: the call takes a number and returns a descriptor or a negative error.
-        let descriptor = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-        if descriptor < 0 {
-            return Err(io::Error::from_raw_os_error(-descriptor));
-        }
         Ok(Self {
-            // SAFETY: a descriptor that the call just made belongs to nobody else.
-            _statistics: unsafe { OwnedFd::from_raw_fd(descriptor) },
+            _statistics: bpf::enable_run_time_statistics()?,
         })
     }
 

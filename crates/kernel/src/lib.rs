@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod abi_layout;
+mod bpf;
 pub mod capability;
 pub mod capture;
 pub mod cgroup;
@@ -15,11 +16,11 @@ pub mod generate;
 mod heap;
 pub mod hook_time;
 mod libbpf_log;
+pub mod net;
 mod objects;
 mod os_text;
 pub mod relay;
 pub mod ring;
-mod route_netlink;
 pub mod session;
 pub mod tcp;
 

@@ -1,4 +1,4 @@
-//! The yardsticks see on a real veth what tcpdump sees, and their accounts balance.
+//! Socket captures see on a real veth what tcpdump sees, and their accounts balance.
 //!
 //! They need root: network namespaces and packet sockets. Without it they say so and pass; under CI
 //! they fail.
@@ -228,7 +228,7 @@ fn af_xdp_sees_what_comes_and_the_stack_sees_it_no_more() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.pcap");
     let tcpdump = Tcpdump::start("near", &path, 1500);
-    let mut express = backend::open(Kind::Express, &settings("far", None)).expect("root may");
+    let mut af_xdp = backend::open(Kind::AfXdp, &settings("far", None)).expect("root may");
     let mut behind = backend::open(Kind::Receive, &settings("far", None)).expect("root may");
     let mut seen = Vec::new();
     for _ in 0..5 {
@@ -238,18 +238,18 @@ fn af_xdp_sees_what_comes_and_the_stack_sees_it_no_more() {
         while seen.len() < before + 300 {
             assert!(start.elapsed() < PATIENCE, "{}", seen.len());
             let mut take = keep(&mut seen);
-            express
+            af_xdp
                 .next_batch(Duration::from_millis(100), &mut take)
                 .expect("open");
         }
     }
-    drain(&mut *express, &mut seen);
+    drain(&mut *af_xdp, &mut seen);
     let expected = Counts {
         seen: 1500,
         dropped: 0,
         delivered: 1500,
     };
-    assert_eq!(express.counts().expect("open"), expected);
+    assert_eq!(af_xdp.counts().expect("open"), expected);
     assert!(
         seen.iter()
             .all(|packet| packet.direction == Direction::In && packet.time_ns > 0)
@@ -312,11 +312,11 @@ fn af_xdp_takes_from_the_stack_only_what_the_filter_takes() {
         snaplen_bytes: 60,
         ..settings("far", filter)
     };
-    let mut express = backend::open(Kind::Express, &settings_of(Some(&filter))).expect("root may");
+    let mut af_xdp = backend::open(Kind::AfXdp, &settings_of(Some(&filter))).expect("root may");
     let mut stack = backend::open(Kind::Receive, &settings_of(None)).expect("root may");
     send(100, 5001);
     send(100, 5000);
-    for (capture, port) in [(&mut express, 5000u16), (&mut stack, 5001)] {
+    for (capture, port) in [(&mut af_xdp, 5000u16), (&mut stack, 5001)] {
         let (seen, counts) = collect(&mut **capture, 100);
         assert_eq!((seen.len(), counts.seen), (100, 100), "port {port}");
         for (number, packet) in seen.iter().enumerate() {
@@ -333,7 +333,7 @@ fn what_a_full_buffer_drops_is_counted() {
         return;
     }
     veth();
-    for kind in [Kind::Receive, Kind::MappedBlocks, Kind::Express] {
+    for kind in [Kind::Receive, Kind::MappedBlocks, Kind::AfXdp] {
         let settings = Settings {
             buffer_bytes: 64 << 10,
             ..settings("far", None)
@@ -348,14 +348,14 @@ fn what_a_full_buffer_drops_is_counted() {
 
 /// Sends a frame as it is.
 fn send_frame(interface: &str, frame: &[u8]) {
-    let name = std::ffi::CString::new(interface).expect("a name");
-    // SAFETY: plain system calls; name, address and frame outlive them, and lengths are theirs.
+    let index = parshall_kernel::net::interface::index(interface).expect("it exists");
+    // SAFETY: plain system calls; address and frame outlive them, and lengths are theirs.
     unsafe {
         let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
         assert!(socket >= 0);
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
         address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+        address.sll_ifindex = index as i32;
         let bytes = size_of::<libc::sockaddr_ll>() as u32;
         let to = (&raw const address).cast();
         let sent = libc::sendto(socket, frame.as_ptr().cast(), frame.len(), 0, to, bytes);
@@ -374,7 +374,7 @@ fn vlan_tags_are_where_they_were_on_the_wire() {
         2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0xa0, 7, 8, 0, 0x45,
     ];
     frame.resize(100, 9);
-    for kind in [Kind::Receive, Kind::MappedBlocks, Kind::Express] {
+    for kind in [Kind::Receive, Kind::MappedBlocks, Kind::AfXdp] {
         let mut capture = backend::open(kind, &settings("far", None)).expect("root may");
         send_frame("near", &frame);
         let (seen, _) = collect(&mut *capture, 1);
@@ -388,12 +388,14 @@ fn what_cannot_be_captured_is_named() {
     if !is_root() {
         return;
     }
-    for kind in [Kind::Receive, Kind::MappedBlocks, Kind::Express] {
+    for kind in [Kind::Receive, Kind::MappedBlocks, Kind::AfXdp] {
         let error = backend::open(kind, &settings("nothing0", None))
             .err()
             .expect("no such interface");
         assert!(
-            error.to_string().starts_with("interface nothing0: not in"),
+            error
+                .to_string()
+                .starts_with("interface nothing0: no such interface"),
             "{error}"
         );
     }

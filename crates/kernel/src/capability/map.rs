@@ -1,12 +1,13 @@
 //! The kinds of maps, each made once with one element.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 
 use libbpf_sys as sys;
 
 use super::{Privileges, Probe};
+use crate::bpf;
+use crate::net::mapping::Mapping;
 
 const NEEDED: [&str; 1] = ["CAP_BPF"];
 
@@ -36,7 +37,7 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
         ),
         Probe::of_attempt(
             "bpf.run_time_stats",
-            run_time_stats().map(|()| "can be switched on for a run".into()),
+            bpf::enable_run_time_statistics().map(|_| "can be switched on for a run".into()),
             privileges,
             &["CAP_SYS_ADMIN"],
             "Linux 5.8 or newer, or as root: sysctl kernel.bpf_stats_enabled=1",
@@ -44,46 +45,20 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
     ]
 }
 
-/// Takes over a descriptor that libbpf returned, or the error in its place.
-pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
-    if descriptor < 0 {
-        return Err(io::Error::from_raw_os_error(-descriptor));
-    }
-    // SAFETY: libbpf has just opened the descriptor for us; nobody else holds it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
 fn mmapable_array() -> io::Result<()> {
     let page_bytes = rustix::param::page_size();
     let options = sys::bpf_map_create_opts {
-        sz: size_of::<sys::bpf_map_create_opts>() as _,
         map_flags: sys::BPF_F_MMAPABLE,
         ..Default::default()
     };
-    // SAFETY: name and options outlive the call; the options say their own size.
-    let map = owned(unsafe {
-        sys::bpf_map_create(
-            sys::BPF_MAP_TYPE_ARRAY,
-            c"parshall_probe".as_ptr(),
-            4,
-            page_bytes as u32,
-            1,
-            &options,
-        )
-    })?;
-    // SAFETY: a mapping at an address of the kernel's choice touches no other memory.
-    let address = unsafe {
-        rustix::mm::mmap(
-            ptr::null_mut(),
-            page_bytes,
-            rustix::mm::ProtFlags::READ,
-            rustix::mm::MapFlags::SHARED,
-            &map,
-            0,
-        )
-    }?;
-    // SAFETY: the mapping is the one just made, and nothing refers to it.
-    unsafe { rustix::mm::munmap(address, page_bytes) }?;
+    let map = bpf::create_map(
+        sys::BPF_MAP_TYPE_ARRAY,
+        c"parshall_probe",
+        page_bytes as u32,
+        1,
+        options,
+    )?;
+    Mapping::of_map(&map, page_bytes, false)?;
     Ok(())
 }
 
@@ -99,9 +74,4 @@ fn kind_exists(kind: sys::bpf_map_type, privileges: &Privileges) -> io::Result<S
         0 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
-}
-
-fn run_time_stats() -> io::Result<()> {
-    // SAFETY: no pointers; the statistics are on only while the descriptor is open.
-    owned(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) }).map(drop)
 }

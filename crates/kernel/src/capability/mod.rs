@@ -13,7 +13,6 @@ pub mod cgroup;
 mod host;
 mod map;
 mod namespace;
-mod netlink;
 mod offload;
 mod privilege;
 mod probe;

@@ -8,9 +8,10 @@ use std::thread;
 
 use libbpf_sys as sys;
 
-use super::netlink::RouteSocket;
 use super::program::Kind;
 use super::{Cause, Privileges, Probe};
+use crate::net::interface;
+use crate::net::netlink::RouteSocket;
 
 const NEEDED: [&str; 2] = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN"];
 const NEEDED_WITH_BPF: [&str; 3] = ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_BPF"];
@@ -143,26 +144,18 @@ fn qdisc(routes: &RouteSocket, kind: &str) -> io::Result<String> {
 
 fn attached(kind: &Kind, interface_index: u32, flags: u32, name: &str) -> io::Result<String> {
     let program = kind.load()?;
-    let mut options = sys::bpf_link_create_opts {
+    let options = sys::bpf_link_create_opts {
         flags,
         ..Default::default()
     };
-    drop(kind.link(&program, interface_index as i32, &mut options)?);
+    drop(kind.link(&program, interface_index as i32, options)?);
     Ok(format!("attached to {name}"))
 }
 
 fn xdp_native() -> io::Result<String> {
-    let index = rustix::net::netdevice::name_to_index(
-        rustix::net::socket(
-            rustix::net::AddressFamily::INET,
-            rustix::net::SocketType::DGRAM,
-            None,
-        )?,
-        VETH,
-    )?;
     attached(
         &Kind::XDP,
-        index,
+        interface::index(VETH)?,
         XDP_FLAGS_DRV_MODE,
         "a veth in the driver",
     )
@@ -177,6 +170,6 @@ fn netfilter() -> io::Result<String> {
         priority: -128,
         flags: 0,
     };
-    drop(Kind::NETFILTER.link(&program, 0, &mut options)?);
+    drop(Kind::NETFILTER.link(&program, 0, options)?);
     Ok("attached before routing".into())
 }

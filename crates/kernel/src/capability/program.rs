@@ -2,15 +2,15 @@
 //! interface, attached for an instant.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
 use libbpf_sys as sys;
 
 use super::btf::KernelBtf;
-use super::map::owned;
 use super::{Cause, Privileges, Probe, cgroup};
+use crate::bpf;
 use crate::capture::generation;
 use crate::tcp::hooks;
 
@@ -103,24 +103,13 @@ impl Kind {
             ..Default::default()
         };
         let instructions = [move_immediate_to_r0, exit];
-        let mut options = sys::bpf_prog_load_opts {
-            sz: size_of::<sys::bpf_prog_load_opts>() as _,
+        let options = sys::bpf_prog_load_opts {
             expected_attach_type: self.attach,
             prog_flags: self.flags,
             attach_btf_id: self.btf_id,
             ..Default::default()
         };
-        // SAFETY: names, instructions and options outlive the call, and the count is theirs.
-        owned(unsafe {
-            sys::bpf_prog_load(
-                self.program,
-                c"parshall_probe".as_ptr(),
-                c"GPL".as_ptr(),
-                instructions.as_ptr(),
-                instructions.len() as _,
-                &mut options,
-            )
-        })
+        bpf::load_program(self.program, c"parshall_probe", &instructions, options)
     }
 
     /// Attaches a loaded program of this kind to the cgroup or interface `target` by a link,
@@ -129,11 +118,9 @@ impl Kind {
         &self,
         program: &OwnedFd,
         target: i32,
-        options: &mut sys::bpf_link_create_opts,
+        options: sys::bpf_link_create_opts,
     ) -> io::Result<OwnedFd> {
-        options.sz = size_of::<sys::bpf_link_create_opts>() as _;
-        // SAFETY: the options outlive the call and hold no pointers that we set.
-        owned(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, self.attach, options) })
+        bpf::create_link(program.as_fd(), target, self.attach, options)
     }
 }
 
@@ -260,7 +247,7 @@ fn on_cgroup(name: &str, kind: &Kind, privileges: &Privileges) -> Probe {
 fn attach_to_cgroup(kind: &Kind, program: &OwnedFd, mount: &Path) -> io::Result<String> {
     let group = cgroup::Throwaway::new(mount)?;
     let directory = std::fs::File::open(group.path())?;
-    let link = kind.link(program, directory.as_raw_fd(), &mut Default::default())?;
+    let link = kind.link(program, directory.as_raw_fd(), Default::default())?;
     drop(link);
     Ok("loaded, and attached to a cgroup of its own".into())
 }
@@ -268,7 +255,7 @@ fn attach_to_cgroup(kind: &Kind, program: &OwnedFd, mount: &Path) -> io::Result<
 /// Attaches a tracing program to what it was loaded for.
 fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: for programs that were loaded with a BTF identifier the name must be null.
-    owned(unsafe { sys::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd()) })
+    bpf::owned(unsafe { sys::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd()) })
 }
 
 fn id_of(btf: Option<&KernelBtf>, name: &str, kind: u32) -> io::Result<u32> {
@@ -294,7 +281,7 @@ fn iterator(btf: Option<&KernelBtf>) -> io::Result<String> {
     let id = id_of(btf, "bpf_iter_tcp", sys::BTF_KIND_FUNC)?;
     let kind = Kind::tracing(sys::BPF_TRACE_ITER, id);
     let program = kind.load()?;
-    drop(kind.link(&program, 0, &mut Default::default())?);
+    drop(kind.link(&program, 0, Default::default())?);
     Ok("loaded, and attached to the TCP sockets".into())
 }
 

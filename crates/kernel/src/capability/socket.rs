@@ -2,9 +2,13 @@
 //! descriptor of its own kind.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::{Privileges, Probe};
+use crate::net::af_xdp::open_with_memory;
+use crate::net::socket::set_option;
 
 /// One probe for each kind.
 pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
@@ -33,43 +37,14 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
     ]
 }
 
-fn checked(status: libc::c_int) -> io::Result<libc::c_int> {
-    if status < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(status)
-}
-
-fn open_socket(family: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the descriptor is taken over at once.
-    unsafe {
-        let descriptor = libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-        checked(descriptor).map(|descriptor| OwnedFd::from_raw_fd(descriptor))
-    }
-}
-
-fn set_option<T>(
-    socket: &OwnedFd,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    // SAFETY: the value outlives the call, and the length is its own.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    checked(status).map(drop)
-}
-
 fn af_packet_v3() -> io::Result<()> {
     // Protocol 0: the socket receives nothing.
-    let socket = open_socket(libc::AF_PACKET)?;
+    let socket = socket_with(
+        AddressFamily::PACKET,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
     set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
     let block_bytes = rustix::param::page_size() as u32;
@@ -86,28 +61,9 @@ fn af_packet_v3() -> io::Result<()> {
 }
 
 fn af_xdp() -> io::Result<()> {
-    let socket = open_socket(libc::AF_XDP)?;
-    let page_bytes = rustix::param::page_size();
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no other memory.
-    let frames = unsafe {
-        rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            page_bytes,
-            rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
-            rustix::mm::MapFlags::PRIVATE,
-        )
-    }?;
-    let registered = set_option(
-        &socket,
-        libc::SOL_XDP,
-        libc::XDP_UMEM_REG,
-        // The first version of the structure, which every kernel takes.
-        &[frames as u64, page_bytes as u64, page_bytes as u64],
-    );
-    drop(socket);
-    // SAFETY: the socket that shared the mapping is closed, and nothing else refers to it.
-    unsafe { rustix::mm::munmap(frames, page_bytes) }?;
-    registered
+    open_with_memory(rustix::param::page_size())
+        .map(drop)
+        .map_err(|error| error.source)
 }
 
 fn cycles() -> io::Result<()> {
@@ -128,8 +84,10 @@ fn cycles() -> io::Result<()> {
             PERF_FLAG_FD_CLOEXEC,
         )
     };
-    let descriptor = checked(descriptor as libc::c_int)?;
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
     // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
-    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    drop(unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) });
     Ok(())
 }

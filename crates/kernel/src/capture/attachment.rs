@@ -1,13 +1,14 @@
 //! A place where packets pass, and the link that holds a program there.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_sys as sys;
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-use super::interface::Interface;
+use crate::bpf;
+use crate::net::interface::Interface;
 
 /// The kinds of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,24 +106,10 @@ impl Attachment {
             (HookKind::Tcx, Way::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
         };
         let options = sys::bpf_link_create_opts {
-            sz: size_of::<sys::bpf_link_create_opts>() as _,
             flags,
             ..Default::default()
         };
-        // SAFETY: the options outlive the call and hold no pointers that we set.
-        let descriptor = unsafe {
-            sys::bpf_link_create(
-                program.as_raw_fd(),
-                interface.index as i32,
-                attach,
-                &options,
-            )
-        };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
-        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+        bpf::create_link(program, interface.index as i32, attach, options)
     }
 
     /// Puts another program in the place of the one that is there. No packet passes between them.

@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::CaptureError;
-use super::decider::CompiledFilter;
-use super::interface::namespace_number;
+use super::dispatcher::CompiledFilter;
 use super::keeper::message::{
     Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
 };
 use super::keeper::{Channel, directory};
 use super::kept_ring::{HookCount, RunTime, Start};
 use super::request::{RingRequest, Subscription};
+use crate::net::interface::namespace_number;
 use crate::os_text::OsText;
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;

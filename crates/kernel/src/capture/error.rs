@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use parshall_core::trace::TraceError;
 
+use crate::net::interface::InterfaceError;
 use crate::session::{GivenUp, InstrumentError, ThreadError};
 
 /// An error of the capture instrument.
@@ -151,6 +152,15 @@ pub enum CaptureError {
     /// A file could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
+}
+
+impl From<InterfaceError> for CaptureError {
+    fn from(error: InterfaceError) -> Self {
+        Self::Interface {
+            name: error.name,
+            reason: error.reason,
+        }
+    }
 }
 
 impl CaptureError {

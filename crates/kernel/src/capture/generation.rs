@@ -13,12 +13,12 @@ use parshall_core::abi::{
 use serde::{Deserialize, Serialize};
 
 use super::attachment::{HookKind, Way};
-use super::decider::Deciders;
-use super::interface::Interface;
+use super::dispatcher::Dispatchers;
 use super::request::RING_MIN_BYTES;
 use super::ring_maps::RingMaps;
 use super::{CaptureError, OBJECT};
 use crate::filter::Maps;
+use crate::net::interface::Interface;
 use crate::ring::{self, Preference};
 
 /// One interface in one direction.
@@ -93,12 +93,12 @@ impl Copying {
     /// Loads the program of the filters in front of it.
     ///
     /// # Errors
-    /// As [`Deciders::load`].
-    pub fn load_decider(
+    /// As [`Dispatchers::load`].
+    pub fn load_dispatcher(
         &self,
         hook: &Hook,
         discard: bool,
-        deciders: &Deciders,
+        dispatchers: &Dispatchers,
     ) -> Result<OwnedFd, CaptureError> {
         let jumps = find_map(&self.object, "jumps")?;
         let verdict = find_map(&self.object, "verdict")?;
@@ -106,28 +106,28 @@ impl Copying {
             verdict: verdict.as_fd(),
             jumps: jumps.as_fd(),
         };
-        deciders.load(&hook.interface, hook.kind, discard, connections)
+        dispatchers.load(&hook.interface, hook.kind, discard, connections)
     }
 }
 
 /// The programs of one hook for one set of subscribers.
 pub(super) struct Generation {
     object: Object,
-    decider: OwnedFd,
+    dispatcher: OwnedFd,
 }
 
 impl Generation {
     /// Of programs that are loaded; they are not attached.
-    pub fn new(copying: Copying, decider: OwnedFd) -> Self {
+    pub fn new(copying: Copying, dispatcher: OwnedFd) -> Self {
         Self {
             object: copying.object,
-            decider,
+            dispatcher,
         }
     }
 
     /// The program to attach.
     pub fn program(&self) -> BorrowedFd<'_> {
-        self.decider.as_fd()
+        self.dispatcher.as_fd()
     }
 
     /// What was counted so far.
@@ -157,21 +157,8 @@ impl Generation {
 
     /// Timed runs of the attached program, with the copy, and the nanoseconds of these.
     pub fn run_time(&self) -> (u64, u64) {
-        let mut info = libbpf_sys::bpf_prog_info::default();
-        let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-        // SAFETY: `info` is a zeroed structure of `length` bytes: no pointers in it that the kernel
-        // would follow, and it writes at most `length` bytes.
-        let status = unsafe {
-            libbpf_sys::bpf_obj_get_info_by_fd(
-                self.decider.as_raw_fd(),
-                std::ptr::from_mut(&mut info).cast(),
-                &mut length,
-            )
-        };
-        match status {
-            0 => (info.run_cnt, info.run_time_ns),
-            _ => (0, 0),
-        }
+        crate::bpf::program_info(self.dispatcher.as_fd())
+            .map_or((0, 0), |info| (info.run_cnt, info.run_time_ns))
     }
 
     fn of_every_cpu(&self, map: &str) -> Result<Vec<Vec<u8>>, CaptureError> {

@@ -1,8 +1,9 @@
 //! Waiting until no CPU runs a program any more that was replaced or detached.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::CaptureError;
+use crate::bpf;
 
 /// The kernel waits for all running programs before an update of a map of maps returns, so that whoever
 /// replaced an inner map may read the old one. This is a map of maps for nothing but that.
@@ -48,16 +49,8 @@ impl Grace {
 
 fn create(kind: u32, inner: Option<&OwnedFd>) -> Result<OwnedFd, CaptureError> {
     let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-        inner_map_fd: inner.map_or(0, |map| map.as_fd().as_raw_fd() as u32),
+        inner_map_fd: inner.map_or(0, |map| map.as_raw_fd() as u32),
         ..Default::default()
     };
-    // SAFETY: the name and the options outlive the call.
-    let descriptor =
-        unsafe { libbpf_sys::bpf_map_create(kind, c"parshall_grace".as_ptr(), 4, 4, 1, &options) };
-    if descriptor < 0 {
-        return Err(CaptureError::load(std::io::Error::last_os_error()));
-    }
-    // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    bpf::create_map(kind, c"parshall_grace", 4, 1, options).map_err(CaptureError::load)
 }

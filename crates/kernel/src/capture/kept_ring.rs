@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use super::attachment::{Attachment, HookKind, Way};
-use super::decider::{CompiledFilter, Deciders};
+use super::dispatcher::{CompiledFilter, Dispatchers};
 use super::generation::{Copying, Counts, Generation, Hook};
 use super::grace::Grace;
-use super::interface::Interface;
 use super::preparation::Preparation;
-use super::promiscuous::Promiscuous;
 use super::request::{Directions, HookChoice, RingRequest, Subscription};
 use super::ring_maps::RingMaps;
 use crate::cpus;
+use crate::net::interface::Interface;
+use crate::net::packet_socket::PacketSocket;
+use crate::net::socket::SocketError;
 use crate::ring;
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
@@ -95,7 +96,7 @@ pub struct KeptRing {
     /// are given to nobody until programs were replaced.
     stale_bits: u64,
     grace: Grace,
-    promiscuous: Vec<Promiscuous>,
+    promiscuous: Vec<PacketSocket>,
 }
 
 impl KeptRing {
@@ -147,7 +148,7 @@ impl KeptRing {
                 ring.attach(interface, number as u8, way, request.hook)?;
             }
             if request.promiscuous {
-                ring.promiscuous.push(Promiscuous::hold(interface)?);
+                ring.promiscuous.push(hold_promiscuous(interface)?);
             }
         }
         Ok(ring)
@@ -167,7 +168,7 @@ impl KeptRing {
             (HookChoice::Tcx, _) | (HookChoice::Auto, Way::Out) => vec![HookKind::Tcx],
             (HookChoice::Auto, Way::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
         };
-        let nobody = Deciders::merge(&[], [])?;
+        let nobody = Dispatchers::merge(&[], [])?;
         let mut failure = None;
         for kind in kinds {
             let hook = Hook {
@@ -178,8 +179,8 @@ impl KeptRing {
             };
             let attached = Copying::load(&hook, self.hooks.len(), &self.maps)
                 .and_then(|copying| {
-                    let decider = copying.load_decider(&hook, self.maps.discard, &nobody)?;
-                    Ok(Generation::new(copying, decider))
+                    let dispatcher = copying.load_dispatcher(&hook, self.maps.discard, &nobody)?;
+                    Ok(Generation::new(copying, dispatcher))
                 })
                 .and_then(|generation| {
                     Attachment::new(interface, kind, way, generation.program())
@@ -471,6 +472,22 @@ impl KeptRing {
     fn mask(&self) -> u64 {
         self.subscribers().fold(0, |mask, (bit, _)| mask | 1 << bit)
     }
+}
+
+/// Keeps an interface promiscuous while the socket is open.
+fn hold_promiscuous(interface: &Interface) -> Result<PacketSocket, CaptureError> {
+    let hold = || {
+        let socket = PacketSocket::open(interface.index)?;
+        socket.hold_promiscuous()?;
+        Ok::<_, SocketError>(socket)
+    };
+    hold().map_err(|error| CaptureError::Interface {
+        name: interface.name.clone(),
+        reason: format!(
+            "cannot be made promiscuous: {}; run as root, or without --promiscuous",
+            error.source
+        ),
+    })
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -15,17 +15,15 @@ pub mod backend;
 pub mod batch;
 pub mod client;
 pub mod collector;
-pub mod decider;
+pub mod dispatcher;
 mod error;
 pub mod generation;
 mod grace;
-pub mod interface;
 pub mod keeper;
 pub mod kept_ring;
 pub mod ledger;
 pub mod output;
 mod preparation;
-mod promiscuous;
 pub mod request;
 mod ring_capture;
 mod ring_maps;
@@ -36,9 +34,6 @@ mod socket_capture;
 pub mod status;
 mod tagged;
 mod tally;
-
-#[cfg(test)]
-mod layout_test;
 
 pub use error::CaptureError;
 

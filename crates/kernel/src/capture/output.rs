@@ -11,11 +11,11 @@ use serde::Deserialize;
 
 use super::CaptureError;
 use super::batch::PacketBatch;
-use super::decider::CompiledFilter;
-use super::interface::Interface as CapturedInterface;
+use super::dispatcher::CompiledFilter;
 use super::request::Subscription;
 use super::sink::{OpenTarget, Sink, Target};
 use super::status::CaptureProgress;
+use crate::net::interface::Interface as CapturedInterface;
 use crate::os_text;
 use crate::session::Control;
 

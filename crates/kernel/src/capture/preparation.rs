@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-use super::decider::{CompiledFilter, Deciders};
+use super::dispatcher::{CompiledFilter, Dispatchers};
 use super::generation::{Copying, Generation, Hook};
 use super::keeper::{Channel, privileges};
 use super::request::Subscription;
@@ -103,11 +103,11 @@ impl Preparation {
     /// # Errors
     /// What the process refused, or that it took too much.
     pub fn finish(mut self) -> Result<Vec<Generation>, CaptureError> {
-        let mut deciders: Vec<OwnedFd> = Vec::new();
-        while deciders.len() < self.copying.len() {
+        let mut dispatchers: Vec<OwnedFd> = Vec::new();
+        while dispatchers.len() < self.copying.len() {
             let left = self.deadline.saturating_duration_since(Instant::now());
             match self.channel.receive(left) {
-                Ok((Said::Programs, programs)) => deciders.extend(programs),
+                Ok((Said::Programs, programs)) => dispatchers.extend(programs),
                 Ok((Said::Refused { message, is_usage }, _)) => {
                     return Err(CaptureError::Refused { message, is_usage });
                 }
@@ -125,8 +125,8 @@ impl Preparation {
         let copying = std::mem::take(&mut self.copying);
         Ok(copying
             .into_iter()
-            .zip(deciders)
-            .map(|(copying, decider)| Generation::new(copying, decider))
+            .zip(dispatchers)
+            .map(|(copying, dispatcher)| Generation::new(copying, dispatcher))
             .collect())
     }
 }
@@ -176,12 +176,12 @@ fn make(
     copying: &[Copying],
     subscribers: &Subscribers<'_>,
 ) -> io::Result<()> {
-    let made = Deciders::merge(subscribers, hooks.iter().map(|hook| &hook.interface)).and_then(
-        |deciders| {
+    let made = Dispatchers::merge(subscribers, hooks.iter().map(|hook| &hook.interface)).and_then(
+        |dispatchers| {
             hooks
                 .iter()
                 .zip(copying)
-                .map(|(hook, copying)| copying.load_decider(hook, discard, &deciders))
+                .map(|(hook, copying)| copying.load_dispatcher(hook, discard, &dispatchers))
                 .collect::<Result<Vec<OwnedFd>, _>>()
         },
     );

@@ -8,7 +8,6 @@ use parshall_core::trace::Section;
 use super::CaptureError;
 use super::client::{self, Client};
 use super::collector::Collector;
-use super::interface::Interface;
 use super::output::{Opened, Output, compile_filters};
 use super::request::{Directions, RingRequest, Subscription};
 use super::run::Run;
@@ -17,6 +16,7 @@ use super::status::CaptureProgress;
 use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns};
+use crate::net::interface::Interface;
 use crate::os_text::OsText;
 use crate::session::{Beginning, Control, Session};
 

@@ -5,8 +5,8 @@ use parshall_core::abi::RingLayout;
 
 use super::CaptureError;
 use crate::free_memory::available_bytes;
+use crate::net::mapping::mappable_array;
 use crate::ring;
-use crate::ring::memory::mappable_array;
 use crate::ring::registry::LANE_READERS_BYTES;
 
 /// What all hooks of a ring write into.

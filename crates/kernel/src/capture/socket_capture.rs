@@ -9,7 +9,6 @@ use parshall_core::trace::{Packet, Section, Statistics, TraceError};
 
 use super::CaptureError;
 use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
-use super::interface::Interface;
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
 use super::output::{Opened, Output, complain};
 use super::request::RingRequest;
@@ -18,6 +17,7 @@ use super::sink::Sink;
 use super::status::CaptureProgress;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
+use crate::net::interface::Interface;
 use crate::session::{Beginning, Control, Session};
 
 const TICK: Duration = Duration::from_millis(500);

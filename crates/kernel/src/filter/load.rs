@@ -1,11 +1,13 @@
 //! Loads an emitted program into the kernel.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_sys as sys;
 use parshall_core::filter::ebpf::Instruction;
 use parshall_core::filter::emit::{EmittedProgram, Hook, Map};
+
+use crate::bpf;
 
 /// Room for the verifier's log, in bytes: it keeps the end, where the reason stands.
 const LOG_BYTES: usize = 1 << 20;
@@ -92,7 +94,6 @@ fn attempt(hook: Hook, instructions: &[Instruction], log: &mut [u8]) -> io::Resu
         Hook::SchedCls => (sys::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
     };
     let mut options = sys::bpf_prog_load_opts {
-        sz: size_of::<sys::bpf_prog_load_opts>() as _,
         expected_attach_type: attach_type,
         prog_flags: flags,
         ..Default::default()
@@ -102,23 +103,10 @@ fn attempt(hook: Hook, instructions: &[Instruction], log: &mut [u8]) -> io::Resu
         options.log_size = log.len() as u32;
         options.log_buf = log.as_mut_ptr().cast();
     }
-    // SAFETY: names, instructions, options and log outlive the call; the count is that of the
-    // instructions, which have the size and layout of the kernel's.
-    let descriptor = unsafe {
-        sys::bpf_prog_load(
-            kind,
-            c"parshall_filter".as_ptr(),
-            c"Dual MIT/GPL".as_ptr(),
-            instructions.as_ptr().cast(),
-            instructions.len() as _,
-            &mut options,
-        )
-    };
-    if descriptor < 0 {
-        return Err(io::Error::from_raw_os_error(-descriptor));
-    }
-    // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    // SAFETY: the instructions have the size and layout of the kernel's, and the count is theirs.
+    let instructions =
+        unsafe { std::slice::from_raw_parts(instructions.as_ptr().cast(), instructions.len()) };
+    bpf::load_program(kind, c"parshall_filter", instructions, options)
 }
 
 /// The last lines of a log, on one line.

@@ -1,5 +1,6 @@
 //! Why packets cannot be generated.
 
+use crate::net::socket::SocketError;
 use parshall_core::workload::ReplayError;
 
 use crate::session::{GivenUp, InstrumentError, ThreadError};
@@ -68,6 +69,23 @@ pub enum GenerateError {
     /// The caller gave the run up.
     #[error(transparent)]
     GivenUp(#[from] GivenUp),
+}
+
+impl From<SocketError> for GenerateError {
+    fn from(error: SocketError) -> Self {
+        Self::Kernel {
+            what: "give a socket to send from",
+            reason: error.to_string(),
+        }
+    }
+}
+
+/// An error of a system call that sending needs.
+pub(crate) fn failed(what: &'static str) -> impl Fn(std::io::Error) -> GenerateError {
+    move |error| GenerateError::Kernel {
+        what,
+        reason: error.to_string(),
+    }
 }
 
 impl InstrumentError for GenerateError {

@@ -1,13 +1,11 @@
 //! Draws the plan ahead, and takes account of what was sent.
 
-use super::deal::Deal;
-use super::departures::Departures;
-use super::share::Turn;
+use super::schedule::{Departures, Position, Schedule};
 use parshall_core::workload::{Account, Digest, Packet, Packets, Plan, Workload};
 use std::collections::VecDeque;
 use std::iter::Peekable;
 
-/// Packets that are drawn before the senders are told of them.
+/// Packets that are drawn before the senders may send them.
 const CHUNK: u64 = 1024;
 
 /// The plan on its way through the rings.
@@ -16,15 +14,15 @@ pub(super) struct Feeder<'a> {
     plan: Peekable<Plan<'a>>,
     // Packets are due before it.
     until_ns: u64,
-    deal: &'a Deal,
+    schedule: &'a Schedule,
     // Due times of the packets in the rings: who sends puts the time of sending in their place.
     due_ns: VecDeque<u64>,
     departures: Departures,
     drawn: u64,
-    drawn_turn: Turn,
+    drawn_position: Position,
     // Packets of the plan that are accounted for, be they sent or not.
     retired: u64,
-    retired_turn: Turn,
+    retired_position: Position,
     sent: u64,
     pub account: Account,
     pub digest: Digest,
@@ -35,7 +33,7 @@ impl<'a> Feeder<'a> {
     pub fn new(
         workload: &'a Workload,
         packets: &'a Packets,
-        deal: &'a Deal,
+        schedule: &'a Schedule,
         senders: usize,
         until_ns: u64,
     ) -> Self {
@@ -43,13 +41,13 @@ impl<'a> Feeder<'a> {
             workload,
             plan: Plan::new(workload, packets).peekable(),
             until_ns,
-            deal,
+            schedule,
             due_ns: VecDeque::new(),
             departures: Departures::new(senders),
             drawn: 0,
-            drawn_turn: deal.first(),
+            drawn_position: schedule.first(),
             retired: 0,
-            retired_turn: deal.first(),
+            retired_position: schedule.first(),
             sent: 0,
             account: Account::new(workload),
             digest: Digest::new(packets),
@@ -58,8 +56,8 @@ impl<'a> Feeder<'a> {
 
     /// Draws until the rings are full or a chunk is done; true when there was something to do.
     pub fn draw(&mut self) -> bool {
-        let room = self.retired + self.deal.places() - self.drawn;
-        let left = self.deal.end().saturating_sub(self.drawn);
+        let room = self.retired + self.schedule.capacity() - self.drawn;
+        let left = self.schedule.end().saturating_sub(self.drawn);
         let count = room.min(left).min(CHUNK);
         let until_ns = self.until_ns;
         let is_in_time = |packet: &Packet| packet.due_ns < until_ns;
@@ -67,29 +65,29 @@ impl<'a> Feeder<'a> {
             let Some(packet) = self.plan.next_if(is_in_time) else {
                 break;
             };
-            self.deal.plan(self.drawn_turn, &packet);
-            if self.deal.is_paced() {
+            self.schedule.plan(self.drawn_position, &packet);
+            if self.schedule.is_paced() {
                 self.due_ns.push_back(packet.due_ns);
             }
             self.drawn += 1;
-            self.drawn_turn.advance();
+            self.drawn_position.advance();
         }
         if count > 0 && !self.plan.peek().is_some_and(is_in_time) {
             // Before the last of them may be sent, so that the senders know that it is the last.
-            self.deal.set_end(self.drawn);
+            self.schedule.set_end(self.drawn);
         }
-        self.deal.set_drawn(self.drawn);
+        self.schedule.set_drawn(self.drawn);
         count > 0
     }
 
     /// Takes account of the packets that all senders are past; true when there were some.
     pub fn retire(&mut self) -> bool {
-        self.retire_until(self.deal.sent_by_all(), false)
+        self.retire_until(self.schedule.sent_by_all(), false)
     }
 
     /// Takes account of the rest, when no sender runs any more.
     pub fn retire_rest(&mut self) {
-        self.retire_until(self.deal.sent_by_any(), true);
+        self.retire_until(self.schedule.sent_by_any(), true);
     }
 
     fn retire_until(&mut self, end: u64, is_rest: bool) -> bool {
@@ -97,8 +95,8 @@ impl<'a> Feeder<'a> {
         while self.retired < end {
             let due_ns = self.due_ns.pop_front();
             // A sender that failed leaves out what others have sent behind it.
-            if !is_rest || self.deal.was_sent(self.retired_turn) {
-                let (sent_ns, packet) = self.deal.sent(self.retired_turn);
+            if !is_rest || self.schedule.was_sent(self.retired_position) {
+                let (sent_ns, packet) = self.schedule.sent(self.retired_position);
                 let packet = Packet {
                     due_ns: due_ns.unwrap_or(packet.due_ns),
                     ..packet
@@ -107,12 +105,12 @@ impl<'a> Feeder<'a> {
                 self.account
                     .add(&packet, self.workload.frame_bytes(packet.ip_bytes), sent_ns);
                 if let Some(sent_ns) = sent_ns {
-                    self.departures.add(self.retired_turn.sender, sent_ns);
+                    self.departures.add(self.retired_position.sender, sent_ns);
                 }
                 self.sent += 1;
             }
             self.retired += 1;
-            self.retired_turn.advance();
+            self.retired_position.advance();
         }
         while let Some(sent_ns) = self.departures.next(is_rest) {
             self.account.departed(sent_ns);

@@ -1,28 +1,22 @@
-//! What the kernel tells of the interface that sends: whether it is there and up, whether it has its carrier, and what
-//! it counted.
+//! What the kernel says of the interface that sends: whether it is up, whether it has its carrier, and what it counted.
 
 use super::GenerateError;
-use super::backend::failed;
+use super::error::failed;
 use super::interface;
-use crate::route_netlink::{self, Told, word};
-use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use crate::net::netlink::{self, LinkEvent};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-
-const IFLA_STATS64: u16 = 23;
 
 /// Why an interface sends no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     Down,
-    Gone,
+    Removed,
 }
 
 /// Watches an interface for the length of a run.
 pub(super) struct LinkWatch {
-    socket: OwnedFd,
+    watch: netlink::LinkWatch,
     name: String,
     history: History,
 }
@@ -30,32 +24,27 @@ pub(super) struct LinkWatch {
 /// What has happened to an interface. It stays, also if the interface is well again: packets have been lost in between.
 #[derive(Debug)]
 struct History {
-    index: u32,
     loss: Option<Loss>,
     has_carrier: bool,
     carrier_losses: u64,
 }
 
 impl History {
-    fn of(index: u32) -> Self {
+    fn new() -> Self {
         Self {
-            index,
             loss: None,
             has_carrier: true,
             carrier_losses: 0,
         }
     }
 
-    fn hear(&mut self, index: u32, told: &Told<'_>) {
-        if index != self.index {
-            return;
-        }
-        match told {
-            Told::Gone => self.loss = Some(Loss::Gone),
-            Told::Link(link) if !link.is_up() => self.loss = self.loss.max(Some(Loss::Down)),
-            Told::Link(link) => {
-                self.carrier_losses += u64::from(self.has_carrier && !link.has_carrier());
-                self.has_carrier = link.has_carrier();
+    fn hear(&mut self, event: &LinkEvent) {
+        match event {
+            LinkEvent::Removed => self.loss = Some(Loss::Removed),
+            LinkEvent::State(link) if !link.is_up => self.loss = self.loss.max(Some(Loss::Down)),
+            LinkEvent::State(link) => {
+                self.carrier_losses += u64::from(self.has_carrier && !link.has_carrier);
+                self.has_carrier = link.has_carrier;
             }
         }
     }
@@ -77,15 +66,15 @@ impl LinkWatch {
             interface::enter(namespace)?;
             let index = interface::index(name)?;
             let open = || {
-                let socket = route_netlink::open_hearing()?;
+                let watch = netlink::LinkWatch::open(vec![index])?;
                 // It may have gone down before anybody watched.
-                route_netlink::ask(&socket, index)?;
-                io::Result::Ok(socket)
+                watch.request()?;
+                io::Result::Ok(watch)
             };
             Ok(Self {
-                socket: open().map_err(failed("watch the interface"))?,
+                watch: open().map_err(failed("watch the interface"))?,
                 name: name.into(),
-                history: History::of(index),
+                history: History::new(),
             })
         };
         // A socket belongs to the namespace in which it was opened, the calling thread to another.
@@ -94,24 +83,19 @@ impl LinkWatch {
         })?
     }
 
-    /// Whether the interface has been down or gone since the beginning.
+    /// Whether the interface has been down or removed since the beginning.
     pub fn is_lost(&mut self) -> bool {
-        let (socket, history) = (&self.socket, &mut self.history);
-        // More may have happened than the socket could hold: what counts is how it is now.
-        while let Err(Errno::NOBUFS) =
-            route_netlink::read(socket, |index, told| history.hear(index, &told))
-            && route_netlink::ask(socket, history.index).is_ok()
-        {}
-        history.loss.is_some()
+        self.watch.poll(|_, event| self.history.hear(&event));
+        self.history.loss.is_some()
     }
 
     /// What has happened to the interface until now.
     pub fn fate(mut self) -> Fate {
-        // That an interface is gone is told after it was told to be down; who asks waits until it is.
-        let can_tell = route_netlink::ask(&self.socket, self.history.index).is_ok();
+        // The kernel reports an interface down before it reports it removed; its answer waits for the removal.
+        let is_answered = self.watch.request().is_ok();
         self.is_lost();
         Fate {
-            error: self.error().filter(|_| can_tell),
+            error: self.error().filter(|_| is_answered),
             carrier_losses: self.history.carrier_losses,
         }
     }
@@ -122,7 +106,7 @@ impl LinkWatch {
             Loss::Down => {
                 format!("went down while packets were sent; send again when it stays up: ip link set {name} up")
             }
-            Loss::Gone => "was removed while packets were sent, or moved to another network namespace; make it anew, \
+            Loss::Removed => "was removed while packets were sent, or moved to another network namespace; make it anew, \
                            and send again"
                 .into(),
         };
@@ -143,27 +127,13 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Of an interface in the namespace of the calling thread; None if it is gone, or the kernel does not tell.
+    /// Of an interface in the namespace of the calling thread; None if it is removed, or the kernel does not say.
     pub fn read(index: u32) -> Option<Self> {
-        let socket = route_netlink::open(SocketFlags::empty()).ok()?;
-        route_netlink::ask(&socket, index).ok()?;
-        let mut counters = None;
-        route_netlink::read(&socket, |_, told| {
-            if let Told::Link(link) = told {
-                counters = link.attribute(IFLA_STATS64).and_then(Self::of);
-            }
-        })
-        .ok()?;
-        counters
-    }
-
-    /// A struct rtnl_link_stats64: received and transmitted packets, bytes, errors, dropped, in turns.
-    fn of(statistics: &[u8]) -> Option<Self> {
-        let counter = |place: usize| word(statistics, 8 * place).map(u64::from_ne_bytes);
+        let counters = netlink::link(index).ok()?.counters?;
         Some(Self {
-            transmitted: counter(1)?,
-            errors: counter(5)?,
-            dropped: counter(7)?,
+            transmitted: counters.tx_packets,
+            errors: counters.tx_errors,
+            dropped: counters.tx_dropped,
         })
     }
 }
@@ -171,41 +141,32 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::route_netlink::testing::{GONE, NEW, error, hear, message};
+    use crate::net::netlink::testing::{error, hear, removed, state};
 
     const UP: i32 = libc::IFF_UP | libc::IFF_LOWER_UP;
     const WITHOUT_CARRIER: i32 = libc::IFF_UP;
     const DOWN: i32 = 0;
 
-    /// What of an interface number 3 is known after these messages.
+    /// What is known of an interface after these messages.
     fn after(messages: &[Vec<u8>]) -> (Option<Loss>, u64) {
-        let mut history = History::of(3);
-        hear(messages, |index, told| history.hear(index, &told));
+        let mut history = History::new();
+        hear(messages, |_, event| history.hear(&event));
         (history.loss, history.carrier_losses)
     }
 
     #[test]
     fn what_ends_a_run_stays_and_what_does_not_is_counted() {
-        let told = |flags| message(NEW, 0, 3, flags);
-        assert_eq!(after(&[told(UP), told(UP)]), (None, 0));
-        let others = [
-            message(NEW, 0, 4, DOWN),
-            message(GONE, 0, 5, UP),
-            message(NEW, 7, 3, DOWN),
-        ];
+        let state_of = |flags| state(0, 3, flags);
+        assert_eq!(after(&[state_of(UP), state_of(UP)]), (None, 0));
+        assert_eq!(after(&[state(7, 3, DOWN)]), (None, 0), "a bridge's port");
         assert_eq!(
-            after(&others),
-            (None, 0),
-            "another interface, another one, a bridge's port"
-        );
-        assert_eq!(
-            after(&[told(UP), told(DOWN), told(UP)]),
+            after(&[state_of(UP), state_of(DOWN), state_of(UP)]),
             (Some(Loss::Down), 0)
         );
-        let gone = [told(DOWN), message(GONE, 0, 3, DOWN), told(DOWN)];
-        assert_eq!(after(&gone), (Some(Loss::Gone), 0));
-        assert_eq!(after(&[error(3, libc::ENODEV)]), (Some(Loss::Gone), 0));
-        let flapping = [WITHOUT_CARRIER, WITHOUT_CARRIER, UP, UP, WITHOUT_CARRIER].map(told);
+        let gone = [state_of(DOWN), removed(3), state_of(DOWN)];
+        assert_eq!(after(&gone), (Some(Loss::Removed), 0));
+        assert_eq!(after(&[error(3, libc::ENODEV)]), (Some(Loss::Removed), 0));
+        let flapping = [WITHOUT_CARRIER, WITHOUT_CARRIER, UP, UP, WITHOUT_CARRIER].map(state_of);
         assert_eq!(after(&flapping), (None, 2));
     }
 }

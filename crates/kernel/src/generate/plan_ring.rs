@@ -1,8 +1,7 @@
 //! The plan on its way from who draws it to who sends it, and the times back.
 
 use super::GenerateError;
-use super::share::Share;
-use crate::ring::memory::Mapping;
+use crate::net::mapping::Mapping;
 use parshall_core::abi::{GenerateState, PlannedPacket};
 use parshall_core::workload::Packet;
 use rustix::io::Errno;
@@ -12,20 +11,34 @@ use std::sync::atomic::Ordering;
 const PAGE_BYTES: usize = 4096;
 const PACKET_BYTES: usize = size_of::<PlannedPacket>();
 
-/// What a ring is for.
+/// What a ring is for: of n senders, number k has the plan's packets k, k + n, k + 2n and so on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    /// Whose packets are in it.
-    pub share: Share,
-    /// Places, a power of two.
-    pub places: u32,
+pub(crate) struct Shape {
+    /// Number of the sender, from 0.
+    pub sender: u64,
+    /// Senders in all.
+    pub senders: u64,
+    /// Capacity, packets: a power of two.
+    pub capacity: u32,
     /// Whether packets are due at a time, and the times at which they were sent are kept.
     pub is_paced: bool,
 }
 
+impl Shape {
+    /// The number in the plan of the sender's packet `number`.
+    pub fn sequence(self, number: u64) -> u64 {
+        self.sender + number * self.senders
+    }
+
+    /// How many of the plan's packets below `end` are the sender's.
+    pub fn packets_below(self, end: u64) -> u64 {
+        end / self.senders + u64::from(self.sender < end % self.senders)
+    }
+}
+
 /// A sender's ring of planned packets and where it is, laid out as the kernel's program sees them; senders in user
 /// space use the same.
-pub(super) struct PlanRing {
+pub(crate) struct PlanRing {
     plan: Mapping,
     state: Mapping,
     shape: Shape,
@@ -46,7 +59,7 @@ impl PlanRing {
             Mapping::of_map(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), true)
         };
         Self::over(
-            mapped(&plan, shape.places as usize * PACKET_BYTES),
+            mapped(&plan, shape.capacity as usize * PACKET_BYTES),
             mapped(&state, size_of::<GenerateState>()),
             shape,
         )
@@ -55,7 +68,7 @@ impl PlanRing {
     /// Over memory of this process, for a sender in user space.
     pub fn anonymous(shape: Shape) -> Result<Self, GenerateError> {
         Self::over(
-            Mapping::anonymous(shape.places as usize * PACKET_BYTES),
+            Mapping::anonymous(shape.capacity as usize * PACKET_BYTES),
             Mapping::anonymous(size_of::<GenerateState>()),
             shape,
         )
@@ -77,17 +90,22 @@ impl PlanRing {
         })
     }
 
-    /// Whose packets are in it.
-    pub fn share(&self) -> Share {
-        self.shape.share
+    /// The number in the plan of packet `number` of the ring.
+    pub fn sequence(&self, number: u64) -> u64 {
+        self.shape.sequence(number)
     }
 
-    /// Places of the ring.
-    pub fn places(&self) -> u64 {
-        u64::from(self.shape.places)
+    /// How many of the plan's packets below `end` are the sender's.
+    pub fn packets_below(&self, end: u64) -> u64 {
+        self.shape.packets_below(end)
     }
 
-    /// Writes packet `number` of the share; told to the sender by [`PlanRing::set_drawn`].
+    /// Capacity, packets.
+    pub fn capacity(&self) -> u64 {
+        u64::from(self.shape.capacity)
+    }
+
+    /// Writes packet `number` of the sender; it may be sent after [`PlanRing::set_drawn`].
     pub fn plan(&self, number: u64, packet: &Packet) {
         let place = self.offset(number);
         let mut rest = [0; 8];
@@ -104,10 +122,10 @@ impl PlanRing {
     }
 
     fn offset(&self, number: u64) -> usize {
-        (number & (self.places() - 1)) as usize * PACKET_BYTES
+        (number & (self.capacity() - 1)) as usize * PACKET_BYTES
     }
 
-    /// Reads packet `number` of the share back after it was sent: when, if that was asked, and what.
+    /// Reads packet `number` of the sender back after it was sent: when, if that was asked, and what.
     pub fn sent(&self, number: u64) -> (Option<u64>, Packet) {
         let place = self.offset(number);
         let time_ns = self.plan.word(place).load(Ordering::Relaxed);
@@ -184,12 +202,12 @@ impl PlanRing {
         word!(self, waited).load(Ordering::Acquire) != 0
     }
 
-    /// Whether it was told to stop.
+    /// Whether it is to stop.
     pub fn is_stopped(&self) -> bool {
         word!(self, stop).load(Ordering::Acquire) != 0
     }
 
-    /// Packets that were sent, as far as the program has told.
+    /// Packets that were sent, as far as the program has reported.
     pub fn taken(&self) -> u64 {
         word!(self, taken).load(Ordering::Acquire)
     }
@@ -205,7 +223,7 @@ impl PlanRing {
         word!(self, taken).store(sent, Ordering::Release);
     }
 
-    /// A sender in user space let this packet of the share go so long after the start.
+    /// A sender in user space sent this packet so long after the start.
     pub fn set_sent_ns(&self, number: u64, sent_ns: u64) {
         self.plan
             .word(self.offset(number))
@@ -238,5 +256,24 @@ impl PlanRing {
     /// Whether the times of packets are kept.
     pub fn is_paced(&self) -> bool {
         self.shape.is_paced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_end_has_senders_without_end() {
+        let packets = |sender| {
+            let shape = Shape {
+                sender,
+                senders: 3,
+                capacity: 1,
+                is_paced: false,
+            };
+            shape.packets_below(u64::MAX)
+        };
+        assert_eq!(packets(0) + packets(1) + packets(2), u64::MAX);
     }
 }

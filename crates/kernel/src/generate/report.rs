@@ -1,9 +1,9 @@
 //! What a run tells at its end, and on its way.
 
 use super::BackendKind;
-use super::deal::Deal;
 use super::feeder::Feeder;
 use super::link::Fate;
+use super::schedule::Schedule;
 use super::sender::Sent;
 use crate::clock::thread_cpu_s;
 use crate::session::Progress;
@@ -103,20 +103,20 @@ impl Report {
     /// Of a run by the plan, called by the thread that drew.
     pub(super) fn of(
         workload: &Workload,
-        deal: &Deal,
+        schedule: &Schedule,
         feeder: &Feeder<'_>,
         senders: &[Sent],
         asked: Option<u64>,
     ) -> Self {
-        let (waited_runs, starved_runs) = deal.idle();
+        let (waited_runs, starved_runs) = schedule.idle();
         let sent = feeder.sent();
         let counted = Counted::by_the_interface(senders);
         let lost = counted.and_then(|counted| counted.lost_of(sent));
         // Paced, the last gap has no packet behind it.
-        let (elapsed_ns, intervals) = if deal.is_paced() {
+        let (elapsed_ns, intervals) = if schedule.is_paced() {
             (feeder.account.departures_ns(), sent.saturating_sub(1))
         } else {
-            (whole_run_ns(senders, deal.begun_ns()), sent)
+            (whole_run_ns(senders, schedule.begun_ns()), sent)
         };
         let rate_pps = if elapsed_ns == 0 {
             0.0
@@ -162,15 +162,15 @@ impl Report {
         sender: &Sent,
         asked: Option<u64>,
     ) -> Self {
-        let told = sender.told;
-        let sent = told.map_or(0, |told| told.packets);
-        let elapsed_ns = told.and_then(|told| told.elapsed_ns);
+        let counts = sender.own_counts;
+        let sent = counts.map_or(0, |counts| counts.packets);
+        let elapsed_ns = counts.and_then(|counts| counts.elapsed_ns);
         let elapsed_ns = elapsed_ns.unwrap_or(sender.ended_ns - sender.began_ns);
         let rate_pps = sent as f64 * 1e9 / elapsed_ns.max(1) as f64;
-        // It tells no bytes; those of the law, in the mean.
+        // It counts no bytes; those of the law, in the mean.
         let frame_bytes = sent as f64 * workload.mean_frame_bytes();
         self.asked = asked;
-        self.not_sent = asked.map_or(told.map_or(0, |told| told.errors), |asked| {
+        self.not_sent = asked.map_or(counts.map_or(0, |counts| counts.errors), |asked| {
             asked.saturating_sub(sent)
         });
         self.sent = sent;

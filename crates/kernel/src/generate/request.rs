@@ -1,6 +1,6 @@
 //! What a run is asked to do.
 
-use super::program::FRAME_BYTES_MAX;
+use super::backend::program::FRAME_BYTES_MAX;
 use super::{BackendKind, GenerateError};
 use crate::free_memory::available_bytes;
 use parshall_core::laws::GapLaw;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Sizes of frames that are replayed are told apart as finely.
+/// Cells of the distribution of the sizes of replayed frames.
 const REPLAY_CELLS: u32 = 100_000;
 
 /// A run of the generator; texts are those of the command line.

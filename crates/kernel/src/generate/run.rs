@@ -1,11 +1,11 @@
 //! The thread behind a run: feeds the senders, begins and ends with all of them, and draws up the account.
 
 use super::GenerateError;
-use super::deal::Deal;
+use super::affinity::Affinity;
 use super::feeder::Feeder;
 use super::link::LinkWatch;
 use super::report::{GeneratorProgress, Report};
-use super::seat::Seat;
+use super::schedule::Schedule;
 use super::team::Team;
 use crate::clock::monotonic_ns;
 use crate::session::Control;
@@ -45,12 +45,12 @@ pub(super) struct Run<'a> {
 }
 
 /// Whether the duration of a run is over.
-fn is_over(deal: &Deal, duration_ns: Option<u64>) -> bool {
-    let (Some(duration_ns), Some(begun_ns)) = (duration_ns, deal.begun_ns()) else {
+fn is_over(schedule: &Schedule, duration_ns: Option<u64>) -> bool {
+    let (Some(duration_ns), Some(begun_ns)) = (duration_ns, schedule.begun_ns()) else {
         return false;
     };
     // Paced, the plan ends in time by itself, with the same packet on every host that keeps up.
-    let late_ns = if deal.is_paced() {
+    let late_ns = if schedule.is_paced() {
         LATE_AT_THE_END_NS
     } else {
         0
@@ -80,19 +80,21 @@ impl Run<'_> {
             asked,
             duration_ns,
         } = self;
-        let deal = team.deal();
-        let until_ns = duration_ns.filter(|_| deal.is_paced()).unwrap_or(u64::MAX);
-        let mut feeder = Feeder::new(workload, packets, &deal, team.size(), until_ns);
+        let schedule = team.schedule();
+        let until_ns = duration_ns
+            .filter(|_| schedule.is_paced())
+            .unwrap_or(u64::MAX);
+        let mut feeder = Feeder::new(workload, packets, &schedule, team.size(), until_ns);
         // Whatever fits is drawn before the first packet leaves.
         while feeder.draw() {}
         team.go();
-        let mut seat = Seat::beside(&team.cpus());
+        let mut affinity = Affinity::beside(&team.cpus());
         let mut is_started = false;
         let mut ending = Ending::NotYet;
         let mut next_look = Instant::now();
         while !team.has_ended() {
             if !is_started && team.is_ready() {
-                deal.start(monotonic_ns());
+                schedule.start(monotonic_ns());
                 is_started = true;
             }
             let retired = feeder.retire();
@@ -105,28 +107,28 @@ impl Run<'_> {
             ending = match ending {
                 Ending::NotYet if is_lost || team.has_failed() => {
                     // Those who halt go on, and find that they are still stopped.
-                    deal.stop();
+                    schedule.stop();
                     team.go();
                     Ending::Stopped
                 }
-                Ending::NotYet if control.should_stop() || is_over(&deal, duration_ns) => {
-                    deal.stop();
+                Ending::NotYet if control.should_stop() || is_over(&schedule, duration_ns) => {
+                    schedule.stop();
                     Ending::Halting
                 }
                 Ending::Halting if team.is_at_rest() => {
-                    deal.set_end(deal.sent_by_any());
-                    deal.resume();
+                    schedule.set_end(schedule.sent_by_any());
+                    schedule.resume();
                     team.go();
                     Ending::CatchingUp(Instant::now() + CATCH_UP)
                 }
                 Ending::CatchingUp(deadline) if Instant::now() >= deadline => {
-                    deal.stop();
+                    schedule.stop();
                     Ending::Stopped
                 }
                 as_it_was => as_it_was,
             };
             team.call_out();
-            seat.settle(team.sent());
+            affinity.settle(team.sent());
             if !retired && !drew {
                 std::thread::sleep(LOOK);
             }
@@ -134,28 +136,28 @@ impl Run<'_> {
         let sent = team.join()?;
         feeder.retire_rest();
         report_progress(control, &feeder);
-        let report = Report::of(workload, &deal, &feeder, &sent, asked);
+        let report = Report::of(workload, &schedule, &feeder, &sent, asked);
         Ok(report.with_fate(link.fate()))
     }
 
     /// Of a way of sending that draws by itself.
     pub fn wait(mut self) -> Result<Report, GenerateError> {
-        let deal = self.team.deal();
+        let schedule = self.team.schedule();
         self.team.go();
         let began = Instant::now();
         let duration = self.duration_ns.map_or(Duration::MAX, Duration::from_nanos);
         while !self.team.has_ended() {
             let should_stop = self.control.should_stop() || began.elapsed() >= duration;
             if self.link.is_lost() || should_stop {
-                deal.stop();
+                schedule.stop();
                 self.team.go();
                 self.team.call_out();
             }
             std::thread::sleep(LOOK);
         }
         let sent = self.team.join()?;
-        let nothing = Feeder::new(self.workload, self.packets, &deal, 1, u64::MAX);
-        let report = Report::of(self.workload, &deal, &nothing, &sent, None)
+        let nothing = Feeder::new(self.workload, self.packets, &schedule, 1, u64::MAX);
+        let report = Report::of(self.workload, &schedule, &nothing, &sent, None)
             .of_what_draws_by_itself(self.workload, &sent[0], self.asked);
         Ok(report.with_fate(self.link.fate()))
     }

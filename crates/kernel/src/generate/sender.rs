@@ -1,16 +1,16 @@
 //! The thread that runs the program.
 
 use super::GenerateError;
-use super::backend::{Backend, BackendKind, Told};
-use super::express_socket::ExpressSocket;
+use super::backend::af_packet::AfPacket;
+use super::backend::af_xdp::AfXdp;
+use super::backend::live_frames::LiveFrames;
+use super::backend::pktgen::{self, Pktgen};
+use super::backend::program::Program;
+use super::backend::trace_memory::TraceMemory;
+use super::backend::{Backend, BackendKind, OwnCounts};
 use super::interface;
 use super::link::Counters;
-use super::live_frames::LiveFrames;
-use super::packet_socket::PacketSocket;
-use super::pktgen::{self, Pktgen};
 use super::plan_ring::{PlanRing, Shape};
-use super::program::Program;
-use super::trace_memory::TraceMemory;
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use parshall_core::workload::{Packets, Workload};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -29,7 +29,7 @@ pub(super) struct Place {
     /// The interface's queue, for those who choose one.
     pub queue: u32,
     pub backend: BackendKind,
-    /// Packets in all, for those who are told at the start.
+    /// Packets in all, for back ends that must know at the start.
     pub count: Option<u64>,
     /// What live frames replay.
     pub trace: Option<Arc<TraceMemory>>,
@@ -40,7 +40,7 @@ pub(super) struct Place {
 pub(super) struct Sent {
     pub backend: BackendKind,
     pub cpu: Option<usize>,
-    /// Packets of its share.
+    /// Packets that it sent.
     pub packets: u64,
     /// `CLOCK_MONOTONIC`.
     pub began_ns: u64,
@@ -48,8 +48,8 @@ pub(super) struct Sent {
     pub cpu_s: f64,
     pub before: Option<Counters>,
     pub after: Option<Counters>,
-    /// What a way of sending that draws by itself has sent.
-    pub told: Option<Told>,
+    /// What a back end that draws by itself counted.
+    pub own_counts: Option<OwnCounts>,
     /// What ended the run before its end.
     pub error: Option<String>,
 }
@@ -234,12 +234,9 @@ fn prepare(
             let ring = Arc::clone(&program.ring);
             (Box::new(LiveFrames(program)), ring)
         }
-        BackendKind::AfPacket => (
-            Box::new(PacketSocket::open(workload, packets, index)?),
-            ring()?,
-        ),
+        BackendKind::AfPacket => (Box::new(AfPacket::open(workload, packets, index)?), ring()?),
         BackendKind::AfXdp => (
-            Box::new(ExpressSocket::open(
+            Box::new(AfXdp::open(
                 workload,
                 packets,
                 (&place.interface, index),
@@ -278,7 +275,7 @@ fn bind_to(cpu: usize) -> Result<(), GenerateError> {
     sched_setaffinity(None, &set).map_err(|errno| refused(&errno.to_string()))
 }
 
-/// Sends when it may. Who is stopped before the end of the share halts, and sends on when it may go again.
+/// Sends when it may. Who is stopped before its end halts, and sends on when it may go again.
 fn send(
     place: &Place,
     backend: &mut dyn Backend,
@@ -307,7 +304,7 @@ fn send(
         cpu_s: thread_cpu_s() - cpu_before_s,
         before: None,
         after: None,
-        told: backend.told(),
+        own_counts: backend.own_counts(),
         error: result.err().map(|error| error.to_string()),
     }
 }

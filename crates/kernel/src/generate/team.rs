@@ -1,21 +1,20 @@
 //! All senders of a run.
 
-use super::deal::Deal;
+use super::backend::trace_memory::TraceMemory;
 use super::plan_ring::Shape;
+use super::schedule::Schedule;
 use super::sender::{Place, Sender, Sent};
-use super::share::Share;
-use super::trace_memory::TraceMemory;
 use super::{BackendKind, GenerateError, Request};
 use parshall_core::workload::{Packets, Workload};
 use std::sync::Arc;
 
 /// Planned packets at most, of all senders together: 0.1 s of the fastest. None can be farther ahead of another.
-const PLACES_MAX: u64 = 1 << 20;
+const CAPACITY_MAX: u64 = 1 << 20;
 /// The same for sockets, which are slower.
-const PLACES_MAX_SOCKET: u64 = 1 << 17;
-const PLACES_MIN: u64 = 1 << 12;
+const CAPACITY_MAX_SOCKET: u64 = 1 << 17;
+const CAPACITY_MIN: u64 = 1 << 12;
 
-/// The senders, each with its share of the plan.
+/// The senders, each with its packets of the plan.
 pub(super) struct Team {
     senders: Vec<Sender>,
 }
@@ -29,11 +28,11 @@ impl Team {
     ) -> Result<Self, GenerateError> {
         let of = request.senders()? as u64;
         let most = match request.backend {
-            BackendKind::Xdp => PLACES_MAX,
-            _ => PLACES_MAX_SOCKET,
+            BackendKind::Xdp => CAPACITY_MAX,
+            _ => CAPACITY_MAX_SOCKET,
         };
-        let places = (request.count.unwrap_or(u64::MAX) / of)
-            .clamp(PLACES_MIN, (most / of).max(PLACES_MIN))
+        let capacity = (request.count.unwrap_or(u64::MAX) / of)
+            .clamp(CAPACITY_MIN, (most / of).max(CAPACITY_MIN))
             .next_power_of_two();
         let trace = match (&workload.replay, request.backend) {
             (Some(replay), BackendKind::Xdp) => {
@@ -55,8 +54,9 @@ impl Team {
                 trace: trace.clone(),
             };
             let shape = Shape {
-                share: Share { index, of },
-                places: places as u32,
+                sender: index,
+                senders: of,
+                capacity: capacity as u32,
                 is_paced: !workload.gaps.is_none(),
             };
             Sender::start(place, Arc::clone(workload), Arc::clone(packets), shape)
@@ -64,7 +64,7 @@ impl Team {
         let team = Self {
             senders: (0..of).map(sender).collect::<Result<_, _>>()?,
         };
-        team.deal().set_end(request.count.unwrap_or(u64::MAX));
+        team.schedule().set_end(request.count.unwrap_or(u64::MAX));
         Ok(team)
     }
 
@@ -74,8 +74,8 @@ impl Team {
     }
 
     /// Their rings.
-    pub fn deal(&self) -> Deal {
-        Deal::new(
+    pub fn schedule(&self) -> Schedule {
+        Schedule::new(
             self.senders
                 .iter()
                 .map(|sender| Arc::clone(&sender.ring))
@@ -109,7 +109,7 @@ impl Team {
             .all(|sender| sender.ring.has_waited() || sender.has_ended())
     }
 
-    /// Whether somebody is through who has not sent its share.
+    /// Whether somebody is through who has not sent all of its packets.
     pub fn has_failed(&self) -> bool {
         self.senders
             .iter()
@@ -133,7 +133,7 @@ impl Team {
             .collect()
     }
 
-    /// Packets that each of them has sent, as far as they have told.
+    /// Packets that each of them has sent, as far as they have reported.
     pub fn sent(&self) -> impl Iterator<Item = u64> + Clone {
         self.senders.iter().map(|sender| sender.ring.taken())
     }

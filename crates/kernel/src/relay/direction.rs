@@ -1,11 +1,12 @@
 //! One direction of a running relay: from a socket, through the emulated link, to the other socket.
 
-use super::batch::{BATCH, ReceiveBatch, Received, SendBatch};
 use super::channel::{Channel, Fate};
-use super::clock::{monotonic_ns, realtime_ns};
 use super::ledger::{DirectionLedger, LatenessHistogram};
-use super::socket::PacketSocket;
 use super::store::Store;
+use crate::clock::{monotonic_ns, realtime_ns};
+use crate::net::packet_receive::{BATCH, ReceiveBatch, Received};
+use crate::net::packet_socket::PacketSocket;
+use rustix::net::SendFlags;
 use std::io;
 
 /// Bytes of the two Ethernet addresses, behind which a VLAN tag stands.
@@ -42,14 +43,14 @@ impl Direction {
     /// Reads one batch; true when the socket may hold more.
     pub fn receive(&mut self, socket: &PacketSocket, batch: &mut ReceiveBatch) -> io::Result<bool> {
         let before_ns = monotonic_ns();
-        let count = socket.receive(batch)?;
+        let count = socket.receive_batch(batch)?;
         let now_ns = monotonic_ns();
         let now_realtime_ns = realtime_ns();
         for position in 0..count {
             let frame = batch.frame(position);
             // The kernel stamps a frame when it comes, however late it is read. Stamps are on the
             // real-time clock, which may be set meanwhile: only an age that is possible counts.
-            let arrival_ns = frame.arrival_realtime_ns.map_or(now_ns, |stamp_ns| {
+            let arrival_ns = frame.beside.arrival_realtime_ns.map_or(now_ns, |stamp_ns| {
                 let age_ns = now_realtime_ns.saturating_sub(stamp_ns);
                 now_ns.saturating_sub(age_ns).max(self.empty_ns)
             });
@@ -63,12 +64,12 @@ impl Direction {
 
     fn accept(&mut self, arrival_ns: u64, frame: &Received<'_>) {
         self.read += 1;
-        let tag: &[u8] = frame.vlan_tag.as_ref().map_or(&[], |tag| tag);
+        let tag: &[u8] = frame.beside.vlan_tag.as_ref().map_or(&[], |tag| tag);
         let (addresses, rest) = frame.bytes.split_at(frame.bytes.len().min(ADDRESSES_BYTES));
         let length = frame.bytes.len() + tag.len();
         self.ledger.arrived_bytes += length as u64;
-        self.ledger.unfinished_checksums += u64::from(frame.unfinished_checksum);
-        if frame.truncated {
+        self.ledger.unfinished_checksums += u64::from(frame.beside.is_checksum_unfinished);
+        if frame.is_truncated {
             self.ledger.own_lost.oversized += 1;
             return;
         }
@@ -100,8 +101,8 @@ impl Direction {
         if due == 0 {
             return;
         }
-        let mut batch = SendBatch::new((0..due).map(|position| self.store.frame(position).1));
-        let (taken, lost) = match socket.send(&mut batch) {
+        let frames = (0..due).map(|position| self.store.frame(position).1);
+        let (taken, lost) = match socket.send(frames, SendFlags::DONTWAIT) {
             Ok(count) => (count, 0),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, 0),
             // The first frame is the one that the kernel refused; the others get their own try.

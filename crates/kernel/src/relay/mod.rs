@@ -12,16 +12,13 @@
 //! A frame arrives when the kernel stamps it at the incoming interface, so that the time which the
 //! thread needs to wake and read does not add to the delay.
 
-mod batch;
 mod channel;
-mod clock;
 mod direction;
 mod error;
 mod handle;
 mod ledger;
 mod placement;
 mod shape;
-mod socket;
 mod store;
 mod worker;
 

@@ -1,14 +1,18 @@
 //! The relay's thread: one loop for both directions.
 
-use super::batch::{BATCH, ReceiveBatch};
-use super::clock::{monotonic_ns, thread_cpu_ns};
 use super::direction::Direction;
 use super::error::RelayError;
 use super::ledger::Statistics;
-use super::socket::PacketSocket;
+use crate::clock::{monotonic_ns, thread_cpu_s};
+use crate::net::interface;
+use crate::net::packet_receive::{BATCH, ReceiveBatch};
+use crate::net::packet_socket::PacketSocket;
+use crate::net::socket::{SocketError, set_receive_buffer};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Frames that one direction may send before the other has its turn: a frame that is due waits
 /// behind at most this many.
@@ -57,8 +61,8 @@ impl Worker {
         template: Statistics,
     ) -> Result<Self, RelayError> {
         let sockets = [
-            PacketSocket::open(&interfaces[0], receive_buffer_bytes)?,
-            PacketSocket::open(&interfaces[1], receive_buffer_bytes)?,
+            open(&interfaces[0], receive_buffer_bytes)?,
+            open(&interfaces[1], receive_buffer_bytes)?,
         ];
         let drops_before = interface_drops(&interfaces);
         Ok(Self {
@@ -127,7 +131,7 @@ impl Worker {
     pub fn finish(&mut self) -> Statistics {
         for side in 0..2 {
             // Without the filter the account is still right, only of a slightly later moment.
-            let _ = self.sockets[side].shut();
+            let _ = self.sockets[side].stop();
         }
         let mut statistics = self.statistics();
         statistics.running = false;
@@ -142,7 +146,9 @@ impl Worker {
         let drops_now = interface_drops(&self.interfaces);
         let mut ledgers = [0, 1].map(|side| {
             let other = 1 - side;
-            let socket_drops = self.sockets[side].counters().map_or(0, |(_, drops)| drops);
+            let socket_drops = self.sockets[side]
+                .counters()
+                .map_or(0, |counters| counters.drops);
             let interface_drops = drops_now[other].saturating_sub(self.drops_before[other]);
             self.directions[side].account(socket_drops, interface_drops)
         });
@@ -150,7 +156,7 @@ impl Worker {
             a_to_b: std::mem::take(&mut ledgers[0]),
             b_to_a: std::mem::take(&mut ledgers[1]),
             running: true,
-            cpu_s: thread_cpu_ns() as f64 / 1e9,
+            cpu_s: thread_cpu_s(),
             wall_s: (monotonic_ns() - self.started_ns) as f64 / 1e9,
             ..self.template.clone()
         }
@@ -180,43 +186,48 @@ impl Worker {
 
     /// Waits for frames, the time, or a request; true when it is a request.
     fn wait(&self, wake: &OwnedFd, wait_ns: u64, watch: Watch) -> bool {
-        let descriptor = |fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
         let mut descriptors = [
-            descriptor(wake.as_raw_fd()),
-            descriptor(self.sockets[0].raw()),
-            descriptor(self.sockets[1].raw()),
+            PollFd::new(wake, PollFlags::IN),
+            PollFd::new(&self.sockets[0], PollFlags::IN),
+            PollFd::new(&self.sockets[1], PollFlags::IN),
         ];
-        let timeout = libc::timespec {
-            tv_sec: (wait_ns / 1_000_000_000) as libc::time_t,
-            tv_nsec: (wait_ns % 1_000_000_000) as libc::c_long,
-        };
-        let timeout_pointer = if wait_ns == u64::MAX {
-            std::ptr::null()
-        } else {
-            &raw const timeout
-        };
         let watched = match watch {
             Watch::OnlyRequests => 1,
             Watch::Sockets => descriptors.len(),
         };
         // The kernel turns the time that is left into an absolute one at once, so that what passed
         // since the clock was read (tens of nanoseconds) is all that a relative time adds.
-        // SAFETY: the descriptors and the timeout outlive the call; null pointers mean no limit of
-        // time and no change of the signal mask.
-        unsafe {
-            libc::ppoll(
-                descriptors.as_mut_ptr(),
-                watched as libc::nfds_t,
-                timeout_pointer,
-                std::ptr::null(),
-            );
-        }
-        descriptors[0].revents != 0
+        let timeout = (wait_ns < u64::MAX).then_some(Timespec {
+            tv_sec: (wait_ns / 1_000_000_000) as i64,
+            tv_nsec: (wait_ns % 1_000_000_000) as _,
+        });
+        // Of an error nothing follows: the loop reads, and waits again.
+        let _ = poll(&mut descriptors[..watched], timeout.as_ref());
+        !descriptors[0].revents().is_empty()
     }
+}
+
+/// Opens a socket that gets what arrives at its interface, for whomever it is meant, and never what leaves it.
+fn open(interface: &str, receive_buffer_bytes: usize) -> Result<PacketSocket, RelayError> {
+    let index = interface::index(interface).map_err(|source| RelayError::Interface {
+        interface: interface.to_string(),
+        source,
+    })?;
+    let open = || {
+        let socket = PacketSocket::open(index)?;
+        socket.ignore_outgoing()?;
+        socket.enable_control_data()?;
+        socket.bypass_qdisc()?;
+        socket.hold_promiscuous()?;
+        set_receive_buffer(&socket, receive_buffer_bytes)?;
+        socket.start()?;
+        Ok::<_, SocketError>(socket)
+    };
+    open().map_err(|error| RelayError::Socket {
+        action: error.action,
+        interface: interface.to_string(),
+        source: error.source,
+    })
 }
 
 /// Frames that the interfaces of the calling thread's namespace dropped instead of sending; 0 for

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use parshall_core::abi::RING_READERS_MAX;
 
 use super::RingError;
-use super::memory::Mapping;
+use crate::net::mapping::Mapping;
 
 /// Bytes of `struct lane_readers`.
 pub const LANE_READERS_BYTES: usize = 8 + 8 * RING_READERS_MAX;

@@ -11,9 +11,11 @@ use parshall_core::abi::{
 
 use super::TcpError;
 use super::options::{Directions, TcpLogOptions};
+use crate::bpf;
 use crate::cpus;
+use crate::net::mapping::Mapping;
 use crate::objects::{CompiledObject, compiled_object};
-use crate::ring::memory::{Lane, Mapping};
+use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
 use crate::ring::{self, Preference};
 
@@ -427,18 +429,7 @@ impl TcpHooks {
         self.object
             .progs()
             .filter_map(|program| {
-                let mut info = libbpf_sys::bpf_prog_info::default();
-                let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-                // SAFETY: `info` is a zeroed structure of `length` bytes: no pointers in it that
-                // the kernel would follow, and it writes at most `length` bytes.
-                let result = unsafe {
-                    libbpf_sys::bpf_obj_get_info_by_fd(
-                        program.as_fd().as_raw_fd(),
-                        std::ptr::from_mut(&mut info).cast(),
-                        &mut length,
-                    )
-                };
-                (result == 0).then(|| ProgramStatistics {
+                bpf::program_info(program.as_fd()).map(|info| ProgramStatistics {
                     name: program.name().to_string_lossy().into_owned(),
                     runs: info.run_cnt,
                     run_ns: info.run_time_ns,

@@ -12,8 +12,6 @@ pub mod session;
 
 #[cfg(test)]
 mod lanes_test;
-#[cfg(test)]
-mod layout_test;
 
 use std::path::PathBuf;
 

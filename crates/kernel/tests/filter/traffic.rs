@@ -9,6 +9,7 @@ use std::process::Command;
 use libbpf_sys as sys;
 use parshall_core::filter::emit::{Hook, LinkLayer};
 use parshall_kernel::filter::Expression;
+use parshall_kernel::net::interface::index;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -42,12 +43,6 @@ fn ip(arguments: &str) {
         status.is_ok_and(|status| status.success()),
         "ip {arguments}"
     );
-}
-
-fn index(interface: &str) -> u32 {
-    let name = std::ffi::CString::new(interface).unwrap();
-    // SAFETY: the name ends with 0 and outlives the call.
-    unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
 /// A cable, and a socket at one end of it.
@@ -88,7 +83,7 @@ impl Cable {
         assert_eq!(status, 0, "{}", io::Error::last_os_error());
         Self {
             socket,
-            far_index: index("far"),
+            far_index: index("far").unwrap(),
         }
     }
 
@@ -100,7 +95,7 @@ impl Cable {
         let to = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
             sll_protocol: 0,
-            sll_ifindex: index("near") as i32,
+            sll_ifindex: index("near").unwrap() as i32,
             sll_hatype: 0,
             sll_pkttype: 0,
             sll_halen: 6,

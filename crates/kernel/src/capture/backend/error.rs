@@ -1,28 +1,16 @@
-//! Why a yardstick cannot capture, each in one line.
+//! Why a socket cannot capture, each in one line.
 
 use std::io;
+
+use crate::net::interface::InterfaceError;
+use crate::net::socket::SocketError;
 
 /// An error of a capture back end.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// There is no such interface.
-    #[error("interface {interface}: not in this network namespace ({source}); see 'ip link'")]
-    Interface {
-        /// Its name.
-        interface: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The interface has a kind of packets that is not known here.
-    #[error(
-        "interface {interface}: hardware type {hardware_type}, expected Ethernet, loopback or plain IP; capture on another one"
-    )]
-    HardwareType {
-        /// Its name.
-        interface: String,
-        /// Number of the kernel's `ARPHRD_...`.
-        hardware_type: u16,
-    },
+    /// There is no such interface, or its link layer cannot be captured.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     /// A call on the socket failed.
     #[error("interface {interface}: {action} failed ({source}); {remedy}")]
     Socket {
@@ -54,18 +42,28 @@ impl BackendError {
     }
 
     /// A call that failed, with the remedy that its error number suggests.
-    pub(super) fn socket(interface: &str, action: &'static str, source: io::Error) -> Self {
+    pub(super) fn socket(interface: &str, error: SocketError) -> Self {
         Self::Socket {
             interface: interface.to_owned(),
-            action,
-            remedy: remedy(&source),
-            source,
+            action: error.action,
+            remedy: remedy(&error.source),
+            source: error.source,
+        }
+    }
+
+    /// That the kernel does not accept a filter.
+    pub(super) fn filter(interface: &str, error: SocketError) -> Self {
+        Self::Socket {
+            interface: interface.to_owned(),
+            action: error.action,
+            source: error.source,
+            remedy: "a filter has at most 4096 instructions, all of the classic machine",
         }
     }
 
     /// That an XDP program cannot be attached to an interface with this MTU.
-    pub(super) fn attaching(interface: &str, mtu_bytes: Option<u32>, source: io::Error) -> Self {
-        let is_long = mtu_bytes.is_none_or(|bytes| bytes > BUFFER_MTU_BYTES);
+    pub(super) fn attaching(interface: &str, mtu_bytes: u32, source: io::Error) -> Self {
+        let is_long = mtu_bytes > BUFFER_MTU_BYTES;
         let what = match source.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => {
                 return Self::Unsupported {
@@ -77,10 +75,12 @@ impl BackendError {
             // What a veth says; it means the MTU of its peer.
             Some(libc::ERANGE) => format!("the MTU of its peer is too large for AF_XDP ({source})"),
             Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if is_long => {
-                let mtu_bytes = mtu_bytes.unwrap_or_default();
                 format!("its MTU of {mtu_bytes} bytes is too large for AF_XDP ({source})")
             }
-            _ => return Self::socket(interface, "attaching the XDP program", source),
+            _ => {
+                let action = "attaching the XDP program";
+                return Self::socket(interface, SocketError { action, source });
+            }
         };
         Self::Unsupported {
             interface: interface.to_owned(),
@@ -113,7 +113,7 @@ mod tests {
 
     fn attaching(mtu_bytes: u32, number: i32) -> String {
         let source = io::Error::from_raw_os_error(number);
-        BackendError::attaching("eth0", Some(mtu_bytes), source).to_string()
+        BackendError::attaching("eth0", mtu_bytes, source).to_string()
     }
 
     #[test]

@@ -7,10 +7,11 @@ use std::time::Duration;
 use parshall_core::trace::{LINK_TYPE_ETHERNET, Packet};
 
 use super::error::BackendError;
-use super::mapping::Mapping;
-use super::packet_socket::{PacketSocket, direction, wait_readable};
-use super::vlan::{self, TAG_BYTES};
+use super::packet_socket::{FilteredSocket, direction};
+use super::vlan;
 use super::{Backend, Counts, Settings};
+use crate::net::mapping::Mapping;
+use crate::net::packet_receive::{TAG_BYTES, vlan_tag};
 
 /// Bytes of a block, as libpcap 1.10 makes them.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -26,8 +27,7 @@ const STATUS_AT: usize = HEADER_AT + offset_of!(libc::tpacket_hdr_v1, block_stat
 pub(super) struct MappedBlocks {
     // Before the socket, so that it is unmapped first.
     ring: Mapping,
-    socket: PacketSocket,
-    link_type: u16,
+    socket: FilteredSocket,
     snaplen_bytes: usize,
     /// The block that is read next.
     next: usize,
@@ -35,7 +35,7 @@ pub(super) struct MappedBlocks {
 
 impl MappedBlocks {
     pub(super) fn open(settings: &Settings<'_>) -> Result<Self, BackendError> {
-        let socket = PacketSocket::open(settings)?;
+        let socket = FilteredSocket::open(settings)?;
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
         socket.set(
             libc::PACKET_VERSION,
@@ -49,7 +49,7 @@ impl MappedBlocks {
             &reserve,
             "reserving room for VLAN tags",
         )?;
-        // One block would be filled and read in turn, never both at once.
+        // With one block, the kernel would wait while it is read.
         let blocks = (settings.buffer_bytes / BLOCK_BYTES).max(2);
         let request = libc::tpacket_req3 {
             tp_block_size: BLOCK_BYTES as u32,
@@ -65,14 +65,12 @@ impl MappedBlocks {
             &request,
             "making a ring (is it too large?)",
         )?;
-        let ring = Mapping::of(socket.fd(), blocks * BLOCK_BYTES, 0)
-            .map_err(|source| socket.failed("mapping the ring", source))?;
-        let link_type = socket.link_type()?;
+        let ring = Mapping::of(&socket, blocks * BLOCK_BYTES, 0, true)
+            .map_err(|errno| socket.failed("mapping the ring", errno.into()))?;
         socket.start()?;
         Ok(Self {
             ring,
             socket,
-            link_type,
             snaplen_bytes: settings.snaplen_bytes() as usize,
             next: 0,
         })
@@ -80,9 +78,7 @@ impl MappedBlocks {
 
     /// Whether a block is the kernel's or ours.
     fn status(&self, block_at: usize) -> &AtomicU32 {
-        let status = self.ring.at::<u32>(block_at + STATUS_AT);
-        // SAFETY: aligned and inside the mapping, as `at` has checked; both sides go about it as an atomic.
-        unsafe { AtomicU32::from_ptr(status) }
+        self.ring.word32(block_at + STATUS_AT)
     }
 
     fn is_ours(&self, block_at: usize) -> bool {
@@ -91,31 +87,33 @@ impl MappedBlocks {
 
     /// Hands on the packets of a block that is ours; gives their number.
     fn packets(&mut self, block_at: usize, take: &mut dyn FnMut(&Packet<'_>)) -> usize {
-        let header = self.ring.at::<libc::tpacket_hdr_v1>(block_at + HEADER_AT);
-        // SAFETY: aligned and inside the mapping, as `at` has checked; the kernel leaves the block alone.
+        let header = self
+            .ring
+            .pointer::<libc::tpacket_hdr_v1>(block_at + HEADER_AT);
+        // SAFETY: aligned and inside the mapping, as `pointer` has checked; the kernel leaves the block alone.
         let (count, first_at) = unsafe { ((*header).num_pkts, (*header).offset_to_first_pkt) };
         let block_end = block_at + BLOCK_BYTES;
         let mut at = block_at + first_at as usize;
         for _ in 0..count {
-            let header = self.ring.at::<libc::tpacket3_hdr>(at);
-            // SAFETY: aligned and inside the mapping, as `at` has checked; the kernel leaves the block alone.
+            let header = self.ring.pointer::<libc::tpacket3_hdr>(at);
+            // SAFETY: aligned and inside the mapping, as `pointer` has checked; the kernel leaves the block alone.
             let header = unsafe { header.read() };
-            // SAFETY: the address stands behind the header, as the kernel lays it out; `at` checks.
+            // SAFETY: the address stands behind the header, as the kernel lays it out; `pointer` checks.
             let packet_type = unsafe {
                 let address_at = at + libc::TPACKET_ALIGN(size_of::<libc::tpacket3_hdr>());
-                (*self.ring.at::<libc::sockaddr_ll>(address_at)).sll_pkttype
+                (*self.ring.pointer::<libc::sockaddr_ll>(address_at)).sll_pkttype
             };
             let mut captured_bytes = header.tp_snaplen as usize;
             let mut wire_bytes = header.tp_len;
             let start = at + usize::from(header.tp_mac) - TAG_BYTES;
             debug_assert!(start + TAG_BYTES + captured_bytes <= block_end);
             // SAFETY: a part of the block, which the kernel leaves alone until it is given back.
-            let bytes = unsafe { self.ring.slice(start, TAG_BYTES + captured_bytes) };
+            let bytes = unsafe { self.ring.bytes_mut(start, TAG_BYTES + captured_bytes) };
             let bytes = bytes.expect("the kernel puts packets inside their block");
             let tci = header.hv1.tp_vlan_tci as u16;
             let mut from = TAG_BYTES;
-            if self.link_type == LINK_TYPE_ETHERNET
-                && let Some(tag) = vlan::tag(header.tp_status, tci, header.hv1.tp_vlan_tpid)
+            if self.socket.link_type() == LINK_TYPE_ETHERNET
+                && let Some(tag) = vlan_tag(header.tp_status, tci, header.hv1.tp_vlan_tpid)
                 && vlan::put_back(bytes, tag)
             {
                 from = 0;
@@ -137,7 +135,7 @@ impl MappedBlocks {
 
 impl Backend for MappedBlocks {
     fn link_type(&self) -> u16 {
-        self.link_type
+        self.socket.link_type()
     }
 
     fn next_batch(
@@ -147,8 +145,7 @@ impl Backend for MappedBlocks {
     ) -> Result<usize, BackendError> {
         let block_at = self.next * BLOCK_BYTES;
         if !self.is_ours(block_at) && !timeout.is_zero() {
-            wait_readable(self.socket.fd(), timeout)
-                .map_err(|source| self.socket.failed("waiting", source))?;
+            self.socket.wait(timeout)?;
         }
         if !self.is_ours(block_at) {
             return Ok(0);
@@ -157,7 +154,7 @@ impl Backend for MappedBlocks {
         self.socket.delivered(packets);
         self.status(block_at)
             .store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        self.next = (self.next + 1) % (self.ring.bytes() / BLOCK_BYTES);
+        self.next = (self.next + 1) % (self.ring.length_bytes() / BLOCK_BYTES);
         Ok(packets)
     }
 

@@ -1,18 +1,16 @@
-//! The ways in which others capture, as yardsticks: plain receiving from a packet socket, a mapped
-//! ring of blocks, AF_XDP. One capture has one socket, one filter, one reader.
+//! Socket capture, to compare the ring with: plain receiving from a packet socket, a mapped ring of
+//! blocks, AF_XDP. One capture has one socket, one filter, one reader.
 //!
 //! | kind | sees | what stays in the stack |
 //! |---|---|---|
 //! | [`Kind::Receive`] | what comes and goes | all |
 //! | [`Kind::MappedBlocks`] | what comes and goes | all |
-//! | [`Kind::Express`] | what comes, on one queue | all but what it sees: it takes packets away |
+//! | [`Kind::AfXdp`] | what comes, on one queue | all but what it sees: it takes packets away |
 
+mod af_xdp;
 mod error;
-pub(crate) mod express;
-pub(crate) mod frame_ring;
 mod mapped_blocks;
-pub(crate) mod mapping;
-pub(crate) mod packet_socket;
+mod packet_socket;
 mod receive;
 mod redirect;
 mod vlan;
@@ -42,7 +40,7 @@ pub enum Kind {
     /// copy, with one. What the filter takes is lost to the stack. Sent packets are not seen. Times are those of
     /// the reader.
     #[serde(rename = "af-xdp")]
-    Express,
+    AfXdp,
 }
 
 /// What to capture.
@@ -118,6 +116,6 @@ pub fn open(kind: Kind, settings: &Settings<'_>) -> Result<Box<dyn Backend>, Bac
     Ok(match kind {
         Kind::Receive => Box::new(receive::Receive::open(settings)?),
         Kind::MappedBlocks => Box::new(mapped_blocks::MappedBlocks::open(settings)?),
-        Kind::Express => Box::new(express::Express::open(settings)?),
+        Kind::AfXdp => Box::new(af_xdp::AfXdp::open(settings)?),
     })
 }

@@ -1,8 +1,7 @@
-//! The XDP program that hands packets to an `AF_XDP` socket, behind a filter if there is one.
+//! The XDP program that redirects packets to an `AF_XDP` socket, behind a filter if there is one.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 use libbpf_sys as sys;
@@ -11,13 +10,14 @@ use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
 use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 
-use super::Settings;
 use super::error::BackendError;
-use crate::capture::interface::Interface;
+use crate::bpf;
 use crate::filter::{self, Maps};
+use crate::net::interface::Interface;
+use crate::net::socket::{SocketError, failed};
 use crate::objects::{CompiledObject, compiled_object};
 
-static OBJECT: CompiledObject = compiled_object!("express");
+static OBJECT: CompiledObject = compiled_object!("af_xdp");
 
 /// The one queue that is captured.
 pub(super) const QUEUE: u32 = 0;
@@ -33,78 +33,74 @@ pub(super) struct Redirect {
 
 impl Redirect {
     /// Loads the programs and attaches them: from here on the packets that the filter takes go to the socket, and
-    /// no more to the stack. The others go their way.
+    /// no more to the stack. The others take their path through it.
     pub(super) fn attach(
-        index: i32,
-        socket: BorrowedFd<'_>,
-        settings: &Settings<'_>,
+        interface: &Interface,
+        socket: impl AsFd,
+        filter: Option<&[ClassicInstruction]>,
     ) -> Result<Self, BackendError> {
-        let failed =
-            |action| move |source| BackendError::socket(settings.interface, action, source);
-        let mut object = crate::libbpf_log::open(&OBJECT)
-            .and_then(libbpf_rs::OpenObject::load)
-            .map_err(io::Error::other)
-            .map_err(failed("loading the XDP program"))?;
-        let descriptor = socket.as_raw_fd().to_ne_bytes();
-        object
-            .maps_mut()
-            .find(|map| map.name() == "sockets")
-            .ok_or_else(|| missing("sockets"))
-            .and_then(|map| {
-                map.update(&QUEUE.to_ne_bytes(), &descriptor, MapFlags::ANY)
-                    .map_err(io::Error::other)
-            })
-            .map_err(failed("giving the socket to the XDP program"))?;
-        let program = object
-            .progs_mut()
-            .find(|program| program.name() == "hand_over")
-            .ok_or_else(|| missing("hand_over"))
-            .and_then(|program| program.as_fd().try_clone_to_owned())
-            .map_err(failed("finding the XDP program"))?;
-        let filter = match settings.filter {
-            Some(instructions) => Some(
-                filter_before(&program, instructions)
-                    .map_err(failed("making an XDP program of the filter"))?,
-            ),
-            None => None,
-        };
+        let name = &interface.name;
+        let (object, program) = load(socket).map_err(|error| BackendError::socket(name, error))?;
+        let filter = filter
+            .map(|instructions| filter_before(&program, instructions))
+            .transpose()
+            .map_err(failed("making an XDP program of the filter"))
+            .map_err(|error| BackendError::socket(name, error))?;
         let first = filter.as_ref().map_or(&program, |(filter, _)| filter);
-        // SAFETY: a plain system call; without options.
-        let raw =
-            unsafe { sys::bpf_link_create(first.as_raw_fd(), index, sys::BPF_XDP, ptr::null()) };
-        if raw < 0 {
-            let mtu_bytes = Interface::find(settings.interface).map(|found| found.mtu_bytes);
-            return Err(BackendError::attaching(
-                settings.interface,
-                mtu_bytes.ok(),
-                io::Error::from_raw_os_error(-raw),
-            ));
-        }
+        let link = bpf::create_link(
+            first.as_fd(),
+            interface.index as i32,
+            sys::BPF_XDP,
+            sys::bpf_link_create_opts::default(),
+        )
+        .map_err(|error| BackendError::attaching(name, interface.mtu_bytes, error))?;
         Ok(Self {
-            // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
-            link: Some(unsafe { OwnedFd::from_raw_fd(raw) }),
+            link: Some(link),
             object,
             _filter: filter,
         })
     }
 
-    /// Lets all packets go their way again.
+    /// Lets all packets take their path through the stack again.
     pub(super) fn detach(&mut self) {
         self.link = None;
     }
 
-    /// Packets that were handed to the socket, whether it had room or not.
-    pub(super) fn handed(&self) -> io::Result<u64> {
+    /// Packets that were redirected to the socket, dropped there or not.
+    pub(super) fn redirected(&self) -> Result<u64, SocketError> {
         self.object
             .maps()
-            .find(|map| map.name() == "handed")
-            .and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).transpose())
-            .ok_or_else(|| missing("handed"))?
-            .map_err(io::Error::other)?
-            .try_into()
-            .map(u64::from_ne_bytes)
-            .map_err(|_| missing("handed"))
+            .find(|map| map.name() == "redirected")
+            .and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?)
+            .and_then(|value| Some(u64::from_ne_bytes(value.try_into().ok()?)))
+            .ok_or_else(|| missing("redirected"))
+            .map_err(failed("reading the counter"))
     }
+}
+
+/// Loads the program that redirects to a socket.
+fn load(socket: impl AsFd) -> Result<(Object, OwnedFd), SocketError> {
+    let mut object = crate::libbpf_log::open(&OBJECT)
+        .and_then(libbpf_rs::OpenObject::load)
+        .map_err(io::Error::other)
+        .map_err(failed("loading the XDP program"))?;
+    let descriptor = socket.as_fd().as_raw_fd().to_ne_bytes();
+    object
+        .maps_mut()
+        .find(|map| map.name() == "sockets")
+        .ok_or_else(|| missing("sockets"))
+        .and_then(|map| {
+            map.update(&QUEUE.to_ne_bytes(), &descriptor, MapFlags::ANY)
+                .map_err(io::Error::other)
+        })
+        .map_err(failed("giving the socket to the XDP program"))?;
+    let program = object
+        .progs_mut()
+        .next()
+        .ok_or_else(|| missing("program"))
+        .and_then(|program| program.as_fd().try_clone_to_owned())
+        .map_err(failed("finding the XDP program"))?;
+    Ok((object, program))
 }
 
 /// Makes a program of a classic filter that goes on to `program` with what it takes.
@@ -127,9 +123,10 @@ fn filter_before(
         })
         .map_err(io::Error::other)?;
     let create = |kind, name: &str, value_bytes| {
-        // SAFETY: the options are plain data for which zeros are valid.
-        let mut options: sys::bpf_map_create_opts = unsafe { std::mem::zeroed() };
-        options.sz = size_of::<sys::bpf_map_create_opts>() as _;
+        let options = sys::bpf_map_create_opts {
+            sz: size_of::<sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
         MapHandle::create(kind, Some(name), 4, value_bytes as u32, 1, &options)
             .map_err(io::Error::other)
     };

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::capture::CaptureError;
-use crate::capture::decider::CompiledFilter;
+use crate::capture::dispatcher::CompiledFilter;
 use crate::capture::kept_ring::{Join, KeptRing};
 use crate::capture::preparation::Preparation;
 use crate::capture::request::Subscription;

@@ -4,11 +4,11 @@ use parshall_core::abi::RingLayout;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::attachment::Way;
-use crate::capture::decider::CompiledFilter;
+use crate::capture::dispatcher::CompiledFilter;
 use crate::capture::generation::Hook;
-use crate::capture::interface::Interface;
 use crate::capture::kept_ring::{HookCount, RunTime, Start};
 use crate::capture::request::{RingRequest, Subscription};
+use crate::net::interface::Interface;
 
 /// Version of these messages and of the records in the ring.
 pub const PROTOCOL_VERSION: u32 = 1;

@@ -40,12 +40,12 @@ use self::message::{
     Answer, Event, ListedRing, ListedSubscriber, PROTOCOL_VERSION, Request, RingDescription,
 };
 use super::CaptureError;
-use super::decider::CompiledFilter;
+use super::dispatcher::CompiledFilter;
 use super::generation::Hook;
-use super::interface::namespace_number;
 use super::kept_ring::{Join, KeptRing};
 use super::request::{RingRequest, Subscription};
 use crate::cost::CostSampler;
+use crate::net::interface::namespace_number;
 
 /// How long a founder may take for its first message.
 const FOUNDER_PATIENCE: Duration = Duration::from_secs(30);

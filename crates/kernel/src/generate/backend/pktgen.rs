@@ -1,11 +1,11 @@
-//! The kernel's packet generator, where its module is loaded: it is told by lines written to files in
-//! `/proc/net/pktgen`, and draws by itself, so that a seed fixes nothing and there is no digest.
+//! The kernel's packet generator, where its module is loaded. Lines written to files in `/proc/net/pktgen` control it.
+//! It draws by itself, so that a seed fixes nothing and there is no digest.
 //!
 //! Lines and answers after `Documentation/networking/pktgen.rst` of the kernel.
 
-use super::GenerateError;
-use super::backend::{Backend, Told};
-use super::plan_ring::PlanRing;
+use super::{Backend, OwnCounts};
+use crate::generate::GenerateError;
+use crate::generate::plan_ring::PlanRing;
 use parshall_core::sizes::SizeLaw;
 use parshall_core::workload::{Order, Protocol, Workload};
 use std::fs::OpenOptions;
@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Where the kernel shows it, in the network namespace of the calling thread.
-pub(super) const DIRECTORY: &str = "/proc/thread-self/net/pktgen";
-/// As many sizes a mix may have, and how finely their shares are told.
+pub(crate) const DIRECTORY: &str = "/proc/thread-self/net/pktgen";
+/// Limit of sizes in a mix, and the sum of their weights.
 const MIX_SIZES_MAX: usize = 20;
 const MIX_SHARES: f64 = 1000.0;
 /// How long its thread may take to stop.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(2);
 
-pub(super) struct Pktgen {
+pub(crate) struct Pktgen {
     directory: PathBuf,
     interface: String,
     thread: usize,
@@ -198,8 +198,8 @@ impl Pktgen {
             })
     }
 
-    /// What the device says that it sent.
-    fn told(&self) -> Option<Told> {
+    /// What the device counted.
+    fn own_counts(&self) -> Option<OwnCounts> {
         let text = std::fs::read_to_string(self.directory.join(&self.interface)).ok()?;
         let number = |name: &str| {
             let rest = &text[text.find(name)? + name.len()..];
@@ -210,7 +210,7 @@ impl Pktgen {
                 .collect();
             digits.parse::<u64>().ok()
         };
-        Some(Told {
+        Some(OwnCounts {
             packets: number("pkts-sofar:")?,
             errors: number("errors:").unwrap_or(0),
             elapsed_ns: number("Result: OK:").map(|elapsed_us| elapsed_us * 1000),
@@ -231,7 +231,7 @@ impl Backend for Pktgen {
         }
         // Called out, we are back before its thread has seen that it is to stop: what it tells is not the end yet.
         let deadline = Instant::now() + STOP_WAIT_MAX;
-        while Self::told(self).is_some_and(|told| told.elapsed_ns.is_none())
+        while Self::own_counts(self).is_some_and(|counts| counts.elapsed_ns.is_none())
             && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_millis(1));
@@ -239,23 +239,22 @@ impl Backend for Pktgen {
         Ok(())
     }
 
-    fn told(&self) -> Option<Told> {
-        Self::told(self)
+    fn own_counts(&self) -> Option<OwnCounts> {
+        Self::own_counts(self)
     }
 }
 
 impl Drop for Pktgen {
     fn drop(&mut self) {
-        // The interface is free for others again; there is nobody left to be told of a failure.
+        // The interface is free for others again; a failure could not be reported any more.
         let _ = self.write(&format!("kpktgend_{}", self.thread), "rem_device_all");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan_ring::Shape;
-    use super::super::share::Share;
     use super::*;
+    use crate::generate::plan_ring::Shape;
     use parshall_core::laws::GapLaw;
     use parshall_core::sizes::Parameters;
     use parshall_core::workload::Flows;
@@ -296,8 +295,9 @@ mod tests {
         let directory = fake();
         let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).unwrap();
         let ring = PlanRing::anonymous(Shape {
-            share: Share { index: 0, of: 1 },
-            places: 4096,
+            sender: 0,
+            senders: 1,
+            capacity: 4096,
             is_paced: false,
         })
         .unwrap();
@@ -305,7 +305,7 @@ mod tests {
             let workload = workload("imix", "fixed:mean=2us");
             let mut pktgen = Pktgen::open(directory.path(), "v0", 1, &workload, Some(41)).unwrap();
             pktgen.run(&ring).unwrap();
-            Backend::told(&pktgen).unwrap()
+            Backend::own_counts(&pktgen).unwrap()
         };
         assert_eq!((told.packets, told.errors), (41, 2));
         assert_eq!(told.elapsed_ns, Some(1_811_000));

@@ -1,10 +1,10 @@
 //! A trace that is replayed, in memory that the kernel's program reads: one for all senders.
 
-use super::GenerateError;
-use super::backend::failed;
 use super::program::FRAME_BYTES_MAX;
 use crate::free_memory::available_bytes;
-use crate::ring::memory::{Mapping, mappable_array};
+use crate::generate::GenerateError;
+use crate::generate::error::failed;
+use crate::net::mapping::{Mapping, mappable_array};
 use libbpf_rs::MapHandle;
 use parshall_core::abi::{TRACE_BLOCK_BYTES, TRACE_SLACK_BYTES};
 use parshall_core::workload::{FRAME_BYTES_MIN, Replay};
@@ -17,7 +17,7 @@ const WHOLE_BLOCK_BYTES: usize = TRACE_BLOCK_BYTES + TRACE_SLACK_BYTES;
 
 /// The frames, each with the position of the one that its sender sends next.
 #[derive(Debug)]
-pub(super) struct TraceMemory {
+pub(crate) struct TraceMemory {
     map: MapHandle,
     first: Vec<u64>,
 }

@@ -5,15 +5,16 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// A sender is ahead by so many packets before the thread that draws moves to its CPU: some milliseconds of a flood.
 const LEAD: u64 = 1 << 14;
 
-/// Where the thread sits. It takes time from a sender, and the others can only be ahead of that one by what the rings hold: so it
-/// sits with the one that is ahead. Left to the kernel, it stays for a tenth of a second or more with the same one.
-pub(super) struct Seat {
+/// The CPU of the thread that draws. It takes time from the sender there, and the others can only be ahead of that one by
+/// what the rings hold: so it runs beside the one that is ahead. Left to the kernel, it stays beside the same one for a
+/// tenth of a second or more.
+pub(super) struct Affinity {
     // None when there is a CPU without a sender: the kernel finds it.
     cpus: Option<Vec<usize>>,
     at: Option<usize>,
 }
 
-impl Seat {
+impl Affinity {
     /// Of the calling thread, beside senders on these CPUs.
     pub fn beside(cpus: &[usize]) -> Self {
         let is_taken = |allowed: CpuSet| {

@@ -1,7 +1,7 @@
 //! When a packet may leave, for senders in user space.
 
-use super::plan_ring::PlanRing;
 use crate::clock::monotonic_ns;
+use crate::generate::plan_ring::PlanRing;
 use parshall_core::workload::Packet;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec};
@@ -13,7 +13,7 @@ const SLEEP_NS_MAX: u64 = 20_000_000;
 
 /// A packet that may leave.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Due {
+pub(crate) struct Due {
     /// Its number in the plan.
     pub sequence: u64,
     /// What it is.
@@ -23,7 +23,7 @@ pub(super) struct Due {
 }
 
 /// Takes packets from the plan, each when it is due. The schedule is absolute: what was late is caught up.
-pub(super) struct Pace<'a> {
+pub(crate) struct Pace<'a> {
     ring: &'a PlanRing,
     is_stamped: bool,
     next: u64,
@@ -81,7 +81,7 @@ impl<'a> Pace<'a> {
         }
         self.next += 1;
         Some(Due {
-            sequence: self.ring.share().sequence(number),
+            sequence: self.ring.sequence(number),
             packet,
             now_ns,
         })

@@ -1,8 +1,8 @@
 //! The program in the kernel, and the memory that it shares with us.
 
-use super::GenerateError;
-use super::plan_ring::{PlanRing, Shape};
 use super::trace_memory::TraceMemory;
+use crate::generate::GenerateError;
+use crate::generate::plan_ring::{PlanRing, Shape};
 use crate::objects::{CompiledObject, compiled_object};
 use libbpf_rs::{MapCore, MapFlags, Object};
 use parshall_core::abi::{
@@ -13,20 +13,20 @@ use parshall_core::workload::{FRAME_BYTES_MIN, Packets, Protocol, STAMP_BYTES, W
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-pub(super) static OBJECT: CompiledObject = compiled_object!("generate");
+pub(crate) static OBJECT: CompiledObject = compiled_object!("generate");
 
 /// Frames that the kernel makes for a run lie in a page with their head- and tailroom. What is left on 6.1 and
 /// before; later ones take at least 3400, but none tells how many, and all drop what is longer.
 const BUFFER_BYTES_MAX: usize = 3368;
 /// No packet is as long as the buffer, so that each is cut: see the program.
-pub(super) const FRAME_BYTES_MAX: usize = BUFFER_BYTES_MAX - 1;
+pub(crate) const FRAME_BYTES_MAX: usize = BUFFER_BYTES_MAX - 1;
 
 /// A frame is passed on only at the end of its turn, so that paced packets leave one by one, or two that are due at almost
 /// the same time. A third run in vain costs those that leave alone more than it wins.
-pub(super) const TURN_RUNS: u32 = 2;
+pub(crate) const TURN_RUNS: u32 = 2;
 
 /// The loaded program.
-pub(super) struct Program {
+pub(crate) struct Program {
     object: Object,
     /// What every frame holds before the first packet is written into it.
     pub frame: Vec<u8>,
@@ -65,7 +65,7 @@ impl Program {
             .max(workload.largest_frame_bytes());
         let buffer_bytes = written_bytes + 1;
         let options = GenerateOptions {
-            plan_mask: shape.places - 1,
+            plan_mask: shape.capacity - 1,
             buffer_bytes: buffer_bytes as u32,
             written_bytes: written_bytes as u32,
             header_words: match workload.flows.count {
@@ -86,14 +86,14 @@ impl Program {
             is_paced: u32::from(shape.is_paced),
             is_replay: u32::from(trace.is_some()),
             turn_runs: TURN_RUNS,
-            first_sequence: shape.share.index as u32,
-            sequence_step: shape.share.of as u32,
+            first_sequence: shape.sender as u32,
+            sequence_step: shape.senders as u32,
         };
         let mut open = crate::libbpf_log::open(&OBJECT).map_err(&fail)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "plan" {
-                map.set_max_entries(shape.places).map_err(&fail)?;
+                map.set_max_entries(shape.capacity).map_err(&fail)?;
             } else if name == "flows" {
                 map.set_max_entries(workload.flows.count).map_err(&fail)?;
             } else if name == "trace" {
@@ -116,7 +116,7 @@ impl Program {
                     reason: format!("map {name} is not in the object"),
                 })
         };
-        map("road")?
+        map("tx_devices")?
             .update(
                 &0_u32.to_ne_bytes(),
                 &interface_index.to_ne_bytes(),
@@ -132,7 +132,7 @@ impl Program {
         }
         let ring = Arc::new(PlanRing::of_maps(map("plan")?, map(".bss")?, shape)?);
         if let Some(trace) = trace {
-            ring.set_replayed(trace.first(shape.share.index));
+            ring.set_replayed(trace.first(shape.sender));
         }
         let mut frame = packets.headers()[0].bytes.clone();
         frame.extend(packets.payload());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Hands the packets of one receive queue to an AF_XDP socket, and counts them. A packet of a queue
- * without a socket goes its way through the stack.
+ * Redirects the packets of one receive queue to an AF_XDP socket, and counts them. A packet of a queue
+ * without a socket takes its path through the stack.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -15,20 +15,20 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* Packets handed to a socket, whether it had room or not. */
+/* Packets redirected to a socket, dropped there or not. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} handed SEC(".maps");
+} redirected SEC(".maps");
 
 SEC("xdp")
-int hand_over(struct xdp_md *context)
+int redirect(struct xdp_md *context)
 {
 	int action = bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
 	__u32 zero = 0;
-	__u64 *packets = bpf_map_lookup_elem(&handed, &zero);
+	__u64 *packets = bpf_map_lookup_elem(&redirected, &zero);
 
 	if (packets && action == XDP_REDIRECT)
 		__sync_fetch_and_add(packets, 1);

@@ -1,7 +1,7 @@
 //! The program that is attached: it counts the packet, decides who wants it, and goes on to the copy.
 
 use std::net::Ipv4Addr;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use libbpf_sys as sys;
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use super::attachment::HookKind;
-use super::interface::Interface;
 use super::request::Subscription;
+use crate::bpf;
 use crate::filter::{Expression, LoadError, Maps};
+use crate::net::interface::Interface;
 
 /// An expression, compiled for the link layers of a ring by whoever wants it: with its rights, its names
 /// and its time. The keeper, which serves all, gets no text.
@@ -90,7 +91,7 @@ fn from_word(word: &u64) -> ClassicInstruction {
 const NETMASK: Option<Ipv4Addr> = None;
 
 /// The filters of all subscribers, merged for each link layer of a ring.
-pub(super) struct Deciders {
+pub(super) struct Dispatchers {
     layers: Vec<Layer>,
 }
 
@@ -100,7 +101,7 @@ struct Layer {
     merged: MergedFilter,
 }
 
-impl Deciders {
+impl Dispatchers {
     /// Merges the filters of these subscribers, each with its bit, for these interfaces.
     ///
     /// # Errors
@@ -152,7 +153,7 @@ impl Deciders {
         })
     }
 
-    /// As [`Deciders::load`], by something that takes programs as the kernel does.
+    /// As [`Dispatchers::load`], by something that takes programs as the kernel does.
     fn load_by(
         &self,
         interface: &Interface,
@@ -209,28 +210,12 @@ fn load_idle(target: Target) -> Result<OwnedFd, CaptureError> {
         ),
         ProgramKind::SchedCls => (sys::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
     };
-    let mut options = sys::bpf_prog_load_opts {
-        sz: size_of::<sys::bpf_prog_load_opts>() as _,
+    let options = sys::bpf_prog_load_opts {
         expected_attach_type: attach_type,
         prog_flags: flags,
         ..Default::default()
     };
-    // SAFETY: names, instructions and options outlive the call, and the count is theirs.
-    let descriptor = unsafe {
-        sys::bpf_prog_load(
-            kind,
-            c"parshall_idle".as_ptr(),
-            c"Dual MIT/GPL".as_ptr(),
-            code.as_ptr(),
-            code.len() as _,
-            &mut options,
-        )
-    };
-    if descriptor < 0 {
-        return Err(CaptureError::load(std::io::Error::last_os_error()));
-    }
-    // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    bpf::load_program(kind, c"parshall_idle", &code, options).map_err(CaptureError::load)
 }
 
 #[cfg(test)]
@@ -302,11 +287,11 @@ mod tests {
             .enumerate()
             .map(|(bit, (subscription, filter))| (bit, subscription, filter))
             .collect();
-        let deciders = Deciders::merge(&bits, &interfaces).unwrap();
+        let dispatchers = Dispatchers::merge(&bits, &interfaces).unwrap();
         let kind = HookKind::Tcx;
         let load = |limit| {
             let asked = RefCell::new(Vec::new());
-            let loaded = deciders.load_by(&interfaces[0], kind, false, |program| {
+            let loaded = dispatchers.load_by(&interfaces[0], kind, false, |program| {
                 kernel_up_to(limit, &asked, program)
             });
             (loaded, asked.into_inner())
@@ -316,7 +301,7 @@ mod tests {
         let [merged] = &asked[..] else {
             panic!("{} programs for a kernel that takes all", asked.len())
         };
-        let apart = MergedFilter::apart(&deciders.layers[0].filters).unwrap();
+        let apart = MergedFilter::apart(&dispatchers.layers[0].filters).unwrap();
         let apart = apart.emit(merged.target).unwrap();
         let least = apart.instructions.len();
         assert!(least < merged.instructions.len(), "shorter one by one");

@@ -1,9 +1,10 @@
 //! Live XDP frames: the kernel runs our program again and again, and redirects what it made.
 
-use super::GenerateError;
-use super::backend::{Backend, failed};
-use super::plan_ring::PlanRing;
+use super::Backend;
 use super::program::{Program, TURN_RUNS};
+use crate::generate::GenerateError;
+use crate::generate::error::failed;
+use crate::generate::plan_ring::PlanRing;
 use libbpf_sys as sys;
 use parshall_core::abi::{
     GENERATE_FAILURE_CONTENT, GENERATE_FAILURE_CUT, GENERATE_FAILURE_INTERFACE,
@@ -15,7 +16,7 @@ const BATCH: u32 = 64;
 /// Whole turns: the program counts its runs in them.
 const REPEAT_PACED: i32 = i32::MAX - i32::MAX % TURN_RUNS as i32;
 
-pub(super) struct LiveFrames(pub Program);
+pub(crate) struct LiveFrames(pub Program);
 
 impl Backend for LiveFrames {
     fn run(&mut self, ring: &PlanRing) -> Result<(), GenerateError> {
@@ -76,9 +77,8 @@ fn gave_up(failure: u64) -> GenerateError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan_ring::Shape;
-    use super::super::share::Share;
     use super::*;
+    use crate::generate::plan_ring::Shape;
     use parshall_core::laws::GapLaw;
     use parshall_core::sizes::SizeLaw;
     use parshall_core::workload::{Flows, Packet, Packets, Workload};
@@ -96,8 +96,9 @@ mod tests {
             replay: None,
         };
         let shape = Shape {
-            share: Share { index: 0, of: 1 },
-            places: 4096,
+            sender: 0,
+            senders: 1,
+            capacity: 4096,
             is_paced: false,
         };
         let program = match Program::load(&workload, &Packets::of(&workload), 1, shape, None) {

@@ -1,0 +1,106 @@
+//! Calls of libbpf that `libbpf-rs` does not wrap, each once.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_sys as sys;
+
+/// Takes over a descriptor that libbpf returned, or the error in its place.
+pub(crate) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(io::Error::from_raw_os_error(-descriptor));
+    }
+    // SAFETY: libbpf has just opened the descriptor for us; nobody else holds it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Makes a map whose keys have 4 bytes.
+///
+/// # Errors
+/// What the kernel says, with its number.
+pub(crate) fn create_map(
+    kind: sys::bpf_map_type,
+    name: &CStr,
+    value_bytes: u32,
+    entries: u32,
+    options: sys::bpf_map_create_opts,
+) -> io::Result<OwnedFd> {
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as _,
+        ..options
+    };
+    // SAFETY: name and options outlive the call.
+    owned(unsafe { sys::bpf_map_create(kind, name.as_ptr(), 4, value_bytes, entries, &options) })
+}
+
+/// Loads a program, which `options` may give a type of attachment, flags and a log.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn load_program(
+    kind: sys::bpf_prog_type,
+    name: &CStr,
+    instructions: &[sys::bpf_insn],
+    options: sys::bpf_prog_load_opts,
+) -> io::Result<OwnedFd> {
+    let mut options = sys::bpf_prog_load_opts {
+        sz: size_of::<sys::bpf_prog_load_opts>() as _,
+        ..options
+    };
+    // SAFETY: names, instructions and options outlive the call, and the count is that of the instructions.
+    owned(unsafe {
+        sys::bpf_prog_load(
+            kind,
+            name.as_ptr(),
+            c"Dual MIT/GPL".as_ptr(),
+            instructions.as_ptr(),
+            instructions.len() as _,
+            &mut options,
+        )
+    })
+}
+
+/// Attaches a program to an interface, a control group or what its type of attachment asks for.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn create_link(
+    program: BorrowedFd<'_>,
+    target: i32,
+    attachment: sys::bpf_attach_type,
+    options: sys::bpf_link_create_opts,
+) -> io::Result<OwnedFd> {
+    let options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as _,
+        ..options
+    };
+    // SAFETY: the options outlive the call.
+    owned(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, attachment, &options) })
+}
+
+/// What the kernel knows of a program, with its run-time statistics.
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> Option<sys::bpf_prog_info> {
+    let mut info = sys::bpf_prog_info::default();
+    let mut length = size_of::<sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` is a zeroed structure of `length` bytes: no pointers in it that the kernel would follow, and it
+    // writes at most `length` bytes.
+    let status = unsafe {
+        sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            std::ptr::from_mut(&mut info).cast(),
+            &mut length,
+        )
+    };
+    (status == 0).then_some(info)
+}
+
+/// Switches the kernel's run-time statistics on while the descriptor is open. They cost every run of every program
+/// some tens of ns.
+///
+/// # Errors
+/// What the kernel says, most often that `CAP_SYS_ADMIN` is missing.
+pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a number.
+    owned(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) })
+}
