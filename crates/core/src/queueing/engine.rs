@@ -144,7 +144,7 @@ impl<'n, S: Scale> Engine<'n, S> {
             self.emit(event - polling_events.end);
         }
         loop {
-            if self.stations.queues.has_freed {
+            if S::special(self.stations.queues.has_freed) {
                 self.release();
             }
             let station = match first.take() {
@@ -216,14 +216,14 @@ impl<'n, S: Scale> Engine<'n, S> {
         let Completion { job, queue, server } = completion;
         let network = self.network;
         let plan = &network.queues[queue];
-        if plan.blocks_after_service {
+        if S::special(plan.blocks_after_service) {
             self.complete_or_block(completion);
-        } else if plan.batch_packets == 1 {
-            let frees = plan.frees_at_end || server.is_none();
+        } else if S::special(plan.batch_packets > 1) {
+            self.complete_batch(job, queue, plan.frees_at_end);
+        } else {
+            let frees = plan.frees_at_end || S::special(server.is_none());
             let from = self.end_visit(job, queue, frees);
             self.send(job, from);
-        } else {
-            self.complete_batch(job, queue, plan.frees_at_end);
         }
     }
 

@@ -16,7 +16,7 @@ use super::latency::{LatencySummary, latencies};
 use super::network::Network;
 use super::result::Replication;
 use super::run_options::RunOptions;
-use super::scale::{Large, Scale, Small, is_small};
+use super::scale::{Large, Scale, Small, SmallPlain, is_plain, is_small};
 use super::series::warm_up;
 use super::time::{nanoseconds, picoseconds};
 
@@ -70,6 +70,7 @@ pub fn run(
 
     let (replications, is_precise) = if options.by_batches {
         match is_small(network) {
+            true if is_plain(network) => batches::<SmallPlain>(network, options, warm_up_ps, stop)?,
             true => batches::<Small>(network, options, warm_up_ps, stop)?,
             false => batches::<Large>(network, options, warm_up_ps, stop)?,
         }
@@ -205,6 +206,9 @@ fn one(
     stop: &AtomicBool,
 ) -> Result<Replication, ModelError> {
     match is_small(network) {
+        true if is_plain(network) => {
+            simulate::<SmallPlain>(network, options, number, warm_up_ps, stop)
+        }
         true => simulate::<Small>(network, options, number, warm_up_ps, stop),
         false => simulate::<Large>(network, options, number, warm_up_ps, stop),
     }

@@ -1,4 +1,4 @@
-//! The two sizes of an engine: how it stores its parts, and which calendar it has.
+//! The sizes of an engine: how it stores its parts, which calendar it has, and what the compiler may leave out.
 //!
 //! The parts of a small network are in arrays inside the engine, so that an access needs no pointer and no bounds check,
 //! and its calendar compares all event times. See docs/measurements/model.md for what that is worth.
@@ -6,6 +6,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::calendar::{Calendar, Scan, Tournament};
+use super::levels::PolicyPlan;
 use super::network::Network;
 
 /// Storage of numbered parts.
@@ -81,11 +82,29 @@ pub(super) trait Scale {
     type Few<T: Clone>: Parts<T>;
     /// Pairs of queue and class.
     type Many<T: Clone>: Parts<T>;
+    /// Whether its networks are plain.
+    const IS_PLAIN: bool;
+
+    /// A condition that never holds in a plain network, which the compiler then leaves out.
+    #[inline(always)]
+    fn special(condition: bool) -> bool {
+        !Self::IS_PLAIN && condition
+    }
 }
 
 const EVENTS: usize = 8;
 const FEW: usize = 16;
 const MANY: usize = 64;
+
+/// The size of a network that `is_small` and `is_plain`.
+pub(super) struct SmallPlain;
+
+impl Scale for SmallPlain {
+    type Calendar = Scan<EVENTS>;
+    type Few<T: Clone> = Array<T, FEW>;
+    type Many<T: Clone> = Array<T, MANY>;
+    const IS_PLAIN: bool = true;
+}
 
 /// The size of a network that `is_small`.
 pub(super) struct Small;
@@ -94,6 +113,7 @@ impl Scale for Small {
     type Calendar = Scan<EVENTS>;
     type Few<T: Clone> = Array<T, FEW>;
     type Many<T: Clone> = Array<T, MANY>;
+    const IS_PLAIN: bool = false;
 }
 
 /// Any size.
@@ -103,6 +123,7 @@ impl Scale for Large {
     type Calendar = Tournament;
     type Few<T: Clone> = Vec<T>;
     type Many<T: Clone> = Vec<T>;
+    const IS_PLAIN: bool = false;
 }
 
 /// Whether a network fits into the arrays of a small engine.
@@ -111,4 +132,17 @@ pub(super) fn is_small(network: &Network) -> bool {
     let fits = (1..=FEW).contains(&queues) && queues * network.classes <= MANY;
     // Servers have events, and every level has a queue, so these fit too.
     network.events() <= EVENTS && fits
+}
+
+/// Whether every station has one server, which serves one packet after the other, first come, first served or in turn
+/// without a quantum. No queue blocks after service.
+pub(super) fn is_plain(network: &Network) -> bool {
+    let stations = || network.stations.iter();
+    let round_robin = PolicyPlan::RoundRobin { quantum: u64::MAX };
+    let policies = [PolicyPlan::Single, round_robin];
+    let mut levels = stations().flat_map(|station| &station.levels);
+    let mut queues = network.queues.iter();
+    stations().all(|station| station.servers == 1 && !station.kind.is_shared())
+        && levels.all(|level| policies.contains(&level.policy))
+        && queues.all(|queue| queue.batch_packets == 1 && !queue.blocks_after_service)
 }

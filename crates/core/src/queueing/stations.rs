@@ -83,7 +83,7 @@ impl<'n, S: Scale> Stations<'n, S> {
         self.queues.jobs[job].arrived = self.now;
         let plan = self.queues[queue].plan;
         let station = &mut self.stations[plan.station as usize];
-        if station.shared.is_some() {
+        if S::special(station.shared.is_some()) {
             self.arrive_at_shared(job, queue);
             return true;
         }
@@ -108,7 +108,7 @@ impl<'n, S: Scale> Stations<'n, S> {
     pub fn dispatch(&mut self, station: usize) {
         loop {
             let state = &self.stations[station];
-            if state.visits_empty {
+            if S::special(state.visits_empty) {
                 return self.visit_next_queue(station);
             }
             let wanted = match state.idle {
@@ -120,7 +120,7 @@ impl<'n, S: Scale> Stations<'n, S> {
                 return;
             };
             let state = &self.stations[station];
-            let has_one_server = state.servers == 1;
+            let has_one_server = !S::special(state.servers != 1);
             let server = match state.idle {
                 0 => self.preempt(station, next.level),
                 _ if has_one_server => Some(state.first_server),
@@ -154,12 +154,11 @@ impl<'n, S: Scale> Stations<'n, S> {
         if !state.preempts {
             return 0;
         }
-        let lowest = match state.servers {
-            1 => self.servers[state.first_server].level,
-            _ => {
-                let servers = &self.servers.all()[state.server_range()];
-                servers.iter().map(|server| server.level).max().unwrap_or(0)
-            }
+        let lowest = if S::special(state.servers != 1) {
+            let servers = &self.servers.all()[state.server_range()];
+            servers.iter().map(|server| server.level).max().unwrap_or(0)
+        } else {
+            self.servers[state.first_server].level
         };
         (1 << lowest) - 1
     }
@@ -206,7 +205,7 @@ impl<'n, S: Scale> Stations<'n, S> {
                 queue,
                 first,
             };
-            if own.closed_until() <= self.now {
+            if !S::special(own.closed_until() > self.now) {
                 return Some(next);
             }
             yielding = yielding.or(Some(next));
@@ -255,7 +254,7 @@ impl<'n, S: Scale> Stations<'n, S> {
 
     fn end_polling_cycles(&mut self, station: usize) {
         let state = &self.stations[station];
-        if state.has_polling && state.idle == state.servers {
+        if S::special(state.has_polling && state.idle == state.servers) {
             let levels = self.network.stations[station].levels.len();
             let levels = &mut self.levels.all_mut()[state.first_level..state.first_level + levels];
             levels.iter_mut().for_each(Level::end_cycle);
@@ -265,11 +264,11 @@ impl<'n, S: Scale> Stations<'n, S> {
     /// Interrupts the service of the lowest priority, if that is below `level`. Returns its server.
     fn preempt(&mut self, station: usize, level: usize) -> Option<usize> {
         let state = &mut self.stations[station];
-        let event = match state.servers {
-            1 => state.first_server,
-            _ => state
-                .server_range()
-                .max_by_key(|&server| self.servers[server].level)?,
+        let event = if S::special(state.servers != 1) {
+            let servers = state.server_range();
+            servers.max_by_key(|&server| self.servers[server].level)?
+        } else {
+            state.first_server
         };
         let server = self.servers[event];
         let end = self.calendar.time(event);
@@ -305,7 +304,11 @@ impl<'n, S: Scale> Stations<'n, S> {
             _ => self.resume(job, queue),
         };
         let plan = self.queues[queue].plan;
-        let quantum = work.min(plan.quantum);
+        let quantum = if S::special(work > plan.quantum) {
+            plan.quantum
+        } else {
+            work
+        };
         self.stations[plan.station as usize].idle -= 1;
         self.servers[server] = Server {
             station: plan.station,
@@ -338,10 +341,10 @@ impl<'n, S: Scale> Stations<'n, S> {
         let plan = self.queues[queue].plan;
         let work = self.queues.start_service(job, queue, self.now);
         let mut work = work.saturating_add(plan.batch_time);
-        if plan.batch_packets > 1 {
+        if S::special(plan.batch_packets > 1) {
             work += self.fill_batch(job, queue, plan.batch_packets);
         }
-        if !plan.is_single {
+        if S::special(!plan.is_single) {
             let bytes = self.queues.jobs[job].bytes;
             let state = &mut self.queues[queue];
             work += self.levels[state.level].charge(&mut state.tag, plan.weight, work, bytes);
@@ -391,7 +394,7 @@ impl<'n, S: Scale> Stations<'n, S> {
         let server = self.servers[event];
         self.queues.dispatch_list.reserve(server.station);
         let station = &mut self.stations[server.station as usize];
-        if station.shared.is_some() {
+        if S::special(station.shared.is_some()) {
             return (
                 server.station,
                 self.depart_from_shared(server.station as usize),
@@ -402,7 +405,7 @@ impl<'n, S: Scale> Stations<'n, S> {
         self.servers[event].job = NONE;
         let queue = server.queue as usize;
         self.queues[queue].work += u128::from(self.now - server.began);
-        if server.unfinished > 0 {
+        if S::special(server.unfinished > 0) {
             self.queues.jobs[server.job].remaining = server.unfinished;
             if self.queues.push(server.job, queue) {
                 station.ready |= 1 << server.level;
