@@ -1,70 +1,70 @@
-//! Which clock rings next.
+//! The event calendar.
 //!
-//! An event is no object: every server, timer and source has one clock, which is set, moved or
-//! stopped. There is never more than one event per clock, nothing to allocate, nothing stale after a
-//! preemption; and clocks that ring at the same time ring in the order of their numbers, whenever
-//! they were set.
+//! Every server, polling level and source has one event, identified by its number. An event is scheduled, rescheduled
+//! or cancelled in place: nothing is allocated, and no stale event is left after a preemption. Events at the same time
+//! occur in the order of their numbers.
 
-/// A clock that does not run.
+/// The time of an event that is not scheduled.
 pub const NEVER: u64 = u64::MAX;
 
-/// Clocks, and which of them rings next.
+/// Event times.
 pub trait Calendar {
-    /// So many clocks, none of which runs.
-    fn new(clocks: usize) -> Self;
-    /// Sets a clock to a time, or to `NEVER`.
-    fn set(&mut self, clock: usize, time: u64);
-    /// When a clock rings.
-    fn time(&self, clock: usize) -> u64;
-    /// The clock that rings next and its time; of several with the same time that of the smallest number.
+    /// A calendar of so many events, none of them scheduled.
+    fn new(events: usize) -> Self;
+    /// Schedules an event, or cancels it with `NEVER`.
+    fn schedule(&mut self, event: usize, time: u64);
+    /// The time of an event.
+    fn time(&self, event: usize) -> u64;
+    /// The next event and its time.
     fn next(&self) -> (usize, u64);
 }
 
-/// Up to `N` clocks, all of which are looked at: the fastest way up to some twenty.
+/// Up to `N` events, all of which are compared.
 pub struct Scan<const N: usize>([u64; N]);
 
 impl<const N: usize> Calendar for Scan<N> {
-    fn new(clocks: usize) -> Self {
-        assert!(clocks <= N, "{clocks} clocks in a calendar of {N}");
+    fn new(events: usize) -> Self {
+        assert!(events <= N, "{events} events in a calendar of {N}");
         Self([NEVER; N])
     }
 
     #[inline]
-    fn set(&mut self, clock: usize, time: u64) {
-        self.0[clock] = time;
+    fn schedule(&mut self, event: usize, time: u64) {
+        self.0[event] = time;
     }
 
     #[inline]
-    fn time(&self, clock: usize) -> u64 {
-        self.0[clock]
+    fn time(&self, event: usize) -> u64 {
+        self.0[event]
     }
 
-    // As a loop over numbers it is unrolled without a jump. It ends with the servers, whose numbers are the smallest:
-    // the clock that the last event has set is one of theirs mostly, and comparisons before its turn need not wait for it.
+    // A loop over numbers is unrolled without a jump. It ends with the servers, which have the smallest numbers: their
+    // times were just changed, and the comparisons before need not wait for them.
     #[inline(always)]
     fn next(&self) -> (usize, u64) {
-        let (mut first, mut soonest) = (N - 1, self.0[N - 1]);
-        for clock in (0..N - 1).rev() {
-            let time = self.0[clock];
-            (first, soonest) = if time <= soonest {
-                (clock, time)
+        let (mut first, mut earliest) = (N - 1, self.0[N - 1]);
+        for event in (0..N - 1).rev() {
+            let time = self.0[event];
+            (first, earliest) = if time <= earliest {
+                (event, time)
             } else {
-                (first, soonest)
+                (first, earliest)
             };
         }
-        (first, soonest)
+        (first, earliest)
     }
 }
 
-/// A tree of winners (Knuth, The Art of Computer Programming 3, 5.4.1): logarithmic in the clocks.
+/// A tournament tree (Knuth, The Art of Computer Programming 3, 5.4.1): logarithmic in the number of events.
 pub struct Tournament {
     times: Vec<u64>,
-    // winners[1] is the root; the players of node n are at 2n and 2n + 1, leaves from times.len().
+    // winners[1] is the root; the children of node n are 2n and 2n + 1; leaves start at times.len()
     winners: Vec<u32>,
 }
 
 impl Tournament {
-    fn player(&self, node: usize) -> u32 {
+    #[inline]
+    fn winner(&self, node: usize) -> u32 {
         if node >= self.times.len() {
             (node - self.times.len()) as u32
         } else {
@@ -74,35 +74,32 @@ impl Tournament {
 }
 
 impl Calendar for Tournament {
-    fn new(clocks: usize) -> Self {
-        let leaves = clocks.next_power_of_two().max(2);
-        let mut tree = Self {
+    fn new(events: usize) -> Self {
+        let leaves = events.next_power_of_two().max(2);
+        let mut calendar = Self {
             times: vec![NEVER; leaves],
             winners: vec![0; leaves],
         };
         for node in (1..leaves).rev() {
-            tree.winners[node] = tree.player(2 * node);
+            calendar.winners[node] = calendar.winner(2 * node);
         }
-        tree
+        calendar
     }
 
-    fn set(&mut self, clock: usize, time: u64) {
-        self.times[clock] = time;
-        let mut node = (clock + self.times.len()) / 2;
+    fn schedule(&mut self, event: usize, time: u64) {
+        self.times[event] = time;
+        let mut node = (event + self.times.len()) / 2;
         while node > 0 {
-            let (left, right) = (self.player(2 * node), self.player(2 * node + 1));
-            // The left one has the smaller number, so it wins at equal times.
-            self.winners[node] = if self.times[left as usize] <= self.times[right as usize] {
-                left
-            } else {
-                right
-            };
+            let (left, right) = (self.winner(2 * node), self.winner(2 * node + 1));
+            // The left event has the smaller number.
+            let left_wins = self.times[left as usize] <= self.times[right as usize];
+            self.winners[node] = if left_wins { left } else { right };
             node /= 2;
         }
     }
 
-    fn time(&self, clock: usize) -> u64 {
-        self.times[clock]
+    fn time(&self, event: usize) -> u64 {
+        self.times[event]
     }
 
     fn next(&self) -> (usize, u64) {
@@ -118,15 +115,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_calendars_ring_alike(moves in prop::collection::vec((0usize..37, prop_oneof![0u64..20, Just(NEVER)]), 1..400)) {
+        fn next_is_the_earliest_event_with_the_smallest_number(moves in prop::collection::vec((0usize..37, prop_oneof![0u64..20, Just(NEVER)]), 1..400)) {
             let (mut scan, mut tree) = (Scan::<37>::new(37), Tournament::new(37));
-            for (clock, time) in moves {
-                scan.set(clock, time);
-                tree.set(clock, time);
-                prop_assert_eq!(scan.next().1, tree.next().1);
-                if scan.next().1 != NEVER {
-                    prop_assert_eq!(scan.next().0, tree.next().0);
-                }
+            let mut times = [NEVER; 37];
+            for (event, time) in moves {
+                scan.schedule(event, time);
+                tree.schedule(event, time);
+                times[event] = time;
+                let earliest = times.iter().copied().enumerate().min_by_key(|&(_, time)| time);
+                prop_assert_eq!(Some(scan.next()), earliest);
+                prop_assert_eq!(Some(tree.next()), earliest);
             }
         }
     }

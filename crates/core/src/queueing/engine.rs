@@ -1,473 +1,525 @@
-//! The event loop.
+//! The event loop: packets come from sources, pass the stations and leave by sinks.
 //!
-//! At equal times clocks ring in the order of their numbers: servers in the order of their stations, then
-//! timers of polling policies, then sources in their order; so who leaves at an instant makes room for
-//! who comes at it. After each ring the stations whose queues it changed choose whom to serve, in
-//! the order in which they were touched.
+//! Events at the same time occur in the order of their numbers: servers in the order of their stations, then polling
+//! levels, then sources. So a packet that departs makes room for one that arrives at the same time. After each event,
+//! the stations whose queues or servers it changed dispatch, in the order in which they changed.
 
-use super::account::{Balance, Departures, Length, Visits};
-use super::amount::Draw;
-use super::blocked::{Blocked, HELD, Waiting};
+use super::blocked::{BlockedPacket, find_deadlock};
 use super::calendar::{Calendar, NEVER};
 use super::error::ModelError;
-use super::jobs::{Jobs, Line, NONE};
-use super::level::Level;
-use super::model::StationKind;
-use super::network::{LevelPlan, Network, QueuePlan, ServiceTime, StationPlan};
-use super::run::RunOptions;
-use super::scale::{Parts, Scale};
-use super::sharing::Sharing;
-use super::time::seconds;
-use super::trace::Trace;
-use crate::laws::Generator;
+use super::jobs::{Job, NONE, NOT_STARTED};
+use super::network::Network;
+use super::queues::QueueState;
+use super::routes::Route;
+use super::run_options::RunOptions;
+use super::sampler::Sampler;
+use super::scale::Scale;
+use super::stations::{Completion, Stations};
+use super::statistics::{Balance, Counts, QueueTotals, SinkTotals, VisitTotals};
+use super::time::{picoseconds, seconds, whole};
+use super::trace::{Fate, Trace};
+use super::watchdog::{Exceeded, Watchdog};
+use crate::laws::Generator as Rng;
 
-/// Events between two looks at whether the run is to go on.
-const EVENTS_UNWATCHED: u64 = 1 << 16;
-
-/// Events at the same instant, after which nobody believes that there will be another instant.
-const EVENTS_STANDING: u64 = 1 << 24;
-
-/// What a server works on. Servers have the numbers of their clocks; a station that is shared has one.
-#[derive(Clone, Copy)]
-pub(super) struct Server {
-    pub station: u32,
-    pub job: u32,
-    pub queue: u32,
-    /// Among the levels of its station.
-    pub level: u32,
-    /// When this stretch of work began.
-    pub began: u64,
-    /// Work left after this stretch, of round robin with a quantum.
-    pub unfinished: u64,
+/// A source during a run, with a random number stream for each thing that it draws.
+struct SourceState {
+    gap: Sampler,
+    size: Sampler,
+    packets_left: u64,
+    gap_rng: Rng,
+    size_rng: Rng,
+    route_rng: Rng,
 }
 
-// The size of what stands in arrays is a power of two: then a shift finds it.
-#[derive(Clone)]
-#[repr(align(256))]
-pub(super) struct StationState {
-    /// Its servers and levels among those of all stations.
-    pub first_server: usize,
-    pub servers: usize,
-    pub first_level: usize,
-    pub idle: usize,
-    /// Levels with somebody in a queue, one bit each.
-    pub ready: u64,
-    /// Levels whose only queue can be blocked.
-    pub blocking: u64,
-    pub touched: bool,
-    pub preempts: bool,
-    /// Whether one of its levels polls.
-    pub polls: bool,
-    /// Whether its server goes around among all queues, empty or not.
-    pub walks: bool,
-    pub sharing: Option<Sharing>,
-    /// Packets that wait after their service, each at its server where they do not share the station.
-    pub blocked: Blocked,
-    /// Work done by a sharing station, server x ps.
-    pub shared_work: u128,
-    pub shared_since: u64,
-}
-
-#[derive(Clone)]
-#[repr(align(256))]
-pub(super) struct QueueState<'n> {
-    pub plan: &'n QueuePlan,
-    pub line: Line,
-    /// Its level among those of all stations.
-    pub level: usize,
-    /// Packets and bytes that take a place.
-    pub held: u64,
-    pub held_bytes: u64,
-    /// Interrupted packets at the front of the line.
-    pub interrupted: u32,
-    /// Packets that wait after their service.
-    pub blocked: u32,
-    /// Whether a station upstream found it full.
-    pub awaited: bool,
-    /// Start time of its next packet in weighted fair queueing.
-    pub tag: f64,
-    pub length: Length,
-    /// Work done, ps.
-    pub work: u128,
-    pub generator: Generator,
-}
-
-impl StationState {
-    /// Has the station choose at the end of this event; `touched` are those that will.
-    #[inline]
-    pub fn touch(&mut self, number: u32, touched: &mut Vec<u32>) {
-        if !self.touched {
-            self.touched = true;
-            touched.push(number);
-        }
-    }
-}
-
-impl QueueState<'_> {
-    /// Whether a packet finds a place.
-    #[inline]
-    pub fn has_room(&self, bytes: u32) -> bool {
-        self.held < self.plan.capacity_packets
-            && self.held_bytes.saturating_add(u64::from(bytes)) <= self.plan.capacity_bytes
-    }
-
-    /// A packet takes a place.
-    #[inline]
-    pub fn hold(&mut self, bytes: u32) {
-        self.held += 1;
-        self.held_bytes += u64::from(bytes);
-    }
-}
-
-pub(super) struct SourceState {
-    pub gap: Draw,
-    pub size: Draw,
-    pub packets_left: u64,
-    pub gaps: Generator,
-    pub sizes: Generator,
-    pub ways: Generator,
-}
-
-/// A network at work.
-pub(super) struct Engine<'n, S: Scale, const TRACED: bool> {
-    pub(super) network: &'n Network,
-    pub(super) calendar: S::Calendar,
-    pub(super) now: u64,
+/// A network during a run.
+pub(super) struct Engine<'n, S: Scale> {
+    network: &'n Network,
+    stations: Stations<'n, S>,
+    sources: Vec<SourceState>,
+    /// Packets blocked after service, the longest wait first.
+    blocked: Vec<BlockedPacket>,
+    /// The queues of a deadlock.
+    deadlock: Option<Vec<String>>,
+    /// Packets that sources have sent.
+    packets: u64,
+    // of [sink][class]
+    sinks: Vec<SinkTotals>,
+    balance: Balance,
+    trace: Option<Trace>,
     /// When counting began.
-    pub(super) counted_since: u64,
-    pub(super) events: u64,
-    /// The number of events at which to look whether the run is to go on.
-    pub(super) next_watch: u64,
-    /// The number of events at the last such look, and all events until then, also of the warm-up.
-    last_watch: u64,
-    events_watched: u64,
-    /// The instant of that look, and events since it began.
-    watched_at: u64,
-    events_standing: u64,
-    pub(super) jobs: Jobs,
-    pub(super) servers: S::Few<Server>,
-    pub(super) stations: S::Few<StationState>,
-    pub(super) levels: S::Few<Level<'n>>,
-    // of each level its queue, if that has it to itself, or `NONE`
-    pub(super) alone: S::Few<u32>,
-    pub(super) queues: S::Few<QueueState<'n>>,
-    pub(super) sources: Vec<SourceState>,
-    // of [queue][class]: services that always take the same time, or `DRAWN`; then see `services`
-    pub(super) times: S::Many<u64>,
-    pub(super) services: Vec<ServiceTime>,
-    // the station of each timer
-    timers: Vec<u32>,
-    pub(super) touched: Vec<u32>,
-    /// Packets that wait for room after their service, the longest first.
-    pub(super) waiting: Vec<Waiting>,
-    /// Whether there is room again that one of them may have waited for.
-    pub(super) has_freed: bool,
-    pub(super) deadlock: Option<Vec<String>>,
-    pub(super) packets: u64,
-    pub(super) jobs_max: usize,
-    events_max: u64,
-    // of [queue][class] and [sink][class]
-    pub(super) visits: S::Many<Visits>,
-    pub(super) departures: Vec<Departures>,
-    pub(super) balance: Balance,
-    pub(super) trace: Trace,
+    counted_since: u64,
+    /// Events since counting began.
+    events: u64,
+    events_at_check: u64,
+    next_check: u64,
+    watchdog: Watchdog,
 }
 
-impl<'n, S: Scale, const TRACED: bool> Engine<'n, S, TRACED> {
-    /// The network, empty; the first packets of all sources are on their way.
-    pub fn new(network: &'n Network, options: &RunOptions, replication: u64) -> Self {
-        let stream_of = |part: u64| Generator::new(options.seed, replication << 32 | part);
-        let mut streams = (0..).map(stream_of);
-        let mut stream = || streams.next().expect("there are 2^64 streams");
-        let (mut servers, mut stations) = (Vec::new(), Vec::new());
-        let (mut levels, mut alone, mut timers) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, plan) in network.stations.iter().enumerate() {
-            let sharing = match plan.kind {
-                StationKind::ProcessorSharing => Some(Sharing::new(Some(plan.servers))),
-                StationKind::Delay => Some(Sharing::new(None)),
-                StationKind::NonPreemptive | StationKind::PreemptiveResume => None,
-            };
-            let own_timers = plan.levels.iter().filter(|level| level.policy.polls());
-            let timers_before = timers.len();
-            timers.extend(own_timers.map(|_| number as u32));
-            debug_assert_eq!(plan.first_clock, servers.len());
-            stations.push(StationState {
-                first_server: plan.first_clock,
-                servers: plan.servers,
-                first_level: levels.len(),
-                idle: plan.servers,
-                ready: 0,
-                blocking: blocking(plan, &network.queues),
-                touched: false,
-                preempts: plan.kind == StationKind::PreemptiveResume,
-                polls: timers.len() > timers_before,
-                walks: plan.levels.iter().any(|level| level.policy.walks()),
-                sharing,
-                blocked: Blocked::default(),
-                shared_work: 0,
-                shared_since: 0,
-            });
-            let idle = Server {
-                station: number as u32,
-                job: NONE,
-                queue: 0,
-                level: 0,
-                began: 0,
-                unfinished: 0,
-            };
-            let clocks = match stations[number].sharing {
-                Some(_) => 1,
-                None => plan.servers,
-            };
-            servers.extend(std::iter::repeat_n(idle, clocks));
-            levels.extend(plan.levels.iter().map(Level::new));
-            alone.extend(plan.levels.iter().map(LevelPlan::alone));
-        }
+impl<'n, S: Scale> Engine<'n, S> {
+    /// An empty network; the first arrival of every source is scheduled. Each replication has random number streams of
+    /// its own.
+    pub fn new(
+        network: &'n Network,
+        options: &RunOptions,
+        replication: u64,
+        has_trace: bool,
+    ) -> Self {
+        let mut streams = 0_u64..;
+        let mut stream = || {
+            let number = streams.next().expect("there are 2^64 streams");
+            Rng::new(options.seed, replication << 32 | number)
+        };
         let sources = network.sources.iter().map(|plan| {
             let mut state = SourceState {
                 gap: plan.gap.clone(),
                 size: plan.size.clone(),
                 packets_left: plan.packets,
-                gaps: stream(),
-                sizes: stream(),
-                ways: stream(),
+                gap_rng: stream(),
+                size_rng: stream(),
+                route_rng: stream(),
             };
-            state.gap.start(&mut state.gaps);
+            state.gap.start(&mut state.gap_rng);
             state
         });
         let sources: Vec<_> = sources.collect();
-        let queues = network.queues.iter().map(|plan| QueueState {
-            plan,
-            line: Line::EMPTY,
-            level: stations[plan.station as usize].first_level + plan.level as usize,
-            held: 0,
-            held_bytes: 0,
-            interrupted: 0,
-            blocked: 0,
-            awaited: false,
-            tag: 0.0,
-            length: Length::default(),
-            work: 0,
-            generator: stream(),
-        });
-        let queues: Vec<_> = queues.collect();
+        let watchdog = Watchdog::new(options.jobs_max, options.events_max);
         let mut engine = Self {
             network,
-            calendar: S::Calendar::new(network.clocks),
-            now: 0,
-            counted_since: 0,
-            events: 0,
-            next_watch: EVENTS_UNWATCHED,
-            last_watch: 0,
-            events_watched: 0,
-            watched_at: 0,
-            events_standing: 0,
-            jobs: Jobs::default(),
-            servers: servers.into(),
-            stations: stations.into(),
-            levels: levels.into(),
-            alone: alone.into(),
-            queues: queues.into(),
+            stations: Stations::new(network, stream),
             sources,
-            times: network
-                .services
-                .iter()
-                .map(fixed_time)
-                .collect::<Vec<_>>()
-                .into(),
-            services: network.services.clone(),
-            timers,
-            touched: Vec::new(),
-            waiting: Vec::new(),
-            has_freed: false,
+            blocked: Vec::new(),
             deadlock: None,
             packets: 0,
-            jobs_max: options.jobs_max,
-            events_max: options.events_max,
-            visits: vec![Visits::default(); network.queues.len() * network.classes].into(),
-            departures: vec![Departures::new(); network.model.sinks.len() * network.classes],
+            sinks: vec![SinkTotals::new(); network.model.sinks.len() * network.classes],
             balance: Balance::default(),
-            trace: Trace::default(),
+            trace: has_trace.then(Trace::default),
+            counted_since: 0,
+            events: 0,
+            events_at_check: 0,
+            next_check: watchdog.events_per_check(),
+            watchdog,
         };
         for source in 0..engine.sources.len() {
-            engine.plan_arrival(source);
+            engine.schedule_arrival(source);
         }
         engine
     }
 
-    /// Runs to a time, or until nothing happens any more.
+    /// Runs until a time in ps, or until no event is scheduled.
     pub fn run(&mut self, until: u64, is_stopped: impl Fn() -> bool) -> Result<(), ModelError> {
         loop {
-            let (clock, time) = self.calendar.next();
+            let (event, time) = self.stations.calendar.next();
             if time == NEVER || time > until {
                 break;
             }
-            self.now = time;
+            self.stations.now = time;
             self.events += 1;
-            self.ring(clock);
-            if self.events >= self.next_watch {
-                self.watch(&is_stopped)?;
+            self.handle(event);
+            if self.events >= self.next_check {
+                self.check(&is_stopped)?;
             }
         }
         self.refuse_deadlock()?;
         if until != NEVER {
-            self.now = until;
+            self.stations.now = until;
         }
         Ok(())
     }
 
     #[inline]
-    fn ring(&mut self, clock: usize) {
-        // The station that chooses next, or `NONE`: whose server has just ended does so before all others.
-        let mut station = NONE;
-        if clock < self.network.timers.start {
-            station = self.finish(clock);
-        } else if clock < self.network.timers.end {
-            self.calendar.set(clock, NEVER);
-            self.touch(self.timers[clock - self.network.timers.start]);
+    fn handle(&mut self, event: usize) {
+        let network = self.network;
+        let polling_events = &network.polling_events;
+        // The station of a server whose service has ended dispatches first.
+        let mut first = None;
+        if event < polling_events.start {
+            let (station, completion) = self.stations.end_service(event);
+            first = Some(station);
+            if let Some(completion) = completion {
+                self.complete(completion);
+            }
+        } else if event < polling_events.end {
+            self.stations.end_closure(event);
         } else {
-            self.arrive(clock - self.network.timers.end);
+            self.emit(event - polling_events.end);
         }
-        // Usually one station, whose choice touches no other.
-        let mut next = 0;
         loop {
-            if !S::PLAIN && self.has_freed {
+            if self.stations.queues.has_freed {
                 self.release();
             }
-            if station == NONE {
-                let Some(&touched) = self.touched.get(next) else {
-                    break;
-                };
-                station = touched;
-                next += 1;
-            }
-            self.stations[station as usize].touched = false;
-            self.choose(station as usize);
-            station = NONE;
+            let station = match first.take() {
+                Some(station) => {
+                    self.stations.queues.dispatch_list.take(station);
+                    station
+                }
+                None => match self.stations.queues.dispatch_list.pop() {
+                    Some(station) => station,
+                    None => return,
+                },
+            };
+            self.stations.dispatch(station as usize);
         }
-        self.touched.clear();
+    }
+
+    fn schedule_arrival(&mut self, source: usize) {
+        let state = &mut self.sources[source];
+        let gap_ns = if state.packets_left == 0 || state.size.is_exhausted() {
+            None
+        } else {
+            state.gap.sample(0, &mut state.gap_rng)
+        };
+        let stretch = self.network.sources[source].stretch;
+        let time = gap_ns.map_or(NEVER, |gap_ns| {
+            let gap = picoseconds(gap_ns * stretch);
+            self.stations.now.saturating_add(gap)
+        });
+        let event = self.network.polling_events.end + source;
+        self.stations.calendar.schedule(event, time);
+    }
+
+    /// A source sends a packet.
+    fn emit(&mut self, source: usize) {
+        let class = self.network.sources[source].class;
+        let state = &mut self.sources[source];
+        state.packets_left -= 1;
+        let bytes = match state.size.constant_bytes() {
+            Some(bytes) => bytes,
+            None => state
+                .size
+                .sample(0, &mut state.size_rng)
+                .map_or(0, |bytes| whole(bytes) as u32),
+        };
+        let now = self.stations.now;
+        let job = self.stations.queues.jobs.add(Job {
+            created: now,
+            arrived: now,
+            started: now,
+            remaining: NOT_STARTED,
+            packet: self.packets,
+            bytes,
+            next: NONE,
+            next_in_batch: NONE,
+            queue_class: 0,
+            class,
+            is_clone: false,
+        });
+        self.packets += 1;
+        self.balance.entered += 1;
+        let origin = self.network.queues.len() + source;
+        self.send(job, origin * self.network.classes + usize::from(class));
+        self.schedule_arrival(source);
+    }
+
+    /// The service of a packet and its batch ends.
+    #[inline(always)]
+    fn complete(&mut self, completion: Completion) {
+        let Completion { job, queue, server } = completion;
+        let network = self.network;
+        let plan = &network.queues[queue];
+        if plan.blocks_after_service {
+            self.complete_or_block(completion);
+        } else if plan.batch_packets == 1 {
+            let frees = plan.frees_at_end || server.is_none();
+            let from = self.end_visit(job, queue, frees);
+            self.send(job, from);
+        } else {
+            self.complete_batch(job, queue, plan.frees_at_end);
+        }
+    }
+
+    #[inline(never)]
+    fn complete_batch(&mut self, first: u32, queue: usize, frees: bool) {
+        let mut job = first;
+        while job != NONE {
+            if self.check_soon_if_too_many() {
+                return;
+            }
+            let slot = &mut self.stations.queues.jobs[job];
+            let next = std::mem::replace(&mut slot.next_in_batch, NONE);
+            let from = self.end_visit(job, queue, frees);
+            self.send(job, from);
+            job = next;
+        }
+    }
+
+    /// Counts a packet that leaves a queue. Returns the index of its queue and class.
+    #[inline(always)]
+    fn end_visit(&mut self, job: u32, queue: usize, frees: bool) -> usize {
+        let now = self.stations.now;
+        let from = self.stations.queues.end_service(job, queue, frees, now);
+        if let Some(trace) = &mut self.trace {
+            trace.record_visit(&self.stations.queues.jobs[job], queue, Fate::Served, now);
+        }
+        from
+    }
+
+    /// Sends a packet and its clones on the routes with the index `from`, of [origin][class].
+    #[inline(always)]
+    fn send(&mut self, job: u32, from: usize) {
+        let network = self.network;
+        let routes = &network.routes[from];
+        match routes.direct {
+            Some(route) => self.arrive(job, route.place, route.blocks),
+            None => self.send_copies(job, from / network.classes, &routes.all),
+        }
+    }
+
+    #[inline(never)]
+    fn send_copies(&mut self, job: u32, origin: usize, routes: &[Route]) {
+        // The packet itself may leave the network before its clones are made.
+        let original = self.stations.queues.jobs[job].clone();
+        for (number, route) in routes.iter().enumerate() {
+            let place = route.choose(|| self.uniform(origin));
+            let copy = self.copy(number, job, &original);
+            self.change_class(copy, route.becomes);
+            self.arrive(copy, place, route.blocks);
+        }
+        if routes.len() > 1 {
+            self.check_soon_if_too_many();
+        }
+    }
+
+    /// The packet itself as number 0, otherwise a clone.
+    fn copy(&mut self, number: usize, job: u32, original: &Job) -> u32 {
+        if number == 0 {
+            return job;
+        }
+        self.balance.cloned += 1;
+        self.stations.queues.jobs.add(Job {
+            is_clone: true,
+            remaining: NOT_STARTED,
+            next_in_batch: NONE,
+            ..*original
+        })
+    }
+
+    fn change_class(&mut self, job: u32, becomes: Option<u16>) {
+        if let Some(class) = becomes {
+            self.stations.queues.jobs[job].class = class;
+        }
+    }
+
+    /// A uniform number in [0, 1) for the routes from a queue or source.
+    fn uniform(&mut self, origin: usize) -> f64 {
+        let queues = self.network.queues.len();
+        let rng = if origin < queues {
+            &mut self.stations.queues[origin].rng
+        } else {
+            &mut self.sources[origin - queues].route_rng
+        };
+        rng.unit()
+    }
+
+    /// A packet arrives at a queue, perhaps with a reserved place, or at a sink.
+    #[inline(always)]
+    fn arrive(&mut self, job: u32, place: u32, is_reserved: bool) {
+        let queue = place as usize;
+        if queue >= self.network.queues.len() {
+            self.leave(job, place);
+        } else if !self.stations.arrive(job, queue, is_reserved) {
+            self.drop_packet(job, queue);
+        }
     }
 
     #[cold]
-    fn watch(&mut self, is_stopped: &impl Fn() -> bool) -> Result<(), ModelError> {
+    fn drop_packet(&mut self, job: u32, queue: usize) {
+        let now = self.stations.now;
+        let jobs = &mut self.stations.queues.jobs;
+        self.balance.lost += 1;
+        if let Some(trace) = &mut self.trace {
+            let slot = &mut jobs[job];
+            (slot.arrived, slot.started) = (now, now);
+            trace.record_visit(slot, queue, Fate::Lost, now);
+            trace.record_packet(slot, queue as u32, Fate::Lost, now);
+        }
+        jobs.remove(job);
+    }
+
+    #[inline(never)]
+    fn leave(&mut self, job: u32, place: u32) {
+        let now = self.stations.now;
+        let jobs = &mut self.stations.queues.jobs;
+        let slot = &jobs[job];
+        let sink = place as usize - self.network.queues.len();
+        let totals = &mut self.sinks[sink * self.network.classes + usize::from(slot.class)];
+        if slot.is_clone {
+            totals.add_clone(now - slot.created);
+        } else {
+            totals.add(now - slot.created, slot.bytes);
+        }
+        self.balance.left += 1;
+        if let Some(trace) = &mut self.trace {
+            trace.record_packet(slot, place, Fate::Served, now);
+        }
+        jobs.remove(job);
+    }
+
+    /// A packet leaves if there is room where it goes next; otherwise it is blocked after service.
+    #[inline(never)]
+    fn complete_or_block(&mut self, completion: Completion) {
+        let network = self.network;
+        let queue = completion.queue;
+        let from = self.stations.queues.jobs[completion.job].queue_class as usize;
+        let uniform = || self.uniform(queue);
+        let packet = BlockedPacket::new(completion, &network.routes[from].all, network, uniform);
+        if packet.reserve(&mut self.stations.queues) {
+            self.depart(packet);
+            return;
+        }
+        let station = network.queues[queue].station as usize;
+        self.stations.block(station, queue, packet.server);
+        self.blocked.push(packet);
+        if network.can_deadlock && self.deadlock.is_none() {
+            let stations = 0..network.stations.len();
+            let is_held_up = stations.map(|station| self.stations.is_held_up(station));
+            let is_held_up = is_held_up.collect();
+            let queues = &self.stations.queues;
+            self.deadlock = find_deadlock(network, queues, &self.blocked, is_held_up);
+        }
+    }
+
+    /// A packet leaves its queue; room is reserved for it and its clones.
+    fn depart(&mut self, packet: BlockedPacket) {
+        let plan = &self.network.queues[packet.queue];
+        let frees = plan.frees_at_end || packet.server.is_none();
+        self.end_visit(packet.job, packet.queue, frees);
+        let original = self.stations.queues.jobs[packet.job].clone();
+        for (number, route) in packet.copies.iter().enumerate() {
+            let copy = self.copy(number, packet.job, &original);
+            self.change_class(copy, route.becomes);
+            self.arrive(copy, route.place, route.waits);
+        }
+        self.check_soon_if_too_many();
+    }
+
+    /// Blocked packets leave for which there is room, the longest wait first.
+    #[cold]
+    #[inline(never)]
+    fn release(&mut self) {
+        let mut next = 0;
+        self.stations.queues.has_freed = false;
+        // With too many packets inside, the run ends after this event.
+        while next < self.blocked.len() && !self.has_too_many() {
+            if !self.blocked[next].reserve(&mut self.stations.queues) {
+                next += 1;
+                continue;
+            }
+            let packet = self.blocked.remove(next);
+            let station = self.network.queues[packet.queue].station as usize;
+            self.stations.unblock(station, packet.queue, packet.server);
+            self.depart(packet);
+            if std::mem::take(&mut self.stations.queues.has_freed) {
+                next = 0;
+            }
+        }
+    }
+
+    fn has_too_many(&self) -> bool {
+        self.watchdog.has_too_many(self.stations.queues.jobs.len())
+    }
+
+    /// Clones may be many packets in few events. If there are too many, the run is checked after this event.
+    #[inline(always)]
+    fn check_soon_if_too_many(&mut self) -> bool {
+        let has_too_many = self.has_too_many();
+        if has_too_many {
+            self.next_check = self.events;
+        }
+        has_too_many
+    }
+
+    #[cold]
+    fn check(&mut self, is_stopped: &impl Fn() -> bool) -> Result<(), ModelError> {
         if is_stopped() {
             return Err(ModelError::Stopped);
         }
         self.refuse_deadlock()?;
-        let events = self.events - self.last_watch;
-        self.last_watch = self.events;
-        self.next_watch = self.events + EVENTS_UNWATCHED;
-        self.events_watched += events;
-        if self.events_watched > self.events_max {
-            return Err(ModelError::TooManyEvents {
-                events: self.events_watched.to_string(),
-                time_s: seconds(self.now),
-                events_max: self.events_max,
-            });
-        }
-        self.events_standing = if self.now == self.watched_at {
-            self.events_standing + events
-        } else {
-            0
-        };
-        self.watched_at = self.now;
-        // A saturated sum is no time any more.
-        if self.now > u64::MAX / 2 {
-            return Err(ModelError::EndOfTime);
-        }
-        if self.jobs.inside() > self.jobs_max {
-            return Err(ModelError::TooManyJobs {
-                jobs: self.jobs.inside(),
-                queue: self.greatest_queue(|queue, _| queue.length.now),
-                time_s: seconds(self.now),
-            });
-        }
-        if self.events_standing >= EVENTS_STANDING {
-            let classes = self.network.classes;
-            return Err(ModelError::Standstill {
-                events: self.events_standing,
-                queue: self.greatest_queue(|_, number| {
-                    let own = &self.visits.all()[number * classes..(number + 1) * classes];
-                    own.iter().map(|visits| visits.arrived).sum()
-                }),
-                time_s: seconds(self.now),
-            });
-        }
-        Ok(())
+        let events = self.events - self.events_at_check;
+        self.events_at_check = self.events;
+        self.next_check = self.events + self.watchdog.events_per_check();
+        let (now, jobs) = (self.stations.now, self.stations.queues.jobs.len());
+        self.watchdog
+            .check(events, now, jobs)
+            .map_err(|exceeded| match exceeded {
+                Exceeded::Other(error) => error,
+                Exceeded::Jobs => ModelError::TooManyJobs {
+                    jobs,
+                    queue: self.queue_with_most(|queue, _| queue.occupancy.now),
+                    time_s: seconds(now),
+                },
+                Exceeded::Standstill(events) => ModelError::Standstill {
+                    events,
+                    queue: self.queue_with_most(|_, visits| {
+                        visits.iter().map(|visits| visits.arrived).sum()
+                    }),
+                    time_s: seconds(now),
+                },
+            })
     }
 
-    /// The name of the queue of which something is greatest.
-    fn greatest_queue(&self, of: impl Fn(&QueueState, usize) -> u64) -> String {
-        let queues = self.queues.all().iter().enumerate();
-        let greatest = queues.max_by_key(|&(number, queue)| of(queue, number));
-        greatest.map_or(String::new(), |(number, _)| {
+    /// The name of the queue with the largest value.
+    fn queue_with_most(&self, value: impl Fn(&QueueState, &[VisitTotals]) -> u64) -> String {
+        let queues = &self.stations.queues;
+        let visits = queues.visits().chunks(self.network.classes);
+        let numbered = queues.iter().zip(visits).enumerate();
+        let most = numbered.max_by_key(|(_, (queue, visits))| value(queue, visits));
+        most.map_or(String::new(), |(number, _)| {
             self.network.model.queues[number].name.clone()
         })
     }
 
-    /// Forgets what was counted so far: the warm-up is over.
+    fn refuse_deadlock(&self) -> Result<(), ModelError> {
+        match &self.deadlock {
+            None => Ok(()),
+            Some(queues) => Err(ModelError::Deadlocked {
+                queues: queues.clone(),
+                time_s: seconds(self.stations.now),
+            }),
+        }
+    }
+
+    /// Restarts counting, at the end of the warm-up or of a batch.
     pub fn restart_counting(&mut self) {
-        self.settle_work();
-        self.counted_since = self.now;
-        self.events_watched += self.events - self.last_watch;
+        self.stations.restart_counting();
+        self.counted_since = self.stations.now;
+        self.watchdog.count(self.events - self.events_at_check);
         self.events = 0;
-        self.last_watch = 0;
-        self.next_watch = EVENTS_UNWATCHED;
-        for queue in self.queues.all_mut() {
-            queue.length.restart(self.now);
-            queue.work = 0;
-        }
-        for station in self.stations.all_mut() {
-            station.shared_work = 0;
-            station.blocked.total = 0;
-        }
-        self.visits.all_mut().fill(Visits::default());
-        self.departures.fill_with(Departures::new);
+        self.events_at_check = 0;
+        self.next_check = self.watchdog.events_per_check();
+        self.sinks.fill_with(SinkTotals::new);
         self.balance = Balance {
-            inside_before: self.jobs.inside() as u64,
+            inside_before: self.stations.queues.jobs.len() as u64,
             ..Balance::default()
         };
-        self.trace = Trace::default();
+        self.trace = self.trace.as_ref().map(|_| Trace::default());
     }
 
-    /// Books the work that is being done up to now.
-    pub fn settle_work(&mut self) {
-        for server in self
-            .servers
-            .all_mut()
-            .iter_mut()
-            .filter(|server| server.job != NONE && server.job != HELD)
-        {
-            self.queues[server.queue as usize].work += u128::from(self.now - server.began);
-            server.began = self.now;
+    /// What was counted.
+    pub fn counts(&mut self) -> Counts<'_> {
+        self.stations.settle_work();
+        let queues = &self.stations.queues;
+        let now = self.stations.now;
+        let totals = queues.iter().map(|queue| QueueTotals {
+            occupancy: queue.occupancy.integral(now),
+            max: queue.occupancy.max,
+            work: queue.work,
+        });
+        Counts {
+            period: now - self.counted_since,
+            events: self.events,
+            balance: Balance {
+                inside: queues.jobs.len() as u64,
+                ..self.balance
+            },
+            visits: queues.visits(),
+            queues: totals.collect(),
+            stations: self.stations.totals(),
+            sinks: &self.sinks,
         }
-        for station in 0..self.network.stations.len() {
-            self.book_shared(station);
-            self.stations[station].blocked.settle(self.now);
-        }
     }
-}
 
-/// A service that does not always take the same time.
-pub(super) const DRAWN: u64 = u64::MAX;
-
-fn fixed_time(service: &ServiceTime) -> u64 {
-    match service {
-        ServiceTime::Fixed(time) => *time,
-        ServiceTime::PerByte { .. } | ServiceTime::Drawn { .. } => DRAWN,
+    /// Takes the trace of what was counted.
+    pub fn take_trace(&mut self) -> Trace {
+        self.trace.as_mut().map(std::mem::take).unwrap_or_default()
     }
-}
-
-fn blocking(station: &StationPlan, queues: &[QueuePlan]) -> u64 {
-    let own = station.levels.iter().enumerate().filter(|(_, level)| {
-        let queue = level.alone();
-        queue != NONE && queues[queue as usize].blocks
-    });
-    own.fold(0, |bits, (level, _)| bits | bit(level as u32))
-}
-
-/// The bit of a level among those that are ready.
-#[inline]
-pub(super) fn bit(level: u32) -> u64 {
-    1 << level
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a model or its run; every message is one line with the remedy.
+//! Errors of a model and of its runs. Every message is one line and names the remedy.
 
 use thiserror::Error;
 
@@ -7,35 +7,35 @@ use crate::laws::LawError;
 /// Why a model cannot be run, or why a run ended early.
 #[derive(Debug, Error)]
 pub enum ModelError {
-    /// The text is no model.
+    /// The text is not a model.
     #[error("the model cannot be read: {0}; see docs/formats/model-file.md for its fields")]
     Syntax(#[from] serde_json::Error),
-    /// A name that nothing in the model has.
+    /// A name that no part of the model has.
     #[error("{place}: no {kind} {name:?} in the model; {known}")]
     Unknown {
         /// Where the name is used.
         place: String,
-        /// What should have it.
+        /// The kind of part.
         kind: &'static str,
         /// The name.
         name: String,
-        /// Which names there are.
+        /// The known names.
         known: String,
     },
-    /// A name that two parts have.
+    /// Two parts with the same name.
     #[error("two {kind} are called {name:?}; rename one of them")]
     Twice {
-        /// What has the name, in the plural.
+        /// The kind of part, in the plural.
         kind: &'static str,
         /// The name.
         name: String,
     },
-    /// A law that cannot be.
+    /// An invalid distribution.
     #[error("{place}: {error}")]
     Law {
         /// Where it is used.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         error: LawError,
     },
     /// A value out of its range.
@@ -47,44 +47,44 @@ pub enum ModelError {
         field: String,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         expected: String,
     },
     /// A part that no packet reaches.
     #[error("{kind} {name:?} is reached by no source; lead a route to it, or remove it")]
     Unreachable {
-        /// What it is.
+        /// The kind of part.
         kind: &'static str,
         /// Its name.
         name: String,
     },
-    /// Packets of a class end in the middle of the network.
+    /// Packets of a class have no route.
     #[error(
         "{kind} {name:?}: packets of class {class:?} come here and have no way on; add a transition for the class, to a sink if they leave"
     )]
     DeadEnd {
-        /// Whether they end in a queue or at their source.
+        /// `queue` or `source`.
         kind: &'static str,
-        /// Where they end.
+        /// Its name.
         name: String,
         /// Their class.
         class: String,
     },
-    /// Stations that can wait for each other for ever.
+    /// A cycle of transitions that block before service.
     #[error("the blocking transitions {} form a circle, in which all can wait for each other for ever; let one of them lose packets instead (blocks = false)", path(.queues))]
     Deadlock {
-        /// The queues on the circle, the first again at the end.
+        /// The queues of the cycle, the first again at the end.
         queues: Vec<String>,
     },
-    /// Stations wait for each other for ever.
+    /// A run found a deadlock.
     #[error("queues {} wait for each other for ever: the run found a deadlock, in the first {time_s:.6} s; give one of them more room, or let one of them lose packets instead (blocks = false)", .queues.join(" -> "))]
     Deadlocked {
         /// The queues, the first again at the end.
         queues: Vec<String>,
-        /// A time by which it was there.
+        /// A time at which it existed, s.
         time_s: f64,
     },
-    /// More work comes than a station can do, and a queue without a limit takes it.
+    /// An unlimited queue at an overloaded station.
     #[error(
         "station {station:?} has a load of {} and queue {queue:?} has no limit, so it grows for ever; lower the load, limit the queue, or allow unstable networks", rounded(*.load)
     )]
@@ -96,41 +96,41 @@ pub enum ModelError {
         /// A queue that would grow.
         queue: String,
     },
-    /// Packets come in for ever and none can leave.
+    /// A loop that packets of an endless source do not leave.
     #[error(
         "queue {queue:?}: packets of class {class:?} that come here go round for ever; lead a way from there to a sink, or let the source end after some packets"
     )]
     Trapped {
-        /// A queue that they do not leave for a sink.
+        /// A queue of the loop.
         queue: String,
         /// Their class.
         class: String,
     },
-    /// Packets move on and on while no time passes.
+    /// Events go on while no time passes.
     #[error(
         "more than {events} events at the same instant, after {time_s:.9} s, mostly of queue {queue:?}; give a service time to a queue of the loop, or a gap to the source"
     )]
     Standstill {
         /// How many.
         events: u64,
-        /// A queue that is busy then.
+        /// The queue with the most arrivals.
         queue: String,
         /// When.
         time_s: f64,
     },
-    /// The run needs more events than it may have.
+    /// The run needs more than `events_max` events.
     #[error(
         "the run: {} events in {} s of the model, more than events_max {events_max}; run a shorter duration, lower the load, or raise events_max", .events, rounded(*.time_s)
     )]
     TooManyEvents {
-        /// How many: those that were simulated, or that are to be expected.
+        /// The number simulated or expected.
         events: String,
-        /// Of how much time.
+        /// Their time in the model, s.
         time_s: f64,
-        /// How many there may be.
+        /// The limit.
         events_max: u64,
     },
-    /// More packets are inside than the run allows.
+    /// More than `jobs_max` packets are in the network.
     #[error(
         "{jobs} packets are in the network, most of them in queue {queue:?}, after {time_s:.3} s; the network seems unstable: lower the load, limit the queue, or raise jobs_max"
     )]
@@ -142,7 +142,7 @@ pub enum ModelError {
         /// When.
         time_s: f64,
     },
-    /// The clock of 64 bits has run out.
+    /// Time exceeds 64 bits.
     #[error(
         "the run reached the end of time, 213 days of the model; run it for a shorter duration_ns"
     )]
@@ -183,10 +183,10 @@ impl ModelError {
     }
 }
 
-/// Names that are shown of many.
+/// Maximum number of names in a message.
 const NAMES_SHOWN: usize = 10;
 
-/// Which names there are; of many, those that are most like the one that was looked for.
+/// The known names; of many, those that are most similar to `name`.
 fn known_names(name: &str, mut names: Vec<&str>) -> String {
     if names.is_empty() {
         return "there is none".to_string();
@@ -208,7 +208,7 @@ fn known_names(name: &str, mut names: Vec<&str>) -> String {
     format!("there are {} and {more} more", names.join(", "))
 }
 
-/// How many characters two names have in common at their beginnings and ends.
+/// Number of characters that two names share at their beginnings and ends.
 fn likeness(name: &str, other: &str) -> usize {
     let (name, other): (Vec<char>, Vec<char>) = (name.chars().collect(), other.chars().collect());
     let same =
@@ -235,7 +235,7 @@ fn path(queues: &[String]) -> String {
     names.join(" -> ") + more
 }
 
-/// A number of which three decimals are enough.
+/// A number with three decimals.
 fn rounded(value: f64) -> String {
     if value < 1e6 {
         return format!("{value:.3}");

@@ -1,17 +1,17 @@
-//! Confidence intervals of means of independent replications.
+//! Confidence intervals of the means of independent replications.
 
 use serde::Serialize;
 
-/// A mean and how far the true one may be from it.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Interval {
-    /// Mean of the replications.
+    /// Mean over the replications.
     pub mean: f64,
-    /// Half of the width of the confidence interval; None of a single replication.
+    /// Half-width of the confidence interval; None for a single replication.
     pub half_width: Option<f64>,
 }
 
-/// The interval of the mean of independent values, by Student's law.
+/// The confidence interval of the mean of independent values, by Student's t-distribution.
 pub fn interval(values: &[f64], confidence: f64) -> Interval {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_of_student_are_those_of_the_tables() {
+    fn student_t_agrees_with_tables() {
         let table = [
             (0.95, 1.0, 12.7062),
             (0.95, 2.0, 4.3027),

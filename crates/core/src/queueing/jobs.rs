@@ -1,45 +1,45 @@
-//! The packets inside a network: an arena of fixed slots, and lists through it.
+//! The packets inside a network: an arena of slots, and first-in-first-out lists through it.
 
 /// No job.
 pub const NONE: u32 = u32::MAX;
 
-/// Service that has not begun.
-pub const FRESH: u64 = u64::MAX;
+/// Remaining work of a packet whose service has not started.
+pub const NOT_STARTED: u64 = u64::MAX;
 
-/// A packet, or a clone of one; a line of the processor's cache.
+/// A packet or a clone of one, in one cache line. Times are in picoseconds.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Job {
-    /// When its packet came out of the source.
-    pub born: u64,
-    /// When it came into the queue.
+    /// When the source sent its packet.
+    pub created: u64,
+    /// When it arrived at its queue.
     pub arrived: u64,
     /// When its service first started.
     pub started: u64,
-    /// Work that is left of a service that was interrupted, otherwise `FRESH`.
-    pub left: u64,
-    /// Number of its packet; clones have the same.
+    /// Remaining work of an interrupted service; otherwise `NOT_STARTED`.
+    pub remaining: u64,
+    /// Number of its packet; a clone has the number of its packet.
     pub packet: u64,
-    /// Length of its packet.
+    /// Length in bytes.
     pub bytes: u32,
     /// The next in its queue, or the next free slot.
     pub next: u32,
-    /// The next in its batch, while that is served.
-    pub together: u32,
-    /// Where its queue and class are counted: queue x classes + class.
-    pub at: u32,
-    /// Its class.
+    /// The next in its batch, while the batch is in service.
+    pub next_in_batch: u32,
+    /// Index of its queue and class: queue x classes + class.
+    pub queue_class: u32,
+    /// Number of its class.
     pub class: u16,
     /// Whether it is a clone.
-    pub clone: bool,
+    pub is_clone: bool,
 }
 
-/// Slots that are used again; it grows to the most jobs there ever were, and never shrinks.
+/// The arena. Slots are reused, so it grows to the maximum number of jobs.
 pub struct Jobs {
     slots: Vec<Job>,
     // the first free slot, or NONE
     free: u32,
-    inside: usize,
+    len: usize,
 }
 
 impl Default for Jobs {
@@ -47,21 +47,21 @@ impl Default for Jobs {
         Self {
             slots: Vec::new(),
             free: NONE,
-            inside: 0,
+            len: 0,
         }
     }
 }
 
 impl Jobs {
-    /// How many there are.
-    pub fn inside(&self) -> usize {
-        self.inside
+    /// Number of jobs.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
-    /// Takes in a job.
+    /// Adds a job; returns its number.
     #[inline]
     pub fn add(&mut self, job: Job) -> u32 {
-        self.inside += 1;
+        self.len += 1;
         let slot = self.free;
         if slot == NONE {
             self.slots.push(job);
@@ -73,10 +73,10 @@ impl Jobs {
         slot
     }
 
-    /// Lets a job go.
+    /// Removes a job.
     #[inline]
     pub fn remove(&mut self, job: u32) {
-        self.inside -= 1;
+        self.len -= 1;
         self.slots[job as usize].next = self.free;
         self.free = job;
     }
@@ -98,22 +98,22 @@ impl std::ops::IndexMut<u32> for Jobs {
     }
 }
 
-/// A list of jobs, first in first out; what was interrupted comes back to its front.
+/// A list of jobs, first in, first out. Interrupted jobs return to its front.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub struct Fifo {
     /// The first, or `NONE`.
     pub head: u32,
     tail: u32,
 }
 
-impl Line {
-    /// Nobody in it.
+impl Fifo {
+    /// The empty list.
     pub const EMPTY: Self = Self {
         head: NONE,
         tail: NONE,
     };
 
-    /// Whether nobody is in it.
+    /// Whether it has no job.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.head == NONE
@@ -131,7 +131,7 @@ impl Line {
         self.tail = job;
     }
 
-    /// Gives a job its place at the front back.
+    /// Adds a job at the front.
     #[inline]
     pub fn push_front(&mut self, job: u32, jobs: &mut Jobs) {
         jobs[job].next = self.head;
@@ -141,7 +141,7 @@ impl Line {
         self.head = job;
     }
 
-    /// Takes the first one out; there must be one.
+    /// Removes the first job. The list must not be empty.
     #[inline]
     pub fn pop(&mut self, jobs: &Jobs) -> u32 {
         let job = self.head;

@@ -1,4 +1,4 @@
-//! A model as plain data: what JSON, TOML and the Python builder describe.
+//! A model as plain data, as in a model file.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use super::amount::Amount;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// Names of the classes of packets.
+    /// Names of the packet classes.
     pub classes: Vec<String>,
-    /// Where packets come from.
+    /// The sources of packets.
     pub sources: Vec<Source>,
-    /// What serves the queues. Their order settles what happens first at equal times.
+    /// The stations that serve the queues. At the same time, services end in the order of their stations.
     pub stations: Vec<Station>,
-    /// Where packets wait. Their order settles which of two alike queues is served first.
+    /// The queues. If two are equal for a policy, the first is served.
     pub queues: Vec<Queue>,
-    /// Names of the places where packets leave.
+    /// Names of the sinks, where packets leave.
     pub sinks: Vec<String>,
 }
 
@@ -30,18 +30,18 @@ pub struct Source {
     pub name: String,
     /// The class of its packets.
     pub class: String,
-    /// Time between packets; the first comes one gap after the start.
+    /// Time between packets; the first packet arrives one gap after the start.
     pub gap_ns: Amount,
-    /// Length of packets.
+    /// Length of a packet.
     #[serde(default = "no_length")]
     pub size_bytes: Amount,
-    /// By how much its packets come faster than `gap_ns` says: every gap is divided by it.
+    /// Factor on the rate: every gap is divided by it.
     #[serde(default = "whole")]
     pub rate_factor: f64,
-    /// The source ends after so many packets.
+    /// Number of packets after which the source ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// Where they go: one copy each.
+    /// Where packets go: one copy for each transition.
     pub to: Vec<Transition>,
 }
 
@@ -55,16 +55,16 @@ fn no_length() -> Amount {
 pub struct Station {
     /// Its name.
     pub name: String,
-    /// How many packets (or batches) it serves at a time.
+    /// Number of servers; each serves one packet or batch at a time.
     #[serde(default = "one")]
     pub servers: u32,
-    /// How the packets share it.
+    /// How packets share the servers.
     #[serde(default)]
     pub kind: StationKind,
-    /// Clock of a processor: services that name the clock they were measured at are scaled to it.
+    /// Clock of the processor, MHz. Service times with `measured_at_mhz` are scaled to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<f64>,
-    /// How queues of the same priority are served; `fcfs` for priorities that are not named.
+    /// Policies of the priorities; `fcfs` for priorities that have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<LevelPolicy>,
 }
@@ -77,16 +77,23 @@ fn one() -> u32 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StationKind {
-    /// A server works on one packet at a time, of the smallest priority number; once begun, to its end.
+    /// A server serves one packet at a time, to its end. The smallest priority number is served first.
     #[default]
     NonPreemptive,
-    /// A packet of a smaller priority number interrupts a larger one, which keeps its place and the
-    /// work done on it.
+    /// A packet with a smaller priority number interrupts one with a larger number, which keeps its position and the work
+    /// done.
     PreemptiveResume,
-    /// All packets at once, each at the same share of the servers, none faster than one server.
+    /// All packets are served at once, each with an equal share of the servers, at most one server.
     ProcessorSharing,
-    /// All packets at once, as many servers as there are packets: a delay.
+    /// All packets are served at once, each by a server of its own: a delay (infinite server).
     Delay,
+}
+
+impl StationKind {
+    /// Whether all packets at the station are in service at once.
+    pub(super) fn is_shared(self) -> bool {
+        matches!(self, Self::ProcessorSharing | Self::Delay)
+    }
 }
 
 /// The policy among the queues of one priority.
@@ -104,31 +111,31 @@ pub struct LevelPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Policy {
-    /// Whoever came first, over all queues; at equal times in the order of the queues.
+    /// First come, first served over all queues; at the same time in the order of the queues.
     #[default]
     Fcfs,
-    /// One packet of each queue in turn; with a quantum, so much time of each.
+    /// One packet of each queue in turn; or, with a quantum, the quantum of each.
     RoundRobin {
-        /// The longest service in one go; what is left goes to the end of its queue.
+        /// Maximum time of a service in one turn, ns. A packet with work left goes to the end of its queue.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         quantum_ns: Option<f64>,
     },
     /// Limited polling: up to `batch` packets of each queue in turn (Mogul and Ramakrishnan's quota,
-    /// Linux's `dev_weight`), up to `budget` packets or `budget_ns` a cycle, checked after each queue.
+    /// Linux's `dev_weight`), up to `budget` packets or `budget_ns` in a cycle, checked after each queue.
     Polling {
-        /// Most packets of a queue in one visit.
+        /// Maximum number of packets of a queue in one visit.
         batch: u32,
-        /// Packets after which a cycle ends.
+        /// Number of packets after which a cycle ends.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         budget: Option<u32>,
-        /// Time after which a cycle ends.
+        /// Time after which a cycle ends, ns.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         budget_ns: Option<f64>,
-        /// After a cycle that used up its budget, lower priorities have the station for so long,
-        /// or until they have nothing to do.
+        /// Time for which the level yields to lower priorities after a cycle that spent its budget, ns; less if they
+        /// have no packets.
         #[serde(default)]
         yield_ns: f64,
-        /// Time of a visit's beginning: of switching to the queue.
+        /// Time to switch to a queue, ns.
         #[serde(default)]
         visit_ns: f64,
         /// Which queues are visited.
@@ -137,13 +144,13 @@ pub enum Policy {
     },
     /// Weighted fair queueing by start times (SFQ: Goyal, Vin, Cheng, SIGCOMM 1996).
     WeightedFair {
-        /// What a packet's share is counted in.
+        /// The unit of the shares.
         tags: Tags,
     },
 }
 
 impl Policy {
-    /// Whether the server goes around among all queues, empty or not.
+    /// Whether the server visits empty queues too.
     pub(super) fn visits_all(&self) -> bool {
         matches!(
             self,
@@ -159,27 +166,27 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Visited {
-    /// Those with a packet that can be served; `visit_ns` is part of the service of a visit's first packet.
+    /// Queues with a servable packet. The service of the first packet of a visit includes `visit_ns`.
     #[default]
     Nonempty,
-    /// All of them in turn, without an end, as in the polling models of the literature: the server takes
-    /// `visit_ns` to switch to each queue, empty or not, and to go around when all are empty.
+    /// All queues in turn, as in the polling models of the literature. The server takes `visit_ns` to switch to each
+    /// queue, empty or not, and keeps switching while all are empty.
     All,
 }
 
-/// What weighted fair queueing shares out.
+/// The unit of the shares of weighted fair queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tags {
-    /// Bytes of packets.
+    /// Bytes.
     Bytes,
     /// Packets.
     Packets,
-    /// Time of the station.
+    /// Service time.
     Time,
 }
 
-/// A first-come, first-served queue and the work that its packets need.
+/// A first-come, first-served queue and the service times of its packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
@@ -190,28 +197,27 @@ pub struct Queue {
     /// The smallest number is served first.
     #[serde(default)]
     pub priority: u32,
-    /// Its share among queues of a weighted fair policy.
+    /// Its weight under a weighted fair policy.
     #[serde(default = "whole")]
     pub weight: f64,
-    /// Most packets that it holds; more are lost.
+    /// Capacity in packets; a packet that does not fit is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_packets: Option<u32>,
-    /// Most bytes that it holds; a packet that does not fit is lost.
+    /// Capacity in bytes; a packet that does not fit is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
-    /// When a packet's place is free again.
+    /// When a packet frees its place.
     #[serde(default)]
     pub frees: Frees,
-    /// Work of its packets; of several the first that is for a packet's class.
+    /// Service times; a packet has the first one that is for its class.
     pub service: Vec<Service>,
-    /// Several packets served together.
+    /// Serves several packets together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<Batch>,
-    /// When packets wait for room where a transition that blocks leads.
+    /// When packets wait for room behind a blocking transition.
     #[serde(default)]
     pub blocking: Blocking,
-    /// Where packets go after service: one copy each. The first carries the packet on, the others
-    /// are clones of it.
+    /// Where packets go after service. The packet takes the first transition; the others take clones of it.
     pub to: Vec<Transition>,
 }
 
@@ -219,14 +225,14 @@ fn whole() -> f64 {
     1.0
 }
 
-/// When a packet's place in a queue is free again.
+/// When a packet frees its place in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Frees {
-    /// When its service starts: it is taken out of the queue first, as from BSD's `ipintrq`.
+    /// At the start of its service, as in BSD's `ipintrq`.
     #[default]
     AtStart,
-    /// When its service ends, as a descriptor ring's.
+    /// At the end of its service, as in a descriptor ring.
     AtEnd,
 }
 
@@ -234,37 +240,36 @@ pub enum Frees {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blocking {
-    /// Before their service, which starts when there is room; the room is theirs from then on. The server serves
-    /// others meanwhile.
+    /// Before service, which starts when there is room and reserves it. Meanwhile the server serves other packets.
     #[default]
     BeforeService,
-    /// After their service, at their server, which serves nobody until they leave. Who has waited longest for room
-    /// leaves first.
+    /// After service, at their server, which serves no packet until they leave. The packet that has waited longest leaves
+    /// first.
     AfterService,
 }
 
-/// Work of a packet: `(law_ns + per_byte_ns x bytes) x measured_at_mhz / clock_mhz + fixed_ns`.
+/// Service time of a packet: `(law_ns + per_byte_ns x bytes) x measured_at_mhz / clock_mhz + fixed_ns`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// The classes it is for; all, when none is named.
+    /// The classes it is for; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// Time per packet.
+    /// Time per packet, ns.
     pub law_ns: Amount,
-    /// Time per byte of the packet.
+    /// Time per byte of the packet, ns.
     #[serde(default)]
     pub per_byte_ns: f64,
-    /// Clock of the processor that the times were measured on; without it they are not scaled.
+    /// Clock of the processor on which the times were measured, MHz; None does not scale them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_at_mhz: Option<f64>,
-    /// Time per packet that the clock does not change, such as accesses to the bus.
+    /// Time per packet that does not depend on the clock, such as bus accesses, ns.
     #[serde(default)]
     pub fixed_ns: f64,
 }
 
 impl Service {
-    /// A service that is the same law for all classes and does not depend on a clock.
+    /// A service time for all classes that does not depend on a clock.
     pub fn plain(law_ns: Amount) -> Self {
         Self {
             classes: Vec::new(),
@@ -276,30 +281,30 @@ impl Service {
     }
 }
 
-/// Several packets served together: `cost_ns` once and each one's own service.
+/// Several packets served together: `cost_ns` once, and the service time of each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// Most packets in a batch; it takes what is there.
+    /// Maximum number of packets; a batch takes those that wait.
     pub packets: u32,
-    /// Time per batch.
+    /// Time per batch, ns.
     #[serde(default)]
     pub cost_ns: f64,
 }
 
-/// A way on for one copy of a packet.
+/// A route of one copy of a packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transition {
-    /// The queues or sinks it leads to, and how often each; the probabilities sum to 1.
+    /// The queues or sinks that it leads to. The probabilities sum to 1.
     pub to: Vec<Choice>,
-    /// The classes it is for; all, when none is named.
+    /// The classes it is for; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// The class that packets have from here on.
+    /// The class that packets get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub becomes: Option<String>,
-    /// Packets wait while the queue it leads to is full, so that it loses none of them; `Queue::blocking` says where.
+    /// Packets wait while the queue that it leads to is full, and are not lost; `Queue::blocking` says when.
     #[serde(default)]
     pub blocks: bool,
 }
@@ -325,7 +330,7 @@ impl Transition {
 pub struct Choice {
     /// A queue or a sink.
     pub place: String,
-    /// How often.
+    /// Probability.
     #[serde(default = "whole")]
     pub probability: f64,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::error::ModelError;
 use super::model::Model;
 
-/// The numbers of a model's parts by their names, each of which stands for one thing.
+/// Finds the numbers of a model's parts by name. Queues and sinks share one numbering, as places.
 pub(super) struct Names<'m> {
     model: &'m Model,
     stations: HashMap<&'m str, usize>,
@@ -14,8 +14,8 @@ pub(super) struct Names<'m> {
 }
 
 impl<'m> Names<'m> {
-    /// Checks that no name stands for two things.
-    pub fn of(model: &'m Model) -> Result<Self, ModelError> {
+    /// Checks that names are unique, and that there is a class and a source.
+    pub fn new(model: &'m Model) -> Result<Self, ModelError> {
         let places = model.queues.iter().map(|q| &q.name).chain(&model.sinks);
         numbered("sources", model.sources.iter().map(|s| &s.name))?;
         for (what, count) in [
@@ -34,8 +34,9 @@ impl<'m> Names<'m> {
         })
     }
 
-    pub fn queues(&self) -> usize {
-        self.model.queues.len()
+    /// Whether the place of this number is a queue, not a sink.
+    pub fn is_queue(&self, place: u32) -> bool {
+        (place as usize) < self.model.queues.len()
     }
 
     pub fn station(&self, name: &str, place: &str) -> Result<usize, ModelError> {
@@ -62,7 +63,7 @@ impl<'m> Names<'m> {
         })
     }
 
-    /// The numbers of the classes that a service or a transition is for; all, when it names none.
+    /// The numbers of the named classes; of all classes, if none is named.
     pub fn classes(&self, named: &[String], place: &str) -> Result<Vec<usize>, ModelError> {
         if named.is_empty() {
             return Ok((0..self.model.classes.len()).collect());

@@ -1,75 +1,56 @@
-//! What a run found, as plain data.
+//! The results of a replication, as plain data.
 
 use serde::Serialize;
 
-use super::account::{Balance, new_histogram};
-use super::engine::Engine;
-use super::interval::Interval;
+use super::latency::Latencies;
+use super::model::StationKind;
 use super::network::Network;
-use super::scale::{Parts, Scale};
-use super::series::Series;
+use super::statistics::{Balance, Counts, new_histogram};
 use super::time::{nanoseconds, seconds};
 use super::trace::Trace;
 
-/// One replication.
+/// The results of one replication or batch.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replication {
     /// Its number, from 0.
     pub number: u64,
-    /// Time that was counted, s.
+    /// Measured time, s.
     pub time_s: f64,
     /// Events in that time.
     pub events: u64,
-    /// What came in and went out.
-    pub balance: Balanced,
-    /// Per sink and class that came to it.
+    /// Packets that entered, left and are inside.
+    pub balance: Balance,
+    /// One for each sink and class.
     pub sinks: Vec<SinkCounts>,
-    /// Per sink, over all classes.
+    /// One for each sink, over all classes.
     pub tails: Vec<Tail>,
-    /// Per queue and class that came to it.
+    /// One for each queue and class.
     pub queues: Vec<QueueCounts>,
-    /// Per queue.
+    /// One for each queue.
     pub lengths: Vec<QueueLength>,
-    /// Per station.
+    /// One for each station.
     pub stations: Vec<StationLoad>,
-    /// Per sink and class, beside `sinks`.
+    // one for each sink and class, as `sinks`
     #[serde(skip)]
     pub(super) latencies: Vec<Latencies>,
-    /// Of a batch: its quantities in each of its parts, by the numbers of `measures`.
+    // of a batch: the measures in each of its parts, in the order of `measures`
     #[serde(skip)]
     pub(super) parts: Vec<Vec<f64>>,
-    /// What happened to every packet, if that was asked for.
+    /// The trace, if it was requested.
     #[serde(skip)]
     pub trace: Trace,
 }
 
-/// `inside_before + entered + cloned = left + lost + inside`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Balanced {
-    /// Packets and clones inside when counting began.
-    pub inside_before: u64,
-    /// Packets that came out of sources.
-    pub entered: u64,
-    /// Clones that were made.
-    pub cloned: u64,
-    /// Packets and clones that reached a sink.
-    pub left: u64,
-    /// Packets and clones that found a queue full.
-    pub lost: u64,
-    /// Packets and clones inside at the end.
-    pub inside: u64,
-}
-
-/// What left by a sink.
+/// Packets of a class that left by a sink.
 #[derive(Clone, Debug, Serialize)]
 pub struct SinkCounts {
     /// Name of the sink.
     pub sink: String,
     /// Name of the class.
     pub class: String,
-    /// Packets, without clones.
+    /// Number of packets, without clones.
     pub packets: u64,
-    /// Clones of packets.
+    /// Number of clones.
     pub clones: u64,
     /// Bytes.
     pub bytes: u64,
@@ -79,7 +60,7 @@ pub struct SinkCounts {
     pub throughput_bps: f64,
     /// Mean time from source to sink, ns.
     pub latency_ns: f64,
-    /// The same of clones: since their packet came out of its source, ns.
+    /// Mean time of clones from the source of their packet to the sink, ns.
     pub clone_latency_ns: f64,
 }
 
@@ -92,20 +73,20 @@ pub struct Tail {
     pub p99_ns: f64,
 }
 
-/// What happened at a queue.
+/// Packets of a class at a queue.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueCounts {
     /// Name of the queue.
     pub queue: String,
     /// Name of the class.
     pub class: String,
-    /// Packets that came.
+    /// Number of arrivals.
     pub arrived: u64,
-    /// Packets that found it full.
+    /// Number of packets that were dropped because the queue was full.
     pub lost: u64,
     /// Their bytes.
     pub lost_bytes: u64,
-    /// Packets whose service ended.
+    /// Number of packets whose service ended.
     pub served: u64,
     /// `lost / arrived`.
     pub loss: f64,
@@ -115,63 +96,53 @@ pub struct QueueCounts {
     pub sojourn_ns: f64,
 }
 
-/// How long a queue was.
+/// The length of a queue.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueLength {
     /// Name of the queue.
     pub queue: String,
-    /// Mean over time of the packets that wait or are served.
+    /// Time average of the number of packets, waiting or in service.
     pub mean: f64,
-    /// The most there were.
+    /// Maximum number of packets.
     pub longest: u64,
-    /// Part of the time of its station's servers that went into its packets.
+    /// Utilisation of the station's servers by its packets.
     pub utilisation: f64,
 }
 
-/// How busy a station was.
+/// The load of a station.
 #[derive(Clone, Debug, Serialize)]
 pub struct StationLoad {
     /// Name of the station.
     pub station: String,
-    /// Mean part of its servers that worked; of a delay, the mean number of packets that it delayed.
+    /// Mean fraction of busy servers; for a delay, the mean number of packets.
     pub utilisation: f64,
-    /// Mean part of its servers that was blocked after service; of a station that packets share, the mean number of
-    /// its packets that were. None where no queue blocks after service.
+    /// Mean fraction of servers blocked after service; for a shared station, the mean number of blocked packets. None if
+    /// no queue blocks after service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<f64>,
 }
 
-#[derive(Clone)]
-pub(super) struct Latencies {
-    pub histogram: hdrhistogram::Histogram<u64>,
-    pub clones: hdrhistogram::Histogram<u64>,
-    pub series: Series,
-}
-
-impl std::fmt::Debug for Latencies {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Latencies of {} packets", self.histogram.len())
-    }
-}
-
-/// A quantity over all replications.
-#[derive(Clone, Debug, Serialize)]
-pub struct Estimate {
-    /// `network`, `sink`, `queue` or `station`.
-    pub kind: &'static str,
-    /// Its name; empty for the network.
-    pub place: String,
-    /// Name of the class; empty when all together.
-    pub class: String,
-    /// What: the name of a field of the counts.
-    pub measure: &'static str,
-    /// Mean and half-width.
-    #[serde(flatten)]
-    pub interval: Interval,
-}
-
 impl Replication {
-    /// Every quantity of this replication with what it is; the same ones in every replication.
+    /// The results of what a run of a network has counted.
+    pub(super) fn new(network: &Network, number: u64, counts: &Counts) -> Self {
+        let latencies: Vec<_> = counts.sinks.iter().map(Latencies::new).collect();
+        Self {
+            number,
+            time_s: seconds(counts.period),
+            events: counts.events,
+            balance: counts.balance,
+            sinks: sink_counts(network, counts),
+            tails: tails(network, &latencies),
+            queues: queue_counts(network, counts),
+            lengths: queue_lengths(network, counts),
+            stations: station_loads(network, counts),
+            latencies,
+            parts: Vec::new(),
+            trace: Trace::default(),
+        }
+    }
+
+    /// The measures that are estimated: kind, place, class, name and value. Every replication has the same ones.
     pub(super) fn measures(&self) -> Vec<(&'static str, &str, &str, &'static str, f64)> {
         let mut all = Vec::new();
         let loss = match self.balance.entered {
@@ -227,270 +198,112 @@ impl Replication {
     }
 }
 
-/// Takes the results of what was counted out of an engine.
-pub(super) fn replication<S: Scale, const TRACED: bool>(
-    engine: &mut Engine<'_, S, TRACED>,
-    number: u64,
-) -> Replication {
-    engine.settle_work();
-    let network: &Network = engine.network;
-    let model = &network.model;
-    let period = engine.now - engine.counted_since;
-    let time_s = seconds(period);
-    let per_second = |count: f64| if period == 0 { 0.0 } else { count / time_s };
-    let part = |work: u128| {
-        if period == 0 {
-            0.0
-        } else {
-            work as f64 / period as f64
-        }
+fn sink_counts(network: &Network, counts: &Counts) -> Vec<SinkCounts> {
+    let per_second = |count: f64| match counts.period {
+        0 => 0.0,
+        period => count / seconds(period),
     };
-    let mean_ns = |sum: u128, count: u64| {
-        if count == 0 {
-            f64::NAN
-        } else {
-            sum as f64 / count as f64 / 1000.0
-        }
-    };
-    let class_of = |at: usize| model.classes[at % network.classes].clone();
+    let sinks = counts.sinks.iter().enumerate();
+    let sinks = sinks.map(|(at, totals)| SinkCounts {
+        sink: network.model.sinks[at / network.classes].clone(),
+        class: class_of(network, at),
+        packets: totals.packets,
+        clones: totals.clones,
+        bytes: totals.bytes,
+        throughput_pps: per_second(totals.packets as f64),
+        throughput_bps: per_second(totals.bytes as f64 * 8.0),
+        latency_ns: mean_ns(totals.latencies, totals.packets),
+        clone_latency_ns: mean_ns(totals.clone_latencies, totals.clones),
+    });
+    sinks.collect()
+}
 
-    let mut sinks = Vec::new();
-    let mut latencies = Vec::new();
-    for (at, departures) in engine.departures.iter().enumerate() {
-        sinks.push(SinkCounts {
-            sink: model.sinks[at / network.classes].clone(),
-            class: class_of(at),
-            packets: departures.packets,
-            clones: departures.clones,
-            bytes: departures.bytes,
-            throughput_pps: per_second(departures.packets as f64),
-            throughput_bps: per_second(departures.bytes as f64 * 8.0),
-            latency_ns: mean_ns(departures.latencies, departures.packets),
-            clone_latency_ns: mean_ns(departures.clone_latencies, departures.clones),
-        });
-        let kept = |histogram: &Option<Box<hdrhistogram::Histogram<u64>>>| {
-            histogram.as_deref().cloned().unwrap_or_else(new_histogram)
-        };
-        latencies.push(Latencies {
-            histogram: kept(&departures.histogram),
-            clones: kept(&departures.clone_histogram),
-            series: departures.series.clone(),
-        });
-    }
-    let tails = model.sinks.iter().zip(latencies.chunks(network.classes));
+fn tails(network: &Network, latencies: &[Latencies]) -> Vec<Tail> {
+    let sinks = network.model.sinks.iter();
+    let tails = sinks.zip(latencies.chunks(network.classes));
     let tails = tails.map(|(sink, classes)| {
-        let mut together = new_histogram();
+        let mut all = new_histogram();
         for class in classes.iter().filter(|class| !class.histogram.is_empty()) {
-            // Histograms that grow by themselves take in any other.
-            let _ = together.add(&class.histogram);
+            // A histogram that resizes itself can add any other.
+            let _ = all.add(&class.histogram);
         }
+        let is_empty = all.is_empty();
         Tail {
             sink: sink.clone(),
-            p99_ns: if together.is_empty() {
+            p99_ns: if is_empty {
                 f64::NAN
             } else {
-                nanoseconds(together.value_at_quantile(0.99))
+                nanoseconds(all.value_at_quantile(0.99))
             },
         }
     });
-    let tails = tails.collect();
-    let queues = engine
-        .visits
-        .all()
-        .iter()
-        .enumerate()
-        .map(|(at, visits)| QueueCounts {
-            queue: model.queues[at / network.classes].name.clone(),
-            class: class_of(at),
-            arrived: visits.arrived,
-            lost: visits.lost,
-            lost_bytes: visits.lost_bytes,
-            served: visits.served,
-            loss: if visits.arrived == 0 {
-                0.0
-            } else {
-                visits.lost as f64 / visits.arrived as f64
-            },
-            wait_ns: mean_ns(visits.waits, visits.served),
-            sojourn_ns: mean_ns(visits.sojourns, visits.served),
-        });
-    let lengths = engine
-        .queues
-        .all()
-        .iter()
-        .enumerate()
-        .map(|(number, queue)| QueueLength {
-            queue: model.queues[number].name.clone(),
-            mean: queue.length.mean(engine.now, period),
-            longest: queue.length.longest,
-            utilisation: part(queue.work)
-                / network.stations[network.queues[number].station as usize].servers as f64,
-        });
-    // of [station], ps
-    let mut works = vec![0_u128; network.stations.len()];
-    for queue in engine.queues.all() {
-        works[queue.plan.station as usize] += queue.work;
-    }
-    let stations = engine
-        .stations
-        .all()
-        .iter()
-        .enumerate()
-        .map(|(number, station)| {
-            let work = match station.sharing {
-                // That of its queues is the same but for the rounding of their shares.
-                Some(_) => station.shared_work,
-                None => works[number],
-            };
-            let servers = if model.stations[number].kind == super::StationKind::Delay {
-                1
-            } else {
-                network.stations[number].servers
-            };
-            StationLoad {
-                station: model.stations[number].name.clone(),
-                utilisation: part(work) / servers as f64,
-                blocked: engine.blocks_after_service(number).then(|| {
-                    let servers = if station.sharing.is_some() {
-                        1
-                    } else {
-                        servers
-                    };
-                    part(station.blocked.total) / servers as f64
-                }),
-            }
-        });
-    let Balance {
-        inside_before,
-        entered,
-        cloned,
-        left,
-        lost,
-    } = engine.balance;
-    Replication {
-        number,
-        time_s,
-        events: engine.events,
-        balance: Balanced {
-            inside_before,
-            entered,
-            cloned,
-            left,
-            lost,
-            inside: engine.jobs.inside() as u64,
+    tails.collect()
+}
+
+fn queue_counts(network: &Network, counts: &Counts) -> Vec<QueueCounts> {
+    let visits = counts.visits.iter().enumerate();
+    let queues = visits.map(|(at, visits)| QueueCounts {
+        queue: network.model.queues[at / network.classes].name.clone(),
+        class: class_of(network, at),
+        arrived: visits.arrived,
+        lost: visits.lost,
+        lost_bytes: visits.lost_bytes,
+        served: visits.served,
+        loss: match visits.arrived {
+            0 => 0.0,
+            arrived => visits.lost as f64 / arrived as f64,
         },
-        queues: queues.collect(),
-        lengths: lengths.collect(),
-        stations: stations.collect(),
-        sinks,
-        tails,
-        latencies,
-        parts: Vec::new(),
-        trace: std::mem::take(&mut engine.trace),
-    }
+        wait_ns: mean_ns(visits.waits, visits.served),
+        sojourn_ns: mean_ns(visits.sojourns, visits.served),
+    });
+    queues.collect()
 }
 
-/// What was counted up to now of every quantity of `Replication::measures`, in their order: a sum, and what it is
-/// divided by. The difference of two of them is what a part of a batch has counted.
-pub(super) fn totals<S: Scale, const TRACED: bool>(
-    engine: &mut Engine<'_, S, TRACED>,
-) -> Vec<(f64, f64)> {
-    engine.settle_work();
-    let network: &Network = engine.network;
-    let period_ps = (engine.now - engine.counted_since) as f64;
-    let balance = &engine.balance;
-    let mut all = vec![(balance.lost as f64, balance.entered as f64)];
-    for departures in engine.departures.iter() {
-        let packets = departures.packets as f64;
-        all.push((packets, period_ps));
-        all.push((departures.bytes as f64, period_ps));
-        all.push((departures.latencies as f64, packets));
-        all.push((departures.clone_latencies as f64, departures.clones as f64));
-    }
-    // Percentiles are no sums.
-    all.extend(network.model.sinks.iter().map(|_| (0.0, 0.0)));
-    for visits in engine.visits.all() {
-        let served = visits.served as f64;
-        all.push((visits.lost as f64, visits.arrived as f64));
-        all.push((visits.waits as f64, served));
-        all.push((visits.sojourns as f64, served));
-    }
-    for queue in engine.queues.all() {
-        all.push((queue.length.integral(engine.now) as f64, period_ps));
-        all.push((queue.work as f64, period_ps));
-    }
-    for (number, station) in engine.stations.all().iter().enumerate() {
-        let own = network.queues.iter().zip(engine.queues.all());
-        let own = own.filter(|(plan, _)| plan.station as usize == number);
-        let work = match station.sharing {
-            Some(_) => station.shared_work,
-            None => own.map(|(_, queue)| queue.work).sum(),
+fn queue_lengths(network: &Network, counts: &Counts) -> Vec<QueueLength> {
+    let queues = network.queues.iter().zip(&network.model.queues);
+    let lengths = queues.zip(&counts.queues);
+    let lengths = lengths.map(|((plan, queue), totals)| QueueLength {
+        queue: queue.name.clone(),
+        mean: match counts.period {
+            0 => 0.0,
+            period => totals.occupancy as f64 / period as f64,
+        },
+        longest: totals.max,
+        utilisation: counts.mean(totals.work)
+            / network.stations[plan.station as usize].servers as f64,
+    });
+    lengths.collect()
+}
+
+fn station_loads(network: &Network, counts: &Counts) -> Vec<StationLoad> {
+    let stations = network.model.stations.iter().zip(&counts.stations);
+    let loads = stations.enumerate().map(|(number, (station, totals))| {
+        let blocked = counts.mean(totals.blocked);
+        let servers = match station.kind {
+            StationKind::Delay => 1.0,
+            _ => f64::from(station.servers),
         };
-        all.push((work as f64, period_ps));
-        if engine.blocks_after_service(number) {
-            all.push((station.blocked.total as f64, period_ps));
+        StationLoad {
+            station: station.name.clone(),
+            utilisation: counts.mean(totals.work) / servers,
+            blocked: network
+                .blocks_after_service(number)
+                .then(|| match station.kind.is_shared() {
+                    true => blocked,
+                    false => blocked / servers,
+                }),
         }
-    }
-    all
+    });
+    loads.collect()
 }
 
-/// The quantities between two totals, each but for a factor that does not change; NaN where nothing was counted.
-pub(super) fn between(before: &[(f64, f64)], after: &[(f64, f64)]) -> Vec<f64> {
-    let pairs = before.iter().zip(after);
-    pairs
-        .map(|(&(sum, by), &(sum_after, by_after))| (sum_after - sum) / (by_after - by))
-        .collect()
+fn class_of(network: &Network, at: usize) -> String {
+    network.model.classes[at % network.classes].clone()
 }
 
-/// Latencies of a sink, over all replications.
-#[derive(Clone, Debug, Serialize)]
-pub struct LatencySummary {
-    /// Name of the sink.
-    pub sink: String,
-    /// Name of the class; empty for all of them together.
-    pub class: String,
-    /// Packets.
-    pub packets: u64,
-    /// The shortest, ns.
-    pub min_ns: f64,
-    /// The longest, ns.
-    pub max_ns: f64,
-    /// `[p, ns]`: the part `p` of the packets took no longer; three significant digits.
-    pub quantiles: Vec<(f64, f64)>,
-    /// `[ns, P(latency > ns)]`, finer towards the tail.
-    pub ccdf: Vec<(f64, f64)>,
-}
-
-/// Quantiles that summaries give.
-const QUANTILES: [f64; 7] = [0.1, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
-
-impl LatencySummary {
-    pub(super) fn of(sink: &str, class: &str, histogram: &hdrhistogram::Histogram<u64>) -> Self {
-        let total = histogram.len() as f64;
-        let mut ccdf: Vec<(f64, f64)> = Vec::new();
-        let mut up_to = 0;
-        for step in histogram.iter_quantiles(8) {
-            up_to += step.count_since_last_iteration();
-            let point = (
-                nanoseconds(step.value_iterated_to()),
-                1.0 - up_to as f64 / total,
-            );
-            match ccdf.last_mut() {
-                Some(last) if last.0 == point.0 => *last = point,
-                _ => ccdf.push(point),
-            }
-        }
-        Self {
-            sink: sink.to_string(),
-            class: class.to_string(),
-            packets: histogram.len(),
-            min_ns: nanoseconds(histogram.min()),
-            max_ns: nanoseconds(histogram.max()),
-            quantiles: QUANTILES
-                .iter()
-                .map(|&q| (q, nanoseconds(histogram.value_at_quantile(q))))
-                .collect(),
-            ccdf,
-        }
+fn mean_ns(sum_ps: u128, count: u64) -> f64 {
+    match count {
+        0 => f64::NAN,
+        count => sum_ps as f64 / count as f64 / 1000.0,
     }
 }

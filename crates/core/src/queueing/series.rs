@@ -1,10 +1,10 @@
-//! A series of numbers in constant memory: means of batches that grow as the series does.
+//! Series of numbers: batch means in constant memory, the warm-up, correlation.
 
-/// Batches at most; there are at least half as many once the series is long.
+/// Maximum number of batches; a long series has at least half as many.
 const BATCHES_MAX: usize = 4096;
 
-/// Means of consecutive batches. All batches have the same size, 1 at first; when there are
-/// too many, each two become one.
+/// Means of consecutive batches of equal size. The size is 1 at first; when there are too many batches, each two become
+/// one.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     sums: Vec<f64>,
@@ -14,7 +14,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Nothing yet.
+    /// An empty series.
     pub fn new() -> Self {
         Self {
             size: 1,
@@ -44,7 +44,7 @@ impl Series {
         }
     }
 
-    /// Numbers in a batch.
+    /// Number of values in a batch.
     pub fn batch_size(&self) -> u64 {
         self.size
     }
@@ -55,9 +55,9 @@ impl Series {
     }
 }
 
-/// How many numbers of a series belong to its warm-up: MSER-5 (White, Cobb, Spratt, WSC 2000), which
-/// leaves out what makes the standard error of the mean of the rest smallest. None when that would be
-/// more than half of it: the series is too short, or there is no steady state.
+/// Number of values of a series that belong to its warm-up, by MSER-5 (White, Cobb, Spratt, WSC 2000): the truncation that
+/// minimises the standard error of the mean of the rest. None if that is more than half of the series: the series is too
+/// short, or there is no steady state.
 pub fn warm_up(series: &[f64]) -> Option<usize> {
     const BATCH: usize = 5;
     let means: Vec<f64> = series
@@ -66,26 +66,25 @@ pub fn warm_up(series: &[f64]) -> Option<usize> {
         .collect();
     let (mut sum, mut squares) = (0.0, 0.0);
     let mut best = (f64::INFINITY, 0);
-    // From the end, so that each truncation adds one batch to the sums.
-    for (left_out, mean) in means.iter().enumerate().rev() {
+    // Backwards, so that each truncation adds one batch to the sums.
+    for (truncated, mean) in means.iter().enumerate().rev() {
         sum += mean;
         squares += mean * mean;
-        let count = (means.len() - left_out) as f64;
+        let count = (means.len() - truncated) as f64;
         // MSER of a handful of batches is small by accident (White 1997).
         if count < 5.0 {
             continue;
         }
         let statistic = (squares - sum * sum / count).max(0.0) / (count * count);
         if statistic <= best.0 {
-            best = (statistic, left_out);
+            best = (statistic, truncated);
         }
     }
     (means.len() >= 10 && best.1 <= means.len() / 2).then_some(best.1 * BATCH)
 }
 
-/// How much each value of a series tells of the next: the estimate of its lag-1 correlation. NaN when
-/// all values are the same.
-pub(super) fn lag_1_correlation(series: &[f64]) -> f64 {
+/// Estimate of the lag-1 correlation of a series. NaN if all values are equal.
+fn lag_1_correlation(series: &[f64]) -> f64 {
     let mean = series.iter().sum::<f64>() / series.len() as f64;
     let squares: f64 = series.iter().map(|value| (value - mean).powi(2)).sum();
     let products = series
@@ -94,22 +93,22 @@ pub(super) fn lag_1_correlation(series: &[f64]) -> f64 {
     products.sum::<f64>() / squares
 }
 
-/// Over how many values a series forgets where it was: the relaxation time of the process whose correlation decays
-/// exponentially and whose means over consecutive periods have the lag-1 correlation of this series. 0 when the
-/// correlation is not positive, infinite when nothing is forgotten, NaN when all values are the same.
+/// Relaxation time of a series, in values: of the process with exponentially decaying correlation whose means over
+/// consecutive periods have the lag-1 correlation of this series. 0 if the correlation is not positive, infinite if it
+/// is almost 1, NaN if all values are equal.
 pub(super) fn relaxation(series: &[f64]) -> f64 {
     let correlation = lag_1_correlation(series);
     if correlation.is_nan() || correlation <= 0.0 {
         return if correlation.is_nan() { f64::NAN } else { 0.0 };
     }
-    // The correlation falls from 1 to 0 as the period, in relaxation times, rises.
+    // Bisection: the correlation falls from 1 to 0 as the period, in relaxation times, rises.
     let (mut short, mut long) = (1e-6_f64, 1e6_f64);
-    if correlation >= of_periods(short) {
+    if correlation >= correlation_of_means(short) {
         return f64::INFINITY;
     }
     while long > short * 1.000_001 {
         let middle = (short * long).sqrt();
-        if of_periods(middle) > correlation {
+        if correlation_of_means(middle) > correlation {
             short = middle;
         } else {
             long = middle;
@@ -118,17 +117,17 @@ pub(super) fn relaxation(series: &[f64]) -> f64 {
     1.0 / long
 }
 
-/// The correlation between the means over two consecutive periods, each of so many relaxation times, of a process
-/// whose own correlation decays exponentially.
-fn of_periods(period: f64) -> f64 {
-    let gone = -libm::expm1(-period);
-    // By its series where the difference of almost equal numbers would be left.
-    let lasting = if period < 1e-3 {
+/// The correlation of the means over two consecutive periods of a process with exponentially decaying correlation. The
+/// period is in relaxation times.
+fn correlation_of_means(period: f64) -> f64 {
+    let decayed = -libm::expm1(-period);
+    // By its power series where the difference of almost equal numbers would cancel.
+    let rest = if period < 1e-3 {
         period * period * (0.5 - period / 6.0)
     } else {
-        period - gone
+        period - decayed
     };
-    gone * gone / (2.0 * lasting)
+    decayed * decayed / (2.0 * rest)
 }
 
 #[cfg(test)]
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn correlations_of_series_that_are_known() {
+    fn lag_1_correlations_of_known_series() {
         let alternating: Vec<f64> = (0..1000).map(|i| f64::from(i % 2)).collect();
         assert!((lag_1_correlation(&alternating) + 1.0).abs() < 0.01);
         let rising: Vec<f64> = (0..1000).map(f64::from).collect();
@@ -155,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn relaxation_times_of_series_that_are_known() {
-        use crate::laws::{Distribution, Generator, Normal};
+    fn relaxation_times_of_known_series() {
+        use crate::laws::{Distribution, Generator as Rng, Normal};
         let standard = Normal::new(0.0, 1.0).unwrap();
-        let mut generator = Generator::new(1, 1);
+        let mut rng = Rng::new(1, 1);
         // Means of 10 values each of an autoregressive process.
         for relaxation_of_values in [2.0_f64, 20.0, 60.0] {
             let kept = (-1.0 / relaxation_of_values).exp();
@@ -166,7 +165,7 @@ mod tests {
             let means: Vec<f64> = (0..20_000)
                 .map(|_| {
                     let values = (0..10).map(|_| {
-                        value = kept * value + standard.sample(&mut generator);
+                        value = kept * value + standard.sample(&mut rng);
                         value
                     });
                     values.sum::<f64>() / 10.0
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rises_at_first_is_left_out() {
+    fn a_rising_start_is_truncated() {
         let series: Vec<f64> = (0..1000)
             .map(|i| {
                 if i < 100 {
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rises_for_ever_has_no_steady_state() {
+    fn a_rising_series_has_no_steady_state() {
         let series: Vec<f64> = (0..1000).map(f64::from).collect();
         assert_eq!(warm_up(&series), None);
     }

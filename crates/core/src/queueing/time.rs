@@ -1,9 +1,9 @@
-//! Time of the model: whole picoseconds since its start, in 64 bits.
+//! Time in a model: whole picoseconds since the start, in 64 bits, which are 213 days.
 //!
-//! Whole numbers, so that sums do not depend on their order and runs can be compared to the last
-//! bit; picoseconds, so that a cycle of a processor is hundreds of them. They last 213 days.
+//! Sums of integers do not depend on their order, so that runs can be compared to the last bit. A processor cycle is
+//! hundreds of picoseconds.
 
-/// Picoseconds of a nanosecond.
+/// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1000;
 
 /// The nearest whole picosecond.
@@ -12,7 +12,7 @@ pub fn picoseconds(ns: impl std::borrow::Borrow<f64>) -> u64 {
     whole(ns.borrow() * PS_PER_NS as f64)
 }
 
-/// The nearest whole number of one that is not negative; halves go up.
+/// The nearest integer of a number that is not negative; halves are rounded up.
 #[inline]
 pub fn whole(value: f64) -> u64 {
     // Not `round`, which is a call into the C library on processors without SSE 4.1.

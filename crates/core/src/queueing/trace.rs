@@ -1,4 +1,4 @@
-//! What happened to every packet, when that is asked for: two tables, written as the model runs.
+//! The trace of a run: what happened to every packet.
 
 use std::sync::Arc;
 
@@ -8,9 +8,8 @@ use arrow::array::{
 use arrow::datatypes::UInt32Type;
 use arrow::error::ArrowError;
 
-use super::engine::Engine;
+use super::jobs::Job;
 use super::model::Model;
-use super::scale::Scale;
 
 /// How a visit or a packet ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,58 +17,58 @@ use super::scale::Scale;
 pub enum Fate {
     /// It was served, or reached a sink.
     Served,
-    /// The queue was full.
+    /// A full queue dropped it.
     Lost,
 }
 
-/// One row per packet (or clone) and queue that it came to; times in ps.
+/// One row for each packet (or clone) and queue at which it arrived; times in ps.
 #[derive(Clone, Debug, Default)]
 pub struct VisitTable {
-    /// Number of the packet, from 0, in the order of their births.
+    /// Number of the packet, from 0, in the order in which sources send them.
     pub packet: Vec<u64>,
-    /// Whether it was a clone of the packet.
+    /// Whether it is a clone of the packet.
     pub clone: Vec<bool>,
     /// Number of its class.
     pub class: Vec<u16>,
     /// Number of the queue.
     pub queue: Vec<u32>,
-    /// When it came; for a lost one also `started` and `left`.
+    /// Arrival; a lost packet has the same time as `started` and `left`.
     pub arrived: Vec<u64>,
-    /// When its service first started.
+    /// First start of service.
     pub started: Vec<u64>,
-    /// When its service ended.
+    /// End of service.
     pub left: Vec<u64>,
     /// How it ended.
     pub fate: Vec<Fate>,
 }
 
-/// One row per packet (or clone) that left the network, in the order in which they did; times in ps.
+/// One row for each packet (or clone) that left the network, in that order; times in ps.
 #[derive(Clone, Debug, Default)]
 pub struct PacketTable {
     /// Number of the packet.
     pub packet: Vec<u64>,
-    /// Whether it was a clone.
+    /// Whether it is a clone.
     pub clone: Vec<bool>,
     /// Number of its class.
     pub class: Vec<u16>,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: Vec<u32>,
-    /// When it came out of its source.
+    /// When the source sent it.
     pub born: Vec<u64>,
     /// When it left.
     pub left: Vec<u64>,
-    /// The sink, counted on from the queues, or the queue that lost it.
+    /// Number of the sink, counted on from the queues, or of the queue that dropped it.
     pub place: Vec<u32>,
     /// How it ended.
     pub fate: Vec<Fate>,
 }
 
-/// Both tables.
+/// The tables of visits and of packets.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// Visits of queues.
     pub visits: VisitTable,
-    /// Packets that left.
+    /// Packets that left the network.
     pub packets: PacketTable,
 }
 
@@ -141,27 +140,29 @@ fn names<'a>(
     Ok(Arc::new(column))
 }
 
-impl<S: Scale, const TRACED: bool> Engine<'_, S, TRACED> {
-    pub(super) fn record_visit(&mut self, job: u32, queue: usize, fate: Fate) {
-        let (slot, table) = (&self.jobs[job], &mut self.trace.visits);
-        table.packet.push(slot.packet);
-        table.clone.push(slot.clone);
-        table.class.push(slot.class);
+impl Trace {
+    /// Records that a packet leaves a queue.
+    pub(super) fn record_visit(&mut self, job: &Job, queue: usize, fate: Fate, now: u64) {
+        let table = &mut self.visits;
+        table.packet.push(job.packet);
+        table.clone.push(job.is_clone);
+        table.class.push(job.class);
         table.queue.push(queue as u32);
-        table.arrived.push(slot.arrived);
-        table.started.push(slot.started);
-        table.left.push(self.now);
+        table.arrived.push(job.arrived);
+        table.started.push(job.started);
+        table.left.push(now);
         table.fate.push(fate);
     }
 
-    pub(super) fn record_packet(&mut self, job: u32, place: u32, fate: Fate) {
-        let (slot, table) = (&self.jobs[job], &mut self.trace.packets);
-        table.packet.push(slot.packet);
-        table.clone.push(slot.clone);
-        table.class.push(slot.class);
-        table.bytes.push(slot.bytes);
-        table.born.push(slot.born);
-        table.left.push(self.now);
+    /// Records that a packet leaves the network.
+    pub(super) fn record_packet(&mut self, job: &Job, place: u32, fate: Fate, now: u64) {
+        let table = &mut self.packets;
+        table.packet.push(job.packet);
+        table.clone.push(job.is_clone);
+        table.class.push(job.class);
+        table.bytes.push(job.bytes);
+        table.born.push(job.created);
+        table.left.push(now);
         table.place.push(place);
         table.fate.push(fate);
     }

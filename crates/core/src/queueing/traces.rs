@@ -1,4 +1,4 @@
-//! Recorded values that laws draw in their order.
+//! Recorded values, which are used in their order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ impl Traces {
     /// Adds a trace.
     ///
     /// # Errors
-    /// It is empty, or a value is negative, infinite or no number; the error names the first one.
+    /// The trace is empty, or a value is negative, infinite or NaN; the error names the first such value.
     pub fn add(&mut self, name: &str, values: &[f64]) -> Result<(), ModelError> {
         let place = format!("trace {name:?}");
         if values.is_empty() {
@@ -33,12 +33,12 @@ impl Traces {
         }
     }
 
-    /// The values of a trace.
+    /// The values of a trace, if it exists.
     pub fn get(&self, name: &str) -> Option<&Arc<[f64]>> {
         self.0.get(name)
     }
 
-    pub(super) fn need(&self, name: &str, place: &str) -> Result<Arc<[f64]>, ModelError> {
+    pub(super) fn require(&self, name: &str, place: &str) -> Result<Arc<[f64]>, ModelError> {
         self.get(name)
             .cloned()
             .ok_or_else(|| ModelError::unknown(place, "trace", name, self.0.keys()))

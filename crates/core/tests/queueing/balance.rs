@@ -1,4 +1,4 @@
-//! Nothing gets lost without being counted, and nothing depends on the number of cores.
+//! Conservation of packets, and the same results on any number of threads.
 
 use crate::networks::*;
 use parshall_core::queueing::{
@@ -66,32 +66,7 @@ fn a_part() -> impl Strategy<Value = Part> {
         })
 }
 
-/// Without what small networks do not have that stand in arrays: several servers, sharing, batches, other policies
-/// than taking turns, random ways, changing classes.
-fn plainly(mut model: Model) -> Model {
-    for station in &mut model.stations {
-        station.servers = 1;
-        if station.kind != StationKind::PreemptiveResume {
-            station.kind = StationKind::NonPreemptive;
-        }
-        for level in &mut station.policies {
-            level.policy = Policy::RoundRobin { quantum_ns: None };
-        }
-    }
-    for queue in &mut model.queues {
-        queue.batch = None;
-        queue.blocking = Blocking::BeforeService;
-        for way in &mut queue.to {
-            way.to.truncate(1);
-            way.to[0].probability = 1.0;
-            way.becomes = None;
-        }
-    }
-    model
-}
-
-/// Random networks: queues lead only onwards, so that blocking has no circles; packets split, choose,
-/// are cloned, change class, wait for each other and get lost.
+/// Random networks without cycles, with random routes, clones, changes of class, blocking and losses.
 fn a_network() -> impl Strategy<Value = Model> {
     prop::collection::vec(a_part(), 1..4).prop_map(|parts| {
         let mut model = Model {
@@ -174,7 +149,7 @@ fn a_network() -> impl Strategy<Value = Model> {
                         )
                     })
             });
-            // A server whose packet waits for room in another queue of its own station waits for ever.
+            // A packet that waits for room in another queue of its own station would deadlock.
             let is_after = !stations[at + 1].eq(&stations[at]) && bits[at] & 64 != 0;
             let mut first = Transition::to(next);
             match bits[at] >> 1 & 3 {
@@ -223,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn what_comes_in_goes_out_gets_lost_or_is_inside(model in a_network(), seed in any::<u64>()) {
+    fn packets_that_enter_leave_are_lost_or_are_inside(model in a_network(), seed in any::<u64>()) {
         let options = RunOptions {
             seed,
             duration_ns: Some(2000.0 * US),
@@ -255,7 +230,7 @@ proptest! {
                 }
             }
         }
-        // The same on three threads, to the last bit, and with everything written down.
+        // The same on three threads and with a trace, to the last bit.
         for (threads, trace) in [(3, false), (1, true)] {
             let other = simulate(&model, &RunOptions { threads: Some(threads), trace, ..options.clone() });
             for (first, second) in one.replications.iter().zip(&other.replications) {
@@ -265,24 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn plain_networks_run_alike_in_arrays_and_in_lists(model in a_network().prop_map(plainly), seed in any::<u64>()) {
-        // What is written down as a trace is simulated in lists.
-        let options = |trace| RunOptions {
-            seed,
-            trace,
-            duration_ns: Some(1000.0 * US),
-            warm_up_ns: Some(100.0 * US),
-            replications: 1,
-            allow_unstable: true,
-            ..RunOptions::default()
-        };
-        let [arrays, lists] = [false, true].map(|trace| simulate(&model, &options(trace)).replications);
-        prop_assert!(arrays[0].balance.entered > 0);
-        prop_assert_eq!(serde_json::to_string(&arrays).unwrap(), serde_json::to_string(&lists).unwrap());
-    }
-
-    #[test]
-    fn in_and_out_balance_at_the_end_of_recorded_packets(model in a_network()) {
+    fn traces_have_every_packet_and_visit_when_sources_end(model in a_network()) {
         let mut model = model;
         model.sources.iter_mut().for_each(|source| source.packets = Some(500));
         let options = RunOptions { allow_unstable: true, ..traced() };
@@ -297,8 +255,7 @@ proptest! {
 }
 
 #[test]
-fn more_clocks_than_are_scanned_ring_alike() {
-    // 30 stations in a row: the calendar is a tree. The same as a delay of constant services.
+fn thirty_constant_stations_delay_by_the_sum_of_their_services() {
     let mut model = single(constant(1.0), constant(0.5));
     model.sources[0].packets = Some(100);
     for number in 1..30 {

@@ -38,7 +38,7 @@ fn coverage(customers: f64, parts: u32, by_batches: bool) -> (usize, usize) {
 
 // Of 100 intervals of 95 % fewer than 88 hold with probability 0.0015.
 #[test]
-fn batches_that_are_long_cover_the_mean() {
+fn intervals_of_long_batches_cover_the_mean() {
     let (held, uncorrelated) = coverage(100_000.0, 20, true);
     println!("{held} of 100 intervals hold the mean, {uncorrelated} are of uncorrelated batches");
     assert!(held >= 88, "{held}");
@@ -46,14 +46,14 @@ fn batches_that_are_long_cover_the_mean() {
 }
 
 #[test]
-fn replications_cover_the_mean() {
+fn intervals_of_replications_cover_the_mean() {
     let (held, _) = coverage(5_000.0, 20, false);
     println!("{held} of 100 intervals hold the mean");
     assert!(held >= 88, "{held}");
 }
 
 #[test]
-fn batches_that_are_short_are_told_apart() {
+fn short_batches_are_reported_as_correlated() {
     // 50 customers a batch are about as long as the correlation of their waiting times.
     let (held, uncorrelated) = coverage(5_000.0, 100, true);
     println!("{held} of 100 intervals hold the mean, {uncorrelated} are of uncorrelated batches");
@@ -83,7 +83,7 @@ fn coverage_of_utilisation(customers_of_batch: f64) -> (usize, usize) {
 }
 
 #[test]
-fn the_utilisation_of_a_busy_server_is_covered_or_its_batches_are_called_short() {
+fn intervals_of_a_high_utilisation_cover_it_or_are_reported_as_correlated() {
     // The queue of M/M/1 at .9 forgets in some 190 services: 5000 of them are enough, 500 are not.
     let (held, believed) = coverage_of_utilisation(5000.0);
     println!("5000 customers: {held} of 100 hold, {believed} are believed");
@@ -94,7 +94,7 @@ fn the_utilisation_of_a_busy_server_is_covered_or_its_batches_are_called_short()
 }
 
 #[test]
-fn batches_are_one_run_without_a_gap() {
+fn batches_divide_one_run_without_gaps() {
     let model = single(exponential(1.0 / RATE), exponential(1.0));
     let results = simulate(&model, &options(3, 10_000.0, 10, true));
     for pair in results.replications.windows(2) {
@@ -116,7 +116,7 @@ fn batches_are_one_run_without_a_gap() {
 }
 
 #[test]
-fn batches_are_added_until_the_interval_is_small() {
+fn batches_are_added_until_the_interval_is_narrow() {
     let model = single(exponential(1.0 / RATE), exponential(1.0));
     let wanted = RunOptions {
         relative_half_width: Some(0.03),
@@ -137,7 +137,7 @@ fn batches_are_added_until_the_interval_is_small() {
 }
 
 #[test]
-fn a_pilot_finds_the_warm_up_of_a_queue_that_fills() {
+fn the_pilot_run_finds_the_warm_up_of_a_filling_queue() {
     // Of three packets in 2 us two are served: 2000 places are taken after 4000 us, and who comes then leaves
     // 2000 us later. From 6000 us on all latencies are alike.
     let mut model = single(exponential(1.0 / 1.5), constant(1.0));
@@ -168,7 +168,7 @@ fn a_pilot_finds_the_warm_up_of_a_queue_that_fills() {
 }
 
 #[test]
-fn the_rule_of_the_warm_up_on_a_series_that_is_known() {
+fn mser_5_truncates_a_known_series_at_its_transient() {
     let series: Vec<f64> = (0..2000_u32)
         .map(|i| 10.0 - 9.0 * (-f64::from(i) / 40.0).exp() + f64::from(i * 7919 % 101) / 50.0)
         .collect();

@@ -114,7 +114,7 @@ fn solve(rate: f64, second: f64, room: (u32, u32), work: impl Fn(u32, u32) -> f6
 }
 
 #[test]
-fn tandems_are_as_their_markov_chains() {
+fn blocking_tandems_agree_with_their_markov_chains() {
     let (rate, means, room) = (1.2, (0.8, 1.0), (6, 2));
     let first = 1.0 / means.0;
     type Work = Box<dyn Fn(u32, u32) -> f64>;
@@ -191,7 +191,7 @@ fn written(gaps: &[f64], model: &mut Model) -> Vec<u64> {
 }
 
 #[test]
-fn a_server_that_is_blocked_serves_nobody() {
+fn a_blocked_server_serves_no_packet() {
     // 1 ns, then 10 ns behind one place: the first leaves at 11; the second, served at 2, moves on at 11 and leaves
     // at 21; the third is served only from 11 on.
     let mut model = tandem(StationKind::NonPreemptive, 1, 1.0, (1.0, 1.0), (9, 1));
@@ -215,7 +215,7 @@ fn a_server_that_is_blocked_serves_nobody() {
 }
 
 #[test]
-fn who_waits_longest_goes_first_whichever_station_it_is_at() {
+fn the_packet_blocked_longest_leaves_first_at_any_station() {
     // Three stations before one place; served at 3, 2 and 1 behind a packet that stays until 20.
     let mut model = single(constant(1.0), Amount::Number(10.0));
     let mut traces = Traces::default();
@@ -279,7 +279,7 @@ fn circle(room: u32) -> Model {
 }
 
 #[test]
-fn a_deadlock_is_found_and_named() {
+fn a_deadlock_ends_the_run_with_the_names_of_its_queues() {
     let network = Network::new(circle(1), &Traces::default(), false).unwrap();
     let options = RunOptions {
         duration_ns: Some(1e9),
@@ -326,7 +326,7 @@ fn a_deadlock_is_found_and_named() {
 }
 
 #[test]
-fn what_cannot_block_after_service_is_refused() {
+fn invalid_blocking_after_service_is_refused() {
     let mut model = tandem(StationKind::Delay, 1, 1.0, (1.0, 1.0), (5, 1));
     model.queues[0].blocking = Blocking::BeforeService;
     let text = refused(&model);
@@ -340,7 +340,7 @@ fn what_cannot_block_after_service_is_refused() {
 }
 
 #[test]
-fn clones_that_wait_have_their_latencies() {
+fn blocked_clones_count_their_waits_as_latency() {
     // A packet and its clone leave together when there is room for the clone: at 1 the first, whose clone is served
     // until 11; the second packet waits for that until 11, its clone until 21.
     let mut model = tandem(StationKind::NonPreemptive, 1, 1.0, (1.0, 1.0), (9, 1));
@@ -397,7 +397,7 @@ fn block_before(model: &mut Model, queue: usize, to: &str) {
 }
 
 #[test]
-fn only_circles_with_a_queue_that_blocks_before_service_are_refused() {
+fn only_cycles_that_block_before_service_are_refused() {
     let name = |number: usize| format!("q{number}");
     // Two circles of two, and a queue between them.
     let leads = [
@@ -418,7 +418,7 @@ fn only_circles_with_a_queue_that_blocks_before_service_are_refused() {
 }
 
 #[test]
-fn a_circle_of_ten_thousand_stations_is_checked() {
+fn a_cycle_of_ten_thousand_stations_is_checked() {
     let count = 10_000;
     let leads: Vec<[String; 2]> = (1..=count)
         .map(|next| [format!("q{}", next % count), "out".into()])
@@ -430,7 +430,7 @@ fn a_circle_of_ten_thousand_stations_is_checked() {
 }
 
 #[test]
-fn the_factor_of_a_rate_counts_before_the_run() {
+fn the_stability_check_includes_the_rate_factor() {
     let mut model = single(exponential(1.0), exponential(0.6));
     Network::new(model.clone(), &Traces::default(), false).unwrap();
     model.sources[0].rate_factor = 2.0;

@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn the_top_class_never_sees_the_others(first in class(), second in class(), third in class()) {
+    fn the_highest_priority_is_not_delayed_by_lower_ones(first in class(), second in class(), third in class()) {
         let classes = [first, second, third];
         let (model, traces) = recorded_classes(StationKind::PreemptiveResume, &classes);
         let results = simulate_with(&model, &traced_though_unstable(), &traces);
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn the_work_is_the_same_under_every_discipline_that_never_idles(first in class(), second in class(), third in class()) {
+    fn work_conserving_disciplines_are_busy_at_the_same_times(first in class(), second in class(), third in class()) {
         // The last packet to leave a busy period ends it, whoever it is: the ends of the busy periods
         // are those of Lindley's recursion on the merged arrivals.
         let classes = [first, second, third];
@@ -125,7 +125,7 @@ proptest! {
 }
 
 #[test]
-fn d_d_1_in_overload_waits_longer_and_longer() {
+fn waits_of_an_overloaded_d_d_1_grow_linearly() {
     let mut model = single(Amount::Number(7.0), Amount::Number(10.0));
     model.sources[0].packets = Some(1000);
     let results = simulate(&model, &traced_though_unstable());
@@ -136,7 +136,7 @@ fn d_d_1_in_overload_waits_longer_and_longer() {
 }
 
 #[test]
-fn who_leaves_makes_room_for_who_comes_at_the_same_instant() {
+fn a_departure_makes_room_for_an_arrival_at_the_same_time() {
     // One place, services as long as the gaps: at every instant one leaves and one comes; none is lost.
     let mut model = single(Amount::Number(10.0), Amount::Number(10.0));
     model.sources[0].packets = Some(100);
@@ -148,7 +148,7 @@ fn who_leaves_makes_room_for_who_comes_at_the_same_instant() {
 }
 
 #[test]
-fn the_interrupted_keep_their_place_and_their_work() {
+fn interrupted_packets_keep_their_position_and_their_work() {
     // c1 begins at 10 with 100 of work; c0 interrupts it from 50 to 80: it leaves at 140, before the c1 of 20.
     let classes = [(vec![50], vec![30]), (vec![10, 10], vec![100, 5])];
     let (model, traces) = recorded_classes(StationKind::PreemptiveResume, &classes);
@@ -160,7 +160,7 @@ fn the_interrupted_keep_their_place_and_their_work() {
 
 /// Lengths that are known before the run are worked out then; drawn ones, which always come out the same, are not.
 #[test]
-fn services_follow_the_length_of_each_packet_whether_it_is_known_before_or_not() {
+fn service_times_follow_constant_and_random_lengths() {
     let drawn = |bytes: f64| Amount::Samples {
         samples: vec![bytes],
     };

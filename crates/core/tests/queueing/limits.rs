@@ -64,7 +64,7 @@ fn row(queues: usize, back: f64) -> Model {
 }
 
 #[test]
-fn a_large_network_is_checked_in_the_time_that_it_takes_to_read_it() {
+fn a_large_network_is_checked_within_seconds() {
     // Quadratic steps took minutes here. The order of the queues must not matter, either.
     let mut model = row(50_000, 0.0);
     let forward = Instant::now();
@@ -79,7 +79,7 @@ fn a_large_network_is_checked_in_the_time_that_it_takes_to_read_it() {
 }
 
 #[test]
-fn flows_that_come_back_are_counted_in_a_large_network() {
+fn feedback_in_a_large_network_counts_towards_its_load() {
     // Of a row with a way back of 0.3 each queue but the ends is passed 1 / (0.7 - 0.3) times as often as the first
     // one is entered, by the balance across each cut: rate x 0.7 = 1 / gap + rate x 0.3.
     let mut model = row(2_000, 0.3);
@@ -90,7 +90,7 @@ fn flows_that_come_back_are_counted_in_a_large_network() {
 }
 
 #[test]
-fn a_check_hears_the_wish_to_stop() {
+fn a_check_ends_when_stopped() {
     // So weak a way out keeps flows going round for longer than anybody waits.
     let stop = AtomicBool::new(true);
     let mut model = row(2, 0.0);
@@ -109,7 +109,7 @@ fn a_check_hears_the_wish_to_stop() {
 }
 
 #[test]
-fn loops_that_nobody_leaves_are_refused() {
+fn loops_without_exit_are_refused() {
     for service in [constant(0.0), constant(1.0)] {
         let mut model = single(exponential(2.0), service);
         model.queues[0].to = vec![Transition::to("q")];
@@ -123,7 +123,7 @@ fn loops_that_nobody_leaves_are_refused() {
 }
 
 #[test]
-fn loops_without_time_end_with_a_line() {
+fn loops_without_service_time_end_with_an_error() {
     let mut model = single(exponential(2.0), constant(0.0));
     model.queues[0].to = vec![Transition::to("q")];
     model.sinks.clear();
@@ -137,7 +137,7 @@ fn loops_without_time_end_with_a_line() {
 }
 
 #[test]
-fn batches_of_clones_end_before_memory_does() {
+fn batches_of_clones_end_at_the_limit_of_packets() {
     let mut model = single(exponential(2.0), constant(0.0));
     model.queues[0].batch = Some(Batch {
         packets: u32::MAX,
@@ -157,7 +157,7 @@ fn batches_of_clones_end_before_memory_does() {
 }
 
 #[test]
-fn gaps_and_quanta_that_are_too_short() {
+fn gaps_and_quanta_below_a_picosecond_are_refused() {
     for gap in [
         Amount::Number(1e-9),
         Amount::Text("poisson:mean=0.001ns".into()),
@@ -175,7 +175,7 @@ fn gaps_and_quanta_that_are_too_short() {
 }
 
 #[test]
-fn runs_that_need_too_many_events() {
+fn runs_with_too_many_events_are_refused() {
     // So much is known before the run ...
     let model = single(constant(1e-3), constant(0.0));
     let options = RunOptions {
@@ -199,7 +199,7 @@ fn runs_that_need_too_many_events() {
 }
 
 #[test]
-fn sizes_and_times_that_cannot_be() {
+fn invalid_lengths_and_times_are_refused() {
     let sized = |size| {
         let mut model = single(exponential(2.0), constant(1.0));
         model.sources[0].size_bytes = size;
@@ -232,7 +232,7 @@ fn sizes_and_times_that_cannot_be() {
 }
 
 #[test]
-fn fields_that_contradict_each_other() {
+fn contradictory_fields_are_refused() {
     let mut model = single(exponential(2.0), constant(1.0));
     model.queues[0].service.push(Service::plain(constant(2.0)));
     says(

@@ -125,7 +125,7 @@ fn m_m_1_k() {
 }
 
 #[test]
-fn m_d_1_k_counts_its_places_without_the_one_in_service() {
+fn m_d_1_k_has_k_places_besides_the_server() {
     for (waiting, loss) in [(10, 0.0023534), (50, 3.005e-4)] {
         // With 50 waiting places the load must be .95 for a loss that can be seen at all.
         let rho = if waiting == 10 { 0.8 } else { 0.95 };
@@ -197,7 +197,7 @@ fn tandem() {
 }
 
 #[test]
-fn processor_sharing_gives_each_five_times_its_work_whatever_the_law() {
+fn processor_sharing_is_insensitive_to_the_service_distribution() {
     // Services of 0.4 and 1.6 with probability 1/2 each: mean 1, and T(x) = x / (1 - rho) for both.
     let mut model = single(exponential(1.25), constant(1.0));
     model.stations[0].kind = StationKind::ProcessorSharing;
@@ -295,7 +295,7 @@ fn feedback_with_probability_multiplies_the_visits() {
 }
 
 #[test]
-fn weighted_fair_queueing_fills_shares_like_water() {
+fn weighted_fair_queueing_gives_max_min_fair_shares() {
     // Capacity 1; c0 asks for .1 and gets it; the rest is shared 1 : 2 between c1 and c2, who ask for 1 each.
     let gaps = [10.0, 1.0, 1.0];
     let classes: Vec<_> = gaps
@@ -323,7 +323,7 @@ fn weighted_fair_queueing_fills_shares_like_water() {
 }
 
 #[test]
-fn fair_shares_are_counted_in_what_the_tags_say() {
+fn fair_shares_are_in_the_unit_of_the_tags() {
     // Lengths 1 : 3 and services as long as the packets: equal shares of bytes or of time are 3 : 1
     // packets, equal shares of packets are 1 : 1.
     for (tags, ratio) in [(Tags::Bytes, 3.0), (Tags::Time, 3.0), (Tags::Packets, 1.0)] {

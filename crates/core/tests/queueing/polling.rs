@@ -51,7 +51,7 @@ fn order(
 }
 
 #[test]
-fn round_robin_serves_each_in_turn() {
+fn round_robin_serves_one_packet_of_each_queue_in_turn() {
     let found = order(
         Some(Policy::RoundRobin { quantum_ns: None }),
         StationKind::NonPreemptive,
@@ -62,7 +62,7 @@ fn round_robin_serves_each_in_turn() {
 }
 
 #[test]
-fn polling_serves_a_batch_of_each_in_turn() {
+fn polling_serves_a_batch_of_each_queue_in_turn() {
     let poll = Policy::Polling {
         batch: 2,
         budget: None,
@@ -76,7 +76,7 @@ fn polling_serves_a_batch_of_each_in_turn() {
 }
 
 #[test]
-fn a_cycle_that_used_its_budget_gives_way() {
+fn a_polling_level_yields_when_its_budget_is_spent() {
     // Budget 2 and a rest of 25 ns: the lower class is served three times (the third begins before
     // the rest is over), then two of the first again.
     let poll = Policy::Polling {
@@ -105,7 +105,7 @@ fn a_quantum_divides_services() {
 }
 
 #[test]
-fn a_batch_costs_once_and_leaves_together() {
+fn a_batch_costs_once_and_departs_together() {
     // The first begins alone: 100 + 10. The other three are a batch: 100 + 30.
     let mut traces = Traces::default();
     traces.add("four", &[0.0, 1.0, 1.0, 1.0]).unwrap();
@@ -159,7 +159,7 @@ fn a_blocking_transition_waits_and_loses_nothing() {
 }
 
 #[test]
-fn a_place_in_bytes_is_too_small_for_large_packets() {
+fn a_capacity_in_bytes_drops_large_packets_only() {
     let mut model = tandem(false);
     model.queues[1].capacity_packets = None;
     model.queues[1].capacity_bytes = Some(1000);
@@ -178,7 +178,7 @@ fn a_place_in_bytes_is_too_small_for_large_packets() {
 }
 
 #[test]
-fn clones_follow_their_packet_and_are_counted_apart() {
+fn clones_follow_their_packet_and_are_counted_separately() {
     let mut model = single(Amount::Number(10.0), Amount::Number(1.0));
     model.sources[0].packets = Some(5);
     model.sinks.push("bin".into());
@@ -201,7 +201,7 @@ fn clones_follow_their_packet_and_are_counted_apart() {
 }
 
 #[test]
-fn a_clock_scales_what_was_measured_at_another() {
+fn service_times_scale_with_the_processor_clock() {
     let mut model = single(Amount::Number(100_000.0), Amount::Number(1000.0));
     model.sources[0].packets = Some(1);
     model.sources[0].size_bytes = Amount::Number(100.0);

@@ -14,7 +14,7 @@ fn says(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn unknown_names() {
+fn unknown_names_are_refused() {
     let mut model = single(exponential(2.0), exponential(1.0));
     model.queues[0].station = "cpv".into();
     says(
@@ -30,7 +30,7 @@ fn unknown_names() {
 }
 
 #[test]
-fn impossible_numbers() {
+fn invalid_numbers_are_refused() {
     for (service, parts) in [
         (Amount::Number(-1.0), ["queue \"q\", law_ns", "-1"]),
         (Amount::Number(f64::NAN), ["queue \"q\", law_ns", "NaN"]),
@@ -71,7 +71,7 @@ fn impossible_numbers() {
 }
 
 #[test]
-fn numbers_of_a_trace() {
+fn invalid_numbers_of_a_trace_are_refused() {
     let mut traces = Traces::default();
     let error = traces
         .add("gaps", &[1.0, f64::NAN])
@@ -85,7 +85,7 @@ fn numbers_of_a_trace() {
 }
 
 #[test]
-fn unstable_networks_unless_they_are_wanted() {
+fn unstable_networks_are_refused_unless_allowed() {
     let model = single(exponential(0.8), exponential(1.0));
     says(
         &refused(&model),
@@ -109,7 +109,7 @@ fn unstable_networks_unless_they_are_wanted() {
 }
 
 #[test]
-fn networks_that_turn_out_unstable() {
+fn a_network_that_proves_unstable_ends_at_the_limit_of_packets() {
     let model = single(exponential(0.5), exponential(1.0));
     let network = Network::new(model, &Traces::default(), true).unwrap();
     let options = RunOptions {
@@ -125,7 +125,7 @@ fn networks_that_turn_out_unstable() {
 }
 
 #[test]
-fn parts_that_nobody_reaches() {
+fn unreachable_parts_are_refused() {
     let mut model = single(exponential(2.0), exponential(1.0));
     model
         .queues
@@ -145,7 +145,7 @@ fn parts_that_nobody_reaches() {
 }
 
 #[test]
-fn packets_that_have_no_way_on() {
+fn packets_without_a_route_are_refused() {
     let mut model = single(exponential(2.0), exponential(1.0));
     model.classes.push("other".into());
     model.queues[0].to[0].classes = vec!["other".into()];
@@ -156,7 +156,7 @@ fn packets_that_have_no_way_on() {
 }
 
 #[test]
-fn circles_of_blocking() {
+fn cycles_of_blocking_are_refused() {
     let mut model = single(exponential(2.0), exponential(0.1));
     model.queues.push(queue("q2", "s", exponential(0.1), "out"));
     model.queues[0].to = vec![Transition {
@@ -175,7 +175,7 @@ fn circles_of_blocking() {
 }
 
 #[test]
-fn a_quantum_before_a_blocking_transition() {
+fn a_quantum_before_a_blocking_transition_is_refused() {
     let mut model = single(exponential(2.0), exponential(0.1));
     model.stations[0].policies = policy(Policy::RoundRobin {
         quantum_ns: Some(10.0),
@@ -185,7 +185,7 @@ fn a_quantum_before_a_blocking_transition() {
 }
 
 #[test]
-fn runs_without_an_end() {
+fn runs_without_an_end_are_refused() {
     let network = Network::new(
         single(exponential(2.0), exponential(1.0)),
         &Traces::default(),
@@ -209,7 +209,7 @@ fn runs_without_an_end() {
 }
 
 #[test]
-fn who_asks_to_stop_is_heard() {
+fn a_run_ends_when_stopped() {
     let network = Network::new(
         single(exponential(2.0), exponential(1.0)),
         &Traces::default(),
@@ -230,7 +230,7 @@ fn who_asks_to_stop_is_heard() {
 }
 
 #[test]
-fn what_a_queue_may_lose_does_not_make_another_one_unstable() {
+fn traffic_of_a_lossy_queue_is_not_counted_before_the_run() {
     // c0 asks for twice the server and loses what it does not get; fairness leaves c1 its tenth.
     let classes = [
         (exponential(0.5), exponential(1.0)),

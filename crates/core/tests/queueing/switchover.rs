@@ -70,7 +70,7 @@ fn conserved(rates: &[f64], switch_us: f64, is_exhaustive: bool) -> f64 {
 }
 
 #[test]
-fn two_alike_queues_wait_as_the_books_say() {
+fn waits_of_two_symmetric_polled_queues_agree_with_the_formula() {
     // lambda E[S^2] / (2 (1 - rho)) + N r (1 - rho / N) / (2 (1 - rho)) = 4 + 1.5; of all queues.
     let rates = [0.4, 0.4];
     let all = waits(&cyclic(&rates, EXHAUSTIVE, 0.5, Visited::All));
@@ -87,7 +87,7 @@ fn two_alike_queues_wait_as_the_books_say() {
 }
 
 #[test]
-fn pseudo_conservation_holds_where_all_queues_are_visited() {
+fn polling_of_all_queues_satisfies_pseudo_conservation() {
     // Of different rates; exhaustive and, of a stable one, one packet a visit.
     for (rates, batch, switch_us) in [
         (&[0.5, 0.2, 0.1][..], EXHAUSTIVE, 0.3),
@@ -121,7 +121,7 @@ fn pseudo_conservation_holds_where_all_queues_are_visited() {
 }
 
 #[test]
-fn a_single_queue_that_is_visited_when_somebody_is_there_has_set_up_times() {
+fn a_single_polled_queue_has_set_up_times() {
     // M/G/1 with a set-up of constant D when a busy period begins: W = lambda E[S^2] / (2 (1 - rho)) +
     // (2 D + lambda D^2) / (2 (1 + lambda D)) (Takagi, Queueing Analysis 1, 1991, 2.2).
     let (rate, switch_us) = (0.6, 2.0);
@@ -137,7 +137,7 @@ fn a_single_queue_that_is_visited_when_somebody_is_there_has_set_up_times() {
 }
 
 #[test]
-fn where_the_server_is_follows_from_when_it_set_out() {
+fn an_idle_polling_server_keeps_switching_queues() {
     // It goes around q0, q1, q2 in steps of 10 ns from time 0 on, and is at q1 at 10, at q2 at 20, at q0 at 30...
     // c0 comes at 34: the server, which has left q0 at 30, passes q1 at 40 and q2 at 50 and is back at 60; it serves
     // until 65. c2 comes at 61: the server is at q1 at 75 and at q2 at 85. c1 comes at 200: after 88 (the service of
@@ -163,7 +163,7 @@ fn where_the_server_is_follows_from_when_it_set_out() {
 }
 
 #[test]
-fn only_a_station_of_its_own_is_gone_around() {
+fn visits_to_all_queues_need_one_server_and_one_priority() {
     let mut model = cyclic(&[0.4, 0.4], 1, 0.1, Visited::All);
     model.queues[1].priority = 1;
     let text = refused(&model);

@@ -1,0 +1,175 @@
+//! Queue disciplines: which queue of a priority level a server serves next.
+//!
+//! Each discipline is a pure function of the queues of a level, numbered from 0, and of what the level remembers.
+
+use super::calendar::NEVER;
+use super::levels::PollingPlan;
+
+/// First come, first served: the queue whose first packet arrived first; the first of equals. `arrival` is the arrival
+/// time of the first packet of a queue, None if it cannot be served.
+pub(super) fn first_come_first_served(
+    queues: usize,
+    arrival: impl Fn(usize) -> Option<u64>,
+) -> Option<usize> {
+    let arrivals = (0..queues).filter_map(|queue| Some((arrival(queue)?, queue)));
+    let first = arrivals.min_by_key(|&(arrival, _)| arrival);
+    first.map(|(_, queue)| queue)
+}
+
+/// Weighted fair queueing: the queue with the smallest start tag; the first of equals.
+pub(super) fn smallest_start_tag(
+    queues: usize,
+    tag: impl Fn(usize) -> f64,
+    is_servable: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    let mut smallest: Option<usize> = None;
+    for queue in 0..queues {
+        let is_smaller = smallest.is_none_or(|smallest| tag(queue) < tag(smallest));
+        if is_smaller && is_servable(queue) {
+            smallest = Some(queue);
+        }
+    }
+    smallest
+}
+
+/// Round robin: the next servable queue from `turn` on. `first` is the first of all servable queues.
+#[inline(always)]
+pub(super) fn round_robin(
+    queues: usize,
+    turn: usize,
+    first: usize,
+    is_servable: impl Fn(usize) -> bool,
+) -> usize {
+    let mut from_turn = turn..queues;
+    let next = from_turn.find(|&queue| queue == first || queue > first && is_servable(queue));
+    next.unwrap_or(first)
+}
+
+/// The queue after this one, in turn.
+#[inline(always)]
+pub(super) fn following(queue: usize, queues: usize) -> usize {
+    if queue + 1 == queues { 0 } else { queue + 1 }
+}
+
+/// What a polling level remembers. Times are in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PollingState {
+    /// The queue that the server visits.
+    pub queue: usize,
+    /// Packets whose service started in this visit.
+    pub visit_packets: u32,
+    cycle_packets: u32,
+    /// `NEVER` between cycles.
+    cycle_began: u64,
+    /// The level yields to lower priorities until then. If the server visits empty queues too: when it arrives at the
+    /// next queue, if a packet waits.
+    pub closed_until: u64,
+    /// When the server left the last queue for the next one; `NEVER` at a queue.
+    switch_began: u64,
+}
+
+/// What a polling server does next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Poll {
+    /// It serves this queue.
+    Serve(usize),
+    /// It yields or switches queues until `closed_until`.
+    Close,
+    /// It waits for a packet, or is already switching queues.
+    Wait,
+}
+
+impl PollingState {
+    /// The state at the start of a run.
+    pub fn new(switches_first: bool) -> Self {
+        Self {
+            queue: 0,
+            visit_packets: 0,
+            cycle_packets: 0,
+            cycle_began: NEVER,
+            closed_until: 0,
+            switch_began: if switches_first { 0 } else { NEVER },
+        }
+    }
+
+    /// The station is idle: the next packet begins a new cycle.
+    pub fn end_cycle(&mut self) {
+        self.visit_packets = 0;
+        self.cycle_packets = 0;
+        self.cycle_began = NEVER;
+    }
+}
+
+/// Limited polling of the queues with packets: up to a batch of each queue in turn, then, at the end of the budget of a
+/// cycle, a yield. `first` is the first of all servable queues.
+pub(super) fn poll(
+    mut state: PollingState,
+    plan: &PollingPlan,
+    queues: usize,
+    now: u64,
+    first: usize,
+    is_servable: impl Fn(usize) -> bool,
+) -> (PollingState, Poll) {
+    let continues = is_servable(state.queue) && state.visit_packets < plan.batch;
+    if state.cycle_began == NEVER {
+        state.cycle_began = now;
+    }
+    if state.visit_packets > 0 {
+        if continues {
+            return (state, Poll::Serve(state.queue));
+        }
+        state.cycle_packets += state.visit_packets;
+        state.visit_packets = 0;
+        state.queue = following(state.queue, queues);
+        let spent_time = now - state.cycle_began;
+        if state.cycle_packets >= plan.budget || spent_time >= plan.budget_time {
+            state.cycle_packets = 0;
+            state.cycle_began = NEVER;
+            if plan.yield_time > 0 {
+                state.closed_until = now + plan.yield_time;
+                return (state, Poll::Close);
+            }
+        }
+    }
+    state.queue = round_robin(queues, state.queue, first, is_servable);
+    (state, Poll::Serve(state.queue))
+}
+
+/// Polling of all queues, empty or not, by an idle server that needs `visit_time` to switch to the next queue.
+///
+/// While no packet can be served, switching takes no events: the position follows from the time since it began.
+pub(super) fn poll_all(
+    mut state: PollingState,
+    plan: &PollingPlan,
+    queues: usize,
+    now: u64,
+    is_servable: impl Fn(usize) -> bool,
+) -> (PollingState, Poll) {
+    if state.switch_began != NEVER {
+        if state.closed_until > now {
+            return (state, Poll::Wait);
+        }
+        if state.closed_until == now && now > 0 {
+            state.queue = following(state.queue, queues);
+            state.visit_packets = 0;
+            state.switch_began = NEVER;
+        } else {
+            let visited = (now - state.switch_began) / plan.visit_time;
+            state.queue = (state.queue + (visited % queues as u64) as usize) % queues;
+            state.switch_began += visited * plan.visit_time;
+        }
+    }
+    if state.switch_began == NEVER {
+        if state.visit_packets < plan.batch && is_servable(state.queue) {
+            return (state, Poll::Serve(state.queue));
+        }
+        state.switch_began = now;
+        state.closed_until = 0;
+    }
+    if !(0..queues).any(is_servable) {
+        return (state, Poll::Wait);
+    }
+    let arrival = state.switch_began.saturating_add(plan.visit_time);
+    state.closed_until = arrival.min(NEVER - 1);
+    (state, Poll::Close)
+}
