@@ -17,7 +17,7 @@ use crate::capture::interface::Interface;
 use crate::filter::{self, Maps};
 use crate::objects::{CompiledObject, compiled_object};
 
-static OBJECT: CompiledObject = compiled_object!("express");
+static OBJECT: CompiledObject = compiled_object!("af_xdp");
 
 /// The one queue that is captured.
 pub(super) const QUEUE: u32 = 0;
