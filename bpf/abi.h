@@ -124,7 +124,7 @@ enum tcp_lane { TCP_LANE_INBOUND = 0, TCP_LANE_SHARED = 1 };
 #define FILTER_HOSTS_MAX 16
 #define FILTER_PIDS_MAX 16
 
-/* What the TCP programs are asked to do; constants once they are loaded. */
+/* Options of the TCP programs; constants once they are loaded. */
 struct tcp_options {
 	struct ring_layout inbound_layout;     /* of the packet ring's lanes for inbound packets */
 	struct ring_layout packet_layout;      /* of its other lanes: the same, but for writers_alone */
@@ -326,8 +326,8 @@ struct generate_state {
 	__u64 stop;
 	__u64 start_ns;    /* CLOCK_MONOTONIC from which packets are due; not paced: of the first; 0: not yet */
 	__u64 pad_user[4];
-	__u64 taken;       /* packets that were sent, told now and then */
-	__u64 next;        /* packets that were sent, exactly; for when the program does not run */
+	__u64 taken;       /* packets sent, reported from time to time */
+	__u64 next;        /* packets sent, exact; valid when the program does not run */
 	__u64 waited;      /* runs that found nothing due */
 	__u64 starved;     /* runs that found nothing drawn */
 	__u64 failure;     /* enum generate_failure; 0: none */

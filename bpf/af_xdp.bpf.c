@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Redirects the packets of one receive queue to an AF_XDP socket, and counts them. A packet of a queue
- * without a socket takes its path through the stack.
+ * Redirects the packets of a receive queue to its AF_XDP socket, and counts them. A packet of a queue
+ * without a socket passes to the stack.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -15,7 +15,7 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* Packets redirected to a socket, dropped there or not. */
+/* Packets redirected to a socket, whether or not it had room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

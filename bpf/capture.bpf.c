@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The capture instrument: copies a packet once into the ring for all who want it.
+ * The capture instrument: copies a packet once into the ring for all subscribers that want it.
  *
- * What is attached to a hook is a program that is generated from the filters of all subscribers. It
- * counts the packet, and when somebody wants it, leaves in `verdict` who and how much of it, and
- * jumps here. These programs decide nothing: reserve, copy, commit, count, let pass.
+ * A dispatcher, generated from the filters of all subscribers, is attached to the hook. It counts the
+ * packet. If a filter matches, it stores subscribers and snapshot length in `verdict` and tail-calls a
+ * program below, which reserves, copies, commits and counts, and passes the packet on.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -27,7 +27,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__uint(value_size, 8);
-} ring SEC(".maps"); /* the loader puts the ring of all hooks in its place */
+} ring SEC(".maps"); /* the loader substitutes the ring of all hooks */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -51,7 +51,7 @@ struct {
 	__type(value, struct capture_account);
 } account SEC(".maps");
 
-/* The way from the generated program to the one below. */
+/* The tail call from the dispatcher to the program below. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -59,7 +59,7 @@ struct {
 	__type(value, __u32);
 } jumps SEC(".maps");
 
-/* Adds to every subscriber in a mask. */
+/* Adds to the counts of every subscriber in a mask. */
 static __noinline int count_for(__u64 *counts, __u64 subscribers, __u64 records)
 {
 	if (!counts)
@@ -106,7 +106,7 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 	if (captured > CAPTURE_SNAPLEN_MAX)
 		captured = CAPTURE_SNAPLEN_MAX;
 	count_matched(counts, who->subscribers);
-	/* A CPU that was not there when the ring was made has no lane. */
+	/* A CPU that came online after the ring was created has no lane. */
 	record = lane ? (void *)ring_reserve(lane, readers, &layout,
 					     (sizeof(*record) + captured + RECORD_ALIGN_BYTES - 1) &
 						     ~(RECORD_ALIGN_BYTES - 1),
@@ -130,8 +130,8 @@ static __always_inline struct capture_record *reserve(__u32 wire_bytes, __u32 *c
 }
 
 /*
- * A length that is in its bounds already, for a helper. The verifier must see them on the very number
- * that it is given, and before 6.11 learns nothing of it from a comparison of another one.
+ * A length for a helper, already within its bounds. The verifier must see the bounds on the register that
+ * the helper takes; before 6.11 it learns nothing from a comparison of another register.
  */
 static __always_inline __u32 seen_length(__u32 bytes)
 {

@@ -23,12 +23,12 @@
 
 /* How often the clock is read in one run: some microseconds with the softirqs held off. */
 #define CLOCK_READS_MAX 128
-/* How many packets may be sent untold while there is no time to tell of them. */
+/* Packets between two reports of progress while every packet is late. */
 #define TELL_EVERY 32
 /* A turn that took longer was interrupted. */
 #define TURN_NS_MAX 2000
 #define TURNS_IN_MEAN 16
-/* Longer frames are written by the kernel's helper, which is quicker from here on. */
+/* The kernel's helper writes longer frames, because it is faster for them. */
 #define PLAIN_STORES_BYTES_MAX 256
 
 const volatile struct generate_options options;
@@ -58,7 +58,7 @@ struct {
 	__type(value, struct frame_image);
 } image SEC(".maps");
 
-/* The trace that is replayed, the same for all senders. */
+/* The replayed trace, shared by all senders. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -67,7 +67,7 @@ struct {
 	__type(value, struct trace_block);
 } trace SEC(".maps");
 
-/* The interface that sends: looked up by the kernel quicker than by its number. */
+/* The tx devmap: the kernel looks the interface up faster here than by its index. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, 1);
@@ -94,7 +94,7 @@ static __always_inline void put16(void *at, __be16 value)
 	__builtin_memcpy(at, &value, sizeof(value));
 }
 
-/* An exchange orders what was written before it, on every architecture. */
+/* An exchange orders all earlier stores, on every architecture. */
 static __always_inline void tell(__u64 sent)
 {
 	__sync_lock_test_and_set(&state.taken, sent);

@@ -115,7 +115,7 @@ struct tcp_skb_cb {
 };
 
 struct sk_buff { struct sock *sk; char cb[48]; };
-/* The field is there where the tracepoint tells of attempts that failed, too, with the error as its third argument. */
+/* The field is there where the tracepoint also reports failed attempts, with the error as its third argument. */
 struct trace_event_raw_tcp_retransmit_skb { int err; };
 /* The field is there where interrupts are accounted apart: CONFIG_IRQ_TIME_ACCOUNTING. */
 struct rq { __u64 prev_irq_time; };

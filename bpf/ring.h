@@ -2,7 +2,7 @@
 /*
  * The writing end of the ring: reserve, fill, commit. No locks: writers of one CPU may interrupt
  * each other (softirq in process context, preemption) and take turns by one atomic add.
- * The layout and what a reader may trust are told in abi.h. Every ring of ours is written here.
+ * abi.h documents the layout and what a reader may rely on. All rings are written here.
  */
 #ifndef PARSHALL_RING_H
 #define PARSHALL_RING_H
@@ -42,7 +42,7 @@ static __always_inline __u64 lane_reserve_alone(struct lane_header *lane,
 	volatile struct lane_header *shared = lane;
 	__u64 position = shared->reserved_bytes;
 
-	/* Should somebody be half-way in spite of all, it is refused and counted. */
+	/* If another writer is half-way nevertheless, drop the record and count it. */
 	if (shared->committed_bytes != position ||
 	    (layout->wait_for_readers &&
 	     !lane_has_room(readers, layout->size_bytes, position + length_bytes))) {
@@ -55,7 +55,7 @@ static __always_inline __u64 lane_reserve_alone(struct lane_header *lane,
 
 /* A writer is interrupted at most a few times between its look and its compare-and-swap. */
 #define RESERVE_TRIES 16
-/* A place that was reserved and must be committed. */
+/* A reservation, to be committed. */
 struct ring_slot {
 	struct lane_header *lane;
 	__u64 position;
@@ -67,7 +67,7 @@ static __always_inline __u64 lane_reserve(struct lane_header *lane,
 					  __u32 length_bytes)
 {
 	for (int try = 0; try < RESERVE_TRIES; try++) {
-		/* In this order: equal, they say that nobody was half-way at this position. */
+		/* In this order: if they are equal, no writer was half-way at this position. */
 		__u64 committed = *(volatile __u64 *)&lane->committed_bytes;
 		__u64 position = *(volatile __u64 *)&lane->reserved_bytes;
 		__u64 quiet = *(volatile __u64 *)&lane->quiet_bytes;

@@ -14,7 +14,7 @@
 
 /* ---- packets ---------------------------------------------------------------------------- */
 
-/* Whether a connection that is met for the first time is older than the log. */
+/* Whether a connection seen for the first time is older than the log. */
 static __always_inline __u32 age_of(struct tcp_sock *tp)
 {
 	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_state == TCP_SYN_SENT ? 0 : FLOW_BEGAN_BEFORE;
@@ -139,7 +139,7 @@ int tcp_egress(struct __sk_buff *skb)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
-/* What an event needs to be written. */
+/* An event being written. */
 struct event {
 	struct tcp_state_record *record;
 	struct flow_state *flow;
@@ -343,7 +343,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
-	/* Also while nothing is observed: what comes later must not be told as the flow before. */
+	/* Also while nothing is observed: what comes later must not be reported as the former flow. */
 	if (new_state == TCP_SYN_SENT)
 		end_former_flow(sk);
 	if (!enabled)
@@ -353,7 +353,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 	if (new_state != TCP_CLOSE || old_state == TCP_LISTEN)
 		return 0;
 	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
-	/* Whoever comes first of the two writes; of a socket that is nobody's, the first one tells. */
+	/* The first of the two programs writes; without a flow, the first program counts. */
 	if (flow ? __sync_lock_test_and_set(&flow->has_closed, 1) : is_second)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);

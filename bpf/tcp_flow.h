@@ -25,7 +25,7 @@
 /* Before the windows are scaled. */
 #define INITIAL_WINDOW_MAX_BYTES 65535u
 
-/* Set by the loader before the verifier looks, so that what is not asked for costs nothing. */
+/* The loader sets them before verification, so that the verifier removes unused code. */
 const volatile struct tcp_options options SEC(".rodata.options");
 #define flow_layout options.flow_layout
 
@@ -121,7 +121,7 @@ struct connection_key {
 
 /* A power of two. */
 #define HANDSHAKES_MAX 65536u
-/* So few that the accounts of one sweep fill a small part of the flow ring. */
+/* So few that the records of one sweep fill a small part of the flow ring. */
 #define HANDSHAKES_ENDED_MAX 4096u
 
 /* Passive opens before they have a socket of their own. */
@@ -297,7 +297,7 @@ static __always_inline struct record_header *reserve_in_flow_ring(__u32 length_b
 	if (!account)
 		return 0;
 	count(&account->seen);
-	/* A CPU that was not there when the ring was made has no lane. */
+	/* A CPU that came online after the ring was created has no lane. */
 	record = lane ? ring_reserve(lane, readers, &flow_layout, length_bytes, kind, HOOK_TCP_FLOW,
 				     slot) :
 			0;
@@ -427,7 +427,7 @@ static __noinline struct flow_state *begin_handshake(const struct connection_key
 	return bpf_map_lookup_elem(&handshakes, connection);
 }
 
-/* Congestion control may be chosen at any time. */
+/* Congestion control may change at any time. */
 static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
 {
 	return (__u64)tp->inet_conn.icsk_ca_ops;

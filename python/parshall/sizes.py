@@ -129,11 +129,11 @@ class Law:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
         """Read a procfs file; ``-`` is the standard input."""
-        return cls(_native.read_size_law(Path(path)))
+        return cls(_native.read_size_distribution(Path(path)))
 
     def write(self, output: Path | None, surround: bool = False) -> None:
         """Write its text, each line in ``pgset "..."`` with ``surround``; None is the standard output."""
-        _native.write_size_law(self.procfs, output, surround)
+        _native.write_size_distribution(self.procfs, output, surround)
 
     def probabilities(self) -> list[float]:
         """Return the probability of each size from 0 to the maximum."""

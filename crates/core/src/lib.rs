@@ -3,9 +3,9 @@
 
 pub mod abi;
 pub mod convert;
+pub mod distributions;
 mod excerpt;
 pub mod filter;
-pub mod laws;
 pub mod ledger;
 pub mod output_file;
 pub mod queueing;

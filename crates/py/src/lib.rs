@@ -37,8 +37,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sizes::read_trace_gaps, module)?)?;
     module.add_function(wrap_pyfunction!(sizes::built_in_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(sizes::represent_sizes, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::read_size_law, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::write_size_law, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::read_size_distribution, module)?)?;
+    module.add_function(wrap_pyfunction!(sizes::write_size_distribution, module)?)?;
     module.add_function(wrap_pyfunction!(sizes::write_size_counts, module)?)?;
     module.add_function(wrap_pyfunction!(sizes::size_probabilities, module)?)?;
     module.add_function(wrap_pyfunction!(sizes::draw_sizes, module)?)?;

@@ -1,10 +1,10 @@
-//! `_native`: packet size distributions. Counts are lists of (size, packets), a law is its procfs text.
+//! `_native`: packet size distributions. Counts are lists of (size, packets), a distribution is its procfs text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use parshall_core::laws::Generator;
+use parshall_core::distributions::Rng;
 use parshall_core::sizes::{
     Comparison, CountError, Parameters, SizeCounts, SizesError, TwoStage, built_in, count_trace,
     read_dist, read_procfs, read_sizes, trace_gaps_ns, write_dist, write_procfs, write_sizes,
@@ -41,7 +41,7 @@ fn counts_of(counts: &Counts) -> PyResult<SizeCounts> {
     Ok(sizes)
 }
 
-fn law_of(text: &str) -> PyResult<TwoStage> {
+fn parsed(text: &str) -> PyResult<TwoStage> {
     read_procfs(text.as_bytes(), "procfs").map_err(raise)
 }
 
@@ -128,7 +128,7 @@ pub fn count_trace_sizes(py: Python<'_>, path: PathBuf) -> PyResult<(Counts, Str
     Ok((counts.iter().collect(), ledger))
 }
 
-/// What a gap takes as a number of Python, in the text of the request, and in the law.
+/// What a gap takes as a number of Python, in the text of the request, and in the distribution.
 const GAP_BYTES: u64 = 128;
 
 /// Gaps between the packets of a capture file, ns, and how many went back in time.
@@ -159,7 +159,7 @@ fn parameters(
     }
 }
 
-/// The law of counted sizes.
+/// The distribution of counted sizes.
 #[pyfunction]
 pub fn represent_sizes(
     counts: Counts,
@@ -169,34 +169,34 @@ pub fn represent_sizes(
     outlier_share: f64,
 ) -> PyResult<String> {
     let parameters = parameters(maximum_bytes, precision, bin_bytes, outlier_share);
-    let law = TwoStage::from_counts(&counts_of(&counts)?, &parameters).map_err(raise)?;
-    procfs_text(&law)
+    let distribution = TwoStage::from_counts(&counts_of(&counts)?, &parameters).map_err(raise)?;
+    procfs_text(&distribution)
 }
 
-/// The law of a procfs file.
+/// The distribution of a procfs file.
 #[pyfunction]
-pub fn read_size_law(path: PathBuf) -> PyResult<String> {
+pub fn read_size_distribution(path: PathBuf) -> PyResult<String> {
     let (input, name) = open(&path).map_err(raise)?;
     procfs_text(&read_procfs(input, &name).map_err(raise)?)
 }
 
-fn procfs_text(law: &TwoStage) -> PyResult<String> {
+fn procfs_text(distribution: &TwoStage) -> PyResult<String> {
     let mut text = Vec::new();
-    write_procfs(law, &mut text, false).map_err(raise)?;
+    write_procfs(distribution, &mut text, false).map_err(raise)?;
     String::from_utf8(text).map_err(to_python)
 }
 
-/// Writes a law; None is the standard output.
+/// Writes a distribution; None is the standard output.
 #[pyfunction]
-pub fn write_size_law(
+pub fn write_size_distribution(
     py: Python<'_>,
-    law: &str,
+    distribution: &str,
     output: Option<PathBuf>,
     surround: bool,
 ) -> PyResult<()> {
-    let law = law_of(law)?;
+    let distribution = parsed(distribution)?;
     write_to(py, output.as_deref(), |out| {
-        write_procfs(&law, out, surround)
+        write_procfs(&distribution, out, surround)
     })
 }
 
@@ -216,40 +216,40 @@ pub fn write_size_counts(
 
 /// Probability of each size from 0 to the maximum.
 #[pyfunction]
-pub fn size_probabilities(law: &str) -> PyResult<Vec<f64>> {
-    Ok(law_of(law)?.probabilities())
+pub fn size_probabilities(distribution: &str) -> PyResult<Vec<f64>> {
+    Ok(parsed(distribution)?.probabilities())
 }
 
 /// Draws sizes; with `writes` they are written, one a line (None is the standard output).
 #[pyfunction]
 pub fn draw_sizes(
     py: Python<'_>,
-    law: &str,
+    distribution: &str,
     count: u64,
     seed: u64,
     writes: bool,
     output: Option<PathBuf>,
 ) -> PyResult<Counts> {
-    let law = law_of(law)?;
-    let mut random = Generator::new(seed, SIZES_STREAM);
+    let distribution = parsed(distribution)?;
+    let mut rng = Rng::new(seed, SIZES_STREAM);
     let drawn = if writes {
         write_to(py, output.as_deref(), |out| {
-            write_sizes(&law, count, &mut random, out)
+            write_sizes(&distribution, count, &mut rng, out)
         })?
     } else {
-        py.detach(|| write_sizes(&law, count, &mut random, io::sink()))
+        py.detach(|| write_sizes(&distribution, count, &mut rng, io::sink()))
             .map_err(raise)?
     };
     Ok(drawn.iter().collect())
 }
 
-/// How far a law is from what was counted, as JSON.
+/// How far a distribution is from what was counted, as JSON.
 #[pyfunction]
-#[pyo3(signature = (counts, law, maximum_bytes, precision, bin_bytes, outlier_share, drawn=None))]
+#[pyo3(signature = (counts, distribution, maximum_bytes, precision, bin_bytes, outlier_share, drawn=None))]
 #[allow(clippy::too_many_arguments)] // They are keywords in Python.
 pub fn compare_sizes(
     counts: Counts,
-    law: &str,
+    distribution: &str,
     maximum_bytes: u32,
     precision: u32,
     bin_bytes: u32,
@@ -261,7 +261,7 @@ pub fn compare_sizes(
     let comparison = Comparison::new(
         &counts_of(&counts)?,
         &parameters,
-        &law_of(law)?,
+        &parsed(distribution)?,
         drawn.as_ref(),
     )
     .map_err(raise)?;

@@ -9,7 +9,7 @@ use super::model::{
 use super::names::Names;
 use super::range::{above_zero, duration, not_negative, require};
 use super::time::picoseconds;
-use crate::laws::number;
+use crate::distributions::number;
 
 /// Maximum number of priorities of a station: the engine has a bit for each.
 const LEVELS_MAX: usize = 64;

@@ -19,7 +19,7 @@ use super::statistics::{Balance, Counts, QueueTotals, SinkTotals, VisitTotals};
 use super::time::{picoseconds, seconds, whole};
 use super::trace::{Fate, Trace};
 use super::watchdog::{Exceeded, Watchdog};
-use crate::laws::Generator as Rng;
+use crate::distributions::Rng;
 
 /// A source during a run, with a random number stream for each thing that it draws.
 struct SourceState {

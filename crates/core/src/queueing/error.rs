@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::laws::LawError;
+use crate::distributions::DistributionError;
 
 /// Why a model cannot be run, or why a run ended early.
 #[derive(Debug, Error)]
@@ -36,7 +36,7 @@ pub enum ModelError {
         /// Where it is used.
         place: String,
         /// The problem.
-        error: LawError,
+        error: DistributionError,
     },
     /// A value out of its range.
     #[error("{place}: {field} is {value}; expected {expected}")]

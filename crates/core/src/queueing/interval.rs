@@ -68,7 +68,7 @@ pub fn student_t(confidence: f64, freedom: f64) -> f64 {
 }
 
 fn normal_quantile(probability: f64) -> f64 {
-    use crate::laws::{Distribution, Normal};
+    use crate::distributions::{Distribution, Normal};
     let standard = Normal::new(0.0, 1.0).expect("0 and 1 are a mean and a deviation");
     standard.quantile(probability)
 }

@@ -9,7 +9,7 @@ use super::network::{Network, QueuePlan};
 use super::scale::{Parts, Scale};
 use super::service_time::ServiceTime;
 use super::statistics::{Occupancy, VisitTotals};
-use crate::laws::Generator as Rng;
+use crate::distributions::Rng;
 
 /// A service time that is not fixed: see `services`.
 const NOT_FIXED: u64 = u64::MAX;

@@ -1,7 +1,7 @@
 //! Ranges of the numbers in a model.
 
 use super::error::ModelError;
-use crate::laws::number;
+use crate::distributions::number;
 
 /// Maximum of a time in ns and of a length in bytes. A run ends at 1.8e16 ns.
 pub(super) const AMOUNT_MAX: f64 = 1e16;

@@ -83,7 +83,7 @@ pub fn run(
     Ok(Results {
         model: network.model.name.clone(),
         options: options.clone(),
-        generator: crate::laws::GENERATOR,
+        generator: crate::distributions::RNG_NAME,
         warm_up_ns: nanoseconds(warm_up_ps),
         is_steady,
         is_precise,

@@ -6,14 +6,15 @@ use super::amount::Amount;
 use super::error::ModelError;
 use super::range::{AMOUNT_MAX, duration};
 use super::traces::Traces;
-use crate::laws::{
-    Distribution, Empirical, GapLaw, GapProcess, Generator as Rng, Histogram, Law, LawError,
+use crate::distributions::{
+    AnyDistribution, Distribution, DistributionError, Empirical, GapDistribution, GapProcess,
+    Histogram, Rng,
 };
 
 impl Amount {
     /// The sampler of this amount. An error names `place`, such as `queue "ipintrq", law_ns`.
     pub(super) fn sampler(&self, place: &str, traces: &Traces) -> Result<Sampler, ModelError> {
-        let law = |law: Result<Law, LawError>| {
+        let law = |law: Result<AnyDistribution, DistributionError>| {
             law.map_err(|error| ModelError::Law {
                 place: place.to_string(),
                 error,
@@ -24,8 +25,8 @@ impl Amount {
                 amount(place, *value)?;
                 Sampler::Constant(*value)
             }
-            Self::Text(text) => match text.parse::<Law>() {
-                Ok(Law::Constant(constant)) => {
+            Self::Text(text) => match text.parse::<AnyDistribution>() {
+                Ok(AnyDistribution::Constant(constant)) => {
                     amount(place, constant.mean())?;
                     Sampler::Constant(constant.mean())
                 }
@@ -37,9 +38,9 @@ impl Amount {
                     Sampler::Law(parsed)
                 }
                 // No distribution has the name of a gap process: report the error of the parser that knows the name.
-                Err(error) => match GapLaw::parse(text, None) {
+                Err(error) => match GapDistribution::parse(text, None) {
                     Ok(gaps) => Sampler::Gaps(gaps),
-                    Err(LawError::Unknown { .. }) => law(Err(error)).map(Sampler::Law)?,
+                    Err(DistributionError::Unknown { .. }) => law(Err(error)).map(Sampler::Law)?,
                     Err(of_gaps) => law(Err(of_gaps)).map(Sampler::Law)?,
                 },
             },
@@ -47,11 +48,15 @@ impl Amount {
                 samples
                     .iter()
                     .try_for_each(|&sample| amount(place, sample))?;
-                Sampler::Law(law(Empirical::new(samples.clone()).map(Law::from))?)
+                Sampler::Law(law(
+                    Empirical::new(samples.clone()).map(AnyDistribution::from)
+                )?)
             }
             Self::Histogram { bounds, counts } => {
                 bounds.iter().try_for_each(|&bound| amount(place, bound))?;
-                Sampler::Law(law(Histogram::new(bounds, counts).map(Law::from))?)
+                Sampler::Law(law(
+                    Histogram::new(bounds, counts).map(AnyDistribution::from)
+                )?)
             }
             Self::Table { bytes, values } => {
                 let expected = "as many rising lengths as values, all from 0 to 1e16";
@@ -80,8 +85,8 @@ impl Amount {
 #[derive(Clone, Debug)]
 pub(super) enum Sampler {
     Constant(f64),
-    Law(Law),
-    Gaps(GapLaw),
+    Law(AnyDistribution),
+    Gaps(GapDistribution),
     Running(GapProcess),
     Table(Arc<[f64]>, Arc<[f64]>),
     Trace(Arc<[f64]>, usize),
@@ -128,7 +133,7 @@ impl Sampler {
         Some(match self {
             Self::Constant(value) => *value,
             // The most common distribution is inlined.
-            Self::Law(Law::Exponential(law)) => law.sample(rng),
+            Self::Law(AnyDistribution::Exponential(law)) => law.sample(rng),
             Self::Law(law) => law.sample(rng).max(0.0),
             Self::Running(process) => process.next_gap_ns(rng),
             Self::Gaps(_) => unreachable!("processes start before a run"),

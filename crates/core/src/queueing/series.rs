@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn relaxation_times_of_known_series() {
-        use crate::laws::{Distribution, Generator as Rng, Normal};
+        use crate::distributions::{Distribution, Normal, Rng};
         let standard = Normal::new(0.0, 1.0).unwrap();
         let mut rng = Rng::new(1, 1);
         // Means of 10 values each of an autoregressive process.

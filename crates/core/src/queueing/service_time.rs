@@ -5,7 +5,7 @@ use super::model::Service;
 use super::sampler::Sampler;
 use super::time::whole;
 use super::traces::Traces;
-use crate::laws::Generator as Rng;
+use crate::distributions::Rng;
 
 /// A service time in picoseconds.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::names::Names;
 use super::range::require;
 use super::sampler::Sampler;
 use super::traces::Traces;
-use crate::laws::number;
+use crate::distributions::number;
 
 /// Minimum of the mean gap: shorter ones are too coarse in whole picoseconds.
 const GAP_MIN_NS: f64 = 0.1;

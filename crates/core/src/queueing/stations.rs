@@ -9,7 +9,7 @@ use super::queues::Queues;
 use super::scale::{Parts, Scale};
 use super::station::{BLOCKED, Server, StationState};
 use super::statistics::StationTotals;
-use crate::laws::Generator as Rng;
+use crate::distributions::Rng;
 
 /// A packet whose service has ended.
 pub(super) struct Completion {

@@ -43,7 +43,7 @@ pub struct Comparison {
     /// Draws that were compared.
     pub draws: u64,
     /// What so many draws are expected to add by chance: sum of sqrt(p (1 - p) / (2 pi draws)), the mean
-    /// of the distance of a sample from its law in the normal approximation.
+    /// of the distance of a sample from its distribution in the normal approximation.
     pub chance_distance: f64,
     /// The distance of counted sizes from the draws.
     pub drawn_distance: Option<f64>,

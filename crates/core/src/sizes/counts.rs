@@ -1,4 +1,4 @@
-//! How many packets there are of each size.
+//! Number of packets of each size.
 
 use super::SizesError;
 
@@ -67,7 +67,7 @@ impl SizeCounts {
         self.total
     }
 
-    /// Whether there is none.
+    /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }

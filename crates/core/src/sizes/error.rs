@@ -1,4 +1,4 @@
-//! What can be wrong with sizes, each in one line.
+//! Errors of packet sizes. Every message is one line.
 
 use std::io;
 
@@ -47,7 +47,7 @@ pub enum SizesError {
         /// What it may be.
         expected: String,
     },
-    /// A text that names no law of sizes.
+    /// The text does not name a size distribution.
     #[error("sizes {found:?}: {reason}; expected {expected}")]
     Spec {
         /// What was given.

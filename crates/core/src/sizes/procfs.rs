@@ -1,4 +1,4 @@
-//! The text `procfs`: what the enhanced kernel packet generator is told (section A.2.2).
+//! The text format `procfs`: the input of the enhanced kernel packet generator (section A.2.2).
 
 use super::text::{SHOWN, lines};
 use super::{CellSize, Parameters, SizesError, TwoStage};
@@ -10,7 +10,7 @@ use std::io::{BufRead, Write};
 /// # Errors
 /// [`SizesError::Write`].
 pub fn write_procfs(
-    law: &TwoStage,
+    distribution: &TwoStage,
     mut output: impl Write,
     surround: bool,
 ) -> Result<(), SizesError> {
@@ -24,16 +24,16 @@ pub fn write_procfs(
     };
     line(format!(
         "dist {} {} {} {} {}",
-        law.precision(),
-        law.bin_bytes(),
-        law.maximum_bytes(),
-        law.outliers().len(),
-        law.bins().len()
+        distribution.precision(),
+        distribution.bin_bytes(),
+        distribution.maximum_bytes(),
+        distribution.outliers().len(),
+        distribution.bins().len()
     ))?;
-    for outlier in law.outliers() {
+    for outlier in distribution.outliers() {
         line(format!("outl {} {}", outlier.size_bytes, outlier.cells))?;
     }
-    for bin in law.bins() {
+    for bin in distribution.bins() {
         line(format!("hist {} {}", bin.size_bytes, bin.cells))?;
     }
     output.flush().map_err(SizesError::Write)

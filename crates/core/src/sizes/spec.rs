@@ -1,10 +1,10 @@
-//! The text of a law of sizes.
+//! The text of a distribution of sizes.
 
 use super::{
     BUILT_IN, Parameters, SIZE_MAX_BYTES, SizeCounts, SizesError, TwoStage, built_in, read_dist,
     read_procfs, read_sizes,
 };
-use crate::laws::Generator;
+use crate::distributions::Rng;
 use std::fs::File;
 use std::io::BufReader;
 
@@ -13,7 +13,7 @@ const EXPECTED: &str = "a size, LOW-HIGH, fixed:SIZE, uniform:LOW-HIGH, imix, im
 
 /// What sizes packets have.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SizeLaw {
+pub enum SizeDistribution {
     /// All the same, bytes.
     Fixed(u32),
     /// Every size of a range alike, bytes.
@@ -27,13 +27,13 @@ pub enum SizeLaw {
     TwoStage(Box<TwoStage>),
 }
 
-impl SizeLaw {
-    /// The law of a text: `64`, `fixed:64`, `40-1500`, `uniform:40-1500`, the name of a built-in distribution, or
+impl SizeDistribution {
+    /// The distribution of a text: `64`, `fixed:64`, `40-1500`, `uniform:40-1500`, the name of a built-in distribution, or
     /// `procfs:FILE`, `dist:FILE`, `sizes:FILE`. Built-in distributions and `dist` and `sizes` files are represented by
     /// `parameters`.
     ///
     /// # Errors
-    /// When the text names no law, or its file cannot be read or understood.
+    /// When the text names no distribution, or its file cannot be read or understood.
     pub fn parse(text: &str, parameters: &Parameters) -> Result<Self, SizesError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         match kind {
@@ -59,18 +59,18 @@ impl SizeLaw {
     }
 
     /// Draw a size, bytes.
-    pub fn sample(&self, generator: &mut Generator) -> u32 {
+    pub fn sample(&self, rng: &mut Rng) -> u32 {
         match self {
             Self::Fixed(size_bytes) => *size_bytes,
             Self::Uniform {
                 low_bytes,
                 high_bytes,
-            } => low_bytes + generator.below(u64::from(high_bytes - low_bytes) + 1) as u32,
-            Self::TwoStage(law) => law.sample(generator),
+            } => low_bytes + rng.below(u64::from(high_bytes - low_bytes) + 1) as u32,
+            Self::TwoStage(distribution) => distribution.sample(rng),
         }
     }
 
-    /// Mean of `value` over the law: of the size itself with `|size| f64::from(size)`.
+    /// Mean of `value` over the distribution: of the size itself with `|size| f64::from(size)`.
     pub fn mean_of(&self, value: impl Fn(u32) -> f64) -> f64 {
         match self {
             Self::Fixed(size_bytes) => value(*size_bytes),
@@ -83,8 +83,8 @@ impl SizeLaw {
                     .map(|size| value(size) / sizes)
                     .sum()
             }
-            Self::TwoStage(law) => (0..)
-                .zip(law.probabilities())
+            Self::TwoStage(distribution) => (0..)
+                .zip(distribution.probabilities())
                 .filter(|(_, probability)| *probability > 0.0)
                 .map(|(size, probability)| probability * value(size))
                 .sum(),
@@ -96,7 +96,7 @@ impl SizeLaw {
         match self {
             Self::Fixed(size_bytes) => *size_bytes,
             Self::Uniform { high_bytes, .. } => *high_bytes,
-            Self::TwoStage(law) => law
+            Self::TwoStage(distribution) => distribution
                 .probabilities()
                 .iter()
                 .rposition(|probability| *probability > 0.0)
@@ -115,7 +115,7 @@ impl SizeLaw {
                 let sizes = f64::from(high_bytes - low_bytes + 1);
                 (f64::from((x_bytes + 1).saturating_sub(*low_bytes)) / sizes).min(1.0)
             }
-            Self::TwoStage(law) => law
+            Self::TwoStage(distribution) => distribution
                 .probabilities()
                 .iter()
                 .take(x_bytes as usize + 1)
@@ -147,11 +147,11 @@ fn size(text: &str, digits: &str) -> Result<u32, SizesError> {
         })
 }
 
-fn fixed(text: &str, digits: &str) -> Result<SizeLaw, SizesError> {
-    Ok(SizeLaw::Fixed(size(text, digits)?))
+fn fixed(text: &str, digits: &str) -> Result<SizeDistribution, SizesError> {
+    Ok(SizeDistribution::Fixed(size(text, digits)?))
 }
 
-fn uniform(text: &str, range: &str) -> Result<SizeLaw, SizesError> {
+fn uniform(text: &str, range: &str) -> Result<SizeDistribution, SizesError> {
     let (low, high) = range
         .split_once('-')
         .ok_or_else(|| wrong(text, "a range needs LOW-HIGH"))?;
@@ -159,7 +159,7 @@ fn uniform(text: &str, range: &str) -> Result<SizeLaw, SizesError> {
     if low_bytes > high_bytes {
         return Err(wrong(text, format!("{low_bytes} is above {high_bytes}")));
     }
-    Ok(SizeLaw::Uniform {
+    Ok(SizeDistribution::Uniform {
         low_bytes,
         high_bytes,
     })

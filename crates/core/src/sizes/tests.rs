@@ -1,7 +1,7 @@
 //! From counts to procfs and back to sizes, and what may be wrong on the way.
 
 use super::*;
-use crate::laws::Generator;
+use crate::distributions::Rng;
 use proptest::prelude::*;
 
 fn counts(pairs: &[(u32, u64)]) -> SizeCounts {
@@ -12,9 +12,9 @@ fn counts(pairs: &[(u32, u64)]) -> SizeCounts {
     counts
 }
 
-fn procfs(law: &TwoStage) -> String {
+fn procfs(distribution: &TwoStage) -> String {
     let mut text = Vec::new();
-    write_procfs(law, &mut text, false).unwrap();
+    write_procfs(distribution, &mut text, false).unwrap();
     String::from_utf8(text).unwrap()
 }
 
@@ -29,12 +29,12 @@ fn the_equations_by_hand() {
         precision: 2000,
         ..Parameters::default()
     };
-    let law = TwoStage::from_counts(&counts(&pairs), &parameters).unwrap();
+    let distribution = TwoStage::from_counts(&counts(&pairs), &parameters).unwrap();
     assert_eq!(
-        procfs(&law),
+        procfs(&distribution),
         "dist 2000 20 1500 2 1\noutl 40 895\noutl 1500 1000\nhist 40 2000\n"
     );
-    let probabilities = law.probabilities();
+    let probabilities = distribution.probabilities();
     // 105 of 2000 cells miss; one in 20 of the bin's draws is 40 bytes.
     assert!((probabilities[40] - (895.0 + 105.0 / 20.0) / 2000.0).abs() < 1e-12);
     assert!((probabilities[41] - 105.0 / 20.0 / 2000.0).abs() < 1e-12);
@@ -43,9 +43,9 @@ fn the_equations_by_hand() {
 
 #[test]
 fn surrounded_lines_are_those_of_the_generator_script() {
-    let law = TwoStage::from_counts(&counts(&[(64, 3)]), &Parameters::default()).unwrap();
+    let distribution = TwoStage::from_counts(&counts(&[(64, 3)]), &Parameters::default()).unwrap();
     let mut text = Vec::new();
-    write_procfs(&law, &mut text, true).unwrap();
+    write_procfs(&distribution, &mut text, true).unwrap();
     assert_eq!(
         String::from_utf8(text).unwrap(),
         "pgset \"dist 1000 20 1500 1 0\"\npgset \"outl 64 1000\"\n"
@@ -55,18 +55,20 @@ fn surrounded_lines_are_those_of_the_generator_script() {
 #[test]
 fn one_size_is_always_drawn() {
     for size in [1, 19, 20, 1499, 1500] {
-        let law = TwoStage::from_counts(&counts(&[(size, 7)]), &Parameters::default()).unwrap();
-        let mut generator = Generator::new(1, 0);
-        assert!((0..100).all(|_| law.sample(&mut generator) == size));
+        let distribution =
+            TwoStage::from_counts(&counts(&[(size, 7)]), &Parameters::default()).unwrap();
+        let mut rng = Rng::new(1, 0);
+        assert!((0..100).all(|_| distribution.sample(&mut rng) == size));
     }
 }
 
 #[test]
 fn sizes_above_the_maximum_are_left_out_and_told() {
     let counted = counts(&[(100, 10), (1501, 5), (9000, 1)]);
-    let law = TwoStage::from_counts(&counted, &Parameters::default()).unwrap();
-    assert_eq!(law.probabilities()[100], 1.0);
-    let comparison = Comparison::new(&counted, &Parameters::default(), &law, None).unwrap();
+    let distribution = TwoStage::from_counts(&counted, &Parameters::default()).unwrap();
+    assert_eq!(distribution.probabilities()[100], 1.0);
+    let comparison =
+        Comparison::new(&counted, &Parameters::default(), &distribution, None).unwrap();
     assert_eq!(comparison.above_maximum, 6);
     assert_eq!(comparison.represented_distance, 0.0);
     let error = TwoStage::from_counts(&counts(&[(1501, 5)]), &Parameters::default()).unwrap_err();
@@ -95,11 +97,11 @@ fn the_last_bin_never_draws_above_the_maximum() {
     // 1500 alone in the bin that would reach to 1519, and too rare for an outlier.
     let mut pairs: Vec<(u32, u64)> = (40..1040).map(|size| (size, 1)).collect();
     pairs.push((1500, 1));
-    let law = TwoStage::from_counts(&counts(&pairs), &Parameters::default()).unwrap();
-    assert!(law.outliers().is_empty());
-    assert!(law.probabilities()[1500] > 0.0005);
-    let mut generator = Generator::new(3, 0);
-    assert!((0..20_000).all(|_| (40..=1500).contains(&law.sample(&mut generator))));
+    let distribution = TwoStage::from_counts(&counts(&pairs), &Parameters::default()).unwrap();
+    assert!(distribution.outliers().is_empty());
+    assert!(distribution.probabilities()[1500] > 0.0005);
+    let mut rng = Rng::new(3, 0);
+    assert!((0..20_000).all(|_| (40..=1500).contains(&distribution.sample(&mut rng))));
 }
 
 #[test]
@@ -110,21 +112,21 @@ fn more_outliers_than_cells_lose_no_probability() {
         precision: 10,
         ..Parameters::default()
     };
-    let law = TwoStage::from_counts(&counts(&pairs), &parameters).unwrap();
-    let cells: u32 = law
+    let distribution = TwoStage::from_counts(&counts(&pairs), &parameters).unwrap();
+    let cells: u32 = distribution
         .outliers()
         .iter()
-        .chain(law.bins())
+        .chain(distribution.bins())
         .map(|entry| entry.cells)
         .sum();
-    assert!(cells >= 10, "{}", procfs(&law));
-    assert!((law.probabilities().iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    assert!(cells >= 10, "{}", procfs(&distribution));
+    assert!((distribution.probabilities().iter().sum::<f64>() - 1.0).abs() < 1e-12);
     // One heavy hitter keeps its cells beside them.
     let mut pairs = pairs;
     pairs.push((1500, 500));
-    let law = TwoStage::from_counts(&counts(&pairs), &parameters).unwrap();
+    let distribution = TwoStage::from_counts(&counts(&pairs), &parameters).unwrap();
     assert_eq!(
-        law.outliers(),
+        distribution.outliers(),
         [CellSize {
             size_bytes: 1500,
             cells: 5
@@ -150,8 +152,8 @@ fn what_the_thesis_says_of_its_distribution_holds_for_the_built_in_one() {
         "{}",
         counted.mean_bytes()
     );
-    let law = TwoStage::from_counts(&counted, &Parameters::default()).unwrap();
-    let cells_of_40 = law
+    let distribution = TwoStage::from_counts(&counted, &Parameters::default()).unwrap();
+    let cells_of_40 = distribution
         .outliers()
         .iter()
         .find(|entry| entry.size_bytes == 40)
@@ -165,10 +167,16 @@ fn ten_million_sizes_keep_the_heavy_hitters_and_the_bound() {
     let counted = built_in("thesis").unwrap();
     let parameters = Parameters::default();
     let text = procfs(&TwoStage::from_counts(&counted, &parameters).unwrap());
-    let law = read_procfs(text.as_bytes(), "thesis.procfs").unwrap();
-    let drawn = write_sizes(&law, 10_000_000, &mut Generator::new(4, 0), std::io::sink()).unwrap();
+    let distribution = read_procfs(text.as_bytes(), "thesis.procfs").unwrap();
+    let drawn = write_sizes(
+        &distribution,
+        10_000_000,
+        &mut Rng::new(4, 0),
+        std::io::sink(),
+    )
+    .unwrap();
     assert_eq!(drawn.total(), 10_000_000);
-    let comparison = Comparison::new(&counted, &parameters, &law, Some(&drawn)).unwrap();
+    let comparison = Comparison::new(&counted, &parameters, &distribution, Some(&drawn)).unwrap();
     for heavy in &comparison.heavy_hitters {
         let distance = (heavy.drawn_share.unwrap() - heavy.counted_share).abs();
         assert!(distance <= 0.001, "{heavy:?}");
@@ -182,8 +190,8 @@ fn ten_million_sizes_keep_the_heavy_hitters_and_the_bound() {
         precision: 1 << 20,
         ..parameters
     };
-    let law = TwoStage::from_counts(&counted, &fine).unwrap();
-    let comparison = Comparison::new(&counted, &fine, &law, None).unwrap();
+    let distribution = TwoStage::from_counts(&counted, &fine).unwrap();
+    let comparison = Comparison::new(&counted, &fine, &distribution, None).unwrap();
     assert!(
         comparison.represented_distance - comparison.bins_distance < 1e-4,
         "{comparison:?}"
@@ -293,22 +301,22 @@ fn a_file_of_the_old_program_is_read_and_its_lost_cells_are_nobody_s() {
     // Cut off: 3 + 3 of 10 outlier cells, 3 + 6 of 10 bin cells.
     let text = "pgset \"dist 10 20 1500 2 2\"\npgset \"outl 40 3\"\npgset \"outl 52 3\"\npgset \"hist 60 3\"\n\
                 pgset \"hist 1480 6\"\npgset \"flag PKTSIZE_REAL\"\n";
-    let law = read_procfs(text.as_bytes(), "old").unwrap();
-    let probabilities = law.probabilities();
+    let distribution = read_procfs(text.as_bytes(), "old").unwrap();
+    let probabilities = distribution.probabilities();
     assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-12);
     assert!((probabilities[60] - 0.4 * 3.0 / 9.0 / 20.0).abs() < 1e-12);
-    let mut generator = Generator::new(1, 0);
-    assert!((0..1000).all(|_| law.sample(&mut generator) >= 40));
+    let mut rng = Rng::new(1, 0);
+    assert!((0..1000).all(|_| distribution.sample(&mut rng) >= 40));
 }
 
 #[test]
-fn texts_of_size_laws() {
-    let parse = |text: &str| SizeLaw::parse(text, &Parameters::default());
-    assert_eq!(parse("64").unwrap(), SizeLaw::Fixed(64));
-    assert_eq!(parse("fixed:64").unwrap(), SizeLaw::Fixed(64));
+fn size_distribution_texts_are_parsed() {
+    let parse = |text: &str| SizeDistribution::parse(text, &Parameters::default());
+    assert_eq!(parse("64").unwrap(), SizeDistribution::Fixed(64));
+    assert_eq!(parse("fixed:64").unwrap(), SizeDistribution::Fixed(64));
     assert_eq!(
         parse("40-80").unwrap(),
-        SizeLaw::Uniform {
+        SizeDistribution::Uniform {
             low_bytes: 40,
             high_bytes: 80
         }
@@ -348,26 +356,26 @@ proptest! {
         let counted = counts(&pairs);
         let parameters = Parameters { maximum_bytes: 1500, precision, bin_bytes, outlier_share };
         prop_assume!(counted.total() > counted.above(1500));
-        let law = TwoStage::from_counts(&counted, &parameters).unwrap();
-        let probabilities = law.probabilities();
+        let distribution = TwoStage::from_counts(&counted, &parameters).unwrap();
+        let probabilities = distribution.probabilities();
         prop_assert_eq!(probabilities.len(), 1501);
         prop_assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         prop_assert_eq!(probabilities[0], 0.0);
-        prop_assert_eq!(read_procfs(procfs(&law).as_bytes(), "p").unwrap(), law.clone());
+        prop_assert_eq!(read_procfs(procfs(&distribution).as_bytes(), "p").unwrap(), distribution.clone());
 
-        let comparison = Comparison::new(&counted, &parameters, &law, None).unwrap();
+        let comparison = Comparison::new(&counted, &parameters, &distribution, None).unwrap();
         prop_assert!(
             comparison.represented_distance
                 <= comparison.bins_distance + comparison.cells_distance + 1e-9
         );
         let considered = (counted.total() - counted.above(1500)) as f64;
-        for outlier in law.outliers() {
+        for outlier in distribution.outliers() {
             prop_assert!(outlier.cells > 0);
             prop_assert!(counted.of(outlier.size_bytes) as f64 / considered >= outlier_share);
         }
-        let mut generator = Generator::new(seed, 0);
+        let mut rng = Rng::new(seed, 0);
         for _ in 0..100 {
-            let size = law.sample(&mut generator);
+            let size = distribution.sample(&mut rng);
             prop_assert!(probabilities[size as usize] > 0.0);
         }
     }
@@ -380,8 +388,8 @@ proptest! {
     ) {
         let counted = counts(&pairs);
         let parameters = Parameters { precision: 1 << 20, bin_bytes, ..Parameters::default() };
-        let law = TwoStage::from_counts(&counted, &parameters).unwrap();
-        let comparison = Comparison::new(&counted, &parameters, &law, None).unwrap();
+        let distribution = TwoStage::from_counts(&counted, &parameters).unwrap();
+        let comparison = Comparison::new(&counted, &parameters, &distribution, None).unwrap();
         prop_assert!(comparison.cells_distance < 1e-3, "{}", comparison.cells_distance);
         if bin_bytes == 1 {
             prop_assert!(comparison.bins_distance < 1e-9);
@@ -393,7 +401,7 @@ proptest! {
         let _ = read_procfs(text.as_bytes(), "p");
         let _ = read_dist(text.as_bytes(), "d", ' ');
         let _ = read_sizes(text.as_bytes(), "s");
-        let _ = SizeLaw::parse(&text, &Parameters::default());
+        let _ = SizeDistribution::parse(&text, &Parameters::default());
     }
 
     #[test]
@@ -582,8 +590,8 @@ fn bins_of_one_size_are_the_sizes_that_were_counted() {
         outlier_share: 2.0,
         ..Parameters::default()
     };
-    let law = TwoStage::from_counts(&counted, &parameters).unwrap();
-    assert_eq!(law.probabilities()[..4], [0.0, 0.1, 0.1, 0.8]);
-    let comparison = Comparison::new(&counted, &parameters, &law, None).unwrap();
+    let distribution = TwoStage::from_counts(&counted, &parameters).unwrap();
+    assert_eq!(distribution.probabilities()[..4], [0.0, 0.1, 0.1, 0.8]);
+    let comparison = Comparison::new(&counted, &parameters, &distribution, None).unwrap();
     assert!(comparison.bins_distance < 1e-12, "{comparison:?}");
 }

@@ -1,8 +1,8 @@
 //! The texts `sizes` (numbers) and `dist` (size and count, one pair a line).
 
 use super::{SizeCounts, SizesError, TwoStage};
+use crate::distributions::Rng;
 use crate::excerpt::excerpt;
-use crate::laws::Generator;
 use std::io::{BufRead, Write};
 
 /// Characters of a line that an error shows.
@@ -133,19 +133,19 @@ pub fn write_dist(
 /// # Errors
 /// [`SizesError::Write`].
 pub fn write_sizes(
-    law: &TwoStage,
+    distribution: &TwoStage,
     count: u64,
-    generator: &mut Generator,
+    rng: &mut Rng,
     mut output: impl Write,
 ) -> Result<SizeCounts, SizesError> {
     // Every line that there can be, made once.
-    let lines: Vec<String> = (0..=law.maximum_bytes())
+    let lines: Vec<String> = (0..=distribution.maximum_bytes())
         .map(|size| format!("{size}\n"))
         .collect();
     let mut packets = vec![0_u64; lines.len()];
     let mut buffer = Vec::with_capacity(1 << 16);
     for _ in 0..count {
-        let size = law.sample(generator) as usize;
+        let size = distribution.sample(rng) as usize;
         packets[size] += 1;
         buffer.extend_from_slice(lines[size].as_bytes());
         if buffer.len() > (1 << 16) - 16 {

@@ -2,7 +2,7 @@
 
 use super::cells::divide;
 use super::{SIZE_MAX_BYTES, SizeCounts, SizesError};
-use crate::laws::Generator;
+use crate::distributions::Rng;
 
 /// How a distribution is represented; the names of the thesis in brackets.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -183,15 +183,15 @@ impl TwoStage {
     }
 
     /// Draw a size, bytes.
-    pub fn sample(&self, generator: &mut Generator) -> u32 {
-        let cell = generator.below(u64::from(self.precision)) as usize;
+    pub fn sample(&self, rng: &mut Rng) -> u32 {
+        let cell = rng.below(u64::from(self.precision)) as usize;
         if let Some(&size_bytes) = self.outlier_cells.get(cell) {
             return size_bytes;
         }
         // Of the cells that are filled: what a foreign file leaves empty is nobody's.
-        let cell = generator.below(self.bin_cells.len() as u64) as usize;
+        let cell = rng.below(self.bin_cells.len() as u64) as usize;
         let (low, width) = bin_sizes(self.bin_cells[cell], self.bin_bytes, self.maximum_bytes);
-        low + generator.below(u64::from(width)) as u32
+        low + rng.below(u64::from(width)) as u32
     }
 
     /// Probability of each size, index in bytes, from 0 to the maximum: what an endless draw gives.

@@ -1,18 +1,18 @@
 //! What was achieved, beside what was asked for.
 
 use super::{Packet, Workload};
-use crate::laws::GapLaw;
-use crate::sizes::SizeLaw;
+use crate::distributions::GapDistribution;
+use crate::sizes::SizeDistribution;
 use serde::Serialize;
 
 /// So many gaps are kept for the quantiles; beyond it every second one is left out, again and again.
 const GAPS_KEPT: usize = 1 << 18;
-/// How far below a gap of so many ns the law is looked at, relatively: far enough for the rounding of its scale, and far
+/// How far below a gap of so many ns the distribution is looked at, relatively: far enough for the rounding of its scale, and far
 /// below what clocks tell apart.
 const JUST_BELOW: f64 = 1e-9;
 /// Gaps do not keep their shape when more than this share of the packets left a mean gap late or later ...
 const LATE_SHARE_MAX: f64 = 0.05;
-/// ... or when gaps of a continuous law are farther from it than this, and than twice what chance alone exceeds.
+/// ... or when gaps of a continuous distribution are farther from it than this, and than twice what chance alone exceeds.
 const KS_DISTANCE_MAX: f64 = 0.1;
 const PROBABILITIES: [f64; 7] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 
@@ -42,17 +42,17 @@ pub struct Account {
 pub struct SizeAccount {
     /// Mean of the sizes sent, bytes of the IP packet.
     pub mean_bytes: f64,
-    /// Mean of the law, raised where it had to be.
+    /// Mean of the distribution, raised where it had to be.
     pub asked_mean_bytes: f64,
     /// Quantiles of the sizes sent.
     pub quantiles_bytes: Quantiles,
-    /// Quantiles of the law.
+    /// Quantiles of the distribution.
     pub asked_quantiles_bytes: Quantiles,
-    /// Kolmogorov-Smirnov distance of the sizes sent from the law.
+    /// Kolmogorov-Smirnov distance of the sizes sent from the distribution.
     pub ks_distance: f64,
     /// What chance alone exceeds once in 20 runs, see [`ks_bound`].
     pub ks_bound: f64,
-    /// Share of the law's sizes that are too small for headers and stamp; these packets were raised.
+    /// Share of the distribution's sizes that are too small for headers and stamp; these packets were raised.
     pub too_small_share: f64,
 }
 
@@ -61,13 +61,13 @@ pub struct SizeAccount {
 pub struct GapAccount {
     /// Mean gap, ns.
     pub mean_ns: f64,
-    /// Mean of the law, ns.
+    /// Mean of the distribution, ns.
     pub asked_mean_ns: f64,
     /// Quantiles of the gaps, ns.
     pub quantiles_ns: Quantiles,
-    /// Quantiles of the law, ns; None where they are not known in closed form.
+    /// Quantiles of the distribution, ns; None where they are not known in closed form.
     pub asked_quantiles_ns: Option<Quantiles>,
-    /// Kolmogorov-Smirnov distance from the law; None where it is not known in closed form.
+    /// Kolmogorov-Smirnov distance from the distribution; None where it is not known in closed form.
     pub ks_distance: Option<f64>,
     /// What chance alone exceeds once in 20 runs, of so many gaps as the distance is of, see [`ks_bound`].
     pub ks_bound: Option<f64>,
@@ -77,12 +77,12 @@ pub struct GapAccount {
     pub late_mean_ns: f64,
     /// The latest of them, ns.
     pub late_max_ns: u64,
-    /// Share of the packets that left the law's mean gap late or later: their gaps are those of the host.
+    /// Share of the packets that left the distribution's mean gap late or later: their gaps are those of the host.
     pub late_share: f64,
     /// Whether the gaps have the shape that was asked for: at most 5 % of the packets were so late, and the distance
-    /// from a continuous law is at most 0.1, or twice `ks_bound`.
+    /// from a continuous distribution is at most 0.1, or twice `ks_bound`.
     pub is_shape_kept: bool,
-    /// How far the mean lies from the law's by chance, as relative standard deviation; None where that is not known.
+    /// How far the mean lies from the distribution's by chance, as relative standard deviation; None where that is not known.
     pub mean_spread: Option<f64>,
 }
 
@@ -156,7 +156,7 @@ impl Account {
         self.frames_bytes
     }
 
-    /// The sizes beside their law; None when nothing was sent.
+    /// The sizes beside their distribution; None when nothing was sent.
     pub fn sizes(&self, workload: &Workload) -> Option<SizeAccount> {
         let packets = self.packets();
         if packets == 0 {
@@ -217,8 +217,8 @@ impl Account {
         })
     }
 
-    /// The gaps beside their law; None when their times are not known or there are none.
-    pub fn gaps(&self, law: &GapLaw) -> Option<GapAccount> {
+    /// The gaps beside their distribution; None when their times are not known or there are none.
+    pub fn gaps(&self, distribution: &GapDistribution) -> Option<GapAccount> {
         if self.gaps_ns.is_empty() {
             return None;
         }
@@ -228,8 +228,8 @@ impl Account {
             let rank = (p * values.len() as f64).ceil() as usize;
             values[rank.clamp(1, values.len()) - 1]
         };
-        let asked_mean_ns = law.mean_gap_ns();
-        let fixed = law.fixed_gap_ns();
+        let asked_mean_ns = distribution.mean_gap_ns();
+        let fixed = distribution.fixed_gap_ns();
         let error_p99 = fixed.map(|gap_ns| {
             let mut errors: Vec<f64> = sorted
                 .iter()
@@ -238,17 +238,17 @@ impl Account {
             errors.sort_by(f64::total_cmp);
             at(&errors, 0.99)
         });
-        // A distance from a law that is a single step only tells that no clock is exact.
+        // A distance from a distribution that is a single step only tells that no clock is exact.
         let ks_distance = match fixed {
             Some(_) => None,
-            None => ks_distance(&sorted, law),
+            None => ks_distance(&sorted, distribution),
         };
-        let asked_quantiles_ns = law
+        let asked_quantiles_ns = distribution
             .quantile(0.5)
-            .map(|_| PROBABILITIES.map(|p| law.quantile(p).unwrap_or(f64::NAN)));
+            .map(|_| PROBABILITIES.map(|p| distribution.quantile(p).unwrap_or(f64::NAN)));
         let bound = ks_distance.map(|_| ks_bound(sorted.len() as u64));
         let late_share = self.late as f64 / self.packets() as f64;
-        // A law with steps is far from what any clock measures.
+        // A distribution with steps is far from what any clock measures.
         let is_far = asked_quantiles_ns.is_some()
             && ks_distance
                 .zip(bound)
@@ -265,23 +265,23 @@ impl Account {
             late_max_ns: self.late_ns_max,
             late_share,
             is_shape_kept: late_share <= LATE_SHARE_MAX && !is_far,
-            mean_spread: law.mean_spread(self.gaps),
+            mean_spread: distribution.mean_spread(self.gaps),
         })
     }
 }
 
-/// The Kolmogorov-Smirnov distance that so many independent draws of a continuous law exceed with a probability of 5 %:
+/// The Kolmogorov-Smirnov distance that so many independent draws of a continuous distribution exceed with a probability of 5 %:
 /// 1.36 / sqrt(n), for n > 35 (F. J. Massey, The Kolmogorov-Smirnov Test for Goodness of Fit, Journal of the American Statistical
-/// Association 46, 1951, table 1). Draws of a discrete law exceed it less often. At most 1, as every distance.
+/// Association 46, 1951, table 1). Draws of a discrete distribution exceed it less often. At most 1, as every distance.
 pub fn ks_bound(draws: u64) -> f64 {
     (1.36 / (draws as f64).sqrt()).min(1.0)
 }
 
-fn cumulative(law: &SizeLaw, length: usize) -> Vec<f64> {
-    match law {
-        SizeLaw::TwoStage(law) => {
+fn cumulative(distribution: &SizeDistribution, length: usize) -> Vec<f64> {
+    match distribution {
+        SizeDistribution::TwoStage(distribution) => {
             let mut sum = 0.0;
-            let mut values: Vec<f64> = law
+            let mut values: Vec<f64> = distribution
                 .probabilities()
                 .iter()
                 .map(|probability| {
@@ -292,13 +292,15 @@ fn cumulative(law: &SizeLaw, length: usize) -> Vec<f64> {
             values.resize(length.max(values.len()), 1.0);
             values
         }
-        _ => (0..length as u32).map(|size| law.cdf(size)).collect(),
+        _ => (0..length as u32)
+            .map(|size| distribution.cdf(size))
+            .collect(),
     }
 }
 
-/// Greatest distance of the samples' distribution function from the law's: at each of the samples' steps, and just below
-/// it, since the law may have a step there, too.
-fn ks_distance(sorted: &[f64], law: &GapLaw) -> Option<f64> {
+/// Greatest distance of the samples' distribution function from the distribution's: at each of the samples' steps, and just below
+/// it, since the distribution may have a step there, too.
+fn ks_distance(sorted: &[f64], distribution: &GapDistribution) -> Option<f64> {
     let count = sorted.len() as f64;
     let (mut below, mut distance) = (0, 0.0_f64);
     for equal in sorted.chunk_by(|a, b| a == b) {
@@ -306,8 +308,8 @@ fn ks_distance(sorted: &[f64], law: &GapLaw) -> Option<f64> {
         let up_to = below + equal.len();
         let just_below = gap - (gap.abs() + 1.0) * JUST_BELOW;
         distance = distance
-            .max((law.cdf(just_below)? - below as f64 / count).abs())
-            .max((law.cdf(gap)? - up_to as f64 / count).abs());
+            .max((distribution.cdf(just_below)? - below as f64 / count).abs())
+            .max((distribution.cdf(gap)? - up_to as f64 / count).abs());
         below = up_to;
     }
     Some(distance)

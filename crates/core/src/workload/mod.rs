@@ -1,4 +1,4 @@
-//! Workloads: sizes law x gap law x flows x seed. What is calculated here is what the kernel sends, byte
+//! Workloads: sizes distribution x gap distribution x flows x seed. What is calculated here is what the kernel sends, byte
 //! for byte: the [`Plan`] says what every packet is, and [`Packets`] builds it.
 
 mod account;

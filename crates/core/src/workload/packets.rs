@@ -3,7 +3,7 @@
 use super::checksum::{finish, finish_udp, fold, sum};
 use super::header::{Header, Layout};
 use super::{Packet, Protocol, Replay, Workload};
-use crate::laws::Generator;
+use crate::distributions::Rng;
 use std::sync::Arc;
 
 /// Shortest frame, without its check sequence: Ethernet pads what is shorter.
@@ -34,9 +34,9 @@ impl Packets {
             .map(|flow| Header::of(&workload.flows, flow))
             .collect();
         let largest = workload.largest_frame_bytes();
-        let mut generator = Generator::new(workload.seed, PAYLOAD_STREAM);
+        let mut rng = Rng::new(workload.seed, PAYLOAD_STREAM);
         let mut payload: Vec<u8> = (0..(largest - layout.payload_offset).div_ceil(8))
-            .flat_map(|_| generator.bits().to_be_bytes())
+            .flat_map(|_| rng.bits().to_be_bytes())
             .collect();
         payload.truncate(largest - layout.payload_offset);
         if workload.is_stamped {

@@ -2,8 +2,8 @@
 
 use super::packets::{FRAME_BYTES_MIN, STAMP_BYTES};
 use super::{Flows, Layout, Order, Packets, Replay};
-use crate::laws::{GapLaw, GapProcess, Generator};
-use crate::sizes::SizeLaw;
+use crate::distributions::{GapDistribution, GapProcess, Rng};
+use crate::sizes::SizeDistribution;
 use std::sync::Arc;
 
 // Streams of the seed. Whatever one of them draws, the others stay as they are.
@@ -15,16 +15,16 @@ const FLOWS_STREAM: u64 = 3;
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// Sizes of the IP packets. What is too small for its headers is raised.
-    pub sizes: SizeLaw,
+    pub sizes: SizeDistribution,
     /// Gaps between them.
-    pub gaps: GapLaw,
+    pub gaps: GapDistribution,
     /// Flows.
     pub flows: Flows,
     /// Seed of everything that is drawn.
     pub seed: u64,
     /// Whether sequence number and send time stand in the payload.
     pub is_stamped: bool,
-    /// Frames that are sent in place of such ones; `sizes` is then the law of theirs.
+    /// Frames that are sent in place of such ones; `sizes` is then the distribution of theirs.
     pub replay: Option<Arc<Replay>>,
 }
 
@@ -86,9 +86,9 @@ pub struct Plan<'a> {
     workload: &'a Workload,
     packets: &'a Packets,
     smallest_ip_bytes: u32,
-    sizes: Generator,
-    gaps: Generator,
-    flows: Generator,
+    sizes: Rng,
+    gaps: Rng,
+    flows: Rng,
     // None without gaps.
     process: Option<GapProcess>,
     due_ns: f64,
@@ -98,15 +98,15 @@ pub struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// From the first packet on; `packets` are those of the workload.
     pub fn new(workload: &'a Workload, packets: &'a Packets) -> Self {
-        let mut gaps = Generator::new(workload.seed, GAPS_STREAM);
+        let mut gaps = Rng::new(workload.seed, GAPS_STREAM);
         Self {
             process: (!workload.gaps.is_none()).then(|| workload.gaps.start(&mut gaps)),
             smallest_ip_bytes: workload.smallest_ip_bytes(),
             workload,
             packets,
-            sizes: Generator::new(workload.seed, SIZES_STREAM),
+            sizes: Rng::new(workload.seed, SIZES_STREAM),
             gaps,
-            flows: Generator::new(workload.seed, FLOWS_STREAM),
+            flows: Rng::new(workload.seed, FLOWS_STREAM),
             due_ns: 0.0,
             sequence: 0,
         }

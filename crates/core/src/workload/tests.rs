@@ -1,14 +1,14 @@
 //! Packets that are valid whatever they are made of, and the same for the same seed.
 
 use super::*;
-use crate::laws::GapLaw;
-use crate::sizes::{Parameters, SizeLaw};
+use crate::distributions::GapDistribution;
+use crate::sizes::{Parameters, SizeDistribution};
 use proptest::prelude::*;
 
 fn workload(sizes: &str, gaps: &str, flows: Flows) -> Workload {
     Workload {
-        sizes: SizeLaw::parse(sizes, &Parameters::default()).unwrap(),
-        gaps: GapLaw::parse(gaps, None).unwrap(),
+        sizes: SizeDistribution::parse(sizes, &Parameters::default()).unwrap(),
+        gaps: GapDistribution::parse(gaps, None).unwrap(),
         flows,
         seed: 1,
         is_stamped: false,
@@ -152,7 +152,7 @@ fn a_seed_fixes_bytes_and_order() {
     assert_ne!(digest(&first, 1000), digest(&other, 1000));
     // Gaps are not bytes, and draw from a stream of their own.
     let slower = Workload {
-        gaps: GapLaw::fixed(5.0).unwrap(),
+        gaps: GapDistribution::fixed(5.0).unwrap(),
         ..first.clone()
     };
     assert_eq!(digest(&first, 1000), digest(&slower, 1000));
@@ -241,7 +241,7 @@ fn flows_that_cannot_be_are_named() {
 }
 
 #[test]
-fn the_account_of_what_was_planned_is_near_the_law() {
+fn the_report_of_a_plan_is_close_to_the_distribution() {
     let workload = workload("thesis", "poisson:mean=1us", flows("10.0.0.1", "10.0.0.2"));
     let packets = Packets::of(&workload);
     let mut account = Account::new(&workload);
@@ -277,7 +277,7 @@ fn the_account_of_what_was_planned_is_near_the_law() {
 }
 
 #[test]
-fn draws_of_the_law_exceed_the_bound_once_in_twenty_runs() {
+fn draws_of_the_distribution_exceed_the_bound_once_in_twenty_runs() {
     let exceeded = (1..=400).filter(|seed| {
         let workload = Workload {
             seed: *seed,
@@ -302,7 +302,7 @@ fn draws_of_the_law_exceed_the_bound_once_in_twenty_runs() {
 }
 
 #[test]
-fn gaps_that_are_exactly_those_of_a_law_with_steps_have_no_distance_from_it() {
+fn gaps_equal_to_a_stepped_distribution_have_distance_0() {
     for text in [
         "bursts:size=2,period=1us",
         "bursts:size=4,inside=10ns,period=1us",

@@ -1,11 +1,11 @@
 //! Everything that reads what others wrote, to its end. Each says whether it understood its input.
 
 use parshall_core::convert::{self, ConvertOptions};
+use parshall_core::distributions::{AnyDistribution, Distribution as _, GapDistribution, Rng};
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
 use parshall_core::filter::{MergedFilter, Subscription};
-use parshall_core::laws::{Distribution as _, GapLaw, Generator, Law};
 use parshall_core::queueing::{Model, Network, RunOptions, Traces, run};
-use parshall_core::sizes::{self, Parameters, SizeCounts, SizeLaw, SizesError, TwoStage};
+use parshall_core::sizes::{self, Parameters, SizeCounts, SizeDistribution, SizesError, TwoStage};
 use parshall_core::tcp_log::LogReader;
 use parshall_core::trace::Reader;
 use std::error::Error;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 /// Gives a macro the names of all parsers; `seeds` has good inputs under the same names.
 macro_rules! for_each_parser {
     ($macro:ident) => {
-        $macro! { logs conversions captures captured_sizes sizes dist procfs laws models filters }
+        $macro! { logs conversions captures captured_sizes sizes dist procfs distributions models filters }
     };
 }
 pub(crate) use for_each_parser;
@@ -75,16 +75,16 @@ pub fn captured_sizes(bytes: &[u8]) -> bool {
 }
 
 fn represented(counts: &SizeCounts) {
-    if let Ok(law) = TwoStage::from_counts(counts, &Parameters::default()) {
-        drawn(&law);
-        let _ = sizes::write_procfs(&law, sink(), false);
+    if let Ok(distribution) = TwoStage::from_counts(counts, &Parameters::default()) {
+        drawn(&distribution);
+        let _ = sizes::write_procfs(&distribution, sink(), false);
     }
 }
 
-fn drawn(law: &TwoStage) {
-    let mut random = Generator::new(1, 1);
+fn drawn(distribution: &TwoStage) {
+    let mut rng = Rng::new(1, 1);
     for _ in 0..100 {
-        assert!(law.sample(&mut random) <= law.maximum_bytes());
+        assert!(distribution.sample(&mut rng) <= distribution.maximum_bytes());
     }
 }
 
@@ -113,34 +113,34 @@ pub fn dist(bytes: &[u8]) -> bool {
 
 pub fn procfs(bytes: &[u8]) -> bool {
     match sizes::read_procfs(bytes, "procfs") {
-        Ok(law) => drawn(&law),
+        Ok(distribution) => drawn(&distribution),
         Err(error) => return refused(&error),
     }
     true
 }
 
-pub fn laws(bytes: &[u8]) -> bool {
+pub fn distributions(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
     };
-    let mut random = Generator::new(1, 1);
-    let mut understood = match Law::of_times(text) {
-        Ok(law) => (0..100).map(|_| law.sample(&mut random)).sum::<f64>() > f64::MIN,
+    let mut rng = Rng::new(1, 1);
+    let mut understood = match AnyDistribution::of_times(text) {
+        Ok(distribution) => (0..100).map(|_| distribution.sample(&mut rng)).sum::<f64>() > f64::MIN,
         Err(error) => refused(&error),
     };
     for mean_gap_ns in [None, Some(2000.0)] {
-        if let Ok(law) = GapLaw::parse(text, mean_gap_ns) {
+        if let Ok(distribution) = GapDistribution::parse(text, mean_gap_ns) {
             understood = true;
-            let mut process = law.start(&mut random);
+            let mut process = distribution.start(&mut rng);
             for _ in 0..100 {
-                let gap_ns = process.next_gap_ns(&mut random);
+                let gap_ns = process.next_gap_ns(&mut rng);
                 assert!(gap_ns >= 0.0, "{text}: a gap of {gap_ns} ns");
             }
         }
     }
     // A text that names a file is a user's own order to read it.
     if !text.contains(':') {
-        understood |= SizeLaw::parse(text, &Parameters::default()).is_ok();
+        understood |= SizeDistribution::parse(text, &Parameters::default()).is_ok();
     }
     understood
 }

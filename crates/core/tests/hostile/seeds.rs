@@ -215,7 +215,7 @@ pub fn procfs() -> Vec<Vec<u8>> {
     ])
 }
 
-pub fn laws() -> Vec<Vec<u8>> {
+pub fn distributions() -> Vec<Vec<u8>> {
     texts(&[
         "poisson:mean=2us",
         "bursts:size=8,inside=0,period=1ms,pause=exponential",

@@ -10,7 +10,7 @@ use crate::session::{GivenUp, InstrumentError, ThreadError};
 pub enum GenerateError {
     /// A mistake of the request.
     #[error(transparent)]
-    Law(#[from] parshall_core::laws::LawError),
+    Law(#[from] parshall_core::distributions::DistributionError),
     /// A mistake of the request.
     #[error(transparent)]
     Sizes(#[from] parshall_core::sizes::SizesError),

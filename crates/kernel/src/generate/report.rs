@@ -7,7 +7,7 @@ use super::schedule::Schedule;
 use super::sender::Sent;
 use crate::clock::thread_cpu_s;
 use crate::session::Progress;
-use parshall_core::laws::GENERATOR;
+use parshall_core::distributions::RNG_NAME;
 use parshall_core::workload::{GapAccount, SizeAccount, Workload};
 use serde::Serialize;
 
@@ -143,7 +143,7 @@ impl Report {
             gap_law: workload.gaps.to_string(),
             transmitted: counted.map(|counted| counted.transmitted),
             digest: Some(feeder.digest.text()),
-            generator: GENERATOR,
+            generator: RNG_NAME,
             seed: workload.seed,
             waited_runs,
             starved_runs,

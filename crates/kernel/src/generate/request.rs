@@ -3,8 +3,8 @@
 use super::backend::program::FRAME_BYTES_MAX;
 use super::{BackendKind, GenerateError};
 use crate::free_memory::available_bytes;
-use parshall_core::laws::GapLaw;
-use parshall_core::sizes::{Parameters, SizeLaw, TwoStage};
+use parshall_core::distributions::GapDistribution;
+use parshall_core::sizes::{Parameters, SizeDistribution, TwoStage};
 use parshall_core::trace::{Reader, allowance_bytes};
 use parshall_core::workload::{
     Flows, Order, Packets, Plan, Protocol, Rate, Replay, ReplayLimits, Vlan, Workload,
@@ -40,9 +40,9 @@ pub struct Request {
     /// MTU of the interface, which no frame of that file may exceed; none: any length.
     #[serde(default)]
     pub mtu_bytes: Option<u32>,
-    /// Law of the sizes, see [`SizeLaw::parse`].
+    /// Law of the sizes, see [`SizeDistribution::parse`].
     pub sizes: String,
-    /// Law of the gaps, see [`GapLaw::parse`]; none: no gaps, or equal ones when a rate is given.
+    /// Law of the gaps, see [`GapDistribution::parse`]; none: no gaps, or equal ones when a rate is given.
     #[serde(default)]
     pub gap: Option<String>,
     /// Gaps of a trace, ns, in place of `gap`.
@@ -190,8 +190,8 @@ impl Request {
             ..default
         };
         let mut workload = Workload {
-            sizes: SizeLaw::parse(&self.sizes, &parameters)?,
-            gaps: GapLaw::none(),
+            sizes: SizeDistribution::parse(&self.sizes, &parameters)?,
+            gaps: GapDistribution::none(),
             flows: self.flows()?,
             seed: self.seed,
             is_stamped: self.is_stamped,
@@ -204,13 +204,13 @@ impl Request {
             None => None,
         };
         workload.gaps = match (recorded, &self.gap, mean_gap_ns) {
-            (Some(gaps_ns), _, None) => GapLaw::recorded(gaps_ns.clone())?,
+            (Some(gaps_ns), _, None) => GapDistribution::recorded(gaps_ns.clone())?,
             (Some(gaps_ns), _, Some(mean)) => {
-                GapLaw::recorded(gaps_ns.clone())?.with_mean_gap_ns(mean)?
+                GapDistribution::recorded(gaps_ns.clone())?.with_mean_gap_ns(mean)?
             }
-            (None, Some(text), mean) => GapLaw::parse(text, mean)?,
-            (None, None, Some(mean)) => GapLaw::fixed(mean)?,
-            (None, None, None) => GapLaw::none(),
+            (None, Some(text), mean) => GapDistribution::parse(text, mean)?,
+            (None, None, Some(mean)) => GapDistribution::fixed(mean)?,
+            (None, None, None) => GapDistribution::none(),
         };
         let largest = workload.largest_ip_bytes();
         if largest > u32::from(u16::MAX) {
@@ -262,7 +262,8 @@ impl Request {
             maximum_bytes: counts.iter().map(|(size, _)| size).max().unwrap_or(1),
             ..Parameters::default()
         };
-        workload.sizes = SizeLaw::TwoStage(Box::new(TwoStage::from_counts(&counts, &exact)?));
+        workload.sizes =
+            SizeDistribution::TwoStage(Box::new(TwoStage::from_counts(&counts, &exact)?));
         let gaps_ns = replay.gaps_ns().to_vec();
         workload.replay = Some(Arc::new(replay));
         // Without any time between the frames there is nothing to keep to.

@@ -79,8 +79,8 @@ fn gave_up(failure: u64) -> GenerateError {
 mod tests {
     use super::*;
     use crate::generate::plan_ring::Shape;
-    use parshall_core::laws::GapLaw;
-    use parshall_core::sizes::SizeLaw;
+    use parshall_core::distributions::GapDistribution;
+    use parshall_core::sizes::SizeDistribution;
     use parshall_core::workload::{Flows, Packet, Packets, Workload};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
@@ -88,8 +88,8 @@ mod tests {
     /// What a run of one packet ends with, and how many it has sent. Whatever happens, the loopback takes no redirected frames.
     fn run_of(flow: u32, ip_bytes: u32) -> Option<(String, u64)> {
         let workload = Workload {
-            sizes: SizeLaw::Fixed(64),
-            gaps: GapLaw::none(),
+            sizes: SizeDistribution::Fixed(64),
+            gaps: GapDistribution::none(),
             flows: Flows::between("10.0.0.1-10.0.0.2", "10.1.0.1").unwrap(),
             seed: 1,
             is_stamped: false,

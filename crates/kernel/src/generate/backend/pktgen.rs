@@ -6,7 +6,7 @@
 use super::{Backend, OwnCounts};
 use crate::generate::GenerateError;
 use crate::generate::plan_ring::PlanRing;
-use parshall_core::sizes::SizeLaw;
+use parshall_core::sizes::SizeDistribution;
 use parshall_core::workload::{Order, Protocol, Workload};
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -121,8 +121,8 @@ fn lines(workload: &Workload, count: Option<u64>) -> Result<Vec<String>, Generat
 fn size_lines(workload: &Workload) -> Result<Vec<String>, GenerateError> {
     let frame = |size_bytes: u32| workload.frame_bytes(workload.ip_bytes(size_bytes));
     match &workload.sizes {
-        SizeLaw::Fixed(size) => Ok(vec![format!("pkt_size {}", frame(*size))]),
-        SizeLaw::Uniform {
+        SizeDistribution::Fixed(size) => Ok(vec![format!("pkt_size {}", frame(*size))]),
+        SizeDistribution::Uniform {
             low_bytes,
             high_bytes,
         } => Ok(vec![
@@ -130,7 +130,7 @@ fn size_lines(workload: &Workload) -> Result<Vec<String>, GenerateError> {
             format!("max_pkt_size {}", frame(*high_bytes) + 1),
             "flag TXSIZE_RND".to_string(),
         ]),
-        SizeLaw::TwoStage(law) => {
+        SizeDistribution::TwoStage(law) => {
             let sizes: Vec<(usize, f64)> = law
                 .probabilities()
                 .iter()
@@ -255,14 +255,14 @@ impl Drop for Pktgen {
 mod tests {
     use super::*;
     use crate::generate::plan_ring::Shape;
-    use parshall_core::laws::GapLaw;
+    use parshall_core::distributions::GapDistribution;
     use parshall_core::sizes::Parameters;
     use parshall_core::workload::Flows;
 
     fn workload(sizes: &str, gaps: &str) -> Workload {
         Workload {
-            sizes: SizeLaw::parse(sizes, &Parameters::default()).unwrap(),
-            gaps: GapLaw::parse(gaps, None).unwrap(),
+            sizes: SizeDistribution::parse(sizes, &Parameters::default()).unwrap(),
+            gaps: GapDistribution::parse(gaps, None).unwrap(),
             flows: Flows::between("10.0.0.1-10.0.0.9", "10.1.0.1")
                 .unwrap()
                 .with_ports("9", "7-8")

@@ -1,9 +1,9 @@
-//! `Law`: any of the distributions, and what they have in common.
+//! The trait of all distributions, and the enum that holds any of them.
 
 use super::spec::Spec;
 use super::{
-    Constant, Empirical, Erlang, Exponential, Generator, Geometric, Histogram, Hyperexponential,
-    LawError, Lognormal, Normal, Pareto, Uniform, Weibull,
+    Constant, DistributionError, Empirical, Erlang, Exponential, Geometric, Histogram,
+    Hyperexponential, Lognormal, Normal, Pareto, Rng, Uniform, Weibull,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -22,15 +22,15 @@ pub trait Distribution {
     /// The smallest x with P(X <= x) >= `probability`; `probability` is held to [0, 1].
     fn quantile(&self, probability: f64) -> f64;
 
-    /// A draw: by default the quantile of one uniform number, so that two laws drawn from equal
-    /// generators move together.
-    fn sample(&self, generator: &mut Generator) -> f64 {
-        self.quantile(generator.open_unit())
+    /// A draw: by default the quantile of one uniform number, so that two distributions drawn from equal
+    /// random number streams move together.
+    fn sample(&self, rng: &mut Rng) -> f64 {
+        self.quantile(rng.open_unit())
     }
 }
 
-/// The smallest x between `low` and `high` with `cdf(x) >= probability`, by bisection, to the last bit that the
-/// distribution function can tell.
+/// The smallest x between `low` and `high` with `cdf(x) >= probability`, by bisection, to the last bit of the distribution
+/// function.
 pub(super) fn inverse(
     cdf: impl Fn(f64) -> f64,
     probability: f64,
@@ -50,20 +50,20 @@ pub(super) fn inverse(
     }
 }
 
-/// One of the laws.
+/// Any distribution.
 ///
 /// Written as text, `NAME:KEY=VALUE,...`; a time may carry `ns`, `us`, `ms` or `s` and is then in ns:
 /// `constant:1us`, `uniform:low=1,high=9`, `exponential:mean=2.5us`, `erlang:stages=3,mean=9`,
 /// `hyperexponential:p=0.1/0.9,mean=50/1`, `pareto:shape=1.5,scale=2`, `weibull:shape=0.5,scale=3`,
-/// `lognormal:mu=1,sigma=0.5`, `normal:mean=5,deviation=1`, `geometric:mean=10`. The laws of samples
+/// `lognormal:mu=1,sigma=0.5`, `normal:mean=5,deviation=1`, `geometric:mean=10`. The distributions of samples
 /// and of histograms are made from data, not from text.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Law {
-    /// Always the same.
+pub enum AnyDistribution {
+    /// One value.
     Constant(Constant),
     /// Equal density between two bounds.
     Uniform(Uniform),
-    /// Without memory.
+    /// Memoryless.
     Exponential(Exponential),
     /// Sum of exponential stages.
     Erlang(Erlang),
@@ -88,86 +88,88 @@ pub enum Law {
 const NAMES: &str = "constant, uniform, exponential, erlang, hyperexponential, pareto, weibull, \
                      lognormal, normal, geometric";
 
-/// Calls a method on whichever law it is.
+/// Calls a method of the variant.
 macro_rules! each {
-    ($law:expr, $inner:ident => $result:expr) => {
-        match $law {
-            Law::Constant($inner) => $result,
-            Law::Uniform($inner) => $result,
-            Law::Exponential($inner) => $result,
-            Law::Erlang($inner) => $result,
-            Law::Hyperexponential($inner) => $result,
-            Law::Pareto($inner) => $result,
-            Law::Weibull($inner) => $result,
-            Law::Lognormal($inner) => $result,
-            Law::Normal($inner) => $result,
-            Law::Geometric($inner) => $result,
-            Law::Empirical($inner) => $result,
-            Law::Histogram($inner) => $result,
+    ($distribution:expr, $inner:ident => $result:expr) => {
+        match $distribution {
+            AnyDistribution::Constant($inner) => $result,
+            AnyDistribution::Uniform($inner) => $result,
+            AnyDistribution::Exponential($inner) => $result,
+            AnyDistribution::Erlang($inner) => $result,
+            AnyDistribution::Hyperexponential($inner) => $result,
+            AnyDistribution::Pareto($inner) => $result,
+            AnyDistribution::Weibull($inner) => $result,
+            AnyDistribution::Lognormal($inner) => $result,
+            AnyDistribution::Normal($inner) => $result,
+            AnyDistribution::Geometric($inner) => $result,
+            AnyDistribution::Empirical($inner) => $result,
+            AnyDistribution::Histogram($inner) => $result,
         }
     };
 }
 
-impl Distribution for Law {
+impl Distribution for AnyDistribution {
     fn mean(&self) -> f64 {
-        each!(self, law => law.mean())
+        each!(self, distribution => distribution.mean())
     }
 
     fn variance(&self) -> f64 {
-        each!(self, law => law.variance())
+        each!(self, distribution => distribution.variance())
     }
 
     fn cdf(&self, x: f64) -> f64 {
-        each!(self, law => law.cdf(x))
+        each!(self, distribution => distribution.cdf(x))
     }
 
     fn quantile(&self, probability: f64) -> f64 {
-        each!(self, law => law.quantile(probability))
+        each!(self, distribution => distribution.quantile(probability))
     }
 
-    fn sample(&self, generator: &mut Generator) -> f64 {
-        each!(self, law => law.sample(generator))
+    fn sample(&self, rng: &mut Rng) -> f64 {
+        each!(self, distribution => distribution.sample(rng))
     }
 }
 
-impl fmt::Display for Law {
+impl fmt::Display for AnyDistribution {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        each!(self, law => law.fmt(formatter))
+        each!(self, distribution => distribution.fmt(formatter))
     }
 }
 
-impl Law {
+impl AnyDistribution {
     /// Expected value of what is drawn when everything below 0 is cut off there.
     pub fn mean_cut_at_0(&self) -> f64 {
         match self {
-            Law::Normal(law) => law.mean_cut_at_0(),
-            Law::Uniform(law) => law.mean_cut_at_0(),
-            Law::Constant(law) => law.mean().max(0.0),
+            AnyDistribution::Normal(distribution) => distribution.mean_cut_at_0(),
+            AnyDistribution::Uniform(distribution) => distribution.mean_cut_at_0(),
+            AnyDistribution::Constant(distribution) => distribution.mean().max(0.0),
             // Those made from data are checked by whoever takes no time below 0; the others have none.
-            law => law.mean(),
+            distribution => distribution.mean(),
         }
     }
 
-    /// The law of times of a text: each has its unit, and is in ns.
+    /// The distribution of times of a text: each has its unit, and is in ns.
     ///
     /// # Errors
-    /// When the text names no law, a time has no unit, or a parameter is missing or outside its range.
-    pub fn of_times(text: &str) -> Result<Self, LawError> {
+    /// When the text names no distribution, a time has no unit, or a parameter is missing or outside its range.
+    pub fn of_times(text: &str) -> Result<Self, DistributionError> {
         Self::parse(text, Spec::time, Spec::times)
     }
 
     /// `value` and `values` read the parameters that have the unit of what is drawn.
     fn parse<'a>(
         text: &'a str,
-        value: fn(&mut Spec<'a>, &str) -> Result<f64, LawError>,
-        values: fn(&mut Spec<'a>, &str) -> Result<Vec<f64>, LawError>,
-    ) -> Result<Self, LawError> {
+        value: fn(&mut Spec<'a>, &str) -> Result<f64, DistributionError>,
+        values: fn(&mut Spec<'a>, &str) -> Result<Vec<f64>, DistributionError>,
+    ) -> Result<Self, DistributionError> {
         let mut spec = Spec::parse(
             text,
             "NAME:KEY=VALUE,..., for example exponential:mean=2.5us",
         )?;
-        let law = match spec.name() {
-            "constant" | "fixed" => Law::from(Constant::new(value(&mut spec, "value")?)?),
+        let distribution = match spec.name() {
+            "constant" | "fixed" => {
+                AnyDistribution::from(Constant::new(value(&mut spec, "value")?)?)
+            }
             "uniform" => Uniform::new(value(&mut spec, "low")?, value(&mut spec, "high")?)?.into(),
             "exponential" => Exponential::new(value(&mut spec, "mean")?)?.into(),
             "erlang" => Erlang::new(spec.count("stages")?, value(&mut spec, "mean")?)?.into(),
@@ -182,31 +184,31 @@ impl Law {
             }
             "geometric" => Geometric::new(value(&mut spec, "mean")?)?.into(),
             other => {
-                return Err(LawError::Unknown {
-                    kind: "law",
+                return Err(DistributionError::Unknown {
+                    kind: "distribution",
                     found: other.to_string(),
                     expected: NAMES,
                 });
             }
         };
         spec.finish()?;
-        Ok(law)
+        Ok(distribution)
     }
 }
 
-impl FromStr for Law {
-    type Err = LawError;
+impl FromStr for AnyDistribution {
+    type Err = DistributionError;
 
-    fn from_str(text: &str) -> Result<Self, LawError> {
+    fn from_str(text: &str) -> Result<Self, DistributionError> {
         Self::parse(text, Spec::number, Spec::numbers)
     }
 }
 
 macro_rules! from_each {
     ($($name:ident),*) => {
-        $(impl From<$name> for Law {
-            fn from(law: $name) -> Self {
-                Law::$name(law)
+        $(impl From<$name> for AnyDistribution {
+            fn from(distribution: $name) -> Self {
+                AnyDistribution::$name(distribution)
             }
         })*
     };

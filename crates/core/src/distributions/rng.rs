@@ -1,10 +1,10 @@
-//! The random generator of everything that is drawn.
+//! Random numbers.
 
-use rand::Rng;
+use rand::Rng as _;
 use rand_pcg::Pcg64;
 
-/// Name of the generator and of the way it is seeded, stored with results.
-pub const GENERATOR: &str = "PCG64 XSL-RR (rand_pcg 0.10), seeded by SplitMix64 of seed and stream";
+/// Name of the algorithm and of its seeding, stored with results.
+pub const RNG_NAME: &str = "PCG64 XSL-RR (rand_pcg 0.10), seeded by SplitMix64 of seed and stream";
 
 /// PCG64 (XSL-RR 128/64, O'Neill 2014), with the conversions to real numbers and ranges that belong
 /// to the sequence: they are written here, not taken from a library that may change them.
@@ -12,11 +12,11 @@ pub const GENERATOR: &str = "PCG64 XSL-RR (rand_pcg 0.10), seeded by SplitMix64 
 /// One seed has 2^64 streams, so that sizes, gaps and flows (or the stations of a model) draw
 /// independently: how many numbers one of them takes does not move the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generator {
+pub struct Rng {
     pcg: Pcg64,
 }
 
-impl Generator {
+impl Rng {
     /// The stream `stream` of the seed `seed`. Neighbouring seeds and streams are unrelated: 64-bit
     /// numbers are spread to PCG's 128 bits of state and 127 of increment by SplitMix64.
     pub fn new(seed: u64, stream: u64) -> Self {

@@ -1,10 +1,11 @@
-//! Laws against theory, and against each other.
+//! Distributions against theory, and against each other.
 
+use super::Rng;
 use super::*;
 use proptest::prelude::*;
 
-fn laws() -> Vec<Law> {
-    let mut laws: Vec<Law> = [
+fn distributions() -> Vec<AnyDistribution> {
+    let mut distributions: Vec<AnyDistribution> = [
         "constant:value=3",
         "uniform:low=2,high=10",
         "exponential:mean=4",
@@ -19,101 +20,101 @@ fn laws() -> Vec<Law> {
     .iter()
     .map(|text| text.parse().unwrap())
     .collect();
-    laws.push(
+    distributions.push(
         Empirical::new(vec![3.0, 1.0, 4.0, 1.0, 5.0])
             .unwrap()
             .into(),
     );
-    laws.push(
+    distributions.push(
         Histogram::new(&[0.0, 1.0, 3.0, 4.0, 8.0], &[0.0, 3.0, 0.0, 1.0])
             .unwrap()
             .into(),
     );
-    laws
+    distributions
 }
 
 #[test]
-fn samples_have_the_mean_and_variance_that_the_law_tells() {
-    for law in laws() {
-        let mut generator = Generator::new(42, 1);
+fn samples_have_the_mean_and_variance_of_the_distribution() {
+    for distribution in distributions() {
+        let mut rng = Rng::new(42, 1);
         let count = 400_000;
-        let samples: Vec<f64> = (0..count).map(|_| law.sample(&mut generator)).collect();
+        let samples: Vec<f64> = (0..count).map(|_| distribution.sample(&mut rng)).collect();
         let mean = samples.iter().sum::<f64>() / f64::from(count);
         let variance = samples
             .iter()
             .map(|sample| (sample - mean) * (sample - mean))
             .sum::<f64>()
             / f64::from(count);
-        let error = 5.0 * (law.variance() / f64::from(count)).sqrt() + 1e-12;
+        let error = 5.0 * (distribution.variance() / f64::from(count)).sqrt() + 1e-12;
         assert!(
-            (mean - law.mean()).abs() < error,
-            "{law}: mean {mean}, told {}",
-            law.mean()
+            (mean - distribution.mean()).abs() < error,
+            "{distribution}: mean {mean}, expected {}",
+            distribution.mean()
         );
         assert!(
-            (variance - law.variance()).abs() <= 0.05 * law.variance(),
-            "{law}: variance {variance}, told {}",
-            law.variance()
+            (variance - distribution.variance()).abs() <= 0.05 * distribution.variance(),
+            "{distribution}: variance {variance}, expected {}",
+            distribution.variance()
         );
     }
 }
 
 #[test]
 fn samples_follow_the_distribution_function() {
-    for law in laws() {
-        let mut generator = Generator::new(43, 1);
+    for distribution in distributions() {
+        let mut rng = Rng::new(43, 1);
         let count = 100_000;
-        let mut samples: Vec<f64> = (0..count).map(|_| law.sample(&mut generator)).collect();
+        let mut samples: Vec<f64> = (0..count).map(|_| distribution.sample(&mut rng)).collect();
         samples.sort_by(f64::total_cmp);
         let distance = samples
             .iter()
             .map(|sample| {
                 let drawn = samples.partition_point(|other| other <= sample) as f64;
-                (law.cdf(*sample) - drawn / f64::from(count)).abs()
+                (distribution.cdf(*sample) - drawn / f64::from(count)).abs()
             })
             .fold(0.0, f64::max);
         // Kolmogorov-Smirnov at a level of 1e-4: 2.23 / sqrt(n).
         assert!(
             distance < 2.23 / f64::from(count).sqrt(),
-            "{law}: {distance}"
+            "{distribution}: {distance}"
         );
     }
 }
 
 #[test]
 fn a_quantile_is_the_inverse_of_the_distribution_function() {
-    for law in laws() {
+    for distribution in distributions() {
         for step in 1..200 {
             let probability = f64::from(step) / 200.0;
-            let x = law.quantile(probability);
+            let x = distribution.quantile(probability);
             assert!(
-                law.cdf(x) >= probability - 1e-12,
-                "{law}: cdf({x}) for {probability}"
+                distribution.cdf(x) >= probability - 1e-12,
+                "{distribution}: cdf({x}) for {probability}"
             );
             let before = x - 1e-6 * x.abs().max(1.0);
             assert!(
-                law.cdf(before) <= probability + 1e-12,
-                "{law}: cdf({before}) for {probability}"
+                distribution.cdf(before) <= probability + 1e-12,
+                "{distribution}: cdf({before}) for {probability}"
             );
         }
     }
 }
 
 #[test]
-fn values_known_from_theory() {
-    let normal: Law = "normal:mean=0,deviation=1".parse().unwrap();
+fn known_values_match_theory() {
+    let normal: AnyDistribution = "normal:mean=0,deviation=1".parse().unwrap();
     assert!((normal.quantile(0.975) - 1.959_963_984_540_054).abs() < 1e-14);
     assert!((normal.quantile(1e-10) + 6.361_340_902_404_056).abs() < 1e-12);
-    let erlang: Law = "erlang:stages=2,mean=2".parse().unwrap();
+    let erlang: AnyDistribution = "erlang:stages=2,mean=2".parse().unwrap();
     // 1 - 2 / e: two stages of mean 1, at 1.
     assert!((erlang.cdf(1.0) - (1.0 - 2.0 / std::f64::consts::E)).abs() < 1e-15);
-    let weibull: Law = Weibull::with_mean(0.5, 8.0).unwrap().into();
+    let weibull: AnyDistribution = Weibull::with_mean(0.5, 8.0).unwrap().into();
     // Gamma(3) = 2, so that the scale is half of the mean.
     assert!(
         weibull.to_string().starts_with("weibull:shape=0.5,scale=4"),
         "{weibull}"
     );
-    let heavy: Law = "pareto:shape=1,scale=1".parse().unwrap();
+    let heavy: AnyDistribution = "pareto:shape=1,scale=1".parse().unwrap();
     assert!(heavy.mean().is_infinite() && heavy.variance().is_infinite());
     let balanced = Hyperexponential::balanced(3.0, 4.0).unwrap();
     assert!((balanced.mean() - 3.0).abs() < 1e-12);
@@ -123,24 +124,27 @@ fn values_known_from_theory() {
 }
 
 #[test]
-fn texts_of_laws_are_read_back() {
-    for law in laws().into_iter().take(10) {
-        assert_eq!(law.to_string().parse::<Law>().unwrap(), law);
+fn parsing_the_displayed_text_gives_the_same_distribution() {
+    for distribution in distributions().into_iter().take(10) {
+        assert_eq!(
+            distribution.to_string().parse::<AnyDistribution>().unwrap(),
+            distribution
+        );
     }
 }
 
 #[test]
-fn the_sequence_of_a_seed_is_fixed_for_ever() {
-    let mut generator = Generator::new(1, 0);
-    let first: Vec<u64> = (0..3).map(|_| generator.bits()).collect();
+fn a_seed_gives_the_sequence_of_the_reference_implementation() {
+    let mut rng = Rng::new(1, 0);
+    let first: Vec<u64> = (0..3).map(|_| rng.bits()).collect();
     assert_eq!(first, FIRST_BITS);
-    let exponential: Law = "exponential:mean=1".parse().unwrap();
+    let exponential: AnyDistribution = "exponential:mean=1".parse().unwrap();
     assert_eq!(
-        exponential.sample(&mut Generator::new(1, 0)).to_bits(),
+        exponential.sample(&mut Rng::new(1, 0)).to_bits(),
         FIRST_EXPONENTIAL
     );
-    assert_ne!(Generator::new(1, 1).bits(), first[0]);
-    assert_ne!(Generator::new(2, 0).bits(), first[0]);
+    assert_ne!(Rng::new(1, 1).bits(), first[0]);
+    assert_ne!(Rng::new(2, 0).bits(), first[0]);
 }
 
 // Calculated by another program from the definitions of SplitMix64 and PCG64.
@@ -156,26 +160,29 @@ fn messages_name_parameter_value_and_what_is_expected() {
     for (text, message) in [
         (
             "exponential:mean=-1",
-            "law exponential: mean is -1; expected a finite number > 0",
+            "distribution exponential: mean is -1; expected a finite number > 0",
         ),
         (
             "uniform:low=2,high=2",
-            "law uniform: high is 2; expected a number above low",
+            "distribution uniform: high is 2; expected a number above low",
         ),
         (
             "erlang:stages=0,mean=1",
-            "law erlang: stages is 0; expected 1 to 4096",
+            "distribution erlang: stages is 0; expected 1 to 4096",
         ),
         (
             "geometric:mean=0.5",
-            "law geometric: mean is 0.5; expected a finite number >= 1",
+            "distribution geometric: mean is 0.5; expected a finite number >= 1",
         ),
     ] {
-        assert_eq!(text.parse::<Law>().unwrap_err().to_string(), message);
+        assert_eq!(
+            text.parse::<AnyDistribution>().unwrap_err().to_string(),
+            message
+        );
     }
     for text in [
         "",
-        "nolaw",
+        "unknown",
         "exponential",
         "exponential:mean=x",
         "exponential:mean=1,mean=2",
@@ -187,7 +194,7 @@ fn messages_name_parameter_value_and_what_is_expected() {
         "uniform:low=nan,high=2",
         "erlang:stages=-1,mean=2",
     ] {
-        let message = text.parse::<Law>().unwrap_err().to_string();
+        let message = text.parse::<AnyDistribution>().unwrap_err().to_string();
         assert!(
             message.contains("expected") && !message.contains('\n'),
             "{text}: {message}"
@@ -196,7 +203,7 @@ fn messages_name_parameter_value_and_what_is_expected() {
 }
 
 #[test]
-fn a_time_carries_its_unit() {
+fn times_with_units_are_read_as_ns() {
     for (text, value) in [
         ("7", 7.0),
         ("7ns", 7.0),
@@ -205,7 +212,10 @@ fn a_time_carries_its_unit() {
         ("3s", 3e9),
     ] {
         assert_eq!(
-            format!("constant:{text}").parse::<Law>().unwrap().mean(),
+            format!("constant:{text}")
+                .parse::<AnyDistribution>()
+                .unwrap()
+                .mean(),
             value
         );
     }
@@ -213,22 +223,22 @@ fn a_time_carries_its_unit() {
 
 proptest! {
     #[test]
-    fn no_text_of_a_law_panics(text in "[a-z]{0,12}(:[a-z]{0,6}=?[-0-9./a-z]{0,8}(,[a-z]{0,6}=[0-9.e-]{0,8}){0,3})?") {
-        let _ = text.parse::<Law>();
-        let _ = GapLaw::parse(&text, None);
-        let _ = GapLaw::parse(&text, Some(10.0));
+    fn parsing_never_panics(text in "[a-z]{0,12}(:[a-z]{0,6}=?[-0-9./a-z]{0,8}(,[a-z]{0,6}=[0-9.e-]{0,8}){0,3})?") {
+        let _ = text.parse::<AnyDistribution>();
+        let _ = GapDistribution::parse(&text, None);
+        let _ = GapDistribution::parse(&text, Some(10.0));
     }
 
     #[test]
-    fn below_stays_below(seed: u64, bound in 1_u64..) {
-        let mut generator = Generator::new(seed, 3);
+    fn below_returns_less_than_its_bound(seed: u64, bound in 1_u64..) {
+        let mut rng = Rng::new(seed, 3);
         for _ in 0..20 {
-            prop_assert!(generator.below(bound) < bound);
+            prop_assert!(rng.below(bound) < bound);
         }
     }
 
     #[test]
-    fn histograms_and_samples_of_any_kind_keep_their_bounds(
+    fn histogram_samples_lie_in_nonempty_bins(
         widths in prop::collection::vec(0.001_f64..100.0, 1..20),
         counts in prop::collection::vec(0_u32..50, 20),
         seed: u64,
@@ -239,10 +249,10 @@ proptest! {
         }
         let counts: Vec<f64> = counts[..widths.len()].iter().map(|count| f64::from(*count)).collect();
         prop_assume!(counts.iter().any(|count| *count > 0.0));
-        let law = Histogram::new(&bounds, &counts).unwrap();
-        let mut generator = Generator::new(seed, 0);
+        let distribution = Histogram::new(&bounds, &counts).unwrap();
+        let mut rng = Rng::new(seed, 0);
         for _ in 0..50 {
-            let sample = law.sample(&mut generator);
+            let sample = distribution.sample(&mut rng);
             let bin = bounds.partition_point(|bound| *bound <= sample).clamp(1, widths.len()) - 1;
             // A draw may stand on the very edge of a bin that has something.
             let touches = counts[bin] > 0.0

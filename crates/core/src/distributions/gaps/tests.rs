@@ -1,13 +1,11 @@
-//! Gap laws keep their mean, their shape and their seed.
+//! Gap distributions: means, shapes, reproducible draws.
 
 use super::*;
 
-fn gaps(law: &GapLaw, seed: u64, count: usize) -> Vec<f64> {
-    let mut generator = Generator::new(seed, 0);
-    let mut process = law.start(&mut generator);
-    (0..count)
-        .map(|_| process.next_gap_ns(&mut generator))
-        .collect()
+fn gaps(distribution: &GapDistribution, seed: u64, count: usize) -> Vec<f64> {
+    let mut rng = Rng::new(seed, 0);
+    let mut process = distribution.start(&mut rng);
+    (0..count).map(|_| process.next_gap_ns(&mut rng)).collect()
 }
 
 fn mean(gaps: &[f64]) -> f64 {
@@ -15,8 +13,8 @@ fn mean(gaps: &[f64]) -> f64 {
 }
 
 #[test]
-fn every_law_has_the_mean_it_tells() {
-    // (law, relative tolerance): heavy tails come to their mean slowly.
+fn every_distribution_has_its_documented_mean() {
+    // (distribution, relative tolerance): heavy tails come to their mean slowly.
     let cases = [
         ("fixed:mean=1us", 1e-12),
         ("poisson:mean=1us", 0.01),
@@ -35,18 +33,18 @@ fn every_law_has_the_mean_it_tells() {
         ("pareto-onoff:sources=64,on-shape=1.9,off-shape=1.9", 0.05),
     ];
     for (text, tolerance) in cases {
-        let law = GapLaw::parse(text, None).unwrap();
-        let found = mean(&gaps(&law, 7, 400_000));
-        let told = law.mean_gap_ns();
+        let distribution = GapDistribution::parse(text, None).unwrap();
+        let found = mean(&gaps(&distribution, 7, 400_000));
+        let expected_value = distribution.mean_gap_ns();
         assert!(
-            (found / told - 1.0).abs() < tolerance,
-            "{text}: mean {found}, told {told}"
+            (found / expected_value - 1.0).abs() < tolerance,
+            "{text}: mean {found}, expected_value {expected_value}"
         );
     }
 }
 
 #[test]
-fn a_rate_stretches_every_law() {
+fn a_rate_scales_every_distribution() {
     for text in [
         "fixed",
         "poisson",
@@ -60,28 +58,34 @@ fn a_rate_stretches_every_law() {
         "onoff",
         "pareto-onoff",
     ] {
-        let law = GapLaw::parse(text, Some(1234.5)).unwrap();
-        let told = law.mean_gap_ns();
-        assert!((told - 1234.5).abs() < 1e-6, "{text}: {told}");
+        let distribution = GapDistribution::parse(text, Some(1234.5)).unwrap();
+        let expected_value = distribution.mean_gap_ns();
+        assert!(
+            (expected_value - 1234.5).abs() < 1e-6,
+            "{text}: {expected_value}"
+        );
     }
 }
 
 #[test]
-fn a_burst_keeps_its_inside_when_stretched() {
-    let law = GapLaw::parse("bursts:size=3,inside=50ns", Some(1000.0)).unwrap();
-    assert_eq!(gaps(&law, 1, 6), [50.0, 50.0, 2900.0, 50.0, 50.0, 2900.0]);
-    let error = GapLaw::parse("bursts:size=3,inside=50ns", Some(10.0)).unwrap_err();
+fn scaling_keeps_the_gaps_inside_a_burst() {
+    let distribution = GapDistribution::parse("bursts:size=3,inside=50ns", Some(1000.0)).unwrap();
+    assert_eq!(
+        gaps(&distribution, 1, 6),
+        [50.0, 50.0, 2900.0, 50.0, 50.0, 2900.0]
+    );
+    let error = GapDistribution::parse("bursts:size=3,inside=50ns", Some(10.0)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "law bursts: period is 30 ns; expected more than (size - 1) * inside"
+        "distribution bursts: period is 30 ns; expected more than (size - 1) * inside"
     );
 }
 
 #[test]
-fn recorded_gaps_come_in_their_order_and_again() {
-    let law = GapLaw::recorded(vec![1.0, 0.0, 5.0]).unwrap();
-    assert_eq!(gaps(&law, 1, 5), [1.0, 0.0, 5.0, 1.0, 0.0]);
-    let twice = law.with_mean_gap_ns(4.0).unwrap();
+fn recorded_gaps_repeat_in_order() {
+    let distribution = GapDistribution::recorded(vec![1.0, 0.0, 5.0]).unwrap();
+    assert_eq!(gaps(&distribution, 1, 5), [1.0, 0.0, 5.0, 1.0, 0.0]);
+    let twice = distribution.with_mean_gap_ns(4.0).unwrap();
     assert_eq!(gaps(&twice, 1, 3), [2.0, 0.0, 10.0]);
 }
 
@@ -89,10 +93,10 @@ fn recorded_gaps_come_in_their_order_and_again() {
 fn on_off_traffic_is_burstier_than_poisson() {
     // Index of dispersion of counts over windows of 100 mean gaps: 1 for Poisson.
     let dispersion = |text: &str| {
-        let law = GapLaw::parse(text, Some(1.0)).unwrap();
+        let distribution = GapDistribution::parse(text, Some(1.0)).unwrap();
         let mut counts = vec![0.0; 2000];
         let mut now = 0.0;
-        for gap in gaps(&law, 3, 190_000) {
+        for gap in gaps(&distribution, 3, 190_000) {
             now += gap;
             let window = (now / 100.0) as usize;
             if window < counts.len() {
@@ -116,16 +120,17 @@ fn on_off_traffic_is_burstier_than_poisson() {
 }
 
 #[test]
-fn self_similar_counts_stay_rough_on_long_scales() {
+fn pareto_on_off_counts_have_the_theoretical_hurst_parameter() {
     // Variance of the mean of m windows falls as m^(2H-2): slower than 1/m.
-    let law = GapLaw::parse("pareto-onoff:sources=16,on-shape=1.4,off-shape=1.4", None).unwrap();
+    let distribution =
+        GapDistribution::parse("pareto-onoff:sources=16,on-shape=1.4,off-shape=1.4", None).unwrap();
     let window_ns = 1e6;
     let mut counts = vec![0.0; 1 << 14];
     let mut now = 0.0;
-    let mut generator = Generator::new(5, 0);
-    let mut process = law.start(&mut generator);
+    let mut rng = Rng::new(5, 0);
+    let mut process = distribution.start(&mut rng);
     loop {
-        now += process.next_gap_ns(&mut generator);
+        now += process.next_gap_ns(&mut rng);
         let window = (now / window_ns) as usize;
         if window >= counts.len() {
             break;
@@ -147,11 +152,11 @@ fn self_similar_counts_stay_rough_on_long_scales() {
     assert!((0.68..0.95).contains(&hurst), "{hurst}");
 }
 
-/// The mean of each of many short runs, relative to the law's.
+/// The mean of each of many short runs, relative to the distribution's.
 fn means_of_runs(text: &str, runs: u64, count: usize) -> Vec<f64> {
-    let law = GapLaw::parse(text, None).unwrap();
+    let distribution = GapDistribution::parse(text, None).unwrap();
     (0..runs)
-        .map(|seed| mean(&gaps(&law, seed, count)) / law.mean_gap_ns())
+        .map(|seed| mean(&gaps(&distribution, seed, count)) / distribution.mean_gap_ns())
         .collect()
 }
 
@@ -165,7 +170,7 @@ fn deviation(values: &[f64]) -> f64 {
 }
 
 #[test]
-fn short_runs_of_sources_have_the_mean_that_was_asked_for() {
+fn short_runs_of_on_off_sources_have_the_requested_mean() {
     for text in [
         "onoff:slot=100ns",
         "onoff:sources=2,on=50,off=450,gap=1,slot=100ns",
@@ -185,7 +190,7 @@ fn short_runs_of_sources_have_the_mean_that_was_asked_for() {
 }
 
 #[test]
-fn the_spread_of_the_mean_is_that_of_many_runs() {
+fn mean_spread_matches_the_spread_over_many_runs() {
     for (text, runs, count, tolerance) in [
         ("poisson:mean=1us", 2000, 100, 0.1),
         ("erlang:stages=4,mean=1us", 2000, 100, 0.1),
@@ -199,85 +204,98 @@ fn the_spread_of_the_mean_is_that_of_many_runs() {
         ),
     ] {
         let found = deviation(&means_of_runs(text, runs, count));
-        let law = GapLaw::parse(text, None).unwrap();
-        let expected = law.mean_spread(count as u64).unwrap();
+        let distribution = GapDistribution::parse(text, None).unwrap();
+        let expected = distribution.mean_spread(count as u64).unwrap();
         assert!(
             (expected / found - 1.0).abs() < tolerance,
             "{text}: {count} gaps: expected {expected}, found {found}"
         );
     }
-    let spread = |text: &str| GapLaw::parse(text, None).unwrap().mean_spread(100);
+    let spread = |text: &str| GapDistribution::parse(text, None).unwrap().mean_spread(100);
     assert_eq!(spread("fixed:mean=1us"), Some(0.0));
     assert_eq!(spread("pareto:shape=1.5,mean=1us"), None);
     assert_eq!(spread("pareto-onoff"), None);
     assert_eq!(
-        GapLaw::recorded(vec![1.0, 2.0]).unwrap().mean_spread(9),
+        GapDistribution::recorded(vec![1.0, 2.0])
+            .unwrap()
+            .mean_spread(9),
         None
     );
 }
 
 #[test]
-fn one_seed_is_one_sequence() {
+fn equal_seeds_give_equal_gaps() {
     for text in [
         "poisson",
         "onoff",
         "pareto-onoff",
         "bursts:size=2,pause=exponential",
     ] {
-        let law = GapLaw::parse(text, Some(100.0)).unwrap();
-        assert_eq!(gaps(&law, 9, 1000), gaps(&law, 9, 1000), "{text}");
-        assert_ne!(gaps(&law, 9, 1000), gaps(&law, 10, 1000), "{text}");
+        let distribution = GapDistribution::parse(text, Some(100.0)).unwrap();
+        assert_eq!(
+            gaps(&distribution, 9, 1000),
+            gaps(&distribution, 9, 1000),
+            "{text}"
+        );
+        assert_ne!(
+            gaps(&distribution, 9, 1000),
+            gaps(&distribution, 10, 1000),
+            "{text}"
+        );
     }
 }
 
 #[test]
-fn messages_tell_what_is_expected() {
+fn messages_say_what_is_expected() {
     for (text, message) in [
         (
             "poisson",
-            "\"poisson\": its mean is missing; expected mean=TIME in it, or a rate beside it",
+            "\"poisson\": the mean is missing; expected mean=TIME, or a rate",
         ),
         (
             "fixed:mean=0",
-            "law fixed: mean is 0; expected a finite number > 0",
+            "distribution fixed: mean is 0; expected a finite number > 0",
         ),
         (
             "onoff:sources=0,slot=1us",
-            "law onoff: sources is 0; expected 1 to 4096",
+            "distribution onoff: sources is 0; expected 1 to 4096",
         ),
         (
             "pareto-onoff:sources=1,on=1ns,off=1ns,on-shape=1.5,off-shape=1.5,gap=1s",
-            "law pareto-onoff: gap is 1000000000; expected at most 1000 mean on periods",
+            "distribution pareto-onoff: gap is 1000000000; expected at most 1000 mean on periods",
         ),
         (
             "onoff:on=5,off=1e10,gap=4,slot=1ns",
-            "law onoff: off is 10000000000; expected at most 10^9 times the mean on period",
+            "distribution onoff: off is 10000000000; expected at most 10^9 times the mean on period",
         ),
         (
             "normal:mean=-5ns,deviation=1ns",
-            "law gap: mean is -5; expected a finite number > 0",
+            "distribution gap: mean is -5; expected a finite number > 0",
         ),
         (
             "pareto:shape=1,mean=2us",
-            "law pareto: shape is 1; expected a finite number > 1, since with less the mean is infinite",
+            "distribution pareto: shape is 1; expected a finite number > 1, since with less the mean is infinite",
         ),
     ] {
-        assert_eq!(GapLaw::parse(text, None).unwrap_err().to_string(), message);
+        assert_eq!(
+            GapDistribution::parse(text, None).unwrap_err().to_string(),
+            message
+        );
     }
-    let unknown = GapLaw::parse("foisson:mean=1", None)
+    let unknown = GapDistribution::parse("foisson:mean=1", None)
         .unwrap_err()
         .to_string();
     assert!(
-        unknown.starts_with("\"foisson\" is no gap law; expected one of none, fixed"),
+        unknown.starts_with("gap distribution \"foisson\": unknown; expected one of none, fixed"),
         "{unknown}"
     );
-    assert!(GapLaw::none().with_mean_gap_ns(5.0).is_err());
-    assert!(GapLaw::recorded(vec![0.0, 0.0]).is_err());
-    assert!(GapLaw::recorded(vec![-1.0, 2.0]).is_err());
+    assert!(GapDistribution::none().with_mean_gap_ns(5.0).is_err());
+    assert!(GapDistribution::recorded(vec![0.0, 0.0]).is_err());
+    assert!(GapDistribution::recorded(vec![-1.0, 2.0]).is_err());
 }
 
 #[test]
-fn a_time_without_a_unit_is_refused() {
+fn times_without_units_are_rejected() {
     for (text, key) in [
         ("poisson:mean=1", "mean is 1"),
         ("fixed:1", "mean is 1"),
@@ -291,7 +309,7 @@ fn a_time_without_a_unit_is_refused() {
         ("pareto-onoff:gap=10", "gap is 10"),
     ] {
         assert_eq!(
-            GapLaw::parse(text, None).unwrap_err().to_string(),
+            GapDistribution::parse(text, None).unwrap_err().to_string(),
             format!(
                 "{text:?}: {key}, a time without a unit; expected ns, us, ms or s behind the number, for example 2us"
             )
@@ -302,27 +320,27 @@ fn a_time_without_a_unit_is_refused() {
         "bursts:size=2,inside=0,period=1ms",
         "onoff:slot=1us,on=10,off=1,gap=1",
     ] {
-        GapLaw::parse(text, None).unwrap();
+        GapDistribution::parse(text, None).unwrap();
     }
 }
 
 #[test]
-fn the_distribution_function_is_that_of_the_gaps() {
+fn gaps_follow_the_distribution_function() {
     for text in [
         "poisson:mean=500ns",
         "weibull:shape=0.6,mean=500ns",
         "bursts:size=5,period=1us,pause=exponential",
     ] {
-        let law = GapLaw::parse(text, None).unwrap();
-        let mut drawn = gaps(&law, 11, 50_000);
+        let distribution = GapDistribution::parse(text, None).unwrap();
+        let mut drawn = gaps(&distribution, 11, 50_000);
         drawn.sort_by(f64::total_cmp);
         for probability in [0.1, 0.5, 0.85, 0.9, 0.99] {
             let x = drawn[(probability * drawn.len() as f64) as usize];
             let share = drawn.partition_point(|gap| *gap <= x) as f64 / drawn.len() as f64;
-            let told = law.cdf(x).unwrap();
+            let expected_value = distribution.cdf(x).unwrap();
             assert!(
-                (told - share).abs() < 0.01,
-                "{text} at {x}: {told}, drawn {share}"
+                (expected_value - share).abs() < 0.01,
+                "{text} at {x}: {expected_value}, drawn {share}"
             );
         }
     }

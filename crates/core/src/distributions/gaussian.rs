@@ -1,7 +1,7 @@
-//! The normal law.
+//! The normal distribution and the lognormal.
 
 use super::error::{finite, positive};
-use super::{Distribution, LawError};
+use super::{Distribution, DistributionError};
 use std::fmt;
 
 /// Mean and standard deviation. It can be negative: as a time, cut it off where it is used.
@@ -12,11 +12,11 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// The law with this mean and standard deviation.
+    /// The distribution with this mean and standard deviation.
     ///
     /// # Errors
     /// When `mean` is not finite or `deviation` not finite and above 0.
-    pub fn new(mean: f64, deviation: f64) -> Result<Self, LawError> {
+    pub fn new(mean: f64, deviation: f64) -> Result<Self, DistributionError> {
         Ok(Self {
             mean: finite("normal", "mean", mean)?,
             deviation: positive("normal", "deviation", deviation)?,
@@ -61,7 +61,7 @@ impl fmt::Display for Normal {
     }
 }
 
-/// Distribution function of the normal law with mean 0 and deviation 1.
+/// Distribution function of the normal distribution with mean 0 and deviation 1.
 pub(super) fn standard_cdf(x: f64) -> f64 {
     libm::erfc(-x / std::f64::consts::SQRT_2) / 2.0
 }
@@ -175,3 +175,63 @@ const FAR_TAIL: [[f64; 8]; 2] = [
         2.044_263_103_389_939_785_64e-15,
     ],
 ];
+
+/// exp of a normal number with mean `mu` and standard deviation `sigma`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lognormal {
+    mu: f64,
+    sigma: f64,
+}
+
+impl Lognormal {
+    /// The distribution whose logarithm has this mean and standard deviation.
+    ///
+    /// # Errors
+    /// When `mu` is not finite or `sigma` not finite and above 0.
+    pub fn new(mu: f64, sigma: f64) -> Result<Self, DistributionError> {
+        Ok(Self {
+            mu: finite("lognormal", "mu", mu)?,
+            sigma: positive("lognormal", "sigma", sigma)?,
+        })
+    }
+
+    /// The distribution with this mean and standard deviation of its own.
+    ///
+    /// # Errors
+    /// When one of them is not finite and above 0.
+    pub fn with_moments(mean: f64, deviation: f64) -> Result<Self, DistributionError> {
+        positive("lognormal", "mean", mean)?;
+        positive("lognormal", "deviation", deviation)?;
+        let variation = deviation / mean;
+        let variance = libm::log1p(variation * variation);
+        Self::new(libm::log(mean) - variance / 2.0, variance.sqrt())
+    }
+}
+
+impl Distribution for Lognormal {
+    fn mean(&self) -> f64 {
+        libm::exp(self.mu + self.sigma * self.sigma / 2.0)
+    }
+
+    fn variance(&self) -> f64 {
+        let mean = self.mean();
+        mean * mean * libm::expm1(self.sigma * self.sigma)
+    }
+
+    fn cdf(&self, x: f64) -> f64 {
+        if x <= 0.0 {
+            return 0.0;
+        }
+        standard_cdf((libm::log(x) - self.mu) / self.sigma)
+    }
+
+    fn quantile(&self, probability: f64) -> f64 {
+        libm::exp(self.mu + self.sigma * standard_quantile(probability))
+    }
+}
+
+impl fmt::Display for Lognormal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "lognormal:mu={},sigma={}", self.mu, self.sigma)
+    }
+}

@@ -1,37 +1,37 @@
-//! The text of a gap law.
+//! Parses the text of a gap distribution.
 
-use super::{GapLaw, GeometricOnOff, ParetoOnOff};
-use crate::laws::spec::Spec;
-use crate::laws::{Law, LawError, Lognormal, Pareto, Weibull};
+use super::{GapDistribution, GeometricOnOff, ParetoOnOff};
+use crate::distributions::spec::Spec;
+use crate::distributions::{AnyDistribution, DistributionError, Lognormal, Pareto, Weibull};
 
 const FORM: &str = "NAME:KEY=VALUE,..., for example poisson:mean=2us or bursts:size=8,period=1ms";
 const NAMES: &str = "none, fixed, poisson, uniform, erlang, hyperexponential, pareto, weibull, lognormal, bursts, onoff, \
                      pareto-onoff, trace:FILE";
 
-impl GapLaw {
-    /// The law of a text. `mean_gap_ns` comes from a rate asked for elsewhere, and stretches the law;
+impl GapDistribution {
+    /// The distribution of a text. `mean_gap_ns` comes from a rate asked for elsewhere, and stretches the distribution;
     /// without it the text must tell the mean itself.
     ///
     /// `none` · `fixed:mean=1us` · `poisson:mean=1us` · `weibull:shape=0.5,mean=1us` ·
     /// `pareto:shape=1.5,mean=1us` · `lognormal:variation=2,mean=1us` ·
     /// `bursts:size=8,inside=0,period=1ms,pause=constant|exponential` ·
     /// `onoff:sources=4,on=50,off=150,gap=4,slot=100ns` (periods in slots) ·
-    /// `pareto-onoff:sources=16,on=1ms,off=3ms,on-shape=1.5,off-shape=1.5,gap=10us` · any [`Law`] of times. Every time has its unit.
+    /// `pareto-onoff:sources=16,on=1ms,off=3ms,on-shape=1.5,off-shape=1.5,gap=10us` · any [`AnyDistribution`] of times. Every time has its unit.
     ///
     /// # Errors
-    /// When the text names no gap law, or a parameter is missing or outside its range.
-    pub fn parse(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, LawError> {
+    /// When the text names no gap distribution, or a parameter is missing or outside its range.
+    pub fn parse(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, DistributionError> {
         let mut spec = Spec::parse(text, FORM)?;
         // Where the text needs no mean of its own, any will do: it is stretched below.
         let mean = |spec: &mut Spec| match spec.optional_time("mean")? {
             Some(mean_ns) => Ok(mean_ns),
-            None => mean_gap_ns.ok_or_else(|| LawError::Syntax {
+            None => mean_gap_ns.ok_or_else(|| DistributionError::Syntax {
                 text: text.to_string(),
-                reason: "its mean is missing".into(),
-                expected: "mean=TIME in it, or a rate beside it",
+                reason: "the mean is missing".into(),
+                expected: "mean=TIME, or a rate",
             }),
         };
-        let law = match spec.name() {
+        let distribution = match spec.name() {
             "none" => Self::none(),
             "fixed" => Self::fixed(mean(&mut spec)?)?,
             "poisson" => Self::poisson(mean(&mut spec)?)?,
@@ -54,30 +54,30 @@ impl GapLaw {
                     let mean_ns = mean(&mut spec)?;
                     Self::renewal(Lognormal::with_moments(mean_ns, mean_ns * variation)?.into())?
                 }
-                None => return Self::of_law(text, mean_gap_ns),
+                None => return Self::independent(text, mean_gap_ns),
             },
             "bursts" => bursts(&mut spec, mean_gap_ns)?,
             "onoff" => on_off(&mut spec, mean_gap_ns)?.into(),
             "pareto-onoff" => pareto_on_off(&mut spec)?.into(),
-            _ => return Self::of_law(text, mean_gap_ns),
+            _ => return Self::independent(text, mean_gap_ns),
         };
         spec.finish()?;
-        law.stretched(mean_gap_ns)
+        distribution.scaled_to(mean_gap_ns)
     }
 
-    fn of_law(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, LawError> {
-        let law = Law::of_times(text).map_err(|error| match error {
-            LawError::Unknown { found, .. } => LawError::Unknown {
-                kind: "gap law",
+    fn independent(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, DistributionError> {
+        let distribution = AnyDistribution::of_times(text).map_err(|error| match error {
+            DistributionError::Unknown { found, .. } => DistributionError::Unknown {
+                kind: "gap distribution",
                 found,
                 expected: NAMES,
             },
             other => other,
         })?;
-        Self::renewal(law)?.stretched(mean_gap_ns)
+        Self::renewal(distribution)?.scaled_to(mean_gap_ns)
     }
 
-    fn stretched(self, mean_gap_ns: Option<f64>) -> Result<Self, LawError> {
+    fn scaled_to(self, mean_gap_ns: Option<f64>) -> Result<Self, DistributionError> {
         match mean_gap_ns {
             Some(mean_gap_ns) => self.with_mean_gap_ns(mean_gap_ns),
             None => Ok(self),
@@ -85,15 +85,15 @@ impl GapLaw {
     }
 }
 
-fn bursts(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GapLaw, LawError> {
+fn bursts(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GapDistribution, DistributionError> {
     let size = spec.count("size")?;
     let inside_ns = spec.optional_time("inside")?.unwrap_or(0.0);
     let exponential = match spec.optional_text("pause") {
         None | Some("constant") => false,
         Some("exponential") => true,
         Some(other) => {
-            return Err(LawError::Parameter {
-                law: "bursts",
+            return Err(DistributionError::Parameter {
+                distribution: "bursts",
                 parameter: "pause",
                 found: other.to_string(),
                 expected: "constant or exponential",
@@ -105,10 +105,10 @@ fn bursts(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GapLaw, LawError>
         (None, Some(mean_gap_ns)) => mean_gap_ns * f64::from(size),
         (None, None) => spec.time("period")?,
     };
-    GapLaw::bursts(size, inside_ns, period_ns, exponential)
+    GapDistribution::bursts(size, inside_ns, period_ns, exponential)
 }
 
-fn on_off(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GeometricOnOff, LawError> {
+fn on_off(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GeometricOnOff, DistributionError> {
     let sources = spec.optional_count("sources")?.unwrap_or(4);
     let on_slots = spec.optional_number("on")?.unwrap_or(50.0);
     let off_slots = spec.optional_number("off")?.unwrap_or(150.0);
@@ -122,7 +122,7 @@ fn on_off(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GeometricOnOff, L
     GeometricOnOff::new(sources, slot_ns, on_slots, off_slots, gap_slots)
 }
 
-fn pareto_on_off(spec: &mut Spec) -> Result<ParetoOnOff, LawError> {
+fn pareto_on_off(spec: &mut Spec) -> Result<ParetoOnOff, DistributionError> {
     let sources = spec.optional_count("sources")?.unwrap_or(16);
     let on_ns = spec.optional_time("on")?.unwrap_or(1e6);
     let off_ns = spec.optional_time("off")?.unwrap_or(3e6);

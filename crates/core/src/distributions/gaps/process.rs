@@ -1,12 +1,11 @@
-//! A gap law at work.
+//! Draws successive gaps.
 
-use super::geometric_on_off::GeometricSources;
-use super::pareto_on_off::ParetoSources;
-use super::{GapLaw, Shape};
-use crate::laws::{Distribution, Generator, Law};
+use super::on_off::{GeometricSources, ParetoSources};
+use super::{GapDistribution, Shape};
+use crate::distributions::{AnyDistribution, Distribution, Rng};
 use std::sync::Arc;
 
-/// A sequence of gaps: the law and where it is.
+/// A running sequence of gaps: the distribution and its current state.
 #[derive(Debug, Clone)]
 pub struct GapProcess {
     state: State,
@@ -16,12 +15,12 @@ pub struct GapProcess {
 #[derive(Debug, Clone)]
 enum State {
     None,
-    Renewal(Law),
+    Renewal(AnyDistribution),
     Bursts {
         size: u32,
         inside_ns: f64,
-        pause: Law,
-        // Packets of this burst that are still to come.
+        pause: AnyDistribution,
+        // Packets of this burst that are not sent yet.
         left: u32,
     },
     Geometric(GeometricSources),
@@ -33,10 +32,10 @@ enum State {
 }
 
 impl GapProcess {
-    pub(super) fn new(law: &GapLaw, generator: &mut Generator) -> Self {
-        let state = match &law.shape {
+    pub(super) fn new(distribution: &GapDistribution, rng: &mut Rng) -> Self {
+        let state = match &distribution.shape {
             Shape::None => State::None,
-            Shape::Renewal(law) => State::Renewal(law.clone()),
+            Shape::Renewal(distribution) => State::Renewal(distribution.clone()),
             Shape::Bursts {
                 size,
                 inside_ns,
@@ -47,8 +46,8 @@ impl GapProcess {
                 pause: pause.clone(),
                 left: size - 1,
             },
-            Shape::GeometricOnOff(sources) => State::Geometric(sources.start(generator)),
-            Shape::ParetoOnOff(sources) => State::Pareto(sources.start(generator)),
+            Shape::GeometricOnOff(sources) => State::Geometric(sources.start(rng)),
+            Shape::ParetoOnOff(sources) => State::Pareto(sources.start(rng)),
             Shape::Recorded(gaps) => State::Recorded {
                 gaps: Arc::clone(gaps),
                 next: 0,
@@ -56,15 +55,15 @@ impl GapProcess {
         };
         Self {
             state,
-            scale: law.scale,
+            scale: distribution.scale,
         }
     }
 
     /// The gap from this packet to the next, ns, not below 0.
-    pub fn next_gap_ns(&mut self, generator: &mut Generator) -> f64 {
+    pub fn next_gap_ns(&mut self, rng: &mut Rng) -> f64 {
         let gap = match &mut self.state {
             State::None => 0.0,
-            State::Renewal(law) => law.sample(generator),
+            State::Renewal(distribution) => distribution.sample(rng),
             State::Bursts {
                 size,
                 inside_ns,
@@ -76,11 +75,11 @@ impl GapProcess {
                     *inside_ns
                 } else {
                     *left = *size - 1;
-                    pause.sample(generator)
+                    pause.sample(rng)
                 }
             }
-            State::Geometric(sources) => sources.next_gap_ns(generator),
-            State::Pareto(sources) => sources.next_gap_ns(generator),
+            State::Geometric(sources) => sources.next_gap_ns(rng),
+            State::Pareto(sources) => sources.next_gap_ns(rng),
             State::Recorded { gaps, next } => {
                 let gap = gaps[*next];
                 *next = (*next + 1) % gaps.len();

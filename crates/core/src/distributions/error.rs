@@ -1,36 +1,36 @@
-//! What can be wrong with a law.
+//! Errors of distributions.
 
 use crate::excerpt::excerpt;
 
 /// Characters of a text that an error shows.
 const SHOWN: usize = 200;
 
-/// A law that cannot be: its text is one line.
+/// An invalid distribution. The message is one line.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum LawError {
+pub enum DistributionError {
     /// A parameter outside its range.
-    #[error("law {law}: {parameter} is {found}; expected {expected}")]
+    #[error("distribution {distribution}: {parameter} is {found}; expected {expected}")]
     Parameter {
-        /// The law.
-        law: &'static str,
+        /// The distribution.
+        distribution: &'static str,
         /// Its parameter.
         parameter: &'static str,
         /// What was given.
         found: String,
-        /// What it may be.
+        /// What is valid.
         expected: &'static str,
     },
-    /// A text that names no law.
-    #[error("{:?} is no {kind}; expected one of {expected}", excerpt(.found, SHOWN))]
+    /// The text does not name a distribution.
+    #[error("{kind} {:?}: unknown; expected one of {expected}", excerpt(.found, SHOWN))]
     Unknown {
-        /// "law" or "gap law".
+        /// "distribution" or "gap distribution".
         kind: &'static str,
         /// What was given.
         found: String,
-        /// The names there are.
+        /// The known names.
         expected: &'static str,
     },
-    /// A text whose parameters are not understood.
+    /// The parameters in the text are invalid.
     #[error("{:?}: {}; expected {expected}", excerpt(.text, SHOWN), excerpt(.reason, SHOWN))]
     Syntax {
         /// What was given.
@@ -42,41 +42,41 @@ pub enum LawError {
     },
 }
 
-/// `value`, if it is finite and greater than zero.
+/// Returns `value` if it is finite and greater than 0.
 pub(super) fn positive(
-    law: &'static str,
+    distribution: &'static str,
     parameter: &'static str,
     value: f64,
-) -> Result<f64, LawError> {
+) -> Result<f64, DistributionError> {
     if value.is_finite() && value > 0.0 {
         return Ok(value);
     }
-    Err(LawError::Parameter {
-        law,
+    Err(DistributionError::Parameter {
+        distribution,
         parameter,
         found: number(value),
         expected: "a finite number > 0",
     })
 }
 
-/// `value`, if it is finite.
+/// Returns `value` if it is finite.
 pub(super) fn finite(
-    law: &'static str,
+    distribution: &'static str,
     parameter: &'static str,
     value: f64,
-) -> Result<f64, LawError> {
+) -> Result<f64, DistributionError> {
     if value.is_finite() {
         return Ok(value);
     }
-    Err(LawError::Parameter {
-        law,
+    Err(DistributionError::Parameter {
+        distribution,
         parameter,
         found: number(value),
         expected: "a finite number",
     })
 }
 
-/// A number in as few characters as it needs.
+/// Formats a number in as few characters as possible.
 pub(crate) fn number(value: f64) -> String {
     if value == 0.0 || (1e-5..1e15).contains(&value.abs()) {
         return value.to_string();

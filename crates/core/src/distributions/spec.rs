@@ -1,6 +1,6 @@
-//! The text of a law: `NAME:KEY=VALUE,KEY=VALUE`. A single value needs no key.
+//! Parses the text of a distribution: `NAME:KEY=VALUE,KEY=VALUE`. A single value needs no key.
 
-use super::LawError;
+use super::DistributionError;
 
 /// A parsed text, from which parameters are taken one by one.
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(super) struct Spec<'a> {
 }
 
 impl<'a> Spec<'a> {
-    /// Splits `text`; `expected` is what messages tell about the form.
-    pub fn parse(text: &'a str, expected: &'static str) -> Result<Self, LawError> {
+    /// Splits `text`; `expected` is the form that error messages show.
+    pub fn parse(text: &'a str, expected: &'static str) -> Result<Self, DistributionError> {
         let text = text.trim();
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let parameters = rest
@@ -62,62 +62,62 @@ impl<'a> Spec<'a> {
         Some(self.parameters.remove(index).1)
     }
 
-    pub fn optional_number(&mut self, key: &str) -> Result<Option<f64>, LawError> {
+    pub fn optional_number(&mut self, key: &str) -> Result<Option<f64>, DistributionError> {
         match self.optional_text(key) {
             None => Ok(None),
             Some(value) => number(value)
                 .map(Some)
-                .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is no number"))),
+                .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is not a number"))),
         }
     }
 
-    pub fn number(&mut self, key: &str) -> Result<f64, LawError> {
+    pub fn number(&mut self, key: &str) -> Result<f64, DistributionError> {
         self.optional_number(key)?
             .ok_or_else(|| self.wrong(format!("{key} is missing")))
     }
 
-    /// A time in ns. Without its unit nobody could tell which was meant; only 0 is the same in all.
-    pub fn optional_time(&mut self, key: &str) -> Result<Option<f64>, LawError> {
+    /// A time in ns. A number without a unit is ambiguous, except 0.
+    pub fn optional_time(&mut self, key: &str) -> Result<Option<f64>, DistributionError> {
         match self.optional_text(key) {
             None => Ok(None),
             Some(value) => self.time_of(key, value).map(Some),
         }
     }
 
-    pub fn time(&mut self, key: &str) -> Result<f64, LawError> {
+    pub fn time(&mut self, key: &str) -> Result<f64, DistributionError> {
         self.optional_time(key)?
             .ok_or_else(|| self.wrong(format!("{key} is missing")))
     }
 
-    fn time_of(&self, key: &str, value: &str) -> Result<f64, LawError> {
+    fn time_of(&self, key: &str, value: &str) -> Result<f64, DistributionError> {
         match value.trim().parse::<f64>() {
-            Ok(bare) if bare != 0.0 => Err(LawError::Syntax {
+            Ok(bare) if bare != 0.0 => Err(DistributionError::Syntax {
                 text: self.text.to_string(),
                 reason: format!("{key} is {value}, a time without a unit"),
                 expected: "ns, us, ms or s behind the number, for example 2us",
             }),
             _ => number(value)
-                .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is no time"))),
+                .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is not a time"))),
         }
     }
 
-    pub fn optional_count(&mut self, key: &str) -> Result<Option<u32>, LawError> {
+    pub fn optional_count(&mut self, key: &str) -> Result<Option<u32>, DistributionError> {
         match self.optional_text(key) {
             None => Ok(None),
             Some(value) => value.parse().map(Some).map_err(|_| {
                 self.wrong(format!(
-                    "{key} is {value:?}, which is no whole number from 0 to 2^32-1"
+                    "{key} is {value:?}, which is not a whole number from 0 to 2^32-1"
                 ))
             }),
         }
     }
 
-    pub fn count(&mut self, key: &str) -> Result<u32, LawError> {
+    pub fn count(&mut self, key: &str) -> Result<u32, DistributionError> {
         self.optional_count(key)?
             .ok_or_else(|| self.wrong(format!("{key} is missing")))
     }
 
-    fn parts(&mut self, key: &str) -> Result<std::str::Split<'a, char>, LawError> {
+    fn parts(&mut self, key: &str) -> Result<std::str::Split<'a, char>, DistributionError> {
         let value = self.optional_text(key);
         value
             .map(|value| value.split('/'))
@@ -125,33 +125,33 @@ impl<'a> Spec<'a> {
     }
 
     /// Numbers separated by slashes.
-    pub fn numbers(&mut self, key: &str) -> Result<Vec<f64>, LawError> {
+    pub fn numbers(&mut self, key: &str) -> Result<Vec<f64>, DistributionError> {
         self.parts(key)?
             .map(|part| {
                 number(part)
-                    .ok_or_else(|| self.wrong(format!("{key} has {part:?}, which is no number")))
+                    .ok_or_else(|| self.wrong(format!("{key} has {part:?}, which is not a number")))
             })
             .collect()
     }
 
     /// Times separated by slashes, ns.
-    pub fn times(&mut self, key: &str) -> Result<Vec<f64>, LawError> {
+    pub fn times(&mut self, key: &str) -> Result<Vec<f64>, DistributionError> {
         self.parts(key)?
             .map(|part| self.time_of(key, part))
             .collect()
     }
 
-    /// Nothing may be left.
-    pub fn finish(self) -> Result<(), LawError> {
+    /// Rejects parameters that were not read.
+    pub fn finish(self) -> Result<(), DistributionError> {
         match self.parameters.first() {
             None => Ok(()),
             Some(("", value)) => Err(self.wrong(format!("{value:?} has no key"))),
-            Some((key, _)) => Err(self.wrong(format!("{} knows no {key:?}", self.name))),
+            Some((key, _)) => Err(self.wrong(format!("{} has no parameter {key:?}", self.name))),
         }
     }
 
-    fn wrong(&self, reason: String) -> LawError {
-        LawError::Syntax {
+    fn wrong(&self, reason: String) -> DistributionError {
+        DistributionError::Syntax {
             text: self.text.to_string(),
             reason,
             expected: self.expected,

@@ -1,25 +1,23 @@
-//! Laws of the gaps between packets. A gap is the time from the start of one packet to the start of
+//! Distributions of the gaps between packets. A gap is the time from the start of one packet to the start of
 //! the next, in ns.
 
-mod geometric_on_off;
-mod pareto_on_off;
+mod on_off;
 mod parse;
 mod process;
 #[cfg(test)]
 mod tests;
 
-pub use geometric_on_off::GeometricOnOff;
-pub use pareto_on_off::ParetoOnOff;
+pub use on_off::{GeometricOnOff, ParetoOnOff};
 pub use process::GapProcess;
 
 use super::error::{finite, positive};
-use super::{Constant, Distribution, Exponential, Generator, Law, LawError};
+use super::{AnyDistribution, Constant, Distribution, DistributionError, Exponential, Rng};
 use std::fmt;
 use std::sync::Arc;
 
-/// How the gaps between packets follow each other.
+/// The gaps between successive packets.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GapLaw {
+pub struct GapDistribution {
     shape: Shape,
     // Every gap of the shape is multiplied by it.
     scale: f64,
@@ -27,23 +25,23 @@ pub struct GapLaw {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Shape {
-    /// One packet after the other without a pause.
+    /// Back-to-back packets.
     None,
-    /// Gaps that know nothing of each other.
-    Renewal(Law),
+    /// Independent gaps.
+    Renewal(AnyDistribution),
     /// `size` packets `inside_ns` apart; `pause` from the last of a burst to the first of the next.
     Bursts {
         size: u32,
         inside_ns: f64,
-        pause: Law,
+        pause: AnyDistribution,
     },
     GeometricOnOff(GeometricOnOff),
     ParetoOnOff(ParetoOnOff),
-    /// The gaps of a trace, over and over.
+    /// The gaps of a trace, repeated.
     Recorded(Arc<[f64]>),
 }
 
-impl GapLaw {
+impl GapDistribution {
     /// No gaps: as fast as the sender can.
     pub fn none() -> Self {
         Self::of(Shape::None)
@@ -53,7 +51,7 @@ impl GapLaw {
     ///
     /// # Errors
     /// When `gap_ns` is not finite and above 0.
-    pub fn fixed(gap_ns: f64) -> Result<Self, LawError> {
+    pub fn fixed(gap_ns: f64) -> Result<Self, DistributionError> {
         let gap_ns = positive("fixed", "mean", gap_ns)?;
         Self::renewal(Constant::new(gap_ns)?.into())
     }
@@ -62,17 +60,17 @@ impl GapLaw {
     ///
     /// # Errors
     /// When `mean_gap_ns` is not finite and above 0.
-    pub fn poisson(mean_gap_ns: f64) -> Result<Self, LawError> {
+    pub fn poisson(mean_gap_ns: f64) -> Result<Self, DistributionError> {
         Self::renewal(Exponential::new(mean_gap_ns)?.into())
     }
 
-    /// Independent gaps of any law, in ns. Where the law is negative the gap is 0.
+    /// Independent gaps of any distribution, in ns. Where the distribution is negative the gap is 0.
     ///
     /// # Errors
     /// When its mean, without that, is not finite and above 0.
-    pub fn renewal(law: Law) -> Result<Self, LawError> {
-        positive("gap", "mean", law.mean())?;
-        Ok(Self::of(Shape::Renewal(law)))
+    pub fn renewal(distribution: AnyDistribution) -> Result<Self, DistributionError> {
+        positive("gap", "mean", distribution.mean())?;
+        Ok(Self::of(Shape::Renewal(distribution)))
     }
 
     /// Bursts of `size` packets, `inside_ns` apart, one burst every `period_ns`: at equal distances, or
@@ -85,9 +83,9 @@ impl GapLaw {
         inside_ns: f64,
         period_ns: f64,
         exponential: bool,
-    ) -> Result<Self, LawError> {
-        let wrong = |parameter, found: String, expected| LawError::Parameter {
-            law: "bursts",
+    ) -> Result<Self, DistributionError> {
+        let wrong = |parameter, found: String, expected| DistributionError::Parameter {
+            distribution: "bursts",
             parameter,
             found,
             expected,
@@ -122,9 +120,9 @@ impl GapLaw {
     ///
     /// # Errors
     /// When there are none, one is negative or not finite, or all are 0.
-    pub fn recorded(gaps_ns: Vec<f64>) -> Result<Self, LawError> {
-        let wrong = |found: String, expected| LawError::Parameter {
-            law: "trace",
+    pub fn recorded(gaps_ns: Vec<f64>) -> Result<Self, DistributionError> {
+        let wrong = |found: String, expected| DistributionError::Parameter {
+            distribution: "trace",
             parameter: "gaps",
             found,
             expected,
@@ -151,7 +149,7 @@ impl GapLaw {
         Self { shape, scale: 1.0 }
     }
 
-    /// Whether it asks for no gaps at all.
+    /// Whether packets follow each other without gaps.
     pub fn is_none(&self) -> bool {
         self.shape == Shape::None
     }
@@ -161,7 +159,7 @@ impl GapLaw {
         self.scale
             * match &self.shape {
                 Shape::None => 0.0,
-                Shape::Renewal(law) => law.mean_cut_at_0(),
+                Shape::Renewal(distribution) => distribution.mean_cut_at_0(),
                 Shape::Bursts {
                     size,
                     inside_ns,
@@ -173,19 +171,19 @@ impl GapLaw {
             }
     }
 
-    /// The same law with another mean gap: all its times are stretched alike, except that the
+    /// The same distribution with another mean gap: all its times are stretched alike, except that the
     /// packets inside a burst stay as far apart as they were.
     ///
     /// # Errors
     /// When `mean_gap_ns` is not finite and above 0, too short for the bursts, or there are no gaps.
-    pub fn with_mean_gap_ns(&self, mean_gap_ns: f64) -> Result<Self, LawError> {
+    pub fn with_mean_gap_ns(&self, mean_gap_ns: f64) -> Result<Self, DistributionError> {
         positive("gap", "mean", mean_gap_ns)?;
         match &self.shape {
-            Shape::None => Err(LawError::Parameter {
-                law: "none",
+            Shape::None => Err(DistributionError::Parameter {
+                distribution: "none",
                 parameter: "mean",
                 found: format!("{mean_gap_ns} ns"),
-                expected: "no rate; with a rate take fixed, poisson or another gap law",
+                expected: "no rate; with a rate take fixed, poisson or another gap distribution",
             }),
             Shape::Bursts {
                 size,
@@ -195,7 +193,7 @@ impl GapLaw {
                 *size,
                 *inside_ns,
                 mean_gap_ns * f64::from(*size),
-                matches!(pause, Law::Exponential(_)),
+                matches!(pause, AnyDistribution::Exponential(_)),
             ),
             _ => Ok(Self {
                 shape: self.shape.clone(),
@@ -204,13 +202,13 @@ impl GapLaw {
         }
     }
 
-    /// P(gap <= x ns), when a gap's law is known in closed form: None for on/off sources, whose
-    /// gaps are neither independent nor of a simple law.
+    /// P(gap <= x ns), when a gap's distribution is known in closed form: None for on/off sources, whose
+    /// gaps are neither independent nor of a simple distribution.
     pub fn cdf(&self, x_ns: f64) -> Option<f64> {
         let x = x_ns / self.scale;
         match &self.shape {
             Shape::None => Some(f64::from(u8::from(x_ns >= 0.0))),
-            Shape::Renewal(law) => Some(if x < 0.0 { 0.0 } else { law.cdf(x) }),
+            Shape::Renewal(distribution) => Some(if x < 0.0 { 0.0 } else { distribution.cdf(x) }),
             Shape::Bursts {
                 size,
                 inside_ns,
@@ -226,31 +224,35 @@ impl GapLaw {
         }
     }
 
-    /// The smallest gap x with P(gap <= x) >= `probability`, ns, where [`GapLaw::cdf`] is known and a
-    /// single law stands behind it.
+    /// The smallest gap x with P(gap <= x) >= `probability`, ns, where [`GapDistribution::cdf`] is known and a
+    /// single distribution stands behind it.
     pub fn quantile(&self, probability: f64) -> Option<f64> {
         match &self.shape {
-            Shape::Renewal(law) => Some((law.quantile(probability) * self.scale).max(0.0)),
+            Shape::Renewal(distribution) => {
+                Some((distribution.quantile(probability) * self.scale).max(0.0))
+            }
             _ => None,
         }
     }
 
-    /// The gap, ns, when all are to be the same.
+    /// The gap, ns, if all gaps are equal.
     pub fn fixed_gap_ns(&self) -> Option<f64> {
         match &self.shape {
-            Shape::Renewal(Law::Constant(_)) => Some(self.mean_gap_ns()),
+            Shape::Renewal(AnyDistribution::Constant(_)) => Some(self.mean_gap_ns()),
             _ => None,
         }
     }
 
-    /// How far, as relative standard deviation, the mean of so many gaps lies from the law's by chance. None where that
-    /// is not known: for gaps of a trace, of a law with an infinite variance, and of sources with Pareto periods.
+    /// How far, as relative standard deviation, the mean of so many gaps lies from the distribution's by chance. None where that
+    /// is not known: for gaps of a trace, of a distribution with an infinite variance, and of sources with Pareto periods.
     pub fn mean_spread(&self, gaps: u64) -> Option<f64> {
         let count = gaps as f64;
         let spread = match &self.shape {
             Shape::None | Shape::Recorded(_) | Shape::ParetoOnOff(_) => return None,
             // What is cut at 0 varies less.
-            Shape::Renewal(law) => law.variance().sqrt() / (law.mean_cut_at_0() * count.sqrt()),
+            Shape::Renewal(distribution) => {
+                distribution.variance().sqrt() / (distribution.mean_cut_at_0() * count.sqrt())
+            }
             Shape::Bursts { size, pause, .. } => {
                 let bursts = count / f64::from(*size);
                 pause.variance().sqrt() * bursts.sqrt() * self.scale / (count * self.mean_gap_ns())
@@ -260,29 +262,29 @@ impl GapLaw {
         Some(spread).filter(|spread| spread.is_finite())
     }
 
-    /// Begin: sources take the state that they have at a packet.
-    pub fn start(&self, generator: &mut Generator) -> GapProcess {
-        GapProcess::new(self, generator)
+    /// Starts a sequence of gaps; on/off sources start in their state at a packet.
+    pub fn start(&self, rng: &mut Rng) -> GapProcess {
+        GapProcess::new(self, rng)
     }
 }
 
-impl From<GeometricOnOff> for GapLaw {
+impl From<GeometricOnOff> for GapDistribution {
     fn from(sources: GeometricOnOff) -> Self {
         Self::of(Shape::GeometricOnOff(sources))
     }
 }
 
-impl From<ParetoOnOff> for GapLaw {
+impl From<ParetoOnOff> for GapDistribution {
     fn from(sources: ParetoOnOff) -> Self {
         Self::of(Shape::ParetoOnOff(sources))
     }
 }
 
-impl fmt::Display for GapLaw {
+impl fmt::Display for GapDistribution {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.shape {
             Shape::None => return write!(formatter, "none"),
-            Shape::Renewal(law) => write!(formatter, "{law}")?,
+            Shape::Renewal(distribution) => write!(formatter, "{distribution}")?,
             Shape::Bursts {
                 size,
                 inside_ns,

@@ -1,9 +1,90 @@
-//! The law of a histogram.
+//! Distributions of observed values: samples and histograms.
 
 use super::error::finite;
-use super::{Distribution, LawError};
+use super::{Distribution, DistributionError, Rng};
 use std::fmt;
 use std::sync::Arc;
+
+/// Each of the samples with equal probability.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Empirical {
+    // Ascending. Shared, so that a distribution can be copied into every station of a model.
+    samples: Arc<[f64]>,
+    mean: f64,
+    variance: f64,
+}
+
+impl Empirical {
+    /// The distribution of these samples, in any order.
+    ///
+    /// # Errors
+    /// When there are none, or one is not finite.
+    pub fn new(mut samples: Vec<f64>) -> Result<Self, DistributionError> {
+        if samples.is_empty() {
+            return Err(DistributionError::Parameter {
+                distribution: "empirical",
+                parameter: "samples",
+                found: "empty".into(),
+                expected: "one sample or more",
+            });
+        }
+        for &sample in &samples {
+            finite("empirical", "sample", sample)?;
+        }
+        samples.sort_by(f64::total_cmp);
+        let count = samples.len() as f64;
+        let mean = samples.iter().map(|sample| sample / count).sum::<f64>();
+        let variance = samples
+            .iter()
+            .map(|sample| (sample - mean) * (sample - mean) / count)
+            .sum();
+        Ok(Self {
+            samples: samples.into(),
+            mean,
+            variance,
+        })
+    }
+
+    /// The samples, ascending.
+    pub fn samples(&self) -> &[f64] {
+        &self.samples
+    }
+}
+
+impl Distribution for Empirical {
+    fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Of the samples as a whole population: divided by n.
+    fn variance(&self) -> f64 {
+        self.variance
+    }
+
+    fn cdf(&self, x: f64) -> f64 {
+        self.samples.partition_point(|&sample| sample <= x) as f64 / self.samples.len() as f64
+    }
+
+    fn quantile(&self, probability: f64) -> f64 {
+        let rank = (probability.clamp(0.0, 1.0) * self.samples.len() as f64).ceil() as usize;
+        self.samples[rank.clamp(1, self.samples.len()) - 1]
+    }
+
+    fn sample(&self, rng: &mut Rng) -> f64 {
+        self.samples[rng.below(self.samples.len() as u64) as usize]
+    }
+}
+
+impl fmt::Display for Empirical {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "empirical ({} samples, mean {})",
+            self.samples.len(),
+            self.mean
+        )
+    }
+}
 
 /// Equal density within each bin, bins weighted by their counts.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,14 +96,14 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The law of `counts[i]` values between `bounds[i]` and `bounds[i + 1]`.
+    /// The distribution of `counts[i]` values between `bounds[i]` and `bounds[i + 1]`.
     ///
     /// # Errors
     /// When there is not one bound more than counts, bounds do not ascend, a count is negative or
     /// all are 0.
-    pub fn new(bounds: &[f64], counts: &[f64]) -> Result<Self, LawError> {
-        let wrong = |parameter, found: String, expected| LawError::Parameter {
-            law: "histogram",
+    pub fn new(bounds: &[f64], counts: &[f64]) -> Result<Self, DistributionError> {
+        let wrong = |parameter, found: String, expected| DistributionError::Parameter {
+            distribution: "histogram",
             parameter,
             found,
             expected,
