@@ -9,7 +9,7 @@ __all__ = ["read"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for only then, so that ``import parshall`` stays quick."""
+    """Import ``read`` on first use, so that ``import parshall`` stays quick."""
     if name == "read":
         from parshall.log import read
 

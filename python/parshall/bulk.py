@@ -1,7 +1,7 @@
-"""Bulk flows: a program that sends as fast as TCP lets it, and one that reads what comes.
+"""Bulk flows: a sender that sends as fast as TCP allows, and a receiver.
 
-Run as ``python -m parshall.bulk send|receive ...``. Each end can put itself into a control group
-before it opens its first socket, so that a state log can hold that end alone.
+Run as ``python -m parshall.bulk send|receive ...``. Each end can enter a control group
+before it opens its first socket, so that a TCP log can follow that end alone.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def send(address: str, port: int, congestion_control: str, duration_s: float) ->
         flow.connect((address, port))
         local_port = flow.getsockname()[1]
         deadline_s = time.monotonic() + duration_s
-        # A flow that stands still, its path gone, must end too.
+        # A flow whose path has failed must end, too.
         while (left_s := deadline_s - time.monotonic()) > 0:
             flow.settimeout(left_s)
             try:
@@ -57,15 +57,15 @@ def send(address: str, port: int, congestion_control: str, duration_s: float) ->
 
 
 def receive(address: str, ports: Sequence[tuple[int, str]]) -> list[dict[str, object]]:
-    """Accept one flow on each port and read it to its end.
+    """Accept one flow on each port and read it until it is closed.
 
     Parameters
     ----------
     address
         Where to listen.
     ports
-        Port and congestion control of the accepted connection: a receiver's choice changes next to
-        nothing, but both ends then carry the same name in their flow tables.
+        Port and congestion control of the accepted connection. The receiver's congestion control has
+        almost no effect, but gives both ends the same name in their flow tables.
 
     Returns
     -------
@@ -100,12 +100,12 @@ def receive(address: str, ports: Sequence[tuple[int, str]]) -> list[dict[str, ob
 
 def enter_cgroup(path: str) -> None:
     """Move this process into a control group; sockets opened from now on belong to it."""
-    # 0 is the process that writes.
+    # 0 stands for the writing process.
     Path(path, "cgroup.procs").write_text("0")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one end, and print what it did as one line of JSON."""
+    """Run one end, and print its result as one line of JSON."""
     parser = argparse.ArgumentParser(prog="python -m parshall.bulk", description=__doc__)
     parser.add_argument("--cgroup", help="control group to enter first")
     ends = parser.add_subparsers(dest="end", required=True)

@@ -1,4 +1,4 @@
-"""The capture instrument: one ring in the kernel, any number of applications, one copy of a packet.
+"""Packet capture: one ring in the kernel, any number of applications, one copy of each packet.
 
 The command ``parshall capture`` is a thin layer over ``Capture``.
 """
@@ -25,48 +25,48 @@ if TYPE_CHECKING:
 
 DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
-# The head of a file and the account at its end take some of this.
+# The header and the final ledger of a file take part of this.
 _ROTATE_MIN_BYTES = 4096
-# What the kernel asks for, without a ring.
+# Capabilities that the kernel requires of socket captures.
 _SOCKET_NEEDS = {
     "af-packet": ("CAP_NET_RAW",),
     "tpacket-v3": ("CAP_NET_RAW",),
     "af-xdp": ("CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF"),
 }
 _OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
-# A small process of its own, so that whoever founded a ring may go and the others go on.
+# A separate process owns the ring, so that the founder can exit while members continue.
 _KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
 
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring that is to be founded.
+    """Settings of a new ring.
 
     Attributes
     ----------
     interface : str or sequence of str
-        Interfaces, at least one.
+        At least one interface.
     netns : path-like or str, optional
         Their network namespace, by name (``ip netns``) or path. Default: that of the caller.
     name : str, optional
-        What others join it by; the interfaces' names, and a number when that is taken.
+        Name by which members join. Default: the interfaces' names, with a number if that name is taken.
     hook : {"auto", "xdp", "tcx"}
-        Where packets are taken. tcx changes nothing about the interface; XDP is faster, sees what comes
-        in only, and makes some drivers set their queues up again.
+        Where packets are captured. tcx leaves the interface as it is. XDP is faster, sees inbound packets
+        only, and makes some drivers reinitialise their queues.
     direction : {"in", "out", "both"}, optional
-        Which packets. Default: both; with ``hook="xdp"`` those that come in, as it sees no others.
+        Packets to capture. Default: both; ``in`` with ``hook="xdp"``, which sees inbound packets only.
     buffer_bytes : int
         Bytes of the ring for each CPU: a power of two.
     policy : {"fast", "slow"}
-        When a reader lags: overwrite, and it counts ("fast"), or drop in the kernel what the slowest
-        reader has no room for, and count ("slow").
+        When a reader lags: overwrite unread packets ("fast"), or drop new packets in the kernel when the
+        ring of the slowest reader is full ("slow"). Both are counted.
     promiscuous : bool
-        Let the interfaces take packets that are for others.
+        Whether the interfaces accept packets for other hosts.
     group : str, optional
-        Members of this group may join and read everything that is in the ring. Without, root only.
+        Members of this group may join, and can read all packets in the ring. Default: root only.
     discard : bool
-        Let nothing that comes in reach the host, captured or not: for an interface at a mirror port. Needs
-        ``hook="xdp"``.
+        Drop every inbound packet after the capture, so that none reaches the host: for an interface at a
+        mirror port. Requires ``hook="xdp"``.
     """
 
     interface: str | Sequence[str]
@@ -82,7 +82,7 @@ class Ring:
 
     @property
     def interfaces(self) -> list[str]:
-        """The interfaces, also when there is one."""
+        """The interfaces as a list."""
         return [self.interface] if isinstance(self.interface, str) else list(self.interface)
 
     def _native(self) -> dict[str, Any]:
@@ -108,22 +108,22 @@ class Ring:
 
 @dataclass(frozen=True)
 class Output:
-    """What one subscriber wants, and where it goes.
+    """A subscriber: its filter, and the destination of its packets.
 
     Attributes
     ----------
     path : path-like or None
-        The file; ``-`` is standard output; None: packets come as Arrow batches, see `Capture.batches`.
+        The file; ``-`` is standard output. None delivers Arrow batches, see `Capture.batches`.
     filter : str
-        In libpcap's language; empty: everything.
+        pcap-filter(7) expression; empty selects all packets.
     snaplen : int
-        Most bytes of a packet.
+        Maximum bytes of a packet to keep.
     format : {"pcapng", "pcap"}, optional
-        By the name of the file when not given.
+        Default: by the suffix of the file.
     compress : {"none", "gzip", "zstd"}, optional
-        By the name of the file when not given.
+        Default: by the suffix of the file.
     rotate_size_bytes, rotate_time_s, rotate_files : optional
-        A new file at this size, after this time; the oldest goes when there are more than this many.
+        Start a new file at this size or after this time; keep this many files, and delete the oldest.
     """
 
     path: str | os.PathLike[str] | None
@@ -145,7 +145,9 @@ class Output:
             raise UsageError(f"--rotate-size {self.rotate_size_bytes}: expected {_ROTATE_MIN_BYTES} bytes or more")
         suffix = Path(self.path or "").suffix
         if self.compress is None and suffix in _OTHER_COMPRESSIONS:
-            raise UsageError(f"--write {self.path}: {suffix} is not written; name it .zst or .gz, or give --compress")
+            raise UsageError(
+                f"--write {self.path}: {suffix} cannot be written; name it .zst or .gz, or give --compress"
+            )
         return {
             "path": None if self.path is None else Path(self.path),
             "filter": self.filter,
@@ -165,9 +167,9 @@ class Summary:
     Attributes
     ----------
     ledger : dict
-        The final account; see ``docs/capture.md``.
+        The final ledger; see ``docs/capture.md``.
     failure : str or None
-        What stopped the capture before it was asked to end, or the first file that took no more.
+        What ended the capture early, or the first file that could not be written.
     """
 
     ledger: dict[str, Any]
@@ -180,27 +182,27 @@ class Capture(Session[Summary]):
     Parameters
     ----------
     outputs : sequence of Output
-        One subscriber each: in one pass, each packet copied once.
+        The subscribers. All are served in one pass; each packet is copied once.
     ring : Ring, optional
-        The ring to found.
+        The ring to create.
     join : str, optional
-        The ring to join, in place of founding one.
+        The ring to join; instead of `ring`.
     count : int, optional
-        End by itself when every output has so many packets.
+        Stop when every output has this many packets.
     is_stopping : callable, optional
-        Asked while long filters are compiled or a FIFO has no reader; when it returns true, the capture is given
-        up with a KeyboardInterrupt.
+        Polled while filters are compiled and while a FIFO has no reader. When it returns true, the start is
+        cancelled with KeyboardInterrupt.
     backend : {"ring", "af-packet", "tpacket-v3", "af-xdp"}
-        "ring" is ours. The others are for comparison: one socket, one filter and one thread an output, on one
+        All but "ring" are for comparison: one socket, one filter and one thread for each output, on one
         interface; see ``docs/capture-backends.md``.
 
     Raises
     ------
     UsageError
-        An argument is out of bounds or cannot be understood, a filter that does not compile.
+        An argument is out of range or invalid, or a filter does not compile.
     ParshallError
-        Missing privileges, a kernel that lacks what is needed, no such interface or ring, a file that
-        cannot be made.
+        Privileges or kernel features are missing, there is no such interface or ring, or a file cannot be
+        created.
 
     Examples
     --------
@@ -221,19 +223,19 @@ class Capture(Session[Summary]):
         backend: str = "ring",
     ) -> None:
         if (ring is None) == (join is None):
-            raise UsageError("name an interface to found a ring on, or a ring to join")
+            raise UsageError("no ring: name an interface to create one, or a ring to join")
         if not outputs:
-            raise UsageError("nothing to write to: give a file, or - for standard output")
+            raise UsageError("no output: give a file, or - for standard output")
         if count is not None and not 0 < count < 1 << 64:
             raise UsageError(f"--count {count}: expected 1 or more")
-        _check_places(outputs)
+        _check_destinations(outputs)
         check_text("--join", join)
         check_choice("--backend", backend, ("ring", *_SOCKET_NEEDS))
         if backend != "ring" and join is not None:
-            raise UsageError(f"--backend {backend}: it has no rings to join; name an interface with -i")
-        if backend != "ring" and ring is not None and ring._native() != _of_a_socket(ring)._native():
+            raise UsageError(f"--backend {backend}: has no rings to join; name an interface with -i")
+        if backend != "ring" and ring is not None and ring._native() != _socket_settings(ring)._native():
             raise UsageError(
-                f"--backend {backend}: it has one interface and no ring, so only --buffer and --promiscuous say more"
+                f"--backend {backend}: captures one interface without a ring; give only --buffer and --promiscuous"
             )
         if ring is not None and backend == "ring":
             privileges.require_bpf("capture")
@@ -260,28 +262,28 @@ class Capture(Session[Summary]):
 
     @property
     def ring(self) -> str | None:
-        """Name of the ring; None for the backends that have none."""
+        """Name of the ring; None for backends without a ring."""
         return self._native.ring
 
     @property
     def interfaces(self) -> list[str]:
-        """Names of the ring's interfaces, by number."""
+        """Names of the ring's interfaces, in the order of their numbers."""
         return self._native.interfaces
 
     def batches(self) -> Iterator["pyarrow.RecordBatch"]:
-        """Give the packets of the output without a path, until the capture ends.
+        """Yield the packets of the output without a path, until the capture ends.
 
         Yields
         ------
         pyarrow.RecordBatch
             ``time`` (timestamp, ns, UTC), ``interface`` and ``direction`` ("in", "out"; dictionaries),
-            ``wire_bytes`` (uint32), ``packet`` (binary: the captured bytes). At most 65,536 packets or
-            about 4 MiB of bytes, and whatever there is when no more come for a moment.
+            ``wire_bytes`` (uint32), ``packet`` (binary: the captured bytes). A batch has at most 65,536
+            packets or about 4 MiB; when no packet arrives for a moment, it is yielded with fewer.
 
         Notes
         -----
-        Up to 16 batches wait. Whoever is slower than the packets makes the reader wait, and what the ring
-        overwrites meanwhile is in the account.
+        Up to 16 batches are buffered. A slow consumer makes the reader wait; the ledger counts what the ring
+        overwrites meanwhile.
         """
         import pyarrow
 
@@ -294,35 +296,35 @@ class Capture(Session[Summary]):
                 yield from pyarrow.RecordBatchReader.from_stream(stream)
 
     def status(self) -> dict[str, Any]:
-        """Return the numbers so far: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""
+        """Return the counts so far: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""
         return super().status()
 
     def _summarize(self, account: dict[str, Any]) -> Summary:
         return Summary(**account)
 
 
-def _check_places(outputs: Sequence[Output]) -> None:
-    """Raise when two outputs would write into one file, or send batches to one reader."""
+def _check_destinations(outputs: Sequence[Output]) -> None:
+    """Raise when two outputs have the same file, or several have none."""
     unnamed = sum(output.path is None for output in outputs)
     if unnamed > 1:
-        raise UsageError(f"{unnamed} outputs without a path: batches are of one alone; give the others files")
+        raise UsageError(f"{unnamed} outputs without a path: only one can deliver batches; give the others files")
     taken = set()
     for output in outputs:
         if output.path is None or Path(output.path).is_char_device():
             continue
-        place = "-" if str(output.path) == "-" else os.path.realpath(output.path)
-        if place in taken:
-            raise UsageError(f"--write {output.path}: it is named twice; give every filter a file of its own")
-        taken.add(place)
+        destination = "-" if str(output.path) == "-" else os.path.realpath(output.path)
+        if destination in taken:
+            raise UsageError(f"--write {output.path}: given twice; give every filter a file of its own")
+        taken.add(destination)
 
 
-def _of_a_socket(ring: Ring) -> Ring:
-    """What of a ring a socket can have, too."""
+def _socket_settings(ring: Ring) -> Ring:
+    """Return only the settings that a socket capture supports."""
     return Ring(ring.interfaces[0], ring.netns, buffer_bytes=ring.buffer_bytes, promiscuous=ring.promiscuous)
 
 
 def rings() -> list[dict[str, Any]]:
-    """Return the rings of this host, one object each; of those that may not be read, name and reason."""
+    """Return the rings of this host, one object each; for unreadable rings, the name and the reason."""
     require_kernel_side()
     from parshall import _native
 

@@ -1,4 +1,4 @@
-"""Control groups that Parshall makes for a while: named after their owner, gone when it ends."""
+"""Temporary control groups, named after the process that owns them."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ from parshall.errors import ParshallError, file_error
 from parshall.testbed import names, removal
 
 
-class OwnCgroup:
+class TemporaryCgroup:
     """A control group (version 2) directly below the mount.
 
-    Making one also removes what killed runs left (`parshall.testbed.names.clean`).
+    The constructor also removes leftovers of killed runs (`parshall.testbed.names.clean`).
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class OwnCgroup:
     Raises
     ------
     ParshallError
-        No cgroup-v2 hierarchy is mounted, or it may not be written.
+        No cgroup-v2 hierarchy is mounted, or it is not writable.
     """
 
     def __init__(self, purpose: str) -> None:
@@ -28,8 +28,8 @@ class OwnCgroup:
         mount = next(names.cgroup2_mounts(), None)
         if mount is None:
             raise ParshallError(
-                "no cgroup-v2 hierarchy is mounted, and this process may not mount one for itself:"
-                f" {privileges.remedy('CAP_SYS_ADMIN')}, or mount one (mount -t cgroup2 none DIR), to tell CMD apart"
+                "cgroup: no cgroup-v2 hierarchy is mounted, and this process may not mount one;"
+                f" {privileges.remedy('CAP_SYS_ADMIN')}, or mount one: mount -t cgroup2 none DIR"
             )
         self.path: Path = mount / names.current_owner().name(purpose)
         try:
@@ -40,5 +40,5 @@ class OwnCgroup:
             ) from None
 
     def remove(self) -> None:
-        """Remove the group; what the command left running goes on in the parent group."""
+        """Remove the group; processes that still run move to the parent group."""
         removal.remove_cgroup(str(self.path))

@@ -1,4 +1,4 @@
-"""A command that runs in a control group of its own, so that its sockets can be told apart."""
+"""A command in its own control group, so that its sockets can be identified."""
 
 import contextlib
 import os
@@ -10,15 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from parshall.cgroups import OwnCgroup
+from parshall.cgroups import TemporaryCgroup
 from parshall.errors import CommandError
 
-# From the request to end to SIGKILL, where somebody waits for the end.
+# Seconds from SIGTERM to SIGKILL.
 GRACE_S = 2.0
 
 
 class Command:
-    """Run a command in its own control group; the group goes when the context ends.
+    """Run a command in its own control group, which is removed when the context ends.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class Command:
     Raises
     ------
     CommandError
-        The program does not exist (status 127) or cannot be run (status 126), as shells have it.
+        The program does not exist (status 127) or cannot be run (status 126), as in shells.
     """
 
     def __init__(self, arguments: list[str]) -> None:
         self.arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
-        self._own: OwnCgroup | None = None
+        self._own: TemporaryCgroup | None = None
 
     @property
     def cgroup(self) -> Path:
@@ -46,9 +46,9 @@ class Command:
         program = self.arguments[0]
         if shutil.which(program) is None:
             if Path(program).exists():
-                raise CommandError(f"{program}: cannot be run; is it executable?", 126)
+                raise CommandError(f"{program}: cannot be run; make it executable", 126)
             raise CommandError(f"{program}: no such command; check the name and PATH", 127)
-        self._own = OwnCgroup("cmd")
+        self._own = TemporaryCgroup("cmd")
         return self
 
     def start(self) -> None:
@@ -70,24 +70,24 @@ class Command:
         return self._process is not None and self._process.poll() is not None
 
     def request_end(self) -> None:
-        """Ask a command that still runs to end (SIGTERM)."""
+        """Send SIGTERM to a command that still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def wait(self, grace_s: float | None = None) -> int:
-        """Wait for the end of the command; with ``grace_s``, kill all of its group after so many seconds.
+        """Wait for the end of the command; after `grace_s` seconds, kill its whole group.
 
         Returns
         -------
         int
-            Its exit status (128 + signal).
+            Its exit status; after a signal, 128 + its number.
         """
         if self._process is None:
             return 0
         try:
             status = self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
-            # From Linux 5.14 on. Without it what the command started goes on, as after an end of its own.
+            # Since Linux 5.14. On older kernels, the children of the command continue.
             with contextlib.suppress(OSError):
                 (self.cgroup / "cgroup.kill").write_text("1")
             self._process.kill()

@@ -1,32 +1,32 @@
-"""The table of commands: where each is, what it does in one line, what it needs of the host.
+"""The table of commands: the module, the help line and the host requirements of each.
 
-The entry point imports this module first, so it imports next to nothing.
+The entry point imports this module first, so it imports almost nothing.
 """
 
 from typing import NamedTuple
 
 
 class Need(NamedTuple):
-    """One of these things must work; they are named in the order of preference.
+    """Alternatives, in order of preference; one of them must work.
 
     Attributes
     ----------
     one_of
         Names of probes.
-    otherwise
-        What is lost when not the first of them serves but a later one; what is lost at all when
-        the need is only a wish.
+    consequence
+        What the command lacks when only a later alternative works; for an optional need, when it
+        does not work.
     """
 
     one_of: tuple[str, ...]
-    otherwise: str = ""
+    consequence: str = ""
 
 
 class Rule(NamedTuple):
-    """What a command needs, what it can do without at a loss, and which commands it uses itself."""
+    """What a command needs, what it can do without when degraded, and which commands it uses."""
 
     needs: tuple[Need, ...] = ()
-    wishes: tuple[Need, ...] = ()
+    optional: tuple[Need, ...] = ()
     uses: tuple[str, ...] = ()
 
 
@@ -42,11 +42,11 @@ def _each(*names: str) -> tuple[Need, ...]:
     return tuple(Need((name,)) for name in names)
 
 
-def _each_wish(otherwise: str, *names: str) -> tuple[Need, ...]:
-    return tuple(Need((name,), otherwise) for name in names)
+def _each_optional(consequence: str, *names: str) -> tuple[Need, ...]:
+    return tuple(Need((name,), consequence) for name in names)
 
 
-_COST = Need(("bpf.run_time_stats",), "the cost of a hook in nanoseconds per event is not known")
+_COST = Need(("bpf.run_time_stats",), "the cost of a hook in nanoseconds per event is unknown")
 
 COMMANDS = {
     "tcp": Command(
@@ -63,9 +63,9 @@ COMMANDS = {
                 "program.helpers",
                 "program.of_tcp",
             ),
-            wishes=(
-                Need(("program.tp_btf",), "retransmissions and changes of state are not recorded"),
-                Need(("program.tracepoints",), "some events of the sockets are not recorded"),
+            optional=(
+                Need(("program.tp_btf",), "retransmissions and state changes are not recorded"),
+                Need(("program.tracepoints",), "some socket events are not recorded"),
                 _COST,
             ),
         ),
@@ -78,11 +78,11 @@ COMMANDS = {
                 *_each("host.btf", "map.array_mmapable", "program.helpers", "program.of_capture"),
                 Need(
                     ("attach.tcx", "attach.xdp_native", "attach.xdp_generic"),
-                    "packets are taken by XDP alone, and what this host sends is not seen",
+                    "only XDP captures packets, and outbound packets are not seen",
                 ),
             ),
-            wishes=(
-                Need(("attach.xdp_native",), "--hook xdp takes packets behind the driver, at a higher cost"),
+            optional=(
+                Need(("attach.xdp_native",), "--hook xdp captures packets after the driver, at a higher cost"),
                 _COST,
             ),
         ),
@@ -98,23 +98,23 @@ COMMANDS = {
     "sizes": Command(
         "parshall.cli.sizes",
         "Count packet sizes, or draw from their distribution",
-        Rule(wishes=_each_wish("--from live cannot be used", "host.btf", "program.of_capture")),
+        Rule(optional=_each_optional("--from live cannot be used", "host.btf", "program.of_capture")),
     ),
     "cpu": Command(
         "parshall.cli.cpu",
-        "Measure what the CPUs spend their time on",
-        Rule(wishes=_each_wish("--hooks cannot be used", "host.btf")),
+        "Measure how the CPUs spend their time",
+        Rule(optional=_each_optional("--hooks cannot be used", "host.btf")),
     ),
     "report": Command("parshall.cli.report", "Write a report of logs: figures, losses, cost"),
     "demo": Command(
         "parshall.cli.demo",
-        "Take the tour: measure a testbed, write its report",
+        "Take the tour: measure a testbed, write a report",
         Rule(uses=("testbed", "tcp")),
     ),
     "doctor": Command("parshall.cli.doctor", "Check what this host can do, and what is missing"),
 }
 
-# What commands build on, without a command of its own.
+# Features that commands build on, without a command of their own.
 FEATURES = {
     "testbed": Rule(
         needs=(
@@ -122,7 +122,7 @@ FEATURES = {
             Need(("qdisc.tbf", "qdisc.htb")),
             Need(
                 ("qdisc.netem", "socket.af_packet_v3"),
-                "delay, jitter and loss are played by Parshall's own relay in user space",
+                "Parshall's relay in user space plays delay, jitter and loss",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""The tour's measurement: two flows compete for a bottleneck, and both ends keep a state log."""
+"""The measurement of the tour: two flows compete for a bottleneck, with a TCP log at both ends."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parshall import bulk, privileges
-from parshall.cgroups import OwnCgroup
+from parshall.cgroups import TemporaryCgroup
 from parshall.errors import ParshallError, UsageError
 from parshall.stopping import Stopping
 from parshall.tcp import Summary, TcpLog
@@ -25,9 +25,9 @@ DELAY_MS = 3.0
 # the link busy after it has halved its window, and adds at most 12 ms of waiting.
 QUEUE_PACKETS = 100
 FIRST_PORT = 5001
-# How long a flow may take to hand over what is in its send buffer after its time is over.
+# How long a flow may take to drain its send buffer after its time is over.
 _DRAIN_S = 10.0
-_LOOK_INTERVAL_S = 0.05
+_POLL_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Measurement:
     logs : dict of str to pathlib.Path
         The log of each host, by the host's name.
     summaries : dict of str to Summary
-        How each log ended.
+        The summary of each log, by the host's name.
     flows : list of dict
         Per flow: ``congestion_control``, ``port``, ``local_port``, ``received_bytes``.
     testbed : dict
-        Hosts and links with their parameters, and under ``statistics`` what each link did.
+        Hosts and links with their parameters, and the counters of each link in ``statistics``.
     """
 
     logs: dict[str, Path]
@@ -56,7 +56,7 @@ def measure(
     directory: Path,
     duration_s: float,
     *,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
     stopping: Stopping | None = None,
 ) -> Measurement:
     """Let two flows compete on a testbed and log the TCP state of both ends.
@@ -64,18 +64,18 @@ def measure(
     Parameters
     ----------
     directory
-        Where the logs go: ``sender.arrow`` and ``receiver.arrow``; made when it is not there.
+        Directory of the logs ``sender.arrow`` and ``receiver.arrow``; created if needed.
     duration_s
-        Seconds for which the flows send.
-    tell
+        How long the flows send, seconds.
+    progress
         Called with a sentence before each step.
     stopping
-        When it is asked to stop, the flows end early, and what was measured is kept.
+        When a stop is requested, the flows end early, and the logs are kept.
 
     Raises
     ------
     ParshallError
-        Missing privileges, or a part of the measurement that failed.
+        Privileges are missing, or a part of the measurement failed.
     """
     privileges.require_bpf("demo", "CAP_SYS_ADMIN")
     if directory.exists() and not directory.is_dir():
@@ -84,33 +84,33 @@ def measure(
     with contextlib.ExitStack() as stack:
         cgroups = {}
         for name in ("sender", "receiver"):
-            cgroup = OwnCgroup(name)
+            cgroup = TemporaryCgroup(name)
             stack.callback(cgroup.remove)
             cgroups[name] = cgroup.path
         bed = stack.enter_context(Testbed())
-        tell(
-            f"I set up a testbed: a sender and a receiver, and between them {RATE_BPS / 1e6:.0f} Mbit/s, "
-            f"{DELAY_MS:g} ms each way, and a queue of {QUEUE_PACKETS} packets"
+        progress(
+            f"Setting up a testbed: sender and receiver, joined by a link of {RATE_BPS / 1e6:.0f} Mbit/s with "
+            f"{DELAY_MS:g} ms delay in each direction and a queue of {QUEUE_PACKETS} packets"
         )
         sender, receiver = bed.host("sender"), bed.host("receiver")
         link = bed.link(sender, receiver, rate_bps=RATE_BPS, delay_ms=DELAY_MS, queue_packets=QUEUE_PACKETS)
-        tell(f"The link is played by: {link.backend}")
+        progress(f"Backend of the link: {link.backend}")
 
-        controls = _two_controls(tell)
+        controls = _two_controls(progress)
         ports = {FIRST_PORT + number: name for number, name in enumerate(controls)}
         reading = _start_receiver(receiver, link, cgroups["receiver"], ports)
-        tell("I attach the hooks: one log for the sender's sockets, one for the receiver's")
+        progress("Attaching the hooks: one log for the sender's sockets, one for the receiver's")
         logs = {
             name: stack.enter_context(_log(directory / f"{name}.arrow", host, cgroups[name]))
             for name, host in (("sender", sender), ("receiver", receiver))
         }
-        tell(f"{' and '.join(name.upper() for name in controls)} send against each other for {duration_s:g} s")
+        progress(f"{' and '.join(name.upper() for name in controls)} compete for {duration_s:g} s")
         sending = [
             _start_sender(sender, link.address(receiver), cgroups["sender"], port, name, duration_s)
             for port, name in ports.items()
         ]
         _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
-        tell("The flows have ended; I detach the hooks and close the logs")
+        progress("The flows have ended; detaching the hooks and closing the logs")
         summaries = {name: log.stop() for name, log in logs.items()}
         results = [_result(program, f"the {name} sender") for program, name in zip(sending, controls, strict=True)]
         received = {line["port"]: line["received_bytes"] for line in _result(reading, "the receiver") or []}
@@ -123,7 +123,7 @@ def measure(
 
 
 def offers(congestion_control: str) -> bool:
-    """Say whether a socket of this kernel can have a congestion control; loads its module if need be."""
+    """Return whether this kernel offers a congestion control; loads its module if needed."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.setsockopt(socket.IPPROTO_TCP, bulk.TCP_CONGESTION, congestion_control.encode())
@@ -132,17 +132,17 @@ def offers(congestion_control: str) -> bool:
     return True
 
 
-def _two_controls(tell: Callable[[str], None]) -> list[str]:
+def _two_controls(progress: Callable[[str], None]) -> list[str]:
     chosen = []
     for wanted in ("cubic", "bbr"):
         chosen.append(wanted if offers(wanted) else "reno")
         if chosen[-1] != wanted:
-            tell(f"This kernel does not offer {wanted}; I take reno in its place")
+            progress(f"This kernel does not offer {wanted}; using reno instead")
     return chosen
 
 
 def _log(path: Path, host: Host, cgroup: Path) -> TcpLog:
-    # Inside the host, so that the environment at the head of the log is that host's.
+    # Inside the host, so that the log records that host's environment.
     with host.enter():
         return TcpLog(path, cgroup=cgroup, environment_extra={"host": host.name})
 
@@ -163,7 +163,7 @@ def _start_sender(
 
 def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "parshall.bulk", "--cgroup", str(cgroup), *arguments]
-    # Ctrl-C is for us, who end the flows and keep what was measured: the ends are deaf to it from the beginning.
+    # The ends block SIGINT: on Ctrl-C this process ends the flows and keeps the logs.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -172,25 +172,27 @@ def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]"
 
 
 def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: Stopping | None) -> None:
-    """Return when all have ended, or some failed, or we are asked to stop; then none runs any more."""
+    """Wait until all programs have ended, one has failed, or a stop is requested; terminate the others."""
     waiting = stopping or Stopping()
     deadline_s = time.monotonic() + timeout_s
     while any(program.poll() is None for program in programs):
         if any(program.poll() not in (None, 0) for program in programs):
             break
-        if waiting.wait(_LOOK_INTERVAL_S):
+        if waiting.wait(_POLL_INTERVAL_S):
             break
         if time.monotonic() > deadline_s:
-            raise ParshallError(f"the flows did not end within {timeout_s:g} s; is the machine overloaded?")
+            raise ParshallError(
+                f"the flows did not end within {timeout_s:g} s; check whether the machine is overloaded"
+            )
     for program in programs:
         if program.poll() is None:
             program.terminate()
 
 
 def _result(program: "subprocess.Popen[str]", name: str) -> Any:
-    """Return what a program reported; None when we ended it."""
-    output, complaint = program.communicate()
+    """Return the result of a program; None if it was terminated."""
+    output, errors = program.communicate()
     if program.returncode > 0:
-        last_line = (complaint.strip().splitlines() or ["no output"])[-1]
+        last_line = (errors.strip().splitlines() or ["no output"])[-1]
         raise ParshallError(f"{name} ended with status {program.returncode}: {last_line}")
     return json.loads(output) if program.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""The environment of a measurement: what a reader must know to repeat or to doubt it."""
+"""The environment of a measurement: what a reader needs to repeat or question it."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def environment() -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON-ready; the keys are told in ``docs/formats/environment.md``.
+        Can be written as JSON; ``docs/formats/environment.md`` documents the keys.
     """
     return _host() | {
         "congestion_control": _text("/proc/sys/net/ipv4/tcp_congestion_control"),
@@ -33,15 +33,15 @@ def environment() -> dict[str, Any]:
 
 
 def comment_of_capture(interfaces: Iterable[str]) -> str:
-    """Describe what a capture depends on, as a comment of its files: the host and these interfaces.
+    """Describe the host and the captured interfaces, as a comment for capture files.
 
-    Wireshark 4.0 dies of a live capture whose file begins with a block of more than 2048 bytes, so what would make
-    the comment too long is left out: a long list of interfaces, a long command line.
+    Wireshark 4.0 crashes when a live capture begins with a block of more than 2048 bytes. Entries that would make the
+    comment too long are left out, such as a long list of interfaces or a long command line.
 
     Parameters
     ----------
     interfaces : iterable of str
-        Names of the interfaces that are captured at.
+        Names of the captured interfaces.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def comment_of_capture(interfaces: Iterable[str]) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Return JSON that every reader takes: a byte of a command line or a file name that is not UTF-8 becomes ``?``."""
+    """Return JSON that is valid UTF-8: other bytes of command lines and file names become ``?``."""
     return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
 
 
@@ -108,7 +108,7 @@ def _sysctls() -> dict[str, str]:
 def _interfaces(names: Iterable[str]) -> dict[str, Any]:
     """Describe interfaces of the calling thread's network namespace.
 
-    By netlink and ioctl: /sys/class/net shows interfaces of the namespace in which sysfs was mounted.
+    Uses netlink and ioctl, since /sys/class/net shows the namespace in which sysfs was mounted.
     """
     from pyroute2 import IPRoute
 

@@ -1,6 +1,6 @@
-"""What Wireshark asks of a program that captures for it, and the answers (its protocol is called extcap).
+"""Answers to the queries of Wireshark's extcap protocol for external capture programs.
 
-The lines are those of ``doc/README.extcap`` of Wireshark: sentences of ``{key=value}``.
+``doc/README.extcap`` of Wireshark documents the lines: sentences of ``{key=value}``.
 """
 
 import shlex
@@ -15,25 +15,25 @@ from parshall.errors import ParshallError, UsageError
 INTERFACE_PREFIX = "parshall-"
 RING_PREFIX = "parshall-ring-"
 _SYSTEM = Path("/sys/class/net")
-# ARPHRD_ETHER and ARPHRD_LOOPBACK have Ethernet headers; what else we capture are IP packets.
+# ARPHRD_ETHER and ARPHRD_LOOPBACK have Ethernet headers; on other interfaces, packets begin with IP.
 _ETHERNET_TYPES = ("1", "772")
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a name of Wireshark's list stands for: an interface of this host, or a ring that runs."""
+class CaptureSource:
+    """An entry of Wireshark's interface list: an interface of this host, or a running ring."""
 
     interface: str | None
     ring: str | None = None
 
     @classmethod
-    def of(cls, name: str) -> "Place":
-        """Take the name apart.
+    def parse(cls, name: str) -> "CaptureSource":
+        """Parse the name of an entry.
 
         Raises
         ------
         UsageError
-            It is none of ours.
+            The name is not one of ours.
         """
         if name.startswith(RING_PREFIX):
             return cls(None, name.removeprefix(RING_PREFIX))
@@ -43,24 +43,24 @@ class Place:
 
 
 def _sentence(word: str, **values: object) -> str:
-    # What ends a value cannot stand in it.
-    told = "".join(f"{{{key}={str(value).translate({0x7B: '(', 0x7D: ')'})}}}" for key, value in values.items())
-    return f"{word} {told}"
+    # Braces would end the value.
+    fields = "".join(f"{{{key}={str(value).translate({0x7B: '(', 0x7D: ')'})}}}" for key, value in values.items())
+    return f"{word} {fields}"
 
 
 def interface_lines(version: str, interfaces: list[str], rings: list[dict[str, Any]]) -> list[str]:
-    """Return the list of what can be captured.
+    """Return the lines that list interfaces and rings.
 
     Parameters
     ----------
     version : str
-        Ours.
+        Version of Parshall.
     interfaces : list of str
         Names of the interfaces of this host.
     rings : list of dict
-        As `parshall.capture.rings` gives them; those that may not be read are left out.
+        The rings as `parshall.capture.rings` returns them; unreadable ones are left out.
     """
-    lines = [_sentence("extcap", version=version, display="Parshall: one shared ring for all who capture")]
+    lines = [_sentence("extcap", version=version, display="Parshall: capture through a shared ring")]
     lines += [
         _sentence("interface", value=f"{INTERFACE_PREFIX}{name}", display=f"Parshall on {name}") for name in interfaces
     ]
@@ -71,36 +71,36 @@ def interface_lines(version: str, interfaces: list[str], rings: list[dict[str, A
     return lines
 
 
-def link_type_lines(place: Place) -> list[str]:
-    """Return the link type of a place; the capture itself tells it for each of a ring's interfaces."""
-    if place.interface is not None:
+def link_type_lines(source: CaptureSource) -> list[str]:
+    """Return the link type of a source; for a ring, the capture has the type of each interface."""
+    if source.interface is not None:
         try:
-            kind = (_SYSTEM / place.interface / "type").read_text().strip()
+            kind = (_SYSTEM / source.interface / "type").read_text().strip()
         except OSError as error:
             raise ParshallError(
-                f"interface {place.interface}: {error.strerror}; `ip link` lists those that are there"
+                f"interface {source.interface}: {error.strerror}; `ip link` lists interfaces"
             ) from error
         if kind not in _ETHERNET_TYPES:
             return [_sentence("dlt", number=101, name="RAW", display="Raw IP")]
     return [_sentence("dlt", number=1, name="EN10MB", display="Ethernet")]
 
 
-def option_lines(place: Place) -> list[str]:
-    """Return what a user may choose; who joins a ring has no say in how it was made."""
+def option_lines(source: CaptureSource) -> list[str]:
+    """Return the options for the user; a ring that runs has its settings already."""
     lines = [
         _sentence(
             "arg", number=0, call="--snaplen", display="Snapshot length", type="unsigned", default=262144,
-            range="1,262144", tooltip="Most bytes of a packet",
+            range="1,262144", tooltip="Maximum bytes of a packet to keep",
         )
     ]  # fmt: skip
-    if place.ring is None:
+    if source.ring is None:
         lines += [
             _sentence(
                 "arg", number=1, call="--hook", display="Hook", type="selector",
-                tooltip="Where packets are taken: XDP is fastest, and sees what comes in only",
+                tooltip="XDP is fastest, and sees inbound packets only",
             ),
             _sentence("value", arg=1, value="auto", display="tcx, both directions", default="true"),
-            _sentence("value", arg=1, value="xdp", display="XDP, incoming"),
+            _sentence("value", arg=1, value="xdp", display="XDP, inbound only"),
             _sentence(
                 "arg", number=2, call="--buffer", display="Ring for each CPU", type="string", default="32M",
                 tooltip="A power of two: 32M, 256M",
@@ -110,16 +110,16 @@ def option_lines(place: Place) -> list[str]:
     return lines
 
 
-def usual_directory() -> Path:
-    """Where Wireshark looks for programs of this kind: the user's own directory, if its version has one.
+def default_directory() -> Path:
+    """Return Wireshark's directory for extcap programs: the user's own, if its version has one.
 
-    Wireshark 4.0 has the one of the system alone, and takes ``WIRESHARK_EXTCAP_DIR`` in its place unless root runs it.
+    Wireshark 4.0 has only a system-wide directory. Unless root runs it, ``WIRESHARK_EXTCAP_DIR`` replaces that.
     """
     try:
-        said = subprocess.run(["tshark", "-G", "folders"], capture_output=True, text=True).stdout
+        output = subprocess.run(["tshark", "-G", "folders"], capture_output=True, text=True).stdout
     except OSError:
-        said = ""
-    folders = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
+        output = ""
+    folders = dict(line.split(":", 1) for line in output.splitlines() if ":" in line)
     for name in ("Personal Extcap path", "Extcap path"):
         if name in folders:
             return Path(folders[name].strip())
@@ -127,12 +127,12 @@ def usual_directory() -> Path:
 
 
 def install(directory: Path) -> Path:
-    """Write the program that Wireshark runs; return its path.
+    """Install the program that Wireshark runs; return its path.
 
     Parameters
     ----------
     directory : Path
-        One of those that Wireshark names in Help, About, Folders.
+        A directory that Wireshark lists in Help, About, Folders.
     """
     path = directory / "parshall"
     try:

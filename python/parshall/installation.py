@@ -1,22 +1,22 @@
-"""What this installation consists of: the compiled module, and in it the kernel's side."""
+"""The parts of this installation: the compiled module, and its kernel side."""
 
 import re
 
 from parshall.errors import UsageError
 
-NO_KERNEL_SIDE = "this installation is for analysis only: it was built without the kernel's side"
+NO_KERNEL_SIDE = "this installation is for analysis only: it was built without the kernel side"
 KERNEL_SIDE_REMEDY = "install Parshall with clang and without --no-default-features, see CONTRIBUTING.md"
-# Debian's packages of the libraries that the compiled module needs, by the beginning of their names.
+# Debian's packages of the libraries that the compiled module needs, by library name.
 _PACKAGES = {"libpcap": "libpcap0.8", "libelf": "libelf1", "libz": "zlib1g"}
 
 
 def require_kernel_side() -> None:
-    """Raise unless the compiled module has what observes and sends packets.
+    """Raise unless the compiled module has the kernel side, which captures and sends packets.
 
     Raises
     ------
     UsageError
-        It was built with ``--no-default-features``.
+        The module was built with ``--no-default-features``.
     """
     from parshall import _native
 
@@ -25,12 +25,12 @@ def require_kernel_side() -> None:
 
 
 def import_problem(error: ImportError) -> tuple[str, str]:
-    """Return what is missing of this installation, and how to get it.
+    """Return what is missing in this installation, and the remedy.
 
     Parameters
     ----------
     error
-        What an import of Parshall's own modules, or of what they need, ended with.
+        The error of an import of Parshall's modules or their dependencies.
     """
     from importlib.metadata import PackageNotFoundError
 
@@ -51,5 +51,5 @@ def import_problem(error: ImportError) -> tuple[str, str]:
         )
     return (
         f"the Python package {(error.name or str(error)).partition('.')[0]} cannot be imported: {error}",
-        "install it, or install Parshall with pip, which brings what it needs",
+        "install it, or install Parshall with pip, which installs its dependencies",
     )

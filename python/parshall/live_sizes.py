@@ -1,4 +1,4 @@
-"""Counting the sizes of IP packets at an interface, as they pass."""
+"""Count the sizes of the IP packets on an interface."""
 
 import os
 import tempfile
@@ -13,9 +13,9 @@ from parshall.errors import ParshallError, UsageError
 from parshall.sizes import Counts
 from parshall.stopping import Stopping
 
-# Link header, tags and the lengths in the IP header lie within them.
-_HEAD_BYTES = 128
-_LOOK_S = 0.05
+# Enough for the link header, tags and the length fields of the IP header.
+_HEADER_BYTES = 128
+_POLL_INTERVAL_S = 0.05
 
 
 def count_live(
@@ -26,28 +26,28 @@ def count_live(
     netns: str | os.PathLike[str] | None = None,
     on_start: Callable[[], None] = lambda: None,
 ) -> Counts:
-    """Count until the time is over, so many packets were seen, or Ctrl-C.
+    """Count until the time is over, `count` packets were counted, or Ctrl-C.
 
-    The packets' heads come from ``parshall.capture.Capture`` and go through a pipe to the counter of traces. The
-    ledger says how many packets were lost on the way.
+    ``parshall.capture.Capture`` writes the packets' headers through a pipe to the counter for capture files. The
+    ledger counts the packets that were lost in between.
 
     Raises
     ------
     UsageError
-        A limit is out of bounds.
+        A limit is out of range.
     ParshallError
-        No such interface, or no permission.
+        There is no such interface, or privileges are missing.
     """
     if duration_s is not None and not duration_s > 0:
         raise UsageError(f"--duration {duration_s}: expected seconds above 0")
     if count is not None and count < 1:
         raise UsageError(f"--count {count}: expected 1 packet or more")
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as pool:
-        pipe = Path(directory) / "heads.pcap"
+        pipe = Path(directory) / "headers.pcap"
         os.mkfifo(pipe)
-        counted = pool.submit(Counts.of_trace, pipe)
+        counted = pool.submit(Counts.from_trace, pipe)
         try:
-            output = Output(pipe, snaplen=_HEAD_BYTES, compress="none")
+            output = Output(pipe, snaplen=_HEADER_BYTES, compress="none")
             capture = Capture([output], Ring(interface, netns), count=count)
         except BaseException:
             _release(pipe, counted)
@@ -65,7 +65,7 @@ def count_live(
 def _wait(capture: Capture, counted: Future[Counts], duration_s: float | None) -> None:
     deadline = None if duration_s is None else time.monotonic() + duration_s
     with Stopping() as stopping:
-        while not stopping.wait(_LOOK_S):
+        while not stopping.wait(_POLL_INTERVAL_S):
             if capture.status()["has_ended"] or counted.done():
                 return
             if deadline is not None and time.monotonic() >= deadline:
@@ -73,13 +73,13 @@ def _wait(capture: Capture, counted: Future[Counts], duration_s: float | None) -
 
 
 def _lost(ledger: dict[str, Any]) -> int:
-    """Return how many packets the kernel saw, and the counter did not."""
+    """Return the number of packets that the kernel saw and the counter did not."""
     accounts = [account for subscriber in ledger["subscribers"] for account in subscriber["interfaces"]]
     return sum(account["seen"] - account["filtered"] - account["thinned"] - account["logged"] for account in accounts)
 
 
 def _release(pipe: Path, counted: Future[Counts]) -> None:
-    """Let go the counter, which waits at the pipe for somebody who writes."""
+    """Unblock the counter, which waits for a writer to open the pipe."""
     while not counted.done():
         os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""What this process may do, checked before the kernel refuses with less clear words."""
+"""The privileges of this process, checked beforehand for clearer messages than the kernel's."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from parshall.installation import require_kernel_side
 
 # Numbers of capabilities(7).
 _NUMBERS = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
-# What CAP_SYS_ADMIN includes: they were split from it.
+# Split from CAP_SYS_ADMIN, which still includes them.
 _SPLIT_FROM_SYS_ADMIN = ("CAP_PERFMON", "CAP_BPF")
 _BPF = ("CAP_NET_ADMIN", "CAP_PERFMON", "CAP_BPF")
 _BTF = Path("/sys/kernel/btf/vmlinux")
@@ -23,7 +23,7 @@ def effective_capabilities() -> int:
 
 
 def missing_capabilities(*names: str) -> list[str]:
-    """Return those of the named capabilities that this process does not have."""
+    """Return the named capabilities that this process lacks."""
     mask = effective_capabilities()
     has_sys_admin = bool(mask & 1 << _NUMBERS["CAP_SYS_ADMIN"])
     return [
@@ -34,25 +34,25 @@ def missing_capabilities(*names: str) -> list[str]:
 
 
 def remedy(*names: str, command: str = "") -> str:
-    """Return how this process gets the named capabilities.
+    """Return how this process can get the named capabilities.
 
-    Root of a container, or below setpriv(1), may be without them: running as root is no remedy then.
+    Root in a container or below setpriv(1) may lack them; running as root does not help there.
     """
     if os.geteuid():
         return f"run it as root (sudo parshall {command} ...)" if command else "run it as root"
     missing = ", ".join(missing_capabilities(*names))
     if not missing:
-        return "root has the capabilities for it here, so something else (a security module?) forbids it"
-    return f"root is without {missing} here; give that to the container (--cap-add) or run it outside"
+        return "root has the capabilities, so something else forbids it; check the security modules"
+    return f"root lacks {missing} here; add it to the container (--cap-add), or run it outside"
 
 
 def require(command: str, *names: str) -> None:
-    """Raise unless this process has the named capabilities, for ``parshall COMMAND``.
+    """Raise unless this process has the capabilities that ``parshall COMMAND`` needs.
 
     Raises
     ------
     UsageError
-        Some are missing.
+        Capabilities are missing.
     """
     missing = missing_capabilities(*names)
     if missing:
@@ -60,19 +60,19 @@ def require(command: str, *names: str) -> None:
 
 
 def require_bpf(command: str, *others: str) -> None:
-    """Raise unless eBPF programs can be loaded for ``parshall COMMAND``.
+    """Raise unless this process can load the eBPF programs of ``parshall COMMAND``.
 
     Parameters
     ----------
     command
-        For the message.
+        Name of the command, for the message.
     *others
         Further capabilities that the command needs.
 
     Raises
     ------
     UsageError
-        Capabilities are missing, or this installation is for analysis only.
+        Capabilities are missing, or the installation is for analysis only.
     ParshallError
         The kernel's type information is missing.
     """
@@ -80,6 +80,5 @@ def require_bpf(command: str, *others: str) -> None:
     require(command, *others, *_BPF)
     if not _BTF.exists():
         raise ParshallError(
-            f"needs the kernel's type information, and {_BTF} is not there: "
-            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+            f"{_BTF}: the kernel's type information is missing; boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"
         )

@@ -1,4 +1,4 @@
-"""Quantities as people type them: ``64M`` bytes, ``500ms``, ``10k`` packets, ``2.5G`` bit/s."""
+"""Parse quantities as users type them: ``64M`` bytes, ``500ms``, ``10k`` packets, ``2.5G`` bit/s."""
 
 import math
 import re
@@ -6,7 +6,7 @@ import re
 from parshall.errors import UsageError
 
 _AMOUNT = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE]\d{1,2})?)\s*(?P<unit>[A-Za-z/]{0,8})", re.ASCII)
-# As tools for packets have it, a plain letter is a power of 1024, too.
+# As in other packet tools, a letter alone is a power of 1024, too.
 _BYTES = {"": 1, "b": 1} | {
     letter + end: 1 << shift for letter, shift in (("k", 10), ("m", 20), ("g", 30)) for end in ("", "b", "ib")
 }
@@ -36,7 +36,7 @@ def parse_bytes(option: str, text: str) -> int:
     Raises
     ------
     UsageError
-        The text is no size above 0.
+        The text is not a size above 0.
     """
     return round(_parse(option, text, text.lower(), _BYTES, "a size such as 65536, 64K or 1.5G"))
 
@@ -47,7 +47,7 @@ def parse_seconds(option: str, text: str, *, allow_0: bool = False) -> float:
     Raises
     ------
     UsageError
-        The text is no time above 0, or from 0 on.
+        The text is not a time above 0; with `allow_0`, not a time from 0.
     """
     if allow_0 and re.fullmatch(r"\s*0+(\.0+)?\s*[a-z]{0,3}\s*", text.lower()):
         return 0.0
@@ -55,12 +55,12 @@ def parse_seconds(option: str, text: str, *, allow_0: bool = False) -> float:
 
 
 def parse_count(option: str, text: str) -> int:
-    """Return a number of things.
+    """Return a count.
 
     Raises
     ------
     UsageError
-        The text is no whole number from 1 to 2^64 - 1.
+        The text is not a whole number from 1 to 2^64 - 1.
     """
     expected = "a number such as 1000, 10k or 2M"
     count = _parse(option, text, text, _COUNTS, expected)
@@ -73,12 +73,12 @@ def parse_count(option: str, text: str) -> int:
 
 
 def parse_rate(option: str, text: str) -> float:
-    """Return a rate, in whatever the option counts, per second.
+    """Return a rate per second, in the unit that the option counts.
 
     Raises
     ------
     UsageError
-        The text is no rate above 0.
+        The text is not a rate above 0.
     """
     return _parse(option, text, text, _RATES, "a rate such as 900k, 10M or 2.5G")
 
@@ -89,7 +89,7 @@ def parse_numbers(option: str, text: str) -> list[int]:
     Raises
     ------
     UsageError
-        The text is no such list.
+        The text is not such a list.
     """
     listed: list[int] = []
     for part in text.split(","):

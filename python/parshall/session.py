@@ -1,4 +1,4 @@
-"""What all instruments share: a measurement that runs, its status, its end and its summary."""
+"""The session that all instruments share: a running measurement, its status and its summary."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from parshall.errors import UsageError, printable
 
 # Characters of a wrong value that a message shows.
 _SHOWN = 60
-_LOOK_INTERVAL_S = 0.01
+_POLL_INTERVAL_S = 0.01
 Summary = TypeVar("Summary")
 
 
@@ -22,28 +22,28 @@ class _Native(Protocol):
 
 
 class Session(Generic[Summary]):
-    """A measurement that has begun; as a context manager it is stopped at the end of the block.
+    """A running measurement; as a context manager, it stops at the end of the block.
 
     Attributes
     ----------
     summary : object or None
-        What `stop` returned; None while the measurement runs.
+        The result of `stop`; None while the measurement runs.
     """
 
     summary: Summary | None = None
     _native: _Native
 
     def status(self) -> dict[str, Any]:
-        """Return the numbers so far, and ``has_ended``: whether it has ended, by request or by itself."""
+        """Return the counts so far, and ``has_ended``: whether it has ended, by request or by itself."""
         status: dict[str, Any] = json.loads(self._native.status())
         return status
 
     def request_stop(self) -> None:
-        """Ask the measurement to end; `stop` waits for it."""
+        """Request the end of the measurement; `stop` waits for it."""
         self._native.request_stop()
 
     def stop(self) -> Summary:
-        """End the measurement, write what is left and return the summary; once stopped, return it again."""
+        """End the measurement, write all pending data and return the summary; can be called again."""
         if self.summary is None:
             self.summary = self._summarize(json.loads(self._native.stop()))
         return self.summary
@@ -51,7 +51,7 @@ class Session(Generic[Summary]):
     def wait(self) -> Summary:
         """Wait until the measurement ends by itself, and return the summary."""
         while self.summary is None and not self.status()["has_ended"]:
-            time.sleep(_LOOK_INTERVAL_S)
+            time.sleep(_POLL_INTERVAL_S)
         return self.stop()
 
     def _summarize(self, account: dict[str, Any]) -> Summary:
@@ -70,17 +70,17 @@ class Session(Generic[Summary]):
 
 
 def request_json(request: dict[str, Any]) -> str:
-    """Return a request as the Rust side reads it; paths may have bytes that are not UTF-8."""
+    """Return a request as JSON for the Rust side; paths may have bytes that are not UTF-8."""
     return json.dumps(request, default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """Return a path as text, and a number of numpy as one of Python."""
+    """Return a path as text, and a numpy number as a Python number."""
     return os.fspath(value) if isinstance(value, os.PathLike) else value.item()
 
 
 def check_text(option: str, value: str | None) -> None:
-    """Refuse a value that is no text: the bytes of the command line need not be UTF-8."""
+    """Raise UsageError unless a value is valid text: command lines may have bytes that are not UTF-8."""
     if value is None:
         return
     if not isinstance(value, str):
@@ -93,7 +93,7 @@ def check_text(option: str, value: str | None) -> None:
 
 
 def check_choice(option: str, value: str | None, choices: Sequence[str]) -> None:
-    """Refuse a value that is not among the choices; None is."""
+    """Raise UsageError unless a value is None or one of the choices."""
     check_text(option, value)
     if value is not None and value not in choices:
         raise UsageError(f"{option} {value}: expected {', '.join(choices[:-1])} or {choices[-1]}")

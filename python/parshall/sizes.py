@@ -1,4 +1,4 @@
-"""Packet size distributions: count, represent in two stages, draw, compare.
+"""Distributions of packet sizes: count, represent in two stages, draw, compare.
 
 The command ``parshall sizes`` is a thin layer over this module; after ``createDist`` of F. Schneider, "Performance
 evaluation of packet capturing systems for high-speed networks", 2005, sections 4.2 and A.1. A size is the length of an
@@ -25,13 +25,13 @@ class Parameters:
     Attributes
     ----------
     maximum_bytes : int
-        Largest size that is considered.
+        Largest size; larger packets are ignored.
     precision : int
         Cells of each of the two arrays.
     bin_bytes : int
-        Sizes in a bin.
+        Width of a bin, bytes.
     outlier_share : float
-        Share of all packets from which on a size has cells of its own.
+        Share of all packets from which a size is an outlier, with cells of its own.
     """
 
     maximum_bytes: int = 1500
@@ -59,7 +59,7 @@ class Counts:
     pairs : list of (int, int)
         Size in bytes and packets, ascending.
     ledger : dict
-        Of a trace or a live capture: what was seen, and what of it is not in the pairs.
+        For a capture file or a live capture: the packets seen, and those that are not in `pairs`.
     """
 
     pairs: list[tuple[int, int]]
@@ -67,23 +67,23 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All packets."""
+        """Number of all packets."""
         return sum(packets for _, packets in self.pairs)
 
     @classmethod
-    def of_trace(cls, path: str | os.PathLike[str]) -> Self:
-        """Count the IP packets of a pcap or pcapng file, as it is or compressed."""
+    def from_trace(cls, path: str | os.PathLike[str]) -> Self:
+        """Count the IP packets of a pcap or pcapng file, which may be compressed."""
         pairs, ledger = _native.count_trace_sizes(Path(path))
         return cls(pairs, json.loads(ledger))
 
     @classmethod
-    def of_sizes(cls, path: str | os.PathLike[str]) -> Self:
-        """Count the numbers of a text; ``-`` is the standard input."""
+    def from_sizes(cls, path: str | os.PathLike[str]) -> Self:
+        """Count the sizes in a text file; ``-`` is standard input."""
         return cls(_native.read_size_counts(Path(path), "sizes", " "))
 
     @classmethod
-    def of_dist(cls, path: str | os.PathLike[str], separator: str = " ") -> Self:
-        """Read lines of size and packets; ``-`` is the standard input."""
+    def from_dist(cls, path: str | os.PathLike[str], separator: str = " ") -> Self:
+        """Read lines of size and packets; ``-`` is standard input."""
         return cls(_native.read_size_counts(Path(path), "dist", separator))
 
     @classmethod
@@ -95,7 +95,7 @@ class Counts:
         return cls(pairs)
 
     def joined(self, other: "Counts") -> "Counts":
-        """Return the counts of both."""
+        """Return the sum of both counts."""
         sums = dict(self.pairs)
         for size, packets in other.pairs:
             sums[size] = sums.get(size, 0) + packets
@@ -105,34 +105,34 @@ class Counts:
         return Counts(sorted(sums.items()), ledger)
 
     def write(self, output: Path | None, separator: str = " ") -> None:
-        """Write lines of size and packets; None is the standard output."""
+        """Write lines of size and packets; None is standard output."""
         _native.write_size_counts(self.pairs, output, separator)
 
 
 @dataclass(frozen=True)
-class Law:
-    """Sizes in two stages: exact cells for the outliers, bins for the rest.
+class SizeDistribution:
+    """A distribution of sizes in two stages: exact cells for outliers, bins for the rest.
 
     Attributes
     ----------
     procfs : str
-        Its text, as the enhanced kernel packet generator takes it.
+        Its text, in the format of the enhanced kernel packet generator.
     """
 
     procfs: str
 
     @classmethod
-    def of_counts(cls, counts: Counts, parameters: Parameters | None = None) -> Self:
+    def from_counts(cls, counts: Counts, parameters: Parameters | None = None) -> Self:
         """Represent counted sizes."""
         return cls(_native.represent_sizes(counts.pairs, *(parameters or Parameters())._arguments()))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a procfs file; ``-`` is the standard input."""
+        """Read a procfs file; ``-`` is standard input."""
         return cls(_native.read_size_distribution(Path(path)))
 
     def write(self, output: Path | None, surround: bool = False) -> None:
-        """Write its text, each line in ``pgset "..."`` with ``surround``; None is the standard output."""
+        """Write the text, with `surround` each line in ``pgset "..."``; None is standard output."""
         _native.write_size_distribution(self.procfs, output, surround)
 
     def probabilities(self) -> list[float]:
@@ -144,29 +144,29 @@ class Law:
         return Counts(_native.draw_sizes(self.procfs, count, seed, False, None))
 
     def write_draws(self, count: int, seed: int, output: Path | None) -> Counts:
-        """Draw sizes and write them, one a line; None is the standard output."""
+        """Draw sizes and write them, one per line; None is standard output."""
         return Counts(_native.draw_sizes(self.procfs, count, seed, True, output))
 
     def expected(self, count: int) -> Counts:
-        """Return what ``count`` draws have of each size in the mean, rounded."""
+        """Return the expected counts of `count` draws, rounded."""
         pairs = [(size, round(p * count)) for size, p in enumerate(self.probabilities())]
         return Counts([(size, packets) for size, packets in pairs if packets])
 
 
 def compare(
-    counts: Counts, law: Law, parameters: Parameters | None = None, drawn: Counts | None = None
+    counts: Counts, distribution: SizeDistribution, parameters: Parameters | None = None, drawn: Counts | None = None
 ) -> dict[str, Any]:
-    """Say how far the law, and draws from it, are from what was counted.
+    """Compute the distance of a distribution, and of draws from it, from the counts.
 
     Returns
     -------
     dict
-        Total variation distances (``bins_distance`` is what the bins make necessary) and the heavy hitters; see
+        Total variation distances (``bins_distance`` is the part caused by the bins) and the heavy hitters; see
         ``docs/sizes.md``.
     """
     drawn_pairs: Sequence[tuple[int, int]] | None = None if drawn is None else drawn.pairs
     text = _native.compare_sizes(
-        counts.pairs, law.procfs, *(parameters or Parameters())._arguments(), drawn=drawn_pairs
+        counts.pairs, distribution.procfs, *(parameters or Parameters())._arguments(), drawn=drawn_pairs
     )
     result: dict[str, Any] = json.loads(text)
     return result
@@ -178,9 +178,9 @@ def require_packets(counts: Counts, name: str) -> None:
     Raises
     ------
     ParshallError
-        There is no packet.
+        `counts` has no packet.
     """
     if counts.total == 0:
         seen = counts.ledger.get("seen", 0)
-        of = f" among {seen:,} packets" if seen else ""
-        raise ParshallError(f"{name}: no IP packet{of}, so there is no distribution; give an input with packets")
+        among = f" among {seen:,} packets" if seen else ""
+        raise ParshallError(f"{name}: no IP packet{among}, so there is no distribution; give an input with IP packets")

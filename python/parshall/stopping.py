@@ -1,4 +1,4 @@
-"""Asking a running measurement to end: SIGINT and SIGTERM set a flag that the waiting loop sees."""
+"""Requests to stop a measurement: SIGINT, SIGTERM and SIGHUP set a flag and wake the waiting loop."""
 
 import contextlib
 import os
@@ -12,25 +12,25 @@ from typing import Any, Self
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _is_ignored_on_purpose(number: signal.Signals) -> bool:
-    """Whether who started us wants us to go on when the terminal goes away, as nohup(1) does."""
+def _is_ignored_hangup(number: signal.Signals) -> bool:
+    """Whether the parent set SIGHUP to be ignored, as nohup(1) does, so that the process outlives the terminal."""
     return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 class Stopping:
-    """While entered, the first signal asks to stop, and a second one interrupts as usual."""
+    """While entered, the first signal requests a stop, and a second one raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self._is_asked = False
-        # Not a threading.Event: a handler runs in the middle of the wait that it should end, and must take no lock.
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._bell)
+        self._is_requested = False
+        # Not a threading.Event: the handler interrupts the wait that it should end, and must take no lock.
+        self._event = os.eventfd(0, os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._event)
         self._ignores_interrupts = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for number in _SIGNALS:
-            if not _is_ignored_on_purpose(number):
+            if not _is_ignored_hangup(number):
                 self._previous[number] = signal.signal(number, self._on_signal)
         return self
 
@@ -46,35 +46,35 @@ class Stopping:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self._ignores_interrupts:
             return
-        if self._is_asked:
+        if self._is_requested:
             raise KeyboardInterrupt
-        self._is_asked = True
-        os.eventfd_write(self._bell, 1)
+        self._is_requested = True
+        os.eventfd_write(self._event, 1)
 
-    def leave_interrupts(self) -> None:
-        """Ignore SIGINT from here on: a command in the foreground gets it from the terminal, and its end is ours."""
+    def ignore_interrupts(self) -> None:
+        """Ignore SIGINT from now on: the terminal sends it to the command, too, whose end stops the measurement."""
         self._ignores_interrupts = True
 
-    def is_asked(self) -> bool:
-        """Whether a signal has asked to stop."""
-        return self._is_asked
+    def is_requested(self) -> bool:
+        """Whether a signal has requested a stop."""
+        return self._is_requested
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most ``timeout_s`` seconds; true when a signal has asked to stop."""
+        """Wait at most `timeout_s` seconds; return true when a signal has requested a stop."""
         poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
+        poll.register(self._event, select.POLLIN)
         poll.poll(max(timeout_s, 0) * 1000)
-        return self._is_asked
+        return self._is_requested
 
 
 @contextlib.contextmanager
-def taking_back() -> Iterator[None]:
-    """While entered, SIGTERM and SIGHUP end the process as Ctrl-C does: what is half done is taken back first."""
+def exiting_on_signals() -> Iterator[None]:
+    """While entered, SIGTERM and SIGHUP raise SystemExit, so that unfinished work is cleaned up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored_on_purpose(number)]
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored_hangup(number)]
     previous = {number: signal.signal(number, end) for number in numbers}
     try:
         yield

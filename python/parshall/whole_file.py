@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, however their making ends."""
+"""Atomic output files: complete, or not created at all."""
 
 import contextlib
 import os
@@ -11,33 +11,33 @@ from parshall.errors import UsageError
 
 @contextlib.contextmanager
 def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[], None]]]:
-    """Open a new file, which takes the place of the old one when it has begun.
+    """Open a new file that replaces an old one once writing has begun.
 
     Parameters
     ----------
     path : pathlib.Path
-        The file. What is no file (a FIFO, a device) is written to as it is.
+        The file. A FIFO or device is opened and written directly.
     mode : {"w", "wb"}
         Text or bytes.
 
     Yields
     ------
     file
-        What to write to.
+        The open file.
     take_place
-        To be called when all that may fail has been done; until then what was there stays, and without it
-        the new file is removed.
+        Moves the new file into place; call it when nothing more can fail. Until then the old file stays; without
+        the call, the new file is removed.
 
     Raises
     ------
     ParshallError
-        It cannot be made, or another process is writing it.
+        The file cannot be created, or another process is writing it.
     """
     from parshall._native import OutputFile
 
     output = OutputFile(path)
     descriptor = output.detach()
-    assert descriptor is not None, "it has just been opened"
+    assert descriptor is not None, "the file has just been opened"
     try:
         with os.fdopen(descriptor, mode) as file:
             yield file, output.take_place
@@ -49,28 +49,28 @@ def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[]
 
 
 def refuse_input(output: Path | None, inputs: Iterable[str | Path]) -> None:
-    """Raise when an output would take the place of an input.
+    """Raise when an output would replace an input.
 
     Raises
     ------
     UsageError
-        They are one file.
+        Output and input are the same file.
     """
     for path in map(Path, inputs):
-        # A pipe or a device has no place that could be taken.
+        # Pipes and devices are not replaced.
         if output is not None and path.is_file() and output.exists() and output.samefile(path):
-            raise UsageError(f"{output}: is an input, too, and would be replaced; name another output")
+            raise UsageError(f"{output}: is also an input, and would be replaced; name another output")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that takes its place when it is whole; what was there stays until then.
+    """Write a file atomically: the old file stays until the new one is complete.
 
     Raises
     ------
     ParshallError
-        It cannot be made, or another process is writing it.
+        The file cannot be created, or another process is writing it.
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     with new_file(path, "wb") as (file, take_place):
         file.write(content.encode() if isinstance(content, str) else content)

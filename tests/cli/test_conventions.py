@@ -17,7 +17,7 @@ import parshall.tcp
 from parshall.cli import main as cli
 from parshall.errors import UsageError
 from parshall.live_sizes import count_live
-from parshall.sizes import Law, Parameters
+from parshall.sizes import Parameters, SizeDistribution
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
@@ -101,7 +101,7 @@ def test_help_by_both_names_and_at_every_width(words, capsys, monkeypatch):
 
 
 @each_option
-def test_help_lines_are_short_and_no_sentences(words, option):
+def test_help_lines_are_short_phrases(words, option):
     text = option.help or ""
     assert text and len(text) <= HELP_MAX_CHARACTERS, f"{len(text)} characters: {text}"
     assert not text.rstrip().endswith("."), text
@@ -135,7 +135,7 @@ PYTHON = {
     ("tcp",): [parshall.tcp.TcpLog],
     ("capture",): [parshall.capture.Capture, parshall.capture.Ring, parshall.capture.Output],
     ("gen",): [parshall.generate.Generator, parshall.generate.Receiver.receive],
-    ("sizes",): [Parameters, count_live, Law.write_draws],
+    ("sizes",): [Parameters, count_live, SizeDistribution.write_draws],
 }
 # Of the command line alone: what is printed, and where.
 NOT_IN_PYTHON = {"quiet", "as_json", "output", "write", "show_rings", "receive", "source", "to", "draws", "verify"}
@@ -197,13 +197,13 @@ AS_ROOT = [
 
 
 @pytest.mark.parametrize("arguments", MISSING, ids=lambda words: " ".join(map(str, words)))
-def test_a_file_that_is_not_there_is_a_wrong_request(arguments):
+def test_a_missing_file_is_a_wrong_request(arguments):
     assert_refused(run(*arguments), arguments[0])
 
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("arguments", AS_ROOT, ids=lambda words: " ".join(map(str, words)))
-def test_a_name_that_is_not_there_is_a_wrong_request(arguments, root):
+def test_an_unknown_name_is_a_wrong_request(arguments, root):
     assert_refused(run(*arguments), arguments[0])
 
 
@@ -230,7 +230,7 @@ TALKATIVE = [
 
 
 @pytest.mark.parametrize("arguments", TALKATIVE, ids=lambda words: " ".join(map(str, words)))
-def test_a_reader_that_goes_away_ends_a_command_without_a_word(arguments):
+def test_a_closed_pipe_ends_a_command_silently(arguments):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
@@ -245,7 +245,7 @@ def test_lists_are_plain_text():
         assert "`" not in text and "**" not in text
 
 
-def test_the_output_that_is_called_minus_is_standard_output(tmp_path):
+def test_output_minus_is_standard_output(tmp_path):
     said = run("sizes", "imix", "--to", "dist", "-q", "-o", "-", cwd=tmp_path)
     assert (said.returncode, said.stdout, said.stderr) == (0, "40 7\n576 4\n1500 1\n", "")
     assert run("cpu", "-q", "-a", "-d", "50ms", "--interval", "20ms", "-o", "-", cwd=tmp_path).stdout.count("Avg") == 1
@@ -254,7 +254,7 @@ def test_the_output_that_is_called_minus_is_standard_output(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_is_on_standard_output_unless_the_data_are():
+def test_json_is_on_standard_output_unless_data_is():
     said = run("sizes", "imix", "--json", "-o", "/dev/null")
     assert said.stdout.startswith("{") and said.stderr == ""
     said = run("sizes", "imix", "--json")
@@ -274,7 +274,7 @@ def test_json_is_on_standard_output_unless_the_data_are():
         ("doctor", "doctor: standard output: "),
     ],
 )
-def test_an_output_that_takes_no_more_is_named_once(line, begins):
+def test_a_full_output_is_named_once(line, begins):
     with Path("/dev/full").open("w") as full:
         said = subprocess.run(
             [sys.executable, "-m", "parshall", *line.split()],

@@ -16,7 +16,7 @@ def run(*arguments):
     return subprocess.run([*PARSHALL, "cpu", *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_a_command_is_profiled_and_its_status_is_ours(tmp_path):
+def test_a_command_is_profiled_and_its_status_returned(tmp_path):
     busy = f"{sys.executable} -c 'import time; t=time.process_time\nwhile t() < 0.4: pass'; exit 3"
     result = run("--interval", "0.1", "-a", "--json", "--", "sh", "-c", busy)
     assert result.returncode == 3
@@ -40,7 +40,7 @@ def test_text_machine_and_trim_agree(tmp_path):
     assert text.startswith("user: ") and "---Summary---" in text and "Avg: user: " in text
 
 
-def test_what_cannot_be_is_said_in_one_line(tmp_path):
+def test_wrong_requests_are_one_line(tmp_path):
     for arguments, status in [
         (("--interval", "0"), 2),
         (("--limit", "0"), 2),
@@ -54,14 +54,14 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path):
         assert result.stderr.startswith("parshall: cpu: ") and result.stderr.count("\n") == 1
 
 
-def test_that_no_program_ran_is_said(monkeypatch, capsys):
+def test_a_profile_without_programs_says_so(monkeypatch, capsys):
     monkeypatch.setattr(cpu, "_hook_times", lambda: SimpleNamespace(read=list))
     assert cpu.command(interval=0.01, duration=0.05, hooks=True, all_lines=True) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "hooks: no eBPF program ran"
 
 
 @pytest.mark.parametrize("machine", [(), ("--machine",)])
-def test_what_is_told_of_single_cpus_and_programs_is_not_trimmed_as_time(tmp_path, machine):
+def test_trim_ignores_lines_of_cpus_and_programs(tmp_path, machine):
     plain, told = tmp_path / "plain", tmp_path / "told"
     assert run("--interval", "0.05", "--duration", "0.3", "-a", "--per-cpu", *machine, "-o", str(told)).returncode == 0
     lines = told.read_text().splitlines()

@@ -52,7 +52,7 @@ def test_root_gets_every_probe_and_every_command(root):
 
 
 @pytest.mark.kernel
-def test_without_privileges_it_says_what_it_could_not_try(as_nobody):
+def test_without_privileges_untried_probes_are_counted(as_nobody):
     answer = doctor(prefix=as_nobody)
     assert answer.returncode == 1, "the testbed needs root, so one command cannot work"
     assert answer.stderr == ""
@@ -94,7 +94,7 @@ def test_under_no_color_a_terminal_gets_no_codes(arguments):
     assert output and b"\x1b" not in output
 
 
-def test_what_does_not_work_says_how_to_mend_it():
+def test_failed_probes_have_a_remedy():
     report = json.loads(doctor("--json").stdout)
     for entry in [*report["probes"], *report["commands"]]:
         assert (entry["status"] == "works") == (entry["cause"] is None), entry
@@ -102,7 +102,7 @@ def test_what_does_not_work_says_how_to_mend_it():
 
 
 @pytest.mark.kernel
-def test_cleaning_removes_the_cgroup_of_a_dead_run_and_spares_what_runs_in_it(root):
+def test_clean_removes_the_cgroup_of_a_dead_run_but_not_its_processes(root):
     from parshall._native import cgroup2_mount
 
     gone = subprocess.Popen(["true"])
@@ -124,7 +124,7 @@ def test_cleaning_removes_the_cgroup_of_a_dead_run_and_spares_what_runs_in_it(ro
 
 
 @pytest.mark.kernel
-def test_cleaning_spares_the_cgroup_of_a_living_run(root):
+def test_clean_keeps_the_cgroup_of_a_living_run(root):
     from parshall._native import cgroup2_mount
 
     start_time_ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]

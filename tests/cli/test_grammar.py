@@ -141,23 +141,23 @@ def test_every_command_has_help_and_a_rule(name):
         ("def command() -> None: raise KeyboardInterrupt", 130, ""),
     ],
 )
-def test_what_a_command_ends_with_becomes_a_status_and_one_line(command_that, capsys, body, status, text):
+def test_the_end_of_a_command_becomes_a_status_and_one_line(command_that, capsys, body, status, text):
     assert command_that(body) == status
     assert capsys.readouterr().err == text
 
 
-def test_an_unforeseen_error_is_one_line_and_shows_more_on_request(command_that, capsys, monkeypatch):
+def test_an_internal_error_is_one_line_with_traceback_on_request(command_that, capsys, monkeypatch):
     body = "def command() -> None: raise ZeroDivisionError('by zero')"
     assert command_that(body) == 1
     message = capsys.readouterr().err
-    assert message.startswith("parshall: an error that nobody foresaw, ZeroDivisionError: by zero")
+    assert message.startswith("parshall: internal error: ZeroDivisionError: by zero")
     assert message.count("\n") == 1
     monkeypatch.setenv("PARSHALL_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         cli.dispatch(["probe"])
 
 
-def test_a_module_with_subcommands_is_taken_as_it_is(command_that, capsys):
+def test_a_module_with_subcommands_is_used_unchanged(command_that, capsys):
     body = (
         "import typer\n"
         "app = typer.Typer(add_completion=False, rich_markup_mode=None)\n"
@@ -170,7 +170,7 @@ def test_a_module_with_subcommands_is_taken_as_it_is(command_that, capsys):
     assert capsys.readouterr().out == "the second\n"
 
 
-def test_a_reader_that_went_away_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     with subprocess.Popen([PARSHALL, "doctor", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from parshall.cli.ledger_text import filter_in_short, ledger_lines
+from parshall.cli.ledger_text import ledger_lines, short_filter
 
 
 def account(hook: str, logged: int) -> dict[str, Any]:
@@ -12,25 +12,25 @@ def account(hook: str, logged: int) -> dict[str, Any]:
     return {"hook": hook, "seen": logged, "filtered": 0, "thinned": 0, "logged": logged, "lost": {}}
 
 
-@pytest.mark.parametrize(("records", "end"), [(400, "2.0 MB written, 5000.0 bytes a record"), (0, "2.0 MB written")])
-def test_the_cost_ends_with_the_bytes_of_a_record(records, end):
+@pytest.mark.parametrize(("records", "end"), [(400, "2.0 MB written, 5000.0 bytes per record"), (0, "2.0 MB written")])
+def test_the_cost_ends_with_the_bytes_per_record(records, end):
     cost = {"programs": [], "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": 2_000_000}
     hooks = [account("tcp_ingress", records // 4), account("tcp_egress", records * 3 // 4), account("tcp_flow", 77)]
     assert ledger_lines({"hooks": hooks, "cost": cost})[-1].endswith(end)
 
 
 def test_a_filter_is_shown_on_one_short_line():
-    assert filter_in_short("") == "everything"
-    assert filter_in_short("tcp\nport  80") == "tcp port 80"
-    assert filter_in_short("tcp \x1b[31m \u202e") == r"tcp \x1b[31m \u202e"
-    assert len(filter_in_short("port 1 or " * 10_000)) < 130
+    assert short_filter("") == "everything"
+    assert short_filter("tcp\nport  80") == "tcp port 80"
+    assert short_filter("tcp \x1b[31m \u202e") == r"tcp \x1b[31m \u202e"
+    assert len(short_filter("port 1 or " * 10_000)) < 130
 
 
 def test_a_cost_without_a_timed_hook_says_so():
     program = {"program": "reader_softirq", "sampled_runs": 3, "ns_per_run": 343.0}
     cost = {"programs": [program], "reader_cpu_s": 0.5, "wall_s": 2.0, "log_bytes": 0}
     assert (
-        "hooks not timed, they did not run in a timed window; reader_softirq 343 ns; reader"
+        "hooks not timed: none ran in a timed window; reader_softirq 343 ns; reader"
         in ledger_lines({"hooks": [account("tcp_ingress", 1)], "cost": cost})[-1]
     )
     cost["programs"] = [program, {"program": "tcp_ingress", "sampled_runs": 1, "ns_per_run": 150.0}]

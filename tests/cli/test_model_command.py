@@ -81,7 +81,7 @@ def test_one_long_run_in_batches() -> None:
     assert "intervals are too narrow" in done.stderr and done.returncode == 0
 
 
-def test_a_wide_answer_of_a_plan_is_warned_of(tmp_path: Path) -> None:
+def test_a_wide_interval_of_a_plan_gives_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     queue = {**GOOD["queues"][0], "service_ns": "exponential:mean=1us", "capacity_packets": 9}
     path.write_text(json.dumps({**GOOD, "queues": [queue]}))
@@ -94,7 +94,7 @@ def test_a_wide_answer_of_a_plan_is_warned_of(tmp_path: Path) -> None:
     row = json.loads(long.stdout)
     assert not long.stderr and row["low"] <= row["load_factor"] <= row["high"] and row["confidence"] == 0.95
     none = parshall(*short[:2], "--loss", "0", "--duration", "0.001")
-    assert none.returncode == 0 and "no packet of" in none.stderr and len(none.stderr.splitlines()) == 1
+    assert none.returncode == 0 and "packets was lost at" in none.stderr and len(none.stderr.splitlines()) == 1
 
 
 def test_a_file_is_swept_and_run_under_settings(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_comparison_says_that_packets_were_lost(tmp_path: Path) -> None:
     path.write_text("\n".join(["arrived_ns,left_ns", *rows]))
     done = parshall("compare", str(path), "single-queue", "--json")
     assert done.returncode == 0, done.stderr
-    assert "latencies are of the packets that got through" in done.stderr and "measured 25.00%" in done.stderr
+    assert "latencies are those of packets that got through" in done.stderr and "measured 25.00%" in done.stderr
     assert json.loads(done.stdout)[0]["lost"] == 100
 
 
@@ -129,7 +129,7 @@ def test_a_model_is_drawn(suffix: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert picture.stat().st_size > 5000
     if suffix == ".svg":
-        for name in ("ipintrq", "flow3", "50 places, priority 5", "forwarded", "cpu", "bus"):
+        for name in ("ipintrq", "flow3", "50 packets, priority 5", "forwarded", "cpu", "bus"):
             assert name in picture.read_text(), name
 
 
@@ -158,9 +158,7 @@ GOOD = {
         ({"queues": [{**GOOD["queues"][0], "service_ns": "nan"}]}, ["queue", "law_ns", "nan"]),
     ],
 )
-def test_what_is_wrong_with_a_model_file_is_one_line(
-    change: dict[str, object], parts: list[str], tmp_path: Path
-) -> None:
+def test_mistakes_in_a_model_file_are_one_line(change: dict[str, object], parts: list[str], tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(GOOD))
     run = ("run", str(path), "--duration", "0.001", "--warm-up", "0")
@@ -184,7 +182,7 @@ def test_a_nan_in_a_measurement_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["run", "nothing"], 2, "nothing: no such file, and no built-in model"),
+        (["run", "nothing"], 2, "nothing: no such file or built-in model"),
         (["run", "bsd-router", "--set", "cpu_mhz"], 2, "expected NAME=VALUE"),
         (["run", "bsd-router", "--load", "fast"], 2, "--load fast: expected a number above 0"),
         (["run", "bsd-router", "--set", "cpu_mhz=-5"], 2, "clock_mhz is -5"),
@@ -197,7 +195,7 @@ def test_a_nan_in_a_measurement_is_one_line(tmp_path: Path) -> None:
         (["run", "bsd-router", "--set", "rx_ring=inf"], 2, "rx_ring is 'inf'; expected a whole number"),
         (["run", "bsd-router", "--set", "load_mbps=nan"], 2, "load_mbps is 'nan'; expected a finite number"),
         (["run", "bsd-router", "--set", "noise_us=inf"], 2, "noise_us is 'inf'; expected a finite number"),
-        (["sweep", "bsd-router", "--over", "load_mbps=5:1:1"], 2, "a range needs"),
+        (["sweep", "bsd-router", "--over", "load_mbps=5:1:1"], 2, "expected a step above 0"),
         (["figure", "9.9"], 2, "no figure '9.9'"),
     ],
 )

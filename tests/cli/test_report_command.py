@@ -20,7 +20,7 @@ def report(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PARSHALL, "report", *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
-def test_a_log_of_the_past_becomes_a_report(tmp_path):
+def test_an_old_log_becomes_a_report(tmp_path):
     shutil.copy(SMALL_LOG, tmp_path / "small.arrow")
     ended = report(tmp_path, "--json", "--title", "An old log")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -34,11 +34,11 @@ def test_a_log_of_the_past_becomes_a_report(tmp_path):
     ("make", "status", "text"),
     [
         (lambda path: None, 2, "no such file"),
-        (lambda path: path.mkdir(), 2, "no log (.arrow) is in this directory"),
+        (lambda path: path.mkdir(), 2, "no log (.arrow) in this directory"),
         (lambda path: path.write_text("no log"), 1, "given"),
     ],
 )
-def test_what_is_no_log_is_said_in_one_line(tmp_path, make, status, text):
+def test_inputs_other_than_logs_are_one_line(tmp_path, make, status, text):
     make(tmp_path / "given")
     ended = report(tmp_path / "given", "-o", tmp_path / "out")
     assert (ended.returncode, ended.stdout) == (status, "")
@@ -53,11 +53,11 @@ def test_what_is_no_log_is_said_in_one_line(tmp_path, make, status, text):
     [
         (lambda path: path.write_text(""), "given", "not a directory"),
         (lambda path: path.write_text(""), "given/below", "not a directory"),
-        (lambda path: (path / "report.html").mkdir(parents=True), "given", "in the place of a part"),
+        (lambda path: (path / "report.html").mkdir(parents=True), "given", "in the way of the report"),
         (lambda path: None, "n" * 300, "File name too long"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_said_before_the_log_is_read(tmp_path, make, place, text):
+def test_an_unwritable_output_is_reported_before_reading_the_log(tmp_path, make, place, text):
     make(tmp_path / "given")
     damaged = bytearray(SMALL_LOG.read_bytes())
     # Its rows cannot be read, which would be the error if they were read first.
@@ -68,7 +68,7 @@ def test_a_place_that_cannot_be_written_is_said_before_the_log_is_read(tmp_path,
     assert text in ended.stderr
 
 
-def test_a_log_that_is_damaged_leaves_no_directory(tmp_path):
+def test_a_damaged_log_leaves_no_directory(tmp_path):
     damaged = bytearray(SMALL_LOG.read_bytes())
     damaged[damaged.find(b"parshall.crc32") + 1000] ^= 0xFF
     (tmp_path / "damaged.arrow").write_bytes(damaged)
@@ -78,7 +78,7 @@ def test_a_log_that_is_damaged_leaves_no_directory(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_terminal_is_shown_what_is_being_done_and_nothing_stays_of_it(tmp_path):
+def test_a_terminal_shows_progress_and_clears_it(tmp_path):
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         ended = subprocess.run(

@@ -13,7 +13,7 @@ def run(*arguments, stdin=""):
     return subprocess.run([*PARSHALL, *arguments], input=stdin, capture_output=True, text=True, timeout=60)
 
 
-def test_every_way_of_the_figure(tmp_path):
+def test_every_conversion_between_formats(tmp_path):
     dist = run("--from", "sizes", "--to", "dist", stdin="40 40 40 1500\n52\n")
     assert dist.stdout == "40 3\n52 1\n1500 1\n"
     procfs = run("-s", stdin=dist.stdout)
@@ -29,7 +29,7 @@ def test_every_way_of_the_figure(tmp_path):
     assert both.stdout.startswith("40 6\n")
 
 
-def test_it_verifies_and_tells_as_json():
+def test_verify_reports_as_text_and_json():
     result = run("thesis", "--verify", "-n", "100000", "--json")
     report = json.loads(result.stderr)
     assert report["comparison"]["draws"] == 100_000
@@ -44,7 +44,7 @@ def test_it_plots(tmp_path, suffix):
     assert path.stat().st_size > 10_000
 
 
-def test_what_cannot_be_is_said_in_one_line(tmp_path):
+def test_wrong_requests_are_one_line(tmp_path):
     bad = tmp_path / "bad"
     bad.write_text("40\n")
     for arguments, status in [
@@ -67,7 +67,7 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path):
         assert result.stderr.startswith("parshall: sizes: ") and result.stderr.count("\n") == 1, result.stderr
 
 
-def test_sizes_above_the_maximum_are_told():
+def test_sizes_above_the_maximum_are_reported():
     result = run("--from", "sizes", stdin="40 1600 9000\n")
     assert "2 of 3 packets are above 1500 bytes" in result.stderr
     assert result.returncode == 0

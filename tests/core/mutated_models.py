@@ -328,7 +328,7 @@ def _refused(text: str, path: Path) -> str:
     assert len(rest) <= LINE_MAX, f"{len(rest)} characters: {text}"
     assert "; " in rest, f"no remedy in: {text}"
     assert "the model cannot be read" not in text, f"the schema let pass what the engine does not know: {text}"
-    assert "is no JSON" in text or "is no TOML" in text or "line 1 column" not in text, text
+    assert "is not JSON" in text or "is not TOML" in text or "line 1 column" not in text, text
     return "refused"
 
 

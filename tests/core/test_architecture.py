@@ -43,7 +43,7 @@ def test_the_module_for_analysis_depends_on_nothing_of_the_kernel():
     assert not {name for name in names if "bpf" in name or name == "parshall-kernel"}
 
 
-def test_the_stub_names_what_the_native_module_has():
+def test_the_stub_matches_the_native_module():
     stub = ast.parse((ROOT / "python/parshall/_native.pyi").read_text())
     declared = {node.name for node in stub.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     declared |= {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}

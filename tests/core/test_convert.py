@@ -96,7 +96,7 @@ def test_a_failed_conversion_leaves_no_file(tmp_path):
         convert(LOG, "csv", tmp_path / "none" / "out.csv")
 
 
-def test_a_full_disk_is_told_with_the_file():
+def test_a_full_disk_is_reported_with_the_file():
     answer = run(LOG, "--to", "csv", "-o", "/dev/full")
     assert answer.returncode == 1
     assert answer.stderr.decode() == (
@@ -105,7 +105,7 @@ def test_a_full_disk_is_told_with_the_file():
     )
 
 
-def test_a_log_that_ends_early_is_said(tmp_path):
+def test_a_truncated_log_is_reported(tmp_path):
     cut = tmp_path / "cut.arrow"
     cut.write_bytes(LOG.read_bytes()[:-100])
     result = run(cut, "--to", "csv")
@@ -113,14 +113,14 @@ def test_a_log_that_ends_early_is_said(tmp_path):
     assert b"ends early at byte" in result.stderr
 
 
-def test_a_directory_is_no_log():
+def test_a_directory_is_not_a_log():
     answer = run(".", "--to", "parquet")
     assert answer.returncode == 2
-    assert answer.stderr.decode() == "parshall: convert: .: is a directory; give a log that `parshall tcp -o` wrote\n"
+    assert answer.stderr.decode() == "parshall: convert: .: is a directory; give a log of `parshall tcp`\n"
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
-def test_a_full_disk_and_a_reader_that_goes_away_are_told_alike(name):
+def test_a_full_disk_and_a_closed_pipe_are_reported_in_every_format(name):
     answer = run(LOG, "--to", name, "-o", "/dev/full")
     assert (answer.returncode, answer.stderr.count(b"\n")) == (1, 1)
     assert b"/dev/full: writing failed: No space left on device" in answer.stderr
@@ -133,7 +133,7 @@ def test_a_full_disk_and_a_reader_that_goes_away_are_told_alike(name):
     assert (answer.returncode, answer.stderr) == (0, b"")
 
 
-def test_a_failed_conversion_leaves_what_was_there(tmp_path):
+def test_a_failed_conversion_keeps_the_old_file(tmp_path):
     damaged, output = tmp_path / "damaged.arrow", tmp_path / "out.csv"
     content = bytearray(LOG.read_bytes())
     content[content.find(b"parshall.crc32") + 1000] ^= 0xFF
@@ -157,7 +157,7 @@ def test_an_output_keeps_its_permissions_and_a_link_its_place(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_conversion_that_is_ended_leaves_no_half_a_file(tmp_path, number, status):
+def test_an_interrupted_conversion_leaves_no_partial_file(tmp_path, number, status):
     # 60 million lines: long enough for every signal.
     converting = subprocess.Popen(
         [PARSHALL, "convert", LOG, "--to", "web10g", "--every", "1ns", "-o", tmp_path / "out"]

@@ -13,7 +13,7 @@ from parshall.cpu import (
     Profile,
     longest_stretch,
     machine_line,
-    read_lines,
+    read_profile,
     read_ticks,
     summarise,
     summary_lines,
@@ -72,7 +72,7 @@ def test_the_kernels_file_is_understood(tmp_path):
 
 def test_a_cpu_that_goes_off_and_comes_back_has_gaps():
     profile = Profile()
-    look = lambda total, **cpus: profile.look({"cpu": (total, 0, 0, 0, 0, 0, 0, 0), **cpus})  # noqa: E731
+    look = lambda total, **cpus: profile.add({"cpu": (total, 0, 0, 0, 0, 0, 0, 0), **cpus})  # noqa: E731
     eight = lambda n: (n, 0, 0, 0, 0, 0, 0, 0)  # noqa: E731
     assert look(0, cpu0=eight(0), cpu1=eight(0)) is None
     assert look(10, cpu0=eight(10)) is not None
@@ -102,7 +102,7 @@ def test_lines_of_the_thesis_are_written_and_read(tmp_path):
         "user: 32.8%, nice: 0.0%, system: 1.6%, idle: 35.9%, interrupt: 29.7%,\n---Summary---\n"
         "Min: user: 10.9%, nice: 0.0%, system: 0.0%, idle: 32.0%, interrupt: 19.5%,\n"
     )
-    lines, usages = read_lines(figure)
+    lines, usages = read_profile(figure)
     assert len(lines) == 2 and usages[0] == (35.2, 0.0, 3.1, 38.3, 23.4)
     for text, message in [
         ("1:2:3:4:5\n1:2:3:4\n", ":2: '1:2:3:4': expected 5 percentages"),
@@ -111,7 +111,7 @@ def test_lines_of_the_thesis_are_written_and_read(tmp_path):
     ]:
         figure.write_text(text)
         with pytest.raises(ParshallError, match=message):
-            read_lines(figure)
+            read_profile(figure)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=40))
@@ -123,7 +123,7 @@ def test_the_summary_is_that_of_the_script(tmp_path_factory, idles):
     path = Path(tmp_path_factory.mktemp("usage")) / "usage"
     path.write_text("".join(machine_line(usage) + "\n" for usage in usages))
     script = subprocess.run(["awk", AWK, path], capture_output=True, text=True, check=True).stdout
-    lines, read = read_lines(path)
+    lines, read = read_profile(path)
     ours = "\n".join([*lines, *summary_lines(read, 95)])
     theirs, told = script.rsplit("\nAvg:", 1)
     assert ours.rsplit("\nAvg:", 1)[0] == theirs
@@ -137,9 +137,9 @@ def test_hook_times_are_differences_and_outlive_their_program():
     from parshall.cpu import HookProfile, hook_line
 
     profile = HookProfile()
-    profile.look([(1, "old", 10, 5_000), (2, "idle", 7, 70)])
-    profile.look([(1, "old", 110, 205_000), (2, "idle", 7, 70), (3, "short", 4, 400)])
-    profile.look([(1, "old", 210, 405_000), (2, "idle", 7, 70)])
+    profile.add([(1, "old", 10, 5_000), (2, "idle", 7, 70)])
+    profile.add([(1, "old", 110, 205_000), (2, "idle", 7, 70), (3, "short", 4, 400)])
+    profile.add([(1, "old", 210, 405_000), (2, "idle", 7, 70)])
     old, short = profile.times(elapsed_s=0.001)
     assert (old.number, old.runs, old.run_ns, old.ns_per_run) == (1, 200, 400_000, 2000)
     assert old.share == pytest.approx(40.0)

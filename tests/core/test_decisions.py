@@ -10,7 +10,7 @@ from parshall.doctor.probes import Probe
 
 def host(**changes: str) -> list[Probe]:
     """Return a host where everything works, but for what is named: ``xdp__native="unsupported"``."""
-    names = {name for rule in RULES.values() for need in (*rule.needs, *rule.wishes) for name in need.one_of}
+    names = {name for rule in RULES.values() for need in (*rule.needs, *rule.optional) for name in need.one_of}
     probes = {name: Probe(name, "works", None, "it works", "") for name in names}
     for key, cause in changes.items():
         name = key.replace("__", ".")
@@ -26,12 +26,12 @@ def decided(command: str, probes: list[Probe]):
 
 
 @pytest.mark.parametrize("command", RULES)
-def test_where_everything_works_every_command_does(command):
+def test_all_commands_work_if_all_probes_do(command):
     assert decided(command, host()).status == "works"
 
 
 @pytest.mark.parametrize("command", ["convert", "model", "report", "doctor"])
-def test_analysis_works_where_nothing_does(command):
+def test_analysis_works_without_any_probe(command):
     nothing = [replace(probe, status="cannot", cause="unsupported") for probe in host()]
     assert decided(command, nothing).status == "works"
 
@@ -43,7 +43,7 @@ def test_a_missing_need_stops_a_command_and_names_the_remedy():
     assert decision.remedy == "mend map.sk_storage"
 
 
-def test_a_missing_wish_degrades_and_says_what_is_lost():
+def test_a_missing_optional_need_degrades_with_its_consequence():
     decision = decided("cpu", host(host__btf="unsupported"))
     assert decision.status == "degraded"
     assert decision.why.startswith("--hooks cannot be used")
@@ -66,7 +66,7 @@ def test_a_command_inherits_from_what_it_uses():
     assert decision.why.startswith("testbed: network.namespace")
 
 
-def test_a_surprise_is_named_before_a_refusal():
+def test_broken_is_reported_before_forbidden():
     decision = decided("tcp", host(map__sk_storage="forbidden", cgroup__v2="broken"))
     assert decision.cause == "broken"
 

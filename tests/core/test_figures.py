@@ -16,7 +16,7 @@ from made_log import BEGIN_NS, MadeLog, flow_row, log_of, many_flows, records
 from parshall.figures import Figure, figures_of, frame, legends, reduce, reduction, throughput
 from parshall.figures.bins import NS_PER_S, Bins, envelope
 from parshall.figures.legend import NAMED_MAX
-from parshall.figures.overview import BINS_OF_STATE
+from parshall.figures.overview import STATE_BINS
 from parshall.figures.reduction import FLOWS_MAX
 
 SPAN_NS = 10 * NS_PER_S
@@ -57,9 +57,9 @@ def test_the_extremes_of_every_flow_survive(rows, count_max, batch_rows):
 def test_batches_make_no_difference(rows, batch_rows):
     with pytest.MonkeyPatch.context() as patch:
         # One batch at a time, bins that become wider on the way, results that are merged at once.
-        patch.setattr(reduction, "_ROWS_AT_A_TIME", 1)
+        patch.setattr(reduction, "_BATCH_ROWS", 1)
         patch.setattr(reduction, "_BINS_MAX", 40)
-        patch.setattr(reduction, "_WAITING_MIN", 1)
+        patch.setattr(reduction, "_PENDING_MIN", 1)
         patch.setattr(reduction, "_CELLS_MAX", 20)
         parts = reduce(log_with(rows, batch_rows))
     whole = reduce(log_with(rows))
@@ -69,13 +69,13 @@ def test_batches_make_no_difference(rows, batch_rows):
 
 
 @given(st.integers(0, 10**15), st.integers(1, 1000))
-def test_bins_have_a_width_that_can_be_said_and_are_not_too_many(span_ns, count_max):
+def test_bins_have_round_widths_and_a_limited_number(span_ns, count_max):
     bins = Bins.over(0, span_ns, count_max)
     assert str(bins.width_ns).rstrip("0") in ("1", "2", "5")
     assert span_ns // bins.width_ns < max(2, count_max)
 
 
-def test_values_that_the_kernel_did_not_have_are_not_drawn():
+def test_missing_values_are_not_drawn():
     table = records(
         [1, 1, 1],
         [0, 1000, 2000],
@@ -97,7 +97,7 @@ def test_values_that_the_kernel_did_not_have_are_not_drawn():
     st.integers(0, 2**32 - 1),
     st.integers(1, 50),
 )
-def test_every_byte_is_booked_once_also_when_sequence_numbers_wrap(steps, first, count_max):
+def test_every_byte_counts_once_even_when_sequence_numbers_wrap(steps, first, count_max):
     positions = np.cumsum([0, *steps])
     time_ns = np.linspace(0, SPAN_NS, len(positions)).astype(np.int64)
     table = records(np.ones(len(positions)), time_ns, snd_una=[(first + int(at)) % 2**32 for at in positions])
@@ -193,7 +193,7 @@ def test_a_million_records_of_a_hundred_flows_become_few_rows():
         assert len(figure.chart.to_json(indent=None)) < 1_500_000
 
 
-def test_of_too_many_flows_those_with_most_records_are_drawn():
+def test_the_flows_with_most_records_are_drawn():
     flows = FLOWS_MAX + 10
     flow = np.concatenate([np.arange(1, flows + 1), np.arange(11, flows + 1)])
     table = records(flow, np.arange(len(flow)), snd_nxt=np.arange(len(flow)) * 10)
@@ -207,7 +207,7 @@ def test_a_common_time_axis_is_kept():
     axis_ns = (BEGIN_NS - NS_PER_S, BEGIN_NS + 9 * NS_PER_S)
     specification = figures(table, axis_ns=axis_ns)[1].chart.to_dict()
     assert specification["layer"][0]["encoding"]["x"]["scale"]["domain"] == [0, 10]
-    assert BINS_OF_STATE >= 500
+    assert STATE_BINS >= 500
 
 
 def test_the_band_covers_bins_with_records_and_nothing_between():
@@ -223,7 +223,7 @@ def test_the_band_covers_bins_with_records_and_nothing_between():
 
 
 @pytest.mark.parametrize("lost", [0, 1, 3, 6, 7, 100])
-def test_the_axis_of_what_was_sent_again_counts_whole_segments(lost):
+def test_the_axis_of_retransmissions_has_whole_numbers(lost):
     table = records([1] * 3, [0, 50 * NS_PER_S, 100 * NS_PER_S], snd_nxt=[0, 5, 10], total_retrans=[0, 0, lost])
     (loss,) = [figure for figure in figures(table) if figure.name == "loss"]
     drawing = vl_convert.vegalite_to_svg(loss.chart.to_dict())
@@ -232,14 +232,14 @@ def test_the_axis_of_what_was_sent_again_counts_whole_segments(lost):
     assert not [label for label in labels if "." in label]
 
 
-def test_how_much_of_the_last_bin_of_throughput_is_covered_is_said():
+def test_the_caption_has_the_covered_part_of_the_last_bin():
     table = records([1] * 3, [0, 5 * NS_PER_S, 10 * NS_PER_S + NS_PER_S // 40 - 1], snd_una=[0, 5, 10])
     (throughput_figure,) = figures(table)
     assert "per bin of 100 ms" in throughput_figure.caption
     assert throughput_figure.caption.endswith("The time ends 25% into the last bin.")
 
 
-def test_a_connection_that_never_came_about_is_drawn_with_nothing_moved():
+def test_a_failed_connection_is_drawn_with_zero_throughput():
     table = records([1] * 2, [0, NS_PER_S], state=["SYN_SENT"] * 2)
     (figure,) = figures(table)
     assert figure.caption.startswith("Payload moved per bin")
@@ -272,7 +272,7 @@ SERVER = {"local_address": "127.0.0.1", "local_port": 80, "remote_address": "127
 ALONE = (None, True)
 
 
-def test_both_ends_of_a_connection_are_one_connection_and_the_end_that_sent_counts():
+def test_of_two_ends_of_a_connection_the_sender_counts():
     sent = {"sent": (1000, 900_000), "received": (77, 77)}
     received = {"sent": (77, 77), "received": (1000, 900_000)}
     assert ends_of(CLIENT | sent, SERVER | received) == {1: (2, True), 2: (1, False)}
@@ -291,7 +291,7 @@ def test_ends_with_translated_addresses_are_found_by_their_sequence_numbers():
     assert ends_of(near, far) == {1: (2, True), 2: (1, False)}
 
 
-def test_equal_addresses_elsewhere_or_at_another_time_are_no_other_end():
+def test_equal_addresses_alone_do_not_match_two_ends():
     # Two testbeds whose namespaces have the same addresses, both older than the log.
     this = [{"sent": (10**9, 2 * 10**9), "received": (5, 6)}, {"sent": (5, 6), "received": (10**9 + 7, 2 * 10**9)}]
     that = [{"sent": (3 * 10**9, 4 * 10**9), "received": (7 * 10**8, 7 * 10**8)}]
@@ -321,7 +321,7 @@ def short_and_long() -> pa.Table:
     return pa.concat_tables([long, short]).sort_by("time_ns")
 
 
-def test_many_short_flows_leave_long_ones_their_lines_bins_and_names():
+def test_many_short_flows_do_not_displace_long_ones():
     found = {figure.name: figure for figure in figures(short_and_long())}
     drawing = vl_convert.vegalite_to_svg(found["cwnd"].chart.to_dict())
     # The legend names the flows that moved most; the others are grey.

@@ -44,14 +44,14 @@ SKIPPING = """
 """
 
 
-def test_under_ci_a_required_test_that_skips_fails_with_its_reason(session):
+def test_under_ci_a_skipped_required_test_fails_with_its_reason(session):
     answer = session(SKIPPING, CI="true")
     assert answer.returncode == 1
     assert "1 failed, 1 skipped" in answer.stdout
     assert "required under CI, but Skipped: no such kernel" in answer.stdout
 
 
-def test_elsewhere_it_is_a_skip(session):
+def test_without_ci_it_is_a_skip(session):
     answer = session(SKIPPING)
     assert answer.returncode == 0
     assert "2 skipped" in answer.stdout

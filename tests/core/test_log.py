@@ -92,7 +92,7 @@ def test_a_scan_of_a_damaged_log_names_file_and_byte(tmp_path):
     ("name", "begins"),
     [("environment", b'{"kernel"'), ("clock", b'{"clock"'), ("options", b'{"packets_per_log"')],
 )
-def test_a_head_that_is_no_json_is_said_in_one_line(tmp_path, name, begins):
+def test_an_invalid_header_is_one_line(tmp_path, name, begins):
     damaged = tmp_path / "damaged.arrow"
     content = LOG.read_bytes()
     assert content.count(begins) == 1

@@ -119,8 +119,8 @@ def test_a_damaged_log_gives_a_right_answer_or_one_line(tmp_path, damage):
             log = parshall.read(path)
             reduced = reduce(log)
             (legend,) = legends([reduced])
-            assert summary.of_log(reduced, log.ledger, flows=2, complete=log.complete, findings=[])
-            assert summary.of_flows(reduced, legend.labels) is None or reduced.counted_bytes
+            assert summary.log_sentences(reduced, log.ledger, flows=2, complete=log.complete, findings=[])
+            assert summary.flows_sentence(reduced, legend.labels) is None or reduced.counted_bytes
             assert log.environment is not None
             assert reduced.records <= 300 + 200 * (damage is anywhere)
         except ParshallError as error:
@@ -132,7 +132,7 @@ def test_a_damaged_log_gives_a_right_answer_or_one_line(tmp_path, damage):
     assert peak_kib() - before_kib < GROWTH_MAX_KIB
 
 
-def test_what_a_damaged_file_says_ends_no_message_and_no_process(tmp_path):
+def test_text_of_damaged_files_is_escaped_in_messages(tmp_path):
     """A NUL in a checksum went through C, which knows no text with NUL in it."""
     path = tmp_path / "damaged.arrow"
     message = messages()[0]

@@ -13,17 +13,17 @@ from parshall.errors import ParshallError, UsageError
 from parshall.model import MODELS, Model, from_dict, load, parameters, run
 from parshall.model.builtin import FORWARDED
 from parshall.model.builtin.bsd import LOOKUP_US, BsdRouter
-from parshall.model.compare import compare, distance, fed, read_trace
+from parshall.model.compare import compare, distance, read_trace, with_arrivals
 from parshall.model.published import (
     CALIBRATIONS,
     KINDS,
     Quantity,
+    check_statements,
     quantities,
     router,
-    shapes,
     throughput_mbps,
 )
-from parshall.model.sweep import sweep, values
+from parshall.model.sweep import parse_values, sweep
 
 
 def m_d_1(load_: float = 0.8, **queue: object) -> Model:
@@ -42,7 +42,7 @@ def test_every_built_in_model_runs_and_balances(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_says_what_it_is(name: str) -> None:
+def test_every_parameter_has_a_description(name: str) -> None:
     for each in MODELS[name].__dataclass_fields__.values():
         assert each.metadata["what"], each.name
 
@@ -132,17 +132,17 @@ def test_a_model_file_is_toml_or_json(tmp_path: Path) -> None:
     [
         ({"stations": []}, r'queue "q": no station "s" in the model; there is none'),
         ({"queues": []}, r'the model: source "c": to "q" is neither a queue nor one of sinks; expected one of out'),
-        ({"things": []}, r"the model: things is no field here; expected one of name, classes, sources"),
+        ({"things": []}, r"the model: things is not a field here; expected one of name, classes, sources"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_one_line(change: dict[str, object], message: str) -> None:
+def test_mistakes_in_a_file_are_one_line(change: dict[str, object], message: str) -> None:
     data = m_d_1().as_dict() | change
     with pytest.raises(UsageError, match=message) as caught:
         from_dict(data).check()
     assert "\n" not in str(caught.value)
 
 
-def test_an_unstable_network_runs_only_when_asked_to() -> None:
+def test_an_unstable_network_runs_only_on_request() -> None:
     with pytest.raises(UsageError, match=r'station "s" has a load of 1\.250'):
         run(m_d_1(1.25), duration_s=0.001)
     assert run(m_d_1(1.25), duration_s=0.001, warm_up_s=0, allow_unstable=True).data["replications"]
@@ -193,8 +193,8 @@ def test_published_utilisations_are_met_within_5_points(station: str, clock: str
     assert abs(quantity.error(ours)) <= 5, f"{quantity.name}: {ours} %, published {quantity.published} %"
 
 
-def test_what_the_chapter_says_in_words_holds() -> None:
-    statements = shapes()
+def test_statements_of_the_chapter_hold() -> None:
+    statements = check_statements()
     assert statements.height == 11
     # What does not hold says why.
     broken = statements.filter(~pl.col("holds"))
@@ -258,11 +258,11 @@ def test_published_quantities_name_their_section_once() -> None:
 
 
 def test_values_of_a_sweep() -> None:
-    assert values("1,2.5,x") == [1.0, 2.5, "x"]
-    assert values("0:1:0.25") == [0, 0.25, 0.5, 0.75, 1]
+    assert parse_values("1,2.5,x") == [1.0, 2.5, "x"]
+    assert parse_values("0:1:0.25") == [0, 0.25, 0.5, 0.75, 1]
     for wrong in ("1:2:0", "3:2:1", "0:1:1e-9"):
         with pytest.raises(UsageError):
-            values(wrong)
+            parse_values(wrong)
 
 
 def test_a_sweep_has_a_row_per_point_and_flow() -> None:
@@ -319,17 +319,17 @@ def test_broken_measurements_are_refused(tmp_path: Path) -> None:
             read_trace(path)
 
 
-def test_what_happens_besides_is_fed_at_its_own_times() -> None:
+def test_background_sources_keep_their_own_times() -> None:
     trace = pl.DataFrame({"arrived_ns": [0.0, 3e9], "left_ns": [1.0, 3e9 + 1], "bytes": [64.0, 64.0]})
     for gap, times in (("constant:value=1s", 4), ("poisson:mean=500ms", 7), (1e6, 3001)):
         own = Model("own").station("cpu").source("flow", "poisson:mean=1ms", "q", size_bytes=64)
         own.source("noise", gap, "noise").queue("q", "cpu", 5, "out").queue("noise", "cpu", 5, "residue")
-        network, _ = fed(own, trace)
+        network, _ = with_arrivals(own, trace)
         (noise,) = [source for source in network.sources if source["name"] == "noise"]
         assert noise["packets"] == times, gap
     own.sources[1]["gap_ns"] = {"samples": [1e6]}
     with pytest.raises(UsageError, match=r'source "noise": gap_ns'):
-        fed(own, trace)
+        with_arrivals(own, trace)
 
 
 def test_the_distance_of_samples() -> None:

@@ -86,7 +86,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_cluster_finds_the_numbers_that_this_machine_finds(cluster: Cluster) -> None:
+def test_a_cluster_has_the_same_results_as_this_machine(cluster: Cluster) -> None:
     seen: list[tuple[int, int]] = []
     there = sweep(
         "bsd-router", OVER, cluster=cluster.address, progress=lambda done, all_: seen.append((done, all_)), **OPTIONS
@@ -108,7 +108,7 @@ def test_a_cluster_finds_the_numbers_that_this_machine_finds(cluster: Cluster) -
     assert json.loads(done.stdout) == json.loads(command(*arguments).stdout)
 
 
-def test_a_worker_that_is_killed_does_not_end_a_sweep(cluster: Cluster) -> None:
+def test_a_killed_worker_does_not_end_a_sweep(cluster: Cluster) -> None:
     over = {"load_mbps": [float(load) for load in range(100, 500, 20)]}
     options = {**OPTIONS, "duration_s": 0.2}
 
@@ -123,7 +123,7 @@ def test_a_worker_that_is_killed_does_not_end_a_sweep(cluster: Cluster) -> None:
     assert there.equals(sweep("bsd-router", over, **options))
 
 
-def test_a_point_that_fails_on_a_worker_is_told_as_it_is_here(cluster: Cluster) -> None:
+def test_a_point_that_fails_on_a_worker_has_the_same_error(cluster: Cluster) -> None:
     def fails(point: int) -> int:
         if point == 2:
             raise ParshallError("the network holds too many packets")
@@ -135,7 +135,7 @@ def test_a_point_that_fails_on_a_worker_is_told_as_it_is_here(cluster: Cluster) 
         map_in_order(cluster.address, lambda point: 1 // point, [1, 0])
 
 
-def test_a_cluster_that_cannot_be_reached_is_one_line() -> None:
+def test_an_unreachable_cluster_is_one_line() -> None:
     address = nobody()
     done = command("single-queue", "--over", "load_mbps=50,100", "--cluster", address)
     assert done.returncode == 2
@@ -147,7 +147,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_no_client_is_left_half_made() -> None:
+def test_no_client_is_left_half_initialised() -> None:
     gc.collect()
     gc.disable()
     try:
@@ -158,11 +158,9 @@ def test_no_client_is_left_half_made() -> None:
         gc.enable()
 
 
-def test_a_cluster_that_loses_its_workers_or_its_scheduler_says_so(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losing_all_workers_or_the_scheduler_is_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parshall.model.cluster.WORKERLESS_S", 2.0)
-    monkeypatch.setattr("parshall.model.cluster.LOOK_S", 0.2)
+    monkeypatch.setattr("parshall.model.cluster.POLL_INTERVAL_S", 0.2)
     over = {"load_mbps": [float(load) for load in range(100, 500, 20)]}
     options = {**OPTIONS, "duration_s": 0.3}
 
@@ -181,5 +179,5 @@ def test_a_cluster_that_loses_its_workers_or_its_scheduler_says_so(
     cluster.workers.append(
         dask("worker", cluster.address, "--nthreads", "1", "--no-nanny", "--no-dashboard", log=Path(os.devnull))
     )
-    with pytest.raises(ParshallError, match="its scheduler is gone; start it"):
+    with pytest.raises(ParshallError, match="lost its scheduler; start it"):
         sweep("bsd-router", over, cluster=cluster.address, progress=lambda *_: kill(cluster.scheduler), **options)

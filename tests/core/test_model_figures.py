@@ -25,7 +25,7 @@ def test_a_figure_has_rows_for_every_panel_and_is_written(name: str, tmp_path: P
     ("name", "words"),
     [("3.9", "not published"), ("3.11", "Simplified"), ("3.12", "Simplified"), ("3.19", "Contradicts the text")],
 )
-def test_figures_say_in_what_they_differ(name: str, words: str) -> None:
+def test_notes_of_figures_describe_differences(name: str, words: str) -> None:
     assert words in FIGURES[name].note
 
 
@@ -41,7 +41,7 @@ def test_every_panel_of_capacity_has_points() -> None:
         assert panel.rows(rows)["system"].n_unique() == 5
 
 
-def test_both_systems_of_the_latency_figure_get_the_same_packets_and_none_vanishes() -> None:
+def test_both_systems_of_the_latency_figure_forward_the_same_packets() -> None:
     rows = FIGURES["3.11"].rows(True)
     counts = rows.filter(panel="packets").group_by("traffic", "model").len()
     for _, own in counts.group_by("traffic"):

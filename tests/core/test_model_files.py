@@ -39,14 +39,14 @@ def test_400_mutated_files() -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (router(priorty=1), 'queue "ip": priorty is no field here; did you mean priority?'),
-        (router(colour="red"), 'queue "ip": colour is no field here; expected one of name, station, priority'),
+        (router(priorty=1), 'queue "ip": priorty is not a field here; did you mean priority?'),
+        (router(colour="red"), 'queue "ip": colour is not a field here; expected one of name, station, priority'),
         (router(service=[{"law_ns": 1}]), 'queue "ip": service and service_ns contradict each other; keep one of them'),
         (
             router(service_ns={"samples": [1], "bounds": [1, 2]}),
-            'queue "ip", service_ns: bounds is no field here; expected one of samples',
+            'queue "ip", service_ns: bounds is not a field here; expected one of samples',
         ),
-        (router(service_ns=[5]), 'queue "ip": service_ns is a list; expected a number, the text of a law, or a table'),
+        (router(service_ns=[5]), 'queue "ip": service_ns is a list; expected a number, a distribution, or a table'),
         (router(service_ns="exponential:mean=-1us"), 'queue "ip", law_ns: distribution exponential: mean is -1000; expected'),
         (router(capacity_packets="many"), 'queue "ip": capacity_packets is "many"; expected a whole number'),
         (router(capacity_packets=-1), 'queue "ip": capacity_packets is -1; expected at least 0'),
@@ -71,7 +71,7 @@ def test_400_mutated_files() -> None:
         ([], "is []; expected the tables sources, stations and queues"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_said_with_file_part_field_value_and_remedy(model: Any, message: str, tmp_path: Path) -> None:
+def test_a_mistake_has_file_part_field_value_and_remedy(model: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "router.json"
     path.write_text(json.dumps(model))
     with pytest.raises(UsageError) as caught:
@@ -83,15 +83,15 @@ def test_a_mistake_is_said_with_file_part_field_value_and_remedy(model: Any, mes
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("m.json", b"{", "is no JSON: Expecting property name"),
-        ("m.json", b'{"name": "a", "name": "b"}', 'is no JSON: field "name" is given twice; correct it'),
-        ("m.json", b"[" * 100_000, "is no JSON of a model: nested too deep"),
-        ("m.toml", b"a = " + b"[" * 100_000, "is no TOML of a model: nested too deep"),
-        ("m.toml", b"name = 'a'\nname = 'b'", "is no TOML: Cannot overwrite a value"),
-        ("m.json", b"\xff", "is no JSON: 'utf-8' codec can't decode byte 0xff"),
+        ("m.json", b"{", "is not JSON: Expecting property name"),
+        ("m.json", b'{"name": "a", "name": "b"}', 'is not JSON: field "name" is given twice; correct it'),
+        ("m.json", b"[" * 100_000, "is not JSON of a model: nested too deep"),
+        ("m.toml", b"a = " + b"[" * 100_000, "is not TOML of a model: nested too deep"),
+        ("m.toml", b"name = 'a'\nname = 'b'", "is not TOML: Cannot overwrite a value"),
+        ("m.json", b"\xff", "is not JSON: 'utf-8' codec can't decode byte 0xff"),
     ],
 )
-def test_what_is_no_model_is_said_with_its_file(name: str, text: bytes, message: str, tmp_path: Path) -> None:
+def test_invalid_models_are_reported_with_their_file(name: str, text: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(text)
     with pytest.raises(UsageError) as caught:
         load(tmp_path / name)
@@ -172,9 +172,11 @@ def test_the_schema_has_the_fields_of_the_engine(kind: str) -> None:
     assert set(re.findall(r"`(\w+)`", fields[1])) == set(get_type_hints(getattr(schema, kind))) - short_forms
 
 
-def test_a_model_that_is_built_is_checked_as_a_file_is() -> None:
+def test_a_built_model_is_checked_like_a_file() -> None:
     model = Model("built").source("c", "poisson:mean=2us", "q").station("s").queue("q", "s", 100, "out", priorty=1)
-    with pytest.raises(UsageError, match='model "built": queue "q": priorty is no field here; did you mean priority'):
+    with pytest.raises(
+        UsageError, match='model "built": queue "q": priorty is not a field here; did you mean priority'
+    ):
         run(model, duration_s=1e-3)
 
 
@@ -191,7 +193,7 @@ def test_10_000_stations_are_checked_in_seconds() -> None:
 
 
 @pytest.mark.parametrize("load_", ["1e30mbps", "1e30pps", "infmbps", "nanpps"])
-def test_a_load_that_cannot_be_is_refused(load_: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_load_is_refused(load_: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["model", "run", "bsd-router", "--load", load_, "--duration", "1e-3"])
     assert ended.value.code == 2

@@ -148,7 +148,7 @@ def test_wrong_settings_are_named(key: str, message: str) -> None:
 
 
 def test_a_misspelt_field_is_named_before_a_plan() -> None:
-    with pytest.raises(UsageError, match="capacity_packts is no field here; did you mean capacity_packets"):
+    with pytest.raises(UsageError, match="capacity_packts is not a field here; did you mean capacity_packets"):
         smallest(m_m_1_k(), "queues.q.capacity_packts", Limits(loss=0.01))
 
 
@@ -161,7 +161,7 @@ def test_a_misspelt_field_is_named_before_a_plan() -> None:
         ("sources.c.rate_factor", 1e10, "rate_factor is 10000000000"),
     ],
 )
-def test_fields_of_model_files_hold_what_they_can(key: str, value: str | float, message: str) -> None:
+def test_fields_of_model_files_are_checked(key: str, value: str | float, message: str) -> None:
     model = Model("m").station("s", policies=[{"policy": "polling", "batch": 1, "visits": "all", "visit_ns": 10}])
     model.source("c", "poisson:mean=10us", "q").queue("q", "s", 1000, "out").check()
     with pytest.raises(UsageError, match=message):
@@ -178,11 +178,11 @@ def test_a_factor_of_the_rate_divides_every_gap() -> None:
         build(model, {"load_factor": 0})
 
 
-def test_the_sink_that_counts_is_asked_for_where_it_is_not_known() -> None:
+def test_an_ambiguous_sink_is_an_error() -> None:
     assert main_sink(["residue", "forwarded"], None, "m") == "forwarded"
     assert main_sink(["out"], None, "m") == "out"
     assert main_sink(["a", "b"], "b", "m") == "b"
-    with pytest.raises(UsageError, match="has the sinks a, b; say which one"):
+    with pytest.raises(UsageError, match="has the sinks a, b; select one"):
         main_sink(["a", "b"], None, "m")
     with pytest.raises(UsageError, match="no sink 'c'"):
         main_sink(["a", "b"], "c", "m")

@@ -34,14 +34,14 @@ def imported(source: str) -> set[str]:
     return found - set(sys.stdlib_module_names) - {"parshall"}
 
 
-def test_everything_that_the_package_imports_is_required() -> None:
+def test_all_imports_are_required_packages() -> None:
     required = modules(PROJECT["dependencies"])
     optional = modules(PROJECT["optional-dependencies"]["cluster"])
     for path in (ROOT / "python").rglob("*.py"):
         assert imported(path.read_text()) <= required | optional, path
 
 
-def test_what_the_examples_use_is_required() -> None:
+def test_imports_of_examples_are_required_packages() -> None:
     required = modules(PROJECT["dependencies"])
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert blocks
@@ -56,7 +56,7 @@ def test_an_installation_accepts_more_than_one_version() -> None:
         assert "==" not in versions, each
 
 
-def test_this_checkout_pins_what_it_requires() -> None:
+def test_all_required_packages_are_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0] for line in lines if not line.startswith("#")}
     wanted = sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"])

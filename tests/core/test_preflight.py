@@ -41,7 +41,7 @@ def test_each_reason_names_its_remedy(change, remedy):
 
 
 @pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
-def test_sockets_need_nobody_who_takes_redirected_frames(backend):
+def test_packet_sockets_do_not_need_redirected_frames(backend):
     assert reasons_not_to_send(replace(VETH, takes_xdp_frames=False), 1500, backend) == []
     (reason,) = reasons_not_to_send(replace(VETH, takes_xdp_frames=False), 9000, backend)
     assert "MTU" in reason
@@ -60,12 +60,12 @@ def test_sockets_need_nobody_who_takes_redirected_frames(backend):
         ({"takes_xdp_frames": None}, True, True, "af-packet"),
     ],
 )
-def test_a_capture_file_is_sent_by_what_can_send_it(change, is_replay, fits_live_frames, backend):
+def test_a_replay_uses_a_backend_that_can_send_it(change, is_replay, fits_live_frames, backend):
     interface = replace(VETH, **change)
     assert default_backend(interface, is_replay=is_replay, fits_live_frames=fits_live_frames) == backend
 
 
-def test_an_old_kernel_that_does_not_tell_is_given_the_benefit_of_the_doubt():
+def test_unreported_support_of_xdp_frames_is_no_obstacle():
     assert reasons_not_to_send(replace(VETH, takes_xdp_frames=None), 1500) == []
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from parshall.generate.reach import UNKNOWN_NAMESPACE, Link, Namespace, reasons_to_ask, routes_default
+from parshall.generate.reach import UNKNOWN_NAMESPACE, Link, Namespace, reasons_to_confirm, routes_default
 
 HOST, HERE, THERE, FARTHER = 1, 10, 20, 30
 LO = Link("lo", None, is_loopback=True)
@@ -24,7 +24,7 @@ def reasons(start, *others, beyond=None, farther=(), routes=(), home=HERE):
         FARTHER: Namespace(FARTHER, "farther", False, dict(enumerate((LO, *farther), 1))),
     }
     spaces.setdefault(HOST, Namespace(HOST, "host", True, {1: LO}))
-    return reasons_to_ask(spaces[home], 2, spaces.get, routes)
+    return reasons_to_confirm(spaces[home], 2, spaces.get, routes)
 
 
 BACK = veth(2, HERE)
@@ -54,7 +54,7 @@ ETH0 = Link("eth0", None)
         reasons(veth(2, THERE), ETH0, routes={3}, home=HOST),
     ],
 )
-def test_packets_that_stay_in_test_namespaces_are_sent_at_once(situation):
+def test_packets_within_test_namespaces_need_no_confirmation(situation):
     assert situation == []
 
 
@@ -62,23 +62,26 @@ def test_packets_that_stay_in_test_namespaces_are_sent_at_once(situation):
     ("found", "said"),
     [
         (reasons(Link("lo", None, is_loopback=True)), "it is the loopback"),
-        (reasons(ETH0), "it is no interface of a testbed"),
-        (reasons(Link("br0", "bridge")), "it is no interface of a testbed"),
-        (reasons(Link("tap0", "tun")), "it is no interface of a testbed"),
-        (reasons(veth(2, THERE), routes={2}), "a default route leaves by it"),
+        (reasons(ETH0), "it is not a test interface"),
+        (reasons(Link("br0", "bridge")), "it is not a test interface"),
+        (reasons(Link("tap0", "tun")), "it is not a test interface"),
+        (reasons(veth(2, THERE), routes={2}), "a default route uses it"),
         # Above, below and beside it.
-        (reasons(Link("m0", "macvlan", other=3), ETH0), "packets may leave the host by eth0"),
-        (reasons(Link("v0.5", "vlan", other=3), veth(2, THERE), routes={3}), "a default route leaves by v0"),
-        (reasons(veth(2, THERE), Link("v0.5", "vlan", other=2), routes={3}), "a default route leaves by v0.5"),
-        (reasons(Link("m0", "macvlan", other=3), Link("v0.5", "vlan", other=4), ETH0), "leave the host by eth0"),
-        (reasons(veth(2, THERE, master=3), Link("br0", "bridge"), routes={3}), "a default route leaves by br0"),
+        (reasons(Link("m0", "macvlan", other=3), ETH0), "packets may leave the host through eth0"),
+        (reasons(Link("v0.5", "vlan", other=3), veth(2, THERE), routes={3}), "a default route uses v0"),
+        (reasons(veth(2, THERE), Link("v0.5", "vlan", other=2), routes={3}), "a default route uses v0.5"),
+        (reasons(Link("m0", "macvlan", other=3), Link("v0.5", "vlan", other=4), ETH0), "leave the host through eth0"),
+        (reasons(veth(2, THERE, master=3), Link("br0", "bridge"), routes={3}), "a default route uses br0"),
         (reasons(veth(2, THERE, master=3), Link("br0", "bridge", has_addresses=True)), "br0, .* has addresses"),
-        (reasons(veth(2, THERE, master=3), Link("br0", "bridge"), Link("e1", None, master=3)), "leave the host by e1"),
+        (
+            reasons(veth(2, THERE, master=3), Link("br0", "bridge"), Link("e1", None, master=3)),
+            "leave the host through e1",
+        ),
         (
             reasons(veth(2, THERE, master=3), Link("br0", "bridge"), Link("br0.7", "vlan", other=3), routes={4}),
-            "a default route leaves by br0.7",
+            "a default route uses br0.7",
         ),
-        (reasons(veth(2, THERE, master=3), Link("ovs", "openvswitch")), "may leave the host by ovs"),
+        (reasons(veth(2, THERE, master=3), Link("ovs", "openvswitch")), "may leave the host through ovs"),
         (reasons(veth(2, THERE, master=3), Link("bond0", "bond")), "it is a member of bond0"),
         (reasons(veth(2, THERE, master=3), Link("team0", "team")), "it is a member of team0"),
         # Behind its peer, its device or its tunnel.
@@ -90,15 +93,15 @@ def test_packets_that_stay_in_test_namespaces_are_sent_at_once(situation):
         (reasons(Link("vx0", "vxlan"), veth(2, HOST)), "reach the network namespace of this host"),
         (reasons(Link("nk0", "netkit", other=2, other_namespace=HOST)), "reach the network namespace of this host"),
         (reasons(veth(2, UNKNOWN_NAMESPACE)), "reach a network namespace that cannot be found"),
-        (reasons(veth(2, THERE), beyond=[BACK, ETH0]), "leave by eth0 of namespace there"),
-        (reasons(veth(2, THERE), beyond=[BACK, Link("tap0", "tun")]), "leave by tap0 of namespace there"),
-        (reasons(veth(2, THERE), beyond=[BACK, veth(2, FARTHER)], farther=[ETH0]), "by eth0 of namespace farther"),
+        (reasons(veth(2, THERE), beyond=[BACK, ETH0]), "leave through eth0 of namespace there"),
+        (reasons(veth(2, THERE), beyond=[BACK, Link("tap0", "tun")]), "leave through tap0 of namespace there"),
+        (reasons(veth(2, THERE), beyond=[BACK, veth(2, FARTHER)], farther=[ETH0]), "through eth0 of namespace farther"),
         (reasons(veth(2, THERE), home=HOST, beyond=[veth(2, HOST), veth(3, HOST)]), "reach the network namespace"),
         (reasons(veth(2, THERE), beyond=[BACK, veth(9, HOST)]), "reach the network namespace of this host"),
         (reasons(veth(2, THERE), beyond=[BACK, Link("m", "macvlan", None, None, None, 9, HOST)]), "of this host"),
     ],
 )
-def test_what_could_do_harm_is_asked_for(found, said):
+def test_harmful_interfaces_need_confirmation(found, said):
     assert any(re.search(said, reason) for reason in found), found
 
 

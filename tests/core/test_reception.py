@@ -35,7 +35,7 @@ def test_loss_duplicates_and_reordering_across_batches():
     assert reception.summary()["lost"] == 1
 
 
-def test_a_number_that_no_run_writes_is_foreign():
+def test_an_impossible_sequence_number_is_foreign():
     reception = Reception()
     reception.add(batch([0, 1, 1 << 63, 2]))
     summary = reception.summary(sent=3)
@@ -59,7 +59,7 @@ def test_it_balances_whatever_the_network_does(seed):
     assert summary["reordered"] == late
 
 
-def test_what_has_no_stamp_is_told():
+def test_packets_without_a_stamp_are_counted():
     reception = Reception(stamp_offset_bytes(is_ipv6=True, protocol="tcp", is_tagged=True))
     assert reception.offset_bytes == 78
     reception.add(batch([0], offset=42))
@@ -68,7 +68,7 @@ def test_what_has_no_stamp_is_told():
     }  # fmt: skip
 
 
-def test_what_another_run_sent_is_not_of_this_one():
+def test_packets_of_another_run_are_foreign():
     reception = Reception()
     reception.add(batch(range(10)))
     reception.add(batch([2, 8]))

@@ -71,7 +71,7 @@ def page_of(path) -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
-def test_a_report_needs_nothing_else(tmp_path, two_flows):
+def test_a_report_is_self_contained(tmp_path, two_flows):
     path = write_report({"sender": two_flows}, tmp_path, "Two flows", images=False)
     page = page_of(path)
     assert page.loads == []
@@ -86,7 +86,7 @@ def test_a_report_needs_nothing_else(tmp_path, two_flows):
     assert "4,000 records of 2 flows" in words
     logged = "4,002 were logged (4,000 as records, 2 in the flow table)"
     assert f"4,002 events that reached the hooks, {logged}, none was lost; the ledger balances" in words
-    assert "A run of tcp_egress cost 432 ns in the mean of 250 timed runs." in words
+    assert "A run of tcp_egress cost 432 ns on average over 250 timed runs." in words
     assert "reader_softirq" not in words.split("Cost")[0]
     assert "parshall tcp" in words
 
@@ -101,7 +101,7 @@ def test_figures_are_also_files(tmp_path, two_flows):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_log_of_almost_nothing_has_a_report(tmp_path, count):
+def test_an_almost_empty_log_has_a_report(tmp_path, count):
     log = log_of(records([1] * count, list(range(count))))
     page = page_of(write_report({"empty": log}, tmp_path, "Almost nothing"))
     assert f"{count} record" in page.text
@@ -111,9 +111,9 @@ def test_a_log_of_almost_nothing_has_a_report(tmp_path, count):
 def test_a_log_without_a_ledger_has_a_report(tmp_path):
     log = log_of(records([1], [0]), ledger={}, environment={}, complete=False)
     text = " ".join(page_of(write_report({"killed": log}, tmp_path, "Killed", images=False)).text.split())
-    assert "The log ended early" in text
+    assert "The log is truncated" in text
     assert "no ledger" in text
-    assert "do not hold the command line" in text
+    assert "do not contain their command line" in text
 
 
 def test_a_hundred_flows_and_a_million_records_are_a_small_report(tmp_path):
@@ -125,11 +125,11 @@ def test_a_hundred_flows_and_a_million_records_are_a_small_report(tmp_path):
     assert "1,000,000 records of 100 flows" in page.text
 
 
-def test_of_thousands_of_flows_the_page_lists_those_that_moved_most(tmp_path):
+def test_the_page_lists_the_largest_of_thousands_of_flows(tmp_path):
     log = log_of(many_flows(1500, 4, np.random.default_rng(9)))
     page = page_of(write_report({"scan": log}, tmp_path, "A scan", images=False))
     words = " ".join(page.text.split())
-    assert "The 1,000 flows that moved most, of 1,500; scan-flows.csv, beside this page, has all." in words
+    assert "The 1,000 of 1,500 flows that moved most bytes; scan-flows.csv has all." in words
     assert "by flow (1,500)" in words and "500 others" in words and "the ledger balances" in words
     table = pl.read_csv(tmp_path / "scan-flows.csv")
     assert sorted(table["flow"]) == list(range(1, 1501))
@@ -137,7 +137,7 @@ def test_of_thousands_of_flows_the_page_lists_those_that_moved_most(tmp_path):
     assert (tmp_path / "report.html").stat().st_size < 6_000_000
 
 
-def test_what_does_not_balance_is_said(tmp_path):
+def test_unbalanced_accounts_are_reported(tmp_path):
     table = records([1, 1], [0, 1])
     ledger = ledger_of(2)
     ledger["hooks"][1] = hook_account("tcp_egress", 9, logged=2, lost={"overwritten": 4})
@@ -145,10 +145,10 @@ def test_what_does_not_balance_is_said(tmp_path):
     log.flows = log.flows.set_column(log.flows.schema.get_field_index("packets_seen"), "packets_seen", [[5]])
     said = findings(ledger, pl.DataFrame(pl.from_arrow(log.flows)), 3)
     assert said == [
-        "hook tcp_egress: +3 of 9 seen are in no column",
-        "flow 1, packets: +3 of 5 seen are in no column",
+        "hook tcp_egress: +3 of 9 seen are unaccounted",
+        "flow 1, packets: +3 of 5 seen are unaccounted",
         "4 overwritten, but 0 gaps in the sequence numbers",
-        "the hooks' accounts hold 2 logged records, the file 3",
+        "the hooks logged 2 records, but the file has 3",
     ]
     text = page_of(write_report({"odd": log}, tmp_path, "Odd", images=False)).text
     assert "✗ 3 unaccounted" in text
@@ -166,7 +166,7 @@ def test_accounts_balance_by_their_columns():
     assert (hook.lost_total, hook.difference) == (1, 0)
 
 
-def test_everything_from_outside_is_escaped(tmp_path):
+def test_untrusted_text_is_escaped(tmp_path):
     evil = "<script>alert(1)</script>"
     log = log_of(records([1] * 3, [0, 1, 2], snd_nxt=[0, 5, 10]))
     rows = [flow_row(1, 3, congestion_control=f"</script>{evil}")]
@@ -178,7 +178,7 @@ def test_everything_from_outside_is_escaped(tmp_path):
     assert as_data({"x": "</script>"}) == '{"x": "\\u003c/script>"}'
 
 
-def test_logs_that_overlap_share_a_time_axis_and_others_do_not():
+def test_only_overlapping_logs_share_a_time_axis():
     early, late, later, empty = (reduce(log_of(records([1] * len(at), at))) for at in ([0, 100], [50, 300], [500], []))
     begin, end = shared_axis_ns([early, late])
     assert end - begin == 300
@@ -186,7 +186,7 @@ def test_logs_that_overlap_share_a_time_axis_and_others_do_not():
     assert shared_axis_ns([empty]) is None
 
 
-def test_the_page_draws_itself_in_a_browser_and_complains_of_nothing(tmp_path, two_flows):
+def test_the_page_draws_in_a_browser_without_errors(tmp_path, two_flows):
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("chromium is not installed (package chromium)")
@@ -225,22 +225,22 @@ def carrying(**changes):
     return {"links": [link], "statistics": [{"relay": {"a_to_b": CARRIED | changes, "b_to_a": CARRIED}}]}
 
 
-def test_a_link_that_was_not_what_was_asked_for_is_doubted(tmp_path):
+def test_a_late_or_lossy_link_gives_a_warning(tmp_path):
     (fine,) = links(carrying())
-    assert fine.what == "a to b, played by relay: 100 Mbit/s, 3 ms there and 3 ms back, a queue of 100 packets."
-    assert "100 of 110 packets there (10 dropped by the full queue" in fine.did
-    assert fine.doubts == ()
+    assert fine.what == "a to b, played by relay: 100 Mbit/s, 3 ms delay forward and 3 ms back, a queue of 100 packets."
+    assert "100 of 110 packets forward (10 dropped by the full queue" in fine.did
+    assert fine.warnings == ()
     (late,) = links(carrying(lateness={"median_ns": 9000, "p99_ns": 19_751_000}))
-    assert len(late.doubts) == 1
-    assert "19.8 ms late" in late.doubts[0]
+    assert len(late.warnings) == 1
+    assert "19.8 ms late" in late.warnings[0]
     lossy = carrying(own_lost={"socket": 4, "memory": 1})
     page = page_of(write_report({"a": log_of(records([1], [0]))}, tmp_path, "Lossy", testbed=lossy, images=False))
-    assert "The relay itself lost 5 packets on the way there" in page.text
+    assert "The relay itself lost 5 packets in direction forward" in page.text
     (silent,) = links({"links": carrying()["links"]})
-    assert (silent.did, silent.doubts) == ("", ())
+    assert (silent.did, silent.warnings) == ("", ())
 
 
-def test_a_log_that_was_cut_has_rows_of_flows_that_it_does_not_know(tmp_path):
+def test_a_truncated_log_may_have_records_of_unknown_flows(tmp_path):
     """Rows reach the file before the flow table that goes with them."""
     whole = log_of(many_flows(3, 100, np.random.default_rng(11), span_s=1))
     cut = log_of(whole.records, flows=whole.flows.slice(0, 2), complete=False)
@@ -250,7 +250,7 @@ def test_a_log_that_was_cut_has_rows_of_flows_that_it_does_not_know(tmp_path):
     assert "300 records of 2 flows" in page.text
 
 
-def test_the_accounts_of_a_log_that_was_cut_are_not_held_against_it(tmp_path):
+def test_accounts_of_a_truncated_log_need_not_balance(tmp_path):
     table = records([1, 1], [0, 1])
     ledger = ledger_of(2) | {"complete": False}
     ledger["hooks"][1] = hook_account("tcp_egress", 20, logged=9)
@@ -259,19 +259,19 @@ def test_the_accounts_of_a_log_that_was_cut_are_not_held_against_it(tmp_path):
         write_report({"cut": log_of(table, ledger=ledger, flows=flows, complete=False)}, tmp_path, "Cut", images=False)
     ).text
     assert "need not balance" in text
-    assert "11 under way" in text
+    assert "11 in flight" in text
     assert "✗" not in text
 
 
 @pytest.mark.parametrize(("began_before", "retransmitted"), [(True, 2), (False, 7)])
-def test_what_was_sent_again_before_the_log_is_not_counted(tmp_path, began_before, retransmitted):
+def test_retransmissions_before_the_log_are_not_counted(tmp_path, began_before, retransmitted):
     table = records([1] * 3, [0, 1, 10**9], snd_una=[0, 0, 10**6], snd_nxt=[0, 10**6, 10**6], total_retrans=[5, 5, 7])
     log = log_of(table, flows=pa.Table.from_pylist([flow_row(1, 3, began_before=began_before)]))
     text = page_of(write_report({"old": log}, tmp_path, "Old", images=False)).text
     assert f"retransmitting {retransmitted} segments" in text
 
 
-def test_a_report_that_is_interrupted_leaves_the_one_before(tmp_path, two_flows, monkeypatch):
+def test_an_interrupted_report_keeps_the_previous_one(tmp_path, two_flows, monkeypatch):
     before = write_report({"sender": two_flows}, tmp_path, "Before").read_bytes()
     files = {path: path.stat().st_ino for path in tmp_path.rglob("*")}
 

@@ -1,4 +1,4 @@
-"""Packet sizes through Python: a law of counted sizes, and how far draws from it are."""
+"""Packet sizes through Python: a distribution of counted sizes, and how far draws from it are."""
 
 import collections
 import gzip
@@ -10,7 +10,7 @@ import pytest
 
 from parshall.errors import ParshallError, UsageError
 from parshall.figures import sizes as figure
-from parshall.sizes import BUILT_IN, Counts, Law, Parameters, compare
+from parshall.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare
 
 
 def trace(path, sizes, opened=open):
@@ -23,70 +23,70 @@ def trace(path, sizes, opened=open):
 
 
 def test_from_a_trace_to_procfs_and_back_to_ten_million_sizes(tmp_path):
-    drawn = Law.of_counts(Counts.built_in("thesis")).draw(200_000, seed=8)
+    drawn = SizeDistribution.from_counts(Counts.built_in("thesis")).draw(200_000, seed=8)
     sizes = [size for size, packets in drawn.pairs for _ in range(packets)]
     trace(tmp_path / "day.pcap.gz", sizes, gzip.open)
-    counted = Counts.of_trace(tmp_path / "day.pcap.gz")
+    counted = Counts.from_trace(tmp_path / "day.pcap.gz")
     assert counted.pairs == drawn.pairs
     assert counted.ledger["seen"] == counted.ledger["ipv4"] == 200_000
 
-    Law.of_counts(counted).write(tmp_path / "day.procfs", surround=True)
+    SizeDistribution.from_counts(counted).write(tmp_path / "day.procfs", surround=True)
     assert (tmp_path / "day.procfs").read_text().startswith('pgset "dist 1000 20 1500 ')
-    law = Law.read(tmp_path / "day.procfs")
-    comparison = compare(counted, law, drawn=law.draw(10_000_000, seed=1))
+    distribution = SizeDistribution.read(tmp_path / "day.procfs")
+    comparison = compare(counted, distribution, drawn=distribution.draw(10_000_000, seed=1))
     for heavy in comparison["heavy_hitters"]:
         assert abs(heavy["drawn_share"] - heavy["counted_share"]) < 0.001, heavy
     bound = comparison["bins_distance"] + comparison["cells_distance"] + 1.2 * comparison["chance_distance"]
     assert comparison["bins_distance"] < comparison["drawn_distance"] <= bound
 
 
-def test_sizes_are_drawn_as_the_seed_says(tmp_path):
-    law = Law.of_counts(Counts.built_in("imix"))
+def test_equal_seeds_draw_equal_sizes(tmp_path):
+    distribution = SizeDistribution.from_counts(Counts.built_in("imix"))
     one, two = tmp_path / "one", tmp_path / "two"
-    drawn = law.write_draws(5000, 3, one)
-    law.write_draws(5000, 3, two)
-    assert one.read_bytes() == two.read_bytes() and Counts.of_sizes(one) == drawn
-    law.write_draws(5000, 4, two)
+    drawn = distribution.write_draws(5000, 3, one)
+    distribution.write_draws(5000, 3, two)
+    assert one.read_bytes() == two.read_bytes() and Counts.from_sizes(one) == drawn
+    distribution.write_draws(5000, 4, two)
     assert one.read_bytes() != two.read_bytes()
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_built_in_distributions_are_represented(name):
-    law = Law.of_counts(Counts.built_in(name))
-    assert sum(law.probabilities()) == pytest.approx(1)
-    assert sum(packets for _, packets in law.expected(10**6).pairs) == pytest.approx(10**6, rel=1e-3)
+    distribution = SizeDistribution.from_counts(Counts.built_in(name))
+    assert sum(distribution.probabilities()) == pytest.approx(1)
+    assert sum(packets for _, packets in distribution.expected(10**6).pairs) == pytest.approx(10**6, rel=1e-3)
 
 
-def test_files_are_put_together_and_read_with_their_separator(tmp_path):
+def test_several_files_are_added_up_with_their_separator(tmp_path):
     counts = Counts([(40, 3), (1500, 1)])
     counts.write(tmp_path / "dist", ":")
     assert (tmp_path / "dist").read_text() == "40:3\n1500:1\n"
-    assert Counts.of_dist(tmp_path / "dist", ":") == counts
+    assert Counts.from_dist(tmp_path / "dist", ":") == counts
     assert counts.joined(Counts([(40, 1), (52, 2)])).pairs == [(40, 4), (52, 2), (1500, 1)]
 
 
-def test_what_cannot_be_is_named(tmp_path):
+def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(UsageError, match="expected one of imix"):
         Counts.built_in("nothing")
     with pytest.raises(UsageError, match="--precision 0"):
-        Law.of_counts(Counts([(40, 1)]), Parameters(precision=0))
+        SizeDistribution.from_counts(Counts([(40, 1)]), Parameters(precision=0))
     with pytest.raises(UsageError, match="outlier boundary is 0"):
-        Law.of_counts(Counts([(40, 1)]), Parameters(outlier_share=0.0))
+        SizeDistribution.from_counts(Counts([(40, 1)]), Parameters(outlier_share=0.0))
     with pytest.raises(ParshallError, match="no packet sizes from 1 to 1500 bytes"):
-        Law.of_counts(Counts([]))
+        SizeDistribution.from_counts(Counts([]))
     (tmp_path / "bad").write_text("40 1\n52 x\n")
     with pytest.raises(ParshallError, match=r"bad:2: .*expected SIZE COUNT"):
-        Counts.of_dist(tmp_path / "bad")
+        Counts.from_dist(tmp_path / "bad")
     with pytest.raises(ParshallError, match="cannot be read"):
-        Counts.of_sizes(tmp_path / "none")
+        Counts.from_sizes(tmp_path / "none")
     (tmp_path / "text").write_text("no trace at all, only words")
     with pytest.raises(ParshallError):
-        Counts.of_trace(tmp_path / "text")
+        Counts.from_trace(tmp_path / "text")
 
 
 def test_a_figure_has_counted_and_generated_sizes(tmp_path):
     counted = Counts.built_in("thesis")
-    reduced = figure.reduce(counted.pairs, Law.of_counts(counted).expected(10**6).pairs)
+    reduced = figure.reduce(counted.pairs, SizeDistribution.from_counts(counted).expected(10**6).pairs)
     assert set(reduced["origin"]) == {"counted", "generated"}
     first = reduced.row(0, named=True)
     assert (first["size_bytes"], first["rank"]) == (1500, 1)
@@ -115,13 +115,13 @@ def test_packets_behind_the_link_headers_of_other_taps_are_counted(tmp_path):
             file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link_type))
             for one in packets:
                 file.write(struct.pack("<IIII", 1, 0, len(one), len(one)) + one)
-        counts = Counts.of_trace(path)
+        counts = Counts.from_trace(path)
         ledger = counts.ledger
         assert (ledger["ipv4"], ledger["ipv6"], ledger["not_ip"]) == expected, link_type
         assert {size for size, _ in counts.pairs} <= {576, 100}
 
 
-def test_packets_of_length_0_have_the_length_that_tshark_says(tmp_path):
+def test_packets_of_length_0_have_the_length_of_tshark(tmp_path):
     """Segments that the interface is to cut, and jumbograms, cut off by the capture behind their headers."""
     if shutil.which("tshark") is None:
         pytest.skip("needs tshark")
@@ -159,11 +159,11 @@ def test_packets_of_length_0_have_the_length_that_tshark_says(tmp_path):
         length, payload, jumbo_payload = line.split("\t")
         sizes.append(int(length) if length else 40 + int(jumbo_payload or payload))
     assert len(sizes) == len(frames)
-    counts = Counts.of_trace(path)
+    counts = Counts.from_trace(path)
     assert dict(counts.pairs) == collections.Counter(sizes)
     assert (counts.ledger["ipv4"], counts.ledger["ipv6"], counts.ledger["length_of_frame"]) == (4, 2, 3)
     # Without the option tshark leaves the length of IPv6 at 0. It is the frame's, as that of IPv4.
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1))
         file.write(struct.pack("<IIII", 1, 0, 12 + len(ipv6(0)), 9014) + bytes(12) + ipv6(0))
-    assert Counts.of_trace(path).pairs == [(9000, 1)]
+    assert Counts.from_trace(path).pairs == [(9000, 1)]

@@ -40,7 +40,7 @@ def tshark() -> Iterator[str]:
     """Give a tshark that knows us: by a file in the system's directory, the only one that root's Wireshark 4.0 has."""
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed; `scripts/setup packages` installs it")
-    directory = extcap.usual_directory()
+    directory = extcap.default_directory()
     if (directory / "parshall").exists():
         pytest.skip(f"{directory}/parshall is there already: this host's Wireshark knows another checkout")
     path = extcap.install(directory)

@@ -230,8 +230,8 @@ def test_a_loss_that_others_may_hide_is_not_known(road):
         assert account["sent"] == 2000 < account["transmitted"]
         assert account["arrived"] is None and account["lost"] is None
         said = "\n".join(account_lines(account))
-        assert f"counted {account['transmitted'] - 2000:,} more, which others sent" in said
-        assert "what was lost is not known; it counted 0 as dropped" in said
+        assert f"counted {account['transmitted'] - 2000:,} more, from other senders" in said
+        assert "losses are unknown; it counted 0 as dropped" in said
 
 
 def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(road, until):
@@ -292,7 +292,7 @@ def test_pktgen_is_driven_or_named_as_missing(road):
     command += ["--backend", "pktgen", "--sizes", "64", "--count", "1000"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if result.returncode == 0:
-        assert "asked 1,000, sent 1,000" in result.stdout
+        assert "requested 1,000, sent 1,000" in result.stdout
     else:
         assert "modprobe pktgen" in result.stderr and result.stderr.count("\n") == 1
 
@@ -366,9 +366,9 @@ def test_the_command_tells_its_account(road):
     command += ["--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9"]
     text = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert text.returncode == 0, text.stderr
-    assert "asked 3,000, sent 3,000, not sent 0" in text.stdout
+    assert "requested 3,000, sent 3,000, not sent 0" in text.stdout
     # 1.36 / sqrt(3000): of sizes and of gaps.
-    assert text.stdout.count("(5 % bound of chance: 0.02483)") >= 2 and "digest" in text.stdout
+    assert text.stdout.count("(5 % critical value: 0.02483)") >= 2 and "digest" in text.stdout
     account = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60).stdout)
     assert account["digest"] in text.stdout
 
@@ -432,7 +432,7 @@ def test_a_run_of_which_nothing_is_passed_on_fails(road):
         command += ["--backend", "af-packet", "--count", "50", "--quiet", "--yes-on", "silent"]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
-    assert result.stderr.startswith("parshall: gen: interface silent: none of 50 packets was passed on; ")
+    assert result.stderr.startswith("parshall: gen: interface silent: transmitted none of 50 packets;  ")
     assert result.stderr.count("\n") == 1 and json.loads(result.stdout)["lost"] == 50
 
 
@@ -441,7 +441,7 @@ def test_an_account_whose_gaps_are_those_of_the_host_says_so_first(road):
     gaps = account["gaps"]
     assert gaps["late_share"] > 0.5 and not gaps["is_shape_kept"]
     first = next(account_lines(account))
-    assert first.startswith("warning   the gaps are not those asked for")
+    assert first.startswith("warning   the gaps differ from the requested ones")
     kept = {"late_share": 0.0, "is_shape_kept": True}
     assert next(account_lines(account | {"gaps": gaps | kept})).startswith("packets")
 

@@ -139,7 +139,7 @@ LISTED = ",".join(map(str, CPUS))
 
 def test_ctrl_c_gives_one_account(road, tap):
     text = said_after_ctrl_c(command(road, "--cpu", LISTED, "--sizes", "60", "--pps", "50k"), lambda: tap(500))
-    assert text.count("packets   asked until stopped, sent ") == 1
+    assert text.count("packets   requested until stopped, sent ") == 1
     for cpu in CPUS:
         assert text.count(f"CPU {cpu}: sent ") == 1
 

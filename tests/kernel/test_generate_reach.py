@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from parshall.generate import reasons_to_ask
+from parshall.generate import reasons_to_confirm
 from parshall.testbed.names import current_owner
 
 pytestmark = pytest.mark.kernel
@@ -39,7 +39,7 @@ def add_or_skip(host, *words):
 
 
 def asked(host, interface):
-    return " and ".join(reasons_to_ask(interface, host.path))
+    return " and ".join(reasons_to_confirm(interface, host.path))
 
 
 def test_an_interface_of_a_testbed_is_not_asked_for(hosts):
@@ -57,7 +57,7 @@ def test_routers_and_bridges_between_test_hosts_lead_nowhere(bed, hosts):
     right.run(["ip", "address", "add", "10.9.9.9/24", "dev", "br0"])
     assert asked(left, link.interface(left)) == ""
     # A port of a bridge with addresses of its namespace.
-    assert "br0, with which it is connected, has addresses" in asked(right, link.interface(right))
+    assert "br0, which it is connected with, has addresses" in asked(right, link.interface(right))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_default_route_in_parts_and_in_any_table_is_asked_for(hosts, family, r
     left, _, link = hosts
     for route in routes:
         left.run(["ip", family, "route", "add", route, "dev", link.interface(left), "table", table])
-    assert "a default route leaves by it" in asked(left, link.interface(left))
+    assert "a default route uses it" in asked(left, link.interface(left))
 
 
 def test_the_bridge_of_a_port_may_have_the_default_route(hosts):
@@ -85,7 +85,7 @@ def test_the_bridge_of_a_port_may_have_the_default_route(hosts):
     left.run(["ip", "link", "set", link.interface(left), "master", "br0"])
     assert asked(left, link.interface(left)) == ""
     left.run(["ip", "route", "add", "default", "dev", "br0"])
-    assert "a default route leaves by br0" in asked(left, link.interface(left))
+    assert "a default route uses br0" in asked(left, link.interface(left))
 
 
 def test_a_peer_in_the_namespace_of_this_host_is_asked_for(hosts, to_this_host):
@@ -95,7 +95,7 @@ def test_a_peer_in_the_namespace_of_this_host_is_asked_for(hosts, to_this_host):
     # So is what leads to a host that has such a veth, and what is in a bridge with it.
     assert "reach the network namespace of this host" in asked(right, link.interface(right))
     # Its other end leads to the test hosts only.
-    assert reasons_to_ask(outside) == []
+    assert reasons_to_confirm(outside) == []
 
 
 def test_a_namespace_that_cannot_be_found_is_asked_for(hosts):
@@ -109,7 +109,7 @@ def test_a_namespace_that_cannot_be_found_is_asked_for(hosts):
         subprocess.run(
             ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "ip", "tuntap", "add", "tap0", "mode", "tap"], check=True
         )
-        assert "leave by tap0" in asked(left, "v0")
+        assert "leave through tap0" in asked(left, "v0")
         holder.stdin.close()
 
 
@@ -150,7 +150,7 @@ def test_the_command_names_the_reason_and_sends_when_it_is_told_to(hosts):
     command += ["--backend", "af-packet", "--quiet", "--json"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert refused.returncode == 2
-    assert f"no packet was sent from {interface}: a default route leaves by it; it would have been" in refused.stderr
+    assert f"interface {interface}: a default route uses it; nothing was sent. To send" in refused.stderr
     assert refused.stderr.count("\n") == 1 and f"add --yes-on {interface}" in refused.stderr
     sent = subprocess.run([*command, "--yes-on", interface], capture_output=True, text=True, timeout=60)
     assert sent.returncode == 0, sent.stderr

@@ -279,5 +279,5 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(road, tmp_path, frame_byte
 def test_what_can_be_read_only_once_is_no_file_to_replay(road, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for trace in ("-", tmp_path / "pipe", "/dev/stdin"):
-        with pytest.raises(UsageError, match=rf"--replay {trace}: expected a file on a disk"):
+        with pytest.raises(UsageError, match=rf"--replay {trace}: expected a regular file"):
             generator(road, replay=trace)

@@ -23,7 +23,7 @@ def test_live_counts_are_those_that_were_sent(road, tmp_path):
     _, complaint = program.communicate(timeout=60)
     assert program.returncode == 0, complaint
     assert "seen 20,000" in complaint and "lost by capture 0" in complaint
-    counts = dict(Counts.of_dist(target).pairs)
+    counts = dict(Counts.from_dist(target).pairs)
     # Hosts may say something of their own.
     assert sum(counts[size] for size in (40, 576, 1500)) >= 19_900
     assert counts[40] / sum(counts.values()) == pytest.approx(7 / 12, abs=0.02)

@@ -31,7 +31,7 @@ from tcp_logger import (
 )
 
 import parshall
-from parshall.cgroups import OwnCgroup
+from parshall.cgroups import TemporaryCgroup
 from parshall.testbed import names
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root", "nothing_is_left")]
@@ -351,7 +351,7 @@ def test_a_listener_that_nobody_talks_to_is_no_flow(pair: Any, tmp_path: Path) -
 
 
 def test_an_empty_cgroup(tmp_path: Path) -> None:
-    group = OwnCgroup(f"empty{os.getpid()}")
+    group = TemporaryCgroup(f"empty{os.getpid()}")
     try:
         answer = run("tcp", "-o", tmp_path / "log", "--cgroup", group.path, "--duration", "0.2", "--json")
     finally:

@@ -14,7 +14,7 @@ import pytest
 from conversation import account, connection, transfer
 from tcp_logger import PACKET_HOOKS, check_log, packets_of, rows_of, total
 
-from parshall.cgroups import OwnCgroup
+from parshall.cgroups import TemporaryCgroup
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
@@ -225,7 +225,7 @@ def test_one_cgroup(ends: Any, tmp_path: Path) -> None:
     """Only sockets below the group, of any depth, are logged; those of others are not even seen."""
     left, right, link = ends
     port = next(_ports)
-    group = OwnCgroup(f"test{os.getpid()}")
+    group = TemporaryCgroup(f"test{os.getpid()}")
     try:
         below = group.path / "a" / "b"
         below.mkdir(parents=True)

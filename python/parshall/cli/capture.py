@@ -1,4 +1,4 @@
-"""``parshall capture``: parse the options, capture, show how it goes, give the account."""
+"""``parshall capture``: parse the options, capture, show progress, print the ledger."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import typer
 
 from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, Summary, rings
 from parshall.cli import options
-from parshall.cli.ledger_text import capture_ledger_lines, filter_in_short
+from parshall.cli.ledger_text import capture_ledger_lines, short_filter
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option, size_option, time_option
 from parshall.cli.watch import Rate, watch
@@ -63,7 +63,7 @@ def command(
     rotate_files: Annotated[int | None, count_option("--rotate-files", help="Keep the newest N files")] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="RING", help="Name of the ring")] = None,
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Let members join, and read all captured packets")
+        str | None, typer.Option("--group", metavar="GROUP", help="Let this group join, and read all captured packets")
     ] = None,
     join: Annotated[str | None, typer.Option("--join", metavar="RING", help="Join a running ring")] = None,
     backend: Annotated[
@@ -78,7 +78,7 @@ def command(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
-    """Capture packets into files: many filters, many readers, one copy of a packet, and what was lost."""
+    """Capture packets into files: many filters, many readers, one copy of each packet."""
     if show_rings:
         return _list(as_json)
     outputs = _outputs(
@@ -94,7 +94,7 @@ def command(
     ring = None
     if join is None:
         if not interface:
-            raise UsageError("no interface: name one with -i, or a ring with --join; --list shows those that run")
+            raise UsageError("no interface: name one with -i, or a ring with --join; --list shows running rings")
         ring = Ring(
             interface,
             netns=netns,
@@ -109,9 +109,9 @@ def command(
         )
     elif interface or name or group or netns:
         option = "-i" if interface else "--name" if name else "--group" if group else "--netns"
-        raise UsageError(f"--join {join}: the ring is there already, so {option} cannot be given")
+        raise UsageError(f"--join {join}: the ring already exists; leave out {option}")
     with Stopping() as stopping:
-        capture = Capture(outputs, ring, join=join, count=count, backend=backend, is_stopping=stopping.is_asked)
+        capture = Capture(outputs, ring, join=join, count=count, backend=backend, is_stopping=stopping.is_requested)
         with capture:
             where = f"capturing at {', '.join(capture.interfaces)}{f' (ring {capture.ring})' if capture.ring else ''}"
             report_start("capture", where, quiet=quiet)
@@ -125,7 +125,7 @@ def command(
                 duration_s=duration,
             )
         summary = capture.stop()
-    # Standard output may be the capture itself.
+    # Standard output may carry the packets.
     if as_json or not quiet:
         _show(summary, as_json, sys.stderr if any(str(output.path) == "-" for output in outputs) else sys.stdout)
     if summary.failure:
@@ -135,11 +135,11 @@ def command(
 
 
 def _outputs(filters: list[str], files: list[str], **settings: Any) -> list[Output]:
-    """Pair filters and files: the first with the first, and so on; without filters everything goes everywhere."""
+    """Pair filters and files in their order; without filters every file gets all packets."""
     if filters and len(filters) != len(files):
         raise UsageError(
-            f"{len(filters)} --filter and {len(files)} --write: give one of each for every file; "
-            "--filter '' takes everything"
+            f"{len(filters)} --filter and {len(files)} --write: give one --filter for each --write; "
+            "--filter '' selects all packets"
         )
     pairs = zip(files, filters or [""] * len(files), strict=True)
     return [Output(file, expression, **settings) for file, expression in pairs]
@@ -166,15 +166,15 @@ def _list(as_json: bool) -> int:
         print(json.dumps(found))
         return 0
     if not found:
-        print("no ring runs", file=sys.stderr)
+        print("no rings are running", file=sys.stderr)
     for ring in found:
         if "unreadable" in ring:
             print(ring["unreadable"])
             continue
-        admits = f"group {ring['group']}" if ring["group"] else "root only"
+        readers = f"group {ring['group']}" if ring["group"] else "root only"
         size = f"{ring['ring_bytes'] >> 20} MiB for each of {ring['lanes']} CPUs"
-        print(f"{ring['name']}: {', '.join(ring['hooks'])}; {ring['policy']} reader, {size}; {admits}")
+        print(f"{ring['name']}: {', '.join(ring['hooks'])}; {ring['policy']} reader, {size}; {readers}")
         for subscriber in ring["subscribers"]:
-            wants = filter_in_short(subscriber["filter"])
-            print(f"  process {subscriber['pid']}: {wants}, up to {subscriber['snaplen']} bytes")
+            expression = short_filter(subscriber["filter"])
+            print(f"  process {subscriber['pid']}: {expression}, up to {subscriber['snaplen']} bytes")
     return 0

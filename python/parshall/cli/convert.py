@@ -1,4 +1,4 @@
-"""``parshall convert``: parse the options, convert, say what the reader of the result should know."""
+"""``parshall convert``: parse the options, convert, print warnings and the number of rows."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from parshall.cli.messages import say
 from parshall.cli.options import time_option
 from parshall.errors import UsageError
 from parshall.log import FORMATS, convert
-from parshall.stopping import taking_back
+from parshall.stopping import exiting_on_signals
 from parshall.whole_file import refuse_input
 
 COMMAND_SETTINGS = {
@@ -35,13 +35,13 @@ def command(
     if to not in FORMATS:
         raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
     if log.is_dir():
-        raise UsageError(f"{log}: is a directory; give a log that `parshall tcp -o` wrote")
+        raise UsageError(f"{log}: is a directory; give a log of `parshall tcp`")
     path = _output(log, to, output, as_json)
     refuse_input(path, [log])
     every_ns = None if every is None else round(every * 1e9)
     if every_ns is not None and not 0 < every_ns < 1 << 63:
         raise UsageError(f"--every {every:g} s: expected a time from 1ns to 292 years")
-    with taking_back():
+    with exiting_on_signals():
         result = convert(log, to, path, every_ns=every_ns)
     for warning in result.warnings:
         say("convert", warning)
@@ -58,11 +58,11 @@ def command(
 
 
 def _output(log: Path, to: str, output: Path | None, as_json: bool) -> Path | None:
-    """Return where to write; None is the standard output."""
+    """Return the output file; None is standard output."""
     suffix, is_text = FORMATS[to]
     if output is not None:
         return None if str(output) == "-" else output
-    # With --json the standard output is for the report.
+    # With --json, standard output has the JSON report.
     if is_text and not as_json and not sys.stdout.isatty():
         return None
     return log.with_suffix(suffix)

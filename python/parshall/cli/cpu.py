@@ -1,4 +1,4 @@
-"""``parshall cpu``: parse the options, look at the CPUs again and again, give the summary."""
+"""``parshall cpu``: parse the options, sample the CPU time, print the summary."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ from parshall.cpu import (
     hook_line,
     longest_stretch,
     machine_line,
-    read_lines,
+    read_profile,
     read_ticks,
     summarise,
     summary_lines,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
-    "epilog": "`parshall cpu trim FILE` calculates the summary of an output again. "
+    "epilog": "`parshall cpu trim FILE` computes the summary of a saved output. "
     "With CMD, the profile ends when CMD ends; the exit status is that of CMD.",
 }
 _CANNOT_RUN = 127
@@ -56,26 +56,26 @@ def command(
     ] = 95.0,
     all_lines: Annotated[bool, typer.Option("-a", "--all", help="Summarise the whole time")] = False,
     duration: options.Duration = None,
-    per_cpu: Annotated[bool, typer.Option("--per-cpu", help="Print each CPU beside the sum of all")] = False,
+    per_cpu: Annotated[bool, typer.Option("--per-cpu", help="Print each CPU, too, not only their sum")] = False,
     hooks: Annotated[
-        bool, typer.Option("--hooks", help="Print the time of eBPF programs; costs some ns a run")
+        bool, typer.Option("--hooks", help="Print the time of eBPF programs; costs some ns per run")
     ] = False,
     machine: Annotated[bool, typer.Option("--machine", help="Print numbers between colons, as cpusage -o")] = False,
     output: options.OutputFile = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
-    """Measure what the CPUs spend their time on, and the average while they were busy."""
+    """Measure how the CPUs spend their time, and the average while they were busy."""
     if not 0.01 <= interval <= 3600:
         raise UsageError(f"--interval {interval:g}: expected a time from 10ms to 1h")
     if not 0 < limit <= 100:
         raise UsageError(f"--limit {limit}: expected percent above 0 and up to 100")
-    # Idle may be 100 % exactly, which counts when everything does.
+    # Above 100, so that intervals with exactly 100 % idle are included.
     limit = 101.0 if all_lines or limit == 100 else limit
     separator = "--" in sys.argv
     if cmd and cmd[0] == "trim" and not separator:
         if len(cmd) != 2:
-            raise UsageError("trim: expected one FILE, an output of parshall cpu or cpusage")
+            raise UsageError("trim: expected one FILE, the output of parshall cpu or cpusage")
         return _trim(Path(cmd[1]), limit, quiet, as_json)
     with _opened(output) as (out, take_place):
         return _profile(out, take_place, cmd, interval, limit, duration, per_cpu, hooks, machine, quiet, as_json)
@@ -83,7 +83,7 @@ def command(
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[tuple[IO[Any], Callable[[], None]]]:
-    """Give the file and what puts it into its place, or the standard output, which stays open."""
+    """Yield the output file and the function that moves it into place; standard output stays open."""
     if path is None or str(path) == "-":
         yield sys.stdout, lambda: None
         return
@@ -92,7 +92,7 @@ def _opened(path: Path | None) -> Iterator[tuple[IO[Any], Callable[[], None]]]:
 
 
 def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
-    lines, usages = read_lines(path)
+    lines, usages = read_profile(path)
     stretch = longest_stretch(usages, limit)
     if as_json:
         print(json.dumps({"lines": len(lines), "summary": _summary(summarise(usages, stretch), len(usages[0]))}))
@@ -102,7 +102,7 @@ def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
     for line in summary_lines(usages, limit):
         print(line)
     if not stretch and not quiet:
-        say("cpu", f"{path}: idle was never below {limit:g} %, so there is no average")
+        say("cpu", f"{path}: idle was never below {limit:g} %, so there is no average; raise --limit")
     return 0
 
 
@@ -120,33 +120,33 @@ def _profile(
     as_json: bool,
 ) -> int:
     profile, hook_profile, hook_times = Profile(), HookProfile(), _hook_times() if hooks else None
-    profile.look(read_ticks())
+    profile.add(read_ticks())
     if hook_times:
-        hook_profile.look(hook_times.read())
+        hook_profile.add(hook_times.read())
     child = _start(cmd) if cmd else None
     take_place()
     report_start("cpu", f"one sample every {interval_s:g} s", quiet=quiet)
     began = due = time.monotonic()
     with Stopping() as stopping:
         if child is not None:
-            stopping.leave_interrupts()
+            stopping.ignore_interrupts()
         stops = False
         while not stops:
             due += interval_s
             stops = _wait(stopping, child, due, None if duration_s is None else began + duration_s)
-            line = profile.look(read_ticks())
+            line = profile.add(read_ticks())
             if hook_times:
-                hook_profile.look(hook_times.read())
+                hook_profile.add(hook_times.read())
             if line is not None and not as_json:
                 _print_line(out, profile, line, per_cpu, machine)
     hook_list = hook_profile.times(time.monotonic() - began)
     status = 0 if child is None else _status(child)
     stretch = longest_stretch(profile.lines, limit)
     if as_json:
-        told = _as_json(profile, stretch, limit, interval_s)
+        report = _as_json(profile, stretch, limit, interval_s)
         if hooks:
-            told["hooks"] = [asdict(hook) for hook in hook_list]
-        print(json.dumps(told), file=out)
+            report["hooks"] = [asdict(hook) for hook in hook_list]
+        print(json.dumps(report), file=out)
     else:
         _print_summary(out, summarise(profile.lines, stretch), machine, limit, quiet)
         for hook in hook_list:
@@ -178,7 +178,7 @@ def _status(child: "subprocess.Popen[bytes]") -> int:
 
 
 def _wait(stopping: Stopping, child: "subprocess.Popen[bytes] | None", due_s: float, end_s: float | None) -> bool:
-    """Wait until the next look is due; true when it is the last."""
+    """Wait until the next sample is due; return true when it is the last one."""
     while True:
         now = time.monotonic()
         if (end_s is not None and now >= end_s) or (child is not None and child.poll() is not None):
@@ -214,7 +214,7 @@ def _print_summary(out: IO[Any], summary: Summary | None, machine: bool, limit: 
 def _summary(summary: Summary | None, states: int) -> dict[str, object] | None:
     if summary is None:
         return None
-    # FreeBSD's cpusage has five states, the last of which is the interrupts.
+    # FreeBSD's cpusage has five states, the last of which is interrupts.
     names = ("user", "nice", "system", "idle", "interrupt") if states == 5 else STATES[:states]
 
     def named(usage: Usage) -> dict[str, float]:

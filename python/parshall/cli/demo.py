@@ -1,4 +1,4 @@
-"""``parshall demo``: the tour. Measure a testbed, show the account, write a report."""
+"""``parshall demo``: the tour: measure a testbed, print the ledgers, write a report."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from parshall.cli.messages import say
 from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
 from parshall.errors import ParshallError, UsageError
-from parshall.stopping import Stopping, taking_back
+from parshall.stopping import Stopping, exiting_on_signals
 from parshall.whole_file import write_whole
 
 
@@ -23,13 +23,13 @@ def command(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
-    """Let a CUBIC and a BBR flow compete on a testbed, log both ends, and report what was seen."""
+    """Let a CUBIC and a BBR flow compete on a testbed, log both ends, and write a report."""
     if duration > 3600:
-        raise UsageError(f"--duration {duration:g}: expected 1h at most")
+        raise UsageError(f"--duration {duration:g}: expected at most 1h")
     started_s = time.monotonic()
 
-    def tell(text: str) -> None:
-        # With --json the standard output is for the machine alone; a pipe gets quiet.
+    def show(text: str) -> None:
+        # With --json, standard output has only JSON, and standard error progress on a terminal only.
         if not quiet and (not as_json or sys.stderr.isatty()):
             stream = sys.stderr if as_json else sys.stdout
             print(f"{time.monotonic() - started_s:5.1f} s  {text}", file=stream, flush=True)
@@ -37,7 +37,7 @@ def command(
     from parshall.demo import measure
 
     with Stopping() as stopping:
-        measurement = measure(output, duration, tell=tell, stopping=stopping)
+        measurement = measure(output, duration, progress=show, stopping=stopping)
     write_whole(output / TESTBED_FILE, json.dumps(measurement.testbed, indent=2))
     if not as_json and not quiet:
         for name, summary in measurement.summaries.items():
@@ -46,20 +46,20 @@ def command(
         print()
     for name, summary in measurement.summaries.items():
         if summary.failure:
-            raise ParshallError(f"the log of the {name} failed: {summary.failure}")
+            raise ParshallError(f"log of the {name}: {summary.failure}")
 
-    tell("I draw the figures and write the report")
-    # Imported late: drawing brings libraries along that must not load while the flows run.
+    show("Drawing the figures and writing the report")
+    # Imported late: the drawing libraries must not load while the flows run.
     from parshall.log import read
     from parshall.report import write_report
     from parshall.report.links import links
 
     for link in links(measurement.testbed):
-        for doubt in link.doubts:
-            say("demo", doubt)
+        for warning in link.warnings:
+            say("demo", warning)
 
     controls = [str(flow["congestion_control"]).upper() for flow in measurement.flows]
-    with taking_back():
+    with exiting_on_signals():
         report = write_report(
             {name: read(path) for name, path in measurement.logs.items()},
             output,
@@ -81,5 +81,5 @@ def command(
             )
         )
     else:
-        tell(f"Nothing of the testbed is left on this host. The report: {report}")
+        show(f"The testbed is removed. Report: {report}")
     return 0

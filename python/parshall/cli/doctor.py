@@ -1,4 +1,4 @@
-"""``parshall doctor``: what this host can do, what not, why, and how to mend it."""
+"""``parshall doctor``: what works on this host, what does not, why, and how to fix it."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORMAT = "parshall-doctor/1"
 COLOURS = {"works": "green", "degraded": "yellow", "unsupported": "red", "forbidden": "magenta"}
-# In a pipe a line is one fact, however long it is.
+# In a pipe, lines are not wrapped.
 PIPE_WIDTH = 2000
 
 
@@ -29,10 +29,10 @@ def command(
     as_json: options.Json = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove leftovers of killed runs first")] = False,
 ) -> int:
-    """Say what this host can do, what not, why, and how to mend it.
+    """Check what works on this host, what does not, why, and how to fix it.
 
-    Everything is found out by trying. Without root it says what it could not try. The exit status is 0
-    when every command works, if at a loss, and 1 when one cannot.
+    Each feature is tried. Without root, it lists what could not be tried. The exit status is 0 when
+    every command works, even if degraded, and 1 when one cannot be used.
     """
     removed = _clean() if clean else []
     probes = probe_host()
@@ -51,20 +51,20 @@ def command(
 
 
 def _clean() -> list[str]:
-    """Remove what killed runs left; return the names of what is gone."""
-    # Imported here, because the testbed brings libraries along that only this needs.
+    """Remove leftovers of killed runs; return their names."""
+    # Imported here: only --clean needs the libraries of the testbed.
     from parshall.testbed import names
 
     removed = [f"{leftover.kind} {leftover.name}" for leftover in names.clean()]
     from parshall import _native
 
-    # An installation for analysis makes no rings.
+    # An analysis-only installation creates no rings.
     clean_rings = getattr(_native, "clean_capture_rings", list)
     return removed + [f"capture ring {name}" for name in clean_rings()]
 
 
 def _word(status: Status, cause: Cause | None) -> Text:
-    """Return the one word for a state: what cannot be used is called by its cause."""
+    """Return the word for a status; for what cannot be used, its cause."""
     word = cause if status == "cannot" and cause is not None else status
     return Text(word, style=COLOURS.get(word, "bold red"))
 
@@ -76,7 +76,7 @@ def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequen
     for name in removed:
         console.print(f"removed: {name}")
     if cleaned and not removed:
-        console.print("nothing was left to remove")
+        console.print("no leftovers found")
 
     _print_rows(console, "Commands", [(d.command, _word(d.status, d.cause), d.why, d.remedy) for d in decisions])
     _print_rows(console, "Probes", [(p.name, _word(p.status, p.cause), p.detail, p.remedy) for p in probes])
@@ -84,14 +84,14 @@ def _print(removed: Sequence[str], decisions: Sequence[Decision], probes: Sequen
     console.print()
     forbidden = sum(probe.cause == "forbidden" and probe.status == "cannot" for probe in probes)
     if forbidden:
-        who = "Not run as root" if os.geteuid() else "Root without all capabilities"
-        console.print(f"{who}: {forbidden} of {len(probes)} things could not be tried.")
+        process = "Not run as root" if os.geteuid() else "Root without all capabilities"
+        console.print(f"{process}: {forbidden} of {len(probes)} probes could not be tried.")
     counts = [sum(decision.status == status for decision in decisions) for status in ("works", "degraded", "cannot")]
     console.print("Commands: {} work, {} degraded, {} cannot be used.".format(*counts))
 
 
 def _print_rows(console: "Console", title: str, rows: Sequence[tuple[str, Text, str, str]]) -> None:
-    """Print a table of name, state and what is to be said, the remedy on a line of its own."""
+    """Print a table of name, status and detail, with the remedy on a line of its own."""
     table = Table.grid(padding=(0, 2))
     for name, word, detail, remedy in rows:
         table.add_row(f"  {name}", word, detail)
@@ -100,6 +100,6 @@ def _print_rows(console: "Console", title: str, rows: Sequence[tuple[str, Text, 
     with console.capture() as capture:
         console.print(table)
     console.print(f"\n{title}", style="bold")
-    # The grid pads its last column; nobody wants the blanks.
+    # The grid pads its last column with blanks.
     for line in capture.get().splitlines():
         print(line.rstrip())

@@ -1,4 +1,4 @@
-"""``parshall extcap``: capture for Wireshark, which lists our interfaces and rings among its own."""
+"""``parshall extcap``: capture for Wireshark, which lists our interfaces and rings beside its own."""
 
 import socket
 from pathlib import Path
@@ -13,8 +13,8 @@ from parshall.cli.messages import say
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
 
-COMMAND_SETTINGS = {"epilog": "Wireshark gives the options; --install is for you."}
-_LOOK_INTERVAL_S = 0.05
+COMMAND_SETTINGS = {"epilog": "Wireshark passes these options; run only --install by hand."}
+_POLL_INTERVAL_S = 0.05
 
 
 def command(
@@ -39,9 +39,9 @@ def command(
     buffer: Annotated[int, common.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
     promiscuous: Annotated[bool, typer.Option("--promiscuous", help="Capture packets for other hosts, too")] = False,
 ) -> int:
-    """Capture for Wireshark and tshark: interfaces and rings of Parshall among their own."""
+    """Offer interfaces and rings of Parshall to Wireshark and tshark."""
     if install:
-        print(extcap.install(directory or extcap.usual_directory()))
+        print(extcap.install(directory or extcap.default_directory()))
         return 0
     if interfaces:
         from parshall.cli.main import version
@@ -50,30 +50,30 @@ def command(
         print("\n".join(extcap.interface_lines(version(), names, rings())))
         return 0
     if interface is None:
-        raise UsageError("Wireshark runs this; let it know with `parshall extcap --install`")
-    place = extcap.Place.of(interface)
+        raise UsageError("no option: Wireshark runs this command; install it with `parshall extcap --install`")
+    source = extcap.CaptureSource.parse(interface)
     if link_types:
-        print("\n".join(extcap.link_type_lines(place)))
+        print("\n".join(extcap.link_type_lines(source)))
         return 0
     if options:
-        print("\n".join(extcap.option_lines(place)))
+        print("\n".join(extcap.option_lines(source)))
         return 0
     if not capture or fifo is None:
-        # So Wireshark asks whether a filter is one: no word means yes.
+        # Wireshark checks the syntax of a filter this way: no output means that it is valid.
         return 0
     ring = None
-    if place.interface is not None:
+    if source.interface is not None:
         ring = Ring(
-            place.interface,
+            source.interface,
             hook=hook,
             buffer_bytes=buffer,
             promiscuous=promiscuous,
         )
     output = Output(fifo, capture_filter, snaplen, format="pcapng", compress="none")
     with Stopping() as stopping:
-        running = Capture([output], ring, join=place.ring, is_stopping=stopping.is_asked)
+        running = Capture([output], ring, join=source.ring, is_stopping=stopping.is_requested)
         with running:
-            while not running.status()["has_ended"] and not stopping.wait(_LOOK_INTERVAL_S):
+            while not running.status()["has_ended"] and not stopping.wait(_POLL_INTERVAL_S):
                 pass
         summary = running.stop()
     if summary.failure:

@@ -1,4 +1,4 @@
-"""``parshall gen``: parse the options, send, show how it goes, give the account."""
+"""``parshall gen``: parse the options, send, show progress, print the account."""
 
 import json
 from functools import partial
@@ -71,20 +71,22 @@ def command(
     ] = False,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", metavar="|".join(BACKENDS), help="Method of sending [default: xdp where it can]"),
+        typer.Option("--backend", metavar="|".join(BACKENDS), help="Backend that sends [default: xdp where possible]"),
     ] = None,
-    cpu: Annotated[Any, numbers_option("--cpu", help="CPUs that send, a share of the packets each: 0,2 or 0-3")] = None,
+    cpu: Annotated[
+        Any, numbers_option("--cpu", help="CPUs that send, with equal numbers of packets: 0,2 or 0-3")
+    ] = None,
     queue: Annotated[Any, numbers_option("--queue", help="af-xdp: queue of each CPU [default: 0, 1, ...]")] = None,
     netns: options.Netns = None,
     yes_on: Annotated[
-        str | None, typer.Option("--yes-on", metavar="IF", help="Send although IF is no test interface")
+        str | None, typer.Option("--yes-on", metavar="IF", help="Send although IF is not a test interface")
     ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> int:
     """Send packets whose sizes and gaps follow distributions, the same bytes for the same seed."""
     if receive:
-        gen_receive.refuse_what_only_sends(context)
+        gen_receive.refuse_sender_options(context)
         return gen_receive.receive(
             interface,
             count=count,
@@ -134,7 +136,7 @@ def command(
     _show(report, as_json)
     error = report.account["error"]
     if error is not None:
-        say("gen", f"{error}; the account is of what was sent until then")
+        say("gen", f"{error}; the account covers what was sent until then")
     elif report.has_failed:
         say("gen", _nothing_arrived(interface, report))
     return 1 if report.has_failed else 0
@@ -143,10 +145,10 @@ def command(
 def _nothing_arrived(interface: str, report: Report) -> str:
     sent = report.account["sent"]
     if not sent:
-        return f"interface {interface}: no packet was sent; the run ended before the first one"
+        return f"interface {interface}: no packet was sent; the run ended before the first packet"
     return (
-        f"interface {interface}: none of {sent:,} packets was passed on; see that its other end is up, and what it "
-        f"counts: ip -s link show dev {interface}"
+        f"interface {interface}: transmitted none of {sent:,} packets; check that its other end is up, and its "
+        f"counters: ip -s link show dev {interface}"
     )
 
 
@@ -158,7 +160,7 @@ def _recorded_gaps(gap: str | None) -> list[float] | None:
     path = Path(gap.removeprefix("trace:"))
     gaps_ns, backwards = _native.read_trace_gaps(path)
     if backwards:
-        say("gen", f"{path}: {backwards:,} packets go back in time; their gap is 0")
+        say("gen", f"{path}: {backwards:,} timestamps go backwards; the gap before them is 0")
     return gaps_ns
 
 

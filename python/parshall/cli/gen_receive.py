@@ -1,4 +1,4 @@
-"""``parshall gen --receive``: take account of a stamped run at its other end."""
+"""``parshall gen --receive``: receive the stamped packets of a run, and report loss and latency."""
 
 import json
 from collections.abc import Iterator
@@ -11,29 +11,38 @@ from parshall.errors import UsageError
 from parshall.generate import Receiver
 from parshall.stopping import Stopping
 
-# What a receiver needs to know.
-_OPTIONS = {"interface", "netns", "count", "duration", "dst", "protocol", "dport", "receive", "quiet", "as_json"}
-_QUANTILES = ("least", "median", "90 %", "99 %", "greatest")
+# Parameters that apply to a receiver.
+_RECEIVER_OPTIONS = {
+    "interface",
+    "netns",
+    "count",
+    "duration",
+    "dst",
+    "protocol",
+    "dport",
+    "receive",
+    "quiet",
+    "as_json",
+}
+_QUANTILES = ("min", "median", "90 %", "99 %", "max")
 
 
-def refuse_what_only_sends(context: typer.Context) -> None:
-    """Raise for an option that was given although it says nothing to a receiver."""
+def refuse_sender_options(context: typer.Context) -> None:
+    """Raise for an option that applies to the sender only."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if source is None or source.name != "COMMANDLINE" or parameter.name in _OPTIONS:
+        if source is None or source.name != "COMMANDLINE" or parameter.name in _RECEIVER_OPTIONS:
             continue
         option = parameter.opts[-1]
         if option == "--vlan":
-            raise UsageError(
-                "--receive --vlan: the tag is not in the packets that are captured; receive at a VLAN interface"
-            )
-        raise UsageError(f"--receive {option}: that is for the sending end; leave it out here")
+            raise UsageError("--receive --vlan: captured packets have no tag; receive on a VLAN interface")
+        raise UsageError(f"--receive {option}: applies to the sender only; leave it out")
 
 
 def receive(
     interface: str, *, count: int | None, duration_s: float | None, quiet: bool, as_json: bool, **headers: Any
 ) -> int:
-    """Receive until everything has come, the time is over or Ctrl-C; print the account."""
+    """Receive until all packets have arrived, the time is over or Ctrl-C; print the account."""
     with Stopping() as stopping:
         receiver = Receiver(interface, **headers)
         report_start("gen", f"receiving at {interface}", quiet=quiet)
@@ -47,20 +56,20 @@ def receive(
 
 
 def reception_lines(account: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of the account: packets, what the measuring lost, latency."""
+    """Yield the lines of the account: packets, losses of the capture, latency."""
     arrived = account["received"] - account["duplicates"]
     sent = f"{arrived + account['lost']:,}"
-    told = f"sent {sent}" if account["sent"] is not None else f"sent {sent} by the highest number that arrived"
+    sent = f"sent {sent}" if account["sent"] is not None else f"sent {sent} (highest sequence number received)"
     yield (
-        f"packets   {told}, received {account['received']:,}, duplicates {account['duplicates']:,}, "
+        f"packets   {sent}, received {account['received']:,}, duplicates {account['duplicates']:,}, "
         f"lost {account['lost']:,}, reordered {account['reordered']:,}"
     )
     if account["capture_lost"]:
-        yield f"          {account['capture_lost']:,} of the lost came, and were lost by the capture"
+        yield f"          {account['capture_lost']:,} of the lost arrived, and were lost by the capture"
     if account["too_short"] or account["foreign"]:
-        yield f"          beside them {account['too_short'] + account['foreign']:,} packets without a stamp"
+        yield f"          in addition {account['too_short'] + account['foreign']:,} packets without a stamp of this run"
     if account["latency_ns"]:
         values = ", ".join(
             f"{name} {value:,.0f}" for name, value in zip(_QUANTILES, account["latency_ns"], strict=True)
         )
-        yield f"latency   {values} ns, from the send time to the capture's"
+        yield f"latency   {values} ns, from send time to capture time"

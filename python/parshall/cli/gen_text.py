@@ -9,16 +9,16 @@ _PROBABILITIES = ("1 %", "10 %", "25 %", "50 %", "75 %", "90 %", "99 %")
 def account_lines(account: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a generator's account: packets, rate, sizes, gaps, digest, cost.
 
-    Before them, when the gaps are not those that were asked for, a line that says so.
+    When the sent gaps differ from the requested ones, the first line is a warning.
     """
     if account["gaps"] and not account["gaps"]["is_shape_kept"]:
-        yield _lost_shape(account["gaps"])
-    asked = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
+        yield _gap_warning(account["gaps"])
+    requested = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
     not_sent = f"not sent {account['not_sent']:,}"
-    yield f"packets   asked {asked}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
+    yield f"packets   requested {requested}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
     yield f"          {_arrival(account)}"
     if losses := account["carrier_losses"]:
-        yield f"          the interface lost its carrier {'once' if losses == 1 else f'{losses} times'} meanwhile"
+        yield f"          the interface lost its carrier {'once' if losses == 1 else f'{losses} times'} during the run"
     yield (
         f"rate      {account['rate_pps']:,.0f} packets/s, {account['rate_bps'] / 1e6:,.1f} Mbit/s of frames, "
         f"in {account['elapsed_ns'] / 1e9:.6f} s"
@@ -30,36 +30,37 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
     if account["gaps"]:
         yield from _gaps(account["gaps"], account["gap_law"])
     if account["digest"] is None:
-        yield "digest    none: the kernel's packet generator draws by itself, and its packets are its own"
-        yield "cost      not known: a thread of the kernel sends"
+        yield "digest    none: the kernel's packet generator chooses the packets itself"
+        yield "cost      unknown: a kernel thread sends"
         return
-    yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']}) of the plan, not of what arrived"
+    yield f"digest    {account['digest']} (XXH3-128, seed {account['seed']}) of the planned packets"
     yield (
         f"cost      sending {account['sender_cpu_s']:.3f} CPU s, drawing {account['feeder_cpu_s']:.3f} CPU s; "
-        f"{account['starved_runs']:,} runs found nothing drawn"
+        f"{account['starved_runs']:,} times the sender had to wait for drawn packets"
     )
 
 
-def _lost_shape(gaps: dict[str, Any]) -> str:
-    far = "" if gaps["ks_distance"] is None else f", {_distance(gaps)}"
+def _gap_warning(gaps: dict[str, Any]) -> str:
+    distance = "" if gaps["ks_distance"] is None else f", {_distance(gaps)}"
     return (
-        f"warning   the gaps are not those asked for: {gaps['late_share']:.1%} of the packets left a mean gap late or "
-        f"later, at most {gaps['late_max_ns'] / 1e6:,.3f} ms{far}; lower the rate, or keep other work off the CPU that "
-        "sends (--cpu)"
+        f"warning   the gaps differ from the requested ones: {gaps['late_share']:.1%} of the packets left late by a "
+        f"mean gap or more, at most {gaps['late_max_ns'] / 1e6:,.3f} ms{distance}; "
+        "lower the rate, or keep other work off "
+        "the sending CPU (--cpu)"
     )
 
 
 def _arrival(account: dict[str, Any]) -> str:
     if account["transmitted"] is None:
-        return "whether they arrived the interface does not tell"
+        return "the interface does not count transmitted packets, so losses are unknown"
     if account["arrived"] is None:
-        others = account["transmitted"] - account["sent"]
+        extra = account["transmitted"] - account["sent"]
         return (
-            f"the interface counted {others:,} more, which others sent (IPv6 by itself, say), so that what was lost "
-            f"is not known; it counted {account['lost_counted']:,} as dropped or errors"
+            f"the interface transmitted {extra:,} more, from other senders (IPv6, for example), so losses are "
+            f"unknown; it counted {account['lost_counted']:,} as dropped or errors"
         )
     return (
-        f"the interface passed on {account['arrived']:,}, lost {account['lost']:,} "
+        f"the interface transmitted {account['arrived']:,}, lost {account['lost']:,} "
         f"(it counted {account['lost_counted']:,} as dropped or errors)"
     )
 
@@ -74,33 +75,35 @@ def _senders(senders: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def _distance(account: dict[str, Any]) -> str:
     distance, bound = account["ks_distance"], account["ks_bound"]
-    return f"Kolmogorov-Smirnov distance {distance:.5f} (5 % bound of chance: {bound:.5f})"
+    return f"Kolmogorov-Smirnov distance {distance:.5f} (5 % critical value: {bound:.5f})"
 
 
 def _row(name: str, values: Sequence[float]) -> str:
-    return f"          {name:8}" + "".join(f"{value:>12,.0f}" for value in values)
+    return f"          {name:10}" + "".join(f"{value:>12,.0f}" for value in values)
 
 
 def _sizes(sizes: dict[str, Any]) -> Iterator[str]:
-    yield (f"sizes     mean {sizes['mean_bytes']:.2f} bytes, asked {sizes['asked_mean_bytes']:.2f}; {_distance(sizes)}")
-    yield "          " + " " * 8 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
+    yield (
+        f"sizes     mean {sizes['mean_bytes']:.2f} bytes, requested {sizes['asked_mean_bytes']:.2f}; {_distance(sizes)}"
+    )
+    yield "          " + " " * 10 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
     yield _row("sent", sizes["quantiles_bytes"])
-    yield _row("asked", sizes["asked_quantiles_bytes"])
+    yield _row("requested", sizes["asked_quantiles_bytes"])
     if sizes["too_small_share"] > 0:
-        yield f"          {sizes['too_small_share']:.2%} of the law are too small for the headers and were raised"
+        yield f"          {sizes['too_small_share']:.2%} of the sizes are too small for the headers and were raised"
 
 
-def _gaps(gaps: dict[str, Any], law: str) -> Iterator[str]:
-    line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, asked {gaps['asked_mean_ns']:,.1f} ({law})"
+def _gaps(gaps: dict[str, Any], distribution: str) -> Iterator[str]:
+    line = f"gaps      mean {gaps['mean_ns']:,.1f} ns, requested {gaps['asked_mean_ns']:,.1f} ({distribution})"
     if gaps["mean_spread"]:
-        line += f"; by chance the mean is off by {gaps['mean_spread']:.2%} (standard deviation)"
+        line += f"; standard deviation of the mean {gaps['mean_spread']:.2%}"
     if gaps["ks_distance"] is not None:
         line += f"; {_distance(gaps)}"
     if gaps["error_p99"] is not None:
-        line += f"; error at 99 %: {gaps['error_p99']:.2%} of the gap"
+        line += f"; 99th percentile of the error {gaps['error_p99']:.2%} of the gap"
     yield line
-    yield "          " + " " * 8 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
+    yield "          " + " " * 10 + "".join(f"{probability:>12}" for probability in _PROBABILITIES)
     yield _row("sent", gaps["quantiles_ns"])
     if gaps["asked_quantiles_ns"]:
-        yield _row("asked", gaps["asked_quantiles_ns"])
-    yield f"          late {gaps['late_mean_ns']:,.0f} ns in the mean, {gaps['late_max_ns']:,} ns at most"
+        yield _row("requested", gaps["asked_quantiles_ns"])
+    yield f"          late by {gaps['late_mean_ns']:,.0f} ns on average, {gaps['late_max_ns']:,} ns at most"

@@ -1,7 +1,7 @@
 """Entry point, and the one place where errors become exit statuses.
 
-A command is imported only when it is run, and nothing else is imported at all, so that
-``parshall --help`` answers at once. A command's module has either a function ``command``, which
+A command's module is imported only when the command runs, so that ``parshall --help`` answers at
+once. The module has either a function ``command``, which
 typer turns into the command, or, when it has subcommands, a ``typer.Typer`` called ``app``.
 """
 
@@ -32,8 +32,8 @@ Commands:
 `parshall COMMAND --help` shows the options of a command."""
 
 
-def complain(message: str, status: int) -> int:
-    """Say what went wrong as every error is said, and return the status to exit with."""
+def print_error(message: str, status: int) -> int:
+    """Print an error on one line, and return the exit status."""
     from parshall.errors import printable
 
     print(f"parshall: {printable(message)}", file=sys.stderr)
@@ -52,7 +52,7 @@ def version() -> str:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Do what the arguments ask for; return the exit status."""
+    """Run the command that the arguments name; return the exit status."""
     if not arguments:
         print(usage(), file=sys.stderr)
         return USAGE
@@ -64,13 +64,13 @@ def dispatch(arguments: Sequence[str]) -> int:
         print(f"parshall {version()}")
         return 0
     if name.startswith("-"):
-        return complain(f"no option {name!r} before the command; see `parshall --help`", USAGE)
+        return print_error(f"no option {name!r} before the command; see `parshall --help`", USAGE)
     if name not in COMMANDS:
         import difflib
 
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean `parshall {near[0]}`?" if near else "see `parshall --help`"
-        return complain(f"no command {name!r}; {hint}", USAGE)
+        return print_error(f"no command {name!r}; {hint}", USAGE)
     return run_command(name, rest)
 
 
@@ -90,9 +90,9 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
             app.command(name=name, **getattr(module, "COMMAND_SETTINGS", {}))(module.command)
         command = typer.main.get_command(app)
         for subcommand in getattr(command, "commands", {}).values():
-            # Without a short help typer cuts the first sentence to what is left of the line.
+            # Without a short help, typer truncates the first sentence to the width of the line.
             subcommand.short_help = (subcommand.help or "").split("\n\n")[0].rstrip(".")
-        # Not its own main, which would settle Ctrl-C and closed pipes before we see them.
+        # Not typer's own main, which handles Ctrl-C and closed pipes itself.
         with command.make_context(f"parshall {name}", list(arguments), help_option_names=HELP_NAMES) as context:
             status = command.invoke(context)
             sys.stdout.flush()
@@ -101,40 +101,40 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
     except typer.Abort:
         return FAILED
     except typer.TyperException as error:
-        # Its own text is one line; which command it concerns and where to look is added.
+        # Typer's text is one line; add the command and a hint.
         hint = f"; see `parshall {name} --help`" if error.exit_code == USAGE else ""
         text = " ".join(error.format_message().split()).rstrip(".")
-        return complain(f"{name}: {text}{hint}", error.exit_code)
+        return print_error(f"{name}: {text}{hint}", error.exit_code)
     except UsageError as error:
-        return complain(f"{name}: {error}", USAGE)
+        return print_error(f"{name}: {error}", USAGE)
     except ParshallError as error:
-        # A command that was to be measured and could not be run has a status of its own.
-        return complain(f"{name}: {error}", getattr(error, "status", FAILED))
+        # CMD that cannot be run has its own status: 126 or 127.
+        return print_error(f"{name}: {error}", getattr(error, "status", FAILED))
     except BrokenPipeError:
         raise
     except ImportError as error:
         if os.environ.get("PARSHALL_TRACEBACK"):
             raise
-        return complain(f"{name}: {'; '.join(import_problem(error))}", USAGE)
+        return print_error(f"{name}: {'; '.join(import_problem(error))}", USAGE)
     except OSError as error:
-        # What has no name and takes no more is standard output: files that are opened have one.
+        # A full output without a name is standard output: errors of opened files have a name.
         is_full = error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
         thing = f"{error.filename}: " if error.filename is not None else "standard output: " if is_full else ""
         if thing == "standard output: ":
             _discard_output()
         remedy = "; make room, or write elsewhere" if is_full else ""
         refusal = file_error(error, f"{thing}{error.strerror or error}{remedy}")
-        return complain(f"{name}: {refusal}", USAGE if isinstance(refusal, UsageError) else FAILED)
+        return print_error(f"{name}: {refusal}", USAGE if isinstance(refusal, UsageError) else FAILED)
     return status if isinstance(status, int) else 0
 
 
 def _discard_output() -> None:
-    """Send what is still to be written nowhere: the interpreter flushes at its end, and must find room."""
+    """Discard buffered output: the interpreter flushes standard output when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fill_standard_streams() -> None:
-    """Put /dev/null where a standard stream is closed: else the next file that is opened would be one."""
+    """Open /dev/null for closed standard streams: otherwise the next opened file becomes one."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
             continue
@@ -143,7 +143,7 @@ def _fill_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.dup2(null, number)
-        # The lowest free number is the one that was closed.
+        # Open takes the lowest free descriptor, so this is normally the closed one.
         os.set_inheritable(null, null == number)
         setattr(sys, name, os.fdopen(null, "r" if number == 0 else "w", closefd=False))
 
@@ -157,15 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; that is how a pipe ends, not a failure of ours.
+        # The reader of a pipe may close it at any time; that is no error.
         _discard_output()
         status = 0
     except Exception as error:
         if os.environ.get("PARSHALL_TRACEBACK"):
             raise
-        status = complain(
-            f"an error that nobody foresaw, {type(error).__name__}: {error};"
-            " with PARSHALL_TRACEBACK=1 in the environment it shows where, which is worth a report",
+        status = print_error(
+            f"internal error: {type(error).__name__}: {error}; set PARSHALL_TRACEBACK=1 for a traceback, and report it",
             FAILED,
         )
     sys.exit(status)

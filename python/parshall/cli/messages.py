@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 
 def say(command: str, text: str, *, start_of_line: str = "") -> None:
-    """Say something beside the output, on one line that nothing in it can break."""
+    """Print a message on standard error, on one line, with control characters escaped."""
     print(f"{start_of_line}parshall: {command}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def report_start(command: str, what: str, *, quiet: bool) -> None:
-    """Say that measuring has begun: whoever waits for it reads this line."""
+    """Report that the measurement has begun; scripts wait for this line."""
     if not quiet:
         say(command, f"started, {what}")
 
 
 def shows_progress(*, quiet: bool) -> bool:
-    """Whether somebody sees a line that is written again and again."""
+    """Whether a progress line can be shown: standard error is a terminal."""
     return not quiet and sys.stderr.isatty()
 
 
 def plain_console(*, stderr: bool = False) -> "Console":
-    """Return a console that colours nothing by itself, and writes no style at all under NO_COLOR.
+    """Return a console without automatic colours, and without any style under NO_COLOR.
 
-    Without colours rich would still write bold and dim, which are escape codes, too.
+    Without colours, rich would still write the escape codes of bold and dim.
     """
     from rich.console import Console
 

@@ -20,16 +20,16 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=T
 
 _Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a value of a file: queues.q.weight=2"),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a field of a file: queues.q.weight=2"),
 ]
 _Sink = Annotated[
-    str | None, typer.Option("--sink", metavar="NAME", help="Sink that counts [default: forwarded, or the only one]")
+    str | None, typer.Option("--sink", metavar="NAME", help="Sink to evaluate [default: forwarded, or the only one]")
 ]
 _Replications = Annotated[int, count_option("--replications", help="Number of independent runs")]
 _Load = Annotated[
     str | None, typer.Option("--load", metavar="LOAD", help="Offered load: 225mbps, 8.5kpps; replaces load_*")
 ]
-_Duration = Annotated[float, time_option("-d", "--duration", help="Model time that counts: 1, 500ms, 10m")]
+_Duration = Annotated[float, time_option("-d", "--duration", help="Model time to measure: 1, 500ms, 10m")]
 _Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="CSV file for the table; - is standard output")
 ]
@@ -76,16 +76,16 @@ def run_model(
     load: _Load = None,
     duration: _Duration = 1.0,
     warm_up: Annotated[
-        float | None, span_option("--warm-up", help="Model time before it [default: found by MSER-5]")
+        float | None, span_option("--warm-up", help="Model time before that [default: by MSER-5]")
     ] = None,
     replications: _Replications = 5,
     batches: Annotated[
         int | None,
-        count_option("--batches", help="Cut one long run into N batches, without --replications"),
+        count_option("--batches", help="Split one long run into N batches; no --replications"),
     ] = None,
     precision: Annotated[
         float | None,
-        typer.Option("--precision", metavar="PART", help="Run until intervals at sinks are this small: 0.01"),
+        typer.Option("--precision", metavar="PART", help="Run until intervals at sinks are this narrow: 0.01"),
     ] = None,
     confidence: Annotated[
         float, typer.Option("--confidence", metavar="LEVEL", help="Confidence level of the intervals")
@@ -93,24 +93,24 @@ def run_model(
     seed: options.Seed = 1,
     threads: Annotated[int | None, count_option("--threads", help="Number of threads [default: all cores]")] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="DIR", help="Directory for the packets and visits of one run")
+        Path | None, typer.Option("--trace", metavar="DIR", help="Directory for packets and visits of one replication")
     ] = None,
     allow_unstable: Annotated[
         bool, typer.Option("--allow-unstable", help="Run although a queue grows without limit")
     ] = False,
-    jobs_max: Annotated[int, count_option("--jobs-max", help="Maximum number of packets inside")] = 5_000_000,
+    jobs_max: Annotated[int, count_option("--jobs-max", help="Maximum number of packets in the network")] = 5_000_000,
     events_max: Annotated[
         int, count_option("--events-max", help="Maximum number of events of a replication")
     ] = 10_000_000_000,
     as_json: options.Json = False,
 ) -> None:
-    """Simulate a model, and show what every station, queue and sink did."""
+    """Simulate a model, and show the results of every station, queue and sink."""
     from parshall.model import run
 
     if batches == 1:
         raise UsageError("--batches 1: expected 2 or more")
     results = run(
-        built(model, settings, load),
+        build_network(model, settings, load),
         duration_s=duration,
         warm_up_s=warm_up,
         replications=replications if batches is None else batches,
@@ -133,11 +133,11 @@ def run_model(
                     file.flush()
                     take_place()
     if results.data["is_steady"] is False:
-        _say("run: no steady state was found, half of a pilot run was left out; take a longer --duration")
+        _say("run: no steady state found, so half of the pilot run was discarded; raise --duration")
     if results.data["is_precise"] is False:
         _say(f"run: {len(results.data['replications'])} replications did not reach --precision {precision}")
     if results.data["is_uncorrelated"] is False:
-        _say("run: batches are too few or too short to be independent, so intervals are too narrow; raise --duration")
+        _say("run: the batches are correlated, so the intervals are too narrow; raise --duration")
     if as_json:
         print(json.dumps(results.data))
         return
@@ -168,7 +168,7 @@ def sweep_model(
     settings: _Settings = None,
     sink: _Sink = None,
     duration: _Duration = 1.0,
-    warm_up: Annotated[float, span_option("--warm-up", help="Model time before it")] = 0.3,
+    warm_up: Annotated[float, span_option("--warm-up", help="Model time before that")] = 0.3,
     replications: _Replications = 4,
     seed: options.Seed = 1,
     cluster: Annotated[
@@ -179,9 +179,9 @@ def sweep_model(
     as_json: options.Json = False,
 ) -> None:
     """Run a model at every point of a grid of parameters, on all cores or on a Dask cluster."""
-    from parshall.model.sweep import sweep, values
+    from parshall.model.sweep import parse_values, sweep
 
-    grid = {name: values(text) for name, text in (_assignment(each, "--over") for each in over)}
+    grid = {name: parse_values(text) for name, text in (_assignment(each, "--over") for each in over)}
     with _progress() as progress:
         frame = sweep(
             model,
@@ -212,11 +212,11 @@ def compare_models(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Feed the arrivals of a measurement to models; compare their latencies and losses with the measured ones."""
+    """Feed measured arrivals to models, and compare latencies and losses with the measured ones."""
     from parshall.model.compare import compare, read_trace
 
     trace = read_trace(measured)
-    built_models = {name: built(name, settings, None) for name in models}
+    built_models = {name: build_network(name, settings, None) for name in models}
     comparison = compare(trace, built_models, sink=sink, seed=seed)
     if warning := comparison.warning():
         _say(f"compare: {warning}")
@@ -251,7 +251,7 @@ def plan_capacity(
     seed: options.Seed = 1,
     as_json: options.Json = False,
 ) -> None:
-    """Find the greatest load, or the smallest clock or queue, within limits of loss and latency."""
+    """Find the largest load, or the smallest clock or queue, within limits of loss and latency."""
     from parshall.model import MODELS
     from parshall.model.plan import LOADS, Limits, greatest_load, smallest
     from parshall.model.sweep import summary_rows
@@ -262,16 +262,14 @@ def plan_capacity(
     is_load = find is None or find in LOADS
     if is_load:
         if load is not None:
-            raise UsageError(
-                f"--load {load}: the load is what is looked for; --find another parameter, or leave it out"
-            )
+            raise UsageError(f"--load {load}: the search is for the load; leave it out, or --find another parameter")
         answer = greatest_load(model, limits, settings=chosen, unit=find, **common)
         find = find or ("load_pps" if model in MODELS else LOAD_FACTOR)
     else:
         if load is not None:
             if model not in MODELS:
-                raise UsageError(f"--load {load}: is for built-in models; --set load_factor=1.5 for {model}")
-            chosen = {key: value for key, value in chosen.items() if key not in LOADS} | offered(load)
+                raise UsageError(f"--load {load}: works with built-in models only; for {model}, --set load_factor=1.5")
+            chosen = {key: value for key, value in chosen.items() if key not in LOADS} | parse_load(load)
         answer = smallest(model, str(find), limits, settings=chosen, **common)
     _warn_of_width(str(find), answer, limits)
     ends = {"low": answer.low, "high": answer.high, "confidence": answer.confidence}
@@ -279,16 +277,16 @@ def plan_capacity(
     if as_json:
         print(json.dumps(row))
         return
-    title = f"at the {'greatest load' if is_load else f'smallest {find}'}"
+    title = f"at the {'largest load' if is_load else f'smallest {find}'}"
     _table([{"": name, title: _text(value)} for name, value in row.items() if name != "class"], False)
 
 
 def _warn_of_width(find: str, answer: Any, limits: Any) -> None:
-    low, high = (("not known" if each is None else f"{each:.6g}") for each in (answer.low, answer.high))
+    low, high = (("unknown" if each is None else f"{each:.6g}") for each in (answer.low, answer.high))
     if limits.loss == 0:
         _say(
-            f"plan: no packet of {answer.packets:,} was lost at {find} {answer.value:.6g}; more packets may lose some, "
-            f"so one end of the interval ({low} to {high}) is not known; give a --loss above 0"
+            f"plan: none of {answer.packets:,} packets was lost at {find} {answer.value:.6g}, which does not prove "
+            f"that none can be, so one end of the interval ({low} to {high}) is unknown; give a --loss above 0"
         )
     elif answer.is_wide():
         _say(
@@ -299,12 +297,12 @@ def _warn_of_width(find: str, answer: Any, limits: Any) -> None:
 
 @app.command("published")
 def show_published(output: _Output = None, as_json: options.Json = False) -> None:
-    """Lay every published number of the software-router study beside what the models say."""
-    from parshall.model.published import KINDS, shapes, table
+    """Compare the published numbers of the software-router study with the models."""
+    from parshall.model.published import KINDS, check_statements, table
 
     with _progress() as progress:
         numbers = table(progress)
-        statements = shapes()
+        statements = check_statements()
     if output is not None and str(output) != "-":
         write_whole(output, numbers.write_csv())
     if str(output) == "-":
@@ -333,9 +331,9 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
     ]
     _table(rows, False)
     print()
-    held = [{**row, "holds": "yes" if row["holds"] else "NO"} for row in statements.iter_rows(named=True)]
-    _table(held, False)
-    print("\n* the calibration that is for this section")
+    statement_rows = [{**row, "holds": "yes" if row["holds"] else "NO"} for row in statements.iter_rows(named=True)]
+    _table(statement_rows, False)
+    print("\n* the calibration of this section")
     for kind, meaning in KINDS.items():
         print(f"{kind}: {meaning}")
 
@@ -346,10 +344,10 @@ def draw_model(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Output file: .svg, .png or .html")],
     settings: _Settings = None,
 ) -> None:
-    """Draw a model: its queues, stations and the ways between them."""
+    """Draw a model: its queues, stations and the transitions between them."""
     from parshall.model.drawing import save
 
-    network = built(model, settings, None)
+    network = build_network(model, settings, None)
     network.check(allow_unstable=True)
     save(network, output)
     print(output)
@@ -375,19 +373,19 @@ def draw_figure(
             _say(f"figure {name}: {FIGURES[name].note}")
 
 
-def built(name: str, settings: list[str] | None, load: str | None) -> Any:
+def build_network(name: str, settings: list[str] | None, load: str | None) -> Any:
     """Return the network of a built-in model or of a file, under settings."""
     from parshall.model.variation import build, resolve
 
     base, chosen = resolve(name), _settings(settings)
     if load is not None:
         if not isinstance(base, str):
-            raise UsageError(f"--load {load}: is for built-in models; --set load_factor=1.5 for {name}")
-        chosen = {key: value for key, value in chosen.items() if not key.startswith("load_")} | offered(load)
+            raise UsageError(f"--load {load}: works with built-in models only; for {name}, --set load_factor=1.5")
+        chosen = {key: value for key, value in chosen.items() if not key.startswith("load_")} | parse_load(load)
     return build(base, chosen)
 
 
-def offered(text: str) -> dict[str, str | float]:
+def parse_load(text: str) -> dict[str, str | float]:
     """Return the parameter that an offered load such as ``225mbps`` sets."""
     for unit, (parameter, factor) in _LOAD_UNITS.items():
         if text.lower().endswith(unit):
@@ -413,7 +411,7 @@ def _assignment(text: str, option: str) -> tuple[str, str]:
 
 @contextmanager
 def _progress() -> Any:
-    """Give what shows how far it is, on a terminal only."""
+    """Yield a function that shows the progress; None when standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -428,7 +426,7 @@ def _progress() -> Any:
 
 
 def _plain(text: str) -> str:
-    """Return a line of a docstring as a terminal shows it."""
+    """Return a line of a docstring without markup."""
     return text.replace("``", "")
 
 
@@ -446,7 +444,7 @@ def _frame(frame: Any, output: Path | None, as_json: bool) -> None:
 
 
 def _table(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print rows as JSON, or as columns as wide as they need."""
+    """Print rows as JSON, or as aligned columns."""
     if as_json:
         print(json.dumps(rows))
         return

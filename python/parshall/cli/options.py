@@ -1,6 +1,6 @@
-"""Options that mean the same in every command, and the kinds of values that options take.
+"""Options that several commands share, and the kinds of values that options take.
 
-The table in ``CONTRIBUTING.md`` lists the conventions; ``tests/cli/test_conventions.py`` walks every command.
+The table in ``CONTRIBUTING.md`` lists the conventions; ``tests/cli/test_conventions.py`` checks every command.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def _parsed(
     parse: Callable[[str, str], Any], metavar: str, names: tuple[str, ...], help: str, shows_default: bool = True
 ) -> Any:
     def convert(value: Any) -> Any:
-        # The parameter's default comes by here, too.
+        # Typer passes the parameter's default, too.
         return parse(names[-1], value) if isinstance(value, str) else value
 
     return typer.Option(*names, metavar=metavar, help=help, parser=convert, show_default=shows_default)
@@ -30,7 +30,7 @@ def time_option(*names: str, help: str) -> Any:
 
 
 def span_option(*names: str, help: str) -> Any:
-    """Return an option that takes a time, also 0."""
+    """Return an option that takes a time, including 0."""
     return _parsed(lambda option, text: parse_seconds(option, text, allow_0=True), "TIME", names, help)
 
 
@@ -45,7 +45,7 @@ def size_option(*names: str, help: str) -> Any:
 
 
 def buffer_option(default_bytes: int) -> Any:
-    """Return the option of a ring's size."""
+    """Return the option for the size of a ring."""
     help = f"Ring size for each CPU: 512K, 64M [default: {default_bytes >> 20}M]"
     return _parsed(parse_bytes, "SIZE", ("--buffer",), help, shows_default=False)
 

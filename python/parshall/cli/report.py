@@ -1,4 +1,4 @@
-"""``parshall report``: logs in, one HTML file with figures, account and cost out."""
+"""``parshall report``: write one HTML file with figures, ledger and cost of logs."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ import typer
 
 from parshall.cli import options
 from parshall.errors import ParshallError, UsageError, printable
-from parshall.stopping import taking_back
+from parshall.stopping import exiting_on_signals
 
 LOG_SUFFIX = ".arrow"
 TESTBED_FILE = "testbed.json"
@@ -27,13 +27,13 @@ def command(
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write report.html, which needs nothing else to be read, and its figures as PNG and SVG."""
+    """Write report.html, a self-contained page, and its figures as PNG and SVG."""
     paths = logs_of(inputs)
     directory = output or paths[0].parent
-    described = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
-    with taking_back(), progress_line() as show:
+    testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
+    with exiting_on_signals(), progress_line() as show:
         show("preparing")
-        # Imported late: drawing brings libraries along that a wrong argument should not wait for.
+        # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
         from parshall.log import read
         from parshall.report import write_report
 
@@ -41,7 +41,7 @@ def command(
             {name: read(path) for name, path in names_of(paths).items()},
             directory,
             title or f"Parshall: {', '.join(path.stem for path in paths[:3])}{' ...' if len(paths) > 3 else ''}",
-            testbed=_testbed(described) if described else None,
+            testbed=_testbed(testbed_file) if testbed_file else None,
             progress=show,
         )
     print(json.dumps({"report": str(report)}) if as_json else report)
@@ -49,14 +49,14 @@ def command(
 
 @contextlib.contextmanager
 def progress_line() -> Iterator[Callable[[str], None]]:
-    """While entered, show what is being done in one line of standard error, when that is a terminal."""
+    """While entered, show the progress on one line of standard error if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     clear = "\r\x1b[K"
 
     def show(text: str) -> None:
-        # Names of files are part of it, and may have anything in them.
+        # The text has file names, which may contain any byte.
         line = printable(text)[: shutil.get_terminal_size().columns - len("report: ") - 1]
         print(f"{clear}report: {line}", end="", file=sys.stderr, flush=True)
 
@@ -67,29 +67,29 @@ def progress_line() -> Iterator[Callable[[str], None]]:
 
 
 def logs_of(inputs: list[Path]) -> list[Path]:
-    """Return the logs that arguments stand for: files as they are, directories by what is in them.
+    """Return the logs that the arguments name: files, and all logs of directories.
 
     Raises
     ------
     UsageError
-        There is no such file, or no log in a directory.
+        A file does not exist, or a directory has no log.
     """
     found: list[Path] = []
     for path in inputs:
         if path.is_dir():
             inside = sorted(path.glob(f"*{LOG_SUFFIX}"))
             if not inside:
-                raise UsageError(f"{path}: no log ({LOG_SUFFIX}) is in this directory; name the file")
+                raise UsageError(f"{path}: no log ({LOG_SUFFIX}) in this directory; name the file")
             found += inside
         elif path.exists():
             found.append(path)
         else:
-            raise UsageError(f"{path}: no such file; give a log that `parshall tcp -o` wrote")
+            raise UsageError(f"{path}: no such file; give a log of `parshall tcp`")
     return found
 
 
 def names_of(paths: list[Path]) -> dict[str, Path]:
-    """Return logs by the shortest names that tell them apart."""
+    """Return logs by the shortest names that are unique."""
     stems = [path.stem for path in paths]
     if len(set(stems)) == len(stems):
         return dict(zip(stems, paths, strict=True))
@@ -100,7 +100,7 @@ def _testbed(path: Path) -> dict[str, object]:
     try:
         described = json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
-        raise ParshallError(f"{path}: is no JSON ({error}); remove it, or name the logs one by one") from None
+        raise ParshallError(f"{path}: is not JSON ({error}); remove it, or name the logs one by one") from None
     if not isinstance(described, dict) or "links" not in described:
-        raise ParshallError(f"{path}: is no description of a testbed; remove it, or name the logs one by one")
+        raise ParshallError(f"{path}: does not describe a testbed; remove it, or name the logs one by one")
     return described

@@ -1,4 +1,4 @@
-"""``parshall sizes``: parse the options, count or read, represent, write."""
+"""``parshall sizes``: parse the options, count or read sizes, represent them, write."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from parshall.cli import options
 from parshall.cli.messages import report_start
 from parshall.cli.options import count_option
 from parshall.errors import UsageError
-from parshall.sizes import BUILT_IN, Counts, Law, Parameters, compare, require_packets
+from parshall.sizes import BUILT_IN, Counts, Parameters, SizeDistribution, compare, require_packets
 from parshall.whole_file import refuse_input
 
 COMMAND_SETTINGS = {
@@ -23,7 +23,7 @@ _TO = ("dist", "procfs", "sizes", "plot")
 
 def command(
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="[INPUT]...", help="Input files, read as one; - is standard input")
+        list[str] | None, typer.Argument(metavar="[INPUT]...", help="Input files, added up; - is standard input")
     ] = None,
     source: Annotated[str, typer.Option("-I", "--from", metavar="TYPE", help=f"Input: {', '.join(_FROM)}")] = "dist",
     to: Annotated[str, typer.Option("-O", "--to", metavar="TYPE", help=f"Output: {', '.join(_TO)}")] = "procfs",
@@ -31,12 +31,12 @@ def command(
     draws: Annotated[int, count_option("-n", "--draws", help="Number of sizes to draw, for --to sizes")] = 10_000_000,
     seed: options.Seed = 1,
     separator: Annotated[str, typer.Option("--separator", metavar="CHAR", help="Separator of dist")] = " ",
-    pgset: Annotated[bool, typer.Option("-s", "--pgset", help='Put lines of procfs into pgset "..."')] = False,
+    pgset: Annotated[bool, typer.Option("-s", "--pgset", help='Wrap lines of procfs in pgset "..."')] = False,
     maximum: Annotated[int, count_option("--maximum", help="Largest size in the distribution, bytes")] = 1500,
     precision: Annotated[int, count_option("--precision", help="Cells of each array of procfs")] = 1000,
-    bin: Annotated[int, count_option("--bin", help="Sizes in a bin, bytes")] = 20,
+    bin: Annotated[int, count_option("--bin", help="Width of a bin, bytes")] = 20,
     outlier: Annotated[
-        float, typer.Option("--outlier", metavar="SHARE", help="Minimum share of the packets that makes an outlier")
+        float, typer.Option("--outlier", metavar="SHARE", help="Share of the packets from which a size is an outlier")
     ] = 0.002,
     interface: Annotated[
         str | None, typer.Option("-i", "--interface", metavar="IF", help="Network interface, with --from live")
@@ -45,12 +45,12 @@ def command(
     duration: options.Duration = None,
     count: Annotated[int | None, count_option("-c", "--count", help="Stop after N packets, with --from live")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Report the distance of distribution and draws from the input")
+        bool, typer.Option("--verify", help="Report the distance of distribution and draws from input")
     ] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Count packet sizes, turn them into a distribution for the generator, or draw from one."""
+    """Count packet sizes, convert them to a distribution for the generator, or draw from one."""
     if source not in _FROM:
         raise UsageError(f"--from {source}: expected one of {', '.join(_FROM)}")
     if to not in _TO:
@@ -63,18 +63,20 @@ def command(
     parameters = Parameters(maximum, precision, bin, outlier)
     counts: Counts | None = None
     if source == "procfs":
-        law = Law.read(_only(inputs))
+        distribution = SizeDistribution.read(_only(inputs))
     else:
         if source == "live":
             counts = _live_counts(inputs, interface, netns, duration, count, quiet)
         else:
             counts = _counts(source, inputs, separator)
-        law = Law.of_counts(counts, parameters) if to != "dist" or verify else Law("")
-    _write(to, counts, law, output, draws, seed, separator, pgset)
+        distribution = (
+            SizeDistribution.from_counts(counts, parameters) if to != "dist" or verify else SizeDistribution("")
+        )
+    _write(to, counts, distribution, output, draws, seed, separator, pgset)
     if as_json or verify or not quiet:
-        # Standard output may be the sizes themselves.
+        # Standard output may carry the sizes.
         json_to = (sys.stderr if output is None and to != "plot" else sys.stdout) if as_json else None
-        _report(counts, law, parameters, draws if verify else None, seed, json_to)
+        _report(counts, distribution, parameters, draws if verify else None, seed, json_to)
 
 
 def _only(inputs: list[str] | None) -> str:
@@ -112,13 +114,13 @@ def _counts(source: str, inputs: list[str] | None, separator: str) -> Counts:
     counts = Counts([])
     for name in inputs or ["-"]:
         if source == "trace":
-            counts = counts.joined(Counts.of_trace(name))
+            counts = counts.joined(Counts.from_trace(name))
         elif source == "sizes":
-            counts = counts.joined(Counts.of_sizes(name))
+            counts = counts.joined(Counts.from_sizes(name))
         elif name in BUILT_IN and not Path(name).exists():
             counts = counts.joined(Counts.built_in(name))
         else:
-            counts = counts.joined(Counts.of_dist(name, separator))
+            counts = counts.joined(Counts.from_dist(name, separator))
     require_packets(counts, ", ".join(inputs or ["standard input"]))
     return counts
 
@@ -126,7 +128,7 @@ def _counts(source: str, inputs: list[str] | None, separator: str) -> Counts:
 def _write(
     to: str,
     counts: Counts | None,
-    law: Law,
+    distribution: SizeDistribution,
     output: Path | None,
     number: int,
     seed: int,
@@ -134,22 +136,22 @@ def _write(
     surround: bool,
 ) -> None:
     if to == "procfs":
-        law.write(output, surround)
+        distribution.write(output, surround)
     elif to == "sizes":
-        law.write_draws(number, seed, output)
+        distribution.write_draws(number, seed, output)
     elif to == "dist":
-        (counts or law.expected(number)).write(output, separator)
+        (counts or distribution.expected(number)).write(output, separator)
     else:
-        _plot(counts, law, output or Path("sizes.html"), number)
+        _plot(counts, distribution, output or Path("sizes.html"), number)
 
 
-def _plot(counts: Counts | None, law: Law, output: Path, number: int) -> None:
+def _plot(counts: Counts | None, distribution: SizeDistribution, output: Path, number: int) -> None:
     from parshall.figures import file as figure_file
     from parshall.figures import sizes as figure
 
     if output.suffix not in figure_file.SUFFIXES:
         raise UsageError(f"-o {output}: expected a name that ends in .html, .png or .svg")
-    expected = law.expected(number)
+    expected = distribution.expected(number)
     reduced = figure.reduce(expected.pairs) if counts is None else figure.reduce(counts.pairs, expected.pairs)
     chart = figure.draw(reduced, f"{(counts or expected).total:,} packets")
     figure_file.save(chart, output)
@@ -157,14 +159,19 @@ def _plot(counts: Counts | None, law: Law, output: Path, number: int) -> None:
 
 
 def _report(
-    counts: Counts | None, law: Law, parameters: Parameters, draws: int | None, seed: int, json_to: TextIO | None
+    counts: Counts | None,
+    distribution: SizeDistribution,
+    parameters: Parameters,
+    draws: int | None,
+    seed: int,
+    json_to: TextIO | None,
 ) -> None:
-    """Report what was counted and how exact the law is, on the standard error output."""
+    """Report the counts and the accuracy of the distribution."""
     comparison = None
     if draws is not None:
         if counts is None:
-            raise UsageError("--verify: there is nothing counted to compare a procfs input with")
-        comparison = compare(counts, law, parameters, law.draw(draws, seed))
+            raise UsageError("--verify: a procfs input has no counts to compare with; give another --from")
+        comparison = compare(counts, distribution, parameters, distribution.draw(draws, seed))
     if json_to is not None:
         report = {
             "packets": None if counts is None else counts.total,
@@ -181,14 +188,15 @@ def _report(
         above = sum(packets for size, packets in counts.pairs if size > parameters.maximum_bytes)
         if above:
             print(
-                f"{above:,} of {counts.total:,} packets are above {parameters.maximum_bytes} bytes and not considered",
+                f"{above:,} of {counts.total:,} packets are above {parameters.maximum_bytes} bytes and ignored; "
+                "raise --maximum",
                 file=sys.stderr,
             )
     if comparison is not None:
         print(
-            f"distance (total variation) of counted sizes from the law {comparison['represented_distance']:.5f}: "
-            f"bins {comparison['bins_distance']:.5f}, cells up to {comparison['cells_distance']:.5f}; "
+            f"distance (total variation) of the counts from the distribution {comparison['represented_distance']:.5f}: "
+            f"bins {comparison['bins_distance']:.5f}, cells at most {comparison['cells_distance']:.5f}; "
             f"from {comparison['draws']:,} draws {comparison['drawn_distance']:.5f} "
-            f"(chance {comparison['chance_distance']:.5f})",
+            f"(expected by chance {comparison['chance_distance']:.5f})",
             file=sys.stderr,
         )

@@ -88,12 +88,12 @@ def command(
             policy=policy,
             compression=compression,
             environment_extra={"command": shlex.join(cmd)} if cmd else None,
-            is_stopping=stopping.is_asked,
+            is_stopping=stopping.is_requested,
         )
         with log:
             report_start("tcp", f"logging to {'standard output' if str(path) == '-' else path}", quiet=quiet)
             if child:
-                stopping.leave_interrupts()
+                stopping.ignore_interrupts()
                 child.start()
             has_child_ended = child.has_ended if child else lambda: False
             end = watch("tcp", log, stopping, _progress, quiet=quiet, duration_s=duration, is_done=has_child_ended)

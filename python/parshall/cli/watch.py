@@ -1,4 +1,4 @@
-"""Waiting for the end of a measurement, with progress on a terminal."""
+"""Wait for the end of a measurement, with progress on a terminal."""
 
 import enum
 import sys
@@ -10,21 +10,21 @@ from parshall.cli.messages import say, shows_progress
 from parshall.session import Session
 from parshall.stopping import Stopping
 
-_LOOK_INTERVAL_S = 0.05
+_POLL_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5
 
 
 class End(enum.Enum):
-    """Why a measurement should end."""
+    """Why a measurement ends."""
 
-    ASKED = "a signal came"
-    DONE = "what was measured is done"
-    ENDED = "it ended by itself"
-    TIME_OVER = "its time is over"
+    REQUESTED = "by a signal"
+    DONE = "the measured program has ended"
+    ENDED = "the measurement has ended by itself"
+    TIME_OVER = "the duration is over"
 
 
 class Rate:
-    """Packets per second between one status and the next."""
+    """Packets per second between two statuses."""
 
     def __init__(self) -> None:
         self._packets, self._elapsed_s = 0, 0.0
@@ -46,32 +46,32 @@ def watch(
     duration_s: float | None = None,
     is_done: Callable[[], bool] = lambda: False,
 ) -> End:
-    """Wait until a measurement should end, and return why; print its notices as they come.
+    """Wait until a measurement should end, and return the reason; print notices as they arrive.
 
     Parameters
     ----------
     command : str
         Name of the command, before each notice.
     progress : callable
-        Takes a status and the seconds since the start, and returns the line that a terminal shows twice a second.
+        Takes a status and the seconds since the start; returns the progress line, shown twice a second.
     duration_s : float, optional
         How long to wait.
     is_done : callable
-        Asked all the time; whether what was measured is done.
+        Polled; returns whether the measured program has ended.
     """
     shows = shows_progress(quiet=quiet)
     started_s = time.monotonic()
     next_progress_s = 0.0
     end = None
     while end is None:
-        is_asked = stopping.wait(_LOOK_INTERVAL_S)
+        is_requested = stopping.wait(_POLL_INTERVAL_S)
         elapsed_s = time.monotonic() - started_s
         status = session.status()
         for notice in status.get("notices", ()):
-            # Over the line of progress, not behind it.
+            # Overwrite the progress line.
             say(command, notice, start_of_line="\r\033[K" if shows else "")
-        if is_asked:
-            end = End.ASKED
+        if is_requested:
+            end = End.REQUESTED
         elif is_done():
             end = End.DONE
         elif status["has_ended"]:

@@ -1,4 +1,4 @@
-"""What the CPUs spend their time on, and what of that belongs to a measurement.
+"""CPU time by state, and the part of it that a measurement caused.
 
 The command ``parshall cpu`` is a thin layer over this package; after ``cpusage`` and ``trimusage`` of F. Schneider,
 "Performance evaluation of packet capturing systems for high-speed networks", 2005, chapter 5 and appendix A.
@@ -7,7 +7,7 @@ The command ``parshall cpu`` is a thin layer over this package; after ``cpusage`
 from parshall.cpu.hooks import HookProfile, HookTime, hook_line
 from parshall.cpu.profile import Profile, Summary, longest_stretch, summarise
 from parshall.cpu.states import STATES, Usage, read_ticks, usage_between
-from parshall.cpu.text import machine_line, read_lines, summary_lines, text_line
+from parshall.cpu.text import machine_line, read_profile, summary_lines, text_line
 
 __all__ = [
     "STATES",
@@ -19,7 +19,7 @@ __all__ = [
     "hook_line",
     "longest_stretch",
     "machine_line",
-    "read_lines",
+    "read_profile",
     "read_ticks",
     "summarise",
     "summary_lines",

@@ -1,4 +1,4 @@
-"""The time of eBPF programs, which /proc/stat counts as that of whatever they interrupt."""
+"""The time of eBPF programs; /proc/stat counts it in the state that they interrupt."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,20 +8,20 @@ HookReading = tuple[int, str, int, int]
 
 @dataclass(frozen=True)
 class HookTime:
-    """What one program did during a profile.
+    """The runs of one program during a profile.
 
     Attributes
     ----------
     number : int
-        The kernel's number of the program.
+        The kernel's ID of the program.
     name : str
         Its name.
     runs : int
-        How often it ran.
+        Number of runs.
     run_ns : int
-        How long in all, ns.
+        Total run time, ns.
     share : float
-        Of the time of one CPU, in percent.
+        Percent of the time of one CPU.
     """
 
     number: int
@@ -32,30 +32,30 @@ class HookTime:
 
     @property
     def ns_per_run(self) -> float:
-        """Mean duration of a run."""
+        """Mean duration of a run, ns."""
         return self.run_ns / self.runs if self.runs else 0.0
 
 
 @dataclass
 class HookProfile:
-    """Gathers readings of the kernel's run-time statistics.
+    """Collects readings of the kernel's run-time statistics.
 
-    A program that goes away counts with what it had done at the last reading.
+    A program that is unloaded counts with its last reading.
     """
 
     _first: dict[int, HookReading] = field(default_factory=dict)
     _last: dict[int, HookReading] = field(default_factory=dict)
     _is_started: bool = False
 
-    def look(self, readings: Iterable[HookReading]) -> None:
-        """Take in what ``parshall._native.HookTimes`` read: number, name, runs and ns of each program."""
+    def add(self, readings: Iterable[HookReading]) -> None:
+        """Add a reading of ``parshall._native.HookTimes``: ID, name, runs and ns of each program."""
         latest = {reading[0]: reading for reading in readings}
         if not self._is_started:
             self._first, self._is_started = latest, True
         self._last |= latest
 
     def times(self, elapsed_s: float) -> list[HookTime]:
-        """Return the programs that ran in the ``elapsed_s`` seconds between first and last look, the longest first."""
+        """Return the programs that ran in the `elapsed_s` seconds from first to last reading, longest time first."""
         found = []
         for number, (_, name, runs, run_ns) in self._last.items():
             _, _, runs_before, run_ns_before = self._first.get(number, (number, name, 0, 0))

@@ -1,4 +1,4 @@
-"""A run's shares of CPU time, and the stretch of it in which the machine was busy."""
+"""The CPU time of a run by state, and the stretch in which the machine was busy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ class Summary:
     Attributes
     ----------
     first, intervals : int
-        Where the intervals begin in the profile (from 0), and how many they are.
+        Index of the first interval in the profile, and number of intervals.
     minimum, maximum, average : tuple of float
-        Percent, one a state.
+        Percent for each state.
     """
 
     first: int
@@ -26,9 +26,9 @@ class Summary:
 
 
 def longest_stretch(lines: Sequence[Usage], limit: float) -> range:
-    """Return the longest run of lines whose idle share is below ``limit`` percent; the first of equal ones.
+    """Return the longest run of lines whose idle share is below `limit` percent; of equal ones, the first.
 
-    It is empty when there is none. (``trimusage.awk`` overlooks a stretch of a single line.)
+    It is empty if no line qualifies. (``trimusage.awk`` misses stretches of a single line.)
     """
     longest = range(0)
     begin = 0
@@ -42,7 +42,7 @@ def longest_stretch(lines: Sequence[Usage], limit: float) -> range:
 
 
 def summarise(lines: Sequence[Usage], stretch: range) -> Summary | None:
-    """Return the summary of a stretch of lines; None of an empty one."""
+    """Return the summary of a stretch of lines; None if it is empty."""
     if not stretch:
         return None
     states = list(zip(*(lines[index] for index in stretch), strict=True))
@@ -57,28 +57,28 @@ def summarise(lines: Sequence[Usage], stretch: range) -> Summary | None:
 
 @dataclass
 class Profile:
-    """Gathers looks at the CPU time.
+    """Collects samples of the CPU time.
 
     Attributes
     ----------
     lines : list of tuple of float
-        Percent of all CPUs together, one tuple an interval.
+        Percent of all CPUs together, one tuple for each interval.
     per_cpu : dict of str to list
-        The same for each CPU; None where no tick passed or the CPU was off.
+        The same for each CPU; None for intervals without a tick or with the CPU offline.
     """
 
     lines: list[Usage] = field(default_factory=list)
     per_cpu: dict[str, list[Usage | None]] = field(default_factory=dict)
     _before: dict[str, tuple[int, ...]] | None = None
 
-    def look(self, ticks: dict[str, tuple[int, ...]]) -> Usage | None:
-        """Take in what ``read_ticks`` returned; return the new line, None for the first look."""
+    def add(self, ticks: dict[str, tuple[int, ...]]) -> Usage | None:
+        """Add a sample of `read_ticks`; return the new line, or None for the first sample."""
         before, self._before = self._before, ticks
         if before is None:
             return None
         line = usage_between(before["cpu"], ticks["cpu"])
         if line is None:
-            # Too soon: the next look covers this time, too.
+            # Too early: the next sample covers this interval, too.
             self._before = before
             return None
         names = [name for name in ticks if name != "cpu"]

@@ -1,15 +1,15 @@
-"""The kernel's account of CPU time, and the shares between two looks at it."""
+"""The kernel's counters of CPU time, and the shares between two samples."""
 
 from pathlib import Path
 
 from parshall.errors import ParshallError
 
-# In the order of /proc/stat; the first seven are those of cpusage on Linux. What guests use is part of
-# user and nice there, and is not counted twice.
+# In the order of /proc/stat; the first seven are those of cpusage on Linux. Guest time is
+# part of user and nice there, so it is not counted again.
 STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 IDLE = STATES.index("idle")
 
-# Percent of the time, one number a state.
+# Percent of the time for each state.
 Usage = tuple[float, ...]
 
 
@@ -19,7 +19,7 @@ def read_ticks(path: Path = Path("/proc/stat")) -> dict[str, tuple[int, ...]]:
     Raises
     ------
     ParshallError
-        When the file cannot be read or is not what the kernel writes.
+        The file cannot be read, or has an unexpected format.
     """
     try:
         text = path.read_text()
@@ -39,9 +39,9 @@ def read_ticks(path: Path = Path("/proc/stat")) -> dict[str, tuple[int, ...]]:
 
 
 def usage_between(before: tuple[int, ...], after: tuple[int, ...]) -> Usage | None:
-    """Return the percentages of the states between two looks; None when no tick passed.
+    """Return the percentages of the states between two samples; None when no tick passed.
 
-    The counter of iowait may go back, says the kernel's documentation; such a step counts as 0.
+    The kernel documents that the iowait counter may decrease; such a step counts as 0.
     """
     passed = [max(0, late - early) for early, late in zip(before, after, strict=True)]
     total = sum(passed)

@@ -8,7 +8,7 @@ from parshall.cpu.profile import longest_stretch
 from parshall.cpu.states import IDLE, STATES, Usage
 from parshall.errors import ParshallError, UsageError
 
-# Nor are lines of single CPUs and of programs, which --per-cpu and --hooks add, lines of all CPUs together.
+# Lines other than those of all CPUs together: the summary, and what --per-cpu and --hooks add.
 _OTHER = re.compile(r"---|^(Min|Max|Avg|cpu\d|hook)")
 _NAMED = re.compile(r"[a-z]+:\s*(\d+(?:\.\d+)?)%")
 
@@ -23,13 +23,13 @@ def machine_line(usage: Usage) -> str:
     return ":".join(f"{share:.1f}" for share in usage)
 
 
-def read_lines(path: Path) -> tuple[list[str], list[Usage]]:
-    """Read an output of ``cpusage`` or ``parshall cpu``, of either format, without summary and what stands beside.
+def read_profile(path: Path) -> tuple[list[str], list[Usage]]:
+    """Read the samples of all CPUs from an output of ``cpusage`` or ``parshall cpu``, in either format.
 
     Returns
     -------
     lines : list of str
-        The lines as they stand in the file.
+        The lines of the file.
     usages : list of tuple of float
         Their shares; 5 states (FreeBSD), 7 (Linux) or 8 (with steal), idle the fourth.
 
@@ -38,14 +38,14 @@ def read_lines(path: Path) -> tuple[list[str], list[Usage]]:
     UsageError
         There is no such file.
     ParshallError
-        A line that is neither, with its number.
+        A line has neither format; the message has its number.
     """
     try:
         content = path.read_text()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; give an output of parshall cpu") from error
     except UnicodeDecodeError as error:
-        raise ParshallError(f"{path}: is no text; give an output of parshall cpu") from error
+        raise ParshallError(f"{path}: is not text; give an output of parshall cpu") from error
     lines: list[str] = []
     usages: list[Usage] = []
     for number, line in enumerate(content.splitlines(), 1):
@@ -74,7 +74,7 @@ def _shares(line: str) -> Usage | None:
 def summary_lines(usages: list[Usage], limit: float) -> Iterator[str]:
     """Yield the summary of ``trimusage.awk``: Min and Max of all lines, Avg of the longest stretch.
 
-    Without a stretch there is no Avg (the script divides by zero there).
+    Without a stretch, there is no Avg. (The script divides by zero.)
     """
     yield "---Summary----"
     states = list(zip(*usages, strict=True))

@@ -1,1 +1,1 @@
-"""What this host can do: the probes, and what follows from them for each command."""
+"""What works on this host: the probes, and what they mean for each command."""

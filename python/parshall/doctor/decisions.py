@@ -9,7 +9,7 @@ from parshall.doctor.probes import Cause, Probe, Status
 
 @dataclass(frozen=True)
 class Decision:
-    """What a command can do on this host, why not more, and what a user can do about it."""
+    """Whether a command works on this host, the reason if not in full, and the remedy."""
 
     command: str
     status: Status
@@ -23,12 +23,12 @@ RULES = {name: command.rule for name, command in COMMANDS.items()} | FEATURES
 
 
 def decide(probes: Iterable[Probe], commands: Sequence[str]) -> list[Decision]:
-    """Say what each command can do on a host with these probes.
+    """Decide for each command whether it works on a host with these probes.
 
     Raises
     ------
     KeyError
-        A command has no rule; every command must have one, if an empty one.
+        A command has no rule; every command must have one, even if it is empty.
     """
     by_name = {probe.name: probe for probe in probes}
     return [_decide_one(command, by_name) for command in commands]
@@ -42,8 +42,8 @@ def _decide_one(command: str, probes: dict[str, Probe]) -> Decision:
     analysis_only = probes.get("installation.kernel")
     if analysis_only is not None and (rule.needs or rule.uses):
         return Decision(command, "cannot", analysis_only.cause, analysis_only.detail, analysis_only.remedy)
-    found = [*(_of_need(command, need, probes) for need in rule.needs)]
-    found += [_of_wish(command, wish, probes) for wish in rule.wishes]
+    found = [*(_decide_need(command, need, probes) for need in rule.needs)]
+    found += [_decide_optional(command, optional, probes) for optional in rule.optional]
     for used in rule.uses:
         other = _decide_one(used, probes)
         found.append(Decision(command, other.status, other.cause, f"{used}: {other.why}", other.remedy))
@@ -51,13 +51,13 @@ def _decide_one(command: str, probes: dict[str, Probe]) -> Decision:
 
 
 def _worst(command: str, found: Iterable[Decision]) -> Decision:
-    """Join what was found: the reasons of the worst status, each said once."""
+    """Return the worst decision, with all distinct reasons and remedies of its status."""
     found = list(found)
     for status in ("cannot", "degraded"):
         bad = [decision for decision in found if decision.status == status]
         if not bad:
             continue
-        # A surprise is worth saying before a refusal, and a refusal before what is not there.
+        # The most surprising cause comes first.
         causes = {decision.cause for decision in bad}
         cause = next(cause for cause in ("broken", "forbidden", "unsupported") if cause in causes)
         return Decision(
@@ -70,15 +70,15 @@ def _worst(command: str, found: Iterable[Decision]) -> Decision:
     return Decision(command, "works", None, "", "")
 
 
-def _of_need(command: str, need: Need, probes: dict[str, Probe]) -> Decision:
-    tried = [_found(name, probes) for name in need.one_of]
+def _decide_need(command: str, need: Need, probes: dict[str, Probe]) -> Decision:
+    tried = [_probe(name, probes) for name in need.one_of]
     usable = next((probe for probe in tried if probe.status != "cannot"), None)
     first = tried[0]
     if usable is None:
         why = ", ".join(f"{probe.name}: {probe.detail}" for probe in tried)
         return Decision(command, "cannot", first.cause, why, first.remedy)
     if usable is not first:
-        why = f"{first.name} cannot be used, so {need.otherwise}" if need.otherwise else ""
+        why = f"{first.name} cannot be used, so {need.consequence}" if need.consequence else ""
         if why:
             return Decision(command, "degraded", first.cause, why, first.remedy)
     if usable.status == "degraded":
@@ -86,18 +86,18 @@ def _of_need(command: str, need: Need, probes: dict[str, Probe]) -> Decision:
     return Decision(command, "works", None, "", "")
 
 
-def _of_wish(command: str, wish: Need, probes: dict[str, Probe]) -> Decision:
-    probe = _found(wish.one_of[0], probes)
+def _decide_optional(command: str, optional: Need, probes: dict[str, Probe]) -> Decision:
+    probe = _probe(optional.one_of[0], probes)
     if probe.status == "works":
         return Decision(command, "works", None, "", "")
-    return Decision(command, "degraded", probe.cause, f"{wish.otherwise} ({probe.name})", probe.remedy)
+    return Decision(command, "degraded", probe.cause, f"{optional.consequence} ({probe.name})", probe.remedy)
 
 
-def _found(name: str, probes: dict[str, Probe]) -> Probe:
-    """Return the probe, or, where nothing was probed, the reason why nothing was."""
+def _probe(name: str, probes: dict[str, Probe]) -> Probe:
+    """Return a probe; if the installation has no probes, the reason."""
     if name in probes:
         return probes[name]
     reason = probes.get("installation.module") or probes.get("installation.kernel")
     if reason is not None:
         return reason
-    return Probe(name, "cannot", "broken", "was not probed", "please report this")
+    return Probe(name, "cannot", "broken", "was not probed", "report this as a bug")

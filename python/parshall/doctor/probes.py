@@ -1,4 +1,4 @@
-"""The probes of this host: what was tried, and what came of it."""
+"""The probes of this host, and their results."""
 
 import json
 from dataclasses import dataclass
@@ -12,20 +12,19 @@ Cause = Literal["unsupported", "forbidden", "broken"]
 
 @dataclass(frozen=True)
 class Probe:
-    """What came of trying one thing.
+    """The result of trying one feature.
 
     Attributes
     ----------
     name
-        Group and thing, as in ``program.xdp``.
+        Group and feature, such as ``program.xdp``.
     status
         Whether it can be used.
     cause
-        Why not, or why not in full: this kernel or hardware does not have it (``unsupported``), the
-        host does not let this process use it (``forbidden``), or it ought to work and does not
-        (``broken``). None when it works.
+        Why it does not work in full: this kernel or hardware lacks it (``unsupported``), this process may
+        not use it (``forbidden``), or it should work and does not (``broken``). None when it works.
     detail
-        What was seen.
+        What the probe observed.
     remedy
         What a user can do about it; empty when it works.
     """
@@ -38,9 +37,10 @@ class Probe:
 
 
 def probe_host() -> list[Probe]:
-    """Try what this host offers; it takes a fraction of a second and leaves nothing behind.
+    """Try the features of this host, in a fraction of a second and without traces.
 
-    An installation for analysis only, and one whose compiled module cannot be loaded, has one probe, which says so.
+    An analysis-only installation has a single probe, which reports that; so does an installation whose compiled
+    module cannot be loaded.
     """
     try:
         from parshall import _native

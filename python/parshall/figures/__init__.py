@@ -1,6 +1,6 @@
-"""Figures of TCP state against time: a log in, Altair charts out.
+"""Figures of TCP state over time, as Altair charts.
 
-`reduce` reads a log once. Each figure is a module: a reduction (statistics, no drawing), a drawing (no statistics).
+`reduce` reads a log once. Each figure is a module with a reduction, which computes, and a drawing, which only draws.
 """
 
 from parshall.figures.frame import Figure

@@ -1,4 +1,4 @@
-"""Bins of time: where they begin, how wide they are, what a reader calls them."""
+"""Bins of time: origin, width, and text for captions."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 NS_PER_S = 1_000_000_000
-# 1-2-5 steps: widths that a reader can say, and that divide the marks of an axis.
+# 1-2-5 steps: round widths, which divide the ticks of an axis.
 _STEPS = (1, 2, 5)
 
 
@@ -17,13 +17,13 @@ class Bins:
     Attributes
     ----------
     origin_ns : int
-        Where time 0 of the figures is, ``CLOCK_REALTIME``.
+        Time 0 of the figures, ``CLOCK_REALTIME``.
     begin_ns, end_ns : int
         First and last moment of the time axis.
     width_ns : int
         Width of a bin: 1, 2 or 5 times a power of ten.
     first_ns : int, optional
-        Where bin 0 begins; at the origin by default.
+        Begin of bin 0; the origin by default.
     """
 
     origin_ns: int
@@ -34,9 +34,9 @@ class Bins:
 
     @classmethod
     def over(cls, begin_ns: int, end_ns: int, count_max: int, first_ns: int | None = None) -> "Bins":
-        """Return the narrowest bins of which at most `count_max` lie between two moments."""
-        least_ns = max(1, math.ceil((end_ns - begin_ns + 1) / max(1, count_max - 1)))
-        return cls(begin_ns, begin_ns, end_ns, said_width_ns(least_ns), first_ns)
+        """Return the narrowest bins, at most `count_max` between two moments."""
+        width_min_ns = max(1, math.ceil((end_ns - begin_ns + 1) / max(1, count_max - 1)))
+        return cls(begin_ns, begin_ns, end_ns, round_width_ns(width_min_ns), first_ns)
 
     @property
     def begin_s(self) -> float:
@@ -55,7 +55,7 @@ class Bins:
 
     @property
     def width_text(self) -> str:
-        """Width of a bin as a reader says it, such as ``20 ms``."""
+        """Width of a bin with its unit, such as ``20 ms``."""
         for unit, unit_ns in (("s", NS_PER_S), ("ms", 1_000_000), ("µs", 1000)):
             if self.width_ns >= unit_ns:
                 return f"{self.width_ns / unit_ns:g} {unit}"
@@ -67,29 +67,29 @@ class Bins:
 
     @property
     def last_share(self) -> float:
-        """How much of the last bin lies before the last moment of the axis, 0 to 1."""
+        """Fraction of the last bin that lies before the end of the axis, 0 to 1."""
         return ((self.end_ns - self._first_ns) % self.width_ns + 1) / self.width_ns
 
     def middle_s(self, number: pl.Expr) -> pl.Expr:
         """Expression of the middle of a bin, seconds after the origin."""
         shift_s = (self._first_ns - self.origin_ns) / NS_PER_S
-        # Rounded to 1 ns less noise: the digits of a float would fill the report.
+        # Rounded to 1 ns, since further digits would only enlarge the report.
         return ((number * 2 + 1) * (self.width_ns / 2 / NS_PER_S) + shift_s).round(9)
 
 
-def said_width_ns(least_ns: int) -> int:
-    """Return the smallest of 1, 2 and 5 times a power of ten that is not below a width."""
-    power: int = 10 ** (len(str(least_ns)) - 1)
-    return next((step * power for step in _STEPS if step * power >= least_ns), 10 * power)
+def round_width_ns(width_min_ns: int) -> int:
+    """Return the smallest width of 1, 2 or 5 times a power of ten, ns, that is at least `width_min_ns`."""
+    power: int = 10 ** (len(str(width_min_ns)) - 1)
+    return next((step * power for step in _STEPS if step * power >= width_min_ns), 10 * power)
 
 
-def wider_ns(width_ns: int) -> int:
-    """Return the next of the widths of `said_width_ns`."""
-    return said_width_ns(width_ns + 1)
+def next_width_ns(width_ns: int) -> int:
+    """Return the next larger width of `round_width_ns`."""
+    return round_width_ns(width_ns + 1)
 
 
 def envelope(reduced: pl.DataFrame) -> pl.DataFrame:
-    """Reduce a state in bins once more, over all flows.
+    """Reduce the bins of a state over all flows.
 
     Returns
     -------
@@ -99,6 +99,6 @@ def envelope(reduced: pl.DataFrame) -> pl.DataFrame:
     return reduced.group_by("time_s").agg(pl.col("min").min(), pl.col("max").max()).sort("time_s")
 
 
-def greatest(reduced: pl.DataFrame, column: str) -> float:
-    """Return the greatest value of a column, 0 when there is none: where an axis must reach."""
+def column_maximum(reduced: pl.DataFrame, column: str) -> float:
+    """Return the maximum of a column, 0 if it is empty: the end of an axis."""
     return float(reduced.select(pl.col(column).max()).item() or 0)

@@ -1,18 +1,18 @@
-"""Congestion window and slow-start threshold against time."""
+"""Congestion window and slow-start threshold over time."""
 
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, greatest
+from parshall.figures.bins import Bins, column_maximum
 from parshall.figures.frame import (
     Figure,
+    chart_data,
     dashed_layers,
     frame,
-    named,
+    layer_note,
     pointer_layers,
-    reading,
     state_layers,
-    upward,
+    value_axis,
 )
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
@@ -44,8 +44,8 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the window as a band and a line, the threshold as a dashed line."""
     caption = (
-        f"{reading(reduced, legend, 'mean', 'ssthresh', 'slow-start threshold')} Bins of {bins.width_text}; "
-        f"{reduced['records'].sum():,} records of {legend.flows_text}.{legend.reading}"
+        f"{layer_note(reduced, legend, 'mean', 'ssthresh', 'slow-start threshold')} Bins of {bins.width_text}; "
+        f"{reduced['records'].sum():,} records of {legend.flows_text}.{legend.colour_note}"
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -56,11 +56,11 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("ssthresh:Q", title="ssthresh (segments)"),
         alt.Tooltip("records:Q", title="records"),
     ]
-    data = named(reduced, legend)
-    top = greatest(reduced, "max")
+    data = chart_data(reduced, legend)
+    top = column_maximum(reduced, "max")
     layers = [
         *state_layers(reduced, data, legend, bins, "segments"),
-        *dashed_layers(reduced, data, upward("ssthresh", "segments", top), legend, bins),
-        *pointer_layers(data, upward("mean", "segments", top), legend, bins, tooltip),
+        *dashed_layers(reduced, data, value_axis("ssthresh", "segments", top), legend, bins),
+        *pointer_layers(data, value_axis("mean", "segments", top), legend, bins, tooltip),
     ]
     return Figure("cwnd", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

@@ -1,4 +1,4 @@
-"""A figure as a file that opens without a network."""
+"""Save a figure to a self-contained file."""
 
 import io
 from pathlib import Path
@@ -7,13 +7,13 @@ import altair as alt
 
 from parshall.whole_file import write_whole
 
-# Two device pixels for one of the figure: sharp in a paper and on a screen.
+# Two device pixels for each pixel of the figure: sharp in print and on screens.
 PNG_SCALE = 2
 SUFFIXES = (".html", ".png", ".svg")
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Write a chart as HTML with all it needs inside, as PNG or as SVG, by the name's suffix."""
+    """Write a chart as self-contained HTML, as PNG or as SVG, by the suffix of the path."""
     if path.suffix == ".png":
         pixels = io.BytesIO()
         chart.save(pixels, format="png", scale_factor=PNG_SCALE)

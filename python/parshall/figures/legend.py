@@ -1,4 +1,4 @@
-"""What flows are called and which colour they have: the same in every figure of a report."""
+"""Names and colours of flows, the same in every figure of a report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ import polars as pl
 from parshall.figures.reduction import Reduction
 
 # Okabe and Ito, "Color Universal Design" (2008), for all kinds of colour vision; without yellow, which
-# is lost on white. Behind them five of Tol's "muted" (2021), for logs of more than seven flows.
+# is hard to see on white. Behind them five of Tol's "muted" (2021), for logs of more than seven flows.
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
     *("#332288", "#999933", "#882255", "#44AA99", "#DDCC77"),
 )
-# More connections than this cannot be told apart by colour: then those that moved most have one, the others are grey.
+# More connections than this cannot be distinguished by colour: those that moved the most bytes get one, others grey.
 NAMED_MAX = 12
 GREY = "#8a8f98"
-# Of a grey flow under the pointer.
+# Colour of a grey flow under the pointer.
 PICKED = "#e6007e"
-# How much of its colour the other end of a connection keeps.
+# Fraction of the colour that the other end of a connection keeps.
 _TINT = 0.5
 
 
@@ -33,11 +33,11 @@ class Legend:
     labels : dict of int to str
         Name of each flow, unique in the log.
     colours : dict of int to str
-        Colour, ``#rrggbb``, of each flow that has one; a connection has the same one in all logs.
+        Colour, ``#rrggbb``, of each flow that has one; a connection has the same colour in all logs.
     other_ends : frozenset of int
-        Flows that are the other end of a connection whose first end is in the log, too; theirs is a lighter colour.
+        Flows that are the second end of a connection whose first end is in the log; they have a lighter colour.
     note : str
-        What captions say of flows that were left out.
+        Text of captions about omitted flows.
     """
 
     labels: dict[int, str]
@@ -47,37 +47,37 @@ class Legend:
 
     @property
     def flows_text(self) -> str:
-        """How many flows there are, for captions."""
+        """Number of connections and flows, for captions."""
         connections = len(self.labels) - len(self.other_ends)
         ends = f"{_many(connections, 'connection')}, " if self.other_ends else ""
         return f"{ends}{_many(len(self.labels), 'flow')}{self.note}"
 
     @property
-    def reading(self) -> str:
-        """How to read the colours, for captions; empty when each flow has its own."""
-        said = " Lighter: the other end of a connection." if self.other_ends else ""
+    def colour_note(self) -> str:
+        """Explanation of the colours, for captions; empty when each flow has its own."""
+        note = " Lighter: the other end of a connection." if self.other_ends else ""
         grey = len(self.labels) - len(self.colours)
-        return f"{said} Grey: {_many(grey, 'flow')} more; point at one for its name." if grey else said
+        return f"{note} Grey: {_many(grey, 'flow')} more; point at one for its name." if grey else note
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the flows are too many to have a colour each."""
+        """Whether there are too many flows for one colour each."""
         return len(self.labels) > len(self.colours)
 
     @property
     def named(self) -> list[str]:
-        """The names of the flows that have a colour."""
+        """Names of the flows that have a colour."""
         return [self.labels[flow] for flow in self.colours]
 
-    def only(self, flows: Iterable[int], note: str = "") -> "Legend":
-        """Return the legend of some of the flows, with what is to be said of the others."""
+    def subset(self, flows: Iterable[int], note: str = "") -> "Legend":
+        """Return the legend of some of the flows, with a note about the others."""
         kept = sorted(set(flows))
         labels = {flow: self.labels[flow] for flow in kept}
         colours = {flow: self.colours[flow] for flow in kept if flow in self.colours}
         return Legend(labels, colours, self.other_ends & set(kept), note or self.note)
 
     def colour(self) -> alt.Color:
-        """Return the encoding of the colour by name; the legend has one entry a connection."""
+        """Return the colour encoding by name; the legend has one entry for each connection."""
         firsts = [flow for flow in self.colours if flow not in self.other_ends]
         listed = firsts or list(self.colours)
         return alt.Color(
@@ -94,21 +94,21 @@ class Legend:
 
 
 def legends(reductions: Sequence[Reduction]) -> list[Legend]:
-    """Name and colour the flows of several logs: those that are drawn, and those that tables list.
+    """Name and colour the flows of several logs that are drawn or listed in tables.
 
     Returns
     -------
     list of Legend
-        One a log.
+        One for each log.
     """
     logs = [_rows(reduction) for reduction in reductions]
-    moved: dict[frozenset[Any], int] = {}
+    moved_bytes: dict[frozenset[Any], int] = {}
     for number, rows in enumerate(logs):
         for row in rows.values():
             key = _connection(number, row, rows)
-            moved[key] = max(moved.get(key, 0), row["bytes"] or 0)
-    most = set(sorted(moved, key=lambda key: -moved[key])[:NAMED_MAX])
-    colours = dict(zip([key for key in moved if key in most], COLOURS, strict=False))
+            moved_bytes[key] = max(moved_bytes.get(key, 0), row["bytes"] or 0)
+    most = set(sorted(moved_bytes, key=lambda key: -moved_bytes[key])[:NAMED_MAX])
+    colours = dict(zip([key for key in moved_bytes if key in most], COLOURS, strict=False))
     return [_legend(number, rows, colours) for number, rows in enumerate(logs)]
 
 
@@ -123,7 +123,7 @@ def _rows(reduction: Reduction) -> dict[int, dict[str, Any]]:
 
 
 def _connection(log: int, row: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> frozenset[Any]:
-    """What is the same for both ends of a connection, in all logs."""
+    """Return a key that is equal for both ends of a connection, in all logs."""
     first = row if row["is_counted"] else rows.get(row["other_end"], row)
     if first["local_address"] is None:
         return frozenset({(log, first["flow"])})
@@ -153,12 +153,12 @@ def _lighter(colour: str) -> str:
 
 
 def _labels(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Name flows by the shortest of three forms that tells them apart."""
+    """Name flows by the shortest of three forms that makes the names unique."""
     known = [row for row in rows if row["local_address"] is not None]
     by_form = zip(*(_forms(row) for row in known), strict=True)
     names = next((names for names in by_form if len(set(names)) == len(names)), ())
     labels = {row["flow"]: name for row, name in zip(known, names, strict=True)}
-    # A log that was cut may have rows of flows that its flow table lacks.
+    # A truncated log may have records of flows that its flow table lacks.
     return labels | {row["flow"]: f"flow {row['flow']}, addresses unknown" for row in rows if row["flow"] not in labels}
 
 

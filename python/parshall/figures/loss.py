@@ -1,24 +1,24 @@
-"""Retransmitted segments, and what congestion control made of losses, against time."""
+"""Retransmitted segments and states of congestion control over time."""
 
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, greatest
+from parshall.figures.bins import Bins, column_maximum
 from parshall.figures.frame import (
     Figure,
+    chart_data,
     coloured,
     frame,
-    named,
     pointer_layers,
     step_layers,
     time_axis,
-    upward,
+    value_axis,
 )
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
 TITLE = "Retransmitted segments (cumulative)"
-# The marks of the states that mean trouble.
+# Marks of the states that follow losses or congestion.
 MARKS = {"Recovery": "triangle-up", "Loss": "cross", "CWR": "diamond"}
 
 
@@ -37,15 +37,15 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 
 
 def changes(reduction: Reduction, bins: Bins) -> pl.DataFrame:
-    """Count the changes into the states `MARKS` for each flow and bin.
+    """Count the transitions into the states of `MARKS` for each flow and bin.
 
     Returns
     -------
     polars.DataFrame
         Shape (flows x bins x states that occur, 5): ``flow``, ``time_s``, ``ca_state`` (string), ``count``,
-        ``last`` (retransmitted segments at that moment: where the mark goes).
+        ``last`` (retransmitted segments at that moment, the height of the mark).
     """
-    return reduction.entered(bins, reduction.senders).select(
+    return reduction.state_entries(bins, reduction.senders).select(
         "flow", bins.middle_s(pl.col("bin")).alias("time_s"), "ca_state", "count", last="retrans_last"
     )
 
@@ -54,15 +54,15 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
     """Draw the count as steps, and a mark where congestion control entered a state of `MARKS`."""
     entered = dict(changed.group_by("ca_state").agg(pl.col("count").sum()).sort("ca_state").iter_rows())
     counts = ", ".join(f"{name} {count:,}" for name, count in entered.items())
-    grey = "; of a grey flow when it is pointed at" if legend.is_crowded else ""
+    grey = "; of grey flows, under the pointer" if legend.is_crowded else ""
     marks = f" Marks: congestion control entered a state ({counts}{grey})." if entered else ""
     caption = (
         f"Steps: segments retransmitted so far.{marks} "
-        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.reading}"
+        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.colour_note}"
     )
-    data = named(reduced, legend)
-    height = upward("last", "segments", greatest(reduced, "last"), whole=True)
-    # The legend has the marks that are there without a pointer.
+    data = chart_data(reduced, legend)
+    height = value_axis("last", "segments", column_maximum(reduced, "last"), whole=True)
+    # The legend lists only marks that are visible without the pointer.
     drawn = sorted(changed.filter(pl.col("flow").is_in(list(legend.colours)))["ca_state"].unique())
     shape = alt.Shape(
         "ca_state:N",
@@ -74,7 +74,7 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
         else None,
     )
     points = (
-        alt.Chart(named(changed, legend))
+        alt.Chart(chart_data(changed, legend))
         .mark_point(size=45, filled=False, strokeWidth=1.2)
         .encode(
             x=time_axis(bins),

@@ -1,15 +1,15 @@
-"""All figures of one log, in the order in which a reader wants them."""
+"""All figures of one log, in the order of a report."""
 
 from parshall.figures import cwnd, loss, rtt, throughput
 from parshall.figures.frame import Figure
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
-# Rows of a figure, over all flows: some 40 bytes each in the report, and as much as a screen shows.
+# Rows of a figure, over all flows: some 40 bytes each in the report, and as many as a screen can show.
 ROWS_MAX = 20_000
-BINS_OF_STATE = 600
-# A bin of throughput must hold many packets, or it shows their arrivals and not a rate.
-BINS_OF_RATE = 200
+STATE_BINS = 600
+# A bin of throughput must hold many packets; otherwise it shows single arrivals instead of a rate.
+RATE_BINS = 200
 
 
 def figures_of(reduction: Reduction, legend: Legend, *, axis_ns: tuple[int, int] | None = None) -> list[Figure]:
@@ -27,22 +27,22 @@ def figures_of(reduction: Reduction, legend: Legend, *, axis_ns: tuple[int, int]
     Returns
     -------
     list of Figure
-        None for a log without records of full sockets; throughput alone where no flow sent payload.
+        Empty for a log without records of full sockets; only throughput when no flow sent payload.
     """
     if not reduction.drawn:
         return []
-    of_rate = reduction.bins(BINS_OF_RATE, ROWS_MAX, axis_ns, without_gaps=True)
-    of_state = reduction.bins(BINS_OF_STATE, ROWS_MAX, axis_ns)
-    left_out = reduction.table["records"].count() - len(reduction.drawn)
-    note = f" (of {left_out + len(reduction.drawn):,}: those with the most records)" if left_out else ""
-    moved = throughput.reduce(reduction, of_rate)
-    found = [throughput.draw(moved, legend.only(moved["flow"], note), of_rate, reduction.counted_bytes)]
+    rate_bins = reduction.bins(RATE_BINS, ROWS_MAX, axis_ns, without_gaps=True)
+    state_bins = reduction.bins(STATE_BINS, ROWS_MAX, axis_ns)
+    omitted = reduction.table["records"].count() - len(reduction.drawn)
+    note = f" (of {omitted + len(reduction.drawn):,}: those with the most records)" if omitted else ""
+    throughputs = throughput.reduce(reduction, rate_bins)
+    found = [throughput.draw(throughputs, legend.subset(throughputs["flow"], note), rate_bins, reduction.counted_bytes)]
     if not reduction.senders:
         return found
-    window, times, again = (figure.reduce(reduction, of_state) for figure in (cwnd, rtt, loss))
-    found.append(cwnd.draw(window, legend.only(window["flow"], note), of_state))
-    if not times.is_empty():
-        found.append(rtt.draw(times, legend.only(times["flow"], note), of_state))
-    changed = loss.changes(reduction, of_state)
-    found.append(loss.draw(again, changed, legend.only(again["flow"], note), of_state))
+    windows, round_trips, retransmissions = (figure.reduce(reduction, state_bins) for figure in (cwnd, rtt, loss))
+    found.append(cwnd.draw(windows, legend.subset(windows["flow"], note), state_bins))
+    if not round_trips.is_empty():
+        found.append(rtt.draw(round_trips, legend.subset(round_trips["flow"], note), state_bins))
+    changes = loss.changes(reduction, state_bins)
+    found.append(loss.draw(retransmissions, changes, legend.subset(retransmissions["flow"], note), state_bins))
     return found

@@ -1,4 +1,4 @@
-"""Several panels of one table side by side: what the figures of models are drawn with. It computes nothing."""
+"""Several panels of one table side by side, for the figures of models. It draws, and computes nothing."""
 
 import textwrap
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from parshall.errors import ParshallError
 
 WIDTH_PX = 380
 HEIGHT_PX = 260
-# Characters of a line of a note.
+# Characters in a line of a note.
 NOTE_WIDTH = 110
 COLUMNS = 2
-# More rows than this make a chart that no browser likes.
+# Charts with more rows than this are slow in browsers.
 ROWS_MAX = 20_000
 
 
@@ -25,17 +25,17 @@ class Panel:
     Attributes
     ----------
     title : str
-        Above it.
+        Heading of the panel.
     x, x_title, y, y_title : str
-        Columns and what the axes say, with the unit.
+        Columns, and titles of the axes with units.
     colour : str
-        Column that tells the lines apart.
+        Column by which lines are coloured.
     where, without : mapping
-        Columns and the value that drawn rows have, or have not.
+        Columns, and the values that drawn rows must have or must not have.
     mark : str
-        ``line``, ``point``, or ``steps-before``: a value holds from the one before it on, as P(X >= x) does.
+        ``line``, ``point``, or ``steps-before``: a value applies since the previous one, as for P(X >= x).
     logarithmic, x_logarithmic : bool
-        The vertical axis, and the horizontal one.
+        Whether the vertical and the horizontal axis are logarithmic.
     """
 
     title: str
@@ -51,12 +51,12 @@ class Panel:
     x_logarithmic: bool = False
 
     def rows(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that are drawn; a value of 0 has no place on a logarithmic axis."""
+        """Return the rows to draw; a logarithmic axis leaves out values of 0."""
         kept = [pl.col(column) == value for column, value in self.where.items()]
         kept += [pl.col(column) != value for column, value in self.without.items()]
         kept.append(pl.col(self.y).is_not_null() & (pl.col(self.y) > 0 if self.logarithmic else pl.lit(True)))
         rows = table.filter(*kept).select(self.x, self.y, self.colour)
-        # Every n-th row of a long trace looks the same.
+        # Of long traces, every n-th row is enough.
         return rows.gather_every(max(1, -(-rows.height // ROWS_MAX)))
 
 
@@ -66,10 +66,10 @@ def draw(table: pl.DataFrame, title: str, panels: tuple[Panel, ...], note: str =
     Raises
     ------
     ParshallError
-        There is nothing to draw.
+        The table is empty.
     """
     if table.is_empty():
-        raise ParshallError(f"{title}: there are no rows to draw; run the model longer")
+        raise ParshallError(f"{title}: no rows to draw; run the model longer")
     chart: alt.ConcatChart = (
         alt.concat(*(_panel(table, panel) for panel in panels), columns=COLUMNS)
         .resolve_scale(color="independent")

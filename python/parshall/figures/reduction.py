@@ -1,7 +1,7 @@
-"""One pass over a log: what figures and tables need of it, in memory that does not grow with its records.
+"""Reduce a log in one pass to the data of figures and tables, in memory that does not grow with its records.
 
-Each flow keeps one row of totals, and each flow that is drawn one row for every bin that has records. Bins are
-narrow at first; when there are too many, ten of them become one.
+Each flow has one row of totals, and each drawn flow one row for every bin with records. Bins are narrow at first;
+when there are too many, ten are merged into one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -13,28 +13,28 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from parshall.figures.bins import NS_PER_S, Bins, said_width_ns, wider_ns
+from parshall.figures.bins import NS_PER_S, Bins, next_width_ns, round_width_ns
 from parshall.figures.connections import other_ends
 from parshall.figures.states import COLUMNS, states
 
-# Lines that can be in one figure; of more flows those with the most records are drawn.
+# Maximum number of lines in a figure; of more flows, those with the most records are drawn.
 FLOWS_MAX = 200
-# More rows of a table nobody reads, and a page with very many cannot be opened.
+# Maximum number of rows of a table; browsers cannot open pages with very many.
 LISTED_MAX = 1000
-# The states that mean trouble; Open and Disorder are the way back.
+# The states that follow losses or congestion; Open and Disorder are normal operation.
 ENTERED = ("Recovery", "Loss", "CWR")
-# Rows at a time: enough that the work on them outweighs its preparation, and some 100 MB with it.
-_ROWS_AT_A_TIME = 1 << 19
-# Ten times what the figures draw, so that a width of 1, 2 or 5 times a power of ten can be made of them.
+# Rows of a batch: enough to amortise its overhead; takes some 100 MB.
+_BATCH_ROWS = 1 << 19
+# Ten times the bins of a figure, so that they can be merged to 1, 2 or 5 times a power of ten.
 _BINS_MAX = 6000
 _CELLS_MAX = 300_000
-# Partial results wait until there are as many rows as in the result so far, or so many.
-_WAITING_MIN = 100_000
+# Partial results are merged when they have as many rows as the merged result, and at least this many.
+_PENDING_MIN = 100_000
 _SEQUENCE_NUMBERS = 1 << 32
 
 _SUM, _MIN, _MAX = pl.Expr.sum, pl.Expr.min, pl.Expr.max
-# What is kept under a name: an expression over records, and how two parts become one.
-Kept = dict[str, tuple[pl.Expr, Callable[[pl.Expr], pl.Expr]]]
+# Aggregates by name: an expression over records, and the function that merges two partial results.
+Aggregates = dict[str, tuple[pl.Expr, Callable[[pl.Expr], pl.Expr]]]
 
 
 def _first(column: pl.Expr) -> pl.Expr:
@@ -46,15 +46,15 @@ def _last(column: pl.Expr) -> pl.Expr:
 
 
 def _advance(column: str) -> pl.Expr:
-    """Bytes by which a sequence number went on since the flow's record before, modulo 2^32."""
+    """Return the advance of a sequence number since the previous record of the flow, modulo 2^32."""
     step = pl.col(column).cast(pl.Int64).diff().over("flow").fill_null(0) % _SEQUENCE_NUMBERS
-    # What goes back a little, as records of two CPUs may, is no advance of nearly 4 GiB.
+    # Records of two CPUs may be out of order: a small step back is not an advance of nearly 4 GiB.
     return pl.when(step < _SEQUENCE_NUMBERS // 2).then(step).otherwise(0)
 
 
 _CELL, _ENTRY = ["flow", "bin"], ["flow", "bin", "ca_state"]
-# Of a flow in a bin.
-_KEPT: Kept = {
+# Aggregates of a flow in a bin.
+_CELL_AGGREGATES: Aggregates = {
     "records": (pl.len().cast(pl.UInt64), _SUM),
     "begin_ns": (pl.col("time_ns").min(), _MIN),
     "end_ns": (pl.col("time_ns").max(), _MAX),
@@ -78,8 +78,8 @@ _KEPT: Kept = {
     "snd_una_first": (_first(pl.col("snd_una")), _first),
     "rcv_nxt_first": (_first(pl.col("rcv_nxt")), _first),
 }
-# Of a state that a flow entered in a bin.
-_ENTERED: Kept = {
+# Aggregates of a state that a flow entered in a bin.
+_ENTRY_AGGREGATES: Aggregates = {
     "count": (pl.len().cast(pl.UInt64), _SUM),
     "retrans_last": (pl.col("total_retrans").last(), _last),
 }
@@ -91,66 +91,66 @@ _MEASURED = (
 )
 
 
-class _Sums:
-    """Rows by key that are merged with more rows by the same keys."""
+class _Accumulator:
+    """Accumulates rows by key; rows with equal keys are merged."""
 
-    def __init__(self, keys: list[str], kept: Kept) -> None:
+    def __init__(self, keys: list[str], aggregates: Aggregates) -> None:
         self._keys = keys
-        self._merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in kept.items()]
-        self._expressions = {name: expression for name, (expression, _) in kept.items()}
-        self._waiting: list[pl.DataFrame] = []
+        self._merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items()]
+        self._expressions = {name: expression for name, (expression, _) in aggregates.items()}
+        self._pending: list[pl.DataFrame] = []
         self._rows = 0
 
     def reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return records as rows by key."""
+        """Return records aggregated by key."""
         return rows.group_by(self._keys, maintain_order=True).agg(**self._expressions)
 
     @property
     def rows(self) -> int:
-        """Rows that are kept, at most twice as many as there are keys and some more."""
-        return sum(part.height for part in self._waiting)
+        """Number of stored rows: at most twice the number of keys, plus a constant."""
+        return sum(part.height for part in self._pending)
 
     def add(self, rows: pl.DataFrame) -> None:
-        self._waiting.append(rows)
-        if self.rows > self._rows + max(self._rows, _WAITING_MIN):
+        self._pending.append(rows)
+        if self.rows > self._rows + max(self._rows, _PENDING_MIN):
             self.merged()
 
     def merged(self) -> pl.DataFrame:
-        """Return all rows, one a key; without columns when nothing was added."""
-        if len(self._waiting) > 1:
-            together = pl.concat(self._waiting)
-            self._waiting = [together.group_by(self._keys, maintain_order=True).agg(self._merges)]
-        rows = self._waiting[0] if self._waiting else pl.DataFrame()
+        """Merge and return all rows, one for each key; without columns when nothing was added."""
+        if len(self._pending) > 1:
+            together = pl.concat(self._pending)
+            self._pending = [together.group_by(self._keys, maintain_order=True).agg(self._merges)]
+        rows = self._pending[0] if self._pending else pl.DataFrame()
         self._rows = rows.height
         return rows
 
     def map(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """Change keys, and merge those that become the same."""
-        self._waiting = [
-            change(part).group_by(self._keys, maintain_order=True).agg(self._merges) for part in self._waiting
+        """Change keys, and merge rows whose keys become equal."""
+        self._pending = [
+            change(part).group_by(self._keys, maintain_order=True).agg(self._merges) for part in self._pending
         ]
         self.merged()
 
 
 class ReadableLog(Protocol):
-    """What is needed of a log; `parshall.log.Log` has it."""
+    """The part of `parshall.log.Log` that is needed."""
 
     @property
     def flows(self) -> pa.Table:
         """The flow table."""
 
     def batches(self, columns: tuple[str, ...]) -> Iterable[pa.RecordBatch]:
-        """The records, some columns of them."""
+        """The records, with the given columns."""
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A log, reduced to what figures and tables need.
+    """A log, reduced to the data of figures and tables.
 
     Attributes
     ----------
     records : int
-        Records of the log, those without a full socket included.
+        Records of the log, including those without a full socket.
     begin_ns, end_ns : int or None
         First and last record; None for a log without records.
     table : polars.DataFrame
@@ -177,16 +177,16 @@ class Reduction:
 
     @cached_property
     def senders(self) -> list[int]:
-        """The flows that are drawn and sent payload: cwnd and RTT of the others say nothing."""
+        """The drawn flows that sent payload; cwnd and RTT of others are meaningless."""
         sent = self.table.filter("sent_payload")["flow"]
         return sorted(set(self.drawn) & set(sent))
 
     @cached_property
     def listed(self) -> list[int]:
-        """The flows that tables list: all, or the 1000 that moved most, the ends of a connection together."""
+        """The flows that tables list: all, or the 1000 that moved most bytes; both ends of a connection together."""
         counted = pl.when("is_counted").then("flow").otherwise("other_end")
-        of_connection = pl.col("bytes").max().over(counted)
-        most = self.table.with_columns(of_connection, first=counted).sort(
+        connection_bytes = pl.col("bytes").max().over(counted)
+        most = self.table.with_columns(connection_bytes, first=counted).sort(
             "bytes", "first", "is_counted", descending=[True, False, True], nulls_last=True
         )
         return most["flow"].head(LISTED_MAX).to_list()
@@ -199,24 +199,24 @@ class Reduction:
     def bins(
         self, count_max: int, rows_max: int, axis_ns: tuple[int, int] | None = None, *, without_gaps: bool = False
     ) -> Bins:
-        """Return the narrowest bins of a figure that have at most so many rows.
+        """Return the narrowest bins for a figure within limits of bins and rows.
 
         Parameters
         ----------
         count_max : int
-            Bins between begin and end.
+            Maximum number of bins between begin and end.
         rows_max : int
-            Bins with records, over all flows.
+            Maximum number of rows: bins with records, over all flows.
         axis_ns : tuple of int, optional
             Begin and end of the time axis; first and last record by default.
         without_gaps : bool
-            Count bins without records, too, that lie between the first and the last of a flow.
+            Also count bins without records between the first and the last record of a flow.
         """
         assert self.begin_ns is not None and self.end_ns is not None
         begin_ns, end_ns = axis_ns or (self.begin_ns, self.end_ns)
         width_ns = max(self._width_ns, Bins.over(begin_ns, end_ns, count_max).width_ns)
         while self._rows(width_ns, without_gaps) > rows_max and width_ns <= end_ns - begin_ns:
-            width_ns = wider_ns(width_ns)
+            width_ns = next_width_ns(width_ns)
         return Bins(begin_ns, begin_ns, end_ns, width_ns, self._first_ns)
 
     def _rows(self, width_ns: int, without_gaps: bool) -> int:
@@ -227,18 +227,18 @@ class Reduction:
         return int(spans["bin"].sum())
 
     def cells(self, bins: Bins, flows: Collection[int] | None = None) -> pl.DataFrame:
-        """Return what each flow did in each bin that has records, sorted by flow and bin."""
-        return self._in_bins(self._cells, _CELL, _KEPT, bins, flows)
+        """Return the aggregates of each flow in each bin with records, sorted by flow and bin."""
+        return self._in_bins(self._cells, _CELL, _CELL_AGGREGATES, bins, flows)
 
-    def entered(self, bins: Bins, flows: Collection[int] | None = None) -> pl.DataFrame:
-        """Return how often each flow entered the states `ENTERED` in each bin; ``ca_state`` has their names."""
-        return self._in_bins(self._entered, _ENTRY, _ENTERED, bins, flows)
+    def state_entries(self, bins: Bins, flows: Collection[int] | None = None) -> pl.DataFrame:
+        """Return how often each flow entered each state of `ENTERED` in each bin; ``ca_state`` has the state."""
+        return self._in_bins(self._entered, _ENTRY, _ENTRY_AGGREGATES, bins, flows)
 
     def _in_bins(
         self,
         rows: pl.DataFrame,
         keys: list[str],
-        kept: Kept,
+        aggregates: Aggregates,
         bins: Bins,
         flows: Collection[int] | None,
     ) -> pl.DataFrame:
@@ -246,7 +246,7 @@ class Reduction:
         return (
             wanted.with_columns(pl.col("bin").floordiv(bins.width_ns // self._width_ns))
             .group_by(keys, maintain_order=True)
-            .agg(merge(pl.col(name)).alias(name) for name, (_, merge) in kept.items())
+            .agg(merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items())
             .sort(keys)
         )
 
@@ -264,7 +264,7 @@ def reduce(log: ReadableLog, progress: Callable[[int], None] = lambda _: None) -
     Raises
     ------
     ParshallError
-        If the log is damaged.
+        The log is damaged.
     """
     flows = pl.DataFrame(pl.from_arrow(log.flows))
     pass_over = _Pass(_to_draw(flows))
@@ -275,17 +275,17 @@ def reduce(log: ReadableLog, progress: Callable[[int], None] = lambda _: None) -
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches, some at a time."""
-    taken: list[pa.RecordBatch] = []
+    """Yield tables of several batches each."""
+    collected: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        taken.append(batch)
+        collected.append(batch)
         rows += batch.num_rows
-        if rows >= _ROWS_AT_A_TIME:
-            yield pa.Table.from_batches(taken)
-            taken, rows = [], 0
-    if taken:
-        yield pa.Table.from_batches(taken)
+        if rows >= _BATCH_ROWS:
+            yield pa.Table.from_batches(collected)
+            collected, rows = [], 0
+    if collected:
+        yield pa.Table.from_batches(collected)
 
 
 def _to_draw(flows: pl.DataFrame) -> list[int] | None:
@@ -298,7 +298,7 @@ def _to_draw(flows: pl.DataFrame) -> list[int] | None:
 
 
 class _Pass:
-    """What has been read of a log so far."""
+    """The state of a pass over a log."""
 
     def __init__(self, to_draw: list[int] | None) -> None:
         self._to_draw = to_draw
@@ -306,15 +306,15 @@ class _Pass:
         self._span_ns: tuple[int, int] | None = None
         self._first_ns = 0
         self._width_ns = 0
-        self._totals = _Sums(["flow"], _KEPT)
-        self._cells = _Sums(_CELL, _KEPT)
-        self._entered = _Sums(_ENTRY, _ENTERED)
+        self._totals = _Accumulator(["flow"], _CELL_AGGREGATES)
+        self._cells = _Accumulator(_CELL, _CELL_AGGREGATES)
+        self._entered = _Accumulator(_ENTRY, _ENTRY_AGGREGATES)
         self._seen: set[int] = set()
         # Sequence numbers of the last record of every flow.
         self._before: pl.DataFrame | None = None
 
     def add(self, table: pa.Table) -> None:
-        """Take records, in the order of the file."""
+        """Add records, in the order of the file."""
         self.records += table.num_rows
         if not table.num_rows:
             return
@@ -322,7 +322,7 @@ class _Pass:
         low, high = (ends[end].value for end in ("min", "max"))
         if self._span_ns is None:
             self._span_ns, self._first_ns = (low, high), low
-            self._width_ns = 10 ** (len(str(said_width_ns(max(1, (high - low) // _BINS_MAX)))) - 1)
+            self._width_ns = 10 ** (len(str(round_width_ns(max(1, (high - low) // _BINS_MAX)))) - 1)
         self._span_ns = min(low, self._span_ns[0]), max(high, self._span_ns[1])
         while (self._span_ns[1] - self._span_ns[0]) // self._width_ns > _BINS_MAX:
             self._widen()
@@ -337,10 +337,10 @@ class _Pass:
         ).with_columns(pl.col("ca_state").cast(pl.String))
         for sums, rows in ((self._cells, cells), (self._entered, self._entered.reduced(changed))):
             sums.add(rows if self._to_draw is None else rows.filter(pl.col("flow").is_in(self._to_draw)))
-        self._bound(cells)
+        self._limit_cells(cells)
 
     def _with_advances(self, found: pl.DataFrame) -> pl.DataFrame:
-        """Return records with what they show to be acknowledged and received since the one before of their flow."""
+        """Return records with the bytes acknowledged and received since the flow's previous record."""
         numbers = found.select("flow", "snd_una", "rcv_nxt")
         here = numbers.select(pl.col("flow").unique())
         known = (
@@ -354,7 +354,7 @@ class _Pass:
 
     @staticmethod
     def _of_flows(cells: pl.DataFrame) -> pl.DataFrame:
-        merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in _KEPT.items()]
+        merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in _CELL_AGGREGATES.items()]
         return cells.group_by("flow", maintain_order=True).agg(merges)
 
     def _widen(self) -> None:
@@ -362,12 +362,12 @@ class _Pass:
         for sums in (self._cells, self._entered):
             sums.map(lambda rows: rows.with_columns(pl.col("bin").floordiv(10)))
 
-    def _bound(self, cells: pl.DataFrame) -> None:
-        """Keep the cells from becoming too many."""
+    def _limit_cells(self, cells: pl.DataFrame) -> None:
+        """Reduce the number of cells when there are too many."""
         if self._to_draw is None:
             self._seen |= set(cells["flow"].unique())
             if len(self._seen) > FLOWS_MAX:
-                # More flows than the flow table knows: the log was cut.
+                # More flows than in the flow table: the log was truncated.
                 most = self._of_flows(self._cells.merged()).sort("records", "flow", descending=[True, False])
                 chosen = most["flow"].head(FLOWS_MAX).sort().to_list()
                 self._to_draw = chosen
@@ -377,7 +377,7 @@ class _Pass:
             self._widen()
 
     def result(self, flows: pl.DataFrame) -> Reduction:
-        """Return what the pass found, beside the flow table."""
+        """Return the reduction, with the flow table."""
         cells = self._cells.merged()
         begin_ns, end_ns = self._span_ns or (None, None)
         return Reduction(
@@ -394,22 +394,22 @@ class _Pass:
 
 
 def _table(flows: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
-    """Return what is known of each flow in one row."""
+    """Return the flow table with the totals of each flow."""
     if totals.is_empty():
-        numbers = [name for name in _KEPT]
+        numbers = [name for name in _CELL_AGGREGATES]
         totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(numbers, pl.Int64))
     table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")
-    # SYN and FIN take one sequence number each; who sent more, sent payload.
+    # SYN and FIN take one sequence number each; a flow that used more has sent payload.
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)
     acknowledges = pl.col("acknowledged") >= pl.col("received")
     duration_s = (pl.col("end_ns") - pl.col("begin_ns")) / NS_PER_S
-    again = pl.col("retrans_max") - pl.when(pl.col("began_before")).then("retrans_min").otherwise(0)
-    of_sender = {
+    retransmitted = pl.col("retrans_max") - pl.when(pl.col("began_before")).then("retrans_min").otherwise(0)
+    sender_values = {
         "cwnd_max": pl.col("cwnd_max"),
         "srtt_mean_ms": pl.when(pl.col("srtt_records") > 0).then(pl.col("srtt_sum") / pl.col("srtt_records") / 1e3),
         "srtt_max_ms": pl.col("srtt_max") / 1e3,
         "min_rtt_ms": pl.col("min_rtt_min") / 1e3,
-        "retransmitted": again,
+        "retransmitted": retransmitted,
     }
     measured = table.with_columns(
         begin_s=(pl.col("begin_ns") - pl.col("begin_ns").min()) / NS_PER_S,
@@ -417,19 +417,19 @@ def _table(flows: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
         measure=pl.when(acknowledges).then(pl.lit("acknowledged")).when(~acknowledges).then(pl.lit("received")),
         bytes=pl.max_horizontal("acknowledged", "received"),
         sent_payload=sent_payload,
-        **{name: pl.when(sent_payload).then(value) for name, value in of_sender.items()},
+        **{name: pl.when(sent_payload).then(value) for name, value in sender_values.items()},
     ).with_columns(
         megabytes=pl.col("bytes") / 1e6,
         Mbps=pl.when(pl.col("duration_s") > 0).then(pl.col("bytes") * 8 / 1e6 / pl.col("duration_s")),
     )
-    # Records may be thinned out to one: when a flow began and ended its row of the flow table tells better.
+    # Records may be thinned, so the flow table has better begin and end times.
     alive = measured.with_columns(
         begin_ns=pl.min_horizontal("begin_ns", pl.col("first_time_ns").cast(pl.Int64)),
         end_ns=pl.max_horizontal("end_ns", pl.col("last_time_ns").cast(pl.Int64)),
     )
     paired = measured.join(other_ends(alive), on="flow", how="left", maintain_order="left")
     others = paired.select(other_end="flow", measure_other="measure", bytes_other="bytes")
-    # The end that sent knows what arrived; of two alike the one with more, of these the first.
+    # Count the end that sent, since it knows what arrived; else the one with more bytes; else the first.
     sends = (pl.col("measure") == "acknowledged").cast(pl.Int8) - (pl.col("measure_other") == "acknowledged").cast(
         pl.Int8
     )

@@ -1,18 +1,18 @@
-"""Smoothed and smallest round-trip time against time."""
+"""Smoothed and minimum round-trip time over time."""
 
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, greatest
+from parshall.figures.bins import Bins, column_maximum
 from parshall.figures.frame import (
     Figure,
+    chart_data,
     dashed_layers,
     frame,
-    named,
+    layer_note,
     pointer_layers,
-    reading,
     state_layers,
-    upward,
+    value_axis,
 )
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
@@ -28,7 +28,7 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
     -------
     polars.DataFrame
         Shape (flows x bins with samples, 7), sorted by flow and time: ``flow``, ``time_s`` (middle of the bin),
-        ``min``, ``max``, ``mean`` (ms, over records, not over time), ``min_rtt`` (ms, the kernel's smallest at the end
+        ``min``, ``max``, ``mean`` (ms, over records, not over time), ``min_rtt`` (ms, the kernel's minimum at the end
         of the bin, null before the first sample), ``records``.
     """
     sampled = reduction.cells(bins, reduction.senders).filter(pl.col("srtt_records") > 0)
@@ -44,10 +44,10 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
-    """Draw the smoothed time as a band and a line, the smallest as a dashed line."""
+    """Draw the smoothed time as a band and a line, the minimum as a dashed line."""
     caption = (
-        f"{reading(reduced, legend, 'mean', 'min_rtt', 'smallest round-trip time of the kernel')} "
-        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.reading}"
+        f"{layer_note(reduced, legend, 'mean', 'min_rtt', 'minimum round-trip time of the kernel')} "
+        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.colour_note}"
     )
     tooltip = [
         alt.Tooltip("flow:N"),
@@ -58,11 +58,11 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
         alt.Tooltip("min_rtt:Q", title="min_rtt (ms)", format=".3f"),
         alt.Tooltip("records:Q", title="records"),
     ]
-    data = named(reduced, legend)
-    top = greatest(reduced, "max")
+    data = chart_data(reduced, legend)
+    top = column_maximum(reduced, "max")
     layers = [
         *state_layers(reduced, data, legend, bins, "ms"),
-        *dashed_layers(reduced, data, upward("min_rtt", "ms", top), legend, bins),
-        *pointer_layers(data, upward("mean", "ms", top), legend, bins, tooltip),
+        *dashed_layers(reduced, data, value_axis("min_rtt", "ms", top), legend, bins),
+        *pointer_layers(data, value_axis("mean", "ms", top), legend, bins, tooltip),
     ]
     return Figure("rtt", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))

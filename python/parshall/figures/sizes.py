@@ -1,4 +1,4 @@
-"""Packet sizes: how often each occurs, the most frequent ones, and a law beside what was counted.
+"""Packet sizes: share of each size, the most frequent sizes, and a distribution beside the counts.
 
 After Figures 4.1, 4.2 and 4.4 of the thesis that `parshall.sizes` names.
 """
@@ -14,7 +14,7 @@ _COUNTED, _GENERATED = "counted", "generated"
 
 
 def reduce(counted: list[tuple[int, int]], generated: list[tuple[int, int]] | None = None) -> pl.DataFrame:
-    """Return a row for each size and origin.
+    """Return one row for each size and origin.
 
     Returns
     -------
@@ -46,10 +46,10 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
         "origin:N",
         title=None,
         scale=alt.Scale(domain=[_COUNTED, _GENERATED], range=["#1f77b4", "#d62728"]),
-        # Above the plot: inside, it would lie on sizes that occur.
+        # Above the plot, since inside it would cover points.
         legend=alt.Legend(orient="top") if both else None,
     )
-    # What was generated lies on what was counted where it should: small dots in open circles show both.
+    # Generated and counted points should coincide: small dots in open circles show both.
     order_of_origins = [_COUNTED, _GENERATED]
     size = alt.Size("origin:N", scale=alt.Scale(domain=order_of_origins, range=[34, 7]), legend=None)
     filling = alt.FillOpacity("origin:N", scale=alt.Scale(domain=order_of_origins, range=[0, 1]), legend=None)

@@ -1,4 +1,4 @@
-"""The records of a log as figures need them: times as numbers, and only what a figure may draw."""
+"""The records of a log for figures: times as numbers, without meaningless values."""
 
 import polars as pl
 import pyarrow as pa
@@ -18,8 +18,8 @@ COLUMNS = (
     "total_retrans",
     "ca_state",
 )
-# For these the kernel has no full socket yet, or none any more: their windows and counters are
-# zeros that stand for nothing.
+# In these states the kernel has no full socket, and windows and counters are
+# meaningless zeros.
 _WITHOUT_SOCKET = ("NEW_SYN_RECV", "TIME_WAIT", "LISTEN", "UNKNOWN")
 
 
@@ -40,10 +40,10 @@ def states(records: pa.Table) -> pl.DataFrame:
     """
     frame = pl.from_arrow(records.select(COLUMNS))
     assert isinstance(frame, pl.DataFrame)
-    # Comparisons, not a membership: categories are compared by number, and not turned into text.
+    # Comparisons instead of is_in: they compare categories by number, without conversion to text.
     return frame.filter(pl.all_horizontal(pl.col("state") != name for name in _WITHOUT_SOCKET)).with_columns(
         pl.col("time_ns").dt.epoch("ns"),
         pl.when(pl.col("srtt_us") > 0).then("srtt_us"),
-        # Before the peer's SYN, rcv_nxt is 0; the first real number would look like a jump.
+        # Before the peer's SYN, rcv_nxt is 0, so the first real number would look like a jump.
         *(pl.when(pl.col("state") != "SYN_SENT").then(name).alias(name) for name in ("snd_una", "rcv_nxt")),
     )

@@ -1,10 +1,10 @@
-"""Throughput against time: payload acknowledged, or received, per bin."""
+"""Throughput over time: payload acknowledged or received in each bin."""
 
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, greatest
-from parshall.figures.frame import Figure, frame, named, pointer_layers, step_layers, upward
+from parshall.figures.bins import Bins, column_maximum
+from parshall.figures.frame import Figure, chart_data, frame, pointer_layers, step_layers, value_axis
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
@@ -12,11 +12,11 @@ TITLE = "Throughput (Mbit/s)"
 
 
 def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
-    """Sum what each flow moved in each bin.
+    """Sum the bytes that each flow moved in each bin.
 
     The advance of ``snd_una`` (acknowledged by the peer) or of ``rcv_nxt`` (received in order), whichever
-    is greater for the flow, is booked in the bin of the record that shows it: neither counts a
-    retransmission twice, and both see what thinned-out packets moved. A FIN counts as one byte.
+    is larger for the flow, is counted in the bin of the record that shows it. Neither counts a
+    retransmission twice, and both include the bytes of thinned packets. A FIN counts as one byte.
 
     Returns
     -------
@@ -25,19 +25,19 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
         ``time_s`` (middle of the bin), ``measure`` ("acknowledged" or "received"), ``bytes`` (int64),
         ``Mbps`` (float64, the mean over the bin).
     """
-    booked = (
+    counted = (
         reduction.cells(bins)
         .join(reduction.table.select("flow", "measure"), on="flow", maintain_order="left")
         .with_columns(bytes=pl.when(pl.col("measure") == "received").then("received").otherwise("acknowledged"))
     )
-    # A bin without a record is a bin in which nothing moved, not one of which nothing is known.
+    # In a bin without a record nothing moved, so it counts as 0.
     all_bins = (
-        booked.group_by("flow", "measure")
+        counted.group_by("flow", "measure")
         .agg(bin=pl.int_ranges(pl.col("bin").min(), pl.col("bin").max() + 1).first())
         .explode("bin")
     )
     return (
-        all_bins.join(booked.select("flow", "bin", "bytes"), on=["flow", "bin"], how="left")
+        all_bins.join(counted.select("flow", "bin", "bytes"), on=["flow", "bin"], how="left")
         .sort("flow", "bin")
         .select(
             "flow",
@@ -50,11 +50,11 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int) -> Figure:
-    """Draw one step a bin."""
+    """Draw one step for each bin."""
     measures = " or ".join(sorted(reduced["measure"].unique())) if total_bytes else "moved"
     caption = (
         f"Payload {measures} per bin of {bins.width_text}, retransmissions not counted twice; "
-        f"{total_bytes / 1e6:,.1f} MB of {legend.flows_text}.{legend.reading} "
+        f"{total_bytes / 1e6:,.1f} MB of {legend.flows_text}.{legend.colour_note} "
         f"The time ends {bins.last_share:.0%} into the last bin."
     )
     tooltip = [
@@ -64,8 +64,8 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int) ->
         alt.Tooltip("bytes:Q", title="bytes in the bin", format=","),
         alt.Tooltip("measure:N", title="payload"),
     ]
-    data = named(reduced, legend)
-    height = upward("Mbps", "Mbit/s", greatest(reduced, "Mbps"))
+    data = chart_data(reduced, legend)
+    height = value_axis("Mbps", "Mbit/s", column_maximum(reduced, "Mbps"))
     layers = [
         *step_layers(reduced, data, height, legend, bins),
         *pointer_layers(data, height, legend, bins, tooltip),

@@ -13,16 +13,16 @@ from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts
 from parshall.generate.preflight import (
     default_backend,
-    reasons_not_to_ask_for,
     reasons_not_to_send,
+    request_errors,
 )
-from parshall.generate.surroundings import reasons_to_ask
+from parshall.generate.surroundings import reasons_to_confirm
 from parshall.installation import require_kernel_side
 from parshall.session import Session, request_json
 from parshall.testbed.namespaces import find
 
 BACKENDS = ("xdp", "af-packet", "af-xdp", "pktgen")
-# What the kernel asks for, without eBPF programs.
+# Capabilities that backends without eBPF programs require.
 _NEEDS: dict[str, tuple[str, ...]] = {
     "af-packet": ("CAP_NET_RAW", "CAP_NET_ADMIN"),
     "af-xdp": ("CAP_NET_RAW",),
@@ -37,28 +37,28 @@ class Report:
     Attributes
     ----------
     account : dict
-        See ``docs/gen.md``: what was asked, sent, arrived and lost; sizes and gaps achieved beside
-        those asked for; the digest.
+        Packets requested, sent, transmitted and lost; the sent sizes and gaps beside the requested
+        ones; the digest. See ``docs/gen.md``.
     """
 
     account: dict[str, Any]
 
     @property
     def digest(self) -> str | None:
-        """Digest of the plan, as far as it was sent: equal for equal workload, seed and number of packets.
+        """Digest of the planned packets up to the last sent: equal for equal workload, seed and number of packets.
 
-        It says nothing of what arrived. None from ``pktgen``, which follows no plan.
+        It does not depend on which packets arrived. None for ``pktgen``, which chooses the packets itself.
         """
         digest: str | None = self.account["digest"]
         return digest
 
     @property
     def has_failed(self) -> bool:
-        """Whether an error ended the run, or none of the packets was sent, or none passed on by the interface."""
+        """Whether an error ended the run, or no packet was sent, or the interface transmitted none."""
         account = self.account
         had_to_send = account["asked"] is not None and account["asked"] > 0
-        is_in_vain = account["arrived"] == 0 and account["sent"] > 0
-        return account["error"] is not None or is_in_vain or (had_to_send and account["sent"] == 0)
+        has_lost_all = account["arrived"] == 0 and account["sent"] > 0
+        return account["error"] is not None or has_lost_all or (had_to_send and account["sent"] == 0)
 
 
 class Generator(Session[Report]):
@@ -67,62 +67,62 @@ class Generator(Session[Report]):
     Parameters
     ----------
     interface : str
-        The interface that sends.
+        The sending interface.
     sizes : str
-        Law of the sizes of the IP packets: ``64``, ``40-1500``, ``imix``, ``procfs:FILE``, ... (``docs/gen.md``).
+        Distribution of the sizes of IP packets: ``64``, ``40-1500``, ``imix``, ``procfs:FILE``, ... (``docs/gen.md``).
     gap : str, optional
-        Law of the gaps: ``fixed``, ``poisson``, ``bursts:size=8``, ... Default: none at all, or equal gaps when a
+        Distribution of the gaps: ``fixed``, ``poisson``, ``bursts:size=8``, ... Default: no gaps, or equal gaps when a
         rate is given.
     replay : path-like, optional
-        A capture file of whole Ethernet frames, which are sent as they are and when they were, in place of packets of
-        these sizes and flows: once, or again and again until ``count``. ``gap`` and the rates change the times.
+        A capture file of whole Ethernet frames, which are sent unchanged and at their recorded times, instead of
+        generated packets: once, or repeatedly until `count`. `gap` and the rates change the times.
     rate_bps, pps, load, line_bps : float, optional
-        How much: bits of frames per second, packets per second, or a share of a line of so many bit/s.
+        Rate: bits of frames per second, packets per second, or a fraction of a line rate in bit/s.
     count : int, optional
-        Packets in all; without it until ``stop``.
+        Total number of packets. Default: until ``stop``.
     duration_s : float, optional
-        How long, from the first packet on. With gaps, the packets that are due before it is over; on a host that
-        does not keep up it ends at most 50 ms later.
+        Duration from the first packet, seconds. With gaps, the packets that are due within it; if the host does not
+        keep up, the run ends at most 50 ms later.
     seed : int
-        Seed of everything that is drawn.
+        Seed of all random numbers.
     src, dst : str
         IP addresses: ``ADDRESS``, ``FIRST-LAST`` or ``ADDRESS/PREFIX``.
     sport, dport : str
         ``PORT`` or ``FIRST-LAST``.
     src_mac, dst_mac : str, optional
-        ``ADDRESS`` or ``FIRST-LAST``; the source is the interface's own without it.
+        ``ADDRESS`` or ``FIRST-LAST``. Default source: that of the interface.
     flows : int, optional
-        Number of flows; without it as many as the longest range has values.
+        Number of flows. Default: the length of the longest range.
     order : {"cycling", "random"}
-        How packets choose their flow: one after the other, or at random.
+        How packets choose their flow: in turn, or at random.
     protocol : str
         ``udp``, ``tcp`` or an IP protocol number.
     vlan : int or str, optional
         VLAN tag: ``ID`` or ``ID.PRIORITY``.
     stamp : bool
-        Whether sequence number and send time (CLOCK_MONOTONIC) stand in the payload.
+        Whether to put sequence number and send time (CLOCK_MONOTONIC) into the payload.
     backend : str, optional
-        What sends: ``xdp`` (live frames), ``af-packet``, ``af-xdp``, ``pktgen``. Default: ``xdp``; ``af-packet`` for a
-        replay of frames that are too long for it, or from an interface that does not send redirected frames.
+        ``xdp`` (live frames), ``af-packet``, ``af-xdp`` or ``pktgen``. Default: ``xdp``; for a replay, ``af-packet`` if
+        the frames are too long for live frames, or the interface does not send redirected frames.
     cpu : int or sequence of int, optional
-        CPU that sends. Several share the packets: of n, the k-th sends the packets k, k + n, k + 2n and so on, so that
-        the digest stays the same; not with ``pktgen``.
+        Sending CPU. Of n CPUs, the k-th sends the packets k, k + n, k + 2n and so on, so that the digest stays the
+        same; not with ``pktgen``.
     queue : int or sequence of int, optional
-        With ``af-xdp``: the interface's queue for each CPU. Default: queue k for the k-th.
+        With ``af-xdp``: the interface's queue for each CPU. Default: queue k for the k-th CPU.
     netns : path-like or str, optional
         Network namespace of the interface, by name or path.
     yes_on : str, optional
-        Name of an interface that is no test interface and may be used nevertheless.
+        Name of the interface, to send although it is not a test interface.
     parameters : dict, optional
-        ``precision``, ``bin_bytes``, ``maximum_bytes`` of the sizes' representation.
+        ``precision``, ``bin_bytes``, ``maximum_bytes`` of the representation of sizes.
 
     Raises
     ------
     UsageError
-        An argument is out of bounds or cannot be understood; packets are longer than the MTU; the interface is no test
-        interface and was not allowed.
+        An argument is out of range or invalid, packets are longer than the MTU, or the interface is not a test
+        interface and `yes_on` does not name it.
     ParshallError
-        The packets would not arrive; missing privileges.
+        The packets would not arrive, or privileges are missing.
 
     Examples
     --------
@@ -174,9 +174,11 @@ class Generator(Session[Report]):
         vlan_id, vlan_priority = _vlan(vlan)
         if not 0 <= seed < 1 << 64:
             raise UsageError(f"--seed {seed}: expected a number from 0 to 2^64 - 1")
-        # It is read for what it comes to, and again to be sent.
+        # The file is read twice: to plan the run, and to send.
         if replay is not None and (str(replay) == "-" or (Path(replay).exists() and not Path(replay).is_file())):
-            raise UsageError(f"--replay {replay}: expected a file on a disk, which can be read twice; write it to one")
+            raise UsageError(
+                f"--replay {replay}: expected a regular file, since it is read twice; write it to a disk first"
+            )
         if backend in (None, "xdp"):
             privileges.require_bpf("gen")
         else:
@@ -227,16 +229,16 @@ class Generator(Session[Report]):
             self.interface, is_replay=replay is not None, fits_live_frames=plan["fits_live_frames"]
         )
         _check(self.interface, plan, request["backend"])
-        asks = [] if yes_on == interface else reasons_to_ask(interface, path)
-        if asks:
+        reasons = [] if yes_on == interface else reasons_to_confirm(interface, path)
+        if reasons:
             raise UsageError(
-                f"no packet was sent from {interface}: {' and '.join(asks)}; it would have been {plan['summary']}; "
-                f"if that is what you want, add --yes-on {interface}"
+                f"interface {interface}: {' and '.join(reasons)}; nothing was sent. To send {plan['summary']} "
+                f"anyway, add --yes-on {interface}"
             )
         self._native = _native.Session("generate", request_json(request))
 
     def status(self) -> dict[str, Any]:
-        """Return the numbers so far: ``packets``, ``bytes`` of their frames, ``has_ended``."""
+        """Return the counts so far: ``packets``, ``bytes`` of their frames, ``has_ended``."""
         return super().status()
 
     def _summarize(self, account: dict[str, Any]) -> Report:
@@ -248,7 +250,7 @@ def _numbers(option: str, value: int | Sequence[int] | None) -> list[int]:
         return []
     numbers = [value] if isinstance(value, int) else list(value)
     if not numbers or min(numbers) < 0:
-        raise UsageError(f"{option} {value}: expected a number from 0 on, or several")
+        raise UsageError(f"{option} {value}: expected one or more numbers of at least 0")
     return numbers
 
 
@@ -264,7 +266,7 @@ def _vlan(tag: int | str | None) -> tuple[int | None, int]:
 def _check(interface: Interface, plan: dict[str, Any], backend: str) -> None:
     reasons = reasons_not_to_send(interface, plan["largest_ip_bytes"], backend)
     if reasons:
-        is_usage = reasons == reasons_not_to_ask_for(interface, plan["largest_ip_bytes"])
+        is_usage = reasons == request_errors(interface, plan["largest_ip_bytes"])
         raise (UsageError if is_usage else ParshallError)(
-            "no packet was sent, since none would arrive: " + "; ".join(reasons)
+            f"interface {interface.name}: no packet would arrive, so nothing was sent: " + "; ".join(reasons)
         )

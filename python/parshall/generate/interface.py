@@ -1,4 +1,4 @@
-"""What an interface is, as far as sending packets from it is concerned."""
+"""The properties of an interface that matter for sending."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ _IFF_UP = 0x1
 
 @dataclass(frozen=True)
 class Interface:
-    """Facts of an interface.
+    """Properties of an interface.
 
     Attributes
     ----------
     name : str
         Its name.
     kind : str or None
-        ``veth``, ``dummy``, ...; None for a device of its own.
+        ``veth``, ``dummy``, ...; None for hardware.
     is_up, has_carrier : bool
-        Its state.
+        Its administrative state and its carrier.
     mtu_bytes : int
-        Longest IP packet.
+        Maximum size of an IP packet.
     mac : str
-        Its address.
+        Its Ethernet address.
     takes_xdp_frames : bool or None
-        Whether redirected frames leave; None when the kernel does not tell.
+        Whether it transmits redirected frames; None when the kernel does not report it.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Interface:
 
 
 def interface_facts(name: str, namespace: Path | None = None) -> Interface:
-    """Return the facts of an interface.
+    """Return the properties of an interface.
 
     Raises
     ------
     UsageError
-        When there is no such interface.
+        There is no such interface.
     """
     from pyroute2 import IPRoute
 
@@ -74,14 +74,14 @@ def index_of(route: Any, name: str) -> int:
     Parameters
     ----------
     route : pyroute2.IPRoute
-        A socket in the namespace.
+        A netlink socket in the namespace.
     name : str
         The interface.
 
     Raises
     ------
     UsageError
-        When there is no such interface.
+        There is no such interface.
     """
     links: list[int] = list(route.link_lookup(ifname=name))
     if not links:

@@ -1,4 +1,4 @@
-"""The other end of a stamped run: captures what arrives, and tells what became of the packets."""
+"""The receiving end of a stamped run: captures the packets, and reports loss, order and latency."""
 
 import os
 import threading
@@ -10,22 +10,22 @@ from parshall.capture import Capture, Output, Ring
 from parshall.errors import UsageError
 from parshall.generate.reception import STAMP_BYTES, Reception, stamp_offset_bytes
 
-_LOOK_INTERVAL_S = 0.05
-# After the last packet of a run, so long for those that were overtaken by it.
+_POLL_INTERVAL_S = 0.05
+# Seconds to wait after the last packet of a run for reordered ones.
 _STRAGGLERS_S = 0.5
 
 
 class Receiver:
-    """Receive the packets of a ``parshall.generate.Generator`` with ``stamp``, from its making on.
+    """Receive the stamped packets of a ``parshall.generate.Generator``; the constructor starts the capture.
 
     Parameters
     ----------
     interface : str
-        Where they arrive.
+        Receiving interface.
     netns : path-like or str, optional
         Its network namespace, by name or path.
     is_ipv6 : bool
-        Whether they are IPv6.
+        Whether the packets are IPv6.
     protocol : str
         ``udp``, ``tcp`` or an IP protocol number.
     dport : str
@@ -34,7 +34,7 @@ class Receiver:
     Raises
     ------
     ParshallError
-        Missing privileges, no such interface.
+        Privileges are missing, or there is no such interface.
 
     Examples
     --------
@@ -71,17 +71,17 @@ class Receiver:
         Parameters
         ----------
         count : int, optional
-            Packets that are sent: it ends when the last of them has come, and counts the missing among them as lost.
+            Number of packets sent: ends after the last of them, and counts missing ones as lost.
         duration_s : float, optional
-            It ends after this time.
+            Ends after this time, seconds.
         wait : callable, optional
-            Called with a time in seconds: waits so long, and tells whether to end. By default it only waits.
+            Called with a time in seconds; waits that long, and returns whether to end. Default: only waits.
 
         Returns
         -------
         dict
-            That of ``Reception.summary``, with ``sent`` and ``capture_lost``: packets that arrived and that the
-            capture lost; they are among ``lost``.
+            The result of ``Reception.summary``, with ``sent`` and ``capture_lost``: packets that arrived and that the
+            capture lost, a part of ``lost``.
         """
         ended = threading.Event()
         watching = threading.Thread(
@@ -105,7 +105,7 @@ class Receiver:
         began = time.monotonic()
         last_s: float | None = None
         while not ended.is_set():
-            should_end = wait(_LOOK_INTERVAL_S)
+            should_end = wait(_POLL_INTERVAL_S)
             now = time.monotonic()
             if sent is not None and last_s is None and self.reception.highest >= sent - 1:
                 last_s = now

@@ -1,4 +1,4 @@
-"""What became of stamped packets: loss, duplicates, reordering and latency, at whoever receives them."""
+"""Statistics of received stamped packets: loss, duplicates, reordering and latency."""
 
 import time
 from dataclasses import dataclass, field
@@ -13,26 +13,26 @@ _ETHERNET_BYTES, _TAG_BYTES = 14, 4
 _IPV4_BYTES, _IPV6_BYTES = 20, 40
 _TRANSPORT_BYTES = {"udp": 8, "tcp": 20}
 _QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
-# No run is longer; a number beyond it was not written by the generator.
+# Maximum number of packets of a run; the generator did not write larger sequence numbers.
 _SEQUENCE_MAX = 1 << 36
 
 
 def stamp_offset_bytes(*, is_ipv6: bool = False, protocol: str = "udp", is_tagged: bool = False) -> int:
-    """Return where the stamp of a frame begins: at the start of the payload."""
+    """Return the offset of the stamp in a frame: the start of the payload."""
     ip_bytes = _IPV6_BYTES if is_ipv6 else _IPV4_BYTES
     return _ETHERNET_BYTES + is_tagged * _TAG_BYTES + ip_bytes + _TRANSPORT_BYTES.get(protocol, 0)
 
 
 @dataclass
 class Reception:
-    """Take account of the packets of one run of the generator with ``is_stamped``, in the order of their arrival.
+    """Count the stamped packets of one run of the generator, in the order of their arrival.
 
     Memory grows with the packets: 9 bytes each.
 
     Parameters
     ----------
     offset_bytes : int
-        Where the stamp begins, see `stamp_offset_bytes`.
+        Offset of the stamp, see `stamp_offset_bytes`.
 
     Examples
     --------
@@ -65,14 +65,14 @@ class Reception:
         self.foreign += int((~ours).sum())
         words, times_ns = words[ours], times_ns[ours]
         self._count(words[:, 0].astype(np.int64))
-        # The stamp counts since boot, the capture in UTC.
+        # Stamps are CLOCK_MONOTONIC, capture times UTC.
         self._latencies_ns.append(times_ns - _utc_offset_ns() - words[:, 1].astype(np.int64))
 
     def _count(self, sequences: np.ndarray) -> None:
         if not len(sequences):
             return
         self.received += len(sequences)
-        # Reordered is what arrives after one that was sent later (RFC 4737, 3.3).
+        # A packet is reordered if it arrives after one that was sent later (RFC 4737, 3.3).
         highest = np.maximum.accumulate(np.concatenate(([self._next - 1], sequences)))
         self.reordered += int((sequences < highest[:-1]).sum())
         self._next = int(highest[-1]) + 1
@@ -86,7 +86,7 @@ class Reception:
 
     @property
     def highest(self) -> int:
-        """Highest number that arrived; -1 before the first."""
+        """Highest sequence number that arrived; -1 before the first packet."""
         return self._next - 1
 
     def summary(self, sent: int | None = None) -> dict[str, Any]:
@@ -95,20 +95,20 @@ class Reception:
         Parameters
         ----------
         sent : int, optional
-            Packets that were sent. Without it those up to the highest number that arrived.
+            Number of packets sent. Default: up to the highest sequence number that arrived.
 
         Returns
         -------
         dict
-            ``received``, ``duplicates``, ``reordered``, ``too_short`` (packets without a stamp), ``foreign`` (with a
-            number that no run reaches, or that is not among those ``sent``), ``lost``, and ``latency_ns``: least,
-            median, 90 %, 99 %, greatest; None when nothing arrived. Clocks of different hosts differ; there only the
-            differences between latencies mean something.
+            ``received``, ``duplicates``, ``reordered``, ``too_short`` (packets without a stamp), ``foreign`` (packets
+            whose sequence number is not among those ``sent``), ``lost``, and ``latency_ns``: minimum, median, 90 %,
+            99 %, maximum; None when nothing arrived. Clocks of different hosts differ; then only differences between
+            latencies are meaningful.
         """
         arrived = self.received - self.duplicates
-        sent_here = self._next if sent is None else sent
-        # What has a higher number than all that were sent comes from another run.
-        beyond = arrived - int(self._seen[:sent_here].sum())
+        sent_count = self._next if sent is None else sent
+        # Packets with numbers beyond those sent come from another run.
+        beyond = arrived - int(self._seen[:sent_count].sum())
         latencies = np.concatenate(self._latencies_ns) if self._latencies_ns else np.empty(0)
         return {
             "received": self.received - beyond,
@@ -116,17 +116,17 @@ class Reception:
             "reordered": self.reordered,
             "too_short": self.too_short,
             "foreign": self.foreign + beyond,
-            "lost": sent_here - (arrived - beyond),
+            "lost": sent_count - (arrived - beyond),
             "latency_ns": [float(value) for value in np.quantile(latencies, _QUANTILES)] if len(latencies) else None,
         }
 
 
 def _utc_offset_ns() -> int:
-    """Return what to add to CLOCK_MONOTONIC for UTC: of a few looks the one that took the least time."""
-    looks = []
+    """Return the offset from CLOCK_MONOTONIC to UTC, from the fastest of a few readings."""
+    readings = []
     for _ in range(8):
         before = time.monotonic_ns()
         now = time.time_ns()
         after = time.monotonic_ns()
-        looks.append((after - before, now - (before + after) // 2))
-    return min(looks)[1]
+        readings.append((after - before, now - (before + after) // 2))
+    return min(readings)[1]

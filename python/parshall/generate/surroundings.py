@@ -1,4 +1,4 @@
-"""The interfaces around one that sends, as the kernel tells them."""
+"""The interfaces around a sending interface, as the kernel reports them."""
 
 import ipaddress
 import os
@@ -19,8 +19,8 @@ _SCOPE_LINK = 253
 _NO_NUMBER = (1 << 32) - 1
 
 
-def reasons_to_ask(interface: str, namespace: Path | None = None) -> list[str]:
-    """Return why a flood from an interface could do harm; empty for a test interface.
+def reasons_to_confirm(interface: str, namespace: Path | None = None) -> list[str]:
+    """Return the reasons why a flood from an interface could do harm; empty for a test interface.
 
     Parameters
     ----------
@@ -31,22 +31,22 @@ def reasons_to_ask(interface: str, namespace: Path | None = None) -> list[str]:
     """
     from pyroute2 import IPRoute
 
-    # Held open, because the kernel gives the number of a namespace that is gone to another one.
+    # Held open, because the kernel reuses the number of a removed namespace.
     with (namespace or Path("/proc/thread-self/ns/net")).open("rb") as held:
         home = Path(f"/proc/self/fd/{held.fileno()}")
         with entered(home), IPRoute() as route:
-            index, leaving = index_of(route, interface), default_routes(route)
+            index, default_interfaces = index_of(route, interface), default_routes(route)
         surroundings = _Surroundings(home)
-        return reach.reasons_to_ask(surroundings.home, index, surroundings.look, leaving)
+        return reach.reasons_to_confirm(surroundings.home, index, surroundings.find, default_interfaces)
 
 
 def default_routes(route: Any) -> set[int]:
-    """Return the indices of the interfaces by which a default route leaves, or a part of one, of any table.
+    """Return the indices of the interfaces that a default route, or a part of one, uses, in any table.
 
     Parameters
     ----------
     route : pyroute2.IPRoute
-        A socket in the namespace.
+        A netlink socket in the namespace.
     """
     networks: dict[int | None, list[Network]] = {}
     for entry in route.get_routes():
@@ -55,7 +55,7 @@ def default_routes(route: Any) -> set[int]:
         anywhere = "0.0.0.0" if entry["family"] == 2 else "::"
         network = ipaddress.ip_network(f"{entry.get_attr('RTA_DST') or anywhere}/{entry['dst_len']}", strict=False)
         hops = entry.get_attr("RTA_MULTIPATH") or ()
-        # Where a route by a nexthop object leaves may not be in the answer: then it may be anywhere.
+        # The answer may lack the interface of a route with a nexthop object; then assume any interface.
         for index in {hop["oif"] for hop in hops} or {entry.get_attr("RTA_OIF")}:
             networks.setdefault(index, []).append(network)
     everywhere = networks.pop(None, [])
@@ -65,7 +65,7 @@ def default_routes(route: Any) -> set[int]:
 
 
 class _Surroundings:
-    """The namespaces that have a name or a process, looked into when they are asked for."""
+    """The namespaces that have a name or a process; read on request."""
 
     def __init__(self, home: Path) -> None:
         self._paths: dict[int, Path] = {}
@@ -76,12 +76,12 @@ class _Surroundings:
         self._host = _host_number()
         self.home = self._namespace(home.stat().st_ino)
 
-    def look(self, number: int) -> Namespace | None:
+    def find(self, number: int) -> Namespace | None:
         """Return a namespace by its inode number; None when it cannot be found."""
         try:
             return self._namespace(number)
         except (KeyError, ParshallError):
-            # The process in it may have ended.
+            # Its last process may have ended.
             return None
 
     def _namespace(self, number: int) -> Namespace:
@@ -103,7 +103,7 @@ class _Surroundings:
                 is_loopback=bool(message["flags"] & _IFF_LOOPBACK),
                 has_addresses=index in addressed,
                 master=message.get_attr("IFLA_MASTER"),
-                # Some say by 0 or their own index that there is none.
+                # Some kinds report 0 or their own index for no other device.
                 other=other if foreign is not None or other not in (0, index) else None,
                 other_namespace=None if foreign is None else inodes.get(foreign, UNKNOWN_NAMESPACE),
             )
@@ -111,7 +111,7 @@ class _Surroundings:
         return Namespace(number, name, number == self._host, links)
 
     def _inodes(self, route: Any) -> Iterator[tuple[int, int]]:
-        """Yield the numbers that the socket's namespace has for others, each with the other's inode number."""
+        """Yield the ID of each other namespace in the socket's namespace, with the other's inode number."""
         for inode, path in self._paths.items():
             with suppress(OSError), path.open("rb") as namespace:
                 number = route.get_netnsid(fd=namespace.fileno())["nsid"]
@@ -123,5 +123,5 @@ def _host_number() -> int:
     try:
         return Path("/proc/1/ns/net").stat().st_ino
     except PermissionError:
-        # In some containers. Then the one of this process has to do.
+        # In some containers. Use the namespace of this process instead.
         return Path("/proc/self/ns/net").stat().st_ino

@@ -1,7 +1,7 @@
 """Sweeps on a Dask cluster: points go to its workers, rows come back in the order of the points.
 
-Needs the extra ``cluster`` here, and the same version of Parshall on every worker: numbers that depend on who
-computed them are worth nothing.
+Requires the extra ``cluster`` here, and the same version of Parshall on every worker, so that results do not depend
+on the worker.
 """
 
 import asyncio
@@ -15,31 +15,31 @@ from typing import Any
 from parshall.errors import ParshallError, UsageError
 
 CONNECT_TIMEOUT_S = 10.0
-# How long a cluster may be without any worker before a sweep is given up.
+# Seconds that a cluster may have no worker before a sweep fails.
 WORKERLESS_S = 30.0
-# How often it is asked whether it still has workers.
-LOOK_S = 1.0
+# Seconds between checks for workers.
+POLL_INTERVAL_S = 1.0
 
 
 @contextmanager
 def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
-    """Give a client of the scheduler at an address, such as ``tcp://10.0.0.1:8786``.
+    """Yield a client of the scheduler at an address, such as ``tcp://10.0.0.1:8786``.
 
     Raises
     ------
     UsageError
-        Dask is not installed, or nobody answers at the address.
+        Dask is not installed, or no scheduler answers at the address.
     ParshallError
         The cluster has no worker.
     """
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("--cluster needs Dask; install it: pip install 'parshall[cluster]'") from None
-    # Dask tells of every lost connection in many lines; what matters of it is in our errors.
+        raise UsageError("--cluster: Dask is not installed; install it: pip install 'parshall[cluster]'") from None
+    # Dask logs every lost connection in many lines; our errors have the important part.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
-        _reach(address, timeout_s)
+        _check_reachable(address, timeout_s)
         client = Client(address, timeout=timeout_s, set_as_default=False)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -56,20 +56,20 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         client.close(timeout=2)
 
 
-def _reach(address: str, timeout_s: float) -> None:
-    """Knock at an address, and raise what a client there would raise.
+def _check_reachable(address: str, timeout_s: float) -> None:
+    """Connect to an address once, and raise the error that a client would raise.
 
-    A client that cannot be made stays half made, and waits for itself if it is collected while another
-    one starts; so none is made where nobody answers.
+    A client whose connection fails stays half initialised, and deadlocks if it is collected while another one
+    starts. So a client is created only after a connection has succeeded.
     """
     from distributed.comm.core import connect
 
-    async def knock() -> None:
+    async def try_connection() -> None:
         await (await connect(address, timeout=timeout_s)).close()
 
-    # In a thread of its own, since that of a notebook has a loop already.
+    # In a separate thread, since the thread of a notebook already runs an event loop.
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(lambda: asyncio.run(knock())).result()
+        thread.submit(lambda: asyncio.run(try_connection())).result()
 
 
 def map_in_order(
@@ -78,31 +78,31 @@ def map_in_order(
     points: Sequence[Any],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Any]:
-    """Return what a function gives for every point, computed by the workers of a cluster.
+    """Return the results of a function for all points, computed by the workers of a cluster.
 
-    What a worker had begun when it was lost is begun anew by another one.
+    When a worker is lost, another one computes its points again.
 
     Raises
     ------
     UsageError, ParshallError
-        Of `connected`; or the function failed, or the cluster lost its scheduler or its last worker.
+        As for `connected`; or the function failed, or the cluster lost its scheduler or its last worker.
     """
     with connected(address) as client:
         futures = [client.submit(_checked, version("parshall"), function, point, pure=False) for point in points]
         try:
             return _collected(client, address, futures, progress)
         except BaseException:
-            # Ctrl-C and errors: what has not begun is not begun.
+            # On Ctrl-C and errors, cancel the points that have not started.
             if client.status == "running":
                 client.cancel(futures)
             raise
 
 
-def _checked(wanted: str, function: Callable[..., Any], point: Any) -> Any:
+def _checked(expected: str, function: Callable[..., Any], point: Any) -> Any:
     """Compute a point, on a worker."""
     own = version("parshall")
-    if own != wanted:
-        raise ParshallError(f"a worker has parshall {own}, the sweep {wanted}; install the same version everywhere")
+    if own != expected:
+        raise ParshallError(f"a worker has parshall {own}, the sweep {expected}; install the same version everywhere")
     return function(point)
 
 
@@ -111,19 +111,19 @@ def _collected(client: Any, address: str, futures: list[Any], progress: Callable
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.scheduler import KilledWorker
 
-    # Dask cancels what it was asked for when it loses its scheduler.
+    # Dask cancels all futures when it loses its scheduler.
     lost = (FutureCancelledError, FuturesCancelledError)
     waiting: set[Any] = set(futures)
     workerless_s, done = 0.0, 0
     while waiting:
         try:
             with client.as_current():
-                finished, waiting = wait(list(waiting), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+                finished, waiting = wait(list(waiting), timeout=POLL_INTERVAL_S, return_when="FIRST_COMPLETED")
             workerless_s = 0.0
             if any(future.status == "error" for future in finished):
                 break
         except TimeoutError:
-            workerless_s = 0.0 if _has_workers(client, address) else workerless_s + LOOK_S
+            workerless_s = 0.0 if _has_workers(client, address) else workerless_s + POLL_INTERVAL_S
             if workerless_s >= WORKERLESS_S:
                 raise ParshallError(
                     f"cluster {address}: has had no worker for {WORKERLESS_S:g} s, {len(waiting)} of {len(futures)} "
@@ -140,7 +140,7 @@ def _collected(client: Any, address: str, futures: list[Any], progress: Callable
         raise
     except KilledWorker:
         raise ParshallError(
-            f"cluster {address}: a point was lost with every worker that tried it; give workers more memory"
+            f"cluster {address}: every worker that tried a certain point died; give workers more memory"
         ) from None
     except lost:
         raise _lost(address) from None
@@ -159,4 +159,4 @@ def _has_workers(client: Any, address: str) -> bool:
 
 
 def _lost(address: str) -> ParshallError:
-    return ParshallError(f"cluster {address}: its scheduler is gone; start it, and sweep again")
+    return ParshallError(f"cluster {address}: lost its scheduler; start it, and sweep again")

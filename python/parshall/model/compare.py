@@ -1,4 +1,4 @@
-"""Measured latencies beside those of models that were fed the same arrivals."""
+"""Compare measured latencies with those of models that get the same arrivals."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from parshall.figures.file import save
 from parshall.figures.panels import Panel, draw
 from parshall.model.network import Model
 from parshall.model.simulation import Results, run
-from parshall.model.variation import BESIDES, main_sink
+from parshall.model.variation import BACKGROUND, main_sink
 from parshall.whole_file import write_whole
 
 _READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
@@ -35,17 +35,19 @@ def read_trace(path: Path) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Shape (packets, 3): ``arrived_ns``, ``left_ns`` (null: lost), ``bytes`` (0 where it is not known).
+        Shape (packets, 3): ``arrived_ns``, ``left_ns`` (null: lost), ``bytes`` (0 if unknown).
 
     Raises
     ------
     UsageError
-        There is no such file, or its name tells no format.
+        There is no such file, or its suffix is unknown.
     ParshallError
-        It cannot be read, a column is missing, or a time is no number or goes back.
+        It cannot be read, a column is missing, or a time is not a number or decreases.
     """
     if path.suffix not in _READERS:
-        raise UsageError(f"{path}: is called {path.suffix or 'without a suffix'}; expected {', '.join(_READERS)}")
+        raise UsageError(
+            f"{path}: has {f'the suffix {path.suffix}' if path.suffix else 'no suffix'}; expected {', '.join(_READERS)}"
+        )
     if not path.is_file():
         raise UsageError(f"{path}: no such file; give a table of arrived_ns, left_ns and bytes")
     try:
@@ -61,12 +63,12 @@ def read_trace(path: Path) -> pl.DataFrame:
         if not frame.schema[column].is_numeric():
             raise ParshallError(f"{path}: {column} is {frame.schema[column]}; expected numbers of nanoseconds")
     if frame.is_empty():
-        raise ParshallError(f"{path}: holds no packet; give a measurement")
+        raise ParshallError(f"{path}: has no packet; give a measurement")
     arrived = frame["arrived_ns"].cast(pl.Float64)
     broken = arrived.is_null() | arrived.is_nan() | (arrived.diff().fill_null(0) < 0)
     if broken.any():
         row = broken.arg_max() or 0
-        raise ParshallError(f"{path}: arrived_ns of row {row} is {arrived[row]}; expected numbers that never go back")
+        raise ParshallError(f"{path}: arrived_ns of row {row} is {arrived[row]}; expected numbers that never decrease")
     left = frame["left_ns"].cast(pl.Float64)
     if left.is_nan().any():
         raise ParshallError(f"{path}: left_ns has a NaN; leave it empty where a packet was lost")
@@ -74,28 +76,28 @@ def read_trace(path: Path) -> pl.DataFrame:
         row = (left < arrived).arg_max() or 0
         raise ParshallError(
             f"{path}: row {row} left at {left[row]:g}, before it arrived at {arrived[row]:g}; "
-            "take both times by one clock"
+            "use the same clock for both times"
         )
     length = pl.col("bytes").cast(pl.Float64) if "bytes" in frame.columns else pl.lit(0.0)
     return frame.select(pl.col("arrived_ns", "left_ns").cast(pl.Float64), bytes=length)
 
 
-def fed(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, list[float]]]:
-    """Return a model whose traffic is that of a measurement, and the recorded values that it names.
+def with_arrivals(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, list[float]]]:
+    """Return a model with the arrivals of a measurement as traffic, and the recorded values that it refers to.
 
-    All packets go where the model's first flow goes.
+    All packets take the route of the model's first flow.
     """
-    traffic = [source for source in model.sources if source["name"] not in BESIDES]
+    traffic = [source for source in model.sources if source["name"] not in BACKGROUND]
     if not traffic:
         raise UsageError(f"{model.name}: has no source of packets; give a model with one")
     first = {**traffic[0], "gap_ns": {"trace": "gaps_ns"}, "size_bytes": {"trace": "bytes"}}
-    # What happens besides must end, too: after as many times as fit into the measurement.
+    # Background sources must end, too: after as many packets as fit into the measurement.
     arrived = trace["arrived_ns"].to_numpy()
     span_ns = float(arrived[-1] - arrived[0]) + 1.0
-    besides = [source for source in model.sources if source["name"] in BESIDES]
-    own = [{**source, "packets": _times(source, span_ns)} for source in besides]
+    background = [source for source in model.sources if source["name"] in BACKGROUND]
+    own = [{**source, "packets": _packet_count(source, span_ns)} for source in background]
     own_flows = {source["class"] for source in traffic[1:]}
-    queues = [queue for queue in model.queues if not _is_only_of(queue, own_flows, model, first)]
+    queues = [queue for queue in model.queues if not _serves_only(queue, own_flows, model, first)]
     replaced = Model(
         model.name,
         [name for name in model.classes if name not in own_flows],
@@ -108,56 +110,56 @@ def fed(model: Model, trace: pl.DataFrame) -> tuple[Model, dict[str, list[float]
     return replaced, {"gaps_ns": gaps.tolist(), "bytes": trace["bytes"].to_list()}
 
 
-def _times(source: Mapping[str, Any], span_ns: float) -> int:
-    """Return how often a source that has one time between its packets, perhaps in the mean, sends in a span."""
+def _packet_count(source: Mapping[str, Any], span_ns: float) -> int:
+    """Return how many packets a source with a constant or mean gap sends in a time span."""
     match = _GAP.fullmatch(str(source["gap_ns"]))
     if not match or not float(match["number"]) > 0:
         raise UsageError(
-            f'source "{source["name"]}": gap_ns is {source["gap_ns"]!r}; to be compared with a measurement, what '
-            "happens besides needs a number above 0, or a law with one time, such as constant:value=4ms"
+            f'source "{source["name"]}": gap_ns is {source["gap_ns"]!r}; to compare with a measurement, '
+            "background sources need a number above 0, or a distribution with one time, such as constant:value=4ms"
         )
     return int(span_ns / (float(match["number"]) * _UNITS_NS[match["unit"] or "ns"])) + 1
 
 
-def _is_only_of(queue: Mapping[str, Any], flows: set[str], model: Model, first: Mapping[str, Any]) -> bool:
-    """Whether a queue is reached by flows alone that are no longer there."""
+def _serves_only(queue: Mapping[str, Any], flows: set[str], model: Model, first: Mapping[str, Any]) -> bool:
+    """Whether only the given flows, which have been removed, reach a queue."""
     reached: set[str] = set()
-    open_ = [
+    pending = [
         choice["place"]
         for source in (first, *model.sources)
         if source["class"] not in flows
-        for way in source["to"]
-        for choice in way["to"]
+        for transition in source["to"]
+        for choice in transition["to"]
     ]
     by_name = {each["name"]: each for each in model.queues}
-    while open_:
-        place = open_.pop()
+    while pending:
+        place = pending.pop()
         if place in reached or place not in by_name:
             continue
         reached.add(place)
-        for way in by_name[place]["to"]:
-            if not way.get("classes") or not set(way["classes"]) <= flows:
-                open_ += [choice["place"] for choice in way["to"]]
+        for transition in by_name[place]["to"]:
+            if not transition.get("classes") or not set(transition["classes"]) <= flows:
+                pending += [choice["place"] for choice in transition["to"]]
     return queue["name"] not in reached
 
 
-def measurement(results: Results, sink: str | None = None, besides: frozenset[str] = BESIDES) -> pl.DataFrame:
-    """Return the traced packets of a run as a measurement, with those that were lost.
+def measurement(results: Results, sink: str | None = None, background: frozenset[str] = BACKGROUND) -> pl.DataFrame:
+    """Return the traced packets of a run as a measurement, including lost ones.
 
     Parameters
     ----------
     results
-        A run with ``trace=True``. Packets that were inside at its end are in no measurement; without a duration, and
-        with sources that end, there are none.
+        A run with ``trace=True``. Packets that are inside at its end are left out; a run without a duration, whose
+        sources end, has none.
     sink
-        By which packets leave that count; None is "forwarded", or the only one.
-    besides
-        Classes that are no traffic.
+        Sink of the packets that got through; None is "forwarded", or the only sink.
+    background
+        Classes of background packets, which are left out.
 
     Returns
     -------
     polars.DataFrame
-        As of `read_trace`: shape (packets, 3), in the order of arrivals.
+        As from `read_trace`: shape (packets, 3), in the order of arrivals.
 
     Raises
     ------
@@ -165,9 +167,9 @@ def measurement(results: Results, sink: str | None = None, besides: frozenset[st
         The run was not traced.
     """
     if results.packets is None:
-        raise ParshallError("the run kept no packets; run it with trace=True")
+        raise ParshallError("results: have no packets; run the model with trace=True")
     sink = main_sink(results.sinks, sink, results.data["model"])
-    own = results.packets.filter(~pl.col("clone") & ~pl.col("class").cast(pl.String).is_in(list(besides)))
+    own = results.packets.filter(~pl.col("clone") & ~pl.col("class").cast(pl.String).is_in(list(background)))
     counted = own.filter(pl.col("lost") | (pl.col("place") == sink)).sort("born_ps", "packet")
     left_ns = pl.when(pl.col("lost")).then(None).otherwise(pl.col("left_ps") / 1e3)
     return counted.select(arrived_ns=pl.col("born_ps") / 1e3, left_ns=left_ns, bytes=pl.col("bytes").cast(pl.Float64))
@@ -175,19 +177,19 @@ def measurement(results: Results, sink: str | None = None, besides: frozenset[st
 
 @dataclass(frozen=True)
 class Comparison:
-    """Latencies and losses of a measurement and of models that were fed its arrivals.
+    """Latencies and losses of a measurement and of models with the same arrivals.
 
-    Latencies are of the packets that got through, so those of two that lose different packets are of different
-    packets: look at the losses first.
+    Latencies are those of packets that got through. If models lose different packets, their latencies are those of
+    different packets, so compare the losses first.
 
     Attributes
     ----------
     offered : int
         Packets of the measurement.
     latencies_ns : dict
-        Of each ("measured" first): shape (packets that got through,), ns.
+        For the measurement and each model ("measured" first): shape (packets that got through,), ns.
     lost : dict
-        Of each, the packets that were lost.
+        Number of lost packets for each.
     """
 
     offered: int
@@ -195,15 +197,14 @@ class Comparison:
     lost: dict[str, int]
 
     def table(self) -> pl.DataFrame:
-        """Lay them side by side.
+        """Return the comparison as a table.
 
         Returns
         -------
         polars.DataFrame
             Shape (1 + models, 10 + 1 + models): ``model``, ``packets`` that got through, ``lost`` packets, ``loss``
-            (the part of all that was lost); of the packets that got through ``mean_us``, ``p10_us`` to ``p99.9_us``
-            and ``distance.NAME``: the greatest difference of the distribution functions of latency from that of each
-            of them (Kolmogorov and Smirnov's).
+            (fraction of all packets); for packets that got through ``mean_us``, ``p10_us`` to ``p99.9_us`` and
+            ``distance.NAME``: the Kolmogorov-Smirnov distance of the latencies from those of NAME.
         """
         rows = [self._row(name, latencies) for name, latencies in self.latencies_ns.items()]
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -224,14 +225,14 @@ class Comparison:
         return row
 
     def warning(self) -> str | None:
-        """Return a line about losses, when there are some: latencies are then of different packets."""
+        """Return a warning if packets were lost, since latencies are then those of different packets."""
         if not any(self.lost.values()):
             return None
         parts = ", ".join(f"{name} {lost / self.offered:.2%}" for name, lost in self.lost.items())
-        return f"latencies are of the packets that got through; lost: {parts}"
+        return f"latencies are those of packets that got through; lost: {parts}"
 
     def ccdfs(self) -> pl.DataFrame:
-        """Return the distributions of the packets that got through: ``model`` before the columns of `ccdf`."""
+        """Return the distributions of latency: ``model`` and the columns of `ccdf`."""
         named = (
             ccdf(latencies / 1e3).select(pl.lit(name).alias("model"), "latency_us", "ccdf")
             for name, latencies in self.latencies_ns.items()
@@ -253,45 +254,45 @@ class Comparison:
 
 
 def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, sink: str | None = None, seed: int = 1) -> Comparison:
-    """Run models on the arrivals of a measurement, which has those of lost packets, too.
+    """Run models with the arrivals of a measurement, including those of lost packets.
 
     Parameters
     ----------
     trace
         The measurement: `read_trace`, or `measurement` of a run.
     models
-        By what they are called.
+        The models by name.
     sink
-        By which packets leave them that got through; None is "forwarded", or the only one.
+        Sink of the packets that got through; None is "forwarded", or the only sink.
     seed
-        Of the models' random numbers.
+        Seed of the models' random numbers.
 
     Raises
     ------
     UsageError
-        A model has several sinks, and it is not said which one counts.
+        A model has several sinks, and `sink` is not given.
     ParshallError
         No packet of the measurement got through.
     """
     measured = (trace["left_ns"] - trace["arrived_ns"]).drop_nulls().to_numpy()
     if measured.size == 0:
-        raise ParshallError("the measurement holds no packet that got through; left_ns is empty everywhere")
+        raise ParshallError("measurement: left_ns is empty everywhere; give one with packets that got through")
     found = {MEASURED: measured}
     lost = {MEASURED: trace["left_ns"].null_count()}
     for name, model in models.items():
-        network, recorded = fed(model, trace)
+        network, recorded = with_arrivals(model, trace)
         own_sink = main_sink(network.as_dict()["sinks"], sink, name)
         results = run(network, seed=seed, replications=1, trace=True, traces=recorded, allow_unstable=True)
-        besides = frozenset(source["class"] for source in network.sources if source["name"] in BESIDES)
-        through = measurement(results, own_sink, besides)
-        # Clones that are lost are no packets.
+        background = frozenset(source["class"] for source in network.sources if source["name"] in BACKGROUND)
+        through = measurement(results, own_sink, background)
+        # Lost clones do not count as packets.
         lost[name] = through["left_ns"].null_count()
         found[name] = (through["left_ns"] - through["arrived_ns"]).drop_nulls().to_numpy()
     return Comparison(trace.height, found, lost)
 
 
 def ccdf_panel(title: str, where: Mapping[str, str] | None = None) -> Panel:
-    """Return the axes on which latencies of several models are compared, from the rows of `Comparison.ccdfs`."""
+    """Return the panel that compares latencies of several models, from the rows of `Comparison.ccdfs`."""
     return Panel(
         title,
         "latency_us",
@@ -306,15 +307,15 @@ def ccdf_panel(title: str, where: Mapping[str, str] | None = None) -> Panel:
 
 
 def ccdf(latencies_us: np.ndarray[Any, Any]) -> pl.DataFrame:
-    """Return the complementary distribution of latencies.
+    """Return the complementary distribution function of latencies.
 
-    It is that of "at least", which is above 0 at every latency that there was, so that a logarithmic axis has a place
-    for all of them, and for a latency that is always the same; it begins with 1 at 0.
+    It is P(latency >= x), which is above 0 at every observed latency, so that a logarithmic axis can show them all.
+    It begins with 1 at 0.
 
     Returns
     -------
     polars.DataFrame
-        Shape (1 + distinct latencies, 2): ``latency_us``, rising, and ``ccdf``: the part that took at least so long.
+        Shape (1 + distinct latencies, 2): ``latency_us``, ascending, and ``ccdf``: the fraction at or above it.
     """
     values, counts = np.unique(latencies_us, return_counts=True)
     shorter = np.concatenate([[0], counts.cumsum()[:-1]]) if values.size else counts
@@ -323,7 +324,7 @@ def ccdf(latencies_us: np.ndarray[Any, Any]) -> pl.DataFrame:
 
 
 def distance(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
-    """Return the greatest difference between two samples' distribution functions."""
+    """Return the Kolmogorov-Smirnov distance of two samples."""
     both = np.concatenate([first, second])
     ranks = [np.searchsorted(np.sort(sample), both, side="right") / sample.size for sample in (first, second)]
     return float(np.abs(ranks[0] - ranks[1]).max())

@@ -1,7 +1,7 @@
-"""A model as a picture: where its parts stand, and a drawing of them.
+"""Draw a model: the layout of its parts, and the chart.
 
-Parts stand in columns, by how many steps packets need to them; queues of a station have its colour. A way that blocks
-ends in a bar, a way of clones is dashed, a way that only some packets take says which.
+Parts are placed in columns, by their distance from a source; queues have the colour of their station. A blocking
+edge ends in a bar, an edge of clones is dashed, and an edge for some packets only has a label.
 """
 
 from collections.abc import Mapping
@@ -33,17 +33,17 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way between two parts.
+class Edge:
+    """An edge: a transition between two parts.
 
     Attributes
     ----------
     origin, place : str
-        Names of the parts; sources are ``source NAME``, since a source may be called as a queue.
+        Names of the parts; sources are ``source NAME``, since a queue may have the same name.
     blocks, is_clone : bool
-        How it is drawn.
+        Whether it blocks, and whether it carries clones.
     text : str
-        Which packets take it; empty for all.
+        Label: the packets that take it; empty for all.
     """
 
     origin: str
@@ -53,8 +53,8 @@ class Way:
     text: str
 
 
-def ways(model: Mapping[str, Any]) -> list[Way]:
-    """Return every way of a model, which is plain data."""
+def edges(model: Mapping[str, Any]) -> list[Edge]:
+    """Return the edges of a model, which is given as plain data."""
     found = []
     parts = [(f"source {part['name']}", part["to"]) for part in model["sources"]]
     parts += [(part["name"], part["to"]) for part in model["queues"]]
@@ -62,7 +62,7 @@ def ways(model: Mapping[str, Any]) -> list[Way]:
         seen: list[set[str]] = []
         for transition in transitions:
             classes = set(transition.get("classes") or model["classes"])
-            # The first way that a class takes carries the packet, every other one a clone.
+            # The first transition of a class carries the packet, all others clones.
             is_clone = any(classes & earlier for earlier in seen)
             seen.append(classes)
             for choice in transition["to"]:
@@ -72,12 +72,12 @@ def ways(model: Mapping[str, Any]) -> list[Way]:
                 if transition.get("becomes"):
                     text.append(f"becomes {transition['becomes']}")
                 blocks = bool(transition.get("blocks"))
-                found.append(Way(origin, choice["place"], blocks, is_clone, ": ".join(text)))
+                found.append(Edge(origin, choice["place"], blocks, is_clone, ": ".join(text)))
     return found
 
 
 def parts(model: Mapping[str, Any]) -> list[Part]:
-    """Return every part of a model, which is plain data, with its place."""
+    """Return the parts of a model, which is given as plain data, with their positions."""
     described = [(f"source {part['name']}", "source", "", part["name"]) for part in model["sources"]]
     described += [(part["name"], "queue", part["station"], _queue_text(part)) for part in model["queues"]]
     described += [(name, "sink", "", name) for name in model["sinks"]]
@@ -89,7 +89,7 @@ def parts(model: Mapping[str, Any]) -> list[Part]:
         row = rows[column] = rows.get(column, -1) + 1
         placed.append(Part(name, kind, station, text, (column + 0.5) * COLUMN_PX, (row + 0.5) * ROW_PX))
     deepest = max(rows.values()) + 1
-    # Short columns stand in the middle.
+    # Centre short columns.
     shift = {column: (deepest - last - 1) / 2 * ROW_PX for column, last in rows.items()}
     return [Part(p.name, p.kind, p.station, p.text, p.x, p.y + shift[columns[p.name]]) for p in placed]
 
@@ -97,7 +97,7 @@ def parts(model: Mapping[str, Any]) -> list[Part]:
 def _queue_text(queue: Mapping[str, Any]) -> str:
     details = []
     if queue.get("capacity_packets"):
-        details.append(f"{queue['capacity_packets']} places")
+        details.append(f"{queue['capacity_packets']} packets")
     if queue.get("capacity_bytes"):
         details.append(f"{queue['capacity_bytes']} B")
     details.append(f"priority {queue.get('priority', 0)}")
@@ -105,13 +105,13 @@ def _queue_text(queue: Mapping[str, Any]) -> str:
 
 
 def _columns(model: Mapping[str, Any], names: list[str]) -> dict[str, int]:
-    """Return the fewest steps from a source to each part; sinks stand behind everything else."""
+    """Return the column of each part: its distance from a source; sinks are in the last column."""
     steps: dict[str, int] = {name: 0 for name in names if name.startswith("source ")}
-    every = ways(model)
+    every = edges(model)
     for _ in names:
-        for way in every:
-            if way.origin in steps:
-                steps[way.place] = min(steps.get(way.place, len(names)), steps[way.origin] + 1)
+        for edge in every:
+            if edge.origin in steps:
+                steps[edge.place] = min(steps.get(edge.place, len(names)), steps[edge.origin] + 1)
     last = max(steps[name] for name in names if name not in model["sinks"]) + 1
     return {name: last if name in model["sinks"] else steps.get(name, 0) for name in names}
 
@@ -136,7 +136,7 @@ def draw(model: Model) -> alt.LayerChart:
         }
         for part in placed
     ]
-    lines = [_line(by_name[way.origin], by_name[way.place], way) for way in ways(data)]
+    lines = [_line(by_name[edge.origin], by_name[edge.place], edge) for edge in edges(data)]
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", axis=None, scale=alt.Scale(domain=[0, width + COLUMN_PX / 2], nice=False))
@@ -144,20 +144,20 @@ def draw(model: Model) -> alt.LayerChart:
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", axis=None, scale=alt.Scale(domain=[height + ROW_PX / 2, 0], nice=False))
 
-    way = alt.Chart(alt.InlineData(values=lines))
+    edge = alt.Chart(alt.InlineData(values=lines))
     box = alt.Chart(alt.InlineData(values=boxes))
     dash = alt.condition("datum.is_clone", alt.value([4, 3]), alt.value([1, 0]))
     fills = alt.Scale(domain=[*stations, "source", "sink"], range=[*_colours(len(stations)), "#ffffff", "#dddddd"])
     layers = [
-        way.mark_rule(color="#777777").encode(x("left"), y("from_y"), x2="right:Q", y2="to_y:Q", strokeDash=dash),
-        # Blocking ways end in a bar, the others in an arrow.
-        way.transform_filter("datum.blocks")
+        edge.mark_rule(color="#777777").encode(x("left"), y("from_y"), x2="right:Q", y2="to_y:Q", strokeDash=dash),
+        # Blocking edges end in a bar, the others in an arrow.
+        edge.transform_filter("datum.blocks")
         .mark_rule(color="#333333", strokeWidth=3)
         .encode(x("right"), y("bar_top"), y2="bar_bottom:Q"),
-        way.transform_filter("!datum.blocks")
+        edge.transform_filter("!datum.blocks")
         .mark_point(shape="triangle-right", filled=True, size=60, color="#777777", opacity=1)
         .encode(x("right"), y("to_y")),
-        way.mark_text(fontSize=9, color="#555555", dy=-6).encode(x("middle_x"), y("middle_y"), text="text:N"),
+        edge.mark_text(fontSize=9, color="#555555", dy=-6).encode(x("middle_x"), y("middle_y"), text="text:N"),
         box.mark_rect(stroke="#555555", cornerRadius=5).encode(
             x("left"),
             y("top"),
@@ -173,7 +173,7 @@ def draw(model: Model) -> alt.LayerChart:
             width=width + COLUMN_PX / 2,
             height=height + ROW_PX / 2,
             title=alt.TitleParams(
-                f"{model.name}: queues by station; a bar ends ways that block, clones go along dashed ways",
+                f"{model.name}: queues by station; blocking edges end in a bar, edges of clones are dashed",
                 anchor="start",
             ),
         )
@@ -183,15 +183,15 @@ def draw(model: Model) -> alt.LayerChart:
     return chart
 
 
-def _line(origin: Part, place: Part, way: Way) -> dict[str, Any]:
-    # A way back goes from the left side to the right one.
+def _line(origin: Part, place: Part, edge: Edge) -> dict[str, Any]:
+    # A backward edge goes from the left side to the right side.
     side = BOX_PX[0] / 2 if place.x >= origin.x else -BOX_PX[0] / 2
     end = place.x - side - (4 if side > 0 else -4)
     if place.x == origin.x:
         side, end = 0.0, place.x
-    text, is_stub = way.text, False
+    text, is_stub = edge.text, False
     if place.kind == "sink" and place.x - origin.x > 1.5 * COLUMN_PX:
-        # A far sink is named where the way begins: a line to it would run under other parts.
+        # Draw a stub with the name of a distant sink, since a line would run under other parts.
         end = origin.x + side + 0.12 * COLUMN_PX
         place = replace(place, y=origin.y + 0.42 * ROW_PX)
         text, is_stub = f"{text} to {place.name}".strip(), True
@@ -204,11 +204,11 @@ def _line(origin: Part, place: Part, way: Way) -> dict[str, Any]:
         "to_y": place.y - vertical,
         "bar_top": place.y - vertical - 9,
         "bar_bottom": place.y - vertical + 9,
-        # The text of a stub stands below it.
+        # The label of a stub is below it.
         "middle_x": end if is_stub else (origin.x + side + end) / 2,
         "middle_y": place.y + 18 if is_stub else (origin.y + vertical + place.y - vertical) / 2,
-        "blocks": way.blocks,
-        "is_clone": way.is_clone,
+        "blocks": edge.blocks,
+        "is_clone": edge.is_clone,
         "text": text,
     }
 
@@ -224,10 +224,8 @@ def save(model: Model, path: Path) -> None:
     Raises
     ------
     UsageError
-        The name of the file tells no format.
+        The suffix of the file is unknown.
     """
     if path.suffix not in figure_file.SUFFIXES:
-        raise UsageError(
-            f"{path}: is called {path.suffix or 'without a suffix'}; expected {', '.join(figure_file.SUFFIXES)}"
-        )
+        raise UsageError(f"{path}: has suffix {path.suffix or 'none'}; expected {', '.join(figure_file.SUFFIXES)}")
     figure_file.save(draw(model), path)

@@ -14,7 +14,7 @@ from parshall.figures.panels import Panel, draw
 from parshall.model.builtin import FORWARDED, parameters
 from parshall.model.builtin.bsd import GRAINS_US, BsdRouter
 from parshall.model.builtin.gateway import AUTHENTICATION_US, CIPHERS_US_PER_BYTE
-from parshall.model.compare import ccdf, ccdf_panel, fed
+from parshall.model.compare import ccdf, ccdf_panel, with_arrivals
 from parshall.model.network import Model
 from parshall.model.published import CALIBRATIONS
 from parshall.model.simulation import Results, run
@@ -26,18 +26,18 @@ SEED = 2002
 
 @dataclass(frozen=True)
 class RouterFigure:
-    """A figure: what it shows, how its rows are made, how its panels are drawn.
+    """A figure: its title, the function for its rows, and its panels.
 
     Attributes
     ----------
     title : str
-        What it shows.
+        Title of the figure.
     rows : callable
-        Makes the table; its argument asks for fewer points and shorter runs.
+        Returns the table; its argument selects fewer points and shorter runs.
     panels : tuple of Panel
-        What is drawn of it.
+        The panels.
     note : str
-        In what it differs from the chapter's figure and text; it is drawn below the title.
+        Differences from the chapter's figure and text, shown below the title.
     """
 
     title: str
@@ -62,7 +62,7 @@ def latency_rows(quick: bool) -> pl.DataFrame:
     -------
     polars.DataFrame
         Columns ``panel`` ("packets" or "distribution"), ``traffic``, ``model``, ``packet`` (in the order of arrivals),
-        ``latency_us``, ``ccdf``: the part of the packets that take at least so long.
+        ``latency_us``, ``ccdf``: the fraction of packets that take at least as long.
     """
     frames = []
     service_us = sum(GRAINS_US.values())
@@ -75,7 +75,7 @@ def latency_rows(quick: bool) -> pl.DataFrame:
     for traffic, gap in TRAFFIC.items():
         offered = _offered(gap, 0.4 if quick else 2.0)
         for name, system in systems.items():
-            network, recorded = fed(system, offered)
+            network, recorded = with_arrivals(system, offered)
             results = run(network, replications=1, trace=True, seed=SEED, traces=recorded, allow_unstable=True)
             latencies = _latencies(results)
             distribution = ccdf(latencies["latency_us"].to_numpy()).with_columns(panel=pl.lit("distribution"))
@@ -85,21 +85,21 @@ def latency_rows(quick: bool) -> pl.DataFrame:
 
 
 def _offered(gap: str, duration_s: float) -> pl.DataFrame:
-    """Draw the packets that both systems get: a source that leads to a sink."""
+    """Generate the packets that both systems get, with a source that leads to a sink."""
     source = Model("traffic").station("none", kind="delay").source("flow1", gap, "pass", size_bytes=64)
     source.queue("pass", "none", 0, FORWARDED)
     results = run(source, duration_s=duration_s, warm_up_s=0, replications=1, trace=True, seed=SEED)
     if results.packets is None:
-        raise AssertionError("asked for with trace=True")
+        raise AssertionError("the run has trace=True")
     born_ns = results.packets.sort("packet")["born_ps"] / 1e3
     return pl.DataFrame({"arrived_ns": born_ns, "bytes": pl.repeat(64.0, born_ns.len(), eager=True)})
 
 
 def _latencies(results: Results) -> pl.DataFrame:
     if results.packets is None:
-        raise AssertionError("asked for with trace=True")
+        raise AssertionError("the run has trace=True")
     forwarded = results.packets.filter((pl.col("place") == FORWARDED) & ~pl.col("clone")).sort("packet")
-    # The noise's packets are counted, too; these are numbered by themselves.
+    # Packet numbers include those of the noise, so number the forwarded packets again.
     number = pl.int_range(pl.len(), dtype=pl.Int64)
     return forwarded.select(packet=number, latency_us=(pl.col("left_ps") - pl.col("born_ps")) / 1e6)
 
@@ -113,12 +113,12 @@ def one_to_one_rows(quick: bool) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Columns ``model``, ``latency_us``, ``ccdf``: the part of the packets that take at least so long.
+        Columns ``model``, ``latency_us``, ``ccdf``: the fraction of packets that take at least as long.
     """
     offered = _offered(TRAFFIC["four on/off sources"], 0.4 if quick else 2.0)
     frames = []
     for title, name in (("a queue for each function", "bsd-router-functions"), ("five grains", "bsd-router")):
-        network, recorded = fed(parameters(name, {"packet_bytes": "64", "cpu_mhz": 100}).build(), offered)
+        network, recorded = with_arrivals(parameters(name, {"packet_bytes": "64", "cpu_mhz": 100}).build(), offered)
         results = run(network, replications=1, trace=True, seed=SEED, traces=recorded, allow_unstable=True)
         frames.append(ccdf(_latencies(results)["latency_us"].to_numpy()).with_columns(model=pl.lit(title)))
     return pl.concat(frames)
@@ -148,7 +148,7 @@ def length_rows(_quick: bool) -> pl.DataFrame:
 
 
 def clock_rows(quick: bool) -> pl.DataFrame:
-    """Time of every grain against the clock: ``grain``, ``cpu_mhz``, ``time_us``; the table costs 4 routes."""
+    """Time of every grain against the clock: ``grain``, ``cpu_mhz``, ``time_us``, for a table of 4 routes."""
     step = 100 if quick else 20
     router = BsdRouter()
     rows = [
@@ -195,9 +195,9 @@ CLOCKS = {"1 GHz": 1000.0, "3 GHz": 3000.0}
 
 
 def overload_rows(model: str, **settings: str | float) -> Callable[[bool], pl.DataFrame]:
-    """Return what sweeps a router over the offered load.
+    """Return a function that sweeps a router over the offered load.
 
-    Its rows have ``clock``, ``flow`` ("all": together), ``load_mbps``, ``throughput_mbps``, ``share``.
+    Its rows have ``clock``, ``flow`` ("all" for the sum), ``load_mbps``, ``throughput_mbps``, ``share``.
     """
 
     def rows(quick: bool) -> pl.DataFrame:
@@ -246,8 +246,8 @@ FIGURES: dict[str, RouterFigure] = {
         "Latencies with a queue for each function, and with the five grains, 100 MHz",
         one_to_one_rows,
         (ccdf_panel("distribution"),),
-        "The five grains stand for the measured router, which the chapter has in their place: its traces are not "
-        "published. How the grains divide into functions is ours. The chapter blames correlated service times; "
+        "The five grains replace the chapter's measured router, whose traces are not "
+        "published. We divided the grains into functions. The chapter blames correlated service times; "
         "constants have no correlation, so the two curves lie closer together than the chapter's.",
     ),
     "3.11": RouterFigure(
@@ -272,7 +272,7 @@ FIGURES: dict[str, RouterFigure] = {
         ),
         "Simplified: the measured router is missing, since its traces are not published, and so is the security "
         "gateway. Services are constants where the chapter draws from measured histograms, so bands are lines. "
-        "The noise's mean and deviation are ours, the traffic follows the chapter's description.",
+        "We chose the mean and deviation of the noise; the traffic follows the chapter's description.",
     ),
     "3.12": RouterFigure(
         "Execution time of the grains against the clock",
@@ -293,7 +293,7 @@ FIGURES: dict[str, RouterFigure] = {
         "Capacity of routers and security gateways",
         capacity_rows,
         (
-            # The loads of the systems are a factor of 60 apart.
+            # The loads of the systems differ by a factor of 60.
             Panel("loss", "load_kpps", "offered load (kpps)", "loss_percent", "loss (%)", "system", x_logarithmic=True),
             Panel(
                 "latency",
@@ -320,7 +320,7 @@ FIGURES: dict[str, RouterFigure] = {
         "(nic_bytes=16384) shares differ, but 1 GHz then carries some 155 Mbit/s, against the text's same saturation.",
     ),
     "3.21": RouterFigure(
-        # Counted in packets, the card's buffer loses the same part of every flow, and shares stay equal.
+        # With a buffer in packets, every flow loses the same fraction, and shares stay equal.
         "A router with weighted fair queueing under overload, its card's buffer 16 KiB",
         overload_rows("wfq-router", nic_bytes=16384),
         _overload_panels(False),
@@ -329,7 +329,7 @@ FIGURES: dict[str, RouterFigure] = {
 
 
 def write(name: str, directory: Path, *, quick: bool = False) -> list[Path]:
-    """Draw a figure; return what was written: its table, HTML, PNG and SVG."""
+    """Draw a figure; return the written files: table, HTML, PNG and SVG."""
     figure = FIGURES[name]
     rows = figure.rows(quick)
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A network of queues as it is written down: built step by step, or read from a TOML or JSON file."""
+"""The description of a network of queues: built step by step, or read from a TOML or JSON file."""
 
 import json
 import tomllib
@@ -8,37 +8,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parshall.errors import UsageError
-from parshall.model.schema import nearest, shown, validated, ways
+from parshall.model.schema import excerpt, suggestion, transitions, validated
 from parshall.whole_file import write_whole
 
 if TYPE_CHECKING:
     from parshall._native import Network
 
-# More is no description of a network; recorded values are given with the run.
+# Larger files do not describe a network; recorded values are arguments of the run.
 FILE_BYTES_MAX = 64 << 20
 
-# A number, the text of a law ("exponential:mean=2us"), or a table: see docs/formats/model-file.md.
+# A number, a distribution as text ("exponential:mean=2us"), or a table: see docs/formats/model-file.md.
 Amount = float | str | Mapping[str, Any]
 # A place, or places with probabilities, or a transition in full.
-Way = str | Mapping[str, Any]
+Destination = str | Mapping[str, Any]
 
 
 @dataclass
 class Model:
     """An open network of queues.
 
-    Methods add a part and return the model, so that they can be chained; nothing is checked before
-    the model runs (or `check` is called), when everything is.
+    Methods add a part and return the model, so that they can be chained. The model is checked when it
+    runs, or by `check`.
 
     Attributes
     ----------
     name : str
-        What it is called in results.
+        Its name in results.
     classes, sources, stations, queues, sinks : list
-        Its parts, as docs/formats/model-file.md describes them. Classes and sinks come by themselves, from the
-        sources and ways that name them.
+        Its parts, as docs/formats/model-file.md describes them. Classes and sinks are added automatically
+        from the sources and transitions that name them.
     origin : str or None
-        The file that it was read from, which messages name.
+        The file that it was read from, for messages.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Model:
         name: str,
         station: str,
         service_ns: Amount | list[dict[str, Any]],
-        to: Way | Iterable[Way],
+        to: Destination | Iterable[Destination],
         **settings: Any,
     ) -> "Model":
         """Add a queue.
@@ -67,17 +67,17 @@ class Model:
         Parameters
         ----------
         name, station
-            Its name, and who serves it.
+            Its name, and the station that serves it.
         service_ns
-            The law of its services; or the list of ``service`` in full, for clocks, bytes and classes.
+            The distribution of its services; or the full list ``service``, for clocks, bytes and classes.
         to
-            Where packets go; of several, the first carries the packet on, and the others clones of it.
+            Destinations of packets; of several, the first gets the packet, and the others clones.
         **settings
             ``priority``, ``weight``, ``capacity_packets``, ``capacity_bytes``, ``frees``, ``batch``, ``blocking``.
         """
         service = service_ns if isinstance(service_ns, list) else [{"law_ns": service_ns}]
         self.queues.append(
-            {"name": name, "station": station, "service": service, "to": _ways(to), **_without_none(settings)}
+            {"name": name, "station": station, "service": service, "to": _transitions(to), **_without_none(settings)}
         )
         return self
 
@@ -85,13 +85,13 @@ class Model:
         self,
         name: str,
         gap_ns: Amount,
-        to: Way | Iterable[Way],
+        to: Destination | Iterable[Destination],
         *,
         size_bytes: Amount = 0,
         packet_class: str | None = None,
         packets: int | None = None,
     ) -> "Model":
-        """Add a source of packets of one class, which is called as the source if it is not named."""
+        """Add a source of packets of one class; the default class has the name of the source."""
         packet_class = packet_class or name
         if packet_class not in self.classes:
             self.classes.append(packet_class)
@@ -101,16 +101,16 @@ class Model:
             "gap_ns": gap_ns,
             "size_bytes": size_bytes,
             "packets": packets,
-            "to": _ways(to),
+            "to": _transitions(to),
         }
         self.sources.append(_without_none(parts))
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the model as plain data; places that are no queue are sinks."""
+        """Return the model as plain data; destinations that are not queues are sinks."""
         queues = {queue["name"] for queue in self.queues}
-        # As keys, each is there once and in its order.
-        sinks = dict.fromkeys([*self.sinks, *(place for _, place in self._ends() if place not in queues)])
+        # A dict keeps each name once, in order.
+        sinks = dict.fromkeys([*self.sinks, *(place for _, place in self._destinations() if place not in queues)])
         return {
             "name": self.name,
             "classes": self.classes,
@@ -120,19 +120,19 @@ class Model:
             "sinks": list(sinks),
         }
 
-    def _ends(self) -> Iterator[tuple[str, str]]:
-        """Give each part and the places that it leads to."""
+    def _destinations(self) -> Iterator[tuple[str, str]]:
+        """Yield each part with each of its destinations."""
         for kind, parts in (("queue", self.queues), ("source", self.sources)):
             for part in parts:
-                for way in part["to"]:
-                    for choice in way["to"]:
-                        yield f"{kind} {shown(part['name'])}", choice["place"]
+                for transition in part["to"]:
+                    for choice in transition["to"]:
+                        yield f"{kind} {excerpt(part['name'])}", choice["place"]
 
     def check(self, *, allow_unstable: bool = False, traces: Mapping[str, Sequence[float]] | None = None) -> "Network":
-        """Return the network, which can be run; raise `UsageError` with the first thing that is wrong."""
+        """Return the network to run; raise `UsageError` with the first mistake."""
         from parshall._native import Network
 
-        origin = self.origin or f"model {shown(self.name)}"
+        origin = self.origin or f"model {excerpt(self.name)}"
         data = validated(self.as_dict(), origin)
         recorded = {name: [float(value) for value in values] for name, values in (traces or {}).items()}
         try:
@@ -145,8 +145,8 @@ class Model:
         write_whole(Path(path), json.dumps(self.as_dict(), indent=1) + "\n")
 
 
-def _ways(to: Way | Iterable[Way]) -> list[dict[str, Any]]:
-    full: list[dict[str, Any]] = ways(to if isinstance(to, str | Mapping) else list(to))
+def _transitions(to: Destination | Iterable[Destination]) -> list[dict[str, Any]]:
+    full: list[dict[str, Any]] = transitions(to if isinstance(to, str | Mapping) else list(to))
     return full
 
 
@@ -156,11 +156,11 @@ def load(path: str | Path) -> Model:
     Raises
     ------
     UsageError
-        There is no such file, it is neither, or its fields are not those of a model.
+        There is no such file, it is neither TOML nor JSON, or its fields are not those of a model.
     """
     path = Path(path)
     if not path.is_file():
-        raise UsageError(f"{path}: no such file, and no built-in model; see `parshall model list`")
+        raise UsageError(f"{path}: no such file or built-in model; see `parshall model list`")
     if path.stat().st_size > FILE_BYTES_MAX:
         raise UsageError(
             f"{path}: is larger than {FILE_BYTES_MAX >> 20} MiB; give recorded values as traces of the run"
@@ -168,31 +168,31 @@ def load(path: str | Path) -> Model:
     kind = "TOML" if path.suffix == ".toml" else "JSON"
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text) if kind == "TOML" else json.loads(text, object_pairs_hook=_each_once)
+        data = tomllib.loads(text) if kind == "TOML" else json.loads(text, object_pairs_hook=_reject_duplicates)
     except ValueError as error:
-        raise UsageError(f"{path}: is no {kind}: {error}; correct it, or see docs/formats/model-file.md") from None
+        raise UsageError(f"{path}: is not {kind}: {error}; correct it, or see docs/formats/model-file.md") from None
     except RecursionError:
-        raise UsageError(f"{path}: is no {kind} of a model: nested too deep; see docs/formats/model-file.md") from None
+        raise UsageError(f"{path}: is not {kind} of a model: nested too deep; see docs/formats/model-file.md") from None
     return from_dict(data, str(path))
 
 
-def _each_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of an object; JSON itself lets the last of several alike win."""
+def _reject_duplicates(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object; raise on duplicates, of which JSON would keep the last."""
     by_name: dict[str, Any] = {}
     for name, value in fields:
         if name in by_name:
-            raise ValueError(f"field {shown(name)} is given twice")
+            raise ValueError(f"field {excerpt(name)} is given twice")
         by_name[name] = value
     return by_name
 
 
 def from_dict(data: Any, origin: str = "the model") -> Model:
-    """Return the model of plain data, in which transitions and services may be written short.
+    """Return the model from plain data; transitions and services may have the short form.
 
     Raises
     ------
     UsageError
-        A field is missing, unknown, or holds what it cannot; `origin` is named.
+        A field is missing, unknown or invalid; the message names `origin`.
     """
     full = validated(data, origin)
     model = Model(
@@ -208,12 +208,12 @@ def from_dict(data: Any, origin: str = "the model") -> Model:
     named = dict.fromkeys(source.setdefault("class", source["name"]) for source in model.sources)
     model.classes += [name for name in named if name not in known]
     if model.sinks:
-        # Whoever names sinks names all of them, so that a misspelt queue is no other sink.
+        # A list of sinks must be complete, so that a misspelt queue does not become a sink.
         places = dict.fromkeys([*(queue["name"] for queue in model.queues), *model.sinks])
-        for part, place in model._ends():
+        for part, place in model._destinations():
             if place not in places:
-                remedy = nearest(place, list(places))
-                raise UsageError(f"{origin}: {part}: to {shown(place)} is neither a queue nor one of sinks; {remedy}")
+                remedy = suggestion(place, list(places))
+                raise UsageError(f"{origin}: {part}: to {excerpt(place)} is neither a queue nor one of sinks; {remedy}")
     return model
 
 

@@ -1,9 +1,9 @@
-"""Capacity planning: the greatest load, or the smallest router, that stays within given limits.
+"""Capacity planning: find the largest load, or the smallest router, within given limits.
 
-An answer comes from simulations of finite length, so it has an interval. At every value that is tried, replications
-give confidence intervals of the loss and of the 99th percentile. Values at which they lie within the limits are surely
-good enough, values at which one of them lies beyond its limit surely are not; the interval of the answer is what is
-between. All values are tried with the same random numbers, so that what differs between them is their effect.
+Simulations are finite, so an answer has an interval. At every value that is tried, replications give confidence
+intervals of the loss and of the 99th percentile. A value is certainly within the limits if both intervals are, and
+certainly beyond them if one interval is beyond its limit; the interval of the answer lies between such values. All
+values are tried with the same random numbers, so that only the value makes a difference.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,60 +15,60 @@ from parshall.errors import ParshallError, UsageError
 from parshall.model.builtin import MODELS
 from parshall.model.network import Model
 from parshall.model.simulation import Results, run
-from parshall.model.variation import LOAD_FACTOR, build, main_sink, resolve, title, written
+from parshall.model.variation import LOAD_FACTOR, build, current_value, main_sink, resolve, title
 
 LOADS = ("load_pps", "load_mbps", LOAD_FACTOR)
-# A search gives up beyond 2^24 times, or a 2^24th of, where it began.
+# A search ends at 2^24 times, or a 2^24th of, its first value.
 DOUBLINGS_MAX = 24
 REPLICATIONS = 8
-# An interval is wide when its ends are further apart than this part of the answer.
+# An interval is wide when its width is more than this fraction of the answer.
 WIDE = 0.1
-# How often `within` doubles the time that is simulated.
+# How often `within` doubles the simulated time.
 LENGTHENINGS_MAX = 6
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a load may cost.
+    """Limits of loss and latency.
 
     Attributes
     ----------
     loss : float
-        Greatest part of the packets that may be lost.
+        Maximum loss (fraction of packets).
     p99_us : float or None
-        Greatest 99th percentile of the latency of the packets that get through.
+        Maximum 99th percentile of the latency of packets that get through, us.
     """
 
     loss: float = 1e-3
     p99_us: float | None = None
 
     def hold(self, results: Results, sink: str | None = None) -> bool:
-        """Whether a run stayed within them, by its estimates."""
+        """Whether the estimates of a run are within the limits."""
         return self.loss_holds(results) and self.p99_holds(results, sink)
 
     def loss_holds(self, results: Results) -> bool:
-        """Whether a run lost no more than it may."""
+        """Whether the loss of a run is within its limit."""
         return sum(results.lost().values()) <= self.loss
 
     def p99_holds(self, results: Results, sink: str | None = None) -> bool:
-        """Whether its packets took no longer than they may."""
+        """Whether the 99th percentile of a run is within its limit."""
         return self.p99_us is None or _p99_us(results, sink) <= self.p99_us
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found.
+    """The result of a search.
 
     Attributes
     ----------
     value : float
-        The greatest load, or the smallest value.
+        The largest load, or the smallest value.
     low, high : float or None
-        Ends of its interval; None where no end was found: what was tried on that side was not beyond doubt.
+        Ends of its interval; None if the results on that side stayed uncertain.
     confidence : float
-        Of the intervals of loss and latency that it comes from.
+        Confidence level of the intervals of loss and latency.
     results : Results
-        What was found at the value.
+        The results at the value.
     """
 
     value: float
@@ -79,16 +79,16 @@ class Answer:
 
     @property
     def packets(self) -> int:
-        """How many packets were simulated at the value."""
+        """Number of packets simulated at the value."""
         return sum(int(replication["balance"]["entered"]) for replication in self.results.data["replications"])
 
     @property
     def relative_width(self) -> float | None:
-        """How far apart the ends are, as a part of the value; None when one is not known."""
+        """Width of the interval as a fraction of the value; None if an end is unknown."""
         return None if self.low is None or self.high is None else (self.high - self.low) / self.value
 
     def is_wide(self, part: float = WIDE) -> bool:
-        """Whether the interval is wider than a part of the answer, or has no end; a whole step either way is not."""
+        """Whether the interval is too wide or lacks an end; one whole step on each side is not too wide."""
         width = self.relative_width
         return width is None or width > max(part, 2 / self.value if self._is_whole else 0)
 
@@ -109,27 +109,27 @@ def greatest_load(
     within: float | None = None,
     **options: Any,
 ) -> Answer:
-    """Find the greatest load within limits, by halving between one that is and one that is not.
+    """Find the largest load within limits, by bisection.
 
     Parameters
     ----------
     model, settings
         A built-in model and its parameters, or a file or network and its settings (`parshall.model.variation.build`).
     limits
-        What must hold.
+        Limits of loss and latency.
     unit
-        Parameter that is the load: ``load_pps`` (None), ``load_mbps``; of a file or network ``load_factor`` (None), by
+        Parameter of the load: ``load_pps`` (None), ``load_mbps``; for a file or network ``load_factor`` (None), by
         which the rates of its traffic are multiplied.
     precision
-        Of the search, relative: how far apart the values are between which it ends.
+        Relative precision of the search.
     duration_s
-        Time simulated at each load, times 4, in 8 replications.
+        A quarter of the time simulated at each load, in 8 replications, seconds.
     sink
-        By which packets leave that count; None is "forwarded", or the only one.
+        Sink of the packets that got through; None is "forwarded", or the only sink.
     within
-        Doubles that time until the interval of the answer is no wider than this part of it, six times at most.
+        Double that time until the interval of the answer is no wider than this fraction of it, at most six times.
     **options
-        Of `run`.
+        Options of `run`.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def greatest_load(
     def search(trials: "_Trials") -> Answer:
         low = {"load_pps": 100.0, "load_mbps": 1.0, LOAD_FACTOR: 2.0**-10}[unit]
         if not trials.hold(low):
-            raise ParshallError(f"{title(base)}: even a load of {low:g} ({unit}) is beyond the limits; loosen them")
+            raise ParshallError(f"{title(base)}: even a load of {low:g} ({unit}) is beyond the limits; relax them")
         high = low
         for _ in range(DOUBLINGS_MAX):
             high *= 2
@@ -162,7 +162,7 @@ def greatest_load(
                 high = middle
         return trials.answer(low, is_greatest=True, precision=precision, is_whole=False)
 
-    return _lengthened(base, settings, unit, limits, sink, duration_s, options, within, search)
+    return _search_with_longer_runs(base, settings, unit, limits, sink, duration_s, options, within, search)
 
 
 def smallest(
@@ -179,20 +179,20 @@ def smallest(
 ) -> Answer:
     """Find the smallest value of a parameter, such as a clock or the length of a queue, that is within limits.
 
-    Of a whole number, as the length of a queue is, it is the smallest that loses no more than it may; a longer queue
-    would only make latencies longer.
+    For a whole number, such as the length of a queue, the search considers the loss only; a longer queue would only
+    raise latencies.
 
     Parameters
     ----------
     model, parameter, settings
         A built-in model, the parameter, and others; or a file or network and its settings.
     limits, precision, duration_s, sink, within, **options
-        As of `greatest_load`.
+        As for `greatest_load`.
 
     Raises
     ------
     UsageError
-        There is no such parameter, or it is no number above 0, or it is the load.
+        There is no such parameter, it is not a number above 0, or it is the load.
     ParshallError
         No value is within the limits, or every one is.
     """
@@ -201,7 +201,7 @@ def smallest(
     begin, is_whole = _begin(base, parameter, settings or {})
 
     def search(trials: "_Trials") -> Answer:
-        trials.only_loss = is_whole
+        trials.ignores_latency = is_whole
         low, high = _bracket(trials.hold, begin, is_whole, f"{name}: {parameter}")
         while high - low > (1 if is_whole else precision * low):
             middle = float(int((low + high) / 2)) if is_whole else (low + high) / 2
@@ -212,25 +212,25 @@ def smallest(
         held = trials.at(high)
         if not limits.p99_holds(held, sink):
             raise ParshallError(
-                f"{name}: {parameter} of {high:g} is the smallest that loses so little, and its 99th percentile is "
-                f"{_p99_us(held, sink):.0f} us; allow more loss, or another latency than {limits.p99_us:g} us"
+                f"{name}: {parameter} of {high:g} is the smallest within the limit of loss, but its 99th percentile is "
+                f"{_p99_us(held, sink):.0f} us; allow more loss, or a latency above {limits.p99_us:g} us"
             )
         return trials.answer(high, is_greatest=False, precision=precision, is_whole=is_whole)
 
-    return _lengthened(base, settings, parameter, limits, sink, duration_s, options, within, search)
+    return _search_with_longer_runs(base, settings, parameter, limits, sink, duration_s, options, within, search)
 
 
 def _begin(base: str | Model, parameter: str, settings: Mapping[str, str | float]) -> tuple[float, bool]:
     """Return the value of a parameter from which a search begins, and whether it is a whole number."""
     name, value = title(base), settings.get(parameter)
-    # Says so when there is no such model, parameter or field.
+    # Raises if there is no such model, parameter or field.
     build(base, {**settings, parameter: 1 if value is None else value})
     if isinstance(base, str):
         default = {each.name: each.default for each in fields(MODELS[base])}[parameter]
         given: Any = default if value is None else value
         is_number, is_whole = not isinstance(default, str), isinstance(default, int)
     else:
-        given = written(base, parameter) if value is None else value
+        given = current_value(base, parameter) if value is None else value
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
         is_whole = parameter.rsplit(".", 1)[-1] in ("capacity_packets", "capacity_bytes", "servers", "packets", "batch")
     try:
@@ -242,7 +242,7 @@ def _begin(base: str | Model, parameter: str, settings: Mapping[str, str | float
     return begin, is_whole
 
 
-def _lengthened(
+def _search_with_longer_runs(
     base: str | Model,
     settings: Mapping[str, str | float] | None,
     parameter: str,
@@ -253,7 +253,7 @@ def _lengthened(
     within: float | None,
     search: Callable[["_Trials"], Answer],
 ) -> Answer:
-    """Search, with longer and longer runs while the interval is wider than it may be."""
+    """Search, and double the simulated time while the interval is too wide."""
     for doublings in range(LENGTHENINGS_MAX + 1):
         length_s = duration_s * 2**doublings
         answer = search(_Trials(base, dict(settings or {}), parameter, limits, sink, length_s, dict(options)))
@@ -264,7 +264,7 @@ def _lengthened(
 
 @dataclass
 class _Trials:
-    """Runs at values of a parameter, each once."""
+    """Cached runs at values of a parameter."""
 
     base: str | Model
     settings: dict[str, str | float]
@@ -273,8 +273,8 @@ class _Trials:
     sink: str | None
     duration_s: float
     options: dict[str, Any]
-    # The 99th percentile is judged at the end.
-    only_loss: bool = False
+    # The 99th percentile is checked at the end of the search.
+    ignores_latency: bool = False
 
     def __post_init__(self) -> None:
         self._found: dict[float, Results] = {}
@@ -294,13 +294,13 @@ class _Trials:
     def hold(self, value: float) -> bool:
         """Whether the limits hold at a value, by its estimates."""
         results = self.at(value)
-        return self.limits.loss_holds(results) if self.only_loss else self.limits.hold(results, self.sink)
+        return self.limits.loss_holds(results) if self.ignores_latency else self.limits.hold(results, self.sink)
 
-    def surely(self, value: float) -> bool | None:
-        """Whether the limits hold at a value, or do not, beyond doubt; None when that is not known."""
+    def is_certain(self, value: float) -> bool | None:
+        """Whether the limits certainly hold (true) or certainly do not (false) at a value; None if uncertain."""
         results = self.at(value)
         verdicts = [_verdict(*_loss_interval(results, self.confidence), self.limits.loss)]
-        if self.limits.p99_us is not None and not self.only_loss:
+        if self.limits.p99_us is not None and not self.ignores_latency:
             verdicts.append(_verdict(*_p99_interval_us(results, self.sink), self.limits.p99_us))
         if False in verdicts:
             return False
@@ -309,24 +309,24 @@ class _Trials:
     def answer(self, value: float, *, is_greatest: bool, precision: float, is_whole: bool) -> Answer:
         """Return the answer with its interval."""
         step = 1.0 if is_whole else max(4 * precision * value, 1e-300)
-        # Towards where the limits hold, and away from there.
+        # Search towards values within the limits, and away from them.
         held = self._edge(value, -1 if is_greatest else 1, True, step, is_whole)
         broken = self._edge(value, 1 if is_greatest else -1, False, step, is_whole)
         low, high = (held, broken) if is_greatest else (broken, held)
         if is_whole and low is not None:
-            # The value itself surely is too small: the next one may do.
+            # `low` is certainly too small, so the interval begins at the next value.
             low = min(low + 1, value)
         return Answer(value, low, high, self.confidence, self.at(value))
 
     def _edge(self, value: float, direction: int, verdict: bool, step: float, is_whole: bool) -> float | None:
-        """Return the nearest value in a direction at which the verdict is beyond doubt, to a step."""
-        if self.surely(value) is verdict:
+        """Return the nearest value in a direction with a certain verdict, with the precision of a step."""
+        if self.is_certain(value) is verdict:
             return value
         near, far, distance = value, value, step
         for _ in range(DOUBLINGS_MAX):
             far = value + direction * distance
             if far <= 0:
-                # No queue at all holds nothing; of others half the way to 0 is next.
+                # A capacity of 0 is certainly too small; for real numbers, halve the distance to 0.
                 if is_whole:
                     return None if verdict else 0.0
                 far = near / 2
@@ -334,14 +334,14 @@ class _Trials:
                     return None
             elif distance > 64 * value:
                 return None
-            if self.surely(far) is verdict:
+            if self.is_certain(far) is verdict:
                 break
             near, distance = far, distance * 2
         else:
             return None
         while abs(far - near) > max(step, abs(far - value) / 8 if not is_whole else 1):
             middle = float(int((near + far) / 2)) if is_whole else (near + far) / 2
-            if self.surely(middle) is verdict:
+            if self.is_certain(middle) is verdict:
                 far = middle
             else:
                 near = middle
@@ -355,12 +355,12 @@ def _verdict(low: float, high: float, limit: float) -> bool | None:
 
 
 def _loss_interval(results: Results, confidence: float) -> tuple[float, float]:
-    """Return between what the part of packets that are lost is, over the replications."""
+    """Return the confidence interval of the loss, over the replications."""
     rows = results.estimates.filter(kind="network", measure="loss")
     if rows.is_empty() or rows["half_width"][0] is None:
         return 0.0, 1.0
     mean, half_width = float(rows["mean"][0]), float(rows["half_width"][0])
-    # Of packets none of which was lost, so many may be: (1 - p)^packets = (1 - confidence) / 2.
+    # Upper bound of the loss p if no packet was lost: (1 - p)^packets = (1 - confidence) / 2.
     packets = sum(replication["balance"]["entered"] for replication in results.data["replications"])
     unseen = 1 - ((1 - confidence) / 2) ** (1 / max(packets, 1)) if mean == 0 else 0.0
     return max(mean - half_width, 0.0), max(mean + half_width, unseen)
@@ -379,12 +379,12 @@ def _p99_us(results: Results, sink: str | None) -> float:
 
 
 def _bracket(holds: Callable[[float], bool], begin: float, is_whole: bool, what: str) -> tuple[float, float]:
-    """Return a value that is too small, and one that is not."""
+    """Return a value that is too small, and one that is large enough."""
     value = float(int(begin)) if is_whole else begin
     if holds(value):
         for _ in range(DOUBLINGS_MAX):
             if is_whole and value <= 1:
-                # 0 places are no queue.
+                # A queue has at least one place.
                 return 0.0, 1.0
             below = float(int(value / 2)) if is_whole else value / 2
             if not holds(below):
@@ -396,4 +396,4 @@ def _bracket(holds: Callable[[float], bool], begin: float, is_whole: bool, what:
         if holds(above):
             return value, above
         value = above
-    raise ParshallError(f"{what}: no value up to {value:g} is within the limits; loosen them")
+    raise ParshallError(f"{what}: no value up to {value:g} is within the limits; relax them")

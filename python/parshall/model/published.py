@@ -1,11 +1,11 @@
-"""What O. I. Lepe-Aldama's thesis (UPC 2002, chapter 3) says of its software router, beside what the models say.
+"""The published numbers of the software router of O. I. Lepe-Aldama's thesis (UPC 2002, chapter 3), and the models'.
 
 Two calibrations, because the chapter's capacities (3.8.1) and its test-bed (3.8.2) do not agree with each other:
 8.5 kpps at 100 MHz is 11.8 us at 1 GHz, 225 Mbit/s at 1 GHz is 12.8 us. A has the grains of Table 3-I and an IP queue
 of 50 packets, for 3.8.2; B has 11.2 us and an IP queue of 256, for 3.8.1. Every quantity is computed under both, and
-judged under the one that is for its section.
+judged under the calibration of its section.
 
-Not every agreement is a prediction: each quantity says of what kind it is (`KINDS`).
+Not every agreement is a prediction: each quantity has a kind (`KINDS`).
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ CALIBRATIONS: dict[str, dict[str, str | float]] = {
     "B": {"grain_scale": 11.2 / sum(GRAINS_US.values()), "ip_queue": 256},
 }
 KINDS = {
-    "input": "parameters of the model were taken from it, or how other numbers are read was inferred from it",
+    "input": "parameters of the model, or the interpretation of other numbers, come from it",
     "predicted": "it follows from other numbers of the source",
-    "fitted": "a parameter that the source does not give was chosen so that it is met",
-    "undetermined": "it depends on what the source does not give",
+    "fitted": "a parameter that the source does not give was chosen to match it",
+    "undetermined": "it depends on parameters that the source does not give",
     "discrepancy": "it contradicts other numbers of the source",
 }
-# Packets of a replication when a capacity is looked for: the greatest load "without losing any".
+# Packets of a replication in the search for a capacity: the largest load "without losing any".
 CAPACITY_PACKETS = 50_000
 SEED = 2002
 
@@ -44,17 +44,17 @@ class Quantity:
     Attributes
     ----------
     section, name, unit : str
-        Where it stands and what it is.
+        Its section, name and unit.
     published : float
-        What it says.
+        The published value.
     compute : callable
-        What the model says, for a calibration.
+        Returns the value of the model under a calibration.
     kind : str
         One of `KINDS`.
     judged_by : str
-        The calibration that is for its section.
+        The calibration of its section.
     note : str
-        What a reader of the comparison should know.
+        A remark for readers of the comparison.
     """
 
     section: str
@@ -68,11 +68,11 @@ class Quantity:
 
     @property
     def is_percentage(self) -> bool:
-        """Whether its error is told in points, not as a part of it."""
+        """Whether its error is in percentage points, not relative."""
         return self.unit == "%"
 
     def error(self, ours: float) -> float:
-        """Return how far the model is off: relative, or in points when it is a percentage."""
+        """Return the error of the model: relative, or in points for a percentage."""
         return ours - self.published if self.is_percentage else ours / self.published - 1
 
 
@@ -80,7 +80,7 @@ class Quantity:
 def router(
     calibration: str, load_mbps: float, cpu_mhz: float = 1000.0, model: str = "bsd-router", **settings: str | float
 ) -> Results:
-    """Run a router with three flows of equal bit rate, as 3.8.2 has them."""
+    """Run a router with three flows of equal bit rate, as in 3.8.2."""
     own = dict(CALIBRATIONS[calibration])
     if model != "bsd-router":
         del own["ip_queue"]
@@ -89,13 +89,13 @@ def router(
 
 
 def throughput_mbps(results: Results) -> float:
-    """Return what all flows together got through."""
+    """Return the total throughput of all flows."""
     return results.total(FORWARDED, "throughput_bps") / 1e6
 
 
 @cache
 def saturation_mbps(calibration: str, cpu_mhz: float) -> float:
-    """Return the greatest throughput over the offered loads, in steps of 10 Mbit/s."""
+    """Return the maximum throughput over the offered loads, in steps of 10 Mbit/s."""
     return max(throughput_mbps(router(calibration, load, cpu_mhz)) for load in _loads(cpu_mhz))
 
 
@@ -104,7 +104,7 @@ def _loads(cpu_mhz: float) -> list[float]:
 
 
 def _livelock_mbps(calibration: str) -> float:
-    """Return the offered load from which on less than a hundredth of the saturation is forwarded."""
+    """Return the offered load above which less than 1 % of the saturation is forwarded."""
     low, high = 400.0, 1000.0
     limit = saturation_mbps(calibration, 1000.0) / 100
     while high - low > 1:
@@ -117,14 +117,14 @@ def _livelock_mbps(calibration: str) -> float:
 
 
 def _utilisation(calibration: str, station: str, cpu_mhz: float) -> float:
-    """Return how busy a station is at the load from which on the throughput is that of saturation, in %."""
+    """Return the utilisation of a station at the smallest load that saturates the router, in %."""
     limit = 0.995 * saturation_mbps(calibration, cpu_mhz)
     loads = [load for load in _loads(cpu_mhz) if throughput_mbps(router(calibration, load, cpu_mhz)) >= limit]
     return 100 * router(calibration, loads[0], cpu_mhz).mean(station, "utilisation")
 
 
 def _reception_first(calibration: str, measure: str) -> float:
-    """Return what a 3 GHz router whose bus serves reception first does where its throughput is greatest."""
+    """Return a measure of a 3 GHz router whose bus serves reception first, at its maximum throughput."""
     runs = [router(calibration, float(load), 3000.0, bus_arbitration="reception-first") for load in range(460, 540, 10)]
     best = max(runs, key=throughput_mbps)
     return throughput_mbps(best) if measure == "throughput" else 100 * best.mean(measure, "utilisation")
@@ -133,7 +133,7 @@ def _reception_first(calibration: str, measure: str) -> float:
 def _capacity_kpps(calibration: str, model: str, expected_kpps: float, **settings: str | float) -> float:
     chosen = {**CALIBRATIONS[calibration], **settings}
     duration_s = CAPACITY_PACKETS / (expected_kpps * 1e3)
-    # Of its interval there is only one end: a run without a loss does not prove that there is none.
+    # The interval has only one end, since a run without loss does not prove that there is none.
     answer = greatest_load(model, Limits(0.0), settings=chosen, seed=SEED, duration_s=duration_s, replications=4)
     return answer.value / 1e3
 
@@ -154,12 +154,12 @@ def _encrypting_us(calibration: str, mhz: float) -> float:
     return _forwarding_us(calibration, mhz, 4) + 1500 * CIPHERS_US_PER_BYTE["3des"] / mhz * 1e3
 
 
-# Instructions of the grains (3.7.1). All but dmarx divide their time by them; `ifeotx` is the chapter's `eotx`.
+# Instructions of the grains (3.7.1); all but dmarx share their total time in proportion. `ifeotx` is `eotx` there.
 INSTRUCTIONS = {"dmarx": 475, "ipintrq": 1261, "ifsnd": 216, "ipreturn": 192, "ifeotx": 236}
 
 
 def _instructions(calibration: str, grain: str) -> float:
-    """Return how many instructions a grain takes at the rate of all grains but dmarx together."""
+    """Return the instructions of a grain at the mean rate of all grains but dmarx."""
     own = BsdRouter(grain_scale=float(CALIBRATIONS[calibration]["grain_scale"]))
     others = [name for name in INSTRUCTIONS if name != "dmarx"]
     rate = sum(INSTRUCTIONS[name] for name in others) / sum(own.grain_us(name) for name in others)
@@ -167,7 +167,7 @@ def _instructions(calibration: str, grain: str) -> float:
 
 
 def _path_us(calibration: str, mhz: float) -> float:
-    """Return how long the processor works on a packet, all grains together."""
+    """Return the processor time of a packet, for all grains together."""
     own = BsdRouter(grain_scale=float(CALIBRATIONS[calibration]["grain_scale"]))
     return sum(map(own.grain_us, GRAINS_US)) / mhz * 1e3
 
@@ -209,7 +209,7 @@ def _characterization() -> list[Quantity]:
             4.2,
             lambda _: BsdRouter().noise_period_ms,
             "input",
-            note="its service law is normal; mean and variance are not given",
+            note="its service distribution is normal; mean and variance are not given",
         ),
         *instructions,
         Quantity(
@@ -405,8 +405,8 @@ def table(progress: Callable[[int, int], None] | None = None) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def shapes() -> pl.DataFrame:
-    """Check what the chapter says in words, under calibration A.
+def check_statements() -> pl.DataFrame:
+    """Check the statements of the chapter, under calibration A.
 
     Returns
     -------
@@ -423,7 +423,7 @@ def shapes() -> pl.DataFrame:
         "Figure 3.9: a queue for each function is not a good model",
         abs(one_to_one[0] / one_to_one[1] - 1) > 0.05,
         f"mean latency {one_to_one[0]:.1f} us, of the grains' model {one_to_one[1]:.1f} us",
-        "its services are correlated, says the chapter; ours are constants, which cannot be, and only the bus differs",
+        "the chapter's services are correlated; ours are constants, which cannot be, and only the bus differs",
         section="3.6.1",
     )
     sizes = [_mean_latency_us("bsd-router", str(size), bus_mhz=1e6, bus_bits=64, link_mbps=1e9) for size in (64, 1432)]

@@ -1,7 +1,7 @@
-"""What the parts of a model may hold, and how their mistakes are said.
+"""The fields of the parts of a model, and the messages for mistakes in them.
 
-Each kind of part is one class with its fields and their types. What runs it is described in
-``crates/core/src/queueing/model.rs``, which has the same fields; ranges and names are checked there.
+Each kind of part is one class with its fields and their types. The simulator has the same
+fields in ``crates/core/src/queueing/model.rs``, and checks ranges and names.
 """
 
 import difflib
@@ -31,8 +31,8 @@ from typing_extensions import TypedDict, is_typeddict
 from parshall.errors import UsageError
 
 NAME_LENGTH_MAX = 200
-LAW_LENGTH_MAX = 400
-# More of a value is not shown.
+DISTRIBUTION_LENGTH_MAX = 400
+# Maximum characters of a value in messages.
 _SHOWN = 60
 _NAMES_SHOWN = 12
 
@@ -53,7 +53,7 @@ LongCount = Annotated[StrictInt, Field(ge=0, le=2**64 - 1)]
 
 @_PART
 class Samples(TypedDict):
-    """Measured values, one of which is drawn."""
+    """Measured values, from which one is drawn at random."""
 
     samples: list[Number]
 
@@ -76,13 +76,13 @@ class Table(TypedDict):
 
 @_PART
 class Trace(TypedDict):
-    """Recorded values, which are given with the run."""
+    """Recorded values, which are an argument of the run."""
 
     trace: Name
 
 
 _AMOUNTS = (Samples, Histogram, Table, Trace)
-_AMOUNT = "a number, the text of a law, or a table of samples, of bounds and counts, of bytes and values, or of a trace"
+_AMOUNT = "a number, a distribution, or a table of samples, of bounds and counts, of bytes and values, or of a trace"
 
 
 def _kind_of_amount(value: Any) -> str | None:
@@ -96,7 +96,7 @@ def _kind_of_amount(value: Any) -> str | None:
 
 Amount = Annotated[
     Annotated[Number, Tag("Number")]
-    | Annotated[Annotated[StrictStr, Field(max_length=LAW_LENGTH_MAX)], Tag("Text")]
+    | Annotated[Annotated[StrictStr, Field(max_length=DISTRIBUTION_LENGTH_MAX)], Tag("Text")]
     | Annotated[Samples, Tag("Samples")]
     | Annotated[Histogram, Tag("Histogram")]
     | Annotated[Table, Tag("Table")]
@@ -118,13 +118,13 @@ class Choice(TypedDict):
 
 
 def _choices(to: Any) -> Any:
-    # A place by itself stands for all packets.
+    # A name alone is the destination of all packets.
     return [{"place": to}] if isinstance(to, str) else to
 
 
 @_PART
 class Transition(TypedDict):
-    """A way on for one copy of a packet."""
+    """A transition of one copy of a packet."""
 
     to: Annotated[list[Choice], Field(min_length=1), BeforeValidator(_choices)]
     classes: NotRequired[list[Name]]
@@ -132,23 +132,28 @@ class Transition(TypedDict):
     blocks: NotRequired[StrictBool]
 
 
-def ways(to: Any) -> Any:
-    """Return transitions in full: a name stands for a transition of all classes to one place."""
+def transitions(to: Any) -> Any:
+    """Return transitions in full form; a name alone is a transition of all classes to one place."""
     several = [to] if isinstance(to, str | Mapping) else to
     if not isinstance(several, Sequence):
         return several
-    full = [{"to": way} if isinstance(way, str) else way for way in several]
-    return [{**way, "to": _choices(way["to"])} if isinstance(way, Mapping) and "to" in way else way for way in full]
+    full = [{"to": transition} if isinstance(transition, str) else transition for transition in several]
+    return [
+        {**transition, "to": _choices(transition["to"])}
+        if isinstance(transition, Mapping) and "to" in transition
+        else transition
+        for transition in full
+    ]
 
 
-# Copies of one packet: each takes memory at once.
+# Maximum copies of one packet, since each takes memory.
 _COPIES_MAX = 64
-Transitions = Annotated[list[Transition], Field(min_length=1, max_length=_COPIES_MAX), BeforeValidator(ways)]
+Transitions = Annotated[list[Transition], Field(min_length=1, max_length=_COPIES_MAX), BeforeValidator(transitions)]
 
 
 @_PART
 class Service(TypedDict):
-    """Work of a packet."""
+    """The service of a packet."""
 
     classes: NotRequired[list[Name]]
     law_ns: Amount
@@ -167,7 +172,7 @@ class Batch(TypedDict):
 
 @_PART
 class Queue(TypedDict):
-    """A queue and the work that its packets need."""
+    """A queue and the services of its packets."""
 
     name: Name
     station: Name
@@ -177,7 +182,7 @@ class Queue(TypedDict):
     capacity_bytes: NotRequired[LongCount]
     frees: NotRequired[Literal["at-start", "at-end"]]
     service: NotRequired[Annotated[list[Service], Field(min_length=1)]]
-    # A service of one law for all classes, written short.
+    # Short form: one distribution for all classes.
     service_ns: NotRequired[Amount]
     batch: NotRequired[Batch]
     blocking: NotRequired[Literal["before-service", "after-service"]]
@@ -198,7 +203,7 @@ def _service_in_full(queue: dict[str, Any]) -> dict[str, Any]:
 
 @_PART
 class Fcfs(TypedDict):
-    """Whoever came first."""
+    """First come, first served."""
 
     priority: NotRequired[Count]
     policy: Literal["fcfs"]
@@ -206,7 +211,7 @@ class Fcfs(TypedDict):
 
 @_PART
 class RoundRobin(TypedDict):
-    """One packet, or so much time, of each queue in turn."""
+    """One packet, or one quantum of time, of each queue in turn."""
 
     priority: NotRequired[Count]
     policy: Literal["round-robin"]
@@ -229,7 +234,7 @@ class Polling(TypedDict):
 
 @_PART
 class WeightedFair(TypedDict):
-    """Shares by weights."""
+    """Shares in proportion to weights."""
 
     priority: NotRequired[Count]
     policy: Literal["weighted-fair"]
@@ -241,7 +246,7 @@ Policy = Annotated[Fcfs | RoundRobin | Polling | WeightedFair, Field(discriminat
 
 @_PART
 class Station(TypedDict):
-    """What serves queues."""
+    """A station, which serves queues."""
 
     name: Name
     servers: NotRequired[Count]
@@ -250,7 +255,7 @@ class Station(TypedDict):
     policies: NotRequired[list[Policy]]
 
 
-# Written as a call because a field is called as a word of the language.
+# In functional form, because ``class`` is a keyword.
 Source = TypedDict(
     "Source",
     {
@@ -284,28 +289,28 @@ def _adapter() -> TypeAdapter[Any]:
 
 
 def validated(data: Any, origin: str) -> dict[str, Any]:
-    """Return the model in ``data`` with everything written in full.
+    """Return a model with all short forms expanded.
 
     Raises
     ------
     UsageError
-        The first mistake in one line, with ``origin``, its part, its field, its value, the remedy, and how many
-        other mistakes there are.
+        There are mistakes; one line has the first one with `origin`, part, field, value and remedy, and the number of
+        others.
     """
     try:
         full: dict[str, Any] = _adapter().validate_python(data)
         return full
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
-    # A field that is misspelt is missing, too: its spelling is the better hint.
+    # A misspelt field is also missing; report its spelling first.
     mistakes.sort(key=lambda mistake: mistake["type"] != "extra_forbidden")
     more = len(mistakes) - 1
     rest = f" (and {more} more {'mistake' if more == 1 else 'mistakes'})" if more else ""
-    raise UsageError(f"{origin}: {_sentence(mistakes[0], data)}{rest}")
+    raise UsageError(f"{origin}: {_message(mistakes[0], data)}{rest}")
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Return what to do about a name that is not known."""
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """Return the remedy for an unknown name: the nearest known one, or all."""
     near = difflib.get_close_matches(name[:NAME_LENGTH_MAX], known, n=1)
     if near:
         return f"did you mean {near[0]}?"
@@ -313,8 +318,8 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"expected one of {', '.join(known[:_NAMES_SHOWN])}{more}"
 
 
-def shown(value: Any) -> str:
-    """Return a value on one line, cut where it is long."""
+def excerpt(value: Any) -> str:
+    """Return a value on one line, shortened."""
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list | tuple):
@@ -329,15 +334,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-# of pydantic's kinds of errors
+# Expectations by pydantic's types of errors.
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
     "bool_type": "true or false",
-    "string_type": "a text",
-    "string_unicode": "a text in Unicode",
+    "string_type": "text",
+    "string_unicode": "Unicode text",
     "string_too_short": "at least one character",
     "string_too_long": "at most {max_length} characters",
     "list_type": "a list",
@@ -351,7 +356,7 @@ _EXPECTED = {
 }
 
 
-def _sentence(mistake: ErrorDetails, data: Any) -> str:
+def _message(mistake: ErrorDetails, data: Any) -> str:
     """Return ``PART: FIELD is VALUE; expected WHAT``."""
     kind, context = mistake["type"], mistake.get("ctx", {})
     path = _path(mistake, data)
@@ -360,16 +365,16 @@ def _sentence(mistake: ErrorDetails, data: Any) -> str:
     if kind == "mistake":
         return f"{_part(path, data)}: {mistake['msg']}"
     if not any(isinstance(step, str) for step in path):
-        return f"is {shown(mistake['input'])}; expected the tables sources, stations and queues"
+        return f"is {excerpt(mistake['input'])}; expected the tables sources, stations and queues"
     at = max(number for number, step in enumerate(path) if isinstance(step, str))
     part = f"{_part(path[:at], data)}: " if at else ""
     index = "".join(f" {step + 1}" for step in path[at + 1 :] if isinstance(step, int))
-    name = str(path[at]) if len(str(path[at])) <= _SHOWN else shown(path[at])
-    field = f"{part}{name if name.isprintable() else shown(name)}{index}"
+    name = str(path[at]) if len(str(path[at])) <= _SHOWN else excerpt(path[at])
+    field = f"{part}{name if name.isprintable() else excerpt(name)}{index}"
     if kind in ("missing", "union_tag_not_found"):
         return f"{field} is missing; add it"
     if kind in ("extra_forbidden", "invalid_key"):
-        return f"{field} is no field here; {nearest(name, _fields(path[:at], data))}"
+        return f"{field} is not a field here; {suggestion(name, _fields(path[:at], data))}"
     value = context.get("tag") if kind == "union_tag_invalid" else mistake["input"]
     expected = _EXPECTED.get(kind)
     if kind == "float_type" and mistake["loc"][-1] == "Number":
@@ -377,11 +382,11 @@ def _sentence(mistake: ErrorDetails, data: Any) -> str:
     elif kind == "list_type" and name == "to":
         expected = "a place, a transition, or a list of them"
     text = mistake["msg"] if expected is None else expected.format(**context)
-    return f"{field} is {shown(value)}; expected {text}"
+    return f"{field} is {excerpt(value)}; expected {text}"
 
 
 def _path(mistake: ErrorDetails, data: Any) -> list[str | int]:
-    """Return where a mistake is in ``data``, without what pydantic adds: the kind of a union, for example."""
+    """Return the path of a mistake in `data`, without the elements that pydantic adds, such as the tag of a union."""
     path: list[str | int] = []
     at = data
     for step in mistake["loc"]:
@@ -398,7 +403,7 @@ def _path(mistake: ErrorDetails, data: Any) -> list[str | int]:
 
 
 def _part(path: Sequence[str | int], data: Any) -> str:
-    """Return how a part is called: ``queue "ip", service 1``."""
+    """Return the name of a part for messages: ``queue "ip", service 1``."""
     at = data
     words: list[str] = []
     for step in path:
@@ -407,7 +412,7 @@ def _part(path: Sequence[str | int], data: Any) -> str:
             words.append(step)
         elif len(words) == 1 and words[0] in ("queues", "sources", "stations"):
             name = at.get("name") if isinstance(at, Mapping) else None
-            words[0] = f"{words[0][:-1]} {shown(name) if isinstance(name, str) else f'number {step + 1}'}"
+            words[0] = f"{words[0][:-1]} {excerpt(name) if isinstance(name, str) else f'number {step + 1}'}"
         else:
             words[-1] += f" {step + 1}"
     return ", ".join(words)
@@ -427,7 +432,7 @@ def _fields(path: Sequence[str | int], data: Any) -> list[str]:
 
 
 def _is_kind(kind: Any, part: Mapping[Any, Any]) -> bool:
-    """Whether a part is of one of several kinds: an amount by its fields, a policy by its name."""
+    """Whether a part is of a kind; amounts are recognised by their fields, policies by their names."""
     policy = get_type_hints(kind).get("policy")
     return part.get("policy") in get_args(policy) if policy else kind.__name__ == _kind_of_amount(part)
 

@@ -1,4 +1,4 @@
-"""Run a network of queues, and what the run found."""
+"""Run a network of queues; the results of a run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from parshall.model.network import Model, from_dict
 
 @dataclass(frozen=True)
 class Results:
-    """What a run found.
+    """The results of a run.
 
     Attributes
     ----------
     data : dict
-        All of it, as docs/model.md describes it.
+        All results, as docs/model.md describes them.
     packets : polars.DataFrame or None
         Shape (packets and clones that left, 8), of the first replication: ``packet``, ``clone``, ``class``,
         ``bytes``, ``born_ps``, ``left_ps``, ``place`` (a sink, or the queue that lost it), ``lost``.
@@ -59,7 +59,7 @@ class Results:
         raise ParshallError(f"no {measure} of {packet_class!r} at {place!r} was estimated; see Results.estimates")
 
     def total(self, sink: str, measure: str) -> float:
-        """Return the sum over all classes of a throughput at a sink."""
+        """Return the sum of a throughput at a sink over all classes."""
         rows = self.estimates.filter(kind="sink", place=sink, measure=measure)
         return float(rows["mean"].sum())
 
@@ -69,10 +69,10 @@ class Results:
         return [tail["sink"] for tail in self.data["replications"][0]["tails"]]
 
     def joins(self) -> pl.DataFrame:
-        """Return the join times: how long packets and all their clones took to leave.
+        """Return the join times: the times until a packet and all its clones have left.
 
-        Needs a run of the first replication from its first packet to its last: ``trace=True``, ``warm_up_s=0``, and
-        sources that end. Packets of which a copy was lost have no join time and are left out.
+        Requires a trace from the first packet to the last: ``trace=True``, ``warm_up_s=0``, and sources that end.
+        Packets that lost a copy have no join time and are left out.
 
         Returns
         -------
@@ -86,7 +86,7 @@ class Results:
             The run was not traced, or copies were inside when it began or ended.
         """
         if self.packets is None:
-            raise ParshallError("the run kept no packets; run it with trace=True")
+            raise ParshallError("results: have no packets; run the model with trace=True")
         balance = self.data["replications"][0]["balance"]
         if balance["inside_before"] or balance["inside"]:
             raise ParshallError(
@@ -100,7 +100,7 @@ class Results:
         return packets.filter(~pl.col("lost")).drop("lost").sort("packet")
 
     def lost(self) -> dict[str, float]:
-        """Return the part of all packets that were lost, by the queue that lost them."""
+        """Return the lost fraction of all packets, by the queue that lost them."""
         entered = sum(replication["balance"]["entered"] for replication in self.data["replications"])
         lost: dict[str, float] = {}
         for replication in self.data["replications"]:
@@ -114,20 +114,20 @@ class Results:
         Raises
         ------
         ParshallError
-            Nothing came to the sink.
+            No packet reached the sink.
         """
         rows = [row for row in self.data["latencies"] if row["sink"] == sink]
-        # All together stand last, and alone when there is one class.
+        # The last row is that of all classes; with a single class, it is the only one.
         rows = rows[-1:] if packet_class is None else [row for row in rows if row["class"] == packet_class]
         if not rows:
-            raise ParshallError(f"no packet came to {sink!r}; run longer, or offer less")
+            raise ParshallError(f"sink {sink!r}: no packet arrived; run longer, or lower the load")
         return dict(rows[0])
 
     def quantile_ns(self, sink: str, probability: float) -> float:
-        """Return a quantile of the latency at a sink, in ns; one of those that results hold."""
+        """Return a quantile of the latency at a sink, ns; the results have certain quantiles only."""
         quantiles = dict(map(tuple, self.latency(sink)["quantiles"]))
         if probability not in quantiles:
-            raise ParshallError(f"no quantile {probability} is kept; expected one of {sorted(quantiles)}")
+            raise ParshallError(f"quantile {probability}: is not in the results; expected one of {sorted(quantiles)}")
         return float(quantiles[probability])
 
 
@@ -155,39 +155,39 @@ def run(
     model
         The network.
     duration_s
-        Time that is counted; None runs until all sources have ended.
+        Measured model time, seconds; None runs until all sources have ended.
     warm_up_s
-        Time before that; None finds it with a run that is not counted (MSER-5).
+        Model time before that, seconds; None determines it with a pilot run (MSER-5).
     seed
-        Where all random numbers come from: the same seed, the same results, on any number of cores.
+        Seed of all random numbers; results are the same on any number of cores.
     replications
-        Independent runs; or batches.
+        Number of independent runs, or of batches.
     by_batches
-        One long run that is cut into so many batches, instead of independent runs, each of which warms up. Whether
-        the batches are long enough says ``is_uncorrelated`` of the results.
+        Split one long run into batches, instead of independent runs that each warm up. ``is_uncorrelated`` of the
+        results reports whether the batches are long enough.
     relative_half_width
-        Adds replications or batches until confidence intervals at the sinks are this small, relative to their means.
+        Add replications or batches until confidence intervals at the sinks are this narrow, relative to their means.
     confidence
-        Of these intervals.
+        Confidence level of the intervals.
     threads
-        None takes all cores.
+        Number of threads; None uses all cores.
     trace
-        Keep what happened to every packet of the first replication.
+        Whether to keep the packets and visits of the first replication.
     allow_unstable
-        Run networks that grow for ever, too.
+        Whether to run networks whose queues grow without limit.
     jobs_max
         Maximum number of packets inside the network, each of which takes 64 bytes.
     events_max
         Maximum number of events of a replication, or of all batches. A run that is certain to need more is refused.
     traces
-        Recorded values that the model names: gaps and services in ns, lengths in bytes.
+        Recorded values that the model refers to: gaps and services in ns, lengths in bytes.
 
     Raises
     ------
     UsageError
         The model or an option is wrong.
     ParshallError
-        The network grew without an end.
+        The network grew without limit.
     """
     from parshall._native import Simulation
 

@@ -1,4 +1,4 @@
-"""The same model under many settings, on all cores."""
+"""Run a model at many points of a parameter grid, on all cores or a cluster."""
 
 import itertools
 import os
@@ -17,17 +17,17 @@ from parshall.model.simulation import Results, run
 from parshall.model.variation import build, main_sink, resolve, title
 
 _RANGE = re.compile(r"([^:]+):([^:]+):([^:]+)")
-# More points than this are a slip of the pen, not a sweep.
+# Maximum number of points; more are a typing error.
 POINTS_MAX = 100_000
 
 
-def values(text: str) -> list[str | float]:
-    """Return what ``1,2,3``, ``0:1400:50`` (first, last and step) or a word stands for.
+def parse_values(text: str) -> list[str | float]:
+    """Parse the values of a parameter: ``1,2,3``, ``0:1400:50`` (first, last and step), or a word.
 
     Raises
     ------
     UsageError
-        It is a range without numbers, or one that never ends.
+        A range is not numeric, or does not end.
     """
     match = _RANGE.fullmatch(text)
     if not match:
@@ -35,9 +35,9 @@ def values(text: str) -> list[str | float]:
     try:
         first, last, step = (float(part) for part in match.groups())
     except ValueError:
-        raise UsageError(f"{text!r}: is no range; expected FIRST:LAST:STEP, such as 100:1400:50") from None
+        raise UsageError(f"{text!r}: is not a range; expected FIRST:LAST:STEP, such as 100:1400:50") from None
     if step <= 0 or last < first or (last - first) / step > POINTS_MAX:
-        raise UsageError(f"{text!r}: a range needs a step above 0 and a last value that is not below the first")
+        raise UsageError(f"{text!r}: expected a step above 0, LAST at least FIRST, and a limited number of points")
     return [round(first + number * step, 9) for number in range(int((last - first) / step + 1e-9) + 1)]
 
 
@@ -49,7 +49,7 @@ def _number(text: str) -> str | float:
 
 
 def grid(over: Mapping[str, Sequence[str | float]]) -> Iterator[dict[str, str | float]]:
-    """Yield every combination of values, the last parameter changing fastest."""
+    """Yield all combinations of values; the last parameter changes fastest."""
     for point in itertools.product(*over.values()):
         yield dict(zip(over, point, strict=True))
 
@@ -71,29 +71,29 @@ def sweep(
     model
         A built-in model, a file, or a network.
     over
-        The values of each parameter that changes; of a file or network see `parshall.model.variation.build`.
+        The values of each swept parameter; for a file or network, see `parshall.model.variation.build`.
     settings
-        Values of others.
+        Values of other parameters.
     sink
-        By which packets leave that count; None is "forwarded", or the only one.
+        Sink of the packets that got through; None is "forwarded", or the only sink.
     progress
-        Called with the points that are done, and with all.
+        Called with the number of finished points, and of all points.
     cluster
-        Address of a Dask scheduler, whose workers do it; by default the threads of this machine, one a core. The
-        numbers are the same.
+        Address of a Dask scheduler whose workers run the points. Default: one thread for each core of this machine.
+        The results are the same.
     **options
-        Of `run`.
+        Options of `run`.
 
     Returns
     -------
     polars.DataFrame
-        Shape (points x classes that arrive, ...): the parameters, and what `summary_rows` gives.
+        Shape (points x classes that arrive, ...): the parameters, and the columns of `summary_rows`.
 
     Raises
     ------
     UsageError, ParshallError
-        Of `parshall.model.variation.build` and `run`, for the first point that is wrong, before any is run; of the
-        cluster.
+        As for `parshall.model.variation.build` and `run`, for the first wrong point, before any point runs; or errors
+        of the cluster.
     """
     base = resolve(model)
     points = list(grid(over))
@@ -119,7 +119,7 @@ def point_rows(
     point: Mapping[str, str | float],
 ) -> list[dict[str, Any]]:
     """Run a model at one point; return its parameters with each row of `summary_rows`."""
-    # One thread a point: a point alone is too short to share.
+    # One thread for each point: a single point is too short to parallelise.
     results = run(build(model, {**settings, **point}), **{"threads": 1, **options})
     return [{**point, **row} for row in summary_rows(results, sink)]
 
@@ -135,7 +135,7 @@ def _map_on_threads(
                 if progress:
                     progress(len(done), len(points))
         except BaseException:
-            # Ctrl-C: what has not begun is not begun.
+            # On Ctrl-C, cancel the points that have not started.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return done
@@ -145,7 +145,7 @@ def summary_rows(results: Results, sink: str | None = None) -> list[dict[str, An
     """Return one row per class that left by a sink, and one (class "") for all of them.
 
     Columns: ``class``, ``throughput_mbps``, ``throughput_pps``, ``share`` (of the bits), ``latency_us``, ``p99_us``,
-    ``loss`` (part of all packets), ``lost_in`` (where most are lost), ``utilisation.STATION``.
+    ``loss`` (fraction of all packets), ``lost_in`` (the queue that loses most), ``utilisation.STATION``.
     """
     sink = main_sink(results.sinks, sink, results.data["model"])
     flows = results.estimates.filter(kind="sink", place=sink)

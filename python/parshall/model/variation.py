@@ -1,4 +1,4 @@
-"""Models under settings: parameters of built-in models, and any value of a model file."""
+"""Models with settings: parameters of built-in models, and any value of a model file."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -10,20 +10,20 @@ from parshall.model.builtin import FORWARDED, MODELS, parameters
 from parshall.model.builtin.hardware import NOISE
 from parshall.model.network import Model, from_dict, load
 
-# Sources that are no traffic: what the processor does besides.
-BESIDES = frozenset({NOISE, "interrupts", "tasks"})
+# Sources of background work of the processor, which is not traffic.
+BACKGROUND = frozenset({NOISE, "interrupts", "tasks"})
 # The setting that multiplies the rates of all traffic of a model that is not built in.
 LOAD_FACTOR = "load_factor"
 _KINDS = ("sources", "stations", "queues")
 
 
 def resolve(model: str | Path | Model) -> str | Model:
-    """Return the name of a built-in model as it is, and read the model of a file.
+    """Return the name of a built-in model unchanged, or read a model file.
 
     Raises
     ------
     UsageError
-        It is neither the name of a built-in model nor a file of one.
+        It is neither the name of a built-in model nor a model file.
     """
     if isinstance(model, Model):
         return model
@@ -31,26 +31,26 @@ def resolve(model: str | Path | Model) -> str | Model:
 
 
 def title(model: str | Model) -> str:
-    """Return what a model is called in messages."""
+    """Return the name of a model for messages."""
     return model if isinstance(model, str) else model.origin or model.name
 
 
 def build(model: str | Model, settings: Mapping[str, str | float]) -> Model:
-    """Return the network of a model under settings.
+    """Return the network of a model with settings.
 
     Parameters
     ----------
     model
         The name of a built-in model, or a network.
     settings
-        Of a built-in model, its parameters. Of a network, ``load_factor``, by which the rates of its traffic are
-        multiplied, and values by where they stand: ``stations.cpu.servers``, ``queues.q.capacity_packets``,
+        For a built-in model, its parameters. For a network, ``load_factor``, by which the rates of its traffic are
+        multiplied, and values by their paths: ``stations.cpu.servers``, ``queues.q.capacity_packets``,
         ``queues.q.service.0.law_ns``.
 
     Raises
     ------
     UsageError
-        There is no such parameter or part, or the value is not of its kind.
+        There is no such parameter or part, or the value has the wrong type.
     """
     if isinstance(model, str):
         return parameters(model, dict(settings)).build()
@@ -69,12 +69,12 @@ def _multiply_rates(data: dict[str, Any], value: str | float, name: str) -> None
     if not isinstance(factor, int | float) or not factor > 0:
         raise UsageError(f"{name}: {LOAD_FACTOR} is {value!r}; expected a number above 0")
     for source in data["sources"]:
-        if source["name"] not in BESIDES:
+        if source["name"] not in BACKGROUND:
             source["rate_factor"] = source.get("rate_factor", 1) * factor
 
 
-def written(model: Model, key: str) -> Any:
-    """Return what a network has where a setting stands; None where nothing is written."""
+def current_value(model: Model, key: str) -> Any:
+    """Return the present value of a setting of a network; None if it has none."""
     if key == LOAD_FACTOR:
         return 1
     at, field = _place(model.as_dict(), key, title(model))
@@ -87,12 +87,12 @@ def _set(data: dict[str, Any], key: str, value: str | float, name: str) -> None:
 
 
 def _place(data: dict[str, Any], key: str, name: str) -> tuple[Any, Any]:
-    """Return the list or table in which a setting stands, and where in it."""
+    """Return the list or table that contains a setting, and its index or key."""
     kind, _, rest = key.partition(".")
     expected = "load_factor, or KIND.NAME.FIELD such as queues.q.capacity_packets or stations.cpu.servers"
     if kind not in _KINDS or not rest:
         raise UsageError(f"{name}: no setting {key!r}; expected {expected}")
-    # Names may have dots: the longest one that fits is meant.
+    # Names may contain dots: take the longest match.
     fitting = [part for part in data[kind] if rest.startswith(f"{part['name']}.")]
     if not fitting:
         names = ", ".join(part["name"] for part in data[kind])
@@ -124,7 +124,7 @@ def _inner(at: Any, step: str, what: str) -> Any:
 
 
 def _value(value: str | float) -> str | float | bool:
-    """Return a number where text is one, whole where it can be, and a truth where it says so."""
+    """Convert text to a whole number, a number or a truth value if possible."""
     if value in ("true", "false"):
         return value == "true"
     try:
@@ -134,20 +134,20 @@ def _value(value: str | float) -> str | float | bool:
     return int(number) if number.is_integer() else number
 
 
-def main_sink(sinks: list[str], asked: str | None, name: str) -> str:
-    """Return the sink by which a model is judged: the one that is asked for, "forwarded", or the only one.
+def main_sink(sinks: list[str], requested: str | None, name: str) -> str:
+    """Return the sink to evaluate: the requested one, "forwarded", or the only one.
 
     Raises
     ------
     UsageError
-        There is no such sink, or several of which none is asked for.
+        There is no such sink, or there are several and none is requested.
     """
-    if asked is not None:
-        if asked not in sinks:
-            raise UsageError(f"{name}: no sink {asked!r}; there are {', '.join(sinks)}")
-        return asked
+    if requested is not None:
+        if requested not in sinks:
+            raise UsageError(f"{name}: no sink {requested!r}; there are {', '.join(sinks)}")
+        return requested
     if FORWARDED in sinks:
         return FORWARDED
     if len(sinks) == 1:
         return sinks[0]
-    raise UsageError(f"{name}: has the sinks {', '.join(sinks)}; say which one counts with --sink (sink=)")
+    raise UsageError(f"{name}: has the sinks {', '.join(sinks)}; select one with --sink (sink=)")

@@ -1,4 +1,4 @@
-"""Reports: what was measured, what the measuring lost and cost, in one file that opens anywhere."""
+"""Reports: the measured values, with losses and cost of the measurement, in one self-contained file."""
 
 from parshall.report.write import write_report
 

@@ -1,4 +1,4 @@
-"""The ledger of a log as rows of tables, each with the check whether it balances."""
+"""The ledger of a log as rows of tables, with checks of the balance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 
-LOST_OF_PACKETS = ("dropped", "overwritten", "unwritten")
-# The hook that reports flows; what it logs stands in the flow table, not among the records.
-HOOK_OF_FLOWS = "tcp_flow"
-# Of so many flows whose accounts do not balance each is named.
-_SAID_MAX = 20
+FLOW_LOSS_CAUSES = ("dropped", "overwritten", "unwritten")
+# The hook that reports flows; it logs into the flow table, not into the records.
+FLOW_HOOK = "tcp_flow"
+# Maximum number of unbalanced flows that findings name.
+_FINDINGS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Account:
     Attributes
     ----------
     name : str
-        Whose account it is.
+        Name of the hook or flow.
     seen, filtered, thinned, logged : int
         Counts of events.
     lost : dict of str to int
@@ -61,12 +61,12 @@ def flow_accounts(flows: pl.DataFrame, kind: str) -> dict[int, Account]:
     flows : polars.DataFrame
         Rows of the flow table of a log.
     kind : {"packets", "events"}
-        Packets, or events that are no packets.
+        Packets, or events other than packets.
     """
     found = {}
     for row in flows.iter_rows(named=True):
         count = {key.removeprefix(f"{kind}_"): value for key, value in row.items() if key.startswith(kind)}
-        lost = {cause: count.get(cause, 0) for cause in LOST_OF_PACKETS}
+        lost = {cause: count.get(cause, 0) for cause in FLOW_LOSS_CAUSES}
         found[row["flow"]] = Account(
             str(row["flow"]),
             count["seen"],
@@ -101,7 +101,7 @@ def total(accounts: list[Account], name: str = "all") -> Account:
 
 
 def findings(ledger: Mapping[str, Any], flows: pl.DataFrame, records: int) -> list[str]:
-    """Hold the accounts against each other; say in sentences where they disagree.
+    """Compare the accounts with each other; return a sentence for each contradiction.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def findings(ledger: Mapping[str, Any], flows: pl.DataFrame, records: int) -> li
     flows
         Its flow table.
     records
-        Rows that were read from the file.
+        Number of records read from the file.
 
     Returns
     -------
@@ -118,26 +118,26 @@ def findings(ledger: Mapping[str, Any], flows: pl.DataFrame, records: int) -> li
         Empty when everything balances.
     """
     hooks = hook_accounts(ledger)
-    said = [
-        f"hook {account.name}: {account.difference:+,} of {account.seen:,} seen are in no column"
+    found = [
+        f"hook {account.name}: {account.difference:+,} of {account.seen:,} seen are unaccounted"
         for account in hooks
         if account.difference
     ]
     for kind in ("packets", "events"):
         wrong = _unbalanced(flows, kind)
-        said += [
-            f"flow {account.name}, {kind}: {account.difference:+,} of {account.seen:,} seen are in no column"
-            for account in flow_accounts(wrong.head(_SAID_MAX), kind).values()
+        found += [
+            f"flow {account.name}, {kind}: {account.difference:+,} of {account.seen:,} seen are unaccounted"
+            for account in flow_accounts(wrong.head(_FINDINGS_MAX), kind).values()
         ]
-        if wrong.height > _SAID_MAX:
-            said.append(f"{wrong.height - _SAID_MAX:,} more flows, {kind}: the same")
+        if wrong.height > _FINDINGS_MAX:
+            found.append(f"{wrong.height - _FINDINGS_MAX:,} more flows, {kind}: the same")
     overwritten = sum(account.lost.get("overwritten", 0) for account in hooks)
     if hooks and overwritten != ledger.get("sequence_gaps", overwritten):
-        said.append(f"{overwritten:,} overwritten, but {ledger['sequence_gaps']:,} gaps in the sequence numbers")
-    logged = sum(account.logged for account in hooks if account.name != HOOK_OF_FLOWS)
+        found.append(f"{overwritten:,} overwritten, but {ledger['sequence_gaps']:,} gaps in the sequence numbers")
+    logged = sum(account.logged for account in hooks if account.name != FLOW_HOOK)
     if hooks and logged != records:
-        said.append(f"the hooks' accounts hold {logged:,} logged records, the file {records:,}")
-    return said
+        found.append(f"the hooks logged {logged:,} records, but the file has {records:,}")
+    return found
 
 
 def _unbalanced(flows: pl.DataFrame, kind: str) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What a reader must know first, in sentences; every number is computed from the logs."""
+"""The sentences of the summary; every number is computed from the logs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import polars as pl
 
 from parshall.figures import Reduction
-from parshall.report.account import HOOK_OF_FLOWS, Account, hook_accounts, total
+from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
-# Their programs run for every packet.
+# Hooks whose programs run for every packet.
 _PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 
 
-def of_log(
+def log_sentences(
     reduction: Reduction, ledger: Mapping[str, Any], *, flows: int, complete: bool, findings: Sequence[str]
 ) -> list[str]:
     """Return the sentences about one log.
@@ -22,35 +22,35 @@ def of_log(
     reduction
         The log.
     ledger
-        Of the log.
+        Its ledger.
     flows
-        How many its flow table has.
+        Number of flows in its flow table.
     complete
-        Whether the log ended as it should.
+        Whether the log is complete.
     findings
-        Where its accounts disagree.
+        Contradictions between its accounts.
     """
     records = reduction.records
-    said = [f"{_many(records, 'record')} of {_many(flows, 'flow')}{_duration(reduction.table)}."]
+    sentences = [f"{_many(records, 'record')} of {_many(flows, 'flow')}{_duration(reduction.table)}."]
     pairs = reduction.table.filter(~pl.col("is_counted")).height
     if pairs:
-        said.append(
-            f"Of {_many(pairs, 'connection')} both ends are in the log, a flow each: what "
-            f"{'it' if pairs == 1 else 'they'} moved is counted once, at the end that sent it."
+        sentences.append(
+            f"Both ends of {_many(pairs, 'connection')} are in the log, as two flows each; "
+            "their payload is counted once, at the sending end."
         )
     if not complete:
-        said.append("The log ended early: what is told here is what could be read up to there.")
+        sentences.append("The log is truncated: this report covers the part that could be read.")
     accounts = hook_accounts(ledger)
     if accounts:
-        reports = sum(account.logged for account in accounts if account.name == HOOK_OF_FLOWS)
-        said += [_loss(total(accounts), reports, findings, complete), *_cost(ledger, records)]
+        reports = sum(account.logged for account in accounts if account.name == FLOW_HOOK)
+        sentences += [_loss(total(accounts), reports, findings, complete), *_cost(ledger, records)]
     else:
-        said.append("It holds no ledger: it ended before its first second was over.")
-    return said
+        sentences.append("It has no ledger: it ended within its first second.")
+    return sentences
 
 
-def of_flows(reduction: Reduction, labels: Mapping[int, str], most: int = 4) -> str | None:
-    """Return a sentence about the connections that moved most, None when nothing moved."""
+def flows_sentence(reduction: Reduction, labels: Mapping[int, str], most: int = 4) -> str | None:
+    """Return a sentence about the connections that moved most bytes; None when none moved any."""
     moved = reduction.table.filter(pl.col("is_counted") & (pl.col("bytes") > 0))
     if moved.is_empty():
         return None
@@ -74,38 +74,38 @@ def _duration(table: pl.DataFrame) -> str:
 def _loss(account: Account, reports: int, findings: Sequence[str], complete: bool) -> str:
     causes = ", ".join(f"{count:,} {cause}" for cause, count in account.lost.items() if count)
     lost = f"{account.lost_total:,} were lost ({causes})" if account.lost_total else "none was lost"
-    kept_back = "".join(
+    withheld = "".join(
         f", {count:,} were {what}"
         for what, count in (("filtered", account.filtered), ("thinned out", account.thinned))
         if count
     )
     verdict = "the ledger balances" if not findings else "the ledger does not balance, see below"
     if not complete:
-        verdict = "the ledger is one taken while the hooks ran, which need not balance"
+        verdict = "the ledger was taken while the hooks ran, so it need not balance"
     logged = f"Of {account.seen:,} events that reached the hooks, {account.logged:,} were logged"
     if reports:
-        # The events are more than the records because of them.
+        # They explain why there are more events than records.
         logged += f" ({account.logged - reports:,} as records, {reports:,} in the flow table)"
-    return f"{logged}{kept_back}, {lost}; {verdict}."
+    return f"{logged}{withheld}, {lost}; {verdict}."
 
 
 def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:
     cost = ledger.get("cost") or {}
     timed = {program["program"]: program for program in cost.get("programs", []) if program["sampled_runs"]}
-    said = [
-        f"A run of {hook} cost {timed[hook]['ns_per_run']:,.0f} ns in the mean of "
+    sentences = [
+        f"A run of {hook} cost {timed[hook]['ns_per_run']:,.0f} ns on average over "
         f"{_many(timed[hook]['sampled_runs'], 'timed run')}."
         for hook in _PACKET_HOOKS
         if hook in timed
     ]
     if cost.get("wall_s"):
         share = cost["reader_cpu_s"] / cost["wall_s"]
-        size = f" ({cost['log_bytes'] / records:,.0f} bytes a record)" if records else ""
-        said.append(
+        size = f" ({cost['log_bytes'] / records:,.0f} bytes per record)" if records else ""
+        sentences.append(
             f"The reader took {cost['reader_cpu_s']:.2f} CPU seconds in {cost['wall_s']:.1f} s "
             f"({share:.1%} of one CPU) and wrote {cost['log_bytes'] / 1e6:,.1f} MB{size}."
         )
-    return said
+    return sentences
 
 
 def _amount(count_bytes: int) -> str:

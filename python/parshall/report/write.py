@@ -1,4 +1,4 @@
-"""Write a report: HTML that needs nothing else, and every figure as PNG and SVG beside it."""
+"""Write a report: self-contained HTML, and every figure as PNG and SVG."""
 
 import json
 import os
@@ -29,24 +29,24 @@ FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
 # The page's own sections.
 _SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
-# Above so many characters of data, marks are painted, not put into the page one by one.
+# Figures with more characters of data than this are drawn on a canvas instead of as SVG elements.
 _SVG_CHARS_MAX = 200_000
 
 
 class ReadableLog(reduction.ReadableLog, Protocol):
-    """What a report needs of a log; `parshall.log.Log` has it."""
+    """The part of `parshall.log.Log` that a report needs."""
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """The account."""
+        """The ledger."""
 
     @property
     def environment(self) -> dict[str, Any]:
-        """The host as it was."""
+        """The environment of the measurement."""
 
     @property
     def complete(self) -> bool:
-        """Whether the log ended as it should."""
+        """Whether the log is complete."""
 
 
 def write_report(
@@ -60,23 +60,23 @@ def write_report(
 ) -> Path:
     """Write ``report.html``, and the figures as PNG (2x) and SVG into ``figures/``.
 
-    Each log is read once, in memory that does not grow with its records. Of a log with more than 1000 flows the page
-    lists those that moved most, and ``NAME-flows.csv`` has all.
+    Each log is read once, in memory that does not grow with its records. If a log has more than 1000 flows, the page
+    lists those that moved most bytes, and ``NAME-flows.csv`` has all.
 
     Parameters
     ----------
     logs : mapping of str to Log
-        The logs, by the names that the report gives them.
+        The logs, by their names in the report.
     directory : path-like
-        Where the report goes; made when it is not there.
+        Output directory; created if needed.
     title : str
         Heading of the report.
     testbed : mapping, optional
-        What `Testbed.describe` returns, with ``statistics`` of the links when there are some.
+        The result of `Testbed.describe`, optionally with ``statistics`` of the links.
     images : bool
-        Write the figures as files, too.
+        Whether to write the figures as files, too.
     progress : callable
-        Called with what is being done, a few words, many times a second.
+        Called with the current step, a few words, many times a second.
 
     Returns
     -------
@@ -86,12 +86,12 @@ def write_report(
     Raises
     ------
     UsageError
-        There is no log, or `directory` cannot be written; nothing has been read then.
+        There is no log, or `directory` cannot be written; raised before any log is read.
     ParshallError
         A log is damaged, or a file cannot be written.
     """
     if not logs:
-        raise UsageError("no log; name at least one")
+        raise UsageError("no log: name at least one")
     directory = Path(directory)
     check_destination(directory)
     reductions = [_reduced(name, log, progress) for name, log in logs.items()]
@@ -113,22 +113,22 @@ def write_report(
                 write_whole(directory / part["flows_file"], part["flow_table"].write_csv())
         if images:
             _write_images(directory / FIGURE_DIRECTORY, parts, progress)
-        # Last, since it speaks of the others.
+        # Last, since it refers to the others.
         write_whole(path, page)
     except OSError as error:
         raise file_error(
-            error, f"{error.filename or path}: {error.strerror}; make room, or name another directory"
+            error, f"{error.filename or path}: {error.strerror}; free some space, or name another directory"
         ) from None
     return path
 
 
 def check_destination(directory: Path) -> None:
-    """Refuse a directory that a report could not be written to, before any work is done for it.
+    """Check before any other work that a report can be written to a directory.
 
     Raises
     ------
     UsageError
-        It is no directory, or it, or the one that it would be made in, cannot be written.
+        It is not a directory, or it or its existing parent is not writable.
     """
     try:
         existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
@@ -138,7 +138,9 @@ def check_destination(directory: Path) -> None:
             raise UsageError(f"{existing}: cannot be written; name another directory with -o")
         for name, is_wanted in ((PAGE, Path.is_file), (FIGURE_DIRECTORY, Path.is_dir)):
             if (directory / name).exists() and not is_wanted(directory / name):
-                raise UsageError(f"{directory / name}: in the place of a part of the report; move it away")
+                raise UsageError(
+                    f"{directory / name}: in the way of the report; move it, or name another directory with -o"
+                )
     except (OSError, ValueError) as error:
         raise UsageError(f"{directory}: {getattr(error, 'strerror', None) or error}; name another with -o") from None
 
@@ -166,7 +168,7 @@ def shared_axis_ns(reductions: Iterable[Reduction]) -> tuple[int, int] | None:
 
 
 def _identities(names: Iterable[str]) -> list[str]:
-    """Names as they can stand in links and names of files, each once."""
+    """Return unique names that are valid in links and file names."""
     found: list[str] = []
     for name in names:
         plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
@@ -183,20 +185,20 @@ def _part(
     legend: Legend,
     axis_ns: tuple[int, int] | None,
 ) -> dict[str, Any]:
-    """Everything that the page says of one log."""
-    # Flows that only the records know have no account.
+    """Return the data of the page for one log."""
+    # Flows that are missing from the flow table have no account.
     table = reduced.table.filter(pl.col("local_address").is_not_null())
     shown = table.filter(pl.col("flow").is_in(reduced.listed))
     others = table.filter(~pl.col("flow").is_in(reduced.listed))
     ledger = log.ledger
     hooks = hook_accounts(ledger)
-    # The accounts of a log that was cut were taken while the hooks ran, and need not agree.
+    # The accounts of a truncated log were taken while the hooks ran, and need not agree.
     wrong = findings(ledger, table, reduced.records) if log.complete else []
     return {
         "name": name,
         "id": identity,
-        "sentences": summary.of_log(reduced, ledger, flows=table.height, complete=log.complete, findings=wrong),
-        "of_flows": summary.of_flows(reduced, legend.labels),
+        "sentences": summary.log_sentences(reduced, ledger, flows=table.height, complete=log.complete, findings=wrong),
+        "flows_sentence": summary.flows_sentence(reduced, legend.labels),
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced, legend, axis_ns=axis_ns)],
         "flows": _rows(shown, legend),
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
@@ -219,7 +221,7 @@ def _part(
 
 
 def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
-    """Return the rows of the table of flows, the ends of a connection together, the counted one first."""
+    """Return the rows of the table of flows; of a connection, the counted end first, then the other."""
     first = pl.when("is_counted").then("flow").otherwise("other_end")
     ordered = shown.sort(first, "is_counted", descending=[False, True])
     return [
@@ -240,7 +242,7 @@ def _end(address: str, port: int) -> str:
 
 
 def _owner(row: Mapping[str, Any]) -> str | None:
-    """Return the process of a flow, its control group when no process was seen to own it."""
+    """Return the process of a flow, or its control group if the process is unknown."""
     command, pid = row.get("command"), row.get("pid")
     if command or pid:
         return f"{command or '?'} ({pid or '?'})"
@@ -248,7 +250,7 @@ def _owner(row: Mapping[str, Any]) -> str | None:
 
 
 def _accounts_of(shown: pl.DataFrame, others: pl.DataFrame, kind: str) -> list[Account]:
-    """Return the accounts of these flows, and the sum of all others."""
+    """Return the accounts of the listed flows, and the sum of all others."""
     rest = [flow_total(others, kind, f"{others.height:,} others")] if others.height else []
     return [*flow_accounts(shown, kind).values(), *rest]
 
@@ -288,8 +290,8 @@ def _render(title: str, parts: list[dict[str, Any]], testbed: Mapping[str, Any] 
 
 
 def as_data(specification: Mapping[str, Any]) -> Markup:
-    """Return JSON that may stand inside a ``script`` element: no ``<`` can end it."""
-    # The page has its own headings and captions; the title is for the figure that stands alone.
+    """Return JSON for a ``script`` element, with ``<`` escaped."""
+    # The page has its own headings and captions; only separate files show the title.
     bare = {key: value for key, value in specification.items() if key != "title"}
     return Markup(json.dumps(bare, ensure_ascii=True).replace("<", "\\u003c"))
 
@@ -301,22 +303,22 @@ def _pretty(value: object) -> str:
 @cache
 def _vega() -> str:
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    # Nothing in a script may look like its end.
+    # A closing tag would end the script element.
     return bundle.replace("</script", "<\\/script")
 
 
-def _still(specification: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification without the layer of unseen marks that only catches the pointer."""
+def _without_pointer_layer(specification: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification without the invisible layer for the pointer."""
     layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
     return {**specification, "layer": layers}
 
 
 def _write_images(directory: Path, parts: list[dict[str, Any]], progress: Callable[[str], None]) -> None:
     directory.mkdir(exist_ok=True)
-    drawings = [(part["id"], figure, specification) for part in parts for figure, specification in part["figures"]]
-    for number, (identity, figure, specification) in enumerate(drawings, 1):
-        progress(f"drawing figure {number} of {len(drawings)}")
+    figures = [(part["id"], figure, specification) for part in parts for figure, specification in part["figures"]]
+    for number, (identity, figure, specification) in enumerate(figures, 1):
+        progress(f"drawing figure {number} of {len(figures)}")
         stem = directory / f"{identity}-{figure.name}"
-        drawing = vl_convert.vegalite_to_svg(_still(specification))
+        drawing = vl_convert.vegalite_to_svg(_without_pointer_layer(specification))
         write_whole(stem.with_suffix(".svg"), drawing)
         write_whole(stem.with_suffix(".png"), vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))

@@ -1,4 +1,4 @@
-"""Cables: pairs of interfaces, each the other's peer, in two namespaces."""
+"""Cables: veth pairs with one interface in each of two namespaces."""
 
 import time
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from parshall.testbed.namespaces import entered
 
 # Seconds until an interface must be up.
 _UP_TIMEOUT_S = 10.0
-# Index of the first of our interfaces. The kernel tells at once that a link is up when an interface
-# and its peer have different indices; when they are equal, as the first interfaces of two fresh
-# namespaces are, it takes the link for one without a peer and may wait a second.
+# Index of the first interface. The kernel reports a veth link up at once when the interface and its
+# peer have different indices. With equal indices, as the first interfaces of two new namespaces have,
+# it treats the link as one without a peer, and may wait a second.
 _FIRST_INDEX = 1000
 
 
 @dataclass(frozen=True)
 class Cable:
-    """Two interfaces, each the other's peer: namespace path, name and Ethernet address of both."""
+    """A veth pair: namespace path, name and Ethernet address of both interfaces."""
 
     a: tuple[Path, str, str]
     b: tuple[Path, str, str]
     mtu: int
 
 
-def lay(cable: Cable, *, offloads_on: bool) -> None:
-    """Make the interfaces of a cable, inside their namespaces from the first moment.
+def create_cable(cable: Cable, *, offloads_on: bool) -> None:
+    """Create the interfaces of a cable directly in their namespaces, and set them up.
 
     Raises
     ------
     ParshallError
-        When an interface does not come up.
+        An interface does not come up.
     """
     (path_a, name_a, mac_a), (path_b, name_b, mac_b) = cable.a, cable.b
     with path_b.open() as peer, entered(path_a), IPRoute() as route:
@@ -62,7 +62,7 @@ def has_ipv6() -> bool:
 
 
 def _quiet_ipv6(interface: str) -> None:
-    """Switch off what IPv6 does by itself on an interface of the calling thread's namespace."""
+    """Disable automatic IPv6 traffic on an interface of the calling thread's namespace."""
     if not has_ipv6():
         return
     own = Path("/proc/sys/net/ipv6/conf") / interface
@@ -85,5 +85,7 @@ def _wait_until_up(route: IPRoute, interface: str) -> None:
         if state == "UP":
             return
         if time.monotonic() > deadline:
-            raise ParshallError(f"interface {interface}: still {state} after {_UP_TIMEOUT_S:g} s; is its peer up?")
+            raise ParshallError(
+                f"interface {interface}: still {state} after {_UP_TIMEOUT_S:g} s; check that its peer is up"
+            )
         time.sleep(0.001)

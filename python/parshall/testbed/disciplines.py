@@ -1,4 +1,4 @@
-"""The kernel's queueing disciplines (tbf, netem) as the player of a link."""
+"""The backend that plays a link with the kernel's queueing disciplines (tbf, netem)."""
 
 import json
 import shutil
@@ -9,23 +9,23 @@ from typing import Any
 
 from parshall.errors import ParshallError
 from parshall.testbed import namespaces
-from parshall.testbed.cables import Cable, lay
+from parshall.testbed.cables import Cable, create_cable
 from parshall.testbed.names import current_owner
-from parshall.testbed.players import Between
+from parshall.testbed.players import MiddleNamespace
 from parshall.testbed.shaping import Shaping
 
-# A bucket of tbf holds what passes in this time, and two packets at least: while its timer is late
-# by less, no rate is lost (one packet alone lost 2.3 % of 20 Mbit/s on a busy machine).
+# A bucket of tbf holds the bytes of this time, and at least two packets: the rate is kept while its
+# timer is late by less (with one packet, a busy machine lost 2.3 % of 20 Mbit/s).
 _BURST_S = 500e-6
 # Older tools count a delay in ticks of 64 ns, in 32 bits.
 NETEM_DELAY_MAX_MS = 270_000.0
-# What is tried to find out whether the kernel has a discipline.
+# Parameters for trying whether the kernel has a discipline.
 _TRIALS = {"tbf": ["rate", "1mbit", "burst", "2000", "limit", "2000"], "netem": ["delay", "1ms"]}
 
 
 @cache
 def kernel_offers(qdisc: str) -> str | None:
-    """Try a queueing discipline in a namespace of its own; None when it works, else why not."""
+    """Try a queueing discipline in a temporary namespace; return None if it works, else the reason."""
     if shutil.which("tc") is None:
         return "tc(8) is not installed (package iproute2)"
     name = current_owner().name(f"probe-{qdisc}")
@@ -39,15 +39,15 @@ def kernel_offers(qdisc: str) -> str | None:
     return None
 
 
-class Kernel(Between):
-    """The kernel's own disciplines.
+class Kernel(MiddleNamespace):
+    """Plays a link with the kernel's disciplines.
 
     ::
 
-        a = bridge = left (tbf) - right = bridge = b (netem)      and the same back
+        a = bridge = left (tbf) - right = bridge = b (netem)      and likewise back
 
-    One direction is queued and serialised where it enters the cable in the middle, and lost and
-    delayed where it leaves the namespace: the relay's order.
+    Packets of a direction are queued and serialised where they enter the cable in the middle, and
+    lost and delayed where they leave the namespace, in the same order as in the relay.
     """
 
     name = "kernel"
@@ -57,29 +57,29 @@ class Kernel(Between):
     ) -> None:
         super().__init__(namespace, cable, offloads)
         middle = ((self.path, "left", "02:70:73:ff:ff:03"), (self.path, "right", "02:70:73:ff:ff:04"))
-        lay(Cable(*middle, cable.mtu), offloads_on=offloads)
+        create_cable(Cable(*middle, cable.mtu), offloads_on=offloads)
         for bridge, ports in (("bridge-a", ("a", "left")), ("bridge-b", ("b", "right"))):
             self._ip("link", "add", "name", bridge, "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
             for port in ports:
                 self._ip("link", "set", "dev", port, "master", bridge)
             self._ip("link", "set", "dev", bridge, "mtu", str(cable.mtu), "up")
-        forth, back = shapings
-        self._serialise(forth, "left", cable.mtu)
-        self._delay(forth, "b", seed)
+        forward, back = shapings
+        self._serialise(forward, "left", cable.mtu)
+        self._delay(forward, "b", seed)
         self._serialise(back, "right", cable.mtu)
         self._delay(back, "a", seed + 1)
 
     def start(self) -> None:
-        """Nothing to start: the kernel works from the moment it is told."""
+        """Do nothing: the kernel forwards packets from the start."""
 
     def statistics(self) -> dict[str, Any]:
-        """Return the statistics of the disciplines by interface, as ``tc -s -j`` has them."""
+        """Return the statistics of the disciplines by interface, as ``tc -s -j`` prints them."""
         show = ("-s", "-j", "qdisc", "show", "dev")
         interfaces = ("left", "right", "a", "b")
         return {"qdiscs": {name: json.loads(_tc(self.path, *show, name)) for name in interfaces}}
 
     def close(self) -> dict[str, Any]:
-        """Return the last statistics and remove the namespace."""
+        """Return the final statistics and remove the namespace."""
         if not self.path.exists():
             return {}
         try:
@@ -97,7 +97,7 @@ class Kernel(Between):
         overhead = ["overhead", str(shaping.overhead_bytes)] if shaping.overhead_bytes else []
         _tc(self.path, "qdisc", "add", "dev", interface, "root", "handle", "1:", "tbf", *rate, *overhead)
         if shaping.queue_packets is not None:
-            # tbf itself bounds bytes; the queue inside it can bound packets.
+            # tbf limits bytes; its inner queue can limit packets.
             queue = ["handle", "10:", "pfifo", "limit", str(shaping.queue_packets)]
             _tc(self.path, "qdisc", "add", "dev", interface, "parent", "1:1", *queue)
 
@@ -108,7 +108,7 @@ class Kernel(Between):
         try:
             _tc(self.path, *add, "seed", str(seed))
         except ParshallError:
-            # netem has a seed since Linux 6.4: without it losses are random, but never the same.
+            # netem has a seed since Linux 6.4; without it, losses are not reproducible.
             _tc(self.path, *add)
 
     def _ip(self, *arguments: str) -> None:
@@ -116,9 +116,9 @@ class Kernel(Between):
 
 
 def netem_parameters(shaping: Shaping) -> list[str]:
-    """Return what tc is told of a delay and of losses."""
-    # Nothing is dropped for want of room here: the queue's bound is in front. In parts of us: the tc of
-    # Debian 12 knows no ns.
+    """Return the arguments of tc for delay and loss."""
+    # The limit is never reached, since the queue is in front. Fractions of us, because the tc of Debian 12
+    # does not support ns.
     parameters = ["limit", "1000000", "delay", f"{shaping.delay_ms * 1e3:.3f}us"]
     if shaping.loss:
         parameters += ["loss", "random", f"{shaping.loss * 100:.8f}%"]

@@ -14,7 +14,7 @@ from parshall.errors import ParshallError, UsageError
 from parshall.testbed import namespaces, programs
 from parshall.testbed.removal import OWNER_VARIABLE, end_processes
 
-# Seconds that a program has to end by itself when its testbed closes.
+# Seconds from SIGTERM to SIGKILL when a testbed closes.
 _GRACE_S = 2.0
 
 
@@ -28,9 +28,9 @@ class Host:
     namespace : str
         Name of its network namespace, as ``ip netns`` shows it.
     path : pathlib.Path
-        Path that holds the namespace.
+        Path of the namespace.
     cpu : int or None
-        CPU on which its programs run; None lets the scheduler choose.
+        CPU of its programs; None for no affinity.
     """
 
     def __init__(self, name: str, namespace: str, owner_prefix: str, cpu: int | None = None) -> None:
@@ -52,7 +52,7 @@ class Host:
     def enter(self) -> AbstractContextManager[None]:
         """Move the calling thread into this host for the length of a ``with`` block.
 
-        Sockets opened inside belong to this host for good. Other threads stay where they are.
+        Sockets opened inside stay in this host. Other threads are not moved.
         """
         return namespaces.entered(self.path)
 
@@ -64,29 +64,29 @@ class Host:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> "subprocess.Popen[Any]":
-        """Start a program on this host; it is ended when the testbed closes, and killed when this process is.
+        """Start a program on this host; it ends with the testbed, and is killed when this process ends.
 
         Parameters
         ----------
         command : sequence of str
             Program and arguments.
         cpu : int, optional
-            CPU on which it runs; the host's own by default.
+            Its CPU. Default: that of the host.
         env : mapping, optional
-            Its environment; that of the caller by default.
+            Its environment. Default: that of the caller.
         **options
             Further arguments of `subprocess.Popen`.
 
         Raises
         ------
         ParshallError
-            When the program cannot be started.
+            The program cannot be started.
         UsageError
-            When the CPU cannot be used.
+            The CPU cannot be used.
         """
         environment = {**(os.environ if env is None else env), OWNER_VARIABLE: self._owner_prefix}
 
-        # Namespace and CPUs are a thread's, and a child begins with its parent's.
+        # Namespace and affinity belong to a thread, and a child inherits them.
         def start() -> "subprocess.Popen[Any]":
             with self.enter(), _on_cpu(self.cpu if cpu is None else cpu):
                 return programs.start(command, env=environment, **options)
@@ -94,7 +94,7 @@ class Host:
         try:
             program = programs.in_starter(start)
         except OSError as error:
-            raise ParshallError(f"host {self.name}: {command[0]} does not start: {error.strerror}") from error
+            raise ParshallError(f"host {self.name}: {command[0]} cannot be started: {error.strerror}") from error
         self._programs = [*(running for running in self._programs if running.poll() is None), program]
         return program
 
@@ -107,25 +107,25 @@ class Host:
         input: str | None = None,
         **options: Any,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a program on this host to its end, and return what it wrote, as text.
+        """Run a program on this host to its end, and return its output as text.
 
         Parameters
         ----------
         command : sequence of str
             Program and arguments.
         check : bool
-            Raise when its exit status is not 0.
+            Whether to raise when its exit status is not 0.
         timeout_s : float, optional
             Seconds after which it is killed.
         input : str, optional
-            What it reads.
+            Its standard input.
         **options
             Further arguments of `popen`.
 
         Raises
         ------
         ParshallError
-            When it fails, or takes too long.
+            The program fails or takes too long.
         """
         pipe = subprocess.PIPE
         settings: dict[str, Any] = {
@@ -135,7 +135,7 @@ class Host:
         }
         program = self.popen(command, text=True, **{**settings, **options})
         try:
-            output, complaint = program.communicate(input, timeout=timeout_s)
+            output, errors = program.communicate(input, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             raise ParshallError(
                 f"host {self.name}: {command[0]} did not end within {timeout_s} s; give it a longer timeout_s"
@@ -145,11 +145,11 @@ class Host:
                 program.kill()
                 program.communicate()
         if check and program.returncode != 0:
-            last_line = ((complaint or output or "").strip().splitlines() or ["no output"])[-1]
+            last_line = ((errors or output or "").strip().splitlines() or ["no output"])[-1]
             raise ParshallError(
                 f"host {self.name}: {' '.join(map(str, command))} ended with status {program.returncode}: {last_line}"
             )
-        return subprocess.CompletedProcess(list(command), program.returncode, output, complaint)
+        return subprocess.CompletedProcess(list(command), program.returncode, output, errors)
 
     def wait_for_listener(
         self, port: int, timeout_s: float = 10.0, program: "subprocess.Popen[str] | None" = None
@@ -161,27 +161,29 @@ class Host:
         port : int
             The port.
         timeout_s : float
-            How long to wait, seconds.
+            Seconds to wait.
         program : subprocess.Popen, optional
-            That which is to listen: when it ends before, with its standard error a pipe, its last line tells why.
+            The program that should listen. If it ends early, the message has the last line of its standard error, which
+            must be a pipe.
 
         Raises
         ------
         ParshallError
-            When none does within `timeout_s` seconds, or the program has ended.
+            No program listens within `timeout_s` seconds, or `program` has ended.
         """
         deadline = time.monotonic() + timeout_s
         while not self._listens(port):
             if program is not None and program.poll() is not None:
-                _, complaint = program.communicate()
-                last_line = ((complaint or "").strip().splitlines() or ["no output"])[-1]
+                _, errors = program.communicate()
+                last_line = ((errors or "").strip().splitlines() or ["no output"])[-1]
                 raise ParshallError(
-                    f"host {self.name}: what was to listen on TCP port {port} ended with status "
+                    f"host {self.name}: the program for TCP port {port} ended with status "
                     f"{program.returncode}: {last_line}"
                 )
             if time.monotonic() > deadline:
                 raise ParshallError(
-                    f"host {self.name}: nothing listens on TCP port {port} after {timeout_s:g} s; did the server start?"
+                    f"host {self.name}: nothing listens on TCP port {port} after {timeout_s:g} s; "
+                    "check that the server started"
                 )
             time.sleep(0.002)
 
@@ -199,28 +201,30 @@ class Host:
         Parameters
         ----------
         name : str
-            Such as ``net.ipv4.tcp_congestion_control``; only ``net.`` differs from host to host. A
-            dot inside a part (an interface ``eth0.5``) is written as ``/``, as sysctl(8) has it.
+            Such as ``net.ipv4.tcp_congestion_control``; only settings of ``net.`` belong to a host. A dot
+            inside a part (an interface ``eth0.5``) is written as ``/``, as in sysctl(8).
         value : object, optional
-            What to write.
+            New value.
 
         Raises
         ------
         ParshallError
-            When there is no such setting, or the kernel refuses the value.
+            There is no such setting, or the kernel rejects the value.
         """
         if not name.startswith("net."):
-            raise UsageError(f"host {self.name}: setting {name} is the machine's; only net.* is a host's")
+            raise UsageError(
+                f"host {self.name}: setting {name} applies to the whole machine; only net.* belongs to a host"
+            )
         path = Path("/proc/sys") / name.translate(str.maketrans("./", "/."))
         try:
-            # Which host's setting the file shows is decided by the thread that opens it.
+            # The file shows the setting of the namespace of the thread that opens it.
             with self.enter():
                 if value is not None:
                     path.write_text(str(value))
                 return path.read_text().strip()
         except OSError as error:
-            wanted = "" if value is None else f" to {value}"
-            raise ParshallError(f"host {self.name}: setting {name}{wanted}: {error.strerror}") from error
+            assignment = "" if value is None else f" to {value}"
+            raise ParshallError(f"host {self.name}: setting {name}{assignment}: {error.strerror}") from error
 
     def route(self, destination: str, gateway: str) -> None:
         """Add a route, for testbeds with hosts that forward (``net.ipv4.ip_forward``).
@@ -236,7 +240,7 @@ class Host:
         self.run(["ip", *family, "route", "replace", destination, "via", gateway])
 
     def close(self) -> None:
-        """End the programs that still run and remove the namespace; done by the testbed."""
+        """End the programs that still run, and remove the namespace; called by the testbed."""
         running = [program for program in self._programs if program.poll() is None]
         for program in running:
             program.terminate()
@@ -247,7 +251,7 @@ class Host:
                 program.kill()
                 program.wait()
         self._programs.clear()
-        # What programs left running, a server that put itself into the background say, would keep the namespace.
+        # Processes that programs left behind, such as daemons, would keep the namespace.
         with suppress(OSError):
             end_processes(self.path, self._owner_prefix)
         namespaces.remove(self.namespace)
@@ -255,7 +259,7 @@ class Host:
 
 @contextmanager
 def _on_cpu(cpu: int | None) -> Iterator[None]:
-    """Bind the calling thread to a CPU, and back; None does nothing."""
+    """Bind the calling thread to a CPU within the block; None does nothing."""
     if cpu is None:
         yield
         return
@@ -263,7 +267,7 @@ def _on_cpu(cpu: int | None) -> Iterator[None]:
     try:
         os.sched_setaffinity(0, {cpu})
     except OSError as error:
-        raise UsageError(f"CPU {cpu} cannot be used; choose one of {sorted(before)}") from error
+        raise UsageError(f"CPU {cpu}: cannot be used; choose one of {sorted(before)}") from error
     try:
         yield
     finally:

@@ -11,8 +11,8 @@ from parshall.testbed.hosts import Host
 from parshall.testbed.players import Player
 from parshall.testbed.shaping import Shaping
 
-# The multicast reports of IPv6 addresses are over when none has come for this long; the settings
-# of `cables.lay` let the kernel send them within a few clock ticks.
+# The multicast reports for IPv6 addresses are over when none was sent for this long, seconds; with the
+# settings of `cables.create_cable`, the kernel sends them within a few clock ticks.
 _SILENCE_S = 0.03
 _NUD_PERMANENT = 0x80
 _IFA_F_NODAD = 0x02
@@ -20,7 +20,7 @@ _IFA_F_NODAD = 0x02
 
 @dataclass(frozen=True)
 class End:
-    """Where a link meets a host.
+    """An end of a link.
 
     Attributes
     ----------
@@ -45,13 +45,13 @@ class Link:
     Attributes
     ----------
     backend : str
-        What plays it: "veth" (packets just pass), "kernel" (tbf and netem), or "relay" (ours).
+        "veth" (no shaping), "kernel" (tbf and netem), or "relay" (Parshall's relay).
     shapings : tuple of Shaping
-        What happens from the first host to the second, and back.
+        Shaping from the first host to the second, and back.
     offloads : bool
-        Whether the hosts' interfaces have offloads on.
+        Whether offloads of the hosts' interfaces are on.
     mtu : int
-        Bytes of the longest IP packet.
+        Maximum bytes of an IP packet.
     seed : int
         Seed of losses and jitter.
     """
@@ -85,19 +85,19 @@ class Link:
         for end in self.ends:
             if end.host is host:
                 return end
-        raise UsageError(f"link: host {host.name} is not at {self!r}")
+        raise UsageError(f"link: {self!r} has no end at host {host.name}; name one of its hosts")
 
     def interface(self, host: Host) -> str:
-        """Name of the interface by which a host is on this link."""
+        """Return the name of a host's interface on this link."""
         return self.end(host).interface
 
     def address(self, host: Host, family: int = 4) -> str:
-        """Address of a host on this link.
+        """Return the address of a host on this link.
 
         Parameters
         ----------
         host : Host
-            One of the two.
+            One of the two hosts.
         family : int
             4 or 6.
         """
@@ -109,14 +109,14 @@ class Link:
         return address
 
     def statistics(self) -> dict[str, Any]:
-        """Return what the link carried and lost.
+        """Return the packets that the link carried and lost.
 
         Returns
         -------
         dict
             ``backend``; ``ends``: for each host's name the frames of its interface since the link
-            was made (``tx_packets``, ``tx_dropped``, ``rx_packets``, ``rx_dropped``); and what the backend
-            itself says: ``relay`` (the ledger, see docs/testbed.md) or ``qdiscs``.
+            was created (``tx_packets``, ``tx_dropped``, ``rx_packets``, ``rx_dropped``); and the counters of
+            the backend: ``relay`` (the ledger, see docs/testbed.md) or ``qdiscs``.
         """
         ends = {}
         for end in self.ends:
@@ -125,7 +125,7 @@ class Link:
         return {"backend": self.backend, "ends": ends, **self._player.statistics()}
 
     def describe(self) -> dict[str, Any]:
-        """Parameters, for results."""
+        """Return the parameters, to be stored with results."""
         a, b = self.ends
         return {
             "hosts": [a.host.name, b.host.name],
@@ -138,12 +138,12 @@ class Link:
         }
 
     def close(self) -> dict[str, Any]:
-        """Stop what plays the link and return the last statistics; done by the testbed."""
+        """Stop the backend and return the final statistics; called by the testbed."""
         return dict(self._player.close())
 
 
-def address(end: End, other: End) -> None:
-    """Give an end its addresses, and the other's Ethernet address for good: no ARP on the link."""
+def configure_addresses(end: End, other: End) -> None:
+    """Set the addresses of an end, and a permanent neighbour entry for the other: no ARP on the link."""
     with end.host.enter(), IPRoute() as route:
         (index,) = route.link_lookup(ifname=end.interface)
         route.addr("add", index=index, address=end.ipv4, prefixlen=24)
@@ -156,7 +156,7 @@ def address(end: End, other: End) -> None:
 
 
 def wait_for_silence(end: End) -> None:
-    """Wait until the multicast reports, which IPv6 sends for new addresses, are over."""
+    """Wait until IPv6 has sent the multicast reports for new addresses."""
     if not end.ipv6:
         return
     seen, since = -1, time.monotonic()

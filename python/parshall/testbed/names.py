@@ -1,12 +1,12 @@
-"""Names that say who made a thing, so that what a killed run left behind can be told and removed.
+"""Names that identify the owner of an object, so that leftovers of killed runs can be found and removed.
 
-Everything of ours on a host is called ``parshall-<pid>-<starttime>-<rest>``: the process that owns
-it and the time at which that process started, in clock ticks since boot (field 22 of
-``/proc/<pid>/stat``). A process number comes back sooner or later; the pair does not. A thing is
-stale when no process with that number and that start time lives.
+Every object of Parshall on a host is called ``parshall-<pid>-<starttime>-<rest>``: the owning
+process and its start time, in clock ticks since boot (field 22 of ``/proc/<pid>/stat``). The kernel
+reuses process IDs, but not the pair. An object is stale when no process with this ID and start time
+lives.
 
-An interface has only 15 bytes, so its name is ``ps``, the process number in base 36 (5
-characters), the start time modulo 36**6 in base 36 (6 characters) and a number (2 characters).
+The name of an interface has only 15 bytes: ``ps``, the process ID in base 36 (5 characters),
+the start time modulo 36**6 in base 36 (6 characters) and a number (2 characters).
 """
 
 import os
@@ -22,18 +22,18 @@ from parshall.testbed.namespaces import NETNS_DIRECTORY
 _FULL = re.compile(r"parshall-(?P<pid>[1-9]\d*)-(?P<start>\d+)-(?P<rest>.+)")
 _SHORT = re.compile(r"ps(?P<pid>[0-9a-z]{5})(?P<start>[0-9a-z]{6})[0-9a-z]{2}")
 _START_MODULUS = 36**6
-# Kinds of interfaces that Parshall makes; no other is ever removed, whatever its name.
+# Kinds of interfaces that Parshall creates; others are never removed, whatever their name.
 _OUR_KINDS = frozenset({"veth", "bridge", "dummy", "ifb", "tun"})
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, for as long as it lives.
+    """A process, identified by ID and start time.
 
     Attributes
     ----------
     pid : int
-        Process number.
+        Process ID.
     start_ticks : int
         Start time, clock ticks since boot.
     """
@@ -43,15 +43,15 @@ class Owner:
 
     @property
     def prefix(self) -> str:
-        """Beginning of the name of everything that this process owns."""
+        """Prefix of the names of all objects that this process owns."""
         return f"parshall-{self.pid}-{self.start_ticks}"
 
     def name(self, rest: str) -> str:
-        """Name of a namespace or cgroup of this process."""
+        """Return the name of a namespace or cgroup of this process."""
         return f"{self.prefix}-{rest}"
 
     def interface_name(self, number: int) -> str:
-        """Name of interface `number` (0 to 1295) of this process, exactly 15 bytes."""
+        """Return the name of interface `number` (0 to 1295) of this process, exactly 15 bytes."""
         return f"ps{_base36(self.pid, 5)}{_base36(self.start_ticks % _START_MODULUS, 6)}{_base36(number, 2)}"
 
     def is_alive(self) -> bool:
@@ -61,7 +61,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that a killed run left on this host.
+    """An object that a killed run left on this host.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class Leftover:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Start time of a living process in clock ticks since boot; None when it does not live."""
+    """Return the start time of a process, clock ticks since boot; None if it does not live."""
     process = Path("/proc") / str(pid)
     try:
         # The command, in parentheses, may itself contain spaces and parentheses.
         fields = (process / "stat").read_text().rpartition(")")[2].split()
-        # A zombie has given everything back, unless threads outlive the first one.
+        # A zombie has released its resources, unless other threads outlive its first one.
         if fields[0] in "ZX" and len(list((process / "task").iterdir())) <= 1:
             return None
     except (FileNotFoundError, ProcessLookupError):
@@ -98,26 +98,26 @@ def current_owner() -> Owner:
 
 
 def owner_of(name: str) -> Owner | None:
-    """Owner that a full name speaks of; None when the name is not one of ours."""
+    """Return the owner in a full name; None if the name is not one of ours."""
     match = _FULL.fullmatch(name)
     return Owner(int(match["pid"]), int(match["start"])) if match else None
 
 
 def stale() -> list[Leftover]:
-    """List what killed runs left: namespaces, interfaces of the calling namespace, and cgroups."""
+    """List leftovers of killed runs: namespaces, interfaces of the calling namespace, and cgroups."""
     return [*_stale_namespaces(), *_stale_interfaces(), *_stale_cgroups()]
 
 
 def clean() -> list[Leftover]:
-    """Remove what killed runs left, and nothing else.
+    """Remove leftovers of killed runs, and nothing else.
 
-    Processes that a removed testbed had started in a namespace are ended; processes in a removed
-    cgroup belong to the user, and move to the parent cgroup instead.
+    Processes that the testbed of a removed namespace started are killed. Processes in a removed cgroup
+    belong to the user, and move to the parent cgroup.
 
     Returns
     -------
     list of Leftover
-        What was removed. What could not be (no permission) is not in it, and still in `stale()`.
+        The removed objects. Objects that could not be removed (no permission) stay in `stale()`.
     """
     remove = {
         "namespace": removal.remove_namespace,
@@ -128,10 +128,10 @@ def clean() -> list[Leftover]:
 
 
 def cgroup2_mounts() -> Iterator[Path]:
-    """Yield the places where the cgroup-v2 hierarchy is mounted, by the mount table.
+    """Yield the mount points of the cgroup-v2 hierarchy, from the mount table.
 
-    Where there is none, as behind the ``/sys`` that ``ip netns exec`` mounts, it is the one place that this
-    process has for itself, if it may: a path that leads there for as long as this process lives.
+    If there is none, as below the ``/sys`` that ``ip netns exec`` mounts, yield a private mount of this process, if
+    it may create one; its path is valid while this process lives.
     """
     is_mounted = False
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -143,7 +143,7 @@ def cgroup2_mounts() -> Iterator[Path]:
     if not is_mounted:
         from parshall import _native
 
-        # An installation for analysis only has none.
+        # An analysis-only installation lacks the function.
         mount = getattr(_native, "cgroup2_mount", lambda: None)()
         if mount is not None:
             yield Path(mount)
@@ -167,8 +167,8 @@ def _stale_interfaces() -> Iterator[Leftover]:
         if match is None or kind not in _OUR_KINDS:
             continue
         pid, start = int(match["pid"], 36), int(match["start"], 36)
-        # Somebody else's name may happen to look like ours: only a process that can have been is
-        # an owner (Linux has no process numbers above 2**22, and none started in the future).
+        # Another program's name may match by chance, so check that such a process can have existed (Linux has
+        # no process IDs above 2**22, and none started in the future).
         if pid > 1 << 22 or start > time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"):
             continue
         ticks = start_ticks(pid)

@@ -1,6 +1,6 @@
-"""Named network namespaces, the way ``ip netns`` makes them, without leaving the process.
+"""Named network namespaces, compatible with ``ip netns``, without starting a program.
 
-A network namespace belongs to a thread, so a thread may visit one while the others stay.
+A network namespace belongs to a thread, so one thread can enter a namespace while the others stay.
 """
 
 import ctypes
@@ -35,12 +35,12 @@ def create(name: str) -> Path:
     Returns
     -------
     pathlib.Path
-        Path that holds the namespace.
+        Path of the namespace.
 
     Raises
     ------
     ParshallError
-        When the name is taken, or the process lacks CAP_SYS_ADMIN.
+        The name is taken, or the process lacks CAP_SYS_ADMIN.
     """
     _share_directory()
     path = NETNS_DIRECTORY / name
@@ -51,7 +51,7 @@ def create(name: str) -> Path:
     failures: list[OSError] = []
 
     def make() -> None:
-        # In a thread of its own, which ends in the new namespace; the caller never moves.
+        # In a separate thread, which ends in the new namespace, so that the caller never moves.
         try:
             _check(_libc.unshare(_CLONE_NEWNET))
             _mount(_THREAD_NAMESPACE, str(path), _MS_BIND)
@@ -64,22 +64,22 @@ def create(name: str) -> Path:
     if failures:
         path.unlink()
         raise ParshallError(
-            f"namespace {name} cannot be made: {failures[0].strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
+            f"namespace {name}: cannot be created: {failures[0].strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
         ) from failures[0]
     return path
 
 
 def remove(name: str) -> bool:
-    """Take the name from a namespace, which ends it as soon as no process is inside.
+    """Remove the name of a namespace; the kernel removes the namespace when no process is inside.
 
     Returns
     -------
     bool
-        False when there is none of that name, or no permission.
+        False if there is no such namespace, or no permission.
     """
     path = NETNS_DIRECTORY / name
     with suppress(OSError):
-        # Fails when a run was killed between making the file and the mount: only a file is there.
+        # Fails if a run was killed between creating the file and the mount.
         _check(_libc.umount2(os.fsencode(path), _MNT_DETACH))
     try:
         path.unlink()
@@ -89,12 +89,12 @@ def remove(name: str) -> bool:
 
 
 def find(namespace: str | os.PathLike[str]) -> Path:
-    """Return the path of a network namespace that is given by its name (``ip netns``) or its path.
+    """Return the path of a network namespace, from its name (``ip netns``) or path.
 
     Raises
     ------
     UsageError
-        There is none.
+        There is no such namespace.
     """
     path = NETNS_DIRECTORY / namespace
     try:
@@ -104,27 +104,27 @@ def find(namespace: str | os.PathLike[str]) -> Path:
             f"--netns {namespace}: {error.strerror}; `ip netns` lists names, and /proc/PID/ns/net is a path"
         ) from None
     if not is_namespace:
-        raise UsageError(f"--netns {namespace}: is no network namespace; `ip netns` lists those with a name")
+        raise UsageError(f"--netns {namespace}: is not a network namespace; `ip netns` lists named ones")
     return path
 
 
 @contextmanager
 def entered(path: Path) -> Iterator[None]:
-    """Move the calling thread, and no other, into a network namespace, and back.
+    """Move only the calling thread into a network namespace, and back at the end of the block.
 
-    Processes and threads that are started meanwhile begin in that namespace and stay there.
+    Processes and threads that are started inside the block begin in that namespace and stay there.
 
     Raises
     ------
     ParshallError
-        When the namespace is gone, or the process lacks CAP_SYS_ADMIN.
+        The namespace does not exist, or the process lacks CAP_SYS_ADMIN.
     """
     home = os.open(_THREAD_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
             target = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                # To enter it the kernel asks for a capability, also of a thread that is there.
+                # The kernel requires a capability, even from a thread that is already inside.
                 is_elsewhere = not os.path.samestat(os.fstat(target), os.fstat(home))
                 if is_elsewhere:
                     _check(_libc.setns(target, _CLONE_NEWNET))
@@ -132,8 +132,8 @@ def entered(path: Path) -> Iterator[None]:
                 os.close(target)
         except OSError as error:
             is_forbidden = isinstance(error, PermissionError)
-            remedy = privileges.remedy("CAP_SYS_ADMIN") if is_forbidden else "is the testbed still open?"
-            raise ParshallError(f"namespace {path} cannot be entered: {error.strerror}; {remedy}") from error
+            remedy = privileges.remedy("CAP_SYS_ADMIN") if is_forbidden else "check that its testbed is open"
+            raise ParshallError(f"namespace {path}: cannot be entered: {error.strerror}; {remedy}") from error
         try:
             yield
         finally:
@@ -144,12 +144,12 @@ def entered(path: Path) -> Iterator[None]:
 
 
 def _share_directory() -> None:
-    """Make the directory a shared mount, so that other mount namespaces see names come and go."""
+    """Make the directory a shared mount, so that other mount namespaces see new and removed names."""
     NETNS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
     directory = str(NETNS_DIRECTORY)
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # The lock that ip(8) takes too: two first users would stack two mounts.
+        # ip(8) takes the same lock: without it, two first users would stack two mounts.
         fcntl.flock(handle, fcntl.LOCK_EX)
         try:
             _mount("", directory, _MS_SHARED | _MS_REC)
@@ -158,7 +158,7 @@ def _share_directory() -> None:
             _mount("", directory, _MS_SHARED | _MS_REC)
     except OSError as error:
         raise ParshallError(
-            f"{directory} cannot be made a shared mount: {error.strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
+            f"{directory}: cannot be made a shared mount: {error.strerror}; {privileges.remedy('CAP_SYS_ADMIN')}"
         ) from error
     finally:
         os.close(handle)

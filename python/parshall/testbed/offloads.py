@@ -9,8 +9,8 @@ from parshall.errors import ParshallError
 
 _SIOCETHTOOL = 0x8946
 _GET_DRIVER = 0x03
-# Names as ethtool -K has them, with the commands that get and set them (linux/ethtool.h). Order
-# matters for setting off: segmentation needs checksums, and goes with them.
+# Names as in ethtool -K, with the commands that get and set them (linux/ethtool.h). Order matters for
+# disabling: segmentation depends on checksums, and is disabled with them.
 _COMMANDS = {
     "rx": (0x14, 0x15),
     "tx": (0x16, 0x17),
@@ -23,18 +23,18 @@ NAMES = tuple(_COMMANDS)
 
 
 def read(interface: str) -> dict[str, bool]:
-    """State of the offloads of an interface of the calling thread's namespace."""
+    """Return the state of the offloads of an interface of the calling thread's namespace."""
     return {name: bool(_ethtool(interface, name, get, 0)) for name, (get, _) in _COMMANDS.items()}
 
 
 def switch(interface: str, on: bool) -> None:
-    """Switch all offloads of an interface of the calling thread's namespace, and make sure of it.
+    """Switch all offloads of an interface of the calling thread's namespace, and verify their state.
 
     Raises
     ------
     ParshallError
-        When the interface refuses, or one stays as it was. Receive checksumming is left alone: some
-        drivers fix it, and it does not change packets.
+        The interface refuses, or an offload does not change. Receive checksumming is not switched: some
+        drivers do not support that, and it does not change packets.
     """
     for name, (get, set_) in _COMMANDS.items():
         if name == "rx":
@@ -48,11 +48,11 @@ def switch(interface: str, on: bool) -> None:
 
 
 def driver(interface: str) -> str | None:
-    """Name of the driver of an interface of the calling thread's namespace; None when it has none."""
-    # struct ethtool_drvinfo: the command, the driver, 32 bytes, and more of it.
+    """Return the driver of an interface of the calling thread's namespace; None if it has none."""
+    # struct ethtool_drvinfo: the command, the driver in 32 bytes, and further fields.
     data = array("B", struct.pack("I192x", _GET_DRIVER))
     try:
-        _ask(interface, data)
+        _ethtool_ioctl(interface, data)
     except OSError:
         return None
     return data.tobytes()[4:36].split(b"\0", 1)[0].decode(errors="replace") or None
@@ -61,7 +61,7 @@ def driver(interface: str) -> str | None:
 def _ethtool(interface: str, offload: str, command: int, value: int) -> int:
     data = array("B", struct.pack("II", command, value))
     try:
-        _ask(interface, data)
+        _ethtool_ioctl(interface, data)
     except OSError as error:
         raise ParshallError(
             f"interface {interface}: offload {offload}: {error.strerror}; it needs CAP_NET_ADMIN"
@@ -69,8 +69,8 @@ def _ethtool(interface: str, offload: str, command: int, value: int) -> int:
     return int(struct.unpack("II", data.tobytes())[1])
 
 
-def _ask(interface: str, data: "array[int]") -> None:
-    """Hand a structure of ethtool to the kernel, which answers in it: behind the pointer of struct ifreq."""
+def _ethtool_ioctl(interface: str, data: "array[int]") -> None:
+    """Pass an ethtool structure to the kernel through struct ifreq; the kernel writes the answer into it."""
     address, _ = data.buffer_info()
     request = struct.pack("16sP16x", interface.encode(), address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

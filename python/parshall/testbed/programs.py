@@ -1,4 +1,4 @@
-"""Programs that end with the process that started them, whatever ends it."""
+"""Programs that are killed when the process that started them ends, for whatever reason."""
 
 import ctypes
 import os
@@ -17,18 +17,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Starter:
-    """A thread that starts programs, and lives as long as the process.
+    """A thread that starts programs and lives as long as the process.
 
-    The kernel sends the signal when the thread ends that started the program, not its process.
+    The kernel sends the signal when the thread that started the program ends, not its process.
     """
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Program], Future[Program]]] = queue.SimpleQueue()
-        # At the end of the interpreter nobody waits for it, so that what testbeds remove then comes first.
+        # A daemon thread, so that testbeds can still clean up when the interpreter exits.
         threading.Thread(target=self._serve, name="parshall-programs", daemon=True).start()
 
     def call(self, job: Callable[[], Program]) -> Program:
-        """Return what `job` returns in the thread, which has CPUs and blocked signals of the caller meanwhile."""
+        """Run `job` in the thread, with the affinity and signal mask of the caller, and return its result."""
         cpus, mask = os.sched_getaffinity(0), signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
         def as_the_caller() -> Program:
@@ -44,7 +44,7 @@ class _Starter:
         return done.result()
 
     def _serve(self) -> None:
-        # Signals are for the thread that waits for them.
+        # Other threads handle signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             job, done = self._jobs.get()
@@ -63,12 +63,12 @@ def _forget_starter() -> None:
     _lock, _starter = threading.Lock(), None
 
 
-# A forked process has none of the other threads.
+# A forked process has only the calling thread.
 os.register_at_fork(after_in_child=_forget_starter)
 
 
 def in_starter(job: Callable[[], Program]) -> Program:
-    """Return what `job`, which calls `start`, returns in the thread that lives as long as the process."""
+    """Run `job`, which calls `start`, in the thread that lives as long as the process; return its result."""
     global _starter
     with _lock:
         _starter = _starter or _Starter()
@@ -76,7 +76,7 @@ def in_starter(job: Callable[[], Program]) -> Program:
 
 
 def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
-    """Start a program that is killed when this thread ends, of which `in_starter` has one that lasts.
+    """Start a program that is killed when the calling thread ends; `in_starter` provides a lasting thread.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def start(command: Sequence[str | os.PathLike[str]], **options: Any) -> Program:
     """
     parent, before = os.getpid(), options.pop("preexec_fn", None)
 
-    # It imports and locks nothing, which another thread could hold as this one forks.
+    # Runs after fork, so it must not import or lock anything that another thread may hold.
     def end_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Our own relay as the player of a link."""
+"""The backend that plays a link with Parshall's relay."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -8,20 +8,20 @@ from parshall.installation import require_kernel_side
 from parshall.session import request_json
 from parshall.testbed import namespaces
 from parshall.testbed.cables import Cable
-from parshall.testbed.players import Between
+from parshall.testbed.players import MiddleNamespace
 from parshall.testbed.shaping import Shaping
 
 if TYPE_CHECKING:
     from parshall import _native
 
-# Frames inside one direction.
+# Memory for the frames of one direction.
 _MEMORY_BYTES = 64 << 20
-# The lowest realtime priority: above every ordinary program, below the kernel's own threads.
+# The lowest realtime priority: above ordinary programs, below the kernel's threads.
 FIFO_PRIORITY = 1
 
 
-class Relay(Between):
-    """Our relay; see docs/testbed.md."""
+class Relay(MiddleNamespace):
+    """Plays a link with Parshall's relay; see docs/testbed.md."""
 
     name = "relay"
 
@@ -42,18 +42,18 @@ class Relay(Between):
         }
 
     def start(self) -> None:
-        """Take packets from now on."""
+        """Start to forward packets."""
         from parshall import _native
 
         self._relay = _native.Session("relay", request_json(self._request))
 
     def statistics(self) -> dict[str, Any]:
-        """Return the relay's ledger, the last one when it has stopped."""
+        """Return the relay's ledger; after the stop, the final one."""
         if self._relay is None:
             return {"relay": self._final}
         status = json.loads(self._relay.status())
         if status.pop("has_ended"):
-            raise ParshallError("relay: its thread ended by itself; the link is dead, make a new one")
+            raise ParshallError("relay: its thread has ended, so the link is down; create a new link")
         return {"relay": status}
 
     def close(self) -> dict[str, Any]:

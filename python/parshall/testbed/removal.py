@@ -1,4 +1,4 @@
-"""Removes what a killed run left: the caller has made sure that its owner no longer lives."""
+"""Remove objects of a killed run; the caller has checked that their owner does not live."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from parshall.testbed import namespaces
 
-# In the environment of every process that a testbed starts: the prefix of its owner's names.
+# Environment variable of every process that a testbed starts, with the prefix of the owner's names.
 OWNER_VARIABLE = "PARSHALL_OWNER"
 
 
 def remove_namespace(name: str) -> bool:
-    """End the processes that the dead testbed started in a namespace, and remove it."""
+    """Kill the processes that the testbed started in a namespace, and remove the namespace."""
     prefix = "-".join(name.split("-")[:3])
     try:
         end_processes(namespaces.NETNS_DIRECTORY / name, prefix)
@@ -26,14 +26,14 @@ def remove_namespace(name: str) -> bool:
 
 
 def end_processes(namespace: Path, prefix: str) -> None:
-    """Kill the processes in a namespace that come from a testbed, be it that what started them has ended.
+    """Kill the processes in a namespace that belong to a testbed, even if their parents have ended.
 
     Parameters
     ----------
     namespace : pathlib.Path
-        Path that holds the namespace.
+        Path of the namespace.
     prefix : str
-        Beginning of the names of the testbed's owner.
+        Prefix of the names of the testbed's owner.
 
     Raises
     ------
@@ -57,8 +57,8 @@ def remove_interface(name: str) -> bool:
 
 
 def interfaces() -> list[tuple[str, str | None]]:
-    """Name and kind (such as "veth"; None for hardware) of the calling namespace's interfaces."""
-    # Not /sys/class/net, which shows the namespace in which sysfs was mounted.
+    """Return name and kind (such as "veth"; None for hardware) of the calling namespace's interfaces."""
+    # Not from /sys/class/net, which shows the namespace in which sysfs was mounted.
     with IPRoute() as route:
         return [
             (link.get_attr("IFLA_IFNAME"), link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND"))
@@ -67,7 +67,7 @@ def interfaces() -> list[tuple[str, str | None]]:
 
 
 def remove_cgroup(directory: str) -> bool:
-    """Move the processes of a cgroup to its parent, and remove it with what is below it."""
+    """Move the processes of a cgroup to its parent, and remove the cgroup with its children."""
     top = Path(directory)
     try:
         for path, _, _ in os.walk(top, topdown=False):
@@ -89,7 +89,7 @@ def _processes_in(inode: int) -> Iterator[int]:
 
 
 def _end(pid: int, inode: int, prefix: str) -> None:
-    """Kill a process, after a second look through a handle that cannot come to mean another one."""
+    """Kill a process, after a second check through a pidfd, since the kernel may reuse process IDs."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:

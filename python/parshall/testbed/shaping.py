@@ -1,4 +1,4 @@
-"""What a direction of a link does to packets: one set of parameters, whichever backend plays it."""
+"""The shaping of one direction of a link: the same parameters for all backends."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
@@ -17,7 +17,7 @@ class Shaping:
     Attributes
     ----------
     rate_bps : float, optional
-        Bits per second; None is no limit, and then no queue forms. A packet's size is its Ethernet
+        Bits per second; None is unlimited, without a queue. The size of a packet is that of its Ethernet
         header and payload (a full packet of MTU 1500 has 1514 bytes), plus `overhead_bytes`.
     delay_ms : float
         Delay of this direction alone, milliseconds.
@@ -25,21 +25,20 @@ class Shaping:
         Half the width (uniform) or standard deviation (normal) of the random part of the delay,
         milliseconds. Packets keep their order.
     jitter_law : str
-        "uniform" or "normal".
+        Distribution of the jitter: "uniform" or "normal".
     loss : float
-        Probability with which a packet is lost, each independently, 0 to 1.
+        Loss probability, independent for each packet, 0 to 1.
     queue_packets : int, optional
-        Packets that the queue holds, the one being sent included; 1000 when a rate is given and no
-        bound is.
+        Capacity of the queue, including the packet being sent; 1000 by default if there is a rate.
     queue_bytes : int, optional
-        Bytes that the queue holds.
+        Capacity of the queue, bytes.
     overhead_bytes : int
-        Bytes added to every packet for rate and queue; 24 for the wire time of real Ethernet.
+        Bytes added to every packet for rate and queue; 24 models the wire time of Ethernet.
 
     Raises
     ------
     UsageError
-        When a value is outside its range.
+        A value is outside its range.
     """
 
     rate_bps: float | None = None
@@ -66,47 +65,47 @@ class Shaping:
             value = getattr(self, name)
             if value is None:
                 continue
-            # Numbers of numpy are such, too, and become plain ones: results and the relay take them as JSON.
+            # Numpy numbers become plain ones, since results and the relay need JSON.
             if not isinstance(value, Real):
-                raise UsageError(f"link: {name} {value!r} is no number; its unit stands in its name")
+                raise UsageError(f"link: {name} {value!r}: is not a number; give one, in the unit of the name")
             if not low <= float(value) <= high:
-                raise UsageError(f"link: {name} {value} is outside {low} to {high:g}")
+                raise UsageError(f"link: {name} {value}: expected a number from {low} to {high:g}")
             plain = int(value) if isinstance(value, Integral) else float(value)
             if name in _WHOLE:
                 if plain != int(plain):
-                    raise UsageError(f"link: {name} {value} is no whole number")
+                    raise UsageError(f"link: {name} {value}: expected a whole number")
                 plain = int(plain)
             object.__setattr__(self, name, plain)
         if self.jitter_law not in ("uniform", "normal"):
-            raise UsageError(f"link: jitter_law {self.jitter_law!r} is unknown; choose 'uniform' or 'normal'")
+            raise UsageError(f"link: jitter_law {self.jitter_law!r}: is unknown; choose 'uniform' or 'normal'")
         if (self.queue_packets or self.queue_bytes) and self.rate_bps is None:
-            raise UsageError("link: a queue bound without rate_bps has no effect; give rate_bps")
+            raise UsageError("link: a queue limit has no effect without rate_bps; give rate_bps")
         if self.rate_bps is not None and self.queue_packets is None and self.queue_bytes is None:
             object.__setattr__(self, "queue_packets", DEFAULT_QUEUE_PACKETS)
 
     @property
     def is_plain(self) -> bool:
-        """Whether packets just pass."""
+        """Whether packets pass without shaping."""
         return self.rate_bps is None and not (self.delay_ms or self.jitter_ms or self.loss)
 
     @property
     def needs_netem(self) -> bool:
-        """Whether more than a rate is asked for."""
+        """Whether delay, jitter or loss is needed."""
         return bool(self.delay_ms or self.jitter_ms or self.loss)
 
-    def altered(self, changes: dict[str, Any] | None) -> "Shaping":
-        """Return a copy with some parameters changed, as the other direction of a link wants them."""
+    def with_changes(self, changes: dict[str, Any] | None) -> "Shaping":
+        """Return a copy with some parameters changed, for the other direction of a link."""
         unknown = set(changes or {}) - {field.name for field in fields(self)}
         if unknown:
-            raise UsageError(f"link: parameter {sorted(unknown)[0]!r} is unknown; see help(Shaping)")
+            raise UsageError(f"link: parameter {sorted(unknown)[0]!r}: is unknown; see help(Shaping)")
         return replace(self, **(changes or {}))
 
     def as_dict(self) -> dict[str, Any]:
-        """Parameters by name, for results."""
+        """Return the parameters by name, to be stored with results."""
         return asdict(self)
 
     def for_relay(self) -> dict[str, Any]:
-        """Parameters as `parshall._native.Relay` takes them."""
+        """Return the parameters in the format of the relay."""
         return {
             "rate_bps": None if self.rate_bps is None else round(self.rate_bps),
             "overhead_bytes": self.overhead_bytes,

@@ -1,4 +1,4 @@
-"""Testbeds: what is made together and removed together."""
+"""A testbed: hosts and links that are created and removed together."""
 
 import itertools
 import operator
@@ -25,9 +25,9 @@ _numbers = itertools.count(1)
 
 
 class Testbed:
-    """Hosts and links, removed at the end of the ``with`` block whatever happens inside.
+    """Hosts and links, removed at the end of the ``with`` block in any case.
 
-    The begin of a testbed also removes what killed runs left (`parshall.testbed.clean`).
+    The constructor also removes leftovers of killed runs (`parshall.testbed.clean`).
 
     Examples
     --------
@@ -39,7 +39,7 @@ class Testbed:
             sender.run(["ping", "-c", "1", link.address(receiver)])
     """
 
-    # pytest takes classes whose names begin with "Test" for its own.
+    # pytest would collect a class whose name begins with "Test".
     __test__ = False
 
     def __init__(self) -> None:
@@ -69,20 +69,20 @@ class Testbed:
         name : str
             Letters, digits and ``_``, at most 32; unique in this testbed.
         cpu : int, optional
-            CPU on which the programs of this host run.
+            CPU of the programs of this host.
 
         Raises
         ------
         UsageError
-            When the name is taken or cannot be one.
+            The name is taken or invalid.
         ParshallError
-            When the namespace cannot be made.
+            The namespace cannot be created.
         """
         self._check_open()
         if not re.fullmatch(r"[A-Za-z0-9_]{1,32}", name):
-            raise UsageError(f"host {name!r}: a name is 1 to 32 letters, digits and _")
+            raise UsageError(f"host {name!r}: expected a name of 1 to 32 letters, digits and _")
         if any(host.name == name for host in self.hosts):
-            raise UsageError(f"host {name!r} is already in this testbed; choose another name")
+            raise UsageError(f"host {name!r}: is already in this testbed; choose another name")
         host = Host(name, self._name(name), self._owner.prefix, None if cpu is None else operator.index(cpu))
         self.hosts.append(host)
         return host
@@ -107,21 +107,21 @@ class Testbed:
         cpu: int | None = None,
         seed: int = 1,
     ) -> Link:
-        """Add a link between two hosts, ready for packets when this returns.
+        """Add a link between two hosts; it is ready for packets when this returns.
 
         Parameters
         ----------
         a, b : Host
             The hosts.
         rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes
-            What each direction does; see `Shaping`.
+            Shaping of both directions; see `Shaping`.
         reverse : dict, optional
             Parameters that differ from `b` to `a`, such as ``{"rate_bps": 1e6}``.
         mtu : int
-            Bytes of the longest IP packet, 1280 to 65521.
+            Maximum bytes of an IP packet, 1280 to 65521.
         offloads : bool
-            Leave checksum and segmentation offloads of the hosts' interfaces on. Then one packet in
-            the kernel may be many on a wire.
+            Whether to leave checksum and segmentation offloads of the hosts' interfaces on. Then one packet in
+            the kernel may be several on a wire.
         backend : str
             "auto", "veth", "kernel" or "relay"; see `backends.choose`.
         cpu : int, optional
@@ -132,18 +132,18 @@ class Testbed:
         Raises
         ------
         UsageError
-            When a parameter cannot be.
+            A parameter is invalid.
         ParshallError
-            When the kernel refuses.
+            The kernel refuses.
         """
         self._check_open()
         if a is b:
-            raise UsageError(f"link: both ends are at host {a.name}; a link needs two hosts")
+            raise UsageError(f"link: both ends are at host {a.name}; give two hosts")
         mtu, seed = operator.index(mtu), operator.index(seed)
         if not 1280 <= mtu <= 65521:
-            raise UsageError(f"link: mtu {mtu} is outside 1280 (IPv6 needs it) to 65521")
-        forth = Shaping(rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes)
-        shapings = (forth, forth.altered(reverse))
+            raise UsageError(f"link: mtu {mtu}: expected 1280 (the minimum for IPv6) to 65521")
+        forward = Shaping(rate_bps, delay_ms, jitter_ms, jitter_law, loss, queue_packets, queue_bytes, overhead_bytes)
+        shapings = (forward, forward.with_changes(reverse))
         chosen = backends.choose(backend, shapings, offloads)
         ends = self._ends(a, b)
         left, right = ((end.host.path, end.interface, end.mac) for end in ends)
@@ -157,7 +157,7 @@ class Testbed:
         else:
             player = Kernel(namespace, cable, shapings, offloads, seed)
         for end, other in (ends, ends[::-1]):
-            links.address(end, other)
+            links.configure_addresses(end, other)
         for end in ends:
             links.wait_for_silence(end)
         player.start()
@@ -166,14 +166,14 @@ class Testbed:
         return link
 
     def describe(self) -> dict[str, Any]:
-        """Hosts and links with their parameters, for results."""
+        """Return hosts and links with their parameters, to be stored with results."""
         return {
             "hosts": [{"name": host.name, "cpu": host.cpu} for host in self.hosts],
             "links": [link.describe() for link in self.links],
         }
 
     def close(self) -> None:
-        """Remove everything. Done at the end of the ``with`` block; a second time does nothing."""
+        """Remove everything; called at the end of the ``with`` block. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -184,9 +184,9 @@ class Testbed:
                 try:
                     part.close()
                 except Exception as error:
-                    # The rest must go all the same.
+                    # Remove the rest nevertheless.
                     errors.append(error)
-            # What was being made when something went wrong is in no list.
+            # Namespaces of parts that failed while they were created are in no list.
             for path in namespaces.NETNS_DIRECTORY.glob(self._name("*")):
                 namespaces.remove(path.name)
         if errors:
@@ -197,14 +197,14 @@ class Testbed:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("testbed: it is closed; make a new one")
+            raise UsageError("testbed: is closed; create a new one")
 
     def _ends(self, a: Host, b: Host) -> tuple[End, End]:
-        # Counted here and not by the list: a link that failed half-way has used its number up.
+        # Not the length of the list: a link whose creation failed has used its number.
         self._link_number += 1
         number = self._link_number
         if number > 254:
-            raise UsageError("testbed: it has 254 links already; addresses are used up")
+            raise UsageError("testbed: has 254 links, the maximum; create another testbed")
 
         def end(host: Host, side: int) -> End:
             interface = f"eth{host.interface_count}"
@@ -218,7 +218,7 @@ class Testbed:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Keep Ctrl-C until the block is over, so that an impatient second one leaves nothing behind."""
+    """Defer Ctrl-C to the end of the block, so that a second one leaves nothing behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
-"""The models that come with Parshall: a frozen dataclass of parameters each, which builds a network.
+"""The built-in models: frozen dataclasses of parameters, each of which builds a network.
 
-A field's metadata hold its unit and what it is; they are what `parshall model list` and ``--set`` show.
+The metadata of a field have its unit and description, which ``parshall model list`` shows.
 """
 
 import math
@@ -30,12 +30,12 @@ MODELS: dict[str, type[Traffic]] = {
 
 
 def parameters(name: str, settings: dict[str, str | float]) -> Traffic:
-    """Return a built-in model's parameters with some of them set, from numbers or text.
+    """Return the parameters of a built-in model, with settings from numbers or text.
 
     Raises
     ------
     UsageError
-        There is no such model or parameter, or a value is not of its kind.
+        There is no such model or parameter, or a value has the wrong type.
     """
     if name not in MODELS:
         raise UsageError(f"no built-in model {name!r}; there are {', '.join(MODELS)}")
@@ -51,7 +51,7 @@ def parameters(name: str, settings: dict[str, str | float]) -> Traffic:
 
 
 def _value(what: str, value: str | float, kind: Any) -> Any:
-    """Return a parameter's value as what it is: text, a finite number or a whole one, as 128.0 is, too."""
+    """Convert a value to the type of its parameter: text, a finite number or a whole number (such as 128.0)."""
     if kind is str:
         return str(value)
     expected = "a whole number" if kind is int else "a number"

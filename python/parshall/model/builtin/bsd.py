@@ -9,10 +9,10 @@ from parshall.model.builtin.hardware import RESIDUE, Router
 from parshall.model.builtin.parameter import parameter
 from parshall.model.network import Model
 
-# Where packets that were forwarded leave every built-in model.
+# The sink of forwarded packets in every built-in model.
 FORWARDED = "forwarded"
-# Service times of the five grains, us at 1 GHz. Published are their sum without dmarx (Table 3-I) and, from
-# the load of the live-lock, dmarx; how the rest divides is ours, by the number of instructions (3.7.1).
+# Service times of the five grains, us at 1 GHz. Their sum without dmarx is published (Table 3-I); dmarx
+# follows from the load of the live-lock. We divide the rest by numbers of instructions (3.7.1).
 GRAINS_US = {"dmarx": 3.568, "ipintrq": 6.132, "ifsnd": 1.050, "ipreturn": 0.934, "ifeotx": 1.148}
 # Table 3-I: routes, and the forwarding time in us at 600 MHz.
 LOOKUP_US = {4: 15.44, 16: 15.98, 64: 16.16, 128: 16.37, 256: 16.56, 512: 16.81, 1024: 17.41}
@@ -22,7 +22,7 @@ PRIORITIES = {"dmarx": 1, "ifeotx": 2, "ifsnd": 3, "ipreturn": 4, "ipintrq": 5}
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardingRouter(Router):
-    """What routers have in common whose processor does the five grains."""
+    """The common part of routers whose processor executes the five grains."""
 
     routes: int = parameter(4, "routes", "size of the routing table")
     grain_scale: float = parameter(1.0, "", "factor of all grains: calibration B of 3.8.1 is 11.2 / 12.832")
@@ -32,9 +32,9 @@ class ForwardingRouter(Router):
         return self.grain_scale * (GRAINS_US[grain] + (self.lookup_us() if grain == "ipintrq" else 0.0))
 
     def lookup_us(self) -> float:
-        """Return what a routing table costs more than one of 4 routes, us at 1 GHz.
+        """Return the lookup time beyond that of a table of 4 routes, us at 1 GHz.
 
-        Table 3-I, on straight lines over the logarithm of its size; beyond it the last line goes on.
+        Linear interpolation of Table 3-I over the logarithm of the table size, extrapolated beyond the last entry.
         """
         if self.routes < 1:
             raise UsageError(f"routes is {self.routes}; expected 1 or more")
@@ -47,7 +47,7 @@ class ForwardingRouter(Router):
 
 @dataclass(frozen=True, kw_only=True)
 class BsdRouter(ForwardingRouter):
-    """Five grains with preemptive priorities, as BSD's interrupts have them."""
+    """Five grains with preemptive priorities, like BSD's interrupts."""
 
     ip_queue: int = parameter(50, "packets", "IP input queue")
 

@@ -1,7 +1,7 @@
 """``bsd-router-functions``: a queue per function of BSD's networking code (Figure 3.4), without bus and noise.
 
-The chapter gives this model as one that is less accurate than ``bsd-router``: the times of functions depend
-on each other (3.6.1). The division of the grains among their functions is ours.
+The chapter presents this model as less accurate than ``bsd-router``, because the times of functions are
+correlated (3.6.1). We divided the grains among their functions.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from parshall.model.builtin.hardware import RESIDUE
 from parshall.model.builtin.parameter import parameter
 from parshall.model.network import Model
 
-# function -> (grain, part of the grain, priority, capacity, next). Priorities as 3.4.2 has them.
+# function -> (grain, part of the grain, priority, capacity, next). Priorities as in 3.4.2.
 FUNCTIONS = {
     "if_intr": ("dmarx", 0.4, 3, "rx_ring", "if_read"),
     "if_read": ("dmarx", 0.4, 2, None, "ether_input"),
@@ -45,7 +45,7 @@ class BsdFunctions(ForwardingRouter):
                 priority=priority,
                 capacity_packets=None if capacity is None else getattr(self, capacity),
             )
-        # The way back through the protocols' functions, and the interrupt at the end of a transmission.
+        # The return through the protocols' functions, and the interrupt at the end of a transmission.
         model.queue("return", "cpu", self.work(self.grain_us("ipreturn")), RESIDUE, priority=4)
         model.queue("if_eotx", "cpu", self.work(self.grain_us("ifeotx")), RESIDUE, priority=2)
         service = [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}]

@@ -1,4 +1,4 @@
-"""``security-gateway``: the same router, whose protocols layer authenticates and encrypts (3.7.3, 3.8.1)."""
+"""``security-gateway``: the BSD router with authentication and encryption in its protocols layer (3.7.3, 3.8.1)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from parshall.model.builtin.parameter import parameter
 
 # us per byte at 1 GHz: 3DES from Table 3-II, (580 - 15.44) us for 1500 B at 600 MHz; DES a third of it (3.7.3).
 CIPHERS_US_PER_BYTE = {"none": 0.0, "des": 0.376 * 0.6 / 3, "3des": 0.376 * 0.6}
-# us at 1 GHz, inferred: what 1.5 kpps of 1386 B with 3DES leave for it (82 us at 600 MHz).
+# us at 1 GHz, inferred: the time that remains at 1.5 kpps of 1386 B with 3DES (82 us at 600 MHz).
 AUTHENTICATION_US = {"none": 0.0, "ah": 82 * 0.6}
 
 
@@ -19,7 +19,7 @@ class SecurityGateway(BsdRouter):
 
     packet_bytes: str = parameter("1386", "B", "packet lengths, one per flow")
     load_mbps: float = parameter(10.0, "Mbit/s", "offered by all flows together, in equal bit rates")
-    cpu_mhz: float = parameter(650.0, "MHz", "clock of the processor, to which all its services scale")
+    cpu_mhz: float = parameter(650.0, "MHz", "clock of the processor, by which all its services scale")
     ip_queue: int = parameter(256, "packets", "IP input queue")
     cipher: str = parameter("3des", "", "none, des or 3des")
     authentication: str = parameter("ah", "", "none or ah")

@@ -12,42 +12,40 @@ from parshall.model.builtin.traffic import Traffic
 from parshall.model.network import Model
 
 NOISE = "noise"
-# What is left of noise and of clones, which nobody waits for.
+# The sink of noise and of clones, which do not count as traffic.
 RESIDUE = "residue"
-# The clock that all times of grains are given at.
+# The clock for which the times of grains are given.
 REFERENCE_MHZ = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Router(Traffic):
-    """What all routers have in common; ports are network cards, numbered from 1.
+    """The common part of all routers; ports are network cards, numbered from 1.
 
     All flows leave by the last port, and enter by the others in turn.
     """
 
-    cpu_mhz: float = parameter(1000.0, "MHz", "clock of the processor, to which all its services scale")
+    cpu_mhz: float = parameter(1000.0, "MHz", "clock of the processor, by which all its services scale")
     ports: int = parameter(2, "", "network cards")
-    link_mbps: float = parameter(1000.0, "Mbit/s", "rate of the link that leads out", above_zero=True)
-    medium_mbps: float = parameter(
-        0.0, "Mbit/s", "rate of each link that leads in; 0: packets come as the flows send them"
-    )
+    link_mbps: float = parameter(1000.0, "Mbit/s", "rate of the outbound link", above_zero=True)
+    medium_mbps: float = parameter(0.0, "Mbit/s", "rate of each inbound link; 0: packets arrive as the flows send them")
     bus_mhz: float = parameter(100 / 3, "MHz", "clock of the I/O bus", above_zero=True)
     bus_bits: int = parameter(32, "bit", "width of the I/O bus", above_zero=True)
     bus_overhead_cycles: float = parameter(6.0, "cycles", "bus cycles of a transfer besides its data")
     bus_arbitration: str = parameter("round-robin", "", "round-robin, or reception-first")
-    nic_packets: int = parameter(64, "packets", "buffer of a network card, each way")
+    nic_packets: int = parameter(64, "packets", "buffer of a network card, for each direction")
     nic_bytes: int = parameter(0, "B", "the same in bytes; 0 is no limit")
     rx_ring: int = parameter(128, "packets", "receive descriptors of a card")
     tx_ring: int = parameter(64, "packets", "transmit descriptors of a card")
     tx_queue: int = parameter(50, "packets", "transmit queue of the driver")
     noise_period_ms: float = parameter(4.2, "ms", "period of the noise; 0 is none (3.5.10)")
     noise_us: float = parameter(
-        5.0, "us at 1 GHz", "mean of the noise's normal law (ours: fits the latencies of 3.8.1)"
+        5.0, "us at 1 GHz", "mean of the noise's normal distribution (fitted to the latencies of 3.8.1)"
     )
     noise_deviation_us: float = parameter(1.0, "us at 1 GHz", "its standard deviation (assumed)")
 
     def entries(self) -> list[int]:
-        """Port by which each flow enters."""
+        """Return the port by which each flow enters."""
         if self.ports < 2:
             raise UsageError(f"ports is {self.ports}; expected 2 or more")
         return [flow % (self.ports - 1) + 1 for flow in range(len(self.sizes_bytes))]
@@ -57,17 +55,17 @@ class Router(Traffic):
         return [{"law_ns": us * 1e3, "per_byte_ns": per_byte_us * 1e3, "measured_at_mhz": REFERENCE_MHZ}]
 
     def add_noise(self, model: Model) -> None:
-        """Add what the processor does besides, before everything else."""
+        """Add the other work of the processor, with the highest priority."""
         if self.noise_period_ms <= 0 or self.noise_us <= 0:
             return
-        law = f"normal:mean={self.noise_us}us,deviation={self.noise_deviation_us}us"
+        distribution = f"normal:mean={self.noise_us}us,deviation={self.noise_deviation_us}us"
         model.source(NOISE, f"constant:value={self.noise_period_ms}ms", NOISE)
-        model.queue(NOISE, "cpu", [{"law_ns": law, "measured_at_mhz": REFERENCE_MHZ}], RESIDUE, priority=0)
+        model.queue(NOISE, "cpu", [{"law_ns": distribution, "measured_at_mhz": REFERENCE_MHZ}], RESIDUE, priority=0)
 
     def add_reception(self, model: Model, to: dict[int, list[dict[str, Any]]]) -> None:
-        """Add links and cards that packets come in by, as far as the bus.
+        """Add the inbound links and cards, up to the bus.
 
-        ``to`` has, for each port that packets enter by, the ways from the bus on.
+        `to` has the transitions from the bus for each inbound port.
         """
         entries = self.entries()
         first = "link" if self.medium_mbps > 0 else "nic"
@@ -75,7 +73,7 @@ class Router(Traffic):
         for port in sorted(set(entries)):
             if self.medium_mbps > 0:
                 model.station(f"link{port}")
-                # Whoever offers more than the link carries loses it before the router.
+                # Load beyond the rate of the link is lost before the router.
                 model.queue(
                     f"link{port}.rx",
                     f"link{port}",
@@ -95,7 +93,7 @@ class Router(Traffic):
             )
 
     def add_transmission(self, model: Model, done: list[str]) -> None:
-        """Add the ring of the last port, its card and its link; ``done`` is where sent packets go."""
+        """Add the ring of the last port, its card and its link; `done` is the destination of sent packets."""
         card = f"nic{self.ports}"
         is_equal = self._is_equal()
         model.queue(
@@ -124,7 +122,7 @@ class Router(Traffic):
         model.station("bus", policies=[{"priority": 0, **policy}])
 
     def transfer_us(self, size_bytes: float) -> float:
-        """Return how long a packet is on the bus."""
+        """Return how long a packet occupies the bus."""
         (transfer,) = self._transfer()
         return float(transfer["law_ns"] + size_bytes * transfer["per_byte_ns"]) / 1e3
 

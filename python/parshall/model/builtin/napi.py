@@ -2,7 +2,7 @@
 
 A poll takes up to ``dev_weight`` packets of a card; a cycle up to ``netdev_budget`` packets or
 ``netdev_budget_usecs``, after which ksoftirqd shares the processor with other tasks. The times are parameters, to be
-set from measurements; the defaults are round numbers of a current processor, not measurements.
+set from measurements; the defaults are round numbers for a current processor.
 """
 
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ class LinuxNapi(Traffic):
     load_mbps: float = parameter(500.0, "Mbit/s", "offered by all flows together, in equal bit rates")
     rings: int = parameter(2, "", "receive queues that one CPU polls; flows enter them in turn", above_zero=True)
     rx_ring: int = parameter(256, "packets", "descriptors of a receive queue")
-    poll_us: float = parameter(0.6, "us", "cost of a poll, whatever it finds")
+    poll_us: float = parameter(0.6, "us", "cost of a poll, even if it finds no packet")
     packet_us: float = parameter(1.2, "us", "softirq work per packet, driver to qdisc")
     per_byte_ns: float = parameter(0.0, "ns", "softirq work per byte, of copies or checksums")
     dev_weight: int = parameter(64, "packets", "packets of a receive queue in one poll")
     netdev_budget: int = parameter(300, "packets", "packets of a cycle")
     netdev_budget_usecs: float = parameter(2000.0, "us", "time of a cycle")
-    task_us: float = parameter(4000.0, "us", "time that other tasks get after a cycle that used up its budget")
-    task_load: float = parameter(0.0, "", "part of the CPU that other tasks ask for")
+    task_us: float = parameter(4000.0, "us", "time for other tasks after a cycle that exhausted its budget")
+    task_load: float = parameter(0.0, "", "fraction of the CPU that other tasks need")
     interrupt_us: float = parameter(5.0, "us", "cost of a timer interrupt")
     interrupt_period_ms: float = parameter(4.0, "ms", "period of timer interrupts (HZ); 0 is none")
-    rps_share: float = parameter(0.0, "", "part of the packets that RPS sends to another CPU")
+    rps_share: float = parameter(0.0, "", "fraction of the packets that RPS steers to another CPU")
     max_backlog: int = parameter(1000, "packets", "netdev_max_backlog of that CPU")
-    steer_us: float = parameter(0.3, "us", "cost of taking a packet in there")
+    steer_us: float = parameter(0.3, "us", "cost of receiving a steered packet")
     qdisc: int = parameter(1000, "packets", "txqueuelen")
-    link_mbps: float = parameter(10_000.0, "Mbit/s", "rate of the link that leads out", above_zero=True)
+    link_mbps: float = parameter(10_000.0, "Mbit/s", "rate of the outbound link", above_zero=True)
 
     def build(self) -> Model:
         """Return the network."""
@@ -51,17 +51,17 @@ class LinuxNapi(Traffic):
         model.station("cpu0", kind="preemptive-resume", policies=[{"priority": 1, **polling}])
         self.add_sources(model, [f"ring{number % self.rings}" for number in range(len(self.flows))])
         work = [{"law_ns": self.packet_us * 1e3, "per_byte_ns": self.per_byte_ns}]
-        way: dict[str, object] = {"to": [{"place": "qdisc"}]}
+        transition: dict[str, object] = {"to": [{"place": "qdisc"}]}
         if self.rps_share > 0:
             model.station("cpu1", kind="preemptive-resume", policies=[{"priority": 1, **polling}])
-            way = {
+            transition = {
                 "to": [
                     {"place": "backlog", "probability": self.rps_share},
                     {"place": "qdisc", "probability": 1 - self.rps_share},
                 ]
             }
         for number in range(min(self.rings, len(self.flows))):
-            model.queue(f"ring{number}", "cpu0", work, way, priority=1, capacity_packets=self.rx_ring)
+            model.queue(f"ring{number}", "cpu0", work, transition, priority=1, capacity_packets=self.rx_ring)
         if self.rps_share > 0:
             steered = [{"law_ns": (self.packet_us + self.steer_us) * 1e3, "per_byte_ns": self.per_byte_ns}]
             model.queue("backlog", "cpu1", steered, "qdisc", priority=1, capacity_packets=self.max_backlog)
@@ -69,7 +69,7 @@ class LinuxNapi(Traffic):
             model.source("interrupts", self.interrupt_period_ms * 1e6, "interrupts")
             model.queue("interrupts", "cpu0", self.interrupt_us * 1e3, RESIDUE, priority=0)
         if self.task_load > 0:
-            # A task of a millisecond, as often as makes the load; it is not lost but late.
+            # Tasks of 1 ms at the rate that makes the load.
             model.source("tasks", f"poisson:mean={1e6 / self.task_load!r}ns", "tasks")
             model.queue("tasks", "cpu0", "exponential:mean=1ms", RESIDUE, priority=2, capacity_packets=1000)
         model.station("link")

@@ -1,7 +1,7 @@
-"""``mogul-ramakrishnan`` and ``wfq-router``: routers that poll their cards and run each packet to its end.
+"""``mogul-ramakrishnan`` and ``wfq-router``: routers that poll their cards and run each packet to completion.
 
 Mogul and Ramakrishnan, "Eliminating receive livelock in an interrupt-driven kernel", ACM TOCS 15(3), 1997;
-Figures 3.18 and 3.20. Interrupts are off while there is work, and the grains are one service, their sum.
+Figures 3.18 and 3.20. Interrupts are off while there is work; one service is the sum of the grains.
 """
 
 from abc import abstractmethod
@@ -17,15 +17,15 @@ from parshall.model.network import Model
 
 @dataclass(frozen=True, kw_only=True)
 class RunToCompletion(ForwardingRouter):
-    """A processor that takes packets from rings and runs each to its end."""
+    """A processor that takes packets from rings and runs each to completion."""
 
     @abstractmethod
     def policy(self) -> dict[str, Any]:
-        """Return how the processor chooses among its rings."""
+        """Return the policy by which the processor serves its rings."""
 
     @abstractmethod
     def rings(self) -> dict[int, list[dict[str, Any]]]:
-        """Return, per port, the ways from the bus to rings."""
+        """Return the transitions from the bus to the rings, by port."""
 
     def build_as(self, name: str, rings: list[str]) -> Model:
         """Return the network."""
@@ -45,7 +45,7 @@ class RunToCompletion(ForwardingRouter):
                 capacity_packets=self.rx_ring,
             )
         self.add_transmission(model, [FORWARDED])
-        # What the processor has finished waits for the bus in one queue, which loses what it cannot hold.
+        # Finished packets wait for the bus in one queue, which drops packets when it is full.
         transmission = next(queue for queue in model.queues if queue["name"] == "dmatx")
         transmission["capacity_packets"] = self.tx_ring + self.tx_queue
         if self.noise_period_ms <= 0:
@@ -57,14 +57,14 @@ class RunToCompletion(ForwardingRouter):
 class MogulRamakrishnan(RunToCompletion):
     """Polling with a quota, without weights."""
 
-    quota: int = parameter(10, "packets", "packets of a card in a row")
+    quota: int = parameter(10, "packets", "consecutive packets of a card")
 
     def policy(self) -> dict[str, Any]:
         """Return limited polling."""
         return {"policy": "polling", "batch": self.quota}
 
     def rings(self) -> dict[int, list[dict[str, Any]]]:
-        """Return a ring per card, for which the bus waits."""
+        """Return a ring per card; the bus blocks while it is full."""
         return {port: [{"to": f"dmarx{port}", "blocks": True}] for port in set(self.entries())}
 
     def build(self) -> Model:
@@ -76,7 +76,7 @@ class MogulRamakrishnan(RunToCompletion):
 class WfqRouter(RunToCompletion):
     """A queue per flow, and weighted fair queueing among them (Qie et al., 2001)."""
 
-    weight_unit: str = parameter("bytes", "", "what is shared out: bytes, packets or time")
+    weight_unit: str = parameter("bytes", "", "unit of the shares: bytes, packets or time")
 
     def policy(self) -> dict[str, Any]:
         """Return weighted fair queueing."""
@@ -85,7 +85,7 @@ class WfqRouter(RunToCompletion):
         return {"policy": "weighted-fair", "tags": self.weight_unit}
 
     def rings(self) -> dict[int, list[dict[str, Any]]]:
-        """Return a queue per flow, which loses what it cannot hold: else one flow would stop the others."""
+        """Return a queue per flow, which drops packets when it is full; blocking would let one flow stop the others."""
         entries = dict(zip(self.flows, self.entries(), strict=True))
         return {
             port: [{"to": f"dmarx.{flow}", "classes": [flow]} for flow, entry in entries.items() if entry == port]

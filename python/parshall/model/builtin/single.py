@@ -16,7 +16,7 @@ class SingleQueue(Traffic):
     servers: int = parameter(1, "", "processors")
     service_us: float = parameter(12.832, "us at 1 GHz", "time per packet")
     service_law: str = parameter("constant", "", "constant or exponential")
-    queue: int = parameter(50, "packets", "waiting places; 0 is no limit")
+    queue: int = parameter(50, "packets", "capacity of the queue; 0 is no limit")
 
     def build(self) -> Model:
         """Return the network."""

@@ -10,14 +10,14 @@ from parshall.model.network import Model
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic(ABC):
-    """Flows of equal bit rate, or of equal packet rate when ``load_pps`` is given.
+    """Flows of equal bit rate, or of equal packet rate with ``load_pps``.
 
     Attributes
     ----------
     packet_bytes : str
         Lengths of the flows' packets, with slashes between them.
     load_mbps, load_pps : float
-        Offered by all flows together.
+        Total offered load of all flows.
     gaps : str
         ``poisson``, or ``constant``.
     """
@@ -38,7 +38,7 @@ class Traffic(ABC):
         Raises
         ------
         UsageError
-            They are no numbers above 0.
+            They are not numbers above 0.
         """
         try:
             sizes = [float(size) for size in str(self.packet_bytes).split("/")]
@@ -64,9 +64,9 @@ class Traffic(ABC):
         return [self.load_mbps * 1e6 / flows / (8 * size) for size in self.sizes_bytes]
 
     def add_sources(self, model: Model, to: list[str]) -> None:
-        """Add a source per flow, each with the place it leads to."""
-        laws = {"poisson": "poisson:mean={}ns", "constant": "constant:value={}ns"}
-        if self.gaps not in laws:
-            raise UsageError(f"gaps is {self.gaps!r}; expected {' or '.join(laws)}")
+        """Add a source per flow, with its destination."""
+        distributions = {"poisson": "poisson:mean={}ns", "constant": "constant:value={}ns"}
+        if self.gaps not in distributions:
+            raise UsageError(f"gaps is {self.gaps!r}; expected {' or '.join(distributions)}")
         for flow, size, rate, place in zip(self.flows, self.sizes_bytes, self.rates_pps, to, strict=True):
-            model.source(flow, laws[self.gaps].format(repr(1e9 / rate)), place, size_bytes=size)
+            model.source(flow, distributions[self.gaps].format(repr(1e9 / rate)), place, size_bytes=size)

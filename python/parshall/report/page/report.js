@@ -1,11 +1,11 @@
-// Draws every figure, and lets all of them share the zoom along the time; those of one log share the
-// flow that is singled out.
+// Draws every figure. All figures share the zoom of the time axis; those of one log share the selected
+// flows.
 "use strict";
 (() => {
   const drawn = [];
   let sharing = false;
 
-  // Passes a change on to the other figures; what they then report themselves is not passed back.
+  // Applies a change to the other figures; the changes that they then signal are ignored.
   async function share(source, change) {
     if (sharing) return;
     sharing = true;
@@ -29,7 +29,7 @@
   async function draw(element) {
     const specification = JSON.parse(document.getElementById(element.dataset.specification).textContent);
     specification.width = "container";
-    // A legend as wide as the page: a name takes some 220 pixels.
+    // Fit the legend to the page: a name takes some 220 pixels.
     specification.config.legend.columns = Math.max(1, Math.min(4, Math.floor(element.clientWidth / 220)));
     const { view } = await window.vegaEmbed(element, specification, {
       renderer: element.dataset.renderer,
