@@ -124,7 +124,6 @@ def _profile(
     if hook_times:
         hook_profile.add(hook_times.read())
     child = _start(cmd) if cmd else None
-    take_place()
     report_start("cpu", f"one sample every {interval_s:g} s", quiet=quiet)
     began = due = time.monotonic()
     with Stopping() as stopping:
@@ -139,6 +138,8 @@ def _profile(
                 hook_profile.add(hook_times.read())
             if line is not None and not as_json:
                 _print_line(out, profile, line, per_cpu, machine)
+                # Not before: a profile that is killed at its start would leave an empty file.
+                take_place()
     hook_list = hook_profile.times(time.monotonic() - began)
     status = 0 if child is None else _status(child)
     stretch = longest_stretch(profile.lines, limit)
@@ -153,6 +154,8 @@ def _profile(
             print(hook_line(hook), file=out)
         if hooks and not hook_list:
             print("hooks: no eBPF program ran", file=out)
+    out.flush()
+    take_place()
     return status
 
 
