@@ -163,7 +163,7 @@ def test_root_without_capabilities_gets_the_missing_ones(root, dropped, line, mi
     answer = run(line, tmp_path, prefix=("setpriv", f"--bounding-set=-{dropped}"))
     assert answer.returncode == USAGE
     said = one_line(answer)
-    assert f" needs {missing}: root is without {missing} here; " in said
+    assert f" needs {missing}: root lacks {missing} here; " in said
     assert "as root" not in said
 
 
@@ -171,7 +171,7 @@ def test_root_without_capabilities_gets_the_missing_ones(root, dropped, line, mi
 def test_doctor_does_not_advise_root_to_become_root(root, tmp_path):
     answer = run("doctor", tmp_path, prefix=("setpriv", "--bounding-set=-all"))
     assert answer.returncode == 1
-    assert "root is without CAP_BPF" in answer.stdout
+    assert "root lacks CAP_BPF" in answer.stdout
     assert "Root without all capabilities: " in answer.stdout
     assert "run as root" not in answer.stdout.lower()
 
@@ -184,9 +184,13 @@ def test_without_type_information_doctor_says_what_the_commands_do(root, tmp_pat
     said = {each["command"]: each for each in json.loads(answer.stdout)["commands"]}
     for line in ("tcp -o x.arrow", "capture -i lo -w x.pcapng", "gen -i lo --dst 127.0.0.1 -c 1", "demo -o demo"):
         name = line.split()[0]
-        assert "/sys/kernel/btf/vmlinux is not there" in one_line(run(line, tmp_path, prefix=hide))
+        assert "/sys/kernel/btf/vmlinux: the kernel's type information is missing" in one_line(
+            run(line, tmp_path, prefix=hide)
+        )
         assert said[name]["status"] == "cannot" and "/sys/kernel/btf/vmlinux" in said[name]["why"]
     for line in ("cpu --hooks -- true", "sizes --from live -i lo --to dist"):
         name = line.split()[0]
-        assert "/sys/kernel/btf/vmlinux is not there" in one_line(run(line, tmp_path, prefix=hide))
+        assert "/sys/kernel/btf/vmlinux: the kernel's type information is missing" in one_line(
+            run(line, tmp_path, prefix=hide)
+        )
         assert said[name]["status"] == "degraded" and line.split()[1] in said[name]["why"]

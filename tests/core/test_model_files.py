@@ -47,7 +47,10 @@ def test_400_mutated_files() -> None:
             'queue "ip", service_ns: bounds is not a field here; expected one of samples',
         ),
         (router(service_ns=[5]), 'queue "ip": service_ns is a list; expected a number, a distribution, or a table'),
-        (router(service_ns="exponential:mean=-1us"), 'queue "ip", law_ns: distribution exponential: mean is -1000; expected'),
+        (
+            router(service_ns="exponential:mean=-1us"),
+            'queue "ip", law_ns: distribution exponential: mean is -1000; expected',
+        ),
         (router(capacity_packets="many"), 'queue "ip": capacity_packets is "many"; expected a whole number'),
         (router(capacity_packets=-1), 'queue "ip": capacity_packets is -1; expected at least 0'),
         (router(capacity_packets=2.5, to=5),

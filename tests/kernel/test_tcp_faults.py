@@ -167,7 +167,10 @@ def test_without_type_information(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     said = the_complaint(answer.stderr)
-    assert "/sys/kernel/btf/vmlinux is not there: boot a kernel built with CONFIG_DEBUG_INFO_BTF=y" in said
+    assert (
+        "/sys/kernel/btf/vmlinux: the kernel's type information is missing; boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+        in said
+    )
     assert answer.returncode == 1
     assert not log.exists()
 

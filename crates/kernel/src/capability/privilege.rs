@@ -115,7 +115,7 @@ pub(super) fn remedy(missing: &[&str]) -> String {
     let names = missing.join(", ");
     match rustix::process::geteuid().is_root() {
         true => format!(
-            "root is without {names} here; give that to the container (--cap-add), or run it outside"
+            "root lacks {names} here; add it to the container (--cap-add), or run it outside"
         ),
         false => format!("run as root, or grant the process {names}"),
     }
