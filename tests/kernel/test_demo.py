@@ -105,7 +105,7 @@ def test_the_report_can_be_written_again_from_its_directory(tour, tmp_path):
     assert "a queue of 100 packets" in " ".join((tmp_path / "report.html").read_text().split())
 
 
-@pytest.mark.parametrize("moment", ["The link is played by", "send against each other"])
+@pytest.mark.parametrize("moment", ["Backend of the link", "compete for"])
 def test_interrupted_it_keeps_what_it_has(root, tmp_path, moment):
     running = subprocess.Popen(
         [PARSHALL, "demo", "--duration", "60", "-o", tmp_path],
@@ -122,7 +122,7 @@ def test_interrupted_it_keeps_what_it_has(root, tmp_path, moment):
     rest, complaint = running.communicate(timeout=60)
     assert running.returncode == 0
     assert [line for line in complaint.splitlines() if "too busy" not in line] == []
-    assert "The report:" in rest
+    assert "Report:" in rest
     assert (tmp_path / "report.html").exists()
 
 
