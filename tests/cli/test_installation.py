@@ -184,13 +184,9 @@ def test_without_type_information_doctor_says_what_the_commands_do(root, tmp_pat
     said = {each["command"]: each for each in json.loads(answer.stdout)["commands"]}
     for line in ("tcp -o x.arrow", "capture -i lo -w x.pcapng", "gen -i lo --dst 127.0.0.1 -c 1", "demo -o demo"):
         name = line.split()[0]
-        assert "type information is missing" in one_line(
-            run(line, tmp_path, prefix=hide)
-        )
+        assert "type information is missing" in one_line(run(line, tmp_path, prefix=hide))
         assert said[name]["status"] == "cannot" and "/sys/kernel/btf/vmlinux" in said[name]["why"]
     for line in ("cpu --hooks -- true", "sizes --from live -i lo --to dist"):
         name = line.split()[0]
-        assert "type information is missing" in one_line(
-            run(line, tmp_path, prefix=hide)
-        )
+        assert "type information is missing" in one_line(run(line, tmp_path, prefix=hide))
         assert said[name]["status"] == "degraded" and line.split()[1] in said[name]["why"]

@@ -100,12 +100,12 @@ def test_ctrl_c_is_heard_while_a_filter_is_compiled(lonely: Any, tmp_path: Path)
         (("-i", "lo", "--duration", "-1"), 2, "--duration -1: expected a time"),
         (("-i", "lo", "--name", "../etc"), 2, "--name ../etc: expected up to 64 letters"),
         (("-i", "lo", "--group", "nobody-has-it"), 2, "--group nobody-has-it: no such group"),
-        (("-i", "lo", "--join", "other"), 2, "--join other: the ring is there already"),
+        (("-i", "lo", "--join", "other"), 2, "--join other: the ring already exists"),
         (("-i", "lo", "--format", "erf"), 2, "--format erf: expected pcapng or pcap"),
         (("-i", "lo", "--rotate-files", "3"), 2, "number of files 3"),
         (("-i", "lo", "--rotate-size", "1M", "--rotate-files", "0"), 2, "--rotate-files 0: expected a number such as"),
         (("-i", "lo", "--rotate-size", "10"), 2, "--rotate-size 10: expected 4096 bytes or more"),
-        (("-i", "lo", "--write", "x.pcap.xz"), 2, "--write x.pcap.xz: .xz is not written; name it .zst or .gz"),
+        (("-i", "lo", "--write", "x.pcap.xz"), 2, "--write x.pcap.xz: .xz cannot be written; name it .zst or .gz"),
         (("-i", "lo", "--filter", "", "--filter", ""), 2, "2 --filter and 1 --write"),
         (("-i", "lo", "--filter", "tcp \udcff"), 2, r"--filter 'tcp \xff': character 5 is not UTF-8; leave it out"),
         (("-i", "lo\udc80"), 2, r"--interface 'lo\x80': character 3 is not UTF-8"),
@@ -452,7 +452,7 @@ def test_two_outputs_have_two_places(lonely: Any, tmp_path: Path, backend: str) 
 
     (tmp_path / "link.pcapng").symlink_to(tmp_path / "x.pcapng")
     for second in (tmp_path / "x.pcapng", tmp_path / "." / "x.pcapng", tmp_path / "link.pcapng"):
-        with lonely.enter(), pytest.raises(UsageError, match="it is named twice; give every filter a file of its own"):
+        with lonely.enter(), pytest.raises(UsageError, match="given twice; give every filter a file of its own"):
             Capture([Output(tmp_path / "x.pcapng"), Output(second)], Ring(["lo"]), backend=backend)
     with lonely.enter(), pytest.raises(UsageError, match="2 outputs without a path"):
         Capture([Output(None), Output(None, "udp")], Ring(["lo"]), backend=backend)

@@ -363,4 +363,4 @@ def test_the_ways_of_others_have_no_rings(pair: Pair, tmp_path: Path) -> None:
     for arguments in (["--join", "ring"], ["-i", pair.interface, "--name", "ring"]):
         said = run(pair.right, *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
         assert said.returncode == 2
-        assert said.stderr.startswith("parshall: capture: --backend af-packet: it has ")
+        assert said.stderr.startswith("parshall: capture: --backend af-packet: ")

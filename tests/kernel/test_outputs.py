@@ -93,7 +93,7 @@ def test_no_command_replaces_its_own_input(arguments: list[str], link: Any, tmp_
         link(file, output)
     said = run(*(file if word == "IN" else word for word in arguments), "-q", "-o", output)
     assert said.returncode == 2
-    assert f"{output}: is an input, too, and would be replaced; name another output" in said.stderr
+    assert f"{output}: is also an input, and would be replaced; name another output" in said.stderr
     assert file.read_bytes() == content
 
 

@@ -64,6 +64,6 @@ def test_a_connection_over_loopback_is_counted_once(root, tmp_path, address, thi
     reported = run("report", path, "-o", tmp_path)
     assert reported.returncode == 0, reported.stderr
     words = " ".join(Path(tmp_path / "report.html").read_text().split())
-    assert "Of 2 connections both ends are in the log" in words
+    assert "Both ends of 2 connections are in the log" in words
     assert "moved 3.0 MB" in words and "(81%)" in words
     assert "3.7 MB of 2 connections, 4 flows" in words

@@ -95,7 +95,7 @@ REFUSALS = [
     (["--buffer", "3M"], 2, r"--buffer 3145728: expected a power of two"),
     (["--buffer", "512M"], 2, r"--buffer 536870912: expected a power of two from 32K to 256M"),
     (["--netns", "no-such-namespace"], 2, r"--netns no-such-namespace: No such file or directory; `ip netns` lists"),
-    (["--netns", "/etc/passwd"], 2, r"--netns /etc/passwd: is no network namespace"),
+    (["--netns", "/etc/passwd"], 2, r"--netns /etc/passwd: is not a network namespace"),
     (["--netns", "/proc/self/ns/uts/x"], 2, r"--netns /proc/self/ns/uts/x: Not a directory"),
     (["--direction", "up"], 2, r"--direction up: expected in, out or both"),
     (["--policy", "medium"], 2, r"--policy medium: expected fast or slow"),
@@ -110,7 +110,7 @@ REFUSALS = [
     (["--cgroup", f"{MOUNT}/../.."], 2, r"is not a control group; give a directory below"),
     (["no-such-command"], 127, r"no-such-command: no such command; check the name and PATH"),
     (["/no/such/command"], 127, r"/no/such/command: no such command"),
-    (["/etc/passwd"], 126, r"/etc/passwd: cannot be run; is it executable\?"),
+    (["/etc/passwd"], 126, r"/etc/passwd: cannot be run; make it executable"),
     (["/usr"], 126, r"/usr: cannot be run"),
 ]  # fmt: skip
 
@@ -167,10 +167,7 @@ def test_without_type_information(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     said = the_complaint(answer.stderr)
-    assert (
-        "type information is missing; boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"
-        in said
-    )
+    assert "type information is missing; boot a kernel built with CONFIG_DEBUG_INFO_BTF=y" in said
     assert answer.returncode == 1
     assert not log.exists()
 
