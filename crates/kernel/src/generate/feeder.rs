@@ -42,7 +42,12 @@ impl<'a> Feeder<'a> {
             plan: Plan::new(workload, packets).peekable(),
             until_ns,
             schedule,
-            due_ns: VecDeque::new(),
+            // All of it at once: the queue must not grow under a load that starves the feeder.
+            due_ns: VecDeque::with_capacity(if schedule.is_paced() {
+                schedule.capacity() as usize
+            } else {
+                0
+            }),
             departures: Departures::new(senders),
             drawn: 0,
             drawn_position: schedule.first(),
@@ -111,11 +116,17 @@ impl<'a> Feeder<'a> {
             }
             self.retired += 1;
             self.retired_position.advance();
+            self.settle_departures(false);
         }
+        self.settle_departures(is_rest);
+        self.retired > before
+    }
+
+    /// Takes account of the times that no earlier one can follow, before many wait.
+    fn settle_departures(&mut self, is_rest: bool) {
         while let Some(sent_ns) = self.departures.next(is_rest) {
             self.account.departed(sent_ns);
         }
-        self.retired > before
     }
 
     /// Packets that were sent and are accounted for.
