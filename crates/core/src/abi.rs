@@ -3,8 +3,6 @@
 //! Only layouts live here, no meaning. A test of the kernel crate compares every size and offset
 //! with the BTF of the compiled eBPF objects, so this file cannot drift from the header.
 
-/// Version of the layouts below; the kernel side is compiled with the same header.
-pub const ABI_VERSION: u32 = 1;
 /// Bytes of a lane before its data.
 pub const LANE_HEADER_BYTES: usize = 4096;
 /// Bytes behind a lane's data into which the last record may run, where records are small.
@@ -25,7 +23,7 @@ pub const RECORD_PACKET: u16 = 4;
 
 /// Subscribers of one capture ring.
 pub const CAPTURE_SUBSCRIBERS_MAX: usize = 64;
-/// Most bytes of a packet that a capture ring takes.
+/// Maximum bytes of a packet in a capture ring.
 pub const CAPTURE_SNAPLEN_MAX: u32 = 262_144;
 /// Slack of a capture ring's lanes.
 pub const CAPTURE_SLACK_BYTES: usize = CAPTURE_SNAPLEN_MAX as usize + 4096;
@@ -83,9 +81,9 @@ pub const FLOW_END_DESTROYED: u32 = 1;
 pub const HEADER_WORDS_MAX: usize = 10;
 /// Bytes of a `frame_image`.
 pub const FRAME_IMAGE_BYTES: usize = 4096;
-/// Of a trace that is replayed: so many bytes of a block are positions ...
+/// Replayed trace: bytes of a block at which a frame may begin.
 pub const TRACE_BLOCK_BYTES: usize = 1 << 20;
-/// ... and a frame that begins in them may end in these behind them.
+/// Replayed trace: bytes behind a block in which its last frame may end.
 pub const TRACE_SLACK_BYTES: usize = 4096;
 /// `generate_options.transport`: nothing above IP.
 pub const TRANSPORT_NONE: u32 = 0;
@@ -94,7 +92,7 @@ pub const TRANSPORT_UDP: u32 = 1;
 /// `generate_options.transport`: TCP.
 pub const TRANSPORT_TCP: u32 = 2;
 
-/// No place in the plan, or a frame that is too short for a header. See `enum generate_failure`.
+/// No slot in the plan, or a frame too short for a header. See `enum generate_failure`.
 pub const GENERATE_FAILURE_PLACE: u64 = 1;
 /// No such flow, or no such frame in the trace.
 pub const GENERATE_FAILURE_CONTENT: u64 = 2;
@@ -126,7 +124,7 @@ macro_rules! plain {
         const _: () = assert!(size_of::<$name>() == $size);
 
         impl $name {
-            /// Name, offset and size of every field, to hold against the header.
+            /// Name, offset and size of every field, to compare with the header.
             pub const FIELDS: &'static [(&'static str, usize, usize)] = &[
                 $((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$type>()),)*
             ];
@@ -137,7 +135,7 @@ macro_rules! plain {
         unsafe impl Plain for $name {}
     )*
 
-        /// Name, size and fields of every structure, to hold against the header.
+        /// Name, size and fields of every structure, to compare with the header.
         pub const MIRRORS: &[(&str, usize, &[(&str, usize, usize)])] =
             &[$((stringify!($name), size_of::<$name>(), $name::FIELDS),)*];
     };
@@ -383,28 +381,20 @@ impl CaptureAccount {
 ///
 /// Returns `None` when there are fewer bytes than the type has.
 pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
-    if bytes.len() < size_of::<T>() {
-        return None;
-    }
+    let bytes = bytes.get(..size_of::<T>())?;
     // SAFETY: the length was checked, `read_unaligned` needs no alignment, and `Plain` promises
     // that every bit pattern is a value.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// Looks at a value that lies in aligned words, without a copy.
+/// Views the value at the start of aligned words, without a copy.
 ///
 /// Returns `None` when there are fewer bytes than the type has.
 pub fn view_plain<T: Plain>(words: &[u64]) -> Option<&T> {
-    const { assert!(align_of::<T>() <= align_of::<u64>()) };
-    if size_of_val(words) < size_of::<T>() {
-        return None;
-    }
-    // SAFETY: length and alignment were checked, and `Plain` promises that every bit pattern is a
-    // value.
-    Some(unsafe { &*words.as_ptr().cast::<T>() })
+    view_plain_slice(words).first()
 }
 
-/// Looks at as many values as lie in aligned words, one behind the other, without a copy.
+/// Views aligned words as consecutive values, without a copy.
 pub fn view_plain_slice<T: Plain>(words: &[u64]) -> &[T] {
     const { assert!(align_of::<T>() <= align_of::<u64>() && size_of::<T>() > 0) };
     let count = size_of_val(words) / size_of::<T>();
@@ -416,14 +406,6 @@ pub fn view_plain_slice<T: Plain>(words: &[u64]) -> &[T] {
 pub fn bytes_of_words(words: &[u64]) -> &[u8] {
     // SAFETY: bytes need no alignment, every byte of a word is initialised, and the size is theirs.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
-}
-
-/// The words of a value.
-pub fn plain_words<T: Plain>(value: &T) -> &[u64] {
-    const { assert!(align_of::<T>() == align_of::<u64>() && size_of::<T>().is_multiple_of(8)) };
-    // SAFETY: size and alignment were checked, and `Plain` promises that there is no padding, so every
-    // byte is initialised.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>() / 8) }
 }
 
 /// The bytes of a value.

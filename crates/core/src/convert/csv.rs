@@ -1,16 +1,15 @@
-//! All rows with all columns, the flow's addresses in front, so that one file says it all. Times are
-//! nanoseconds since 1970; what is null is empty.
+//! All rows with all columns, the flow's addresses in front, so that one file holds everything. Times are
+//! nanoseconds since 1970; null is empty.
 
 use super::error::ConvertError;
 use super::source::Source;
-use crate::tcp_log::columns::{COLUMNS, Kind};
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{
-    Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use crate::tcp_log::columns::COLUMNS;
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::{Int64Type, TimestampNanosecondType, UInt32Type};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use std::io::{Read, Seek, Write};
+use std::sync::Arc;
 
-/// Writes the log; returns the number of rows.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
@@ -24,6 +23,19 @@ pub fn write<R: Read + Seek>(
     let mut rows = 0;
     while let Some(batch) = source.next_batch()? {
         let numbers = batch.column(1).as_primitive::<UInt32Type>();
+        // A time becomes its number of nanoseconds.
+        let times: ArrayRef = Arc::new(
+            batch
+                .column(0)
+                .as_primitive::<TimestampNanosecondType>()
+                .reinterpret_cast::<Int64Type>(),
+        );
+        let arrays = std::iter::once(&times).chain(&batch.columns()[1..]);
+        let options = FormatOptions::default();
+        let cells = arrays
+            .map(|array| ArrayFormatter::try_new(array, &options))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(std::io::Error::other)?;
         for row in 0..batch.num_rows() {
             match flows.get(&numbers.value(row)) {
                 Some(flow) => write!(
@@ -33,27 +45,8 @@ pub fn write<R: Read + Seek>(
                 )?,
                 None => out.write_all(b",,,")?,
             }
-            for (column, array) in COLUMNS.iter().zip(batch.columns()) {
-                out.write_all(b",")?;
-                if array.is_null(row) {
-                    continue;
-                }
-                match column.kind {
-                    Kind::TimestampNs => write!(
-                        out,
-                        "{}",
-                        array.as_primitive::<TimestampNanosecondType>().value(row)
-                    )?,
-                    Kind::U8 => write!(out, "{}", array.as_primitive::<UInt8Type>().value(row))?,
-                    Kind::U16 => write!(out, "{}", array.as_primitive::<UInt16Type>().value(row))?,
-                    Kind::U32 => write!(out, "{}", array.as_primitive::<UInt32Type>().value(row))?,
-                    Kind::U64 => write!(out, "{}", array.as_primitive::<UInt64Type>().value(row))?,
-                    Kind::Bool => write!(out, "{}", array.as_boolean().value(row))?,
-                    Kind::Names(names) => {
-                        let key = array.as_dictionary::<Int8Type>().keys().value(row);
-                        out.write_all(names[key as usize].as_bytes())?;
-                    }
-                }
+            for cell in &cells {
+                write!(out, ",{}", cell.value(row))?;
             }
             out.write_all(b"\n")?;
             rows += 1;

@@ -5,6 +5,7 @@ use crate::tcp_log::LogError;
 
 /// An error of a conversion.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum ConvertError {
     /// The log cannot be read.
     #[error(transparent)]
@@ -17,26 +18,15 @@ pub enum ConvertError {
         "{path}: holds no packet of an established connection, {format} needs at least one flow in its last line; \
          convert to csv or parquet instead"
     )]
-    NoFlow {
-        /// The log.
-        path: String,
-        /// The format.
-        format: Format,
-    },
+    NoFlow { path: String, format: Format },
     /// The format has no such name.
     #[error("format: {found:?} is unknown, expected one of {}", Format::NAMES.join(", "))]
-    UnknownFormat {
-        /// What was asked for.
-        found: String,
-    },
+    UnknownFormat { found: String },
     /// The format has no such option.
     #[error("option {option}: not for {format}: {reason}; leave it out")]
     Option {
-        /// The option.
         option: &'static str,
-        /// The format.
         format: Format,
-        /// Why not.
         reason: &'static str,
     },
     /// A polled view would be absurdly long.
@@ -46,13 +36,9 @@ pub enum ConvertError {
         lines / LINES_A_GB
     )]
     TooManyLines {
-        /// The interval.
         every_ns: i64,
-        /// Lines that it makes.
         lines: i128,
-        /// Lines that are written at most.
         lines_max: i128,
-        /// An interval that would do.
         least_ns: i128,
     },
     /// The Parquet library failed.

@@ -14,7 +14,6 @@ use std::sync::Arc;
 /// The writer keeps a group in memory.
 const GROUP_ROWS: usize = 1 << 20;
 
-/// Writes the log; returns the number of rows.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut (impl Write + Send),

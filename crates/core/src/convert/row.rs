@@ -7,35 +7,18 @@ use arrow::datatypes::{
 };
 use arrow::record_batch::RecordBatch;
 
-/// Index of `packet` in the event names.
-pub const PACKET: u8 = 0;
-/// Index of `retransmit` in the event names.
-pub const RETRANSMIT: u8 = 1;
-/// Index of `close` in the event names.
-pub const CLOSE: u8 = 3;
-/// Index of `in` in the direction names.
-pub const IN: u8 = 0;
-/// Index of `out` in the direction names.
-pub const OUT: u8 = 1;
-/// Linux's number of `ESTABLISHED`.
 pub const ESTABLISHED: u8 = 1;
 /// Linux's number of `NEW_SYN_RECV`: a handshake without a socket, so without TCP state.
 pub const NEW_SYN_RECV: u8 = 12;
-/// Index of `Disorder` in the names of congestion states.
+// Indices of the names of congestion states.
 pub const CA_DISORDER: u8 = 1;
-/// Index of `CWR` in the names of congestion states.
 pub const CA_CWR: u8 = 2;
-/// Index of `Recovery` in the names of congestion states.
 pub const CA_RECOVERY: u8 = 3;
-/// Index of `Loss` in the names of congestion states.
 pub const CA_LOSS: u8 = 4;
-/// FIN in `pkt_flags`.
+// Flags in `pkt_flags`.
 pub const FLAG_FIN: u16 = 0x01;
-/// SYN in `pkt_flags`.
 pub const FLAG_SYN: u16 = 0x02;
-/// RST in `pkt_flags`.
 pub const FLAG_RST: u16 = 0x04;
-/// ECE in `pkt_flags`.
 pub const FLAG_ECE: u16 = 0x40;
 
 macro_rules! value {
@@ -121,7 +104,6 @@ macro_rules! rows {
 column_table!(rows);
 
 impl Row {
-    /// The congestion window in bytes.
     pub fn cwnd_bytes(&self) -> u32 {
         self.cwnd_segments.saturating_mul(self.mss_bytes)
     }
@@ -149,12 +131,10 @@ impl Row {
             .saturating_sub(u64::from(self.sacked_out) + u64::from(self.lost_out))
     }
 
-    /// Bytes sent and not acknowledged.
     pub fn in_flight_bytes(&self) -> u32 {
         self.snd_nxt.wrapping_sub(self.snd_una)
     }
 
-    /// Seconds and microseconds since 1970.
     pub fn seconds_and_us(&self) -> (i64, i64) {
         seconds_and_us(self.time_ns)
     }

@@ -1,22 +1,23 @@
 //! What the versions of SIFTR have in common: FreeBSD's numbers and the footer's counts.
 
 use super::error::ConvertError;
-use super::row::{IN, NEW_SYN_RECV, Row, seconds_and_us};
+use super::format::Format;
+use super::row::{NEW_SYN_RECV, Row, seconds_and_us};
 use super::source::Source;
+use crate::abi::DIRECTION_IN;
 use crate::ledger::HookAccount;
 use crate::tcp_log::FlowRow;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 use std::net::IpAddr;
 
-/// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`): what stands for
-/// Linux's "not yet set".
+/// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`), for Linux's "not yet set".
 pub const SSTHRESH_INFINITE_BYTES: u32 = 65_535 << 14;
 /// FreeBSD's number of `ESTABLISHED`; SIFTR skips packets of connections below it.
 const ESTABLISHED: u8 = 4;
 /// review_siftr_log, a reader of version 1.3, has room for fewer bytes of the last line than this.
 pub const FOOTER_BYTES_MAX: usize = 1000;
-/// Values in the first line that are longer overrun a known reader.
+/// Longer values in the first line overrun a known reader.
 const HEADER_VALUE_CHARS_MAX: usize = 7;
 
 /// FreeBSD's `t_state` of Linux's `sk_state`.
@@ -36,15 +37,14 @@ pub fn state(linux: u8) -> u8 {
     }
 }
 
-/// FreeBSD's `t_flags`, as far as the flow table knows them.
+/// The bits of FreeBSD's `t_flags` that the flow table knows.
 pub fn t_flags(flow: &FlowRow) -> u32 {
     const REQ_SCALE_AND_RCVD_SCALE: u32 = 0x60;
     const REQ_TSTMP_AND_RCVD_TSTMP: u32 = 0x180;
     const SACK_PERMIT: u32 = 0x200;
-    let flag = |set: bool, bits: u32| if set { bits } else { 0 };
-    flag(flow.window_scaling, REQ_SCALE_AND_RCVD_SCALE)
-        | flag(flow.timestamps, REQ_TSTMP_AND_RCVD_TSTMP)
-        | flag(flow.sack, SACK_PERMIT)
+    u32::from(flow.window_scaling) * REQ_SCALE_AND_RCVD_SCALE
+        | u32::from(flow.timestamps) * REQ_TSTMP_AND_RCVD_TSTMP
+        | u32::from(flow.sack) * SACK_PERMIT
 }
 
 /// FreeBSD's `t_flags2`: `TF2_ECN_PERMIT` only.
@@ -52,9 +52,12 @@ pub fn t_flags2(flow: &FlowRow) -> u32 {
     if flow.ecn { 0x20 } else { 0 }
 }
 
-/// `i` or `o`.
 pub fn direction(row: &Row) -> char {
-    if row.direction == IN { 'i' } else { 'o' }
+    if row.direction == DIRECTION_IN {
+        'i'
+    } else {
+        'o'
+    }
 }
 
 /// A flow identifier: any number but 0.
@@ -68,11 +71,7 @@ pub fn sysver(environment: &str) -> String {
     let mut numbers = release
         .split(|char: char| !char.is_ascii_digit())
         .map(|part| part.parse::<u32>().unwrap_or(0));
-    let (major, minor, patch) = (
-        numbers.next().unwrap_or(0),
-        numbers.next().unwrap_or(0),
-        numbers.next().unwrap_or(0),
-    );
+    let [major, minor, patch] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
     let text = (major.min(99) * 100_000 + minor.min(99) * 1000 + patch.min(999)).to_string();
     debug_assert!(text.len() <= HEADER_VALUE_CHARS_MAX);
     text
@@ -105,33 +104,24 @@ pub fn ip_mode<R: Read + Seek>(source: &Source<R>) -> u8 {
 
 /// A flow of the last line, as its first line of data shows it.
 pub struct ListedFlow {
-    /// What a segment carries.
     pub mss_bytes: u32,
-    /// Window scale of what is sent.
     pub snd_scale: u8,
-    /// Window scale of what is received.
     pub rcv_scale: u8,
-    /// Lines of data.
     pub lines: u64,
 }
 
-/// The counts of the footer.
 #[derive(Default)]
 pub struct Counts {
-    /// Lines by direction.
     lines: [u64; 2],
     /// Packets of connections below ESTABLISHED, by direction.
     below_established: [u64; 2],
     /// Packets of handshakes that have no socket yet, by direction.
     without_socket: [u64; 2],
-    /// Time of the last packet.
     pub end_ns: i64,
-    /// The flows that have lines.
     pub flows: BTreeMap<u32, ListedFlow>,
 }
 
 impl Counts {
-    /// Of a log that starts then.
     pub fn from(start_ns: i64) -> Self {
         Self {
             end_ns: start_ns,
@@ -141,7 +131,7 @@ impl Counts {
 
     /// Counts a packet; false when SIFTR would skip it.
     pub fn take(&mut self, row: &Row) -> bool {
-        let side = usize::from(row.direction != IN);
+        let side = usize::from(row.direction != DIRECTION_IN);
         self.end_ns = self.end_ns.max(row.time_ns);
         if row.state == NEW_SYN_RECV {
             self.without_socket[side] += 1;
@@ -162,7 +152,6 @@ impl Counts {
         true
     }
 
-    /// Lines of data.
     pub fn lines(&self) -> u64 {
         self.lines[0] + self.lines[1]
     }
@@ -198,7 +187,40 @@ impl Counts {
     }
 }
 
-/// Writes the last line of versions 1.2 and 1.3. `locks` are the fields that only 1.2 has; returns its length.
+/// Writes `head` before the first packet, then `line` for each packet that SIFTR logs.
+///
+/// # Errors
+/// [`ConvertError::NoFlow`] if SIFTR would log no packet.
+pub fn write_lines<R: Read + Seek, W: Write>(
+    source: &mut Source<R>,
+    out: &mut W,
+    format: Format,
+    head: &str,
+    mut line: impl FnMut(&mut W, &Row, &FlowRow) -> std::io::Result<()>,
+) -> Result<Counts, ConvertError> {
+    let mut counts = Counts::from(source.start_ns());
+    source.for_each_packet(|row, flow| {
+        if !counts.take(row) {
+            return Ok(());
+        }
+        if counts.lines() == 1 {
+            out.write_all(head.as_bytes())?;
+        }
+        Ok(line(out, row, flow)?)
+    })?;
+    if counts.lines() == 0 {
+        return Err(source.no_flow(format));
+    }
+    Ok(counts)
+}
+
+/// The fields of the first line that all versions have.
+pub fn start_fields<R: Read + Seek>(source: &Source<R>) -> String {
+    let (seconds, us) = seconds_and_us(source.start_ns());
+    format!("enable_time_secs={seconds}\tenable_time_usecs={us:06}")
+}
+
+/// Writes the last line of versions 1.2 and 1.3, and returns its length. `locks` has the fields that only 1.2 has.
 pub fn write_footer<R: Read + Seek>(
     source: &Source<R>,
     out: &mut impl Write,
@@ -245,15 +267,16 @@ pub fn write_footer<R: Read + Seek>(
     Ok(footer.len())
 }
 
-/// Warns when the last line is too long for a known reader.
+/// Warns if the last line is too long for a known reader.
 pub fn check_footer<R: Read + Seek>(
     source: &mut Source<R>,
-    flows: usize,
+    counts: &Counts,
     footer_bytes: usize,
     reader: &str,
     bytes_max: usize,
 ) {
     if footer_bytes >= bytes_max {
+        let flows = counts.flows.len();
         source.warn(format!(
             "the last line lists {flows} flows in {footer_bytes} bytes; {reader} reads fewer than {bytes_max}, \
              log fewer flows at a time"

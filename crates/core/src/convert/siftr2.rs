@@ -7,7 +7,7 @@ use super::format::Format;
 use super::row::{Row, seconds_and_us};
 use super::siftr::{
     Counts, ListedFlow, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, release,
-    t_flags, t_flags2,
+    start_fields, t_flags, t_flags2, write_lines,
 };
 use super::source::Source;
 use std::io::{Read, Seek, Write};
@@ -15,28 +15,21 @@ use std::io::{Read, Seek, Write};
 /// `PATH_MAX` of Linux: review_siftr2_log has room for fewer bytes of a line than this.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Writes the log; returns the number of data lines.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
     let start_ns = source.start_ns();
-    let (seconds, us) = seconds_and_us(start_ns);
     let head = format!(
-        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=2.5\trec_fmt=txt\tsysver=Linux {}\n",
+        "{}\tsiftrver=2.5\trec_fmt=txt\tsysver=Linux {}\n",
+        start_fields(source),
         release(&source.reader().header().environment)
     );
-    let mut counts = Counts::from(start_ns);
     let mut longest_bytes = 0;
     let mut line = Vec::new();
-    source.for_each_packet(|row, flow| {
-        if !counts.take(row) {
-            return Ok(());
-        }
-        if counts.lines() == 1 {
-            out.write_all(head.as_bytes())?;
-        }
-        let since_start_ms = (row.time_ns.saturating_sub(start_ns) / 1_000_000).clamp(0, i64::from(u32::MAX));
+    let counts = write_lines(source, out, Format::Siftr2, &head, |out, row, flow| {
+        let since_start_ms =
+            (row.time_ns.saturating_sub(start_ns) / 1_000_000).clamp(0, i64::from(u32::MAX));
         line.clear();
         writeln!(
             line,
@@ -59,12 +52,8 @@ pub fn write<R: Read + Seek>(
             pipe_bytes(row),
         )?;
         longest_bytes = longest_bytes.max(line.len());
-        out.write_all(&line)?;
-        Ok(())
+        out.write_all(&line)
     })?;
-    if counts.lines() == 0 {
-        return Err(source.no_flow(Format::Siftr2));
-    }
     let flows = source.flows();
     // In ascending order of records, as siftr2 does.
     let mut listed: Vec<(&u32, &ListedFlow)> = counts.flows.iter().collect();
@@ -104,10 +93,9 @@ pub fn write<R: Read + Seek>(
         counts.flows.len()
     );
     out.write_all(footer.as_bytes())?;
-    let listed = counts.flows.len();
     check_footer(
         source,
-        listed,
+        &counts,
         footer.len(),
         "review_siftr2_log",
         LINE_BYTES_MAX,
@@ -115,8 +103,7 @@ pub fn write<R: Read + Seek>(
     Ok(counts.lines())
 }
 
-/// `tcp_compute_pipe` of FreeBSD: bytes in flight without those that were acknowledged selectively or are
-/// lost, with those that were sent again.
+/// `tcp_compute_pipe` of FreeBSD: bytes in flight without selectively acknowledged and lost ones, with retransmitted ones.
 fn pipe_bytes(row: &Row) -> u64 {
     let mss_bytes = u64::from(row.mss_bytes);
     let sent = u64::from(row.in_flight_bytes()) + u64::from(row.retrans_out) * mss_bytes;

@@ -4,11 +4,13 @@
 use super::address;
 use super::error::ConvertError;
 use super::format::Format;
-use super::row::{FLAG_FIN, FLAG_SYN, OUT, Row, seconds_and_us};
+use super::row::{FLAG_FIN, FLAG_SYN, Row};
 use super::siftr::{
-    Counts, SSTHRESH_INFINITE_BYTES, direction, ip_mode, state, sysver, t_flags, write_footer,
+    SSTHRESH_INFINITE_BYTES, direction, ip_mode, start_fields, state, sysver, t_flags,
+    write_footer, write_lines,
 };
 use super::source::Source;
+use crate::abi::DIRECTION_OUT;
 use std::io::{Read, Seek, Write};
 
 /// Ticks a second that the header claims.
@@ -16,27 +18,17 @@ const HZ: u64 = 1000;
 /// Units of srtt in a tick that the header claims.
 const TCP_RTT_SCALE: u64 = 32;
 
-/// Writes the log; returns the number of data lines.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
-    let start_ns = source.start_ns();
-    let (seconds, us) = seconds_and_us(start_ns);
     let head = format!(
-        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=1.2.4\thz={HZ}\ttcp_rtt_scale={TCP_RTT_SCALE}\t\
-         sysname=Linux\tsysver={}\tipmode={}\n",
+        "{}\tsiftrver=1.2.4\thz={HZ}\ttcp_rtt_scale={TCP_RTT_SCALE}\tsysname=Linux\tsysver={}\tipmode={}\n",
+        start_fields(source),
         sysver(&source.reader().header().environment),
         ip_mode(source)
     );
-    let mut counts = Counts::from(start_ns);
-    source.for_each_packet(|row, flow| {
-        if !counts.take(row) {
-            return Ok(());
-        }
-        if counts.lines() == 1 {
-            out.write_all(head.as_bytes())?;
-        }
+    let counts = write_lines(source, out, Format::Siftr12, &head, |out, row, flow| {
         let (seconds, us) = row.seconds_and_us();
         // The hash is that of FreeBSD with hashes switched off: the log holds no packet bytes. The bandwidth
         // window is 0, as FreeBSD has written it since it has none.
@@ -66,12 +58,8 @@ pub fn write<R: Read + Seek>(
             row.rcvbuf_used_bytes,
             in_flight_bytes(row),
             rtt_ticks(row.srtt_us),
-        )?;
-        Ok(())
+        )
     })?;
-    if counts.lines() == 0 {
-        return Err(source.no_flow(Format::Siftr12));
-    }
     let locks = "num_inbound_skipped_pkts_mtx=0\tnum_outbound_skipped_pkts_mtx=0\t";
     write_footer(source, out, &counts, locks, address::full)?;
     Ok(counts.lines())
@@ -82,8 +70,7 @@ fn scaled_srtt(srtt_us: u32) -> u64 {
     (u64::from(srtt_us) * HZ * TCP_RTT_SCALE + 500_000) / 1_000_000
 }
 
-/// The RTT in ticks of 1 ms: the smoothed one, as the log holds no single samples. A tick at least, since 0
-/// says that there is none yet.
+/// The smoothed RTT in ticks of 1 ms, as the log holds no single samples. At least one tick, as 0 means no RTT.
 fn rtt_ticks(srtt_us: u32) -> u64 {
     match srtt_us {
         0 => 0,
@@ -100,8 +87,9 @@ fn in_flight_bytes(row: &Row) -> u32 {
         .wrapping_add(row.payload_bytes)
         .wrapping_add(controls);
     let ahead = end.wrapping_sub(row.snd_nxt);
-    let is_new =
-        row.direction == OUT && row.payload_bytes.saturating_add(controls) > 0 && ahead < 1 << 31;
+    let is_new = row.direction == DIRECTION_OUT
+        && row.payload_bytes.saturating_add(controls) > 0
+        && ahead < 1 << 31;
     row.in_flight_bytes()
-        .wrapping_add(if is_new { ahead } else { 0 })
+        .wrapping_add(u32::from(is_new) * ahead)
 }

@@ -3,34 +3,24 @@
 use super::address;
 use super::error::ConvertError;
 use super::format::Format;
-use super::row::seconds_and_us;
 use super::siftr::{
-    Counts, FOOTER_BYTES_MAX, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, ip_mode,
-    state, sysver, t_flags, t_flags2, write_footer,
+    FOOTER_BYTES_MAX, SSTHRESH_INFINITE_BYTES, check_footer, direction, flow_id, ip_mode,
+    start_fields, state, sysver, t_flags, t_flags2, write_footer, write_lines,
 };
 use super::source::Source;
 use std::io::{Read, Seek, Write};
 
-/// Writes the log; returns the number of data lines.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
-    let start_ns = source.start_ns();
-    let (seconds, us) = seconds_and_us(start_ns);
     let head = format!(
-        "enable_time_secs={seconds}\tenable_time_usecs={us:06}\tsiftrver=1.3.0\tsysname=Linux\tsysver={}\tipmode={}\n",
+        "{}\tsiftrver=1.3.0\tsysname=Linux\tsysver={}\tipmode={}\n",
+        start_fields(source),
         sysver(&source.reader().header().environment),
         ip_mode(source)
     );
-    let mut counts = Counts::from(start_ns);
-    source.for_each_packet(|row, flow| {
-        if !counts.take(row) {
-            return Ok(());
-        }
-        if counts.lines() == 1 {
-            out.write_all(head.as_bytes())?;
-        }
+    let counts = write_lines(source, out, Format::Siftr13, &head, |out, row, flow| {
         let (seconds, us) = row.seconds_and_us();
         writeln!(
             out,
@@ -59,17 +49,12 @@ pub fn write<R: Read + Seek>(
             row.rcvbuf_used_bytes,
             row.in_flight_bytes(),
             flow_id(row.flow),
-        )?;
-        Ok(())
+        )
     })?;
-    if counts.lines() == 0 {
-        return Err(source.no_flow(Format::Siftr13));
-    }
     let footer_bytes = write_footer(source, out, &counts, "", address::short)?;
-    let flows = counts.flows.len();
     check_footer(
         source,
-        flows,
+        &counts,
         footer_bytes,
         "review_siftr_log",
         FOOTER_BYTES_MAX,

@@ -2,7 +2,8 @@
 
 use super::error::ConvertError;
 use super::format::Format;
-use super::row::{NEW_SYN_RECV, PACKET, Row, rows};
+use super::row::{NEW_SYN_RECV, Row, rows};
+use crate::abi::EVENT_PACKET;
 use crate::ledger::Ledger;
 use crate::tcp_log::{FlowRow, LogReader};
 use arrow::record_batch::RecordBatch;
@@ -39,7 +40,6 @@ impl<R: Read + Seek> Source<R> {
         })
     }
 
-    /// The flow table.
     pub fn flows(&self) -> Arc<BTreeMap<u32, FlowRow>> {
         self.flows.clone()
     }
@@ -49,7 +49,6 @@ impl<R: Read + Seek> Source<R> {
         &self.ledger
     }
 
-    /// The reader, for head and schema.
     pub fn reader(&self) -> &LogReader<R> {
         &self.reader
     }
@@ -72,7 +71,6 @@ impl<R: Read + Seek> Source<R> {
         }
     }
 
-    /// The next batch.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, ConvertError> {
         match self.first.take() {
             Some(batch) => Ok(Some(batch)),
@@ -100,60 +98,48 @@ impl<R: Read + Seek> Source<R> {
         Ok(())
     }
 
-    /// As [`Source::for_each_packet`], packets of sockets only: a handshake that has none yet has no TCP state.
-    pub fn for_each_packet_of_a_socket(
-        &mut self,
-        mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
-    ) -> Result<(), ConvertError> {
-        self.for_each_packet(|row, flow| {
-            if row.state == NEW_SYN_RECV {
-                return Ok(());
-            }
-            each(row, flow)
-        })
-    }
-
     /// As [`Source::for_each_row`], packets only: no older format knows other events.
     pub fn for_each_packet(
         &mut self,
         mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
     ) -> Result<(), ConvertError> {
-        self.for_each_row(|row, flow| {
-            if row.event == PACKET {
-                each(row, flow)
-            } else {
-                Ok(())
-            }
+        self.for_each_row(|row, flow| match row.event {
+            EVENT_PACKET => each(row, flow),
+            _ => Ok(()),
         })
     }
 
-    /// Adds a sentence to the report.
+    /// As [`Source::for_each_packet`], without handshakes that have no socket yet, and so no TCP state.
+    pub fn for_each_packet_of_a_socket(
+        &mut self,
+        mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
+    ) -> Result<(), ConvertError> {
+        self.for_each_packet(|row, flow| match row.state {
+            NEW_SYN_RECV => Ok(()),
+            _ => each(row, flow),
+        })
+    }
+
     pub fn warn(&mut self, warning: String) {
         self.warnings.push(warning);
     }
 
     /// All sentences, with those about the log itself.
     pub fn into_warnings(mut self) -> Vec<String> {
+        let path = self.reader.path();
         if let Some(truncation) = self.reader.truncation() {
-            self.warnings
-                .push(format!("{}: {truncation}", self.reader.path()));
+            self.warnings.push(format!("{path}: {truncation}"));
         }
-        let lost: u64 = self
-            .ledger
-            .hooks
-            .iter()
-            .map(|account| account.lost.total())
-            .sum();
+        let hooks = self.ledger.hooks.iter();
+        let lost: u64 = hooks.map(|account| account.lost.total()).sum();
         if lost > 0 {
             self.warnings.push(format!(
-                "{}: the log lacks {lost} events that were lost while measuring",
-                self.reader.path()
+                "{path}: the log lacks {lost} events that were lost while measuring"
             ));
         }
         if self.unknown_rows > 0 {
             self.warnings.push(format!(
-                "{}: {} rows of {} flows were left out: their addresses never reached the log",
-                self.reader.path(),
+                "{path}: {} rows of {} flows were left out: their addresses never reached the log",
                 self.unknown_rows,
                 self.unknown_flows.len()
             ));

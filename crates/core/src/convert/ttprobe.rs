@@ -3,16 +3,16 @@
 
 use super::address;
 use super::error::ConvertError;
-use super::row::{FLAG_SYN, IN, Row};
+use super::row::{FLAG_SYN, Row};
 use super::siftr::direction;
 use super::source::Source;
+use crate::abi::DIRECTION_IN;
 use crate::tcp_log::FlowRow;
 use std::io::{Read, Seek, Write};
 
 /// ttprobe multiplies in 32 bits, so the threshold that is not yet set wraps; here it is clamped.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
 
-/// Writes the log; returns the number of lines.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
@@ -60,7 +60,7 @@ fn ssthresh_bytes(row: &Row) -> u32 {
 /// TCP header. The log does not hold the header's length: it is that of the options that Linux sends when these
 /// were agreed, without the blocks of selective acknowledgements.
 pub fn skb_bytes(row: &Row, flow: &FlowRow) -> u32 {
-    if row.direction != IN {
+    if row.direction != DIRECTION_IN {
         return row.payload_bytes;
     }
     let timestamps = if flow.timestamps { 12 } else { 0 };

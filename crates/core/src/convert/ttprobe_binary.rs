@@ -13,7 +13,6 @@ const SSTHRESH_INFINITE_SEGMENTS: u32 = 0x7fff_ffff;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Writes the log; returns the number of records.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,

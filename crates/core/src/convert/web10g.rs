@@ -4,17 +4,17 @@
 //! state as of that instant, so that polling and event-driven sampling can be compared on the same flow.
 
 use super::error::ConvertError;
-use super::row::{CLOSE, NEW_SYN_RECV, PACKET, seconds_and_us};
+use super::row::NEW_SYN_RECV;
 use super::source::Source;
 use super::web10g_account::{Account, Settings};
+use crate::abi::{EVENT_CLOSE, EVENT_PACKET};
 use crate::tcp_log::FlowRow;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 
-/// More lines than this, some 40 GB, are a mistake in the interval, not a wish.
+/// Maximum number of lines, some 40 GB: more are a mistake in the interval.
 const LINES_MAX: i128 = 100_000_000;
 
-/// Writes the log; returns the number of lines.
 pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
@@ -38,8 +38,8 @@ fn each_packet<R: Read + Seek>(
             .entry(row.flow)
             .or_insert_with(|| Account::new(flow, &settings));
         account.take(row);
-        if row.event == PACKET && row.state != NEW_SYN_RECV && account.is_established() {
-            account.write(out, seconds_and_us(row.time_ns))?;
+        if row.event == EVENT_PACKET && row.state != NEW_SYN_RECV && account.is_established() {
+            account.write(out, row.time_ns)?;
             lines += 1;
         }
         Ok(())
@@ -69,7 +69,7 @@ fn polled<R: Read + Seek>(
     let mut lines = 0;
     source.for_each_row(|row, flow| {
         let mut poll_ns = *next_ns.get_or_insert(row.time_ns.saturating_add(every_ns));
-        // Of a log that was cut, the flow table may not tell of all its time.
+        // The flow table of a cut log may not cover all its time.
         refuse_more(i128::from(row.time_ns) - i128::from(poll_ns), every_ns)?;
         while poll_ns < row.time_ns {
             lines += poll(&mut accounts, out, poll_ns)?;
@@ -80,12 +80,12 @@ fn polled<R: Read + Seek>(
             .entry(row.flow)
             .or_insert_with(|| Account::new(flow, &settings));
         account.take(row);
-        if row.event == CLOSE {
+        if row.event == EVENT_CLOSE {
             account.closed = true;
         }
         Ok(())
     })?;
-    // The poll that follows the last event sees what it left.
+    // One more poll sees the state after the last event.
     if let Some(poll_ns) = next_ns {
         lines += poll(&mut accounts, out, poll_ns)?;
     }
@@ -121,7 +121,7 @@ fn refuse_more(polled_ns: i128, every_ns: i64) -> Result<(), ConvertError> {
     Ok(())
 }
 
-/// One line a flow that was established; one that ended is seen once more, then its socket is gone.
+/// Writes a line for each established flow. A flow that ended has one more line.
 fn poll(
     accounts: &mut BTreeMap<u32, Account>,
     out: &mut impl Write,
@@ -129,7 +129,7 @@ fn poll(
 ) -> Result<u64, ConvertError> {
     let mut lines = 0;
     for account in accounts.values().filter(|account| account.is_established()) {
-        account.write_at(out, poll_ns)?;
+        account.write(out, poll_ns)?;
         lines += 1;
     }
     accounts.retain(|_, account| !account.has_ended(poll_ns));

@@ -4,12 +4,12 @@ use super::address;
 use super::error::ConvertError;
 use super::row::{
     CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, ESTABLISHED, FLAG_ECE, FLAG_FIN, FLAG_RST, FLAG_SYN,
-    NEW_SYN_RECV, OUT, PACKET, RETRANSMIT, Row, seconds_and_us,
+    NEW_SYN_RECV, Row, seconds_and_us,
 };
+use crate::abi::{DIRECTION_OUT, EVENT_PACKET, EVENT_RETRANSMIT};
 use crate::tcp_log::FlowRow;
 use std::io::Write;
 
-/// Values of a line.
 const COLUMNS: usize = 123;
 /// What stands for a slow start threshold that is not yet set.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
@@ -19,7 +19,7 @@ const ENABLED: u64 = 1;
 const SELF_DISABLED: u64 = 2;
 const PEER_DISABLED: u64 = 3;
 
-/// What this host offers in handshakes, as the log's environment has it.
+/// What this host offers in handshakes, from the environment of the log.
 #[derive(Clone, Copy, Default)]
 pub struct Settings {
     timestamps: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Out of the environment of a log; unknown what it does not hold.
+    /// Reads the environment of a log; what it lacks is unknown.
     pub fn of(environment: &str) -> Self {
         let parsed = serde_json::from_str::<serde_json::Value>(environment).unwrap_or_default();
         let value = |name: &str| {
@@ -43,7 +43,7 @@ impl Settings {
     }
 }
 
-/// Who did not want what was not agreed: this host when it does not offer it, or when that is not known.
+/// Which host disabled an option: this one when it does not offer the option, or when that is unknown.
 fn negotiated(agreed: bool, offered: Option<bool>) -> u64 {
     match (agreed, offered) {
         (true, _) => ENABLED,
@@ -67,7 +67,6 @@ struct Sent {
     window_bytes: u32,
 }
 
-/// Segments and bytes of one direction.
 #[derive(Clone, Copy, Default)]
 struct Traffic {
     segments: u64,
@@ -75,35 +74,34 @@ struct Traffic {
     data_bytes: u64,
 }
 
-/// A value's extremes.
 #[derive(Clone, Copy)]
 struct Range {
     min: u32,
     max: u32,
 }
 
-impl Range {
-    const NONE: Range = Range {
-        min: u32::MAX,
-        max: 0,
-    };
+impl Default for Range {
+    /// The extremes of no value.
+    fn default() -> Self {
+        Self {
+            min: u32::MAX,
+            max: 0,
+        }
+    }
+}
 
+impl Range {
     fn take(&mut self, value: u32) {
         self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
 
-    /// The minimum, 0 when nothing was taken.
     fn min(self) -> u32 {
-        if self.max == 0 && self.min == u32::MAX {
-            0
-        } else {
-            self.min
-        }
+        if self.min > self.max { 0 } else { self.min }
     }
 }
 
-/// One connection.
+#[derive(Default)]
 pub struct Account {
     /// The connection was closed: no later poll sees it.
     pub closed: bool,
@@ -157,55 +155,14 @@ impl Account {
     /// Of a connection that has not been seen yet.
     pub fn new(flow: &FlowRow, settings: &Settings) -> Self {
         Self {
-            closed: false,
             flow: flow.clone(),
             settings: *settings,
-            established: false,
-            last: Row::default(),
             last_packet_ns: flow.first_time_ns,
-            any: false,
-            sent: Traffic::default(),
-            received: Traffic::default(),
-            retransmitted_bytes: 0,
-            max_pipe_bytes: 0,
-            congestion_signals: 0,
-            timeouts: 0,
-            abrupt_timeouts: 0,
-            fast_retransmits: 0,
-            ecn_signals: 0,
-            ece_sent: 0,
-            ece_set: false,
-            pre_congestion_cwnd_sum_bytes: 0,
-            window_sent: Range::NONE,
-            window_received: Range::NONE,
-            zero_window_sent: 0,
-            zero_window_received: 0,
-            rto_ms: Range::NONE,
-            mss_bytes: Range::NONE,
-            ssthresh_bytes: Range::NONE,
-            max_slow_start_cwnd_bytes: 0,
-            max_avoidance_cwnd_bytes: 0,
-            slow_start_increases: 0,
-            avoidance_increases: 0,
-            duplicate_acks_in: 0,
-            last_sent: None,
-            duplicate_acks_out: 0,
-            duplicate_ack_run: false,
-            duplicate_ack_episodes: 0,
-            limit: None,
-            limit_transitions: [0; 3],
-            limit_ns: [0; 3],
-            initial_sent: 0,
-            initial_received: 0,
-            max_retransmit_queue_bytes: 0,
-            max_send_queue_bytes: 0,
-            max_receive_queue_bytes: 0,
-            acked: None,
-            taken: None,
+            ..Self::default()
         }
     }
 
-    /// Whether the connection was closed, or came to nothing without ever having a socket to close.
+    /// Whether the connection was closed, or failed before it had a socket.
     pub fn has_ended(&self, time_ns: i64) -> bool {
         self.closed || self.flow.ended && self.flow.last_time_ns <= time_ns
     }
@@ -215,11 +172,10 @@ impl Account {
         self.established
     }
 
-    /// Adds a row.
     pub fn take(&mut self, row: &Row) {
-        if row.event == PACKET {
+        if row.event == EVENT_PACKET {
             self.take_packet(row);
-        } else if row.event == RETRANSMIT {
+        } else if row.event == EVENT_RETRANSMIT {
             self.retransmitted_bytes += u64::from(row.payload_bytes);
         }
         // Before there is a socket, the state fields are 0 and mean nothing.
@@ -233,7 +189,7 @@ impl Account {
 
     fn take_packet(&mut self, row: &Row) {
         self.last_packet_ns = self.last_packet_ns.max(row.time_ns);
-        let traffic = if row.direction == OUT {
+        let traffic = if row.direction == DIRECTION_OUT {
             &mut self.sent
         } else {
             &mut self.received
@@ -245,7 +201,7 @@ impl Account {
             traffic.data_bytes += u64::from(row.payload_bytes);
         }
         if row.pkt_flags & FLAG_SYN != 0 {
-            let initial = if row.direction == OUT {
+            let initial = if row.direction == DIRECTION_OUT {
                 &mut self.initial_sent
             } else {
                 &mut self.initial_received
@@ -256,7 +212,7 @@ impl Account {
         let ece = row.pkt_flags & (FLAG_ECE | FLAG_SYN) == FLAG_ECE;
         let bare_ack =
             row.payload_bytes == 0 && row.pkt_flags & (FLAG_SYN | FLAG_FIN | FLAG_RST) == 0;
-        if row.direction == OUT {
+        if row.direction == DIRECTION_OUT {
             self.ece_sent += u32::from(ece && !self.ece_set);
             self.ece_set = ece;
             self.take_sent_ack(row, bare_ack);
@@ -363,17 +319,9 @@ impl Account {
         self.limit = Some(limit);
     }
 
-    /// Writes the line of a poll at `time_ns`.
-    pub fn write_at(&self, out: &mut impl Write, time_ns: i64) -> Result<(), ConvertError> {
-        self.write(out, seconds_and_us(time_ns))
-    }
-
     /// Writes the line with this time stamp.
-    pub fn write(
-        &self,
-        out: &mut impl Write,
-        (seconds, us): (i64, i64),
-    ) -> Result<(), ConvertError> {
+    pub fn write(&self, out: &mut impl Write, time_ns: i64) -> Result<(), ConvertError> {
+        let (seconds, us) = seconds_and_us(time_ns);
         let flow = &self.flow;
         write!(
             out,
@@ -464,7 +412,7 @@ impl Account {
         put(71, scale(row.snd_scale));
         let settings = self.settings;
         let is_on = |value: Option<u32>| value.map(|value| value != 0);
-        // With 2 this host offers ECN only to those that ask for it.
+        // With 2 this host offers ECN only to peers that request it.
         let offers_ecn = settings
             .ecn
             .map(|value| value == 1 || value != 0 && flow.passive);
@@ -511,7 +459,7 @@ impl Account {
     }
 }
 
-/// Adds the way from the last sequence number to this one; a step back is none.
+/// Adds the bytes from the last sequence number to this one; a step back adds none.
 fn advance(progress: &mut Option<(u32, u64)>, to: u32) {
     match progress {
         None => *progress = Some((to, 0)),
@@ -534,8 +482,8 @@ fn pipe_bytes(row: &Row) -> u64 {
     row.packets_in_flight() * u64::from(row.mss_bytes)
 }
 
-/// What waits for its first transmission: the send queue without what is in flight. The queue is memory with
-/// its overhead, so this is rather too much.
+/// Bytes that wait for their first transmission: the send queue without bytes in flight. The queue counts memory with
+/// its overhead, so this overestimates.
 fn unsent_bytes(row: &Row) -> u32 {
     row.sndbuf_used_bytes.saturating_sub(row.in_flight_bytes())
 }

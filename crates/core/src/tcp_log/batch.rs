@@ -10,7 +10,7 @@ use arrow::ipc::{Buffer, FieldNode};
 use flatbuffers::FlatBufferBuilder;
 use std::io;
 
-/// A tick above this, with the flows of a flood of connections, does not keep its memory for the next one.
+/// A tick with more bytes, of very many flows, frees its memory.
 const TICK_BYTES_KEPT: usize = 1 << 20;
 
 /// A column in which all rows of a batch have one value, and its buffer: most batches have the same.
@@ -65,8 +65,8 @@ impl BatchEncoder {
         let rows = columns.rows();
         self.nodes.clear();
         self.buffers.clear();
-        // The head says where the columns lie, and lies before them. It is as long as the last one, so
-        // that they need not be moved when it is known.
+        // The head precedes the columns and has their positions. It is usually as long as the last one, so
+        // that the columns need not move when it is known.
         let head_at = out.len();
         let body_at = head_at + self.head.len();
         out.resize(body_at, 0);

@@ -53,7 +53,7 @@ pub enum Codec {
     Lz4,
     /// zstd frames.
     Zstd,
-    /// The values as they are. Lengths stand before them as before frames: they tell damage in the head.
+    /// The values as they are. Lengths precede them as they precede frames: they show damage in the head.
     None,
 }
 

@@ -2,11 +2,10 @@
 
 use std::io;
 
-/// More letters than this of what a damaged file says are of no use to a reader.
+/// Maximum length of a text from a damaged file in a message.
 const FOUND_MAX: usize = 160;
 
-/// Text from a file as it may stand in a message: one line, nothing that a terminal obeys or that C takes
-/// for the end of a text, and not too long.
+/// Text from a file for a message: one line, without control characters, and not too long.
 pub(super) fn plain(text: &str) -> String {
     let mut letters = text.chars();
     let mut said = String::new();
@@ -25,15 +24,13 @@ pub(super) fn plain(text: &str) -> String {
 
 /// An error of the log writer or reader.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum LogError {
     /// The header handed to the writer cannot be used.
     #[error("log header: {key} is {found}, expected {expected}")]
     Header {
-        /// Which part of the header.
         key: &'static str,
-        /// What was handed in.
         found: String,
-        /// What is needed.
         expected: &'static str,
     },
     /// The file took less than it was given. The writer keeps what is pending and can go on.
@@ -43,43 +40,25 @@ pub enum LogError {
     Write {
         /// Bytes that the file has taken.
         written_bytes: u64,
-        /// Why it took no more.
         source: io::Error,
     },
     /// A batch could not be encoded.
     #[error("log: a batch of {rows} rows could not be encoded: {reason}; please report this")]
-    Encode {
-        /// Rows of the batch.
-        rows: usize,
-        /// What the encoder said.
-        reason: String,
-    },
+    Encode { rows: usize, reason: String },
     /// The file cannot be opened or read.
     #[error("{path}: cannot be read: {source}; check that it exists and that you may read it")]
-    Read {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: String, source: io::Error },
     /// The file is something else.
     #[error(
         "{path}: {found}, expected a Parshall TCP state log; make one with: parshall tcp -o FILE"
     )]
-    NotALog {
-        /// The file.
-        path: String,
-        /// What it looks like.
-        found: String,
-    },
+    NotALog { path: String, found: String },
     /// The file was written by a newer Parshall.
     #[error(
         "{path}: log format version {found}, this Parshall reads up to {supported}; upgrade with: pip install -U parshall"
     )]
     NewerVersion {
-        /// The file.
         path: String,
-        /// The version of the file.
         found: String,
         /// The newest version that this code reads.
         supported: &'static str,
@@ -89,11 +68,8 @@ pub enum LogError {
         "{path}: damaged at byte {at_byte}: {reason}, expected an intact message; what is before it can be saved with: head -c {at_byte}"
     )]
     Corrupt {
-        /// The file.
         path: String,
-        /// Where the damaged message starts.
         at_byte: u64,
-        /// What is wrong with it.
         reason: String,
     },
 }

@@ -1,15 +1,13 @@
 //! The flow table as an Arrow table, and as the text that a tick carries.
 
-use super::flow::FlowRow;
+use super::flow::{FlowRow, flow_columns};
+use super::message::buffer_bytes;
 use super::message_reader::{MessageReader, Step};
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, PrimitiveArray, StringArray, TimestampNanosecondArray,
-    UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, StringArray, TimestampNanosecondArray, UInt8Array, UInt16Array,
+    UInt32Array, UInt64Array,
 };
-use arrow::datatypes::{
-    ArrowPrimitiveType, Field, Schema, SchemaRef, TimestampNanosecondType, UInt16Type, UInt32Type,
-    UInt64Type,
-};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::convert::try_fb_to_schema;
@@ -18,6 +16,7 @@ use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow::record_batch::RecordBatch;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// More in one tick are damage.
@@ -26,107 +25,96 @@ const FLOWS_MAX: i64 = 1 << 24;
 const ANY_TABLE_BYTES: i64 = 16 << 20;
 const BYTES_PER_COMPRESSED_BYTE: i64 = 256;
 
+/// A type of the flow table's columns: how it becomes an Arrow array, and back.
+trait Cell: Sized {
+    type Array: Array + 'static;
+    const IS_NULLABLE: bool;
+    fn array<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef
+    where
+        Self: 'a;
+    fn read(array: &Self::Array, row: usize) -> Result<Self, ArrowError>;
+}
+
+macro_rules! cells {
+    ($($type:ty, $array:ty, nullable $is_nullable:literal:
+        |$value:ident| $write:expr, |$from:ident, $row:ident| $read:expr;)*) => {$(
+        impl Cell for $type {
+            type Array = $array;
+            const IS_NULLABLE: bool = $is_nullable;
+
+            fn array<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+                Arc::new(values.map(|$value| $write).collect::<$array>())
+            }
+
+            fn read($from: &$array, $row: usize) -> Result<Self, ArrowError> {
+                Ok($read)
+            }
+        }
+    )*};
+}
+
+cells! {
+    u16, UInt16Array, nullable false: |value| Some(*value), |array, row| array.value(row);
+    u32, UInt32Array, nullable false: |value| Some(*value), |array, row| array.value(row);
+    u64, UInt64Array, nullable false: |value| Some(*value), |array, row| array.value(row);
+    bool, BooleanArray, nullable false: |value| Some(*value), |array, row| array.value(row);
+    IpAddr, StringArray, nullable false:
+        |value| Some(value.to_string()), |array, row| address(array.value(row))?;
+    String, StringArray, nullable false:
+        |value| Some(value.as_str()), |array, row| array.value(row).to_owned();
+    Option<String>, StringArray, nullable true:
+        |value| value.as_deref(), |array, row| array.is_valid(row).then(|| array.value(row).to_owned());
+    Option<u32>, UInt32Array, nullable true:
+        |value| *value, |array, row| array.is_valid(row).then(|| array.value(row));
+}
+
+/// Only times are signed.
+impl Cell for i64 {
+    type Array = TimestampNanosecondArray;
+    const IS_NULLABLE: bool = false;
+
+    fn array<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
+        let array = TimestampNanosecondArray::from_iter_values(values.copied());
+        Arc::new(array.with_timezone("UTC"))
+    }
+
+    fn read(array: &TimestampNanosecondArray, row: usize) -> Result<Self, ArrowError> {
+        Ok(array.value(row))
+    }
+}
+
 type Columns = Vec<(&'static str, bool, ArrayRef)>;
 
-fn columns(rows: &[FlowRow]) -> Columns {
-    macro_rules! numbers {
-        ($array:ident, $field:ident) => {
-            (
-                stringify!($field),
-                false,
-                Arc::new($array::from_iter_values(rows.iter().map(|row| row.$field))) as ArrayRef,
-            )
-        };
-    }
-    macro_rules! flags {
-        ($field:ident) => {
-            (
-                stringify!($field),
-                false,
-                Arc::new(BooleanArray::from_iter(
-                    rows.iter().map(|row| Some(row.$field)),
-                )) as ArrayRef,
-            )
-        };
-    }
-    macro_rules! texts {
-        ($name:literal, $nullable:literal, |$row:ident| $value:expr) => {
-            (
-                $name,
-                $nullable,
-                Arc::new(StringArray::from_iter(rows.iter().map(|$row| $value))) as ArrayRef,
-            )
-        };
-    }
-    macro_rules! times {
-        ($field:ident) => {
-            (
-                stringify!($field),
-                false,
-                Arc::new(
-                    TimestampNanosecondArray::from_iter_values(rows.iter().map(|row| row.$field))
-                        .with_timezone("UTC"),
-                ) as ArrayRef,
-            )
-        };
-    }
-    vec![
-        numbers!(UInt32Array, flow),
-        texts!("local_address", false, |row| Some(
-            row.local_address.to_string()
-        )),
-        numbers!(UInt16Array, local_port),
-        texts!("remote_address", false, |row| Some(
-            row.remote_address.to_string()
-        )),
-        numbers!(UInt16Array, remote_port),
-        (
-            "ip_version",
-            false,
-            Arc::new(UInt8Array::from_iter_values(
-                rows.iter().map(FlowRow::ip_version),
-            )),
-        ),
-        texts!("congestion_control", false, |row| Some(
-            row.congestion_control.as_str()
-        )),
-        numbers!(UInt64Array, socket_cookie),
-        numbers!(UInt64Array, cgroup_id),
-        texts!("cgroup", true, |row| row.cgroup.as_deref()),
-        numbers!(UInt64Array, netns_cookie),
-        numbers!(UInt32Array, netns_inode),
-        texts!("command", true, |row| row.command.as_deref()),
-        (
-            "pid",
-            true,
-            Arc::new(UInt32Array::from_iter(rows.iter().map(|row| row.pid))),
-        ),
-        numbers!(UInt32Array, uid),
-        flags!(passive),
-        flags!(began_before),
-        numbers!(UInt32Array, mss_clamp_bytes),
-        numbers!(UInt32Array, advmss_bytes),
-        flags!(sack),
-        flags!(timestamps),
-        flags!(ecn),
-        flags!(window_scaling),
-        times!(first_time_ns),
-        times!(last_time_ns),
-        flags!(ended),
-        numbers!(UInt64Array, packets_seen),
-        numbers!(UInt64Array, packets_filtered),
-        numbers!(UInt64Array, packets_thinned),
-        numbers!(UInt64Array, packets_logged),
-        numbers!(UInt64Array, packets_dropped),
-        numbers!(UInt64Array, packets_overwritten),
-        numbers!(UInt64Array, packets_unwritten),
-        numbers!(UInt64Array, events_seen),
-        numbers!(UInt64Array, events_logged),
-        numbers!(UInt64Array, events_dropped),
-        numbers!(UInt64Array, events_overwritten),
-        numbers!(UInt64Array, events_unwritten),
-    ]
+macro_rules! columns {
+    (|$record:ident, $flag:ident, $time_ns:ident|
+        $($(#[$doc:meta])* $name:ident: $type:ty => $value:expr;)*) => {
+        fn columns(rows: &[FlowRow]) -> Columns {
+            let mut columns: Columns = vec![$((
+                stringify!($name),
+                <$type>::IS_NULLABLE,
+                <$type>::array(rows.iter().map(|row| &row.$name)),
+            ),)*];
+            let versions = UInt8Array::from_iter_values(rows.iter().map(FlowRow::ip_version));
+            // Behind the addresses and ports.
+            columns.insert(5, ("ip_version", false, Arc::new(versions)));
+            columns
+        }
+
+        /// The rows of an Arrow batch.
+        ///
+        /// # Errors
+        /// [`ArrowError::SchemaError`] when a column is missing or has another type,
+        /// [`ArrowError::ParseError`] when an address is none.
+        pub fn flow_rows(batch: &RecordBatch) -> Result<Vec<FlowRow>, ArrowError> {
+            $(let $name = column::<<$type as Cell>::Array>(batch, stringify!($name))?;)*
+            (0..batch.num_rows())
+                .map(|row| Ok(FlowRow { $($name: <$type>::read($name, row)?,)* }))
+                .collect()
+        }
+    };
 }
+
+flow_columns!(columns);
 
 /// The schema of the flow table.
 pub fn flow_schema() -> SchemaRef {
@@ -150,93 +138,6 @@ pub fn flow_batch(rows: &[FlowRow]) -> Result<RecordBatch, ArrowError> {
         schema_of(&columns),
         columns.into_iter().map(|(.., array)| array).collect(),
     )
-}
-
-/// The rows of an Arrow batch.
-///
-/// # Errors
-/// [`ArrowError::SchemaError`] when a column is missing or has another type,
-/// [`ArrowError::ParseError`] when an address is none.
-pub fn flow_rows(batch: &RecordBatch) -> Result<Vec<FlowRow>, ArrowError> {
-    macro_rules! columns {
-        ($($name:ident: $array:ty),* $(,)?) => {
-            $(let $name = column::<$array>(batch, stringify!($name))?;)*
-        };
-    }
-    columns! {
-        local_address: StringArray, remote_address: StringArray, congestion_control: StringArray,
-        cgroup: StringArray, command: StringArray, pid: UInt32Array,
-        passive: BooleanArray, began_before: BooleanArray, sack: BooleanArray, timestamps: BooleanArray,
-        ecn: BooleanArray, window_scaling: BooleanArray, ended: BooleanArray,
-    }
-    let u16s = |name| numbers::<UInt16Type>(batch, name);
-    let u32s = |name| numbers::<UInt32Type>(batch, name);
-    let u64s = |name| numbers::<UInt64Type>(batch, name);
-    let times = |name| numbers::<TimestampNanosecondType>(batch, name);
-    let (flow, local_port, remote_port) =
-        (u32s("flow")?, u16s("local_port")?, u16s("remote_port")?);
-    let (socket_cookie, cgroup_id) = (u64s("socket_cookie")?, u64s("cgroup_id")?);
-    let (netns_cookie, netns_inode, uid) =
-        (u64s("netns_cookie")?, u32s("netns_inode")?, u32s("uid")?);
-    let (mss_clamp_bytes, advmss_bytes) = (u32s("mss_clamp_bytes")?, u32s("advmss_bytes")?);
-    let (first_time_ns, last_time_ns) = (times("first_time_ns")?, times("last_time_ns")?);
-    let packets_seen = u64s("packets_seen")?;
-    let packets_filtered = u64s("packets_filtered")?;
-    let packets_thinned = u64s("packets_thinned")?;
-    let packets_logged = u64s("packets_logged")?;
-    let packets_dropped = u64s("packets_dropped")?;
-    let packets_overwritten = u64s("packets_overwritten")?;
-    let packets_unwritten = u64s("packets_unwritten")?;
-    let events_seen = u64s("events_seen")?;
-    let events_logged = u64s("events_logged")?;
-    let events_dropped = u64s("events_dropped")?;
-    let events_overwritten = u64s("events_overwritten")?;
-    let events_unwritten = u64s("events_unwritten")?;
-    (0..batch.num_rows())
-        .map(|row| {
-            Ok(FlowRow {
-                flow: flow[row],
-                local_address: address(local_address.value(row))?,
-                local_port: local_port[row],
-                remote_address: address(remote_address.value(row))?,
-                remote_port: remote_port[row],
-                congestion_control: congestion_control.value(row).to_string(),
-                socket_cookie: socket_cookie[row],
-                cgroup_id: cgroup_id[row],
-                cgroup: cgroup.is_valid(row).then(|| cgroup.value(row).to_string()),
-                netns_cookie: netns_cookie[row],
-                netns_inode: netns_inode[row],
-                command: command
-                    .is_valid(row)
-                    .then(|| command.value(row).to_string()),
-                pid: pid.is_valid(row).then(|| pid.value(row)),
-                uid: uid[row],
-                passive: passive.value(row),
-                began_before: began_before.value(row),
-                mss_clamp_bytes: mss_clamp_bytes[row],
-                advmss_bytes: advmss_bytes[row],
-                sack: sack.value(row),
-                timestamps: timestamps.value(row),
-                ecn: ecn.value(row),
-                window_scaling: window_scaling.value(row),
-                first_time_ns: first_time_ns[row],
-                last_time_ns: last_time_ns[row],
-                ended: ended.value(row),
-                packets_seen: packets_seen[row],
-                packets_filtered: packets_filtered[row],
-                packets_thinned: packets_thinned[row],
-                packets_logged: packets_logged[row],
-                packets_dropped: packets_dropped[row],
-                packets_overwritten: packets_overwritten[row],
-                packets_unwritten: packets_unwritten[row],
-                events_seen: events_seen[row],
-                events_logged: events_logged[row],
-                events_dropped: events_dropped[row],
-                events_overwritten: events_overwritten[row],
-                events_unwritten: events_unwritten[row],
-            })
-        })
-        .collect()
 }
 
 /// The text of the rows for a tick: base64 of an Arrow stream.
@@ -290,11 +191,8 @@ fn check(bytes: &[u8]) -> Result<(), String> {
         let mut left_bytes =
             ANY_TABLE_BYTES.max(message.body.len() as i64 * BYTES_PER_COMPRESSED_BYTE);
         for buffer in batch.buffers().into_iter().flatten() {
-            let slice = usize::try_from(buffer.offset()).ok().and_then(|start| {
-                let length = usize::try_from(buffer.length()).ok()?;
-                message.body.get(start..start.checked_add(length)?)
-            });
-            let slice = slice.ok_or("a buffer reaches beyond the body")?;
+            let slice =
+                buffer_bytes(&message.body, buffer).ok_or("a buffer reaches beyond the body")?;
             let claimed = slice
                 .first_chunk()
                 .map_or(0, |bytes| i64::from_le_bytes(*bytes));
@@ -320,14 +218,7 @@ fn column<'a, T: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<
         })
 }
 
-fn numbers<'a, T: ArrowPrimitiveType>(
-    batch: &'a RecordBatch,
-    name: &str,
-) -> Result<&'a [T::Native], ArrowError> {
-    column::<PrimitiveArray<T>>(batch, name).map(|array| array.values().as_ref())
-}
-
-fn address(text: &str) -> Result<std::net::IpAddr, ArrowError> {
+fn address(text: &str) -> Result<IpAddr, ArrowError> {
     text.parse()
         .map_err(|_| ArrowError::ParseError(format!("flow table: {text:?} is no IP address")))
 }

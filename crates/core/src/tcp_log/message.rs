@@ -19,9 +19,7 @@ use flatbuffers::FlatBufferBuilder;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// First bytes of every message.
 pub const CONTINUATION: [u8; 4] = [0xff; 4];
-/// The message that ends a stream.
 pub const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// Buffers of a body start at multiples of this.
 pub const BODY_ALIGN_BYTES: usize = 8;
@@ -45,6 +43,13 @@ pub fn checksum(rows: u64, values: &[(&str, &str)], body: &[u8]) -> String {
     }
     hasher.update(body);
     format!("{:08x}", hasher.finalize())
+}
+
+/// The bytes of a buffer in a body; `None` if it reaches beyond the body.
+pub fn buffer_bytes<'b>(body: &'b [u8], buffer: &Buffer) -> Option<&'b [u8]> {
+    let start = usize::try_from(buffer.offset()).ok()?;
+    let length = usize::try_from(buffer.length()).ok()?;
+    body.get(start..start.checked_add(length)?)
 }
 
 /// Appends a record batch message without its body to `out`.

@@ -1,11 +1,11 @@
-//! Cuts a stream into messages and tells a cut end from a damaged middle.
+//! Splits a stream into messages, and distinguishes a cut end from a damaged middle.
 
 use super::error::{LogError, plain};
 use super::message::{CONTINUATION, KEY_CRC32, checksum};
 use arrow::ipc::{Message, root_as_message};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
-/// No message of ours comes near this; a length beyond it is damage, not a reason to allocate.
+/// Maximum bytes of the head and of the body of a message: more are damage.
 const METADATA_BYTES_MAX: usize = 256 << 20;
 const BODY_BYTES_MAX: i64 = 1 << 30;
 /// Bytes of the head of a message: marker and length.
@@ -32,7 +32,6 @@ impl std::fmt::Display for Truncation {
 
 /// One message; the flatbuffer in it has been verified.
 pub struct RawMessage {
-    /// Where it starts in the file.
     pub at_byte: u64,
     metadata: Vec<u8>,
     /// Its body, empty when it was skipped.
@@ -80,11 +79,8 @@ impl RawMessage {
     }
 }
 
-/// What comes next in a stream.
 pub enum Step {
-    /// A whole message.
     Message(RawMessage),
-    /// The marker of the end.
     EndOfStream,
     /// The file stops between two messages.
     EndOfFile,
@@ -92,7 +88,6 @@ pub enum Step {
     Cut(Truncation),
 }
 
-/// Reads messages one after the other.
 pub struct MessageReader<R: Read> {
     path: String,
     inner: BufReader<R>,
@@ -109,7 +104,6 @@ impl<R: Read> MessageReader<R> {
         }
     }
 
-    /// The file's name.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -119,7 +113,6 @@ impl<R: Read> MessageReader<R> {
         self.at_byte
     }
 
-    /// The next message with its body.
     pub fn next_message(&mut self) -> Result<Step, LogError> {
         self.step(|reader, metadata, bytes| {
             let body = reader.take_bytes(bytes)?;
@@ -150,7 +143,7 @@ impl<R: Read> MessageReader<R> {
             }
             return Err(self.corrupt(at_byte, "no message starts here"));
         }
-        let metadata_bytes = i32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let metadata_bytes = length_at(&head, 0);
         if metadata_bytes == 0 {
             return Ok(Step::EndOfStream);
         }
@@ -201,12 +194,7 @@ impl<R: Read> MessageReader<R> {
             .step_by(8)
             .find(|&at| {
                 tail[at..].starts_with(&CONTINUATION) && {
-                    let bytes = i32::from_le_bytes([
-                        tail[at + 4],
-                        tail[at + 5],
-                        tail[at + 6],
-                        tail[at + 7],
-                    ]);
+                    let bytes = length_at(tail, at);
                     let start = at + HEAD_BYTES;
                     bytes > 0
                         && start.checked_add(bytes as usize).is_some_and(|end| {
@@ -274,7 +262,6 @@ impl<R: Read + Seek> MessageReader<R> {
         Ok(end)
     }
 
-    /// Moves to the start of a message.
     pub fn go_to(&mut self, at_byte: u64) -> Result<(), LogError> {
         self.inner
             .seek(SeekFrom::Start(at_byte))
@@ -282,6 +269,12 @@ impl<R: Read + Seek> MessageReader<R> {
         self.at_byte = at_byte;
         Ok(())
     }
+}
+
+/// The length of the message at `at`, from its head.
+fn length_at(bytes: &[u8], at: usize) -> i32 {
+    let length = bytes[at + CONTINUATION.len()..].first_chunk();
+    length.map_or(0, |length| i32::from_le_bytes(*length))
 }
 
 fn cut(at_byte: u64, reason: &str) -> Step {

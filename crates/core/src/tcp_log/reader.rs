@@ -1,4 +1,4 @@
-//! Reads a log: rows batch by batch, and on the way the flows and the ledger.
+//! Reads a log: rows batch by batch, and with them the flows and the ledger.
 
 use super::error::LogError;
 use super::flow::FlowRow;
@@ -15,7 +15,7 @@ use arrow::ipc::convert::try_fb_to_schema;
 use arrow::record_batch::RecordBatch;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Cursor, Read, Seek};
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,22 +50,6 @@ impl LogReader<File> {
             source,
         })?;
         Self::new(file, name)
-    }
-}
-
-impl LogReader<Cursor<Vec<u8>>> {
-    /// Takes all of a stream that cannot be rewound (a pipe) into memory.
-    ///
-    /// # Errors
-    /// [`LogError::Read`], and those of [`LogReader::new`].
-    pub fn from_pipe(mut pipe: impl Read, name: &str) -> Result<Self, LogError> {
-        let mut bytes = Vec::new();
-        pipe.read_to_end(&mut bytes)
-            .map_err(|source| LogError::Read {
-                path: name.to_string(),
-                source,
-            })?;
-        Self::new(Cursor::new(bytes), name.to_string())
     }
 }
 
@@ -200,7 +184,7 @@ impl<R: Read> LogReader<R> {
         Ok(None)
     }
 
-    /// The message of a step; otherwise the log has ended, and how is noted.
+    /// The message of a step; otherwise notes how the log has ended.
     fn open_step(&mut self, step: Step) -> Option<RawMessage> {
         match step {
             Step::Message(message) => return Some(message),

@@ -1,8 +1,9 @@
-//! The body of a record batch message back into arrays. Nothing in it is believed: every length is
-//! held against what the schema demands before memory is taken.
+//! Decodes the body of a record batch message into arrays. Every length is compared with the schema before memory is
+//! allocated.
 
 use super::columns::{COLUMNS, Column, Kind};
 use super::compression::{Codec, PREFIX_BYTES};
+use super::message::buffer_bytes;
 use super::schema::{data_type, dictionaries};
 use arrow::array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, Int8Array, PrimitiveArray,
@@ -22,7 +23,6 @@ use zstd::bulk::Decompressor;
 /// More rows than this in a batch are damage: the writer makes batches of 8,192.
 const ROWS_MAX: i64 = 1 << 17;
 
-/// Decodes batches of one log.
 pub struct RowDecoder {
     schema: SchemaRef,
     /// Which of [`COLUMNS`] the file has.
@@ -87,13 +87,7 @@ impl RowDecoder {
                 )));
             }
             let slice = |buffer: &arrow::ipc::Buffer| {
-                let start =
-                    usize::try_from(buffer.offset()).map_err(|_| "negative offset".to_string())?;
-                let length =
-                    usize::try_from(buffer.length()).map_err(|_| "negative length".to_string())?;
-                start
-                    .checked_add(length)
-                    .and_then(|end| body.get(start..end))
+                buffer_bytes(body, buffer)
                     .ok_or_else(|| "a buffer reaches beyond the body".to_string())
             };
             let validity = slice(buffers.get(2 * place)).map_err(in_column)?;
@@ -114,7 +108,7 @@ impl RowDecoder {
                     .map_err(in_column)?,
             );
         }
-        // The number of rows is given, for there may be no column that says it.
+        // There may be no column that has the number of rows.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
             .map_err(|error| error.to_string())
@@ -173,11 +167,9 @@ impl RowDecoder {
         codec: Codec,
         bytes: usize,
     ) -> Result<Buffer, String> {
-        let exactly = |found: usize| {
-            let is_right = found == bytes;
-            is_right
-                .then_some(())
-                .ok_or_else(|| format!("{found} bytes, expected {bytes}"))
+        let exactly = |found: usize| match found == bytes {
+            true => Ok(()),
+            false => Err(format!("{found} bytes, expected {bytes}")),
         };
         let (prefix, data) = buffer
             .split_first_chunk::<PREFIX_BYTES>()
@@ -224,24 +216,15 @@ impl RowDecoder {
             .ok_or_else(|| format!("a dictionary with the unknown number {id}"))?;
         let same = head.buffers().is_some_and(|buffers| {
             let slice = |index: usize| {
-                (index < buffers.len())
-                    .then(|| buffers.get(index))
-                    .and_then(|buffer| {
-                        let start = usize::try_from(buffer.offset()).ok()?;
-                        body.get(start..start.checked_add(usize::try_from(buffer.length()).ok()?)?)
-                    })
+                let buffer = (index < buffers.len()).then(|| buffers.get(index))?;
+                buffer_bytes(body, buffer)
             };
             let data = expected.to_data();
             slice(1).is_some_and(|offsets| offsets.starts_with(data.buffers()[0].as_slice()))
                 && slice(2).is_some_and(|text| text.starts_with(data.buffers()[1].as_slice()))
         });
-        if same {
-            Ok(())
-        } else {
-            Err(format!(
-                "dictionary {id} does not hold the names of the format"
-            ))
-        }
+        same.then_some(())
+            .ok_or_else(|| format!("dictionary {id} does not hold the names of the format"))
     }
 }
 

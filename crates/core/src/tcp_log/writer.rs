@@ -16,7 +16,7 @@ use std::io::{self, Write};
 
 /// Rows of a full batch; 8192 rows of 150 bytes stay in a second-level cache of 2 MiB.
 const BATCH_ROWS: usize = 8192;
-/// Room for a few batches; what a tick with the flows of a flood of connections takes beyond is given back.
+/// Room for a few batches; what a tick with very many flows takes beyond is freed.
 const PENDING_BYTES_KEPT: usize = 4 << 20;
 
 /// Rows of one flow that the file could not take, by the hook that they came from.
@@ -55,7 +55,7 @@ type UnwrittenByFlow = BTreeMap<u32, Unwritten>;
 ///
 /// When the writer underneath fails (disk full), the error is returned and the log stays usable:
 /// what was begun is finished as soon as there is room, so the file never has a hole. Rows that come
-/// while there is no room are given up batch by batch and counted in [`LogWriter::unwritten`].
+/// while there is no room are dropped batch by batch and counted in [`LogWriter::unwritten`].
 pub struct LogWriter<W: Write> {
     inner: W,
     columns: StateColumns,
@@ -109,7 +109,7 @@ impl<W: Write> LogWriter<W> {
         Ok(writer)
     }
 
-    /// Compresses the batches to come this way; [`Compression::Auto`] otherwise.
+    /// Sets the compression of the batches; [`Compression::Auto`] by default.
     pub fn with_compression(self, compression: Compression) -> Self {
         Self {
             compression,
@@ -154,6 +154,10 @@ impl<W: Write> LogWriter<W> {
     /// [`LogError::Write`] when `inner` fails; the rows still wait.
     pub fn flush(&mut self) -> Result<(), LogError> {
         self.encode_rows()?;
+        self.flush_pending()
+    }
+
+    fn flush_pending(&mut self) -> Result<(), LogError> {
         self.write_pending()?;
         self.inner
             .flush()
@@ -195,24 +199,18 @@ impl<W: Write> LogWriter<W> {
             values.push((KEY_FINAL, "true"));
         }
         self.encoder.tick(&values, &mut self.pending);
-        // From here on the flows are in `pending`, which is never given up.
-        self.write_pending()?;
-        self.inner
-            .flush()
-            .map_err(|source| self.write_error(source))
+        // From here on the flows are in `pending`, which is never dropped.
+        self.flush_pending()
     }
 
-    /// Ends the stream. The final tick should have been written; without it readers call the log cut.
+    /// Ends the stream. The final tick should have been written; without it readers report the log as cut.
     ///
     /// # Errors
     /// [`LogError::Write`] when `inner` fails. What waited is then counted in [`LogWriter::unwritten`].
     pub fn finish(&mut self) -> Result<(), LogError> {
         let result = self.flush().and_then(|()| {
             self.pending.extend_from_slice(&END_OF_STREAM);
-            self.write_pending()?;
-            self.inner
-                .flush()
-                .map_err(|source| self.write_error(source))
+            self.flush_pending()
         });
         if result.is_err() {
             count(&self.columns, &mut self.unwritten);
@@ -230,12 +228,12 @@ impl<W: Write> LogWriter<W> {
         self.monotonic_offset_ns
     }
 
-    /// Rows given up because the file took nothing, by flow; cumulative.
+    /// Rows dropped because the file took nothing, by flow; cumulative.
     pub fn unwritten(&self) -> &BTreeMap<u32, Unwritten> {
         &self.unwritten
     }
 
-    /// Rows given up, by the hook that they came from; cumulative.
+    /// Rows dropped, by the hook that they came from; cumulative.
     pub fn unwritten_by_hook(&self) -> [u64; HOOK_COUNT] {
         let mut total = Unwritten::default();
         for rows in self.unwritten.values() {
@@ -324,7 +322,7 @@ impl<W: Write> LogWriter<W> {
 /// Adds the rows of `columns` to counts by flow.
 fn count(columns: &StateColumns, by_flow: &mut UnwrittenByFlow) {
     for (flow, event, direction) in columns.flows_and_events() {
-        // The event and the direction of a row tell its hook; see `enum hook` of bpf/abi.h.
+        // The event and the direction of a row give its hook; see `enum hook` of bpf/abi.h.
         let hook = match event {
             EVENT_PACKET => usize::from(direction).min(1),
             other => usize::from(other) + 1,
