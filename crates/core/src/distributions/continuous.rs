@@ -1,7 +1,7 @@
 //! Continuous distributions: uniform, exponential and its sums and mixtures, Pareto, Weibull.
 
-use super::distribution::inverse;
-use super::error::{finite, number, positive};
+use super::distribution::{display_as, inverse};
+use super::error::{checked, finite, positive};
 use super::{Distribution, DistributionError, Rng};
 use std::fmt;
 
@@ -12,6 +12,8 @@ pub struct Uniform {
     high: f64,
 }
 
+display_as!(Uniform, "uniform:low={},high={}", low, high);
+
 impl Uniform {
     /// Uniform in [low, high].
     ///
@@ -20,19 +22,11 @@ impl Uniform {
     pub fn new(low: f64, high: f64) -> Result<Self, DistributionError> {
         finite("uniform", "low", low)?;
         finite("uniform", "high", high)?;
-        if high <= low || !(high - low).is_finite() {
-            return Err(DistributionError::Parameter {
-                distribution: "uniform",
-                parameter: "high",
-                found: number(high),
-                expected: "a number above low",
-            });
-        }
+        let is_above = high > low && (high - low).is_finite();
+        checked(is_above, "uniform", "high", high, "a number above low")?;
         Ok(Self { low, high })
     }
-}
 
-impl Uniform {
     /// Expected value of max(0, X): of the part above 0, its middle times its probability.
     pub(super) fn mean_cut_at_0(&self) -> f64 {
         let (low, high) = (self.low.max(0.0), self.high.max(0.0));
@@ -58,17 +52,13 @@ impl Distribution for Uniform {
     }
 }
 
-impl fmt::Display for Uniform {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "uniform:low={},high={}", self.low, self.high)
-    }
-}
-
 /// P(X > x) = exp(-x / mean).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exponential {
     mean: f64,
 }
+
+display_as!(Exponential, "exponential:mean={}", mean);
 
 impl Exponential {
     /// The distribution with this mean.
@@ -100,18 +90,14 @@ impl Distribution for Exponential {
     }
 }
 
-impl fmt::Display for Exponential {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "exponential:mean={}", self.mean)
-    }
-}
-
 /// Sum of `stages` exponential times of mean `mean / stages` each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Erlang {
     stages: u32,
     mean: f64,
 }
+
+display_as!(Erlang, "erlang:stages={},mean={}", stages, mean);
 
 /// More stages vary by less than 1.6 % of the mean: take `normal` or `constant`.
 const STAGES_MAX: u32 = 4096;
@@ -122,14 +108,8 @@ impl Erlang {
     /// # Errors
     /// When `stages` is not in 1..=4096 or `mean` not finite and above 0.
     pub fn new(stages: u32, mean: f64) -> Result<Self, DistributionError> {
-        if !(1..=STAGES_MAX).contains(&stages) {
-            return Err(DistributionError::Parameter {
-                distribution: "erlang",
-                parameter: "stages",
-                found: stages.to_string(),
-                expected: "1 to 4096",
-            });
-        }
+        let is_valid = (1..=STAGES_MAX).contains(&stages);
+        checked(is_valid, "erlang", "stages", stages.into(), "1 to 4096")?;
         Ok(Self {
             stages,
             mean: positive("erlang", "mean", mean)?,
@@ -188,16 +168,6 @@ impl Distribution for Erlang {
     }
 }
 
-impl fmt::Display for Erlang {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "erlang:stages={},mean={}",
-            self.stages, self.mean
-        )
-    }
-}
-
 /// With probability `p` an exponential time of the mean that belongs to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hyperexponential {
@@ -212,12 +182,14 @@ impl Hyperexponential {
     /// When there are none, not as many of one as of the other, or one is not finite and above 0.
     pub fn new(weights: &[f64], means: &[f64]) -> Result<Self, DistributionError> {
         if weights.is_empty() || weights.len() != means.len() {
-            return Err(DistributionError::Parameter {
-                distribution: "hyperexponential",
-                parameter: "p",
-                found: format!("{} weights for {} means", weights.len(), means.len()),
-                expected: "one weight for each mean",
-            });
+            let found = format!("{} weights for {} means", weights.len(), means.len());
+            let expected = "one weight for each mean";
+            return Err(DistributionError::parameter(
+                "hyperexponential",
+                "p",
+                found,
+                expected,
+            ));
         }
         let mut total = 0.0;
         for (&weight, &mean) in weights.iter().zip(means) {
@@ -231,29 +203,6 @@ impl Hyperexponential {
                 .zip(means.iter().copied())
                 .collect(),
         })
-    }
-
-    /// The two-branch distribution with balanced means for a mean and a squared coefficient of variation
-    /// (Tijms 1994: p = (1 + sqrt((c2 - 1) / (c2 + 1))) / 2, each branch bearing half of the mean).
-    ///
-    /// # Errors
-    /// When `mean` is not above 0, or `squared_variation` not above 1.
-    pub fn balanced(mean: f64, squared_variation: f64) -> Result<Self, DistributionError> {
-        positive("hyperexponential", "mean", mean)?;
-        if !(squared_variation > 1.0 && squared_variation.is_finite()) {
-            return Err(DistributionError::Parameter {
-                distribution: "hyperexponential",
-                parameter: "squared coefficient of variation",
-                found: number(squared_variation),
-                expected: "a finite number > 1 (at 1 take exponential, below 1 erlang)",
-            });
-        }
-        let root = ((squared_variation - 1.0) / (squared_variation + 1.0)).sqrt();
-        let often = (1.0 + root) / 2.0;
-        Self::new(
-            &[often, 1.0 - often],
-            &[mean / (2.0 * often), mean / (2.0 * (1.0 - often))],
-        )
     }
 }
 
@@ -309,17 +258,13 @@ impl Distribution for Hyperexponential {
 
 impl fmt::Display for Hyperexponential {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let join = |values: Vec<String>| values.join("/");
+        let text = |(p, mean): &(f64, f64)| (p.to_string(), mean.to_string());
+        let (p, means): (Vec<_>, Vec<_>) = self.branches.iter().map(text).unzip();
         write!(
             formatter,
             "hyperexponential:p={},mean={}",
-            join(self.branches.iter().map(|(p, _)| p.to_string()).collect()),
-            join(
-                self.branches
-                    .iter()
-                    .map(|(_, mean)| mean.to_string())
-                    .collect()
-            )
+            p.join("/"),
+            means.join("/")
         )
     }
 }
@@ -330,6 +275,8 @@ pub struct Pareto {
     shape: f64,
     scale: f64,
 }
+
+display_as!(Pareto, "pareto:shape={},scale={}", shape, scale);
 
 impl Pareto {
     /// The distribution with this tail exponent and smallest value.
@@ -348,14 +295,9 @@ impl Pareto {
     /// # Errors
     /// When `shape` is not above 1 (the mean would be infinite) or `mean` not above 0.
     pub fn with_mean(shape: f64, mean: f64) -> Result<Self, DistributionError> {
-        if !(shape > 1.0 && shape.is_finite()) {
-            return Err(DistributionError::Parameter {
-                distribution: "pareto",
-                parameter: "shape",
-                found: number(shape),
-                expected: "a finite number > 1, since with less the mean is infinite",
-            });
-        }
+        let is_valid = shape > 1.0 && shape.is_finite();
+        let expected = "a finite number > 1, since with less the mean is infinite";
+        checked(is_valid, "pareto", "shape", shape, expected)?;
         Self::new(
             shape,
             positive("pareto", "mean", mean)? * (shape - 1.0) / shape,
@@ -402,22 +344,14 @@ impl Distribution for Pareto {
     }
 }
 
-impl fmt::Display for Pareto {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "pareto:shape={},scale={}",
-            self.shape, self.scale
-        )
-    }
-}
-
 /// P(X > x) = exp(-(x / scale)^shape).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weibull {
     shape: f64,
     scale: f64,
 }
+
+display_as!(Weibull, "weibull:shape={},scale={}", shape, scale);
 
 impl Weibull {
     /// The distribution with this exponent and scale; a shape below 1 is burstier than Poisson.
@@ -459,15 +393,5 @@ impl Distribution for Weibull {
 
     fn quantile(&self, probability: f64) -> f64 {
         self.scale * libm::pow(-libm::log1p(-probability.clamp(0.0, 1.0)), 1.0 / self.shape)
-    }
-}
-
-impl fmt::Display for Weibull {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "weibull:shape={},scale={}",
-            self.shape, self.scale
-        )
     }
 }

@@ -1,14 +1,16 @@
 //! Discrete distributions: constant and geometric.
 
-use super::error::{finite, number};
+use super::distribution::display_as;
+use super::error::{checked, finite};
 use super::{Distribution, DistributionError, Rng};
-use std::fmt;
 
 /// Always `value`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Constant {
     value: f64,
 }
+
+display_as!(Constant, "constant:value={}", value);
 
 impl Constant {
     /// A distribution of one value.
@@ -45,17 +47,13 @@ impl Distribution for Constant {
     }
 }
 
-impl fmt::Display for Constant {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "constant:value={}", self.value)
-    }
-}
-
 /// Trials up to and with the first success: P(X > n) = (1 - 1 / mean)^n for n = 0, 1, 2, ...
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Geometric {
     mean: f64,
 }
+
+display_as!(Geometric, "geometric:mean={}", mean);
 
 impl Geometric {
     /// The distribution with this mean.
@@ -63,14 +61,9 @@ impl Geometric {
     /// # Errors
     /// When `mean` is not finite and at least 1.
     pub fn new(mean: f64) -> Result<Self, DistributionError> {
-        if mean.is_finite() && mean >= 1.0 {
-            return Ok(Self { mean });
-        }
-        Err(DistributionError::Parameter {
-            distribution: "geometric",
-            parameter: "mean",
-            found: number(mean),
-            expected: "a finite number >= 1",
+        let is_valid = mean.is_finite() && mean >= 1.0;
+        Ok(Self {
+            mean: checked(is_valid, "geometric", "mean", mean, "a finite number >= 1")?,
         })
     }
 }
@@ -100,11 +93,5 @@ impl Distribution for Geometric {
         }
         let trials = libm::log1p(-probability.min(1.0)) / libm::log1p(-1.0 / self.mean);
         trials.ceil().max(1.0)
-    }
-}
-
-impl fmt::Display for Geometric {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "geometric:mean={}", self.mean)
     }
 }

@@ -50,105 +50,111 @@ pub(super) fn inverse(
     }
 }
 
-/// Any distribution.
-///
-/// Written as text, `NAME:KEY=VALUE,...`; a time may carry `ns`, `us`, `ms` or `s` and is then in ns:
-/// `constant:1us`, `uniform:low=1,high=9`, `exponential:mean=2.5us`, `erlang:stages=3,mean=9`,
-/// `hyperexponential:p=0.1/0.9,mean=50/1`, `pareto:shape=1.5,scale=2`, `weibull:shape=0.5,scale=3`,
-/// `lognormal:mu=1,sigma=0.5`, `normal:mean=5,deviation=1`, `geometric:mean=10`. The distributions of samples
-/// and of histograms are made from data, not from text.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AnyDistribution {
+/// Implements [`fmt::Display`] by a format string and the fields for it.
+macro_rules! display_as {
+    ($name:ident, $text:literal, $($field:ident),+) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(formatter, $text, $(self.$field),+)
+            }
+        }
+    };
+}
+pub(super) use display_as;
+
+macro_rules! any_distribution {
+    ($(#[$doc:meta])* enum $($(#[$variant_doc:meta])* $name:ident,)*) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum AnyDistribution { $($(#[$variant_doc])* $name($name),)* }
+
+        impl Distribution for AnyDistribution {
+            fn mean(&self) -> f64 {
+                match self { $(Self::$name(distribution) => distribution.mean(),)* }
+            }
+
+            fn variance(&self) -> f64 {
+                match self { $(Self::$name(distribution) => distribution.variance(),)* }
+            }
+
+            fn cdf(&self, x: f64) -> f64 {
+                match self { $(Self::$name(distribution) => distribution.cdf(x),)* }
+            }
+
+            fn quantile(&self, probability: f64) -> f64 {
+                match self { $(Self::$name(distribution) => distribution.quantile(probability),)* }
+            }
+
+            fn sample(&self, rng: &mut Rng) -> f64 {
+                match self { $(Self::$name(distribution) => distribution.sample(rng),)* }
+            }
+        }
+
+        impl fmt::Display for AnyDistribution {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $(Self::$name(distribution) => distribution.fmt(formatter),)* }
+            }
+        }
+
+        $(impl From<$name> for AnyDistribution {
+            fn from(distribution: $name) -> Self {
+                Self::$name(distribution)
+            }
+        })*
+    };
+}
+
+any_distribution! {
+    /// Any distribution.
+    ///
+    /// Written as text, `NAME:KEY=VALUE,...`; a time may carry `ns`, `us`, `ms` or `s` and is then in ns:
+    /// `constant:1us`, `uniform:low=1,high=9`, `exponential:mean=2.5us`, `erlang:stages=3,mean=9`,
+    /// `hyperexponential:p=0.1/0.9,mean=50/1`, `pareto:shape=1.5,scale=2`, `weibull:shape=0.5,scale=3`,
+    /// `lognormal:mu=1,sigma=0.5`, `normal:mean=5,deviation=1`, `geometric:mean=10`. The distributions of samples
+    /// and of histograms are made from data, not from text.
+    enum
     /// One value.
-    Constant(Constant),
+    Constant,
     /// Equal density between two bounds.
-    Uniform(Uniform),
+    Uniform,
     /// Memoryless.
-    Exponential(Exponential),
+    Exponential,
     /// Sum of exponential stages.
-    Erlang(Erlang),
+    Erlang,
     /// Mixture of exponentials.
-    Hyperexponential(Hyperexponential),
+    Hyperexponential,
     /// Power tail.
-    Pareto(Pareto),
+    Pareto,
     /// Stretched exponential.
-    Weibull(Weibull),
+    Weibull,
     /// Its logarithm is normal.
-    Lognormal(Lognormal),
+    Lognormal,
     /// Normal.
-    Normal(Normal),
+    Normal,
     /// Trials up to the first success.
-    Geometric(Geometric),
+    Geometric,
     /// Draws from samples.
-    Empirical(Empirical),
+    Empirical,
     /// Equal density within each bin of a histogram.
-    Histogram(Histogram),
+    Histogram,
 }
 
 const NAMES: &str = "constant, uniform, exponential, erlang, hyperexponential, pareto, weibull, \
                      lognormal, normal, geometric";
 
-/// Calls a method of the variant.
-macro_rules! each {
-    ($distribution:expr, $inner:ident => $result:expr) => {
-        match $distribution {
-            AnyDistribution::Constant($inner) => $result,
-            AnyDistribution::Uniform($inner) => $result,
-            AnyDistribution::Exponential($inner) => $result,
-            AnyDistribution::Erlang($inner) => $result,
-            AnyDistribution::Hyperexponential($inner) => $result,
-            AnyDistribution::Pareto($inner) => $result,
-            AnyDistribution::Weibull($inner) => $result,
-            AnyDistribution::Lognormal($inner) => $result,
-            AnyDistribution::Normal($inner) => $result,
-            AnyDistribution::Geometric($inner) => $result,
-            AnyDistribution::Empirical($inner) => $result,
-            AnyDistribution::Histogram($inner) => $result,
-        }
-    };
-}
-
-impl Distribution for AnyDistribution {
-    fn mean(&self) -> f64 {
-        each!(self, distribution => distribution.mean())
-    }
-
-    fn variance(&self) -> f64 {
-        each!(self, distribution => distribution.variance())
-    }
-
-    fn cdf(&self, x: f64) -> f64 {
-        each!(self, distribution => distribution.cdf(x))
-    }
-
-    fn quantile(&self, probability: f64) -> f64 {
-        each!(self, distribution => distribution.quantile(probability))
-    }
-
-    fn sample(&self, rng: &mut Rng) -> f64 {
-        each!(self, distribution => distribution.sample(rng))
-    }
-}
-
-impl fmt::Display for AnyDistribution {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        each!(self, distribution => distribution.fmt(formatter))
-    }
-}
-
 impl AnyDistribution {
-    /// Expected value of what is drawn when everything below 0 is cut off there.
+    /// Expected value of max(0, X).
     pub fn mean_cut_at_0(&self) -> f64 {
         match self {
-            AnyDistribution::Normal(distribution) => distribution.mean_cut_at_0(),
-            AnyDistribution::Uniform(distribution) => distribution.mean_cut_at_0(),
-            AnyDistribution::Constant(distribution) => distribution.mean().max(0.0),
-            // Those made from data are checked by whoever takes no time below 0; the others have none.
+            Self::Normal(distribution) => distribution.mean_cut_at_0(),
+            Self::Uniform(distribution) => distribution.mean_cut_at_0(),
+            Self::Constant(distribution) => distribution.mean().max(0.0),
+            // Users of times check distributions made from data; the others have no negative values.
             distribution => distribution.mean(),
         }
     }
 
-    /// The distribution of times of a text: each has its unit, and is in ns.
+    /// Parses a distribution of times, each with its unit; the result is in ns.
     ///
     /// # Errors
     /// When the text names no distribution, a time has no unit, or a parameter is missing or outside its range.
@@ -166,10 +172,8 @@ impl AnyDistribution {
             text,
             "NAME:KEY=VALUE,..., for example exponential:mean=2.5us",
         )?;
-        let distribution = match spec.name() {
-            "constant" | "fixed" => {
-                AnyDistribution::from(Constant::new(value(&mut spec, "value")?)?)
-            }
+        let distribution: Self = match spec.name() {
+            "constant" | "fixed" => Constant::new(value(&mut spec, "value")?)?.into(),
             "uniform" => Uniform::new(value(&mut spec, "low")?, value(&mut spec, "high")?)?.into(),
             "exponential" => Exponential::new(value(&mut spec, "mean")?)?.into(),
             "erlang" => Erlang::new(spec.count("stages")?, value(&mut spec, "mean")?)?.into(),
@@ -203,28 +207,3 @@ impl FromStr for AnyDistribution {
         Self::parse(text, Spec::number, Spec::numbers)
     }
 }
-
-macro_rules! from_each {
-    ($($name:ident),*) => {
-        $(impl From<$name> for AnyDistribution {
-            fn from(distribution: $name) -> Self {
-                AnyDistribution::$name(distribution)
-            }
-        })*
-    };
-}
-
-from_each!(
-    Constant,
-    Uniform,
-    Exponential,
-    Erlang,
-    Hyperexponential,
-    Pareto,
-    Weibull,
-    Lognormal,
-    Normal,
-    Geometric,
-    Empirical,
-    Histogram
-);

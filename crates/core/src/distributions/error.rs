@@ -7,17 +7,14 @@ const SHOWN: usize = 200;
 
 /// An invalid distribution. The message is one line.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum DistributionError {
     /// A parameter outside its range.
     #[error("distribution {distribution}: {parameter} is {found}; expected {expected}")]
     Parameter {
-        /// The distribution.
         distribution: &'static str,
-        /// Its parameter.
         parameter: &'static str,
-        /// What was given.
         found: String,
-        /// What is valid.
         expected: &'static str,
     },
     /// The text does not name a distribution.
@@ -25,21 +22,44 @@ pub enum DistributionError {
     Unknown {
         /// "distribution" or "gap distribution".
         kind: &'static str,
-        /// What was given.
         found: String,
-        /// The known names.
         expected: &'static str,
     },
     /// The parameters in the text are invalid.
     #[error("{:?}: {}; expected {expected}", excerpt(.text, SHOWN), excerpt(.reason, SHOWN))]
     Syntax {
-        /// What was given.
         text: String,
-        /// What is wrong with it.
         reason: String,
-        /// The form it should have.
         expected: &'static str,
     },
+}
+
+impl DistributionError {
+    pub(super) fn parameter(
+        distribution: &'static str,
+        parameter: &'static str,
+        found: impl Into<String>,
+        expected: &'static str,
+    ) -> Self {
+        Self::Parameter {
+            distribution,
+            parameter,
+            found: found.into(),
+            expected,
+        }
+    }
+}
+
+/// Returns `value` if `is_valid`.
+pub(super) fn checked(
+    is_valid: bool,
+    distribution: &'static str,
+    parameter: &'static str,
+    value: f64,
+    expected: &'static str,
+) -> Result<f64, DistributionError> {
+    let wrong = || DistributionError::parameter(distribution, parameter, number(value), expected);
+    is_valid.then_some(value).ok_or_else(wrong)
 }
 
 /// Returns `value` if it is finite and greater than 0.
@@ -48,15 +68,14 @@ pub(super) fn positive(
     parameter: &'static str,
     value: f64,
 ) -> Result<f64, DistributionError> {
-    if value.is_finite() && value > 0.0 {
-        return Ok(value);
-    }
-    Err(DistributionError::Parameter {
+    let is_valid = value.is_finite() && value > 0.0;
+    checked(
+        is_valid,
         distribution,
         parameter,
-        found: number(value),
-        expected: "a finite number > 0",
-    })
+        value,
+        "a finite number > 0",
+    )
 }
 
 /// Returns `value` if it is finite.
@@ -65,15 +84,13 @@ pub(super) fn finite(
     parameter: &'static str,
     value: f64,
 ) -> Result<f64, DistributionError> {
-    if value.is_finite() {
-        return Ok(value);
-    }
-    Err(DistributionError::Parameter {
+    checked(
+        value.is_finite(),
         distribution,
         parameter,
-        found: number(value),
-        expected: "a finite number",
-    })
+        value,
+        "a finite number",
+    )
 }
 
 /// Formats a number in as few characters as possible.

@@ -1,8 +1,8 @@
 //! The normal distribution and the lognormal.
 
+use super::distribution::display_as;
 use super::error::{finite, positive};
 use super::{Distribution, DistributionError};
-use std::fmt;
 
 /// Mean and standard deviation. It can be negative: as a time, cut it off where it is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -10,6 +10,8 @@ pub struct Normal {
     mean: f64,
     deviation: f64,
 }
+
+display_as!(Normal, "normal:mean={},deviation={}", mean, deviation);
 
 impl Normal {
     /// The distribution with this mean and standard deviation.
@@ -22,9 +24,7 @@ impl Normal {
             deviation: positive("normal", "deviation", deviation)?,
         })
     }
-}
 
-impl Normal {
     /// Expected value of max(0, X): mean Phi(mean / deviation) + deviation phi(mean / deviation).
     pub(super) fn mean_cut_at_0(&self) -> f64 {
         let standard = self.mean / self.deviation;
@@ -48,16 +48,6 @@ impl Distribution for Normal {
 
     fn quantile(&self, probability: f64) -> f64 {
         self.mean + self.deviation * standard_quantile(probability)
-    }
-}
-
-impl fmt::Display for Normal {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "normal:mean={},deviation={}",
-            self.mean, self.deviation
-        )
     }
 }
 
@@ -183,6 +173,8 @@ pub struct Lognormal {
     sigma: f64,
 }
 
+display_as!(Lognormal, "lognormal:mu={},sigma={}", mu, sigma);
+
 impl Lognormal {
     /// The distribution whose logarithm has this mean and standard deviation.
     ///
@@ -227,11 +219,5 @@ impl Distribution for Lognormal {
 
     fn quantile(&self, probability: f64) -> f64 {
         libm::exp(self.mu + self.sigma * standard_quantile(probability))
-    }
-}
-
-impl fmt::Display for Lognormal {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "lognormal:mu={},sigma={}", self.mu, self.sigma)
     }
 }

@@ -21,12 +21,12 @@ impl Empirical {
     /// When there are none, or one is not finite.
     pub fn new(mut samples: Vec<f64>) -> Result<Self, DistributionError> {
         if samples.is_empty() {
-            return Err(DistributionError::Parameter {
-                distribution: "empirical",
-                parameter: "samples",
-                found: "empty".into(),
-                expected: "one sample or more",
-            });
+            return Err(DistributionError::parameter(
+                "empirical",
+                "samples",
+                "empty",
+                "one sample or more",
+            ));
         }
         for &sample in &samples {
             finite("empirical", "sample", sample)?;
@@ -102,11 +102,8 @@ impl Histogram {
     /// When there is not one bound more than counts, bounds do not ascend, a count is negative or
     /// all are 0.
     pub fn new(bounds: &[f64], counts: &[f64]) -> Result<Self, DistributionError> {
-        let wrong = |parameter, found: String, expected| DistributionError::Parameter {
-            distribution: "histogram",
-            parameter,
-            found,
-            expected,
+        let wrong = |parameter, found: String, expected| {
+            DistributionError::parameter("histogram", parameter, found, expected)
         };
         if counts.is_empty() || bounds.len() != counts.len() + 1 {
             return Err(wrong(

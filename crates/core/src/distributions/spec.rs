@@ -63,30 +63,29 @@ impl<'a> Spec<'a> {
     }
 
     pub fn optional_number(&mut self, key: &str) -> Result<Option<f64>, DistributionError> {
-        match self.optional_text(key) {
-            None => Ok(None),
-            Some(value) => number(value)
-                .map(Some)
-                .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is not a number"))),
-        }
+        let value = self.optional_text(key);
+        value.map(|value| self.number_of(key, value)).transpose()
     }
 
     pub fn number(&mut self, key: &str) -> Result<f64, DistributionError> {
-        self.optional_number(key)?
-            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+        let value = self.optional_number(key)?;
+        self.required(key, value)
+    }
+
+    fn number_of(&self, key: &str, value: &str) -> Result<f64, DistributionError> {
+        number(value)
+            .ok_or_else(|| self.wrong(format!("{key} is {value:?}, which is not a number")))
     }
 
     /// A time in ns. A number without a unit is ambiguous, except 0.
     pub fn optional_time(&mut self, key: &str) -> Result<Option<f64>, DistributionError> {
-        match self.optional_text(key) {
-            None => Ok(None),
-            Some(value) => self.time_of(key, value).map(Some),
-        }
+        let value = self.optional_text(key);
+        value.map(|value| self.time_of(key, value)).transpose()
     }
 
     pub fn time(&mut self, key: &str) -> Result<f64, DistributionError> {
-        self.optional_time(key)?
-            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+        let value = self.optional_time(key)?;
+        self.required(key, value)
     }
 
     fn time_of(&self, key: &str, value: &str) -> Result<f64, DistributionError> {
@@ -102,26 +101,26 @@ impl<'a> Spec<'a> {
     }
 
     pub fn optional_count(&mut self, key: &str) -> Result<Option<u32>, DistributionError> {
-        match self.optional_text(key) {
-            None => Ok(None),
-            Some(value) => value.parse().map(Some).map_err(|_| {
-                self.wrong(format!(
-                    "{key} is {value:?}, which is not a whole number from 0 to 2^32-1"
-                ))
-            }),
-        }
+        let value = self.optional_text(key);
+        let expected = "which is not a whole number from 0 to 2^32-1";
+        let wrong = |value| self.wrong(format!("{key} is {value:?}, {expected}"));
+        value
+            .map(|value| value.parse().map_err(|_| wrong(value)))
+            .transpose()
     }
 
     pub fn count(&mut self, key: &str) -> Result<u32, DistributionError> {
-        self.optional_count(key)?
-            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+        let value = self.optional_count(key)?;
+        self.required(key, value)
+    }
+
+    fn required<T>(&self, key: &str, value: Option<T>) -> Result<T, DistributionError> {
+        value.ok_or_else(|| self.wrong(format!("{key} is missing")))
     }
 
     fn parts(&mut self, key: &str) -> Result<std::str::Split<'a, char>, DistributionError> {
         let value = self.optional_text(key);
-        value
-            .map(|value| value.split('/'))
-            .ok_or_else(|| self.wrong(format!("{key} is missing")))
+        Ok(self.required(key, value)?.split('/'))
     }
 
     /// Numbers separated by slashes.
@@ -141,7 +140,6 @@ impl<'a> Spec<'a> {
             .collect()
     }
 
-    /// Rejects parameters that were not read.
     pub fn finish(self) -> Result<(), DistributionError> {
         match self.parameters.first() {
             None => Ok(()),

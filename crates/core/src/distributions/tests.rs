@@ -116,7 +116,10 @@ fn known_values_match_theory() {
     );
     let heavy: AnyDistribution = "pareto:shape=1,scale=1".parse().unwrap();
     assert!(heavy.mean().is_infinite() && heavy.variance().is_infinite());
-    let balanced = Hyperexponential::balanced(3.0, 4.0).unwrap();
+    // Mean 3 and squared coefficient of variation 4; each branch bears half of the mean (Tijms 1994).
+    let often = (1.0 + 0.6_f64.sqrt()) / 2.0;
+    let weights = [often, 1.0 - often];
+    let balanced = Hyperexponential::new(&weights, &weights.map(|weight| 1.5 / weight)).unwrap();
     assert!((balanced.mean() - 3.0).abs() < 1e-12);
     assert!((balanced.variance() / 9.0 - 4.0).abs() < 1e-12);
     let lognormal = Lognormal::with_moments(5.0, 2.0).unwrap();

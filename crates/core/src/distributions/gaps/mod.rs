@@ -23,18 +23,21 @@ pub struct GapDistribution {
     scale: f64,
 }
 
+/// `size` packets `inside_ns` apart; `pause` from the last packet of a burst to the first of the next.
+#[derive(Debug, Clone, PartialEq)]
+struct Bursts {
+    size: u32,
+    inside_ns: f64,
+    pause: AnyDistribution,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum Shape {
     /// Back-to-back packets.
     None,
     /// Independent gaps.
     Renewal(AnyDistribution),
-    /// `size` packets `inside_ns` apart; `pause` from the last of a burst to the first of the next.
-    Bursts {
-        size: u32,
-        inside_ns: f64,
-        pause: AnyDistribution,
-    },
+    Bursts(Bursts),
     GeometricOnOff(GeometricOnOff),
     ParetoOnOff(ParetoOnOff),
     /// The gaps of a trace, repeated.
@@ -84,11 +87,8 @@ impl GapDistribution {
         period_ns: f64,
         exponential: bool,
     ) -> Result<Self, DistributionError> {
-        let wrong = |parameter, found: String, expected| DistributionError::Parameter {
-            distribution: "bursts",
-            parameter,
-            found,
-            expected,
+        let wrong = |parameter, found: String, expected| {
+            DistributionError::parameter("bursts", parameter, found, expected)
         };
         if size == 0 {
             return Err(wrong("size", "0".into(), "1 packet or more"));
@@ -109,11 +109,11 @@ impl GapDistribution {
         } else {
             Constant::new(pause_ns)?.into()
         };
-        Ok(Self::of(Shape::Bursts {
+        Ok(Self::of(Shape::Bursts(Bursts {
             size,
             inside_ns,
             pause,
-        }))
+        })))
     }
 
     /// The gaps of a trace in their order, again from the start when they are used up.
@@ -121,16 +121,10 @@ impl GapDistribution {
     /// # Errors
     /// When there are none, one is negative or not finite, or all are 0.
     pub fn recorded(gaps_ns: Vec<f64>) -> Result<Self, DistributionError> {
-        let wrong = |found: String, expected| DistributionError::Parameter {
-            distribution: "trace",
-            parameter: "gaps",
-            found,
-            expected,
-        };
-        if let Some(gap) = gaps_ns
-            .iter()
-            .find(|gap| !(gap.is_finite() && **gap >= 0.0))
-        {
+        let wrong =
+            |found, expected| DistributionError::parameter("trace", "gaps", found, expected);
+        let is_gap = |gap: &f64| gap.is_finite() && *gap >= 0.0;
+        if let Some(gap) = gaps_ns.iter().find(|gap| !is_gap(gap)) {
             return Err(wrong(
                 format!("{gap} ns among them"),
                 "times that never go back: sort the trace by time",
@@ -160,11 +154,10 @@ impl GapDistribution {
             * match &self.shape {
                 Shape::None => 0.0,
                 Shape::Renewal(distribution) => distribution.mean_cut_at_0(),
-                Shape::Bursts {
-                    size,
-                    inside_ns,
-                    pause,
-                } => (f64::from(size - 1) * inside_ns + pause.mean()) / f64::from(*size),
+                Shape::Bursts(bursts) => {
+                    let inside_ns = f64::from(bursts.size - 1) * bursts.inside_ns;
+                    (inside_ns + bursts.pause.mean()) / f64::from(bursts.size)
+                }
                 Shape::GeometricOnOff(sources) => sources.mean_gap_ns(),
                 Shape::ParetoOnOff(sources) => sources.mean_gap_ns(),
                 Shape::Recorded(gaps) => gaps.iter().sum::<f64>() / gaps.len() as f64,
@@ -179,21 +172,17 @@ impl GapDistribution {
     pub fn with_mean_gap_ns(&self, mean_gap_ns: f64) -> Result<Self, DistributionError> {
         positive("gap", "mean", mean_gap_ns)?;
         match &self.shape {
-            Shape::None => Err(DistributionError::Parameter {
-                distribution: "none",
-                parameter: "mean",
-                found: format!("{mean_gap_ns} ns"),
-                expected: "no rate; with a rate take fixed, poisson or another gap distribution",
-            }),
-            Shape::Bursts {
-                size,
-                inside_ns,
-                pause,
-            } => Self::bursts(
-                *size,
-                *inside_ns,
-                mean_gap_ns * f64::from(*size),
-                matches!(pause, AnyDistribution::Exponential(_)),
+            Shape::None => Err(DistributionError::parameter(
+                "none",
+                "mean",
+                format!("{mean_gap_ns} ns"),
+                "no rate; with a rate take fixed, poisson or another gap distribution",
+            )),
+            Shape::Bursts(bursts) => Self::bursts(
+                bursts.size,
+                bursts.inside_ns,
+                mean_gap_ns * f64::from(bursts.size),
+                matches!(bursts.pause, AnyDistribution::Exponential(_)),
             ),
             _ => Ok(Self {
                 shape: self.shape.clone(),
@@ -207,15 +196,11 @@ impl GapDistribution {
     pub fn cdf(&self, x_ns: f64) -> Option<f64> {
         let x = x_ns / self.scale;
         match &self.shape {
-            Shape::None => Some(f64::from(u8::from(x_ns >= 0.0))),
+            Shape::None => Some(f64::from(x_ns >= 0.0)),
             Shape::Renewal(distribution) => Some(if x < 0.0 { 0.0 } else { distribution.cdf(x) }),
-            Shape::Bursts {
-                size,
-                inside_ns,
-                pause,
-            } => {
-                let inside = f64::from(u8::from(x >= *inside_ns));
-                Some((f64::from(size - 1) * inside + pause.cdf(x)) / f64::from(*size))
+            Shape::Bursts(bursts) => {
+                let inside = f64::from(bursts.size - 1) * f64::from(x >= bursts.inside_ns);
+                Some((inside + bursts.pause.cdf(x)) / f64::from(bursts.size))
             }
             Shape::GeometricOnOff(_) | Shape::ParetoOnOff(_) => None,
             Shape::Recorded(gaps) => {
@@ -243,8 +228,8 @@ impl GapDistribution {
         }
     }
 
-    /// How far, as relative standard deviation, the mean of so many gaps lies from the distribution's by chance. None where that
-    /// is not known: for gaps of a trace, of a distribution with an infinite variance, and of sources with Pareto periods.
+    /// Relative standard deviation of the mean of this many gaps. None where it is not known: for gaps of a trace, of a
+    /// distribution with an infinite variance, and of sources with Pareto periods.
     pub fn mean_spread(&self, gaps: u64) -> Option<f64> {
         let count = gaps as f64;
         let spread = match &self.shape {
@@ -253,7 +238,7 @@ impl GapDistribution {
             Shape::Renewal(distribution) => {
                 distribution.variance().sqrt() / (distribution.mean_cut_at_0() * count.sqrt())
             }
-            Shape::Bursts { size, pause, .. } => {
+            Shape::Bursts(Bursts { size, pause, .. }) => {
                 let bursts = count / f64::from(*size);
                 pause.variance().sqrt() * bursts.sqrt() * self.scale / (count * self.mean_gap_ns())
             }
@@ -285,11 +270,11 @@ impl fmt::Display for GapDistribution {
         match &self.shape {
             Shape::None => return write!(formatter, "none"),
             Shape::Renewal(distribution) => write!(formatter, "{distribution}")?,
-            Shape::Bursts {
+            Shape::Bursts(Bursts {
                 size,
                 inside_ns,
                 pause,
-            } => write!(
+            }) => write!(
                 formatter,
                 "bursts:size={size},inside={inside_ns}ns, pause {pause}"
             )?,

@@ -1,6 +1,6 @@
 //! Superposed on/off sources: geometric periods, or Pareto periods (self-similar traffic).
 
-use crate::distributions::error::{number, positive};
+use crate::distributions::error::{checked, positive};
 use crate::distributions::{Distribution, DistributionError, Geometric, Pareto, Rng};
 use std::fmt;
 
@@ -18,16 +18,16 @@ pub struct GeometricOnOff {
     gap_slots: Geometric,
 }
 
-/// So many sources are looked through for every packet.
+/// Maximum number of sources: each packet compares all of them.
 const SOURCES_MAX: u32 = 4096;
 
-/// Slots of a period, which are counted in 64 bits over a whole run.
+/// Maximum length of a period: the slots of a whole run are counted in 64 bits.
 const SLOTS_MAX: f64 = 1e12;
 
-/// So many on periods are gone through for a packet.
+/// Maximum mean number of on periods until a source sends a packet.
 const PERIODS_MAX: f64 = 1000.0;
 
-/// A longer off period swallows on periods in the rounding of times.
+/// Maximum ratio of off to on periods: beyond it on periods are lost in the rounding of times.
 const OFF_MAX: f64 = 1e9;
 
 impl GeometricOnOff {
@@ -50,16 +50,10 @@ impl GeometricOnOff {
             off_slots: Geometric::new(mean_off_slots)?,
             gap_slots: Geometric::new(mean_gap_slots)?,
         };
-        checked_periods("onoff", mean_on_slots, mean_off_slots, mean_gap_slots)?;
+        check_periods("onoff", mean_on_slots, mean_off_slots, mean_gap_slots)?;
         for (parameter, slots) in [("on", mean_on_slots), ("off", mean_off_slots)] {
-            if slots > SLOTS_MAX {
-                return Err(DistributionError::Parameter {
-                    distribution: "onoff",
-                    parameter,
-                    found: number(slots),
-                    expected: "at most 1e12 slots",
-                });
-            }
+            let is_valid = slots <= SLOTS_MAX;
+            checked(is_valid, "onoff", parameter, slots, "at most 1e12 slots")?;
         }
         Ok(distribution)
     }
@@ -99,7 +93,7 @@ impl GeometricOnOff {
             } else {
                 GeometricSource::start(self, rng)
             };
-            // In a slot, sources send in their order: what these send in the first is behind us.
+            // In a slot, sources send in their order, so these have sent in the first slot already.
             if number <= first && source.packet_slot == 0 {
                 source.find_packet(1, self, rng);
             }
@@ -113,40 +107,29 @@ impl GeometricOnOff {
     }
 }
 
-pub(super) fn checked_sources(
-    distribution: &'static str,
-    sources: u32,
-) -> Result<u32, DistributionError> {
-    if (1..=SOURCES_MAX).contains(&sources) {
-        return Ok(sources);
-    }
-    Err(DistributionError::Parameter {
+fn checked_sources(distribution: &'static str, sources: u32) -> Result<u32, DistributionError> {
+    let is_valid = (1..=SOURCES_MAX).contains(&sources);
+    checked(
+        is_valid,
         distribution,
-        parameter: "sources",
-        found: sources.to_string(),
-        expected: "1 to 4096",
-    })
+        "sources",
+        sources.into(),
+        "1 to 4096",
+    )?;
+    Ok(sources)
 }
 
 /// Checks that a packet is found in bounded time.
-pub(super) fn checked_periods(
+fn check_periods(
     distribution: &'static str,
     on: f64,
     off: f64,
     gap: f64,
 ) -> Result<(), DistributionError> {
-    let wrong = |parameter, found, expected| DistributionError::Parameter {
-        distribution,
-        parameter,
-        found: number(found),
-        expected,
-    };
-    if gap > on * PERIODS_MAX {
-        return Err(wrong("gap", gap, "at most 1000 mean on periods"));
-    }
-    if off > on * OFF_MAX {
-        return Err(wrong("off", off, "at most 10^9 times the mean on period"));
-    }
+    let expected = "at most 1000 mean on periods";
+    checked(gap <= on * PERIODS_MAX, distribution, "gap", gap, expected)?;
+    let expected = "at most 10^9 times the mean on period";
+    checked(off <= on * OFF_MAX, distribution, "off", off, expected)?;
     Ok(())
 }
 
@@ -264,7 +247,7 @@ impl ParetoOnOff {
             on_ns: Pareto::with_mean(on_shape, mean_on_ns)?,
             off_ns: Pareto::with_mean(off_shape, mean_off_ns)?,
         };
-        checked_periods("pareto-onoff", mean_on_ns, mean_off_ns, gap_ns)?;
+        check_periods("pareto-onoff", mean_on_ns, mean_off_ns, gap_ns)?;
         Ok(distribution)
     }
 

@@ -9,8 +9,8 @@ const NAMES: &str = "none, fixed, poisson, uniform, erlang, hyperexponential, pa
                      pareto-onoff, trace:FILE";
 
 impl GapDistribution {
-    /// The distribution of a text. `mean_gap_ns` comes from a rate asked for elsewhere, and stretches the distribution;
-    /// without it the text must tell the mean itself.
+    /// The distribution of a text. `mean_gap_ns` comes from a requested rate, and stretches the distribution;
+    /// without it the text must contain the mean.
     ///
     /// `none` · `fixed:mean=1us` · `poisson:mean=1us` · `weibull:shape=0.5,mean=1us` ·
     /// `pareto:shape=1.5,mean=1us` · `lognormal:variation=2,mean=1us` ·
@@ -37,17 +37,19 @@ impl GapDistribution {
             "poisson" => Self::poisson(mean(&mut spec)?)?,
             "weibull" => {
                 let shape = spec.number("shape")?;
-                match spec.optional_time("scale")? {
-                    Some(scale) => Self::renewal(Weibull::new(shape, scale)?.into())?,
-                    None => Self::renewal(Weibull::with_mean(shape, mean(&mut spec)?)?.into())?,
-                }
+                let weibull = match spec.optional_time("scale")? {
+                    Some(scale) => Weibull::new(shape, scale)?,
+                    None => Weibull::with_mean(shape, mean(&mut spec)?)?,
+                };
+                Self::renewal(weibull.into())?
             }
             "pareto" => {
                 let shape = spec.number("shape")?;
-                match spec.optional_time("scale")? {
-                    Some(scale) => Self::renewal(Pareto::new(shape, scale)?.into())?,
-                    None => Self::renewal(Pareto::with_mean(shape, mean(&mut spec)?)?.into())?,
-                }
+                let pareto = match spec.optional_time("scale")? {
+                    Some(scale) => Pareto::new(shape, scale)?,
+                    None => Pareto::with_mean(shape, mean(&mut spec)?)?,
+                };
+                Self::renewal(pareto.into())?
             }
             "lognormal" => match spec.optional_number("variation")? {
                 Some(variation) => {
@@ -92,12 +94,10 @@ fn bursts(spec: &mut Spec, mean_gap_ns: Option<f64>) -> Result<GapDistribution, 
         None | Some("constant") => false,
         Some("exponential") => true,
         Some(other) => {
-            return Err(DistributionError::Parameter {
-                distribution: "bursts",
-                parameter: "pause",
-                found: other.to_string(),
-                expected: "constant or exponential",
-            });
+            let expected = "constant or exponential";
+            return Err(DistributionError::parameter(
+                "bursts", "pause", other, expected,
+            ));
         }
     };
     let period_ns = match (spec.optional_time("period")?, mean_gap_ns) {

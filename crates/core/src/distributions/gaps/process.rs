@@ -1,7 +1,7 @@
 //! Draws successive gaps.
 
 use super::on_off::{GeometricSources, ParetoSources};
-use super::{GapDistribution, Shape};
+use super::{Bursts, GapDistribution, Shape};
 use crate::distributions::{AnyDistribution, Distribution, Rng};
 use std::sync::Arc;
 
@@ -17,9 +17,7 @@ enum State {
     None,
     Renewal(AnyDistribution),
     Bursts {
-        size: u32,
-        inside_ns: f64,
-        pause: AnyDistribution,
+        bursts: Bursts,
         // Packets of this burst that are not sent yet.
         left: u32,
     },
@@ -36,15 +34,9 @@ impl GapProcess {
         let state = match &distribution.shape {
             Shape::None => State::None,
             Shape::Renewal(distribution) => State::Renewal(distribution.clone()),
-            Shape::Bursts {
-                size,
-                inside_ns,
-                pause,
-            } => State::Bursts {
-                size: *size,
-                inside_ns: *inside_ns,
-                pause: pause.clone(),
-                left: size - 1,
+            Shape::Bursts(bursts) => State::Bursts {
+                bursts: bursts.clone(),
+                left: bursts.size - 1,
             },
             Shape::GeometricOnOff(sources) => State::Geometric(sources.start(rng)),
             Shape::ParetoOnOff(sources) => State::Pareto(sources.start(rng)),
@@ -64,18 +56,13 @@ impl GapProcess {
         let gap = match &mut self.state {
             State::None => 0.0,
             State::Renewal(distribution) => distribution.sample(rng),
-            State::Bursts {
-                size,
-                inside_ns,
-                pause,
-                left,
-            } => {
+            State::Bursts { bursts, left } => {
                 if *left > 0 {
                     *left -= 1;
-                    *inside_ns
+                    bursts.inside_ns
                 } else {
-                    *left = *size - 1;
-                    pause.sample(rng)
+                    *left = bursts.size - 1;
+                    bursts.pause.sample(rng)
                 }
             }
             State::Geometric(sources) => sources.next_gap_ns(rng),
