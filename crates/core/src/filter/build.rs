@@ -1,5 +1,5 @@
 //! Turns a classic program into a graph of decisions, by carrying it out on values instead of
-//! numbers. Registers and scratch memory vanish: what they held stands in the questions.
+//! numbers. Registers and scratch memory vanish: the questions contain their values.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,7 +24,7 @@ struct State {
     scratch: [Option<ValueId>; SCRATCH_WORDS],
 }
 
-/// What a straight piece of program comes to: questions that all must be answered so, then an end.
+/// A straight piece of program: questions with the answers that it needs, then an end.
 struct Step {
     /// Each question with the answer that goes on; the other one rejects.
     demands: Vec<(ConditionId, bool)>,
@@ -67,7 +67,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Follows every way through the program; a state is a number, in order of discovery.
+    /// Follows every path through the program. States are numbered in order of discovery.
     fn explore(&mut self) -> Result<Vec<Step>, ProgramError> {
         let zero = self.decisions.values.constant(0);
         self.state(State {
@@ -144,17 +144,8 @@ impl Builder<'_> {
                 Operation::Compute(operator, operand) => {
                     let (left, right) = (held(state.accumulator), self.operand(&state, operand));
                     let divides = matches!(operator, Arithmetic::Divide | Arithmetic::Remainder);
-                    if divides {
-                        let zero = self.decisions.values.constant(0);
-                        let asked = Condition::compare(
-                            &self.decisions.values,
-                            Relation::Equal,
-                            right,
-                            zero,
-                        );
-                        if !self.demand(asked, false, demands) {
-                            return Ok(End::Reject);
-                        }
+                    if divides && !self.demand_nonzero(right, demands) {
+                        return Ok(End::Reject);
                     }
                     state.accumulator = self.decisions.values.compute(operator, left, right);
                 }
@@ -191,11 +182,7 @@ impl Builder<'_> {
                 }
                 Operation::Return(Some(constant)) => return Ok(end(constant != 0)),
                 Operation::Return(None) => {
-                    let value = held(state.accumulator);
-                    let zero = self.decisions.values.constant(0);
-                    let asked =
-                        Condition::compare(&self.decisions.values, Relation::Equal, value, zero);
-                    return Ok(end(self.demand(asked, false, demands)));
+                    return Ok(end(self.demand_nonzero(held(state.accumulator), demands)));
                 }
             }
         }
@@ -258,6 +245,13 @@ impl Builder<'_> {
             opposite: false,
         };
         self.demand(asked, true, demands).then_some(value)
+    }
+
+    /// Notes that a value must not be 0; `false` when it always is.
+    fn demand_nonzero(&mut self, value: ValueId, demands: &mut Vec<(ConditionId, bool)>) -> bool {
+        let zero = self.decisions.values.constant(0);
+        let asked = Condition::compare(&self.decisions.values, Relation::Equal, value, zero);
+        self.demand(asked, false, demands)
     }
 
     /// Notes that a question must have an answer; `false` when it never has it.
@@ -325,7 +319,7 @@ const fn end(accepts: bool) -> End {
     if accepts { End::Accept } else { End::Reject }
 }
 
-/// A register's value where an instruction reads it, so where it matters: it is always there.
+/// A register's value where an instruction reads it: it is always there.
 fn held(register: Option<ValueId>) -> ValueId {
     register.expect("a register that is read is live, and both start as 0")
 }

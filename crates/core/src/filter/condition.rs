@@ -7,33 +7,25 @@ use super::value::{Value, ValueId, Values};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// The frame has at least so many bytes: guards loads at constant offsets.
-    Reaches {
-        /// Bytes.
-        end: u32,
-    },
+    Reaches { end: u32 },
     /// The frame has at least `index + end` bytes, summed without wrapping: guards indexed loads.
     ReachesIndexed {
         /// The part that depends on the frame.
         index: ValueId,
-        /// The constant part, bytes.
         end: u64,
     },
     /// A value has a relation to a constant.
     Holds {
         /// The question; never "greater or equal".
         relation: Relation,
-        /// The value.
         value: ValueId,
-        /// The constant.
         constant: u32,
     },
     /// A value has a relation to another one.
     Compares {
         /// The question; never "greater or equal".
         relation: Relation,
-        /// The value on the left.
         left: ValueId,
-        /// The value on the right.
         right: ValueId,
     },
 }
@@ -41,26 +33,21 @@ pub enum Condition {
 /// What a condition asks about. Only conditions on the same subject say something of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
-    /// The length of the frame.
     Length,
     /// The length of the frame from an index.
     Behind(ValueId),
-    /// A value.
     Value(ValueId),
-    /// Two values.
     Pair(ValueId, ValueId),
 }
 
-/// A condition as a filter asked it: known at once, or a question and whether to turn its answer.
+/// A condition as a filter asked it: known at once, or a question, and whether its answer is negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The answer does not depend on the frame.
     Known(bool),
     /// The answer is that of the condition, or its opposite.
     Ask {
-        /// The question.
         condition: Condition,
-        /// Whether the answer is the opposite.
         opposite: bool,
     },
 }
@@ -84,19 +71,14 @@ impl Condition {
                 Relation::Equal | Relation::AnyBit => {
                     Self::compare_constant(values, relation, right, constant)
                 }
-                // constant > value: not value >= constant.
-                Relation::Greater => opposite(Self::compare_constant(
-                    values,
-                    Relation::GreaterOrEqual,
-                    right,
-                    constant,
-                )),
-                Relation::GreaterOrEqual => opposite(Self::compare_constant(
-                    values,
-                    Relation::Greater,
-                    right,
-                    constant,
-                )),
+                Relation::Greater | Relation::GreaterOrEqual => {
+                    // constant > value: not value >= constant.
+                    let relation = match relation {
+                        Relation::Greater => Relation::GreaterOrEqual,
+                        _ => Relation::Greater,
+                    };
+                    opposite(Self::compare_constant(values, relation, right, constant))
+                }
             },
             (None, None) => {
                 let (relation, left, right, opposite) = match relation {
@@ -161,7 +143,6 @@ impl Condition {
         Asked::ask(condition, opposite)
     }
 
-    /// What it asks about.
     pub fn subject(&self, values: &Values) -> Subject {
         match *self {
             Self::Reaches { .. } => Subject::Length,
@@ -228,9 +209,7 @@ fn opposite(asked: Asked) -> Asked {
 /// What an answer leaves of the numbers that a subject can be.
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
-    /// From the first to the last.
     Range(u32, u32),
-    /// All but one.
     AllBut(u32),
     /// Those that have at least one of these bits.
     WithBit(u32),

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use super::condition::{Condition, Subject};
 use super::value::Values;
 
-/// Number of a condition in its [`Decisions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConditionId(u32);
 
@@ -28,18 +27,14 @@ impl NodeId {
 /// One question and where each answer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
-    /// The question.
     pub condition: ConditionId,
-    /// Where "yes" leads.
     pub yes: NodeId,
-    /// Where "no" leads.
     pub no: NodeId,
 }
 
 /// All questions and nodes of a set of filters; what is equal is there once.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
-    /// The values that the questions are about.
     pub values: Values,
     conditions: Vec<(Condition, Subject)>,
     condition_numbers: HashMap<Condition, ConditionId>,
@@ -53,7 +48,6 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// A condition's number.
     pub fn condition_id(&mut self, condition: Condition) -> ConditionId {
         let subject = condition.subject(&self.values);
         *self.condition_numbers.entry(condition).or_insert_with(|| {
@@ -65,12 +59,10 @@ impl Decisions {
         })
     }
 
-    /// The condition of a number.
     pub fn condition(&self, id: ConditionId) -> Condition {
         self.conditions[id.0 as usize].0
     }
 
-    /// What a condition asks about.
     pub fn subject(&self, id: ConditionId) -> Subject {
         self.conditions[id.0 as usize].1
     }
@@ -108,7 +100,6 @@ impl Decisions {
         }
     }
 
-    /// Nodes looked at in all restrictions up to now.
     pub fn visits(&self) -> u64 {
         self.visits
     }

@@ -5,51 +5,33 @@ use crate::abi::{CAPTURE_SNAPLEN_MAX, CAPTURE_SUBSCRIBERS_MAX};
 
 /// What is wrong with a set of filters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum FilterError {
     /// None, or too many.
     #[error(
         "filters: {found} subscribers, expected 1 to {CAPTURE_SUBSCRIBERS_MAX}; detach the hook or share it among fewer"
     )]
-    Subscriptions {
-        /// How many.
-        found: usize,
-    },
+    Subscriptions { found: usize },
     /// A bit that the verdict does not have.
     #[error("filters: subscriber {found}, expected 0 to {}; give it a free number", CAPTURE_SUBSCRIBERS_MAX - 1)]
-    Subscriber {
-        /// The bit.
-        found: u32,
-    },
+    Subscriber { found: u32 },
     /// Two subscribers have one bit.
     #[error("filters: subscriber {subscriber} is there twice; give each a number of its own")]
-    SubscriberTwice {
-        /// The bit.
-        subscriber: u32,
-    },
+    SubscriberTwice { subscriber: u32 },
     /// The snapshot length is too large.
     #[error(
         "filters: subscriber {subscriber} wants {found} bytes of a frame, expected 0 to {CAPTURE_SNAPLEN_MAX}; ask for fewer"
     )]
-    Snaplen {
-        /// The subscriber.
-        subscriber: u32,
-        /// What it asked for, in bytes.
-        found: u32,
-    },
+    Snaplen { subscriber: u32, found: u32 },
     /// One of the filters cannot be merged.
     #[error("subscriber {subscriber}: {source}")]
     Program {
-        /// The subscriber.
         subscriber: u32,
-        /// Why not.
         source: ProgramError,
     },
     /// Values of one question need more memory than an eBPF program has.
     #[error(
         "filters: a question needs more than {limit} values at once; simplify the arithmetic of the expressions"
     )]
-    TooManyValues {
-        /// How many there can be.
-        limit: usize,
-    },
+    TooManyValues { limit: usize },
 }

@@ -12,7 +12,7 @@ use super::stage::{Budget, Edge, Stage, ranks};
 use super::value::Known;
 
 /// Questions in a stage, beyond which its filters are spread over two: so that the program stays
-/// far from the verifier's limit with 64 filters and three ways to read a frame.
+/// far from the verifier's limit with 64 filters and three views of a frame.
 const QUESTIONS_MAX: usize = 4096;
 /// Questions in a stage for each one that its filters have alone. More make the program a little
 /// quicker and the verifier's work much longer.
@@ -28,14 +28,14 @@ const NODES_MERGED_MAX: usize = 512;
 /// A filter and the subscribers, as bits, that have it.
 type Filter = (NodeId, u64);
 
-/// What one subscriber wants.
+/// A subscriber and its filter.
 #[derive(Clone, Debug)]
 pub struct Subscription {
     /// The subscriber's bit in the verdict, 0 to 63.
     pub subscriber: u32,
-    /// Which frames.
+    /// The filter.
     pub program: ClassicProgram,
-    /// How much of each, in bytes, up to [`CAPTURE_SNAPLEN_MAX`].
+    /// Snapshot length, bytes, up to [`CAPTURE_SNAPLEN_MAX`].
     pub snaplen_bytes: u32,
 }
 
@@ -99,7 +99,7 @@ impl MergedFilter {
         let mut stages = Vec::new();
         let mut open = stages_of(filters, &decisions);
         let last_visit = decisions.visits().saturating_add(VISITS_MAX);
-        // Each turn makes a stage, or two groups of one that has at least two filters.
+        // Each round makes a stage, or splits a group of at least two filters.
         while let Some(mut filters) = open.pop() {
             if let [filter] = filters[..] {
                 stages.push(Stage::alone(&mut decisions, &ranks, filter));
@@ -143,7 +143,7 @@ impl MergedFilter {
         self.stages.iter().map(|stage| stage.questions.len()).sum()
     }
 
-    /// Stages that run one behind the other: 1 unless the filters differ in too many ways.
+    /// Number of stages that run one after the other: 1 unless the filters differ too much.
     pub fn stages(&self) -> usize {
         self.stages.len()
     }

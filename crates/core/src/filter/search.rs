@@ -1,10 +1,9 @@
 //! Looks a value up among many numbers by halving, instead of comparing it with one after another.
 //!
 //! `port 1000 or port 1001 or ...` asks for each number whether a port is it, source and destination
-//! in turn. As long as their "yes" leads to the same, such questions can be asked of one value after
-//! the other, and of each as a search tree over its numbers, in which numbers that follow each other
-//! are a range. Besides the time that this saves for each packet, the kernel's verifier keeps no more
-//! than 8,192 jumps open, and a row of comparisons is a row of open jumps.
+//! in turn. If their "yes" leads to the same node, such questions can be asked of one value after the
+//! other, of each by a search tree over its numbers. Consecutive numbers become a range. This saves time
+//! for each packet; and the verifier keeps at most 8,192 jumps open, one for each comparison in a row.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +26,7 @@ pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
     for node in nodes {
         let decision = decisions.node(node);
         let (row, behind) = match inner.contains(&node) {
-            // Nobody looks for it unless its row turns out to be short.
+            // It is used only if its row turns out to be short.
             true => (Vec::new(), decision.no),
             false => row(decisions, node, &inner),
         };
@@ -80,18 +79,18 @@ fn next_in_row(decisions: &Decisions, node: NodeId) -> Option<NodeId> {
     goes_on.then_some(next)
 }
 
-/// Nodes to which no way leads but from the node before in their row.
+/// Nodes that are reached only from the node before them in their row.
 fn inner_nodes(decisions: &Decisions, nodes: &[NodeId]) -> HashSet<NodeId> {
-    let mut ways: HashMap<NodeId, usize> = HashMap::new();
+    let mut edges: HashMap<NodeId, usize> = HashMap::new();
     let mut inner = HashSet::new();
     for node in nodes {
         let decision = decisions.node(*node);
         for next in [decision.yes, decision.no] {
-            *ways.entry(next).or_default() += 1;
+            *edges.entry(next).or_default() += 1;
         }
         inner.extend(next_in_row(decisions, *node));
     }
-    inner.retain(|node| ways.get(node) == Some(&1));
+    inner.retain(|node| edges.get(node) == Some(&1));
     inner
 }
 

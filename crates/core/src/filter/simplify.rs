@@ -1,21 +1,20 @@
-//! Takes out of one long filter what it asks again although the answer is known by then.
+//! Removes the questions of one long filter whose answers are known already.
 //!
 //! libpcap does so for filters that it compiles as a whole. A long list is compiled in pieces, each
 //! of which asks anew whether the packet is IPv4. Restricting the filter at every question, as
-//! merging does, would take the square of its length: here each way through the filter takes along
-//! the answers to the questions that are asked most, and ways that come to the same node with the
-//! same answers are one.
+//! merging does, would take the square of its length: here each path through the filter keeps the answers to
+//! the most frequent questions, and paths that reach the same node with the same answers are one.
 
 use std::collections::{HashMap, HashSet};
 
 use super::decision::{ConditionId, Decisions, NodeId};
 
-/// Questions whose answers are taken along, one bit for each.
+/// Maximum number of questions whose answers are kept, one bit for each.
 const TRACKED_MAX: usize = 64;
-/// Ways to a node, on average, beyond which the filter stays as it is.
-const WAYS_PER_NODE: usize = 64;
-/// Ways in all, beyond which it stays as it is: each takes some 200 bytes while it is made lean.
-const WAYS_MAX: usize = 1_000_000;
+/// Maximum number of paths to a node, on average; beyond it the filter stays as it is.
+const PATHS_PER_NODE: usize = 64;
+/// Maximum number of paths in all: each takes some 200 bytes meanwhile.
+const PATHS_MAX: usize = 1_000_000;
 
 /// Answers, by bits of the questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -40,9 +39,9 @@ type Place = (NodeId, Answers);
 /// The filter without questions that those before them decide.
 pub fn simplify(decisions: &mut Decisions, root: NodeId) -> NodeId {
     let nodes = decisions.reachable(root);
-    let ways = Ways::new(decisions, &nodes);
-    let start = ways.follow((root, Answers::default()));
-    let Some(order) = ways.explore(start, (nodes.len() * WAYS_PER_NODE).min(WAYS_MAX)) else {
+    let paths = Paths::new(decisions, &nodes);
+    let start = paths.follow((root, Answers::default()));
+    let Some(order) = paths.explore(start, (nodes.len() * PATHS_PER_NODE).min(PATHS_MAX)) else {
         return root;
     };
     let mut made: HashMap<Place, NodeId> = HashMap::with_capacity(order.len());
@@ -54,7 +53,7 @@ pub fn simplify(decisions: &mut Decisions, root: NodeId) -> NodeId {
     made.get(&start).copied().unwrap_or(start.0)
 }
 
-struct Ways<'a> {
+struct Paths<'a> {
     decisions: &'a Decisions,
     /// The bit of each question that is tracked, and what follows from no and from yes.
     tracked: HashMap<ConditionId, (u64, [Answers; 2])>,
@@ -62,7 +61,7 @@ struct Ways<'a> {
     behind: HashMap<NodeId, u64>,
 }
 
-impl<'a> Ways<'a> {
+impl<'a> Paths<'a> {
     /// `nodes` are those of the filter, later ones first.
     fn new(decisions: &'a Decisions, nodes: &[NodeId]) -> Self {
         let mut times: HashMap<ConditionId, usize> = HashMap::new();
@@ -109,7 +108,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// Goes on to the first question that is not decided, and forgets what is not asked any more.
+    /// Moves to the first undecided question, and drops the answers that no later question needs.
     fn follow(&self, (mut node, mut answers): Place) -> Place {
         loop {
             let behind = self.behind.get(&node).copied().unwrap_or(0);
@@ -128,8 +127,8 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// All places that the filter can get to, each with its question and where the answers lead,
-    /// and behind those; `None` when they are more than `limit`.
+    /// All reachable places, each with its question and the places that the answers lead to, later ones first. `None`
+    /// if there are more than `limit`.
     fn explore(
         &self,
         start: Place,

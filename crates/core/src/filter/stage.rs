@@ -2,14 +2,13 @@
 //!
 //! Where filters ask the same, they go on together; where an answer decides what another filter
 //! would ask later, that question is gone. A place in the stage is the set of what each filter has
-//! left, so two ways that leave the same behind meet again.
+//! left, so two paths with the same rest meet again.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::condition::Subject;
 use super::decision::{ConditionId, Decisions, NodeId};
 
-/// Where an answer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
     /// Subscribers whose filters this answer makes accept, as bits.
@@ -21,11 +20,8 @@ pub struct Edge {
 /// One question for all filters that have it before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// The question.
     pub condition: ConditionId,
-    /// Where "yes" leads.
     pub yes: Edge,
-    /// Where "no" leads.
     pub no: Edge,
 }
 
@@ -34,7 +30,6 @@ pub struct Question {
 pub struct Stage {
     /// What is known before any question, and the first of them.
     pub entry: Edge,
-    /// The questions.
     pub questions: Vec<Question>,
 }
 
@@ -44,7 +39,6 @@ type Residue = Vec<(NodeId, u64)>;
 /// How much a stage may cost before its filters are spread over two.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Questions in the stage.
     pub questions: usize,
     /// Nodes that may be looked at to make it.
     pub visits: u64,
@@ -143,20 +137,20 @@ impl Stage {
         }
         let entry = reduction.follow(self.entry);
         let last = reduction.questions.len().wrapping_sub(1);
-        let turn = |edge: Edge| Edge {
+        let reversed = |edge: Edge| Edge {
             accepts: edge.accepts,
             to: edge.to.map(|to| last - to),
         };
         Self {
-            entry: turn(entry),
+            entry: reversed(entry),
             questions: reduction
                 .questions
                 .iter()
                 .rev()
                 .map(|question| Question {
                     condition: question.condition,
-                    yes: turn(question.yes),
-                    no: turn(question.no),
+                    yes: reversed(question.yes),
+                    no: reversed(question.no),
                 })
                 .collect(),
         }

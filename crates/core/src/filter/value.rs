@@ -5,12 +5,10 @@ use std::collections::HashMap;
 
 use super::classic::{Arithmetic, Width, read};
 
-/// Number of a value in its [`Values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(u32);
 
 impl ValueId {
-    /// The number as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -19,33 +17,25 @@ impl ValueId {
 /// How a value comes about. All are unsigned, of 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// Known without a frame.
     Constant(u32),
     /// Bytes of the frame on the wire.
     Length,
     /// Bytes of the frame at a constant offset, in network byte order.
     Load {
-        /// How many.
         width: Width,
-        /// Where they start.
         offset: u32,
     },
     /// Bytes of the frame at `index + offset`, summed without wrapping, in network byte order.
     LoadIndexed {
-        /// How many.
         width: Width,
         /// The part of the offset that depends on the frame.
         index: ValueId,
-        /// The constant part.
         offset: u32,
     },
     /// Arithmetic on two values. A divisor is never 0: a condition in front of it sees to that.
     Computed {
-        /// The operation.
         operator: Arithmetic,
-        /// The first operand.
         left: ValueId,
-        /// The second operand.
         right: ValueId,
     },
 }
@@ -60,12 +50,10 @@ pub struct Values {
 }
 
 impl Values {
-    /// How a value comes about.
     pub fn get(&self, id: ValueId) -> Value {
         self.values[id.index()]
     }
 
-    /// The greatest number that a value can be.
     pub fn maximum(&self, id: ValueId) -> u32 {
         self.maxima[id.index()]
     }
@@ -78,17 +66,14 @@ impl Values {
         }
     }
 
-    /// A constant.
     pub fn constant(&mut self, constant: u32) -> ValueId {
         self.intern(Value::Constant(constant), constant)
     }
 
-    /// The length of the frame.
     pub fn length(&mut self) -> ValueId {
         self.intern(Value::Length, u32::MAX)
     }
 
-    /// A load at a constant offset.
     pub fn load(&mut self, width: Width, offset: u32) -> ValueId {
         self.intern(Value::Load { width, offset }, greatest(width))
     }

@@ -196,15 +196,6 @@ impl ClassicInstruction {
             position,
             code: self.code,
         };
-        let scratch = || {
-            let word = self.k as usize;
-            (word < SCRATCH_WORDS)
-                .then_some(word)
-                .ok_or(ProgramError::NoSuchScratchWord {
-                    position,
-                    word: self.k,
-                })
-        };
         let operand = if self.code & FROM_INDEX != 0 {
             Operand::Index
         } else {
@@ -217,13 +208,15 @@ impl ClassicInstruction {
                 match self.code {
                     0x01 => Source::Constant(self.k),
                     0x81 => Source::Length,
-                    0x61 => Source::Scratch(scratch()?),
+                    0x61 => Source::Scratch(self.scratch(position)?),
                     0xb1 => Source::HeaderLength(self.absolute(position)?),
                     _ => return Err(unknown()),
                 },
             ),
-            0x02 if self.code == 0x02 => Operation::Store(Register::Accumulator, scratch()?),
-            0x03 if self.code == 0x03 => Operation::Store(Register::Index, scratch()?),
+            0x02 if self.code == 0x02 => {
+                Operation::Store(Register::Accumulator, self.scratch(position)?)
+            }
+            0x03 if self.code == 0x03 => Operation::Store(Register::Index, self.scratch(position)?),
             0x04 => self.arithmetic(position, operand, unknown)?,
             0x05 => {
                 let relation = match self.code & OPERATION {
@@ -271,18 +264,18 @@ impl ClassicInstruction {
             0x40 => Source::PacketIndexed(width, self.k),
             0x00 if self.code == 0x00 => Source::Constant(self.k),
             0x80 if self.code == 0x80 => Source::Length,
-            0x60 if self.code == 0x60 => {
-                let word = self.k as usize;
-                if word >= SCRATCH_WORDS {
-                    return Err(ProgramError::NoSuchScratchWord {
-                        position,
-                        word: self.k,
-                    });
-                }
-                Source::Scratch(word)
-            }
+            0x60 if self.code == 0x60 => Source::Scratch(self.scratch(position)?),
             _ => return Err(unknown()),
         })
+    }
+
+    /// A word of scratch memory.
+    fn scratch(self, position: usize) -> Result<usize, ProgramError> {
+        let word = self.k;
+        if word as usize >= SCRATCH_WORDS {
+            return Err(ProgramError::NoSuchScratchWord { position, word });
+        }
+        Ok(word as usize)
     }
 
     /// A constant offset; beyond 2 GiB Linux keeps what is no byte of the frame.

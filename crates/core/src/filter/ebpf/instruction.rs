@@ -75,15 +75,6 @@ impl From<i32> for Operand {
     }
 }
 
-impl Operand {
-    const fn source(self) -> (u8, u8, i32) {
-        match self {
-            Self::Immediate(constant) => (0x00, 0, constant),
-            Self::Register(register) => (0x08, register as u8, 0),
-        }
-    }
-}
-
 /// Arithmetic; 32-bit operations clear the upper half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -196,20 +187,21 @@ impl Instruction {
         }
     }
 
+    fn with_operand(code: u8, register: Register, operand: Operand, offset: i16) -> Self {
+        let (flag, source, constant) = match operand {
+            Operand::Immediate(constant) => (0x00, 0, constant),
+            Operand::Register(source) => (0x08, source as u8, 0),
+        };
+        Self::new(code | flag, register as u8, source, offset, constant)
+    }
+
     /// Arithmetic on a register.
     pub fn alu(bits: Bits, operation: Alu, to: Register, operand: Operand) -> Self {
-        let (flag, source, constant) = operand.source();
         let class = match bits {
             Bits::B32 => 0x04,
             Bits::B64 => 0x07,
         };
-        Self::new(
-            class | operation as u8 | flag,
-            to as u8,
-            source,
-            0,
-            constant,
-        )
+        Self::with_operand(class | operation as u8, to, operand, 0)
     }
 
     /// Network byte order of the low 16 or 32 bits to the machine's, or back; clears the rest.
@@ -267,13 +259,11 @@ impl Instruction {
         operand: Operand,
         distance: i16,
     ) -> Self {
-        let (flag, source, constant) = operand.source();
         let class = match bits {
             Bits::B32 => 0x06,
             Bits::B64 => 0x05,
         };
-        let code = class | test as u8 | flag;
-        Self::new(code, register as u8, source, distance, constant)
+        Self::with_operand(class | test as u8, register, operand, distance)
     }
 
     /// Jumps.

@@ -13,8 +13,7 @@ impl Emitter<'_> {
         if offset + width.bytes() <= COPY_BYTES {
             self.load_bytewise(width, R10, COPY + offset as i16);
         } else {
-            let offset = offset as i32;
-            self.put(Instruction::alu(Bits::B64, Alu::Move, R1, offset.into()));
+            self.alu64(Alu::Move, R1, offset as i32);
             self.load_behind_copy(width);
         }
     }
@@ -24,12 +23,10 @@ impl Emitter<'_> {
         let behind = self.assembler.label();
         let loaded = self.assembler.label();
         let last = (COPY_BYTES - width.bytes()) as i32;
-        let offset = offset as i32;
-        self.put(Instruction::alu(Bits::B64, Alu::Add, R1, offset.into()));
-        self.assembler
-            .branch(Bits::B64, Test::Greater, R1, last, behind);
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R4, R10.into()));
-        self.put(Instruction::alu(Bits::B64, Alu::Add, R4, R1.into()));
+        self.alu64(Alu::Add, R1, offset as i32);
+        self.branch(Bits::B64, Test::Greater, R1, last, behind);
+        self.alu64(Alu::Move, R4, R10);
+        self.alu64(Alu::Add, R4, R1);
         self.load_bytewise(width, R4, COPY);
         self.assembler.jump(loaded);
         self.assembler.place(behind);
@@ -41,18 +38,17 @@ impl Emitter<'_> {
     fn load_bytewise(&mut self, width: Width, base: Register, offset: i16) {
         self.put(Instruction::load(Size::Byte, R1, base, offset));
         for byte in 1..width.bytes() as i16 {
-            self.put(Instruction::alu(Bits::B32, Alu::ShiftLeft, R1, 8.into()));
+            self.alu32(Alu::ShiftLeft, R1, 8);
             self.put(Instruction::load(Size::Byte, R2, base, offset + byte));
-            self.put(Instruction::alu(Bits::B32, Alu::Or, R1, R2.into()));
+            self.alu32(Alu::Or, R1, R2);
         }
     }
 
     /// Loads from the offset r1, which lies behind the copy, into r1.
     fn load_behind_copy(&mut self, width: Width) {
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R2, R1.into()));
-        self.put(Instruction::alu(Bits::B64, Alu::Subtract, R2, R8.into()));
-        let bytes = width.bytes() as i32;
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R4, bytes.into()));
+        self.alu64(Alu::Move, R2, R1);
+        self.alu64(Alu::Subtract, R2, R8);
+        self.alu64(Alu::Move, R4, width.bytes() as i32);
         self.load_bytes(R2, SCRATCH);
         self.load(width, R10, SCRATCH);
     }

@@ -43,12 +43,9 @@ impl Emitter<'_> {
         }
         let usual = self.target.link_layer.usual_bytes() + tag_bytes(view);
         let end = self.further(None, u64::from(end), usual) as u32;
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R2, R7.into()));
-        let there = in_packet(end, view) as i32;
-        self.put(Instruction::alu(Bits::B64, Alu::Add, R2, there.into()));
-        let copied = self.copied;
-        self.assembler
-            .branch(Bits::B64, Test::Greater, R2, R8, copied);
+        self.alu64(Alu::Move, R2, R7);
+        self.alu64(Alu::Add, R2, in_packet(end, view) as i32);
+        self.branch(Bits::B64, Test::Greater, R2, R8, self.copied);
         known.reach = end;
     }
 
@@ -69,10 +66,7 @@ impl Emitter<'_> {
         view: View,
         known: &mut Known,
     ) -> Result<(), FilterError> {
-        if known
-            .anchor
-            .is_some_and(|(at, reach)| at == index && reach >= end)
-        {
+        if known.reaches(index, end) {
             return Ok(());
         }
         self.value(index, view, known)?;
@@ -82,20 +76,15 @@ impl Emitter<'_> {
 
     /// The same, when the index is in r1 already.
     pub(super) fn set_anchor(&mut self, index: ValueId, end: u64, view: View, known: &mut Known) {
-        let copied = self.copied;
         let end = self.further(Some(index), end, 0);
         if self.bound_that_verifier_sees(index) > OFFSET_MAX {
-            let most = OFFSET_MAX as i32;
-            self.assembler
-                .branch(Bits::B64, Test::Greater, R1, most, copied);
+            self.branch(Bits::B64, Test::Greater, R1, OFFSET_MAX as i32, self.copied);
         }
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R5, R7.into()));
-        self.put(Instruction::alu(Bits::B64, Alu::Add, R5, R1.into()));
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R2, R5.into()));
-        let there = end as i32 - tag_bytes(view) as i32;
-        self.put(Instruction::alu(Bits::B64, Alu::Add, R2, there.into()));
-        self.assembler
-            .branch(Bits::B64, Test::Greater, R2, R8, copied);
+        self.alu64(Alu::Move, R5, R7);
+        self.alu64(Alu::Add, R5, R1);
+        self.alu64(Alu::Move, R2, R5);
+        self.alu64(Alu::Add, R2, end as i32 - tag_bytes(view) as i32);
+        self.branch(Bits::B64, Test::Greater, R2, R8, self.copied);
         known.anchor = Some((index, end));
     }
 

@@ -9,10 +9,9 @@
 //! | r7, r8 | start and end of the frame's linear part; r8 in a copied frame: bytes of the tag that is not in it |
 //! | r9 | the verdict |
 //!
-//! What a later question needs is not kept in registers unless there is one way only to that
-//! question, and never on the stack: so the verifier, which follows every way, finds the same state
-//! wherever ways meet, and its work grows with the length of the program, not with the number of
-//! ways through it. For the same reason the answers are collected in the verdict itself: memory of
+//! A value stays in a register only for a question to which a single path leads, and never on the
+//! stack. The verifier follows every path, so it finds the same state wherever paths meet, and its work
+//! grows with the length of the program, not with the number of its paths. For the same reason the answers are collected in the verdict itself: memory of
 //! a map is the one place whose contents the verifier does not follow.
 
 mod copied;
@@ -60,7 +59,7 @@ struct Emitter<'a> {
     target: Target,
     assembler: Assembler,
     slots: Slots,
-    /// Where frames go on that cannot be read in place.
+    /// Continues with frames that cannot be read in place.
     copied: Label,
     /// Ends of the loads, in bytes, of those at constant offsets and of those behind each index.
     ends: BTreeMap<Option<ValueId>, BTreeSet<u64>>,

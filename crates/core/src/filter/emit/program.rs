@@ -8,7 +8,9 @@ use super::{Emitter, Hook, TAG_BYTES, TAG_END, TAG_START, Target, View};
 use crate::abi::CaptureVerdict;
 use crate::filter::condition::Condition;
 use crate::filter::ebpf::Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
-use crate::filter::ebpf::{Alu, Assembler, Bits, Helper, Instruction, Operand, Size, Test};
+use crate::filter::ebpf::{
+    Alu, Assembler, Bits, Helper, Instruction, Label, Operand, Register, Relocation, Size, Test,
+};
 use crate::filter::value::{Value, ValueId};
 use crate::filter::{FilterError, MergedFilter};
 
@@ -48,6 +50,7 @@ pub(super) const SUBSCRIBERS: i16 = offset_of!(CaptureVerdict, subscribers) as i
 const SNAPLEN: i16 = offset_of!(CaptureVerdict, snaplen) as i16;
 pub(super) const LENGTH: i16 = SNAPLEN;
 
+/// In the order of their discriminants.
 const MAPS: [Map; 2] = [Map::Verdict, Map::Jumps];
 
 impl MergedFilter {
@@ -71,16 +74,14 @@ impl MergedFilter {
         };
         emitter.program()?;
         let (instructions, relocations) = emitter.assembler.finish();
+        let address = |relocation: Relocation| MapAddress {
+            position: relocation.slot,
+            map: MAPS[relocation.map],
+        };
         Ok(EmittedProgram {
             target,
             instructions,
-            map_addresses: relocations
-                .into_iter()
-                .map(|relocation| MapAddress {
-                    position: relocation.slot,
-                    map: MAPS[relocation.map],
-                })
-                .collect(),
+            map_addresses: relocations.into_iter().map(address).collect(),
         })
     }
 
@@ -112,30 +113,24 @@ impl Emitter<'_> {
         let finish = self.assembler.label();
         let pass = self.assembler.label();
 
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R6, R1.into()));
+        self.alu64(Alu::Move, R6, R1);
         self.put(Instruction::store_constant(Size::Word, R10, SCRATCH, 0));
-        self.assembler.put_map(R1, map_number(Map::Verdict));
+        self.assembler.put_map(R1, Map::Verdict as usize);
         self.address(R2, SCRATCH);
         self.put(Instruction::call(Helper::MapLookup));
-        self.assembler.branch(Bits::B64, Test::Equal, R0, 0, pass);
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R9, R0.into()));
+        self.branch(Bits::B64, Test::Equal, R0, 0, pass);
+        self.alu64(Alu::Move, R9, R0);
         self.put(Instruction::load(Size::Double, R1, R9, SEEN));
-        self.put(Instruction::alu(Bits::B64, Alu::Add, R1, 1.into()));
+        self.alu64(Alu::Add, R1, 1);
         self.put(Instruction::store(Size::Double, R9, SEEN, R1));
-        self.put(Instruction::store_constant(
-            Size::Double,
-            R9,
-            SUBSCRIBERS,
-            0,
-        ));
+        self.clear_subscribers();
         let (data, data_end) = (self.target.data(), self.target.data_end());
         self.put(Instruction::load(Size::Word, R7, R6, data));
         self.put(Instruction::load(Size::Word, R8, R6, data_end));
         if self.target.may_be_tagged() {
             let present = Target::SKB_VLAN_PRESENT;
             self.put(Instruction::load(Size::Word, R1, R6, present));
-            self.assembler
-                .branch(Bits::B32, Test::NotEqual, R1, 0, tagged);
+            self.branch(Bits::B32, Test::NotEqual, R1, 0, tagged);
         }
 
         self.note_length_if_asked(View::Plain);
@@ -144,8 +139,7 @@ impl Emitter<'_> {
         self.assembler.place(finish);
         self.finish(pass);
         self.assembler.place(pass);
-        let verdict = self.target.verdict();
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R0, verdict.into()));
+        self.alu64(Alu::Move, R0, self.target.verdict());
         self.put(Instruction::exit());
 
         if self.target.may_be_tagged() {
@@ -157,12 +151,7 @@ impl Emitter<'_> {
         }
         if self.assembler.is_jumped_to(self.copied) {
             self.assembler.place(self.copied);
-            self.put(Instruction::store_constant(
-                Size::Double,
-                R9,
-                SUBSCRIBERS,
-                0,
-            ));
+            self.clear_subscribers();
             self.copy_start();
             if self.questions(View::Copied)? {
                 self.assembler.jump(finish);
@@ -171,7 +160,12 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Notes the frame's length in the verdict, when a question wants to know it.
+    fn clear_subscribers(&mut self) {
+        let clear = Instruction::store_constant(Size::Double, R9, SUBSCRIBERS, 0);
+        self.put(clear);
+    }
+
+    /// Stores the frame's length in the verdict, if a question needs it.
     fn note_length_if_asked(&mut self, view: View) {
         let asked = self.filter.conditions().any(|condition| {
             self.values_of(condition)
@@ -182,33 +176,28 @@ impl Emitter<'_> {
         }
     }
 
-    /// Notes the frame's length on the wire in the verdict. In a copied frame r8 holds what the
-    /// tag adds.
+    /// Stores the frame's length on the wire in the verdict. In a copied frame r8 holds the bytes that
+    /// the tag adds.
     fn note_length(&mut self, view: View) {
         match self.target.hook {
             Hook::SchedCls => {
                 self.put(Instruction::load(Size::Word, R1, R6, Target::SKB_LEN));
                 match view {
                     View::Plain => {}
-                    View::Tagged => {
-                        let tag = TAG_BYTES as i32;
-                        self.put(Instruction::alu(Bits::B32, Alu::Add, R1, tag.into()));
-                    }
-                    View::Copied => {
-                        self.put(Instruction::alu(Bits::B32, Alu::Add, R1, R8.into()));
-                    }
+                    View::Tagged => self.alu32(Alu::Add, R1, TAG_BYTES as i32),
+                    View::Copied => self.alu32(Alu::Add, R1, R8),
                 }
             }
             Hook::Xdp { frags: true } => {
-                self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R6.into()));
+                self.alu64(Alu::Move, R1, R6);
                 self.put(Instruction::call(Helper::XdpGetBuffLen));
-                self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R0.into()));
+                self.alu64(Alu::Move, R1, R0);
             }
             Hook::Xdp { frags: false } => {
                 let (data, data_end) = (self.target.data(), self.target.data_end());
                 self.put(Instruction::load(Size::Word, R1, R6, data_end));
                 self.put(Instruction::load(Size::Word, R2, R6, data));
-                self.put(Instruction::alu(Bits::B64, Alu::Subtract, R1, R2.into()));
+                self.alu64(Alu::Subtract, R1, R2);
             }
         }
         self.put(Instruction::store(Size::Word, R9, LENGTH, R1));
@@ -217,15 +206,13 @@ impl Emitter<'_> {
     /// Copies the start of the frame, as it was on the wire, to the stack; zeros stand behind it.
     fn copy_start(&mut self) {
         let filled = self.assembler.label();
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R8, 0.into()));
+        self.alu64(Alu::Move, R8, 0);
         if self.target.may_be_tagged() {
             let untagged = self.assembler.label();
             let present = Target::SKB_VLAN_PRESENT;
             self.put(Instruction::load(Size::Word, R1, R6, present));
-            self.assembler
-                .branch(Bits::B32, Test::Equal, R1, 0, untagged);
-            let tag = TAG_BYTES as i32;
-            self.put(Instruction::alu(Bits::B64, Alu::Move, R8, tag.into()));
+            self.branch(Bits::B32, Test::Equal, R1, 0, untagged);
+            self.alu64(Alu::Move, R8, TAG_BYTES as i32);
             self.assembler.place(untagged);
         }
         self.note_length(View::Copied);
@@ -234,14 +221,8 @@ impl Emitter<'_> {
         }
         if self.target.may_be_tagged() {
             let untagged = self.assembler.label();
-            self.assembler
-                .branch(Bits::B64, Test::Equal, R8, 0, untagged);
-            self.put(Instruction::alu(
-                Bits::B64,
-                Alu::Move,
-                R4,
-                (TAG_START as i32).into(),
-            ));
+            self.branch(Bits::B64, Test::Equal, R8, 0, untagged);
+            self.alu64(Alu::Move, R4, TAG_START as i32);
             self.load_bytes(0, COPY);
             let proto = Target::SKB_VLAN_PROTO;
             self.put(Instruction::load(Size::Word, R1, R6, proto));
@@ -259,32 +240,24 @@ impl Emitter<'_> {
     }
 
     /// Copies what the copy has room for: from `from` in the packet to `to` in the copy.
-    fn copy_rest(&mut self, from: u32, to: u32, filled: crate::filter::ebpf::Label) {
+    fn copy_rest(&mut self, from: u32, to: u32, filled: Label) {
         let fits = self.assembler.label();
         let room = (COPY_BYTES - to) as i32;
         self.put(Instruction::load(Size::Word, R4, R9, LENGTH));
-        self.assembler
-            .branch(Bits::B64, Test::LessOrEqual, R4, to as i32, filled);
+        self.branch(Bits::B64, Test::LessOrEqual, R4, to as i32, filled);
         if to > 0 {
-            let before = to as i32;
-            self.put(Instruction::alu(
-                Bits::B64,
-                Alu::Subtract,
-                R4,
-                before.into(),
-            ));
+            self.alu64(Alu::Subtract, R4, to as i32);
         }
-        self.assembler
-            .branch(Bits::B64, Test::LessOrEqual, R4, room, fits);
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R4, room.into()));
+        self.branch(Bits::B64, Test::LessOrEqual, R4, room, fits);
+        self.alu64(Alu::Move, R4, room);
         self.assembler.place(fits);
         self.load_bytes(from as i32, COPY + to as i16);
     }
 
     /// Lets the kernel copy r4 bytes of the packet to the stack.
     pub(super) fn load_bytes(&mut self, from: impl Into<Operand>, to: i16) {
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R6.into()));
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R2, from.into()));
+        self.alu64(Alu::Move, R1, R6);
+        self.alu64(Alu::Move, R2, from);
         self.address(R3, to);
         self.put(Instruction::call(match self.target.hook {
             Hook::Xdp { .. } => Helper::XdpLoadBytes,
@@ -293,26 +266,24 @@ impl Emitter<'_> {
     }
 
     /// Finds the snapshot length and hands the frame on; without subscribers it goes to `pass`.
-    fn finish(&mut self, pass: crate::filter::ebpf::Label) {
+    fn finish(&mut self, pass: Label) {
         self.put(Instruction::load(Size::Double, R1, R9, SUBSCRIBERS));
-        self.assembler.branch(Bits::B64, Test::Equal, R1, 0, pass);
+        self.branch(Bits::B64, Test::Equal, R1, 0, pass);
         let found = self.assembler.label();
         let snaplens = &self.filter.snaplens;
         for (at, &(snaplen_bytes, subscribers)) in snaplens.iter().enumerate() {
-            let snaplen = (snaplen_bytes as i32).into();
-            self.put(Instruction::alu(Bits::B32, Alu::Move, R3, snaplen));
-            // Whoever is left wants the last, the shortest one.
+            self.alu32(Alu::Move, R3, snaplen_bytes as i32);
+            // The remaining subscribers have the last, shortest snapshot length.
             if at + 1 < snaplens.len() {
                 let mask = self.mask(subscribers);
-                self.assembler
-                    .branch(Bits::B64, Test::AnyBit, R1, mask, found);
+                self.branch(Bits::B64, Test::AnyBit, R1, mask, found);
             }
         }
         self.assembler.place(found);
         self.put(Instruction::store(Size::Word, R9, SNAPLEN, R3));
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R1, R6.into()));
-        self.assembler.put_map(R2, map_number(Map::Jumps));
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R3, 0.into()));
+        self.alu64(Alu::Move, R1, R6);
+        self.assembler.put_map(R2, Map::Jumps as usize);
+        self.alu64(Alu::Move, R3, 0);
         self.put(Instruction::call(Helper::TailCall));
     }
 
@@ -328,19 +299,31 @@ impl Emitter<'_> {
     }
 
     /// Puts the address of a place on the stack into a register.
-    fn address(&mut self, to: crate::filter::ebpf::Register, offset: i16) {
-        self.put(Instruction::alu(Bits::B64, Alu::Move, to, R10.into()));
-        let offset = i32::from(offset);
-        self.put(Instruction::alu(Bits::B64, Alu::Add, to, offset.into()));
+    fn address(&mut self, to: Register, offset: i16) {
+        self.alu64(Alu::Move, to, R10);
+        self.alu64(Alu::Add, to, i32::from(offset));
     }
 
     pub(super) fn put(&mut self, instruction: Instruction) {
         self.assembler.put(instruction);
     }
-}
 
-fn map_number(map: Map) -> usize {
-    MAPS.iter()
-        .position(|known| *known == map)
-        .expect("every map is in the table")
+    pub(super) fn alu32(&mut self, operation: Alu, to: Register, operand: impl Into<Operand>) {
+        self.put(Instruction::alu(Bits::B32, operation, to, operand.into()));
+    }
+
+    pub(super) fn alu64(&mut self, operation: Alu, to: Register, operand: impl Into<Operand>) {
+        self.put(Instruction::alu(Bits::B64, operation, to, operand.into()));
+    }
+
+    pub(super) fn branch(
+        &mut self,
+        bits: Bits,
+        test: Test,
+        register: Register,
+        operand: impl Into<Operand>,
+        to: Label,
+    ) {
+        self.assembler.branch(bits, test, register, operand, to);
+    }
 }

@@ -1,4 +1,4 @@
-//! Questions and the ways between them.
+//! Questions and the paths between them.
 
 use super::program::{LENGTH, SUBSCRIBERS};
 use super::{Emitter, Hook, OFFSET_MAX, View};
@@ -6,14 +6,14 @@ use crate::filter::FilterError;
 use crate::filter::classic::Relation;
 use crate::filter::condition::Condition;
 use crate::filter::ebpf::Register::{R0, R1, R2, R9};
-use crate::filter::ebpf::{Alu, Bits, Instruction, Label, Operand, Register, Size, Test};
+use crate::filter::ebpf::{Alu, Bits, Instruction, Label, Operand, Size, Test};
 use crate::filter::stage::{Edge, Stage};
 use crate::filter::value::ValueId;
 
 /// XDP's helper reads no further into a frame, in bytes.
 const XDP_REACH_MAX: u64 = 0xffff;
 
-/// What is known on the way to a question.
+/// What is known on the path to a question.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// The value in r1.
@@ -26,7 +26,13 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What two ways to one question have in common.
+    /// Whether r5 points at an index, and the frame reaches to `end` from there.
+    pub(super) fn reaches(&self, index: ValueId, end: u64) -> bool {
+        self.anchor
+            .is_some_and(|(at, reach)| at == index && reach >= end)
+    }
+
+    /// What two paths to one question have in common.
     fn meet(self, other: Self) -> Self {
         Self {
             held: None,
@@ -36,19 +42,18 @@ impl Known {
     }
 }
 
-/// A test, and whether it holds for the answer "yes".
+/// A test of r1, which holds for the answer "yes".
 struct Split {
     bits: Bits,
     test: Test,
-    register: Register,
     operand: Operand,
 }
 
 /// The questions of a stage while they are put in a row.
 struct Rows {
     labels: Vec<Label>,
-    /// Ways that lead to each question.
-    ways: Vec<usize>,
+    /// Number of paths that lead to each question.
+    paths: Vec<usize>,
     known: Vec<Option<Known>>,
     done: Label,
     known_when_done: Option<Known>,
@@ -66,7 +71,7 @@ impl Rows {
             return;
         };
         self.known[to] = Some(match self.known[to] {
-            None if self.ways[to] == 1 => known,
+            None if self.paths[to] == 1 => known,
             None => known.meet(known),
             Some(other) => other.meet(known),
         });
@@ -78,8 +83,8 @@ impl Rows {
 }
 
 impl Emitter<'_> {
-    /// Puts all questions, for frames that are read in one way; `false` when none of them gets to
-    /// the end this way.
+    /// Puts all questions, for frames that are read through one view; `false` when no frame gets to
+    /// the end through it.
     pub(super) fn questions(&mut self, view: View) -> Result<bool, FilterError> {
         let filter = self.filter;
         let mut known = Some(Known::default());
@@ -101,7 +106,7 @@ impl Emitter<'_> {
         rows.arrive(stage.entry, start);
         self.fall_through(&rows, stage.entry, stage.entry.to);
         for at in 0..stage.questions.len() {
-            // Only frames that are read another way get here.
+            // Only frames that are read through another view get here.
             let Some(known) = rows.known[at] else {
                 continue;
             };
@@ -121,10 +126,10 @@ impl Emitter<'_> {
     }
 
     fn rows(&mut self, stage: &Stage, view: View) -> Rows {
-        let mut ways = vec![0; stage.questions.len()];
+        let mut paths = vec![0; stage.questions.len()];
         let mut count = |edge: Edge| {
             if let Some(to) = edge.to {
-                ways[to] += 1;
+                paths[to] += 1;
             }
         };
         count(stage.entry);
@@ -140,9 +145,9 @@ impl Emitter<'_> {
             }
         }
         Rows {
-            labels: ways.iter().map(|_| self.assembler.label()).collect(),
-            known: vec![None; ways.len()],
-            ways,
+            labels: paths.iter().map(|_| self.assembler.label()).collect(),
+            known: vec![None; paths.len()],
+            paths,
             done: self.assembler.label(),
             known_when_done: None,
             accepting: Vec::new(),
@@ -189,7 +194,6 @@ impl Emitter<'_> {
                 Split {
                     bits: Bits::B64,
                     test: Test::GreaterOrEqual,
-                    register: R1,
                     operand: (end as i32).into(),
                 }
             }
@@ -199,22 +203,19 @@ impl Emitter<'_> {
                     return Ok(());
                 }
                 self.value(index, view, &mut known)?;
-                let end = end as i32;
-                self.put(Instruction::alu(Bits::B64, Alu::Add, R1, end.into()));
+                self.alu64(Alu::Add, R1, end as i32);
                 known.held = None;
                 self.put(Instruction::load(Size::Word, R2, R9, LENGTH));
                 if let Hook::Xdp { .. } = self.target.hook {
                     let short = self.assembler.label();
                     let most = XDP_REACH_MAX as i32;
-                    self.assembler
-                        .branch(Bits::B64, Test::LessOrEqual, R2, most, short);
-                    self.put(Instruction::alu(Bits::B64, Alu::Move, R2, most.into()));
+                    self.branch(Bits::B64, Test::LessOrEqual, R2, most, short);
+                    self.alu64(Alu::Move, R2, most);
                     self.assembler.place(short);
                 }
                 Split {
                     bits: Bits::B64,
                     test: Test::LessOrEqual,
-                    register: R1,
                     operand: R2.into(),
                 }
             }
@@ -230,7 +231,6 @@ impl Emitter<'_> {
                 Split {
                     bits: Bits::B32,
                     test: test(relation),
-                    register: R1,
                     operand: (constant as i32).into(),
                 }
             }
@@ -247,7 +247,6 @@ impl Emitter<'_> {
                 Split {
                     bits: Bits::B32,
                     test: test(relation),
-                    register: R1,
                     operand: R2.into(),
                 }
             }
@@ -271,8 +270,7 @@ impl Emitter<'_> {
             rows.accepting.push((label, jumped));
             label
         };
-        self.assembler
-            .branch(split.bits, test, split.register, split.operand, label);
+        self.branch(split.bits, test, R1, split.operand, label);
         self.go(rows, other, next);
     }
 
@@ -289,7 +287,7 @@ impl Emitter<'_> {
         if edge.accepts != 0 {
             self.put(Instruction::load(Size::Double, R0, R9, SUBSCRIBERS));
             let mask = self.mask(edge.accepts);
-            self.put(Instruction::alu(Bits::B64, Alu::Or, R0, mask));
+            self.alu64(Alu::Or, R0, mask);
             self.put(Instruction::store(Size::Double, R9, SUBSCRIBERS, R0));
         }
         if edge.to.is_some() && edge.to != next {
@@ -320,7 +318,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The question that is put next: the first one further on to which a way leads.
+/// The question that is put next: the first later one to which a path leads.
 fn next(rows: &Rows, at: usize) -> Option<usize> {
     (at + 1..rows.known.len()).find(|to| rows.known[*to].is_some())
 }

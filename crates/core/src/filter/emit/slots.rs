@@ -8,17 +8,14 @@
 
 use crate::filter::FilterError;
 
-/// Offset of the scratch space.
 pub const SCRATCH: i16 = -8;
 /// Bytes of the frame's start that are copied: all headers up to TCP's over IPv6 with two tags.
 pub const COPY_BYTES: u32 = 128;
-/// Offset of the copy.
 pub const COPY: i16 = SCRATCH - COPY_BYTES as i16;
 const SLOT_BYTES: i16 = 8;
 const STACK_BYTES: i16 = 512;
 const SLOTS: usize = ((STACK_BYTES + COPY) / SLOT_BYTES) as usize;
 
-/// Which slots are taken.
 #[derive(Clone, Debug)]
 pub struct Slots {
     taken: [bool; SLOTS],
@@ -33,7 +30,6 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// A free slot's offset.
     pub fn take(&mut self) -> Result<i16, FilterError> {
         let slot = self
             .taken
@@ -44,12 +40,10 @@ impl Slots {
         Ok(COPY - SLOT_BYTES * (slot as i16 + 1))
     }
 
-    /// Gives a slot back.
     pub fn give_back(&mut self, offset: i16) {
         self.taken[((COPY - offset) / SLOT_BYTES - 1) as usize] = false;
     }
 
-    /// Gives all slots back.
     pub fn clear(&mut self) {
         self.taken.fill(false);
     }

@@ -101,16 +101,14 @@ impl Emitter<'_> {
             return Ok(());
         }
         if let Some(slot) = shared.slots.get(&id) {
-            let slot = *slot;
-            self.put(Instruction::load(Size::Double, R1, R10, slot));
+            self.put(Instruction::load(Size::Double, R1, R10, *slot));
             known.held = Some(id);
             self.used(id, shared);
             return Ok(());
         }
         match self.decisions.values.get(id) {
             Value::Constant(constant) => {
-                let constant = (constant as i32).into();
-                self.put(Instruction::alu(Bits::B32, Alu::Move, R1, constant));
+                self.alu32(Alu::Move, R1, constant as i32);
             }
             Value::Length => self.put(Instruction::load(Size::Word, R1, R9, LENGTH)),
             Value::Load { width, offset } => match view {
@@ -129,10 +127,7 @@ impl Emitter<'_> {
                         self.load_copied_indexed(width, offset);
                     }
                     View::Plain | View::Tagged => {
-                        if !known
-                            .anchor
-                            .is_some_and(|(at, reach)| at == index && reach >= end)
-                        {
+                        if !known.reaches(index, end) {
                             self.compute(index, view, known, shared)?;
                             self.set_anchor(index, end, view, known);
                         }
@@ -147,8 +142,7 @@ impl Emitter<'_> {
             } => {
                 if let Some(constant) = self.decisions.values.as_constant(right) {
                     self.compute(left, view, known, shared)?;
-                    let constant = (constant as i32).into();
-                    self.put(Instruction::alu(Bits::B32, alu(operator), R1, constant));
+                    self.alu32(alu(operator), R1, constant as i32);
                 } else {
                     self.compute_both(left, right, view, known, shared)?;
                     self.combine(operator);
@@ -176,20 +170,19 @@ impl Emitter<'_> {
     ) -> Result<(), FilterError> {
         if let Some(constant) = self.decisions.values.as_constant(left) {
             self.compute(right, view, known, shared)?;
-            self.put(Instruction::alu(Bits::B64, Alu::Move, R2, R1.into()));
-            let constant = (constant as i32).into();
-            self.put(Instruction::alu(Bits::B32, Alu::Move, R1, constant));
+            self.alu64(Alu::Move, R2, R1);
+            self.alu32(Alu::Move, R1, constant as i32);
             return Ok(());
         }
         self.compute(left, view, known, shared)?;
         if left == right {
-            self.put(Instruction::alu(Bits::B64, Alu::Move, R2, R1.into()));
+            self.alu64(Alu::Move, R2, R1);
             return Ok(());
         }
         let slot = self.slots.take()?;
         self.put(Instruction::store(Size::Double, R10, slot, R1));
         self.compute(right, view, known, shared)?;
-        self.put(Instruction::alu(Bits::B64, Alu::Move, R2, R1.into()));
+        self.alu64(Alu::Move, R2, R1);
         self.put(Instruction::load(Size::Double, R1, R10, slot));
         self.slots.give_back(slot);
         Ok(())
@@ -205,23 +198,23 @@ impl Emitter<'_> {
         }
         // The machine shifts by the low five bits; a filter that shifts all bits out gets 0.
         let within = self.assembler.label();
-        self.assembler
-            .branch(Bits::B32, Test::LessOrEqual, R2, 31, within);
-        self.put(Instruction::alu(Bits::B32, Alu::Move, R1, 0.into()));
-        self.put(Instruction::alu(Bits::B32, Alu::Move, R2, 0.into()));
+        self.branch(Bits::B32, Test::LessOrEqual, R2, 31, within);
+        self.alu32(Alu::Move, R1, 0);
+        self.alu32(Alu::Move, R2, 0);
         self.assembler.place(within);
         self.put(operation);
     }
 
     /// Notes a use; a slot is free after the last one.
     fn used(&mut self, id: ValueId, shared: &mut Shared) {
-        if let Some(uses) = shared.uses.get_mut(&id) {
-            *uses -= 1;
-            if *uses == 0 {
-                shared.uses.remove(&id);
-                if let Some(slot) = shared.slots.remove(&id) {
-                    self.slots.give_back(slot);
-                }
+        let Some(uses) = shared.uses.get_mut(&id) else {
+            return;
+        };
+        *uses -= 1;
+        if *uses == 0 {
+            shared.uses.remove(&id);
+            if let Some(slot) = shared.slots.remove(&id) {
+                self.slots.give_back(slot);
             }
         }
     }
