@@ -7,13 +7,11 @@
 /// The time of an event that is not scheduled.
 pub const NEVER: u64 = u64::MAX;
 
-/// Event times.
 pub trait Calendar {
     /// A calendar of so many events, none of them scheduled.
     fn new(events: usize) -> Self;
     /// Schedules an event, or cancels it with `NEVER`.
     fn schedule(&mut self, event: usize, time: u64);
-    /// The time of an event.
     fn time(&self, event: usize) -> u64;
     /// The next event and its time.
     fn next(&self) -> (usize, u64);

@@ -11,7 +11,6 @@ pub(super) struct DispatchList<S: Scale> {
 }
 
 impl<S: Scale> DispatchList<S> {
-    /// An empty list for so many stations.
     pub fn new(stations: usize) -> Self {
         Self {
             is_listed: vec![false; stations].into(),
@@ -20,7 +19,6 @@ impl<S: Scale> DispatchList<S> {
         }
     }
 
-    /// Adds a station, unless it is listed.
     #[inline]
     pub fn add(&mut self, station: u32) {
         if !std::mem::replace(&mut self.is_listed[station as usize], true) {
@@ -40,7 +38,6 @@ impl<S: Scale> DispatchList<S> {
         self.is_listed[station as usize] = false;
     }
 
-    /// Removes the first station.
     #[inline]
     pub fn pop(&mut self) -> Option<u32> {
         let Some(&station) = self.stations.get(self.next) else {
@@ -53,7 +50,6 @@ impl<S: Scale> DispatchList<S> {
         Some(station)
     }
 
-    /// Whether a station is listed.
     #[inline]
     pub fn has(&self, station: usize) -> bool {
         self.is_listed[station]

@@ -6,6 +6,7 @@ use crate::distributions::DistributionError;
 
 /// Why a model cannot be run, or why a run ended early.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum ModelError {
     /// The text is not a model.
     #[error("the model cannot be read: {0}; see docs/formats/model-file.md for its fields")]
@@ -13,13 +14,9 @@ pub enum ModelError {
     /// A name that no part of the model has.
     #[error("{place}: no {kind} {name:?} in the model; {known}")]
     Unknown {
-        /// Where the name is used.
         place: String,
-        /// The kind of part.
         kind: &'static str,
-        /// The name.
         name: String,
-        /// The known names.
         known: String,
     },
     /// Two parts with the same name.
@@ -27,47 +24,33 @@ pub enum ModelError {
     Twice {
         /// The kind of part, in the plural.
         kind: &'static str,
-        /// The name.
         name: String,
     },
     /// An invalid distribution.
     #[error("{place}: {error}")]
-    Law {
-        /// Where it is used.
+    Distribution {
         place: String,
-        /// The problem.
         error: DistributionError,
     },
     /// A value out of its range.
     #[error("{place}: {field} is {value}; expected {expected}")]
     Value {
-        /// Which part of the model.
         place: String,
-        /// Which field of it.
         field: String,
-        /// Its value.
         value: String,
-        /// The valid values.
         expected: String,
     },
     /// A part that no packet reaches.
     #[error("{kind} {name:?} is reached by no source; lead a route to it, or remove it")]
-    Unreachable {
-        /// The kind of part.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
+    Unreachable { kind: &'static str, name: String },
     /// Packets of a class have no route.
     #[error(
-        "{kind} {name:?}: packets of class {class:?} come here and have no way on; add a transition for the class, to a sink if they leave"
+        "{kind} {name:?}: packets of class {class:?} come here and have no route; add a transition for the class, to a sink if they leave"
     )]
     DeadEnd {
         /// `queue` or `source`.
         kind: &'static str,
-        /// Its name.
         name: String,
-        /// Their class.
         class: String,
     },
     /// A cycle of transitions that block before service.
@@ -89,33 +72,22 @@ pub enum ModelError {
         "station {station:?} has a load of {} and queue {queue:?} has no limit, so it grows for ever; lower the load, limit the queue, or allow unstable networks", rounded(*.load)
     )]
     Unstable {
-        /// The station.
         station: String,
-        /// Mean work per time and server.
         load: f64,
-        /// A queue that would grow.
         queue: String,
     },
     /// A loop that packets of an endless source do not leave.
     #[error(
-        "queue {queue:?}: packets of class {class:?} that come here go round for ever; lead a way from there to a sink, or let the source end after some packets"
+        "queue {queue:?}: packets of class {class:?} that come here go round for ever; lead a route from there to a sink, or let the source end after some packets"
     )]
-    Trapped {
-        /// A queue of the loop.
-        queue: String,
-        /// Their class.
-        class: String,
-    },
+    Trapped { queue: String, class: String },
     /// Events go on while no time passes.
     #[error(
         "more than {events} events at the same instant, after {time_s:.9} s, mostly of queue {queue:?}; give a service time to a queue of the loop, or a gap to the source"
     )]
     Standstill {
-        /// How many.
         events: u64,
-        /// The queue with the most arrivals.
         queue: String,
-        /// When.
         time_s: f64,
     },
     /// The run needs more than `events_max` events.
@@ -123,11 +95,8 @@ pub enum ModelError {
         "the run: {} events in {} s of the model, more than events_max {events_max}; run a shorter duration, lower the load, or raise events_max", .events, rounded(*.time_s)
     )]
     TooManyEvents {
-        /// The number simulated or expected.
         events: String,
-        /// Their time in the model, s.
         time_s: f64,
-        /// The limit.
         events_max: u64,
     },
     /// More than `jobs_max` packets are in the network.
@@ -135,11 +104,8 @@ pub enum ModelError {
         "{jobs} packets are in the network, most of them in queue {queue:?}, after {time_s:.3} s; the network seems unstable: lower the load, limit the queue, or raise jobs_max"
     )]
     TooManyJobs {
-        /// How many.
         jobs: usize,
-        /// The longest queue.
         queue: String,
-        /// When.
         time_s: f64,
     },
     /// Time exceeds 64 bits.

@@ -1,6 +1,5 @@
 //! The packets inside a network: an arena of slots, and first-in-first-out lists through it.
 
-/// No job.
 pub const NONE: u32 = u32::MAX;
 
 /// Remaining work of a packet whose service has not started.
@@ -20,7 +19,6 @@ pub struct Job {
     pub remaining: u64,
     /// Number of its packet; a clone has the number of its packet.
     pub packet: u64,
-    /// Length in bytes.
     pub bytes: u32,
     /// The next in its queue, or the next free slot.
     pub next: u32,
@@ -28,9 +26,7 @@ pub struct Job {
     pub next_in_batch: u32,
     /// Index of its queue and class: queue x classes + class.
     pub queue_class: u32,
-    /// Number of its class.
     pub class: u16,
-    /// Whether it is a clone.
     pub is_clone: bool,
 }
 
@@ -53,12 +49,10 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// Number of jobs.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds a job; returns its number.
     #[inline]
     pub fn add(&mut self, job: Job) -> u32 {
         self.len += 1;
@@ -73,7 +67,6 @@ impl Jobs {
         slot
     }
 
-    /// Removes a job.
     #[inline]
     pub fn remove(&mut self, job: u32) {
         self.len -= 1;
@@ -107,19 +100,16 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// The empty list.
     pub const EMPTY: Self = Self {
         head: NONE,
         tail: NONE,
     };
 
-    /// Whether it has no job.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.head == NONE
     }
 
-    /// Adds a job at the end.
     #[inline]
     pub fn push(&mut self, job: u32, jobs: &mut Jobs) {
         jobs[job].next = NONE;
@@ -131,7 +121,6 @@ impl Fifo {
         self.tail = job;
     }
 
-    /// Adds a job at the front.
     #[inline]
     pub fn push_front(&mut self, job: u32, jobs: &mut Jobs) {
         jobs[job].next = self.head;

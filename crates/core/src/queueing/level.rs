@@ -13,7 +13,6 @@ pub(super) struct Level<'n> {
     pub plan: &'n LevelPlan,
     /// Queues with a waiting packet.
     pub nonempty: u32,
-    /// Interrupted packets.
     pub interrupted: u32,
     /// Round robin: the queue whose turn it is.
     turn: usize,
@@ -24,16 +23,13 @@ pub(super) struct Level<'n> {
 
 /// What a policy decides.
 pub(super) enum Selection<'n> {
-    /// A server serves this queue.
     Queue(usize),
     /// The level yields or switches queues until `Level::closed_until`.
     Close(&'n PollingPlan),
-    /// Nothing changes.
     Wait,
 }
 
 impl<'n> Level<'n> {
-    /// A level without packets.
     pub fn new(plan: &'n LevelPlan) -> Self {
         Self {
             plan,

@@ -31,7 +31,6 @@ pub struct Network {
     pub(super) can_deadlock: bool,
 }
 
-/// A station with its names resolved.
 #[derive(Clone, Debug)]
 pub(super) struct StationPlan {
     pub kind: StationKind,
@@ -54,7 +53,6 @@ impl StationPlan {
     }
 }
 
-/// A queue with its names resolved.
 #[derive(Clone, Debug)]
 pub(super) struct QueuePlan {
     pub station: u32,

@@ -80,7 +80,6 @@ pub(super) enum Poll {
 }
 
 impl PollingState {
-    /// The state at the start of a run.
     pub fn new(switches_first: bool) -> Self {
         Self {
             queue: 0,

@@ -25,16 +25,13 @@ pub(super) struct QueueState<'n> {
     /// Packets and bytes that take room; some may still be upstream, with a reserved place.
     held: u64,
     held_bytes: u64,
-    /// Interrupted packets at the front.
     pub interrupted: u32,
-    /// Packets blocked after service.
     pub blocked: u32,
     /// Whether a packet upstream waits for room here.
     is_awaited: Cell<bool>,
     /// Start tag of its next packet in weighted fair queueing.
     pub tag: f64,
     pub occupancy: Occupancy,
-    /// Work done, ps.
     pub work: u128,
     pub rng: Rng,
 }
@@ -57,7 +54,6 @@ impl QueueState<'_> {
         has_room
     }
 
-    /// Takes room for a packet.
     #[inline]
     pub fn hold(&mut self, bytes: u32) {
         self.held += 1;
@@ -139,7 +135,6 @@ impl<'n, S: Scale> Queues<'n, S> {
         true
     }
 
-    /// Removes the first packet of a queue.
     #[inline(always)]
     pub fn pop(&mut self, queue: usize) -> u32 {
         self.queues[queue].fifo.pop(&self.jobs)
@@ -186,7 +181,6 @@ impl<'n, S: Scale> Queues<'n, S> {
         full.count() > 0
     }
 
-    /// Draws the service time of a packet.
     #[inline(always)]
     pub fn draw_service(&mut self, job: u32, queue: usize) -> u64 {
         let slot = &self.jobs[job];
@@ -250,7 +244,6 @@ impl<'n, S: Scale> Queues<'n, S> {
         self.has_freed = true;
     }
 
-    /// Restarts counting.
     pub fn restart_counting(&mut self, now: u64) {
         for queue in self.queues.all_mut() {
             queue.occupancy.restart(now);
@@ -264,7 +257,6 @@ impl<'n, S: Scale> Queues<'n, S> {
         self.visits.all()
     }
 
-    /// All queues, by number.
     pub fn iter(&self) -> std::slice::Iter<'_, QueueState<'n>> {
         self.queues.all().iter()
     }

@@ -173,26 +173,15 @@ impl Replication {
             }
         }
         for length in &self.lengths {
-            all.push(("queue", &*length.queue, "", "length", length.mean));
-            all.push((
-                "queue",
-                &*length.queue,
-                "",
-                "utilisation",
-                length.utilisation,
-            ));
+            let name = &*length.queue;
+            all.push(("queue", name, "", "length", length.mean));
+            all.push(("queue", name, "", "utilisation", length.utilisation));
         }
         for station in &self.stations {
-            all.push((
-                "station",
-                &*station.station,
-                "",
-                "utilisation",
-                station.utilisation,
-            ));
-            if let Some(blocked) = station.blocked {
-                all.push(("station", &*station.station, "", "blocked", blocked));
-            }
+            let name = &*station.station;
+            all.push(("station", name, "", "utilisation", station.utilisation));
+            let blocked = station.blocked.iter();
+            all.extend(blocked.map(|&blocked| ("station", name, "", "blocked", blocked)));
         }
         all
     }
@@ -227,13 +216,11 @@ fn tails(network: &Network, latencies: &[Latencies]) -> Vec<Tail> {
             // A histogram that resizes itself can add any other.
             let _ = all.add(&class.histogram);
         }
-        let is_empty = all.is_empty();
         Tail {
             sink: sink.clone(),
-            p99_ns: if is_empty {
-                f64::NAN
-            } else {
-                nanoseconds(all.value_at_quantile(0.99))
+            p99_ns: match all.is_empty() {
+                true => f64::NAN,
+                false => nanoseconds(all.value_at_quantile(0.99)),
             },
         }
     });

@@ -15,7 +15,6 @@ pub(super) struct Routes {
     pub all: Box<[Route]>,
 }
 
-/// A route to one place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DirectRoute {
     pub place: u32,

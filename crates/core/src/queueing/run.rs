@@ -48,6 +48,16 @@ pub struct Results {
     pub clone_latencies: Vec<LatencySummary>,
 }
 
+/// Calls a method for the scale of a network.
+macro_rules! at_scale_of {
+    ($network:expr, $runner:ident.$method:ident($($argument:expr),*)) => {
+        match is_small($network) {
+            true if is_plain($network) => $runner.$method::<SmallPlain>($($argument),*),
+            true => $runner.$method::<Small>($($argument),*),
+            false => $runner.$method::<Large>($($argument),*),
+        }
+    };
+}
 /// Runs a network.
 ///
 /// # Errors
@@ -58,25 +68,27 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Results, ModelError> {
     options.check(network)?;
-    let (warm_up_ps, is_steady) = match (options.warm_up_ns, options.duration_ns) {
-        (Some(given_ns), _) => (picoseconds(given_ns), None),
-        // A run that ends with its sources has no warm-up.
-        (None, None) => (0, None),
-        (None, Some(duration_ns)) => {
-            let (found, is_steady) = pilot(network, options, picoseconds(duration_ns), stop)?;
-            (found, Some(is_steady))
-        }
+    let mut runner = Runner {
+        network,
+        options,
+        stop,
+        warm_up_ps: 0,
     };
-
-    let (replications, is_precise) = if options.by_batches {
-        match is_small(network) {
-            true if is_plain(network) => batches::<SmallPlain>(network, options, warm_up_ps, stop)?,
-            true => batches::<Small>(network, options, warm_up_ps, stop)?,
-            false => batches::<Large>(network, options, warm_up_ps, stop)?,
+    let mut is_steady = None;
+    match (options.warm_up_ns, options.duration_ns) {
+        (Some(given_ns), _) => runner.warm_up_ps = picoseconds(given_ns),
+        // A run that ends with its sources has no warm-up.
+        (None, None) => {}
+        (None, Some(duration_ns)) => {
+            let (found_ps, is_found_steady) = runner.pilot(picoseconds(duration_ns))?;
+            runner.warm_up_ps = found_ps;
+            is_steady = Some(is_found_steady);
         }
+    }
+    let (replications, is_precise) = if options.by_batches {
+        at_scale_of!(network, runner.batches())?
     } else {
-        let more = |numbers| several(network, options, numbers, warm_up_ps, stop);
-        until_precise(options, more)?
+        runner.until_precise(|numbers| runner.several(numbers))?
     };
     let samples = replications.iter().map(|each| each.latencies.as_slice());
     let samples: Vec<_> = samples.collect();
@@ -84,7 +96,7 @@ pub fn run(
         model: network.model.name.clone(),
         options: options.clone(),
         generator: crate::distributions::RNG_NAME,
-        warm_up_ns: nanoseconds(warm_up_ps),
+        warm_up_ns: nanoseconds(runner.warm_up_ps),
         is_steady,
         is_precise,
         is_uncorrelated: options.by_batches.then(|| are_uncorrelated(&replications)),
@@ -95,171 +107,148 @@ pub fn run(
     })
 }
 
-/// Runs replications or batches with `more` until there are enough for the requested precision. Returns whether it was
-/// reached; None if none was requested.
-fn until_precise(
-    options: &RunOptions,
-    mut more: impl FnMut(Range<u64>) -> Result<Vec<Replication>, ModelError>,
-) -> Result<(Vec<Replication>, Option<bool>), ModelError> {
-    // A fixed step: the result must not depend on the number of cores.
-    const STEP: u64 = 4;
-    let mut replications = more(0..u64::from(options.replications))?;
-    let Some(relative_half_width) = options.relative_half_width else {
-        return Ok((replications, None));
-    };
-    let replications_max = u64::from(options.replications_max.max(options.replications));
-    loop {
-        let is_precise = are_precise(
-            &estimates(&replications, options.confidence),
-            relative_half_width,
-        );
-        let begin = replications.len() as u64;
-        if is_precise || begin >= replications_max {
-            return Ok((replications, Some(is_precise)));
-        }
-        replications.extend(more(begin..(begin + STEP).min(replications_max))?);
-    }
+/// Replications or batches, and whether they reached the requested precision; None if none was requested.
+type Replications = (Vec<Replication>, Option<bool>);
+
+/// What all replications of a run share.
+struct Runner<'r> {
+    network: &'r Network,
+    options: &'r RunOptions,
+    stop: &'r AtomicBool,
+    warm_up_ps: u64,
 }
 
-/// Runs batches of one long run.
-fn batches<S: Scale>(
-    network: &Network,
-    options: &RunOptions,
-    warm_up_ps: u64,
-    stop: &AtomicBool,
-) -> Result<(Vec<Replication>, Option<bool>), ModelError> {
-    let is_stopped = || stop.load(Ordering::Relaxed);
-    let run_ns = options.duration_ns.unwrap_or_default();
-    let batch_ps = picoseconds(run_ns / f64::from(options.replications)).max(1);
-    let mut engine = Engine::<S>::new(network, options, 0, options.trace);
-    engine.run(warm_up_ps, is_stopped)?;
-    let parts_of_batch = parts_of_batch(options.replications);
-    until_precise(options, |numbers| {
-        let batch = |number| {
-            engine.restart_counting();
-            let begin = warm_up_ps + number * batch_ps;
-            let mut parts = Vec::with_capacity(parts_of_batch as usize);
-            let mut before = totals(network, &engine.counts());
-            for part in 1..=parts_of_batch {
-                let end = u128::from(batch_ps) * u128::from(part) / u128::from(parts_of_batch);
-                engine.run(begin + end as u64, is_stopped)?;
-                let after = totals(network, &engine.counts());
-                parts.push(between(&before, &after));
-                before = after;
-            }
-            let mut batch = Replication::new(network, number, &engine.counts());
-            batch.parts = parts;
-            if number == 0 {
-                batch.trace = engine.take_trace();
-            }
-            Ok(batch)
+impl Runner<'_> {
+    /// Runs replications or batches with `more` until there are enough for the requested precision.
+    fn until_precise(
+        &self,
+        mut more: impl FnMut(Range<u64>) -> Result<Vec<Replication>, ModelError>,
+    ) -> Result<Replications, ModelError> {
+        let options = self.options;
+        // A fixed step: the result must not depend on the number of cores.
+        const STEP: u64 = 4;
+        let mut replications = more(0..u64::from(options.replications))?;
+        let Some(relative_half_width) = options.relative_half_width else {
+            return Ok((replications, None));
         };
-        numbers.map(batch).collect()
-    })
-}
-
-/// Runs replications on several threads; returns them in the order of their numbers.
-fn several(
-    network: &Network,
-    options: &RunOptions,
-    numbers: Range<u64>,
-    warm_up_ps: u64,
-    stop: &AtomicBool,
-) -> Result<Vec<Replication>, ModelError> {
-    let count = (numbers.end - numbers.start) as usize;
-    let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = options.threads.unwrap_or_else(cores).min(count).max(1);
-    let next = AtomicU64::new(numbers.start);
-    let failed = AtomicBool::new(false);
-    let done = Mutex::new(Vec::with_capacity(count));
-    let work = || {
+        let replications_max = u64::from(options.replications_max.max(options.replications));
         loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= numbers.end || failed.load(Ordering::Relaxed) {
-                return;
+            let is_precise = are_precise(
+                &estimates(&replications, options.confidence),
+                relative_half_width,
+            );
+            let begin = replications.len() as u64;
+            if is_precise || begin >= replications_max {
+                return Ok((replications, Some(is_precise)));
             }
-            let result = one(network, options, number, warm_up_ps, stop);
-            if result.is_err() {
-                failed.store(true, Ordering::Relaxed);
-            }
-            done.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((number, result));
+            replications.extend(more(begin..(begin + STEP).min(replications_max))?);
         }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
-fn one(
-    network: &Network,
-    options: &RunOptions,
-    number: u64,
-    warm_up_ps: u64,
-    stop: &AtomicBool,
-) -> Result<Replication, ModelError> {
-    match is_small(network) {
-        true if is_plain(network) => {
-            simulate::<SmallPlain>(network, options, number, warm_up_ps, stop)
-        }
-        true => simulate::<Small>(network, options, number, warm_up_ps, stop),
-        false => simulate::<Large>(network, options, number, warm_up_ps, stop),
     }
-}
 
-fn simulate<S: Scale>(
-    network: &Network,
-    options: &RunOptions,
-    number: u64,
-    warm_up_ps: u64,
-    stop: &AtomicBool,
-) -> Result<Replication, ModelError> {
-    let is_stopped = || stop.load(Ordering::Relaxed);
-    let mut engine = Engine::<S>::new(network, options, number, options.trace && number == 0);
-    if warm_up_ps > 0 {
-        engine.run(warm_up_ps, is_stopped)?;
-        engine.restart_counting();
+    /// Runs batches of one long run.
+    fn batches<S: Scale>(&self) -> Result<Replications, ModelError> {
+        let (network, options) = (self.network, self.options);
+        let is_stopped = || self.stop.load(Ordering::Relaxed);
+        let run_ns = options.duration_ns.unwrap_or_default();
+        let batch_ps = picoseconds(run_ns / f64::from(options.replications)).max(1);
+        let mut engine = Engine::<S>::new(network, options, 0, options.trace);
+        engine.run(self.warm_up_ps, is_stopped)?;
+        let parts_of_batch = parts_of_batch(options.replications);
+        self.until_precise(|numbers| {
+            let batch = |number| {
+                engine.restart_counting();
+                let begin = self.warm_up_ps + number * batch_ps;
+                let mut parts = Vec::with_capacity(parts_of_batch as usize);
+                let mut before = totals(network, &engine.counts());
+                for part in 1..=parts_of_batch {
+                    let end = u128::from(batch_ps) * u128::from(part) / u128::from(parts_of_batch);
+                    engine.run(begin + end as u64, is_stopped)?;
+                    let after = totals(network, &engine.counts());
+                    parts.push(between(&before, &after));
+                    before = after;
+                }
+                let mut batch = Replication::new(network, number, &engine.counts());
+                batch.parts = parts;
+                if number == 0 {
+                    batch.trace = engine.take_trace();
+                }
+                Ok(batch)
+            };
+            numbers.map(batch).collect()
+        })
     }
-    let end = options
-        .duration_ns
-        .map_or(NEVER, |duration_ns| warm_up_ps + picoseconds(duration_ns));
-    engine.run(end, is_stopped)?;
-    let mut replication = Replication::new(network, number, &engine.counts());
-    replication.trace = engine.take_trace();
-    Ok(replication)
-}
 
-/// Determines the warm-up time with a run of its own. Returns the time in ps, and whether the latencies reach a steady
-/// state.
-fn pilot(
-    network: &Network,
-    options: &RunOptions,
-    duration_ps: u64,
-    stop: &AtomicBool,
-) -> Result<(u64, bool), ModelError> {
-    // No replication has this number, so its random numbers are independent.
-    let pilot = one(network, options, u64::from(u32::MAX), 0, stop)?;
-    let (mut warm_up_ps, mut is_steady) = (0, true);
-    for latencies in &pilot.latencies {
-        let means = latencies.series.means();
-        if means.len() < 50 {
-            continue;
-        }
-        let part = match warm_up(&means) {
-            Some(batches) => batches as f64 / means.len() as f64,
-            None => {
-                is_steady = false;
-                0.5
+    /// Runs replications on several threads; returns them in the order of their numbers.
+    fn several(&self, numbers: Range<u64>) -> Result<Vec<Replication>, ModelError> {
+        let count = (numbers.end - numbers.start) as usize;
+        let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = self.options.threads.unwrap_or_else(cores).min(count).max(1);
+        let next = AtomicU64::new(numbers.start);
+        let failed = AtomicBool::new(false);
+        let done = Mutex::new(Vec::with_capacity(count));
+        let work = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= numbers.end || failed.load(Ordering::Relaxed) {
+                    return;
+                }
+                let result = at_scale_of!(self.network, self.simulate(number));
+                if result.is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                done.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push((number, result));
             }
         };
-        warm_up_ps = warm_up_ps.max((part * duration_ps as f64) as u64);
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, result)| result).collect()
     }
-    Ok((warm_up_ps, is_steady))
+
+    fn simulate<S: Scale>(&self, number: u64) -> Result<Replication, ModelError> {
+        let (network, options) = (self.network, self.options);
+        let is_stopped = || self.stop.load(Ordering::Relaxed);
+        let mut engine = Engine::<S>::new(network, options, number, options.trace && number == 0);
+        if self.warm_up_ps > 0 {
+            engine.run(self.warm_up_ps, is_stopped)?;
+            engine.restart_counting();
+        }
+        let end = options.duration_ns.map_or(NEVER, |duration_ns| {
+            self.warm_up_ps + picoseconds(duration_ns)
+        });
+        engine.run(end, is_stopped)?;
+        let mut replication = Replication::new(network, number, &engine.counts());
+        replication.trace = engine.take_trace();
+        Ok(replication)
+    }
+
+    /// Determines the warm-up time with a run of its own. Returns the time in ps, and whether the latencies reach a steady
+    /// state.
+    fn pilot(&self, duration_ps: u64) -> Result<(u64, bool), ModelError> {
+        // No replication has this number, so its random numbers are independent.
+        let pilot = at_scale_of!(self.network, self.simulate(u64::from(u32::MAX)))?;
+        let (mut warm_up_ps, mut is_steady) = (0, true);
+        for latencies in &pilot.latencies {
+            let means = latencies.series.means();
+            if means.len() < 50 {
+                continue;
+            }
+            let part = match warm_up(&means) {
+                Some(batches) => batches as f64 / means.len() as f64,
+                None => {
+                    is_steady = false;
+                    0.5
+                }
+            };
+            warm_up_ps = warm_up_ps.max((part * duration_ps as f64) as u64);
+        }
+        Ok((warm_up_ps, is_steady))
+    }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::calendar::NEVER;
 use super::error::ModelError;
 use super::network::Network;
-use super::range::require;
+use super::range::{above_zero, not_negative, require};
 
 /// How a model is run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,22 +64,11 @@ impl RunOptions {
     /// Checks the options for a network.
     pub(super) fn check(&self, network: &Network) -> Result<(), ModelError> {
         let place = "the run";
-        for (field, value) in [
-            ("duration_ns", self.duration_ns),
-            ("relative_half_width", self.relative_half_width),
-        ] {
-            let value = value.unwrap_or(1.0);
-            let is_valid = value.is_finite() && value > 0.0;
-            require(is_valid, place, field, value, "a finite number above 0")?;
-        }
+        above_zero(place, "duration_ns", self.duration_ns.unwrap_or(1.0))?;
+        let half_width = self.relative_half_width.unwrap_or(1.0);
+        above_zero(place, "relative_half_width", half_width)?;
         let warm_up_ns = self.warm_up_ns.unwrap_or(0.0);
-        require(
-            warm_up_ns.is_finite() && warm_up_ns >= 0.0,
-            place,
-            "warm_up_ns",
-            warm_up_ns,
-            "a finite number that is not negative",
-        )?;
+        not_negative(place, "warm_up_ns", warm_up_ns)?;
         require(
             self.replications > 0 && self.threads != Some(0),
             place,

@@ -14,11 +14,9 @@ use crate::distributions::{
 impl Amount {
     /// The sampler of this amount. An error names `place`, such as `queue "ipintrq", law_ns`.
     pub(super) fn sampler(&self, place: &str, traces: &Traces) -> Result<Sampler, ModelError> {
-        let law = |law: Result<AnyDistribution, DistributionError>| {
-            law.map_err(|error| ModelError::Law {
-                place: place.to_string(),
-                error,
-            })
+        let wrong = |error| ModelError::Distribution {
+            place: place.to_string(),
+            error,
         };
         Ok(match self {
             Self::Number(value) => {
@@ -35,28 +33,26 @@ impl Amount {
                     if parsed.mean() != f64::INFINITY {
                         duration(place, "mean", parsed.mean())?;
                     }
-                    Sampler::Law(parsed)
+                    Sampler::Distribution(parsed)
                 }
                 // No distribution has the name of a gap process: report the error of the parser that knows the name.
                 Err(error) => match GapDistribution::parse(text, None) {
                     Ok(gaps) => Sampler::Gaps(gaps),
-                    Err(DistributionError::Unknown { .. }) => law(Err(error)).map(Sampler::Law)?,
-                    Err(of_gaps) => law(Err(of_gaps)).map(Sampler::Law)?,
+                    Err(DistributionError::Unknown { .. }) => return Err(wrong(error)),
+                    Err(gap_error) => return Err(wrong(gap_error)),
                 },
             },
             Self::Samples { samples } => {
                 samples
                     .iter()
                     .try_for_each(|&sample| amount(place, sample))?;
-                Sampler::Law(law(
-                    Empirical::new(samples.clone()).map(AnyDistribution::from)
-                )?)
+                let empirical = Empirical::new(samples.clone()).map_err(wrong)?;
+                Sampler::Distribution(empirical.into())
             }
             Self::Histogram { bounds, counts } => {
                 bounds.iter().try_for_each(|&bound| amount(place, bound))?;
-                Sampler::Law(law(
-                    Histogram::new(bounds, counts).map(AnyDistribution::from)
-                )?)
+                let histogram = Histogram::new(bounds, counts).map_err(wrong)?;
+                Sampler::Distribution(histogram.into())
             }
             Self::Table { bytes, values } => {
                 let expected = "as many rising lengths as values, all from 0 to 1e16";
@@ -85,7 +81,7 @@ impl Amount {
 #[derive(Clone, Debug)]
 pub(super) enum Sampler {
     Constant(f64),
-    Law(AnyDistribution),
+    Distribution(AnyDistribution),
     Gaps(GapDistribution),
     Running(GapProcess),
     Table(Arc<[f64]>, Arc<[f64]>),
@@ -97,7 +93,7 @@ impl Sampler {
     pub fn mean(&self, bytes: f64) -> f64 {
         match self {
             Self::Constant(value) => *value,
-            Self::Law(law) => law.mean_cut_at_0(),
+            Self::Distribution(distribution) => distribution.mean_cut_at_0(),
             Self::Gaps(gaps) => gaps.mean_gap_ns(),
             Self::Running(_) => unreachable!("plans hold distributions, not processes"),
             Self::Table(at, values) => interpolate(at, values, bytes),
@@ -133,8 +129,8 @@ impl Sampler {
         Some(match self {
             Self::Constant(value) => *value,
             // The most common distribution is inlined.
-            Self::Law(AnyDistribution::Exponential(law)) => law.sample(rng),
-            Self::Law(law) => law.sample(rng).max(0.0),
+            Self::Distribution(AnyDistribution::Exponential(times)) => times.sample(rng),
+            Self::Distribution(distribution) => distribution.sample(rng).max(0.0),
             Self::Running(process) => process.next_gap_ns(rng),
             Self::Gaps(_) => unreachable!("processes start before a run"),
             Self::Table(at, values) => interpolate(at, values, f64::from(bytes)),

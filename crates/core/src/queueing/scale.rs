@@ -96,24 +96,17 @@ const EVENTS: usize = 8;
 const FEW: usize = 16;
 const MANY: usize = 64;
 
-/// The size of a network that `is_small` and `is_plain`.
-pub(super) struct SmallPlain;
+/// The size of a network that `is_small`, and `is_plain` if `PLAIN`.
+pub(super) struct SmallScale<const PLAIN: bool>;
 
-impl Scale for SmallPlain {
+pub(super) type SmallPlain = SmallScale<true>;
+pub(super) type Small = SmallScale<false>;
+
+impl<const PLAIN: bool> Scale for SmallScale<PLAIN> {
     type Calendar = Scan<EVENTS>;
     type Few<T: Clone> = Array<T, FEW>;
     type Many<T: Clone> = Array<T, MANY>;
-    const IS_PLAIN: bool = true;
-}
-
-/// The size of a network that `is_small`.
-pub(super) struct Small;
-
-impl Scale for Small {
-    type Calendar = Scan<EVENTS>;
-    type Few<T: Clone> = Array<T, FEW>;
-    type Many<T: Clone> = Array<T, MANY>;
-    const IS_PLAIN: bool = false;
+    const IS_PLAIN: bool = PLAIN;
 }
 
 /// Any size.

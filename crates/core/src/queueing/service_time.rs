@@ -48,9 +48,9 @@ impl ServiceTime {
             Sampler::Gaps(_) => {
                 return Err(ModelError::value(
                     place,
-                    "the law",
+                    "the distribution",
                     "a process of gaps",
-                    "a law of times",
+                    "a distribution of times",
                 ));
             }
             sampler => Self::Random {

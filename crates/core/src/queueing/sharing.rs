@@ -35,7 +35,6 @@ impl Sharing {
         }
     }
 
-    /// Number of packets in service.
     fn len(&self) -> usize {
         self.due.len()
     }
@@ -97,7 +96,6 @@ pub(super) struct Shared<'n> {
 }
 
 impl<'n> Shared<'n> {
-    /// A shared station without packets.
     pub fn new(plan: &'n StationPlan) -> Self {
         let servers = match plan.kind {
             StationKind::Delay => None,
@@ -111,7 +109,6 @@ impl<'n> Shared<'n> {
         }
     }
 
-    /// Whether it has no packet in service.
     pub fn is_empty(&self) -> bool {
         self.packets.len() == 0
     }

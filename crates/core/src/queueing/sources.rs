@@ -57,12 +57,15 @@ fn check_gap(gap: &Sampler, stretch: f64, has_end: bool, place: &str) -> Result<
     match gap {
         Sampler::Table(..) => refuse(
             "a table over the length",
-            "an amount without bytes, or a gap law",
+            "an amount without bytes, or a gap distribution",
         ),
         Sampler::Trace(..) => Ok(()),
         gap => match gap.mean(0.0) * stretch {
             0.0 if has_end => Ok(()),
-            0.0 => refuse("a law of mean 0", "a mean above 0, or a number of packets"),
+            0.0 => refuse(
+                "a distribution of mean 0",
+                "a mean above 0, or a number of packets",
+            ),
             mean if mean < GAP_MIN_NS => refuse(
                 &number(mean),
                 "a mean of at least 0.1 ns: times are whole picoseconds",

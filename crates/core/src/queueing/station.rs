@@ -48,7 +48,6 @@ pub(super) struct StationState<'n> {
 }
 
 impl Server {
-    /// An idle server of a station.
     pub fn idle(station: usize) -> Self {
         Self {
             station: station as u32,
@@ -62,7 +61,6 @@ impl Server {
 }
 
 impl<'n> StationState<'n> {
-    /// An idle station.
     pub fn new(plan: &'n StationPlan, network: &Network) -> Self {
         let levels = plan.levels.iter().enumerate();
         let blocks = |level: &LevelPlan| {
@@ -86,7 +84,6 @@ impl<'n> StationState<'n> {
         }
     }
 
-    /// The numbers of its servers.
     #[inline]
     pub fn server_range(&self) -> Range<usize> {
         self.first_server..self.first_server + self.servers

@@ -369,7 +369,6 @@ impl<'n, S: Scale> Stations<'n, S> {
         work
     }
 
-    /// Removes the first packet of a queue.
     #[inline(always)]
     fn pop(&mut self, queue: usize) -> u32 {
         let job = self.queues.pop(queue);
@@ -503,7 +502,6 @@ impl<'n, S: Scale> Stations<'n, S> {
         }
     }
 
-    /// Restarts counting.
     pub fn restart_counting(&mut self) {
         self.settle_work();
         self.queues.restart_counting(self.now);

@@ -184,7 +184,6 @@ impl Counts<'_> {
     }
 }
 
-/// Totals of a queue.
 pub(super) struct QueueTotals {
     /// Integral of its number of packets over time, packets x ps.
     pub occupancy: i128,
@@ -193,7 +192,6 @@ pub(super) struct QueueTotals {
     pub work: u128,
 }
 
-/// Totals of a station.
 pub(super) struct StationTotals {
     /// Work done, server x ps.
     pub work: u128,

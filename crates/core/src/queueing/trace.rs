@@ -79,16 +79,13 @@ impl VisitTable {
         let queues = model.queues.iter().map(|queue| queue.name.as_str());
         RecordBatch::try_from_iter([
             ("packet", numbers(&self.packet)),
-            ("clone", truths(self.clone.iter().copied())),
+            ("clone", truths(self.clone.clone())),
             ("class", classes(&self.class, model)?),
             ("queue", names(self.queue.clone(), queues)?),
             ("arrived_ps", numbers(&self.arrived)),
             ("started_ps", numbers(&self.started)),
             ("left_ps", numbers(&self.left)),
-            (
-                "lost",
-                truths(self.fate.iter().map(|&fate| fate == Fate::Lost)),
-            ),
+            ("lost", losses(&self.fate)),
         ])
     }
 }
@@ -101,19 +98,13 @@ impl PacketTable {
         let places = queues.chain(model.sinks.iter().map(String::as_str));
         RecordBatch::try_from_iter([
             ("packet", numbers(&self.packet)),
-            ("clone", truths(self.clone.iter().copied())),
+            ("clone", truths(self.clone.clone())),
             ("class", classes(&self.class, model)?),
-            (
-                "bytes",
-                Arc::new(UInt32Array::from(self.bytes.clone())) as ArrayRef,
-            ),
+            ("bytes", Arc::new(UInt32Array::from(self.bytes.clone()))),
             ("born_ps", numbers(&self.born)),
             ("left_ps", numbers(&self.left)),
             ("place", names(self.place.clone(), places)?),
-            (
-                "lost",
-                truths(self.fate.iter().map(|&fate| fate == Fate::Lost)),
-            ),
+            ("lost", losses(&self.fate)),
         ])
     }
 }
@@ -122,8 +113,12 @@ fn numbers(values: &[u64]) -> ArrayRef {
     Arc::new(UInt64Array::from(values.to_vec()))
 }
 
-fn truths(values: impl Iterator<Item = bool>) -> ArrayRef {
-    Arc::new(BooleanArray::from(values.collect::<Vec<_>>()))
+fn truths(values: Vec<bool>) -> ArrayRef {
+    Arc::new(BooleanArray::from(values))
+}
+
+fn losses(fates: &[Fate]) -> ArrayRef {
+    truths(fates.iter().map(|&fate| fate == Fate::Lost).collect())
 }
 
 fn classes(numbers: &[u16], model: &Model) -> Result<ArrayRef, ArrowError> {

@@ -128,7 +128,6 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Arrival rate at all sources and queues, per picosecond.
     pub fn arrivals_per_ps(&self) -> f64 {
         let arriving = self.arriving.iter().map(|flow| flow.rate);
         self.entering + arriving.sum::<f64>()

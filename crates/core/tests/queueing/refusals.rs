@@ -151,7 +151,7 @@ fn packets_without_a_route_are_refused() {
     model.queues[0].to[0].classes = vec!["other".into()];
     says(
         &refused(&model),
-        &["queue \"q\"", "class \"c\"", "no way on"],
+        &["queue \"q\"", "class \"c\"", "no route"],
     );
 }
 
