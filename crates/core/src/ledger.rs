@@ -2,8 +2,7 @@
 //!
 //! It must balance: `seen = filtered + thinned + logged + lost`. The kernel counts `seen`,
 //! `filtered`, `thinned`, `dropped` and `written`; the reader counts what it took from the ring and,
-//! independently, the gaps in the lanes' sequence numbers. [`Ledger::imbalances`] holds them
-//! against each other.
+//! independently, the gaps in the lanes' sequence numbers. [`Ledger::imbalances`] compares them.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +22,7 @@ pub const HOOK_NAMES: [&str; crate::abi::HOOK_COUNT] = [
 pub struct Lost {
     /// Overwritten in the ring before this reader came (fast-reader preference).
     pub overwritten: u64,
-    /// Refused by the kernel side for want of room in the ring.
+    /// Dropped by the kernel side because the ring was full.
     pub dropped: u64,
     /// The kernel did not run the program because it was already running on this CPU.
     pub missed: u64,
@@ -116,25 +115,25 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// For a snapshot: what nobody has read yet still waits in the ring, and is not lost. Of it no more was
-    /// overwritten than there are gaps in the sequence numbers; these are shared out in proportion.
-    pub fn leave_out_what_waits(&mut self) {
+    /// For a snapshot: unread records wait in the ring and are not lost. No more of them were overwritten than there
+    /// are gaps in the sequence numbers; the hooks share these in proportion.
+    pub fn exclude_unread(&mut self) {
         let unread = self.hooks.iter().map(|account| account.lost.overwritten);
         let all = unread.sum::<u64>();
         if all <= self.sequence_gaps {
             return;
         }
         let gaps = u128::from(self.sequence_gaps);
-        let (mut passed, mut shared_out) = (0, 0);
+        let (mut unread, mut assigned) = (0, 0);
         for account in &mut self.hooks {
-            passed += u128::from(account.lost.overwritten);
-            let until_here = (passed * gaps / u128::from(all)) as u64;
-            account.lost.overwritten = until_here - shared_out;
-            shared_out = until_here;
+            unread += u128::from(account.lost.overwritten);
+            let until_here = (unread * gaps / u128::from(all)) as u64;
+            account.lost.overwritten = until_here - assigned;
+            assigned = until_here;
         }
     }
 
-    /// Sentences that say where the ledger does not balance; empty when it does.
+    /// The imbalances of the ledger, a sentence each.
     pub fn imbalances(&self) -> Vec<String> {
         let mut found: Vec<String> = self
             .hooks
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_the_ring_is_not_lost() {
+    fn unread_records_are_not_lost() {
         for (unread, gaps, expected) in [
             (vec![300, 0, 7], 0, vec![0, 0, 0]),
             (vec![300, 100, 0], 100, vec![75, 25, 0]),
@@ -198,7 +197,7 @@ mod tests {
             (vec![u64::MAX / 2, 1], 1 << 62, vec![(1 << 62) - 1, 1]),
         ] {
             let mut ledger = snapshot(&unread, gaps);
-            ledger.leave_out_what_waits();
+            ledger.exclude_unread();
             let found: Vec<u64> = ledger
                 .hooks
                 .iter()

@@ -1,5 +1,5 @@
-//! Output files. Nothing that exists is emptied: a new file is written beside the old one and takes its name when it
-//! has begun well, or is whole. A file that another process is writing is refused.
+//! Output files. A new file is written beside the old one, and takes its name when its start or all of it is written. A
+//! file that another process is writing is refused.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-/// How often a FIFO without a reader is tried: an open(2) that waits hears no signal.
+/// Interval between attempts to open a FIFO without a reader: an open(2) that waits ignores signals.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
 /// As many symbolic links as the kernel follows.
 const LINKS_MAX: usize = 40;
@@ -20,40 +20,27 @@ const NAME_BYTES_KEPT: usize = 200;
 
 /// Why there is no output file.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum OutputError {
     /// It cannot be made.
     #[error("{}: cannot be written: {source}; name a file in a directory that you may write to", path.display())]
-    Create {
-        /// The path as the caller gave it.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Somebody else writes it.
+    Create { path: PathBuf, source: io::Error },
+    /// Another process writes it.
     #[error("{}: another process is writing it; name another file", path.display())]
-    Busy {
-        /// The path as the caller gave it.
-        path: PathBuf,
-    },
-    /// Somebody else put it, or a link, where everybody may put something.
+    Busy { path: PathBuf },
+    /// The file or a link to it belongs to another user, in a directory that every user may write to.
     #[error(
         "{}: belongs to another user, in a directory that others may write to; name a file elsewhere",
         path.display()
     )]
-    Foreign {
-        /// The path as the caller gave it.
-        path: PathBuf,
-    },
-    /// The caller gave up before another program opened the FIFO for reading.
-    #[error("{}: given up before a reader opened it", path.display())]
-    GivenUp {
-        /// The path as the caller gave it.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
+    /// The caller stopped before another program opened the FIFO for reading.
+    #[error("{}: stopped before a reader opened it", path.display())]
+    Stopped { path: PathBuf },
 }
 
-/// The place of an output file: it gets there by [`Place::take`]. Dropped before, the new file is removed, and what
-/// was there stays.
+/// The place of an output file, which takes it by [`Place::take`]. If it is dropped before, the new file is removed, and
+/// the old one stays.
 #[derive(Debug)]
 pub struct Place {
     /// The path as the caller gave it.
@@ -67,8 +54,8 @@ pub struct Place {
 }
 
 /// Opens a file for writing. A file that exists stays as it is until [`Place::take`]; the new one gets its owner and
-/// permissions. The new file is locked as long as it is open. A FIFO is opened when it has a reader, or given up when
-/// `is_stopping` says yes. A descriptor (`/dev/stdout`) is appended to.
+/// permissions. The new file is locked as long as it is open. A FIFO is opened when it has a reader; before that the
+/// call fails when `is_stopping` returns true. A descriptor (`/dev/stdout`) is appended to.
 ///
 /// # Errors
 /// [`OutputError`]; nothing was changed then.
@@ -80,12 +67,7 @@ pub fn create(
         path: path.into(),
         source,
     };
-    let mut place = Place {
-        path: path.into(),
-        target: path.into(),
-        part: None,
-        existing: None,
-    };
+    let mut place = Place::new(path);
     let Some(target) = resolve(path)? else {
         let file = File::options().append(true).open(path).map_err(fail)?;
         return Ok((file, place));
@@ -103,7 +85,7 @@ pub fn create(
     place.lock(&file)?;
     if let Some(before) = &place.existing {
         let before = before.metadata().map_err(fail)?;
-        // Best effort: a file system may know neither, and only root gives files away.
+        // Best effort: a file system may support neither, and only root changes owners.
         let _ = std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()));
         let _ = file.set_permissions(before.permissions());
     }
@@ -115,16 +97,19 @@ pub fn create(
 /// # Errors
 /// [`OutputError::Busy`], or [`OutputError::Create`] when it may not be written.
 pub fn check_unused(path: &Path) -> Result<(), OutputError> {
-    let mut place = Place {
-        path: path.into(),
-        target: path.into(),
-        part: None,
-        existing: None,
-    };
-    place.lock_existing()
+    Place::new(path).lock_existing()
 }
 
 impl Place {
+    fn new(path: &Path) -> Self {
+        Self {
+            path: path.into(),
+            target: path.into(),
+            part: None,
+            existing: None,
+        }
+    }
+
     /// Puts the new file into its place.
     ///
     /// # Errors
@@ -140,7 +125,7 @@ impl Place {
                     self.part = None;
                     return Ok(());
                 }
-                // Somebody made one meanwhile.
+                // Another process created one meanwhile.
                 Err(Errno::EXIST) => self.lock_existing()?,
                 // A file system without that flag, or a reason that the next call gives, too.
                 Err(_) => {}
@@ -175,7 +160,7 @@ impl Place {
                     if is_fifo && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) =>
                 {
                     if is_stopping() {
-                        return Err(OutputError::GivenUp {
+                        return Err(OutputError::Stopped {
                             path: self.path.clone(),
                         });
                     }
@@ -218,7 +203,7 @@ impl Place {
         }
     }
 
-    /// The lock goes with the file's last descriptor. A file system that knows none is no reason to write nothing.
+    /// The lock ends with the file's last descriptor. A file system without locks is no error.
     fn lock(&self, file: &File) -> Result<(), OutputError> {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Err(OutputError::Busy {
@@ -334,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_stays_until_the_new_file_takes_its_place() {
+    fn the_old_file_stays_until_the_new_one_takes_its_place() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("out");
         fs::write(&path, "old").expect("room");
@@ -374,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_begin_together_one_takes_the_place() {
+    fn only_one_of_two_concurrent_writers_takes_the_place() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("out");
         let (mut first, mut first_place) = create(&path, &mut never).expect("a file");
@@ -388,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_link_leads_is_replaced() {
+    fn the_target_of_a_link_is_replaced() {
         let directory = tempfile::tempdir().expect("a directory");
         let inside = directory.path().join("inside");
         fs::create_dir(&inside).expect("room");
@@ -428,19 +413,19 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_that_nobody_reads_is_given_up_and_one_that_is_read_is_written_to() {
+    fn a_fifo_without_a_reader_is_stopped_and_one_with_a_reader_is_written_to() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("fifo");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
-        let mut asked = 0;
+        let mut calls = 0;
         let mut third = || {
-            asked += 1;
-            asked == 3
+            calls += 1;
+            calls == 3
         };
         assert!(matches!(
             create(&path, &mut third),
-            Err(OutputError::GivenUp { .. })
+            Err(OutputError::Stopped { .. })
         ));
         let reading = {
             let path = path.clone();
@@ -461,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_any_length_and_a_stale_temporary_file_do_no_harm() {
+    fn long_names_and_stale_temporary_files_work() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("n".repeat(255));
         let stale = format!("{}.{}.part", "n".repeat(200), std::process::id());
@@ -478,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_into_a_shared_directory_is_not_written() {
+    fn files_of_other_users_in_a_shared_directory_are_refused() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root gives files to another user");
             return;
@@ -495,10 +480,10 @@ mod tests {
         rustix::fs::mknodat(CWD, place("fifo"), rustix::fs::FileType::Fifo, mode, 0)
             .expect("a FIFO");
         for name in ["file", "link", "fifo"] {
-            let mut give_up = || true;
-            let refused = |give_up: &mut dyn FnMut() -> bool| {
+            let mut is_stopping = || true;
+            let refused = |is_stopping: &mut dyn FnMut() -> bool| {
                 matches!(
-                    create(&place(name), give_up),
+                    create(&place(name), is_stopping),
                     Err(OutputError::Foreign { .. })
                 )
             };
@@ -507,16 +492,16 @@ mod tests {
                 std::os::unix::fs::PermissionsExt::from_mode(0o1777),
             )
             .expect("ours");
-            assert!(!refused(&mut give_up), "{name} is ours");
+            assert!(!refused(&mut is_stopping), "{name} is ours");
             foreign(name);
-            assert!(refused(&mut give_up), "{name} is theirs");
+            assert!(refused(&mut is_stopping), "{name} is theirs");
             // Where nobody else can put anything, root put it there.
             fs::set_permissions(
                 directory.path(),
                 std::os::unix::fs::PermissionsExt::from_mode(0o755),
             )
             .expect("ours");
-            assert!(!refused(&mut give_up), "{name} where only we write");
+            assert!(!refused(&mut is_stopping), "{name} where only we write");
         }
         assert_eq!(fs::read(place("precious")).expect("there"), b"precious");
     }

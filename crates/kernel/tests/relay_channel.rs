@@ -1,6 +1,6 @@
 //! Properties of the emulated link, for arbitrary arrivals and shapes.
 
-use parshall_kernel::relay::{Channel, Fate, JitterLaw, Shape};
+use parshall_kernel::relay::{Channel, Fate, JitterDistribution, Shape};
 use proptest::prelude::*;
 
 /// Gaps in nanoseconds and frame sizes in bytes, from bursts to long pauses.
@@ -35,9 +35,9 @@ fn shapes() -> impl Strategy<Value = Shape> {
                 delay_ns,
                 jitter_ns,
                 jitter_law: if normal {
-                    JitterLaw::Normal
+                    JitterDistribution::Normal
                 } else {
-                    JitterLaw::Uniform
+                    JitterDistribution::Uniform
                 },
                 loss_probability: loss,
                 queue_packets: packets,
@@ -186,8 +186,8 @@ fn a_burst_leaves_as_many_frames_as_the_queue_holds() {
 fn loss_and_jitter_follow_their_laws() {
     let frames: Vec<(u64, u32)> = (0..200_000).map(|i| (i * 100_000_000, 100)).collect();
     for (jitter_law, expected_sd) in [
-        (JitterLaw::Uniform, 1.0 / 3.0_f64.sqrt()),
-        (JitterLaw::Normal, 1.0),
+        (JitterDistribution::Uniform, 1.0 / 3.0_f64.sqrt()),
+        (JitterDistribution::Normal, 1.0),
     ] {
         let shape = Shape {
             delay_ns: 20_000_000,

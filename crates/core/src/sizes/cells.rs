@@ -5,7 +5,7 @@
 /// cells has a smaller greatest error. The printed f = rho * p (4.10) says nothing of rounding: cut
 /// off, up to one cell of each entry is lost.
 ///
-/// `weights` need not add up to anything; when their sum is 0, nobody gets a cell.
+/// `weights` need not add up to anything; when their sum is 0, no share gets a cell.
 pub(super) fn divide(cells: u32, weights: &[f64]) -> Vec<u32> {
     let sum: f64 = weights.iter().sum();
     if sum <= 0.0 {

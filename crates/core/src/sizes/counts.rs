@@ -95,15 +95,4 @@ impl SizeCounts {
             .sum();
         bytes as f64 / self.total as f64
     }
-
-    /// (size, share of all packets), the most frequent first; equal ones by size.
-    pub fn by_frequency(&self) -> Vec<(u32, f64)> {
-        let mut sizes: Vec<_> = self.iter().collect();
-        sizes.sort_by_key(|(size, packets)| (std::cmp::Reverse(*packets), *size));
-        let total = self.total as f64;
-        sizes
-            .into_iter()
-            .map(|(size, packets)| (size, packets as f64 / total))
-            .collect()
-    }
 }

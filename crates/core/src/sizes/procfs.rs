@@ -42,7 +42,7 @@ pub fn write_procfs(
 /// Reads what [`write_procfs`] or createDist wrote, with or without `pgset`.
 ///
 /// createDist cuts its cells off to whole numbers, so that its arrays may have cells left: of the outliers they
-/// are misses, of the bins they belong to nobody and are not drawn.
+/// are misses, of the bins they are not drawn.
 ///
 /// # Errors
 /// [`SizesError::Line`] for a line that is none of the three or outside its range;
@@ -93,7 +93,7 @@ impl Reader<'_> {
             .map(|word| word.parse().ok())
             .collect();
         match (word, numbers.as_deref()) {
-            // It switches the distribution on, and tells nothing about it.
+            // It enables the distribution, and has no numbers of it.
             ("flag", _) => Ok(()),
             ("dist", Some(&[precision, bin_bytes, maximum_bytes, outliers, bins])) => {
                 if self.head.is_some() {
@@ -121,7 +121,7 @@ impl Reader<'_> {
                     .ok_or_else(|| bad("a dist line before it".into()))?;
                 let maximum_bytes = head.parameters.maximum_bytes;
                 let is_outlier = word == "outl";
-                let (entries, told, minimum) = if is_outlier {
+                let (entries, expected, minimum) = if is_outlier {
                     (&mut self.outliers, head.outliers, 1)
                 } else {
                     (&mut self.bins, head.bins, 0)
@@ -129,8 +129,10 @@ impl Reader<'_> {
                 if !(minimum..=maximum_bytes).contains(&size_bytes) {
                     return Err(bad(format!("a size from {minimum} to {maximum_bytes}")));
                 }
-                if entries.len() == told {
-                    return Err(bad(format!("{told} {word} lines, as the dist line says")));
+                if entries.len() == expected {
+                    return Err(bad(format!(
+                        "{expected} {word} lines, as the dist line says"
+                    )));
                 }
                 if entries.iter().any(|entry| entry.size_bytes == size_bytes) {
                     return Err(bad(format!("each size once among the {word} lines")));
@@ -165,14 +167,14 @@ impl Reader<'_> {
                 "dist PRECISION BIN_SIZE MAXIMUM OUTLIERS BINS as the first line".into(),
             ));
         };
-        for (word, found, told) in [
+        for (word, found, expected) in [
             ("outl", self.outliers.len(), head.outliers),
             ("hist", self.bins.len(), head.bins),
         ] {
-            if found != told {
+            if found != expected {
                 return Err(incomplete(
                     format!("{found} {word} lines"),
-                    format!("{told}, as the dist line says"),
+                    format!("{expected}, as the dist line says"),
                 ));
             }
         }

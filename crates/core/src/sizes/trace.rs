@@ -27,7 +27,7 @@ pub struct TraceLedger {
     /// Of the IP packets, those with length 0 in the header, as segments have that the interface is to cut
     /// (TSO, BIG TCP). Their length is that of the frame.
     pub length_of_frame: u64,
-    /// Packets that the capture lost, as far as the file tells.
+    /// Packets that the capture lost, as far as the file has them.
     pub lost_by_capture: u64,
 }
 
@@ -40,7 +40,7 @@ pub enum CountError {
     /// The sizes.
     #[error(transparent)]
     Sizes(#[from] SizesError),
-    /// Whoever asked wants no more.
+    /// The caller stopped it.
     #[error("counting was interrupted after {packets} packets")]
     Interrupted {
         /// So far.
@@ -48,14 +48,14 @@ pub enum CountError {
     },
 }
 
-/// How often `goes_on` is asked: every so many packets.
+/// Packets between two calls of `goes_on`.
 const ASK_EVERY: u64 = 1 << 16;
 
 /// Counts the IP packets of a capture file by the length in their header, which is right where the capture cut
 /// the packets off, and where Ethernet padded them. Where it is 0 the jumbo payload option (RFC 2675) has the
 /// length, or else the frame.
 ///
-/// `goes_on` is asked now and then, with the number of packets so far.
+/// It calls `goes_on` now and then with the number of packets so far, and stops when that returns false.
 ///
 /// # Errors
 /// [`CountError`]; what was counted before is lost.
@@ -70,12 +70,11 @@ pub fn count_trace(
         let (interface, lost_before) = (packet.interface as usize, packet.lost_before);
         ledger.seen += 1;
         ledger.lost_by_capture += lost_before;
-        let known = link_types.get(interface).copied();
-        let link_type = match known {
-            Some(link_type) => link_type,
+        let found = match link_types.get(interface) {
+            Some(&link_type) => network_packet(packet.captured, packet.wire_bytes, link_type),
             None => {
-                // Interfaces may be told between any two packets, and the packet borrows the reader:
-                // keep its first bytes for this once.
+                // A file may describe interfaces between any two packets, and the packet borrows the
+                // reader: copy its first bytes this once.
                 let head = packet.captured[..packet.captured.len().min(HEAD_BYTES)].to_vec();
                 let wire_bytes = packet.wire_bytes;
                 let found = reader.interfaces().iter().skip(link_types.len());
@@ -84,19 +83,10 @@ pub fn count_trace(
                     .get(interface)
                     .copied()
                     .unwrap_or(LINK_TYPE_ETHERNET);
-                add(
-                    &mut counts,
-                    &mut ledger,
-                    network_packet(&head, wire_bytes, link_type),
-                )?;
-                continue;
+                network_packet(&head, wire_bytes, link_type)
             }
         };
-        add(
-            &mut counts,
-            &mut ledger,
-            network_packet(packet.captured, packet.wire_bytes, link_type),
-        )?;
+        add(&mut counts, &mut ledger, found)?;
         if ledger.seen.is_multiple_of(ASK_EVERY) && !goes_on(ledger.seen) {
             return Err(CountError::Interrupted {
                 packets: ledger.seen,
@@ -116,7 +106,7 @@ enum Found {
     CutShort,
 }
 
-/// The length of an IP packet, bytes, by what tells it.
+/// The length of an IP packet, bytes, by its source.
 #[derive(Clone, Copy)]
 enum Length {
     Header(u32),
@@ -124,8 +114,8 @@ enum Length {
 }
 
 impl Length {
-    /// Of a frame with so many bytes behind its link header; `None` when they are too few for an IP header, or more
-    /// than the stack ever joins.
+    /// The length of a frame behind its link header; `None` if it is too short for an IP header, or longer than the
+    /// stack ever joins.
     fn of_frame(bytes: u32, header_bytes: u32) -> Option<Self> {
         (header_bytes..=SIZE_MAX_BYTES)
             .contains(&bytes)
@@ -134,34 +124,24 @@ impl Length {
 }
 
 fn add(counts: &mut SizeCounts, ledger: &mut TraceLedger, found: Found) -> Result<(), SizesError> {
-    let length = match found {
-        Found::Ipv4(length) => {
-            ledger.ipv4 += 1;
-            length
-        }
-        Found::Ipv6(length) => {
-            ledger.ipv6 += 1;
-            length
-        }
-        Found::NotIp => {
-            ledger.not_ip += 1;
-            return Ok(());
-        }
-        Found::CutShort => {
-            ledger.cut_short += 1;
-            return Ok(());
-        }
+    let (packets, length) = match found {
+        Found::Ipv4(length) => (&mut ledger.ipv4, Some(length)),
+        Found::Ipv6(length) => (&mut ledger.ipv6, Some(length)),
+        Found::NotIp => (&mut ledger.not_ip, None),
+        Found::CutShort => (&mut ledger.cut_short, None),
     };
+    *packets += 1;
     match length {
-        Length::Header(bytes) => counts.add(bytes, 1),
-        Length::Frame(bytes) => {
+        None => Ok(()),
+        Some(Length::Header(bytes)) => counts.add(bytes, 1),
+        Some(Length::Frame(bytes)) => {
             ledger.length_of_frame += 1;
             counts.add(bytes, 1)
         }
     }
 }
 
-/// What an IP packet at this offset says of itself.
+/// The EtherType of the IP packet at this offset, by its version.
 fn by_version(bytes: &[u8], offset: usize) -> Option<u16> {
     bytes.get(offset).map(|first| match first >> 4 {
         4 => ETHERTYPE_IPV4,
@@ -259,8 +239,8 @@ fn jumbo_payload_bytes(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// The gaps between the packets of a capture file, ns; packets that go back in time have a gap of 0, and
-/// how many they are is told.
+/// The gaps between the packets of a capture file, ns; and the number of packets that go
+/// back in time, whose gap is 0.
 ///
 /// # Errors
 /// [`TraceError`], also for more than `packets_max` packets.

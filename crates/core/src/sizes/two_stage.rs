@@ -188,7 +188,7 @@ impl TwoStage {
         if let Some(&size_bytes) = self.outlier_cells.get(cell) {
             return size_bytes;
         }
-        // Of the cells that are filled: what a foreign file leaves empty is nobody's.
+        // Only filled cells: a foreign file may leave cells empty.
         let cell = rng.below(self.bin_cells.len() as u64) as usize;
         let (low, width) = bin_sizes(self.bin_cells[cell], self.bin_bytes, self.maximum_bytes);
         low + rng.below(u64::from(width)) as u32
@@ -320,7 +320,6 @@ impl<'a> Stages<'a> {
         probabilities
     }
 
-    /// Probability of each size as counted.
     pub fn counted(&self) -> Vec<f64> {
         (0..=self.parameters.maximum_bytes)
             .map(|size| self.counts.of(size) as f64 / self.considered as f64)

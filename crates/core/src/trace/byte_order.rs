@@ -11,26 +11,18 @@ impl ByteOrder {
     /// The 16 bits at `at`; 0 where there are no bytes, so lengths must be checked before.
     #[inline]
     pub(super) fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        let Some(bytes) = bytes.get(at..at + 2) else {
-            return 0;
-        };
-        let bytes = [bytes[0], bytes[1]];
         match self {
-            Self::Little => u16::from_le_bytes(bytes),
-            Self::Big => u16::from_be_bytes(bytes),
+            Self::Little => u16::from_le_bytes(chunk(bytes, at)),
+            Self::Big => u16::from_be_bytes(chunk(bytes, at)),
         }
     }
 
     /// The 32 bits at `at`; 0 where there are no bytes, so lengths must be checked before.
     #[inline]
     pub(super) fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        let Some(bytes) = bytes.get(at..at + 4) else {
-            return 0;
-        };
-        let bytes = [bytes[0], bytes[1], bytes[2], bytes[3]];
         match self {
-            Self::Little => u32::from_le_bytes(bytes),
-            Self::Big => u32::from_be_bytes(bytes),
+            Self::Little => u32::from_le_bytes(chunk(bytes, at)),
+            Self::Big => u32::from_be_bytes(chunk(bytes, at)),
         }
     }
 
@@ -49,4 +41,10 @@ impl ByteOrder {
     pub(super) fn time(self, bytes: &[u8], at: usize) -> u64 {
         u64::from(self.u32(bytes, at)) << 32 | u64::from(self.u32(bytes, at + 4))
     }
+}
+
+#[inline]
+fn chunk<const BYTES: usize>(bytes: &[u8], at: usize) -> [u8; BYTES] {
+    let chunk = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    chunk.copied().unwrap_or([0; BYTES])
 }

@@ -1,10 +1,10 @@
-//! Opens what may be compressed: gzip and zstd are told by their first bytes.
+//! Opens files that may be compressed: their first bytes show gzip and zstd.
 
 use std::io::{self, BufReader, Cursor, Read};
 
 /// Bytes that are read at once from a compressed file.
 const COMPRESSED_BUFFER_BYTES: usize = 256 << 10;
-/// Bytes that tell what a file is.
+/// Bytes that identify a kind of file.
 const MAGIC_BYTES: usize = 8;
 
 /// A source of bytes that may move to another thread.
@@ -35,7 +35,7 @@ pub(super) fn decompress(mut source: Source) -> io::Result<(Source, Vec<u8>)> {
     Ok((Box::new(Cursor::new(first.clone()).chain(plain)), first))
 }
 
-/// What bytes that start no capture file look like.
+/// Describes the first bytes of a file that is no capture file.
 pub(super) fn looks_like(first: &[u8]) -> String {
     match first {
         [] => "is empty".into(),

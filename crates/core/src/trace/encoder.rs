@@ -11,20 +11,16 @@ use super::{pcap_records, pcapng_blocks};
 
 /// Most bytes that the statistics of an interface take.
 const STATISTICS_BYTES: usize = 1024;
-/// Bytes of the head of a classic file.
 const PCAP_HEAD_BYTES: usize = 24;
 
-/// Writes down what belongs into a file.
 pub(super) struct Encoder {
     format: Format,
-    /// What every file starts with.
     head: Vec<u8>,
     interfaces: usize,
 }
 
 /// A piece of a file that must not be cut: a block or a record.
 pub(super) struct Piece {
-    /// Where it ends.
     pub(super) end: usize,
     pub(super) is_packet: bool,
 }
@@ -76,7 +72,6 @@ impl Encoder {
         })
     }
 
-    /// What every file starts with.
     pub(super) fn head(&self) -> &[u8] {
         &self.head
     }

@@ -6,6 +6,7 @@ use std::io;
 
 /// An error of the writer or the reader of capture files.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum TraceError {
     /// A file cannot be made.
     #[error(transparent)]
@@ -15,114 +16,76 @@ pub enum TraceError {
         "{path}: takes no more after {written_bytes} bytes: {source}; what is in it opens, packets from now on are counted as unwritten until there is room"
     )]
     Write {
-        /// The file.
         path: String,
         /// Bytes that are in it.
         written_bytes: u64,
-        /// Why it takes no more.
         source: io::Error,
     },
-    /// Who read the pipe has gone: no fault, but nothing more can be written.
+    /// The reader of the pipe closed it: no fault, but nothing more can be written.
     #[error("{path}: its reader closed the pipe after {written_bytes} bytes")]
     ReaderGone {
-        /// What was written to.
         path: String,
         /// Bytes that the reader took.
         written_bytes: u64,
     },
     /// The oldest file of a rotation could not be removed.
     #[error("{path}: cannot be removed to stay within the number of files: {source}; remove it")]
-    Remove {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    Remove { path: String, source: io::Error },
     /// The compressor failed.
     #[error("compressor: {0}; is there memory left?")]
     Compress(io::Error),
-    /// What was asked of the writer cannot be.
+    /// The options of the writer are invalid.
     #[error("{option} {found}: {expected}")]
     Option {
-        /// Which option.
         option: &'static str,
-        /// Its value.
         found: String,
-        /// What would do, and how to get there.
         expected: String,
     },
-    /// A packet names an interface that the writer was not told of.
+    /// A packet has an interface that the writer does not know.
     #[error("packet of interface {interface}: the writer has {known} interfaces, numbered from 0")]
-    UnknownInterface {
-        /// Number in the packet.
-        interface: u32,
-        /// Number of interfaces.
-        known: usize,
-    },
+    UnknownInterface { interface: u32, known: usize },
     /// The file cannot be opened or read.
     #[error("{path}: cannot be read: {source}; check that it exists and that you may read it")]
-    Read {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: String, source: io::Error },
     /// The file is something else.
     #[error(
         "{path}: {found}, expected a capture file: pcapng or pcap, as it is or in gzip or zstd"
     )]
-    NotATrace {
-        /// The file.
-        path: String,
-        /// What it starts with.
-        found: String,
-    },
+    NotATrace { path: String, found: String },
     /// The file ends in the middle of something.
     #[error(
         "{path}: ends at byte {end_byte} within {what} that starts at byte {at_byte}; the {packets} packets before it are good"
     )]
     Truncated {
-        /// The file.
         path: String,
-        /// What is cut.
         what: &'static str,
         /// Where it starts, counted in the uncompressed file.
         at_byte: u64,
         /// Where the file ends, counted likewise.
         end_byte: u64,
-        /// Packets that were delivered before.
         packets: u64,
     },
-    /// The file holds more than it may, for those who keep its content in memory.
+    /// The file has too many packets to be kept in memory.
     #[error(
         "{path}: has more than {packets} packets, too many for its length; decompress it first, or take a part of it (editcap)"
     )]
-    TooMuch {
-        /// The file.
-        path: String,
-        /// How many packets it may have.
-        packets: u64,
-    },
+    TooMuch { path: String, packets: u64 },
     /// The file is damaged.
     #[error(
         "{path}: damaged at byte {at_byte}: {found}, expected {expected}; the {packets} packets before it are good"
     )]
     Corrupt {
-        /// The file.
         path: String,
         /// Where the damaged thing starts, counted in the uncompressed file.
         at_byte: u64,
-        /// What stands there.
         found: String,
-        /// What should.
         expected: String,
-        /// Packets that were delivered before.
         packets: u64,
     },
 }
 
 impl TraceError {
-    /// Whether the reader of a pipe has gone, which ends a command without a fault.
+    /// Whether the reader of a pipe closed it, which ends a command without a fault.
     pub fn is_reader_gone(&self) -> bool {
         matches!(self, Self::ReaderGone { .. })
     }

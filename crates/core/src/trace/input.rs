@@ -49,7 +49,6 @@ impl Input {
         Ok((input, first))
     }
 
-    /// The name of the file, for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -92,7 +91,6 @@ impl Input {
         }
     }
 
-    /// The bytes that are ready.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.at..self.end]
@@ -144,7 +142,7 @@ impl Input {
         }
     }
 
-    /// What is wrong with an end that comes between two pieces: nothing, when the file ends there.
+    /// The error of an end between two pieces; none if the file ends there.
     pub(super) fn end(&mut self) -> Result<(), TraceError> {
         match self.failure {
             Some(_) => Err(self.truncated("the compressed data")),
@@ -168,7 +166,6 @@ impl Input {
         }
     }
 
-    /// The error for a file that is something else.
     pub(super) fn not_a_trace(&self, first: &[u8]) -> TraceError {
         TraceError::NotATrace {
             path: self.name.clone(),
@@ -177,7 +174,7 @@ impl Input {
     }
 }
 
-/// Whether an error of reading is in the data, as decompressors tell it, and not in the machine.
+/// Whether the data cause an error of reading, as decompressors report it, and not the machine.
 fn is_damage(error: &io::Error) -> bool {
     error.raw_os_error().is_none()
 }

@@ -17,14 +17,14 @@ pub const LINK_TYPE_RAW: u16 = 101;
 /// Link type of Linux cooked capture, `LINKTYPE_LINUX_SLL`: `AF_PACKET` without the link header.
 pub const LINK_TYPE_LINUX_SLL: u16 = 113;
 
-/// An interface, as the interface description block of pcapng tells it; classic pcap keeps the link type.
+/// An interface, as in the interface description block of pcapng; classic pcap keeps the link type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Name in the kernel, like `eth0`; empty when not known.
     pub name: String,
-    /// What its administrator calls it, or where it is.
+    /// A description by its administrator.
     pub description: Option<String>,
-    /// What a packet starts with, a number of the registry of link types of libpcap.
+    /// Link type, a number of libpcap's registry.
     pub link_type: u16,
     /// Most bytes that were captured of a packet; 0 means no limit.
     pub snaplen_bytes: u32,
@@ -32,7 +32,7 @@ pub struct Interface {
     pub filter: Option<String>,
     /// Bits per second.
     pub speed_bps: Option<u64>,
-    /// Operating system of the host of the interface, as `uname` tells it.
+    /// Operating system of the host of the interface, as `uname` reports it.
     pub os: Option<String>,
     /// Nanoseconds of one unit of the times in the file, rounded down; 1 in what Parshall writes.
     /// Times are converted by the reader, so this says only how exact they are.

@@ -1,6 +1,6 @@
 //! Packet traces as files: pcapng and classic pcap, written and read.
 //!
-//! `docs/formats/capture-files.md` tells what stands where.
+//! `docs/formats/capture-files.md` documents their contents.
 
 mod allowance;
 mod byte_order;

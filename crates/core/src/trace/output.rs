@@ -27,7 +27,7 @@ pub trait Sink: Send {
     /// When it could, but that failed.
     fn overwrite_from(&mut self, position_bytes: u64) -> io::Result<bool>;
 
-    /// Whether somebody may be reading along, so that packets should not wait in a buffer.
+    /// Whether a reader may follow, so that packets should not wait in a buffer.
     fn is_live(&self) -> bool;
 }
 
@@ -36,7 +36,7 @@ struct FileSink {
     file: File,
     /// Where our bytes start, when it is a file that can be cut.
     start: Option<u64>,
-    /// We made it: nobody opened it such that every write goes to its end.
+    /// We opened it, and not for appending.
     is_own: bool,
 }
 
@@ -95,13 +95,13 @@ pub(super) struct Output {
     sink: Box<dyn Sink>,
     name: String,
     position_bytes: u64,
-    /// A part of a block is in it and cannot be taken back, and it takes no more.
+    /// It contains a part of a block that cannot be removed, and takes no more.
     is_broken: bool,
-    /// The last piece wants an ending behind it.
+    /// The last piece needs an ending behind it.
     is_open: bool,
-    /// That ending is there.
+    /// It has that ending.
     is_ended: bool,
-    /// What was before wants its ending before anything else.
+    /// The previous piece needs its ending first.
     owes_ending: bool,
 }
 
@@ -144,7 +144,6 @@ impl Output {
         }
     }
 
-    /// Bytes that it has taken.
     pub(super) fn position_bytes(&self) -> u64 {
         self.position_bytes
     }

@@ -1,25 +1,25 @@
 //! One packet as a capture file has it.
 
-/// Which way a packet went, seen from the interface.
+/// Direction of a packet, seen from the interface; the numbers are those of pcapng.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Not told (classic pcap never tells).
+    /// Classic pcap has no directions.
     #[default]
-    Unknown,
+    Unknown = 0,
     /// Received by the interface.
-    In,
+    In = 1,
     /// Sent by the interface.
-    Out,
+    Out = 2,
 }
 
-/// A captured packet. It borrows its bytes, so that nothing is copied on the way to a file or out of it.
+/// A captured packet. It borrows its bytes, so that writing and reading copy nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Position of its interface in the list of interfaces of the file.
     pub interface: u32,
     /// Nanoseconds since 1970-01-01 UTC, `CLOCK_REALTIME`.
     pub time_ns: u64,
-    /// Which way it went.
+    /// Its direction.
     pub direction: Direction,
     /// Bytes that it had on the wire, without the frame check sequence unless the interface gives it.
     pub wire_bytes: u32,

@@ -1,5 +1,5 @@
-//! Reads classic pcap: both byte orders, microseconds and nanoseconds, and the variants that their
-//! magic number or version tells apart.
+//! Reads classic pcap: both byte orders, microseconds and nanoseconds, and the variants with other magic
+//! numbers or versions.
 
 use super::byte_order::ByteOrder;
 use super::error::TraceError;
@@ -9,7 +9,7 @@ use super::pcap_records::{MAGIC_NS, SNAPLEN_MAX_BYTES};
 use super::reader::Found;
 
 const MAGIC_US: u32 = 0xa1b2_c3d4;
-/// Kuznetzov's libpcap patches (Red Hat 6, SuSE 7): records tell interface, protocol and packet type.
+/// Kuznetzov's libpcap patches (Red Hat 6, SuSE 7): records have interface, protocol and packet type.
 const MAGIC_KUZNETZOV: u32 = 0xa1b2_cd34;
 /// IxNetwork, hardware and software stamps: nanoseconds, and the file's length in the head.
 const MAGIC_IXIA_HARDWARE: u32 = 0x1c00_01ac;
@@ -28,7 +28,7 @@ pub(super) struct PcapReader {
     captured_max_bytes: u32,
 }
 
-/// In which order a record tells its two lengths; it changed before version 2.4.
+/// The order of the two lengths in a record; it changed before version 2.4.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lengths {
     CapturedFirst,
@@ -73,7 +73,7 @@ impl PcapReader {
         };
         let snaplen_bytes = order.u32(head, 16);
         let interface = Interface {
-            // The upper half tells about frame check sequences.
+            // The upper half is about frame check sequences.
             link_type: order.u32(head, 20) as u16,
             snaplen_bytes,
             resolution_ns: ns_per_fraction,

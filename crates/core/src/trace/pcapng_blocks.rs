@@ -37,10 +37,10 @@ pub(super) const ISB_FILTERACCEPT: u16 = 6;
 pub(super) const ISB_OSDROP: u16 = 7;
 pub(super) const ISB_USRDELIV: u16 = 8;
 
-/// Most bytes of a value: its length is told in 16 bits.
+/// Maximum bytes of a value: its length has 16 bits.
 pub(super) const OPTION_MAX_BYTES: usize = u16::MAX as usize;
 
-/// Where the lengths of an enhanced packet block and its interface stand, from its start.
+/// Bytes of an enhanced packet block before the packet.
 pub(super) const ENHANCED_PACKET_HEADER_BYTES: usize = 28;
 
 /// Most bytes of an enhanced packet block around the packet: head, padding, flags, losses, a comment, the end.
@@ -55,7 +55,7 @@ pub(super) fn section(out: &mut Vec<u8>, section: &Section) -> Result<(), TraceE
         out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
         out.extend_from_slice(&1u16.to_le_bytes());
         out.extend_from_slice(&0u16.to_le_bytes());
-        // How long the section is: not known, as the file grows.
+        // The length of the section is unknown, as the file grows.
         out.extend_from_slice(&u64::MAX.to_le_bytes());
         let texts = [
             ("hardware of the section", SHB_HARDWARE, &section.hardware),
@@ -106,22 +106,18 @@ pub(super) fn interface(out: &mut Vec<u8>, interface: &Interface) -> Result<(), 
 /// Appends a packet, of whose bytes it takes `captured`.
 #[inline]
 pub(super) fn packet(out: &mut Vec<u8>, packet: &Packet, captured: &[u8]) {
-    let direction = match packet.direction {
-        Direction::In => 1,
-        Direction::Out => 2,
-        Direction::Unknown => return packet_with_options(out, packet, captured),
-    };
-    if packet.lost_before != 0 || packet.comment.is_some() {
+    let has_direction = packet.direction != Direction::Unknown;
+    if !has_direction || packet.lost_before != 0 || packet.comment.is_some() {
         return packet_with_options(out, packet, captured);
     }
-    // What is captured has a direction and no other options: its block is put together in three pieces.
+    // Most packets have a direction and no other options: three pieces make their block.
     let pad_bytes = captured.len().wrapping_neg() & 3;
     let total_bytes = ENHANCED_PACKET_HEADER_BYTES + captured.len() + pad_bytes + 16;
     let total = (total_bytes as u32).to_le_bytes();
     let mut tail = [0; 16];
     tail[0..2].copy_from_slice(&EPB_FLAGS.to_le_bytes());
     tail[2] = 4;
-    tail[4] = direction;
+    tail[4] = packet.direction as u8;
     tail[12..16].copy_from_slice(&total);
     out.reserve(total_bytes + 3);
     out.extend_from_slice(&packet_head(packet, captured, total));
@@ -150,26 +146,20 @@ fn packet_head(
     head
 }
 
-/// A packet whose length depends on what is to be said of it.
+/// Appends a packet with any options.
 #[cold]
 fn packet_with_options(out: &mut Vec<u8>, packet: &Packet, captured: &[u8]) {
     let start = out.len();
     out.extend_from_slice(&packet_head(packet, captured, [0; 4]));
     out.extend_from_slice(captured);
     pad(out, captured.len());
-    let direction: u32 = match packet.direction {
-        Direction::Unknown => 0,
-        Direction::In => 1,
-        Direction::Out => 2,
-    };
-    let mut has_options = false;
-    if direction != 0 {
-        option(out, EPB_FLAGS, &direction.to_le_bytes());
-        has_options = true;
+    let options_at = out.len();
+    if packet.direction != Direction::Unknown {
+        let flags = packet.direction as u32;
+        option(out, EPB_FLAGS, &flags.to_le_bytes());
     }
     if packet.lost_before != 0 {
         option(out, EPB_DROPCOUNT, &packet.lost_before.to_le_bytes());
-        has_options = true;
     }
     if let Some(comment) = packet.comment {
         let mut end = comment.len().min(OPTION_MAX_BYTES);
@@ -177,9 +167,8 @@ fn packet_with_options(out: &mut Vec<u8>, packet: &Packet, captured: &[u8]) {
             end -= 1;
         }
         option(out, OPTION_COMMENT, &comment.as_bytes()[..end]);
-        has_options = true;
     }
-    if has_options {
+    if out.len() > options_at {
         end_of_options(out);
     }
     let total_bytes = ((out.len() + 4 - start) as u32).to_le_bytes();

@@ -16,16 +16,16 @@ const OLD_PACKET: u32 = 2;
 const BLOCK_MAX_BYTES: usize = 16 << 20;
 /// Most bytes of a block of which more is kept than its last packet.
 const KEPT_BLOCK_MAX_BYTES: usize = 1 << 20;
-/// Most bytes that are kept of interfaces, however many the file tells of.
+/// Maximum bytes that are kept of interfaces, however many the file has.
 const KEPT_MAX_BYTES: usize = 64 << 20;
 /// What a text takes beside its bytes.
 const TEXT_BYTES: usize = size_of::<String>() + 16;
 /// Type and length before the content of a block, the length once more behind it.
 const FRAME_BYTES: usize = 12;
-/// What the options that are not told say.
+/// The default of `if_tsresol`: microseconds.
 const DEFAULT_TSRESOL: u8 = 6;
 
-/// Where a file is.
+/// The state of a section.
 pub(super) struct PcapngReader {
     order: ByteOrder,
     /// Number of the first interface of the section among all of the file.
@@ -44,7 +44,7 @@ impl PcapngReader {
         })
     }
 
-    /// Passes over everything up to the next packet, and notes what it tells.
+    /// Passes over everything up to the next packet, and keeps descriptions and statistics.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -96,22 +96,15 @@ impl PcapngReader {
                 ));
             }
             let found = match kind {
-                ENHANCED_PACKET => Some(self.enhanced_packet(content, input)?),
+                ENHANCED_PACKET => {
+                    Some(self.packet(content, self.order.u32(content, 0), 0, input)?)
+                }
                 SIMPLE_PACKET => Some(self.simple_packet(content, input)?),
                 OLD_PACKET => Some(self.old_packet(content, input)?),
-                SECTION_HEADER => {
-                    self.section(content, input, contents)?;
-                    None
-                }
-                INTERFACE_DESCRIPTION => {
-                    self.interface(content, input, contents)?;
-                    None
-                }
-                INTERFACE_STATISTICS => {
-                    self.statistics(content, input, contents)?;
-                    None
-                }
-                // Names, secrets, journals, what others invented: not ours to read, no damage.
+                SECTION_HEADER => self.section(content, input, contents).map(|()| None)?,
+                INTERFACE_DESCRIPTION => self.interface(content, input, contents).map(|()| None)?,
+                INTERFACE_STATISTICS => self.statistics(content, input, contents).map(|()| None)?,
+                // Names, secrets, journals and private blocks are no damage.
                 _ => None,
             };
             if contents.kept_bytes > KEPT_MAX_BYTES {
@@ -129,9 +122,16 @@ impl PcapngReader {
         }
     }
 
-    fn enhanced_packet(&self, content: &[u8], input: &Input) -> Result<Found, TraceError> {
+    /// An enhanced packet, or one of the old form, which differs in the first 4 bytes.
+    #[inline]
+    fn packet(
+        &self,
+        content: &[u8],
+        interface: u32,
+        lost_before: u64,
+        input: &Input,
+    ) -> Result<Found, TraceError> {
         const HEAD_BYTES: usize = 20;
-        let interface = self.order.u32(content, 0);
         let captured_bytes = self.order.u32(content, 12) as usize;
         let resolution = self.resolution(interface as usize, input)?;
         let after = self.after_packet(content, HEAD_BYTES, captured_bytes, input)?;
@@ -141,6 +141,7 @@ impl PcapngReader {
             wire_bytes: self.order.u32(content, 16),
             captured_bytes,
             behind_bytes: HEAD_BYTES,
+            lost_before,
             ..Found::default()
         };
         self.packet_options(content, after, &mut found);
@@ -148,25 +149,12 @@ impl PcapngReader {
     }
 
     fn old_packet(&self, content: &[u8], input: &Input) -> Result<Found, TraceError> {
-        const HEAD_BYTES: usize = 20;
-        let interface = self.order.u16(content, 0);
-        let captured_bytes = self.order.u32(content, 12) as usize;
-        let resolution = self.resolution(usize::from(interface), input)?;
-        let after = self.after_packet(content, HEAD_BYTES, captured_bytes, input)?;
-        let mut found = Found {
-            interface: self.first_interface as u32 + u32::from(interface),
-            time_ns: resolution.to_ns(self.order.time(content, 4)),
-            wire_bytes: self.order.u32(content, 16),
-            captured_bytes,
-            behind_bytes: HEAD_BYTES,
-            lost_before: match self.order.u16(content, 2) {
-                u16::MAX => 0, // not known
-                packets => u64::from(packets),
-            },
-            ..Found::default()
+        let interface = self.order.u16(content, 0).into();
+        let lost_before = match self.order.u16(content, 2) {
+            u16::MAX => 0, // not known
+            packets => packets.into(),
         };
-        self.packet_options(content, after, &mut found);
-        Ok(found)
+        self.packet(content, interface, lost_before, input)
     }
 
     /// A simple packet has no time, and its interface is the first.
@@ -232,7 +220,7 @@ impl PcapngReader {
                 }
                 EPB_DROPCOUNT => found.lost_before = self.order.u64(value, 0),
                 OPTION_COMMENT if found.comment.is_none() => {
-                    // From the start of the packet's bytes, which is what the reader looks from.
+                    // The reader counts from the start of the packet's bytes.
                     found.comment = Some((at - found.behind_bytes, value.len()));
                 }
                 _ => {}

@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-/// Numbers of an interface statistics block; what the file does not tell is `None`.
+/// Numbers of an interface statistics block; `None` if the file lacks one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Start of the capture, nanoseconds since 1970-01-01 UTC.
@@ -33,7 +33,7 @@ pub struct Counters {
     pub comments: Vec<String>,
 }
 
-/// What a file told so far beside packets.
+/// What a file contained so far besides packets.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) section: Section,
@@ -179,12 +179,12 @@ impl Reader {
         &self.contents.section
     }
 
-    /// All interfaces that were told so far; [`Packet::interface`] counts through all sections.
+    /// All interfaces so far; [`Packet::interface`] counts through all sections.
     pub fn interfaces(&self) -> &[Interface] {
         &self.contents.interfaces
     }
 
-    /// The last statistics of each interface that were told so far.
+    /// The last statistics of each interface so far.
     pub fn counters(&self) -> &[Option<Counters>] {
         &self.contents.counters
     }

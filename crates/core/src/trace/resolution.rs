@@ -11,11 +11,11 @@ pub(super) struct Resolution {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// So many nanoseconds.
+    /// This many nanoseconds.
     Nanoseconds(u64),
-    /// The so-many-th part of a nanosecond.
+    /// A nanosecond divided by this.
     Parts(u128),
-    /// Two to the power of minus so many seconds.
+    /// 2 to the power of minus this, in seconds.
     PowerOfTwo(u32),
 }
 
@@ -37,8 +37,7 @@ impl Resolution {
         }
     }
 
-    /// Nanoseconds since 1970; parts of a nanosecond are cut off, and times that 64 bits cannot tell
-    /// are the earliest or the latest that they can.
+    /// Nanoseconds since 1970, rounded down; times outside of 64 bits become the earliest or the latest.
     #[inline]
     pub(super) fn to_ns(self, time: u64) -> u64 {
         if self.unit == Unit::Nanoseconds(1) && self.offset_ns == 0 {

@@ -1,4 +1,4 @@
-//! Many files in place of one: when the next begins, how they are called, which go.
+//! Many files in place of one: when the next begins, their names, which are removed.
 
 use super::error::TraceError;
 use super::format::Compression;
@@ -77,7 +77,7 @@ impl FileSeries {
         while self.path(self.next).symlink_metadata().is_ok() {
             self.next += 1;
         }
-        // Whatever has this name by now is no FIFO of ours to wait for.
+        // Do not wait for a FIFO that has got this name meanwhile.
         Output::file(&self.path(self.next), &mut || true)
     }
 
@@ -89,7 +89,7 @@ impl FileSeries {
         Ok(())
     }
 
-    /// Makes room for the next file and opens it. The second result is what went wrong with the room.
+    /// Makes room for the next file and opens it. The second result is that of making room.
     pub(super) fn open_next(&mut self) -> (Result<Output, TraceError>, Result<(), TraceError>) {
         let removed = self.make_room();
         let output = self.open().and_then(|(output, mut place)| {
@@ -99,7 +99,7 @@ impl FileSeries {
         (output, removed)
     }
 
-    /// Removes the oldest files that the next one would be too many with.
+    /// Removes the oldest files, so that the next one is not too many.
     pub(super) fn make_room(&mut self) -> Result<(), TraceError> {
         let mut removed = Ok(());
         let Some(files) = self.files else {

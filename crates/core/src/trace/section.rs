@@ -1,4 +1,4 @@
-//! What a capture file says of the host and the program that made it.
+//! The host and the program that made a capture file.
 
 /// The environment of a capture, for the section header of pcapng; classic pcap has no place for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub struct Statistics {
 pub struct Written {
     /// Packets handed to the writer.
     pub handed: u64,
-    /// Of those, given up because no file could take them.
+    /// Of those, lost because no file could take them.
     pub unwritten: u64,
     /// Packets handed over for the file that is being written now.
     pub in_file: u64,
@@ -69,7 +69,7 @@ impl Account {
             - i128::from(self.lost().total())
     }
 
-    /// The account in one line, for people.
+    /// The account in one line, for humans.
     pub fn sentence(&self) -> String {
         let lost = self.lost();
         format!(
@@ -86,7 +86,7 @@ impl Account {
         )
     }
 
-    /// The account as a JSON object, for machines: `docs/formats/capture-files.md` tells its keys.
+    /// The account as a JSON object, for machines: `docs/formats/capture-files.md` documents its keys.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "parshall_ledger": {

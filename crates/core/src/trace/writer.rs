@@ -135,7 +135,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Gives the file its name, and replaces or removes what is to go for it.
+    /// Gives the file its name, and replaces or removes older files.
     ///
     /// # Errors
     /// [`TraceError::Create`], [`TraceError::Remove`].
@@ -275,8 +275,8 @@ impl Writer {
         result
     }
 
-    /// Says that there is nothing more to write at the moment: somebody who reads a pipe gets what
-    /// there is. For files it does nothing.
+    /// Reports that there is nothing more to write at the moment: the reader of a pipe gets all packets so far.
+    /// For files it does nothing.
     ///
     /// # Errors
     /// As [`Writer::flush`].
@@ -291,7 +291,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`TraceError::Write`] when the output takes no more: what waits then still waits.
-    /// [`TraceError::ReaderGone`] when the reader of a pipe has gone: nothing more can be written.
+    /// [`TraceError::ReaderGone`] when the reader of a pipe closed it: nothing more can be written.
     pub fn flush(&mut self) -> Result<(), TraceError> {
         self.write_buffer()
     }
@@ -324,7 +324,7 @@ impl Writer {
         rotated.and(flushed)
     }
 
-    /// Writes what waits and the final accounts. What cannot be written is given up and counted.
+    /// Writes what waits and the final accounts. What cannot be written is dropped and counted.
     ///
     /// The accounts hold also when the file could not take all.
     pub fn finish(mut self, statistics: &[Statistics]) -> Finished {
@@ -336,7 +336,7 @@ impl Writer {
         }
     }
 
-    /// Whether the last attempt to write failed, and packets are given up until [`Writer::tick`] finds room.
+    /// Whether the last attempt to write failed, and packets are dropped until [`Writer::tick`] finds room.
     pub fn is_stalled(&self) -> bool {
         self.is_stalled
     }
@@ -417,11 +417,11 @@ impl Writer {
     }
 
     /// Writes what waits and the accounts: `statistics`, or those of the last tick. What cannot be
-    /// written is given up and counted. Leaves the buffer with the head of the next file.
+    /// written is dropped and counted. Leaves the buffer with the head of the next file.
     fn end_file(&mut self, statistics: Option<&[Statistics]>) -> Result<(), TraceError> {
         let mut result = self.write_buffer();
         if result.is_err() {
-            self.give_up_buffer();
+            self.drop_buffer();
         }
         match statistics {
             Some(statistics) => self.take_over(statistics),
@@ -501,7 +501,7 @@ impl Writer {
                     self.buffer.clear();
                     self.waiting.clear();
                 } else {
-                    // What waits is compressed once more, and nobody has what was compressed now.
+                    // The buffer is compressed again; the output has nothing of this piece.
                     compressor.restart()?;
                 }
                 result
@@ -509,8 +509,8 @@ impl Writer {
         }
     }
 
-    /// Counts the packets that wait as unwritten and forgets them.
-    fn give_up_buffer(&mut self) {
+    /// Drops the packets that wait, and counts them as unwritten.
+    fn drop_buffer(&mut self) {
         for interface in self.waiting.drain(..) {
             let written = &mut self.written[interface as usize];
             written.unwritten += 1;

@@ -1,4 +1,4 @@
-//! What was achieved, beside what was asked for.
+//! What was sent, beside what was requested.
 
 use super::{Packet, Workload};
 use crate::distributions::GapDistribution;
@@ -7,8 +7,8 @@ use serde::Serialize;
 
 /// So many gaps are kept for the quantiles; beyond it every second one is left out, again and again.
 const GAPS_KEPT: usize = 1 << 18;
-/// How far below a gap of so many ns the distribution is looked at, relatively: far enough for the rounding of its scale, and far
-/// below what clocks tell apart.
+/// Relative distance below a gap at which the distribution is compared too: enough for the rounding of its scale, and far
+/// below the resolution of clocks.
 const JUST_BELOW: f64 = 1e-9;
 /// Gaps do not keep their shape when more than this share of the packets left a mean gap late or later ...
 const LATE_SHARE_MAX: f64 = 0.05;
@@ -37,7 +37,7 @@ pub struct Account {
     late: u64,
 }
 
-/// Sizes achieved and asked for.
+/// Sizes sent and requested.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SizeAccount {
     /// Mean of the sizes sent, bytes of the IP packet.
@@ -56,7 +56,7 @@ pub struct SizeAccount {
     pub too_small_share: f64,
 }
 
-/// Gaps achieved and asked for; the sender's own clock at the moment it let a packet go.
+/// Gaps sent and requested, by the sender's own clock when it sends a packet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GapAccount {
     /// Mean gap, ns.
@@ -87,7 +87,7 @@ pub struct GapAccount {
 }
 
 impl Account {
-    /// Of nothing yet.
+    /// An empty account.
     pub fn new(workload: &Workload) -> Self {
         Self {
             sizes: vec![0; workload.largest_ip_bytes() as usize + 1],
@@ -163,50 +163,32 @@ impl Account {
             return None;
         }
         let smallest = workload.smallest_ip_bytes();
-        let asked = |size: u32| {
-            // What is raised to the smallest size is asked for there.
-            if size < smallest {
-                0.0
-            } else {
-                workload.sizes.cdf(size)
-            }
-        };
         let mut seen = 0;
         let mut bytes = 0;
         let mut ks_distance = 0.0_f64;
         let mut sent_cdf = Vec::with_capacity(self.sizes.len());
-        let asked_cdf = cumulative(&workload.sizes, self.sizes.len());
+        let mut asked_cdf = cumulative(&workload.sizes, self.sizes.len());
+        // Smaller sizes are raised to the smallest one.
+        asked_cdf[..smallest as usize].fill(0.0);
         for (size, packets_of_size) in (0_u32..).zip(&self.sizes) {
             seen += packets_of_size;
             bytes += u64::from(size) * packets_of_size;
             let share = seen as f64 / packets as f64;
             sent_cdf.push(share);
-            let asked = if size < smallest {
-                0.0
-            } else {
-                asked_cdf[size as usize]
-            };
-            ks_distance = ks_distance.max((share - asked).abs());
+            ks_distance = ks_distance.max((share - asked_cdf[size as usize]).abs());
         }
-        let quantile = |cdf: &dyn Fn(u32) -> f64, probability: f64| {
-            let (mut low, mut high) = (0, self.sizes.len() as u32 - 1);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if cdf(middle) >= probability - 1e-12 {
-                    high = middle;
-                } else {
-                    low = middle + 1;
-                }
-            }
-            f64::from(low)
+        let quantile = |cdf: &[f64], probability: f64| {
+            let last = self.sizes.len() - 1;
+            let size = cdf[..last].partition_point(|share| *share < probability - 1e-12);
+            size as f64
         };
         Some(SizeAccount {
             mean_bytes: bytes as f64 / packets as f64,
             asked_mean_bytes: workload
                 .sizes
                 .mean_of(|size| f64::from(workload.ip_bytes(size))),
-            quantiles_bytes: PROBABILITIES.map(|p| quantile(&|size| sent_cdf[size as usize], p)),
-            asked_quantiles_bytes: PROBABILITIES.map(|p| quantile(&asked, p)),
+            quantiles_bytes: PROBABILITIES.map(|p| quantile(&sent_cdf, p)),
+            asked_quantiles_bytes: PROBABILITIES.map(|p| quantile(&asked_cdf, p)),
             ks_distance,
             ks_bound: ks_bound(packets),
             too_small_share: if smallest > 1 {
@@ -238,7 +220,7 @@ impl Account {
             errors.sort_by(f64::total_cmp);
             at(&errors, 0.99)
         });
-        // A distance from a distribution that is a single step only tells that no clock is exact.
+        // The distance from a distribution with a single step only shows that no clock is exact.
         let ks_distance = match fixed {
             Some(_) => None,
             None => ks_distance(&sorted, distribution),

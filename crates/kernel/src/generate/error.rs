@@ -10,7 +10,7 @@ use crate::session::{GivenUp, InstrumentError, ThreadError};
 pub enum GenerateError {
     /// A mistake of the request.
     #[error(transparent)]
-    Law(#[from] parshall_core::distributions::DistributionError),
+    Distribution(#[from] parshall_core::distributions::DistributionError),
     /// A mistake of the request.
     #[error(transparent)]
     Sizes(#[from] parshall_core::sizes::SizesError),
@@ -91,7 +91,7 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(std::io::Error) -> GenerateE
 impl InstrumentError for GenerateError {
     fn is_usage(&self) -> bool {
         match self {
-            Self::Law(_) | Self::Workload(_) | Self::Option { .. } => true,
+            Self::Distribution(_) | Self::Workload(_) | Self::Option { .. } => true,
             Self::Interface { .. } | Self::Namespace { .. } => true,
             Self::Sizes(error) => error.is_usage(),
             Self::Replay(error) => matches!(error, ReplayError::Workload(_)),

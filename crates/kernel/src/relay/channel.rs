@@ -6,7 +6,7 @@
 //! left the serialiser.
 
 use super::error::RelayError;
-use super::shape::{JitterLaw, Shape};
+use super::shape::{JitterDistribution, Shape};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::VecDeque;
@@ -154,8 +154,8 @@ impl Channel {
             return delay_ns;
         }
         let deviation = match jitter_law {
-            JitterLaw::Uniform => 2.0 * self.jitter.random::<f64>() - 1.0,
-            JitterLaw::Normal => {
+            JitterDistribution::Uniform => 2.0 * self.jitter.random::<f64>() - 1.0,
+            JitterDistribution::Normal => {
                 // Box and Muller 1958; 1 - u is in (0, 1], so that the logarithm is finite.
                 let radius = (-2.0 * (1.0 - self.jitter.random::<f64>()).ln()).sqrt();
                 radius * (std::f64::consts::TAU * self.jitter.random::<f64>()).cos()

@@ -28,6 +28,6 @@ pub use handle::{Relay, RelayRequest};
 pub use ledger::{DirectionLedger, Lateness, OwnLost, Statistics};
 pub use placement::Placement;
 pub use shape::{
-    DEFAULT_QUEUE_PACKETS, JitterLaw, MAX_DELAY_NS, MAX_QUEUE_BYTES, MAX_QUEUE_PACKETS,
+    DEFAULT_QUEUE_PACKETS, JitterDistribution, MAX_DELAY_NS, MAX_QUEUE_BYTES, MAX_QUEUE_PACKETS,
     MAX_RATE_BPS, Shape,
 };

@@ -19,10 +19,10 @@ pub const MAX_QUEUE_PACKETS: u32 = 1 << 24;
 /// Largest bound of the queue in bytes.
 pub const MAX_QUEUE_BYTES: u64 = 1 << 32;
 
-/// The law of the random part of the delay.
+/// The distribution of the random part of the delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum JitterLaw {
+pub enum JitterDistribution {
     /// Uniform on `[delay - jitter, delay + jitter]`.
     #[default]
     Uniform,
@@ -42,11 +42,11 @@ pub struct Shape {
     pub overhead_bytes: u32,
     /// Constant part of the delay.
     pub delay_ns: u64,
-    /// Random part of the delay; see [`JitterLaw`]. A delay below 0 becomes 0, and a frame that
+    /// Random part of the delay; see [`JitterDistribution`]. A delay below 0 becomes 0, and a frame that
     /// would overtake its predecessor leaves together with it.
     pub jitter_ns: u64,
-    /// Law of the random part.
-    pub jitter_law: JitterLaw,
+    /// Distribution of the random part.
+    pub jitter_law: JitterDistribution,
     /// Probability with which a frame that passed the queue is lost, each independently.
     pub loss_probability: f64,
     /// Bound of the queue in frames, the one being serialised included.
@@ -60,8 +60,8 @@ impl Shape {
     pub fn least_delay_ns(&self) -> u64 {
         match self.jitter_law {
             _ if self.jitter_ns == 0 => self.delay_ns,
-            JitterLaw::Uniform => self.delay_ns.saturating_sub(self.jitter_ns),
-            JitterLaw::Normal => 0,
+            JitterDistribution::Uniform => self.delay_ns.saturating_sub(self.jitter_ns),
+            JitterDistribution::Normal => 0,
         }
     }
 

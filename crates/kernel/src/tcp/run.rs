@@ -292,7 +292,7 @@ impl Run {
             complete,
         };
         if !complete {
-            ledger.leave_out_what_waits();
+            ledger.exclude_unread();
         }
         Ok(ledger)
     }
