@@ -273,11 +273,13 @@ def run_text(path: Path, content: bytes, kind: str) -> str:
         assert sizes_of_text(content) == {int(size): int(count) for size, count in written}
     elif status:
         check_refusal(messages)
-    distribution, _, messages = dispatched(["sizes", "--from", kind, str(path), "-o", "/dev/null", "-q", "--verify", "-n", "1k"])
-    if distribution and kind != "procfs":
+    drawn, _, messages = dispatched(
+        ["sizes", "--from", kind, str(path), "-o", "/dev/null", "-q", "--verify", "-n", "1k"]
+    )
+    if drawn and kind != "procfs":
         check_refusal(messages)
     request = json.dumps({**HEADERS, "sizes": f"{kind}:{path}"})
-    return f"{kind} {status}, distribution {distribution}, generator {called(lambda: _native.describe_workload(request))}"
+    return f"{kind} {status}, distribution {drawn}, generator {called(lambda: _native.describe_workload(request))}"
 
 
 def run_extcap(random_numbers: random.Random) -> str:

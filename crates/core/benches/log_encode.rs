@@ -1,4 +1,4 @@
-//! CPU time of a record on its way into the log:
+//! CPU time to write a record into the log:
 //! `cargo bench -p parshall-core --bench log_encode -- FILE...`
 //!
 //! Each FILE is a TCP log of real traffic: the coding must not be fitted to what a program makes up. Prints

@@ -39,8 +39,8 @@ pub enum OutputError {
     Stopped { path: PathBuf },
 }
 
-/// The place of an output file, which takes it by [`Place::take`]. If it is dropped before, the new file is removed, and
-/// the old one stays.
+/// The place of an output file, which takes it by [`Place::take`]. If it is dropped before, the new file is removed,
+/// and the old one stays.
 #[derive(Debug)]
 pub struct Place {
     /// The path as the caller gave it.
@@ -246,8 +246,8 @@ impl Drop for Place {
     }
 }
 
-/// The path without symbolic links, so that where they lead is replaced, and not a link. `None` is a link below
-/// `/proc`, which stands for a descriptor.
+/// The path without symbolic links, so that their target is replaced, not a link. `None` is a link below `/proc`, for a
+/// descriptor.
 fn resolve(given: &Path) -> Result<Option<PathBuf>, OutputError> {
     let fail = |source: io::Error| OutputError::Create {
         path: given.into(),
@@ -495,7 +495,7 @@ mod tests {
             assert!(!refused(&mut is_stopping), "{name} is ours");
             foreign(name);
             assert!(refused(&mut is_stopping), "{name} is theirs");
-            // Where nobody else can put anything, root put it there.
+            // Only root can write to this directory, so root created it.
             fs::set_permissions(
                 directory.path(),
                 std::os::unix::fs::PermissionsExt::from_mode(0o755),

@@ -195,7 +195,7 @@ fn pcap(is_big: bool, magic: u32, version: (u16, u16), fraction: u32) -> Vec<u8>
 }
 
 #[test]
-fn every_classic_variant_is_told_by_its_head() {
+fn classic_variants_are_recognised_by_their_heads() {
     for is_big in [false, true] {
         for (magic, version, fraction, time_ns) in [
             (0xa1b2_c3d4, (2, 4), 7, 5_000_007_000),
@@ -224,7 +224,7 @@ fn every_classic_variant_is_told_by_its_head() {
 }
 
 #[test]
-fn an_unknown_version_is_told() {
+fn an_unknown_version_is_reported() {
     let bytes = pcap(false, 0xa1b2_c3d4, (3, 0), 0);
     let error = Reader::new(Box::new(Cursor::new(bytes)), "memory")
         .err()

@@ -359,7 +359,7 @@ fn tcpdump_follows_a_pipe() {
 }
 
 #[test]
-fn what_the_programs_write_is_read() {
+fn files_of_other_programs_are_read() {
     if !has("editcap") {
         return;
     }

@@ -68,8 +68,8 @@ fn times(directory: &Path) -> Vec<Vec<u64>> {
                 .expect("statistics in each file");
             let ledger: serde_json::Value =
                 serde_json::from_str(&counters.comments[1]).expect("JSON");
-            let told = &ledger["parshall_ledger"]["packets_in_file"];
-            assert_eq!(told, &serde_json::json!(times.len()), "{name}");
+            let in_file = &ledger["parshall_ledger"]["packets_in_file"];
+            assert_eq!(in_file, &serde_json::json!(times.len()), "{name}");
         }
         times
     };

@@ -207,7 +207,7 @@ fn read(bytes: Vec<u8>) -> (Vec<Owned>, Result<(), TraceError>) {
 
 proptest! {
     #[test]
-    fn pcapng_tells_all_again(
+    fn pcapng_returns_everything(
         packets in packets(),
         interfaces in interfaces(),
         compression in compressions(),
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn pcap_tells_times_lengths_and_bytes(
+    fn pcap_returns_times_lengths_and_bytes(
         packets in packets(),
         compression in compressions(),
         snaplen_bytes in prop_oneof![Just(0u32), 1..120u32],
@@ -379,7 +379,7 @@ fn a_packet_of_an_unknown_interface_is_refused() {
 }
 
 #[test]
-fn what_is_no_capture_file_is_named() {
+fn other_kinds_of_files_are_named() {
     for (bytes, expected) in [
         (b"".as_slice(), "is empty"),
         (b"\xfd7zXZ\0\0\0", "compressed with xz"),
@@ -399,7 +399,7 @@ fn what_is_no_capture_file_is_named() {
 }
 
 #[test]
-fn damage_is_told_with_its_place() {
+fn damage_is_reported_with_its_position() {
     let packet = Owned {
         interface: 0,
         time_ns: 1,

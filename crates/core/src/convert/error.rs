@@ -1,4 +1,4 @@
-//! What can go wrong in a conversion.
+//! Errors of conversions.
 
 use super::format::Format;
 use crate::tcp_log::LogError;
@@ -13,7 +13,7 @@ pub enum ConvertError {
     /// The result cannot be written.
     #[error("writing failed: {0}; make room or write elsewhere with -o")]
     Write(#[from] std::io::Error),
-    /// The format cannot say "no flow".
+    /// The format needs a flow.
     #[error(
         "{path}: holds no packet of an established connection, {format} needs at least one flow in its last line; \
          convert to csv or parquet instead"
@@ -29,7 +29,7 @@ pub enum ConvertError {
         format: Format,
         reason: &'static str,
     },
-    /// A polled view would be absurdly long.
+    /// A polled view would be too long.
     #[error(
         "option every: {every_ns} ns make {lines} lines or more of this log, {} GB, expected at most {lines_max} lines: \
          poll every {least_ns} ns or less often",
@@ -46,11 +46,11 @@ pub enum ConvertError {
     Parquet(::parquet::errors::ParquetError),
 }
 
-/// Of a polled view, whose lines are some 400 bytes long.
+/// Lines of a polled view have some 400 bytes.
 const LINES_A_GB: i128 = 2_500_000;
 
 impl From<::parquet::errors::ParquetError> for ConvertError {
-    /// What the file says to Parquet's library is no failure of the library.
+    /// An error of the output is no failure of Parquet's library.
     fn from(error: ::parquet::errors::ParquetError) -> Self {
         match error {
             ::parquet::errors::ParquetError::External(source) => match source.downcast() {

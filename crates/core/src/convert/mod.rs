@@ -1,7 +1,7 @@
 //! Conversions of a log into the formats that researchers' scripts already read.
 //!
-//! Each is a streaming function of a [`LogReader`] into a [`Write`]; what the target format cannot
-//! say, or what had to be left out, is a warning in the report.
+//! Each is a streaming function of a [`LogReader`] into a [`Write`]; limits of the target format
+//! and omitted rows become warnings in the report.
 
 mod address;
 mod csv;
@@ -26,19 +26,19 @@ use crate::tcp_log::LogReader;
 use source::Source;
 use std::io::{BufWriter, Read, Seek, Write};
 
-/// What a conversion may be told.
+/// Options of a conversion.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvertOptions {
     /// Poll the flows at this interval instead of writing a line a packet (`web10g` only).
     pub every_ns: Option<u64>,
 }
 
-/// What a conversion did.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConvertReport {
     /// Rows (lines, records) written, heads and footers not counted.
     pub rows: u64,
-    /// What the reader of the result should know, a sentence each.
+    /// Warnings for the reader of the result, a sentence each.
     pub warnings: Vec<String>,
 }
 

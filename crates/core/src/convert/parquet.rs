@@ -26,7 +26,7 @@ pub fn write<R: Read + Seek>(
     let mut metadata = log_schema.metadata().clone();
     metadata.insert("parshall.flows_table", table);
     metadata.insert("parshall.ledger", ledger);
-    // Some readers look into the schema, some into the file's own list.
+    // Some readers use the schema's metadata, some the file's.
     let listed = metadata
         .iter()
         .map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
@@ -34,7 +34,7 @@ pub fn write<R: Read + Seek>(
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
         .set_key_value_metadata(Some(listed.collect()))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
-        // What is known of single pages the writer would keep until the end.
+        // The writer would keep statistics of single pages until the end.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
         .set_created_by(concat!("parshall ", env!("CARGO_PKG_VERSION")).into())

@@ -1,4 +1,4 @@
-//! What the versions of SIFTR have in common: FreeBSD's numbers and the footer's counts.
+//! What the versions of SIFTR share: FreeBSD's numbers and the counts of the footer.
 
 use super::error::ConvertError;
 use super::format::Format;
@@ -156,7 +156,7 @@ impl Counts {
         self.lines[0] + self.lines[1]
     }
 
-    /// Packets that the log lacks, by direction: what SIFTR counts as skipped for want of memory.
+    /// Packets that the log lacks, by direction: SIFTR counts them as skipped without memory.
     pub fn lost<R: Read + Seek>(source: &Source<R>) -> [u64; 2] {
         Self::of_packet_hooks(source, |account| account.lost.total())
     }

@@ -103,7 +103,8 @@ pub fn write<R: Read + Seek>(
     Ok(counts.lines())
 }
 
-/// `tcp_compute_pipe` of FreeBSD: bytes in flight without selectively acknowledged and lost ones, with retransmitted ones.
+/// `tcp_compute_pipe` of FreeBSD: bytes in flight without selectively acknowledged and lost ones, with retransmitted
+/// ones.
 fn pipe_bytes(row: &Row) -> u64 {
     let mss_bytes = u64::from(row.mss_bytes);
     let sent = u64::from(row.in_flight_bytes()) + u64::from(row.retrans_out) * mss_bytes;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
-/// What all conversions read from.
+/// The input of all conversions.
 pub struct Source<R: Read> {
     reader: LogReader<R>,
     flows: Arc<BTreeMap<u32, FlowRow>>,
@@ -63,7 +63,7 @@ impl<R: Read + Seek> Source<R> {
         first_flow.into_iter().chain(first_row).min().unwrap_or(0)
     }
 
-    /// The error for formats that need a flow, when none had a packet that the format knows.
+    /// The error for formats that need a flow, when no flow had a packet of the format.
     pub fn no_flow(&self, format: Format) -> ConvertError {
         ConvertError::NoFlow {
             path: self.reader.path().to_string(),
@@ -124,7 +124,7 @@ impl<R: Read + Seek> Source<R> {
         self.warnings.push(warning);
     }
 
-    /// All sentences, with those about the log itself.
+    /// All warnings, with those about the log itself.
     pub fn into_warnings(mut self) -> Vec<String> {
         let path = self.reader.path();
         if let Some(truncation) = self.reader.truncation() {

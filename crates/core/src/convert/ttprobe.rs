@@ -1,5 +1,4 @@
-//! ttprobe 0.1.2, text: 17 values a line. Source is this host in both directions, as in tcp_probe. What both of
-//! its forms have in common.
+//! ttprobe 0.1.2, text: 17 values a line. Source is this host in both directions, as in tcp_probe.
 
 use super::address;
 use super::error::ConvertError;
@@ -56,8 +55,8 @@ fn ssthresh_bytes(row: &Row) -> u32 {
         })
 }
 
-/// `skb->len` where ttprobe looks: on the way out the payload, as the header comes later; on the way in with the
-/// TCP header. The log does not hold the header's length: it is that of the options that Linux sends when these
+/// `skb->len` at ttprobe's hooks: of a sent packet the payload, as the header comes later; of a received one with the
+/// TCP header. The log does not hold the header's length. It is computed from the options that Linux sends if they
 /// were agreed, without the blocks of selective acknowledgements.
 pub fn skb_bytes(row: &Row, flow: &FlowRow) -> u32 {
     if row.direction != DIRECTION_IN {

@@ -11,7 +11,7 @@ use crate::tcp_log::FlowRow;
 use std::io::Write;
 
 const COLUMNS: usize = 123;
-/// What stands for a slow start threshold that is not yet set.
+/// The slow start threshold while it is not set.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
 const CA_OPEN: u8 = 0;
 /// `TcpEStatsNegotiated` of RFC 4898.

@@ -29,8 +29,8 @@ pub trait Distribution {
     }
 }
 
-/// The smallest x between `low` and `high` with `cdf(x) >= probability`, by bisection, to the last bit of the distribution
-/// function.
+/// The smallest x between `low` and `high` with `cdf(x) >= probability`, by bisection, to the last bit of the
+/// distribution function.
 pub(super) fn inverse(
     cdf: impl Fn(f64) -> f64,
     probability: f64,
@@ -162,7 +162,7 @@ impl AnyDistribution {
         Self::parse(text, Spec::time, Spec::times)
     }
 
-    /// `value` and `values` read the parameters that have the unit of what is drawn.
+    /// `value` and `values` read the parameters in the unit of the samples.
     fn parse<'a>(
         text: &'a str,
         value: fn(&mut Spec<'a>, &str) -> Result<f64, DistributionError>,

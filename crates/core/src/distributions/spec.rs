@@ -47,8 +47,8 @@ impl<'a> Spec<'a> {
         self.name
     }
 
-    /// The text of a parameter, if it is there. A lone value without a key counts as the parameter
-    /// that is asked for first.
+    /// The text of a parameter, if it was given. A value without a key is the parameter that is read
+    /// first.
     pub fn optional_text(&mut self, key: &str) -> Option<&'a str> {
         let index = self
             .parameters

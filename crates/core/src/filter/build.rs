@@ -26,7 +26,7 @@ struct State {
 
 /// A straight piece of program: questions with the answers that it needs, then an end.
 struct Step {
-    /// Each question with the answer that goes on; the other one rejects.
+    /// Each question with the answer that continues; the other one rejects.
     demands: Vec<(ConditionId, bool)>,
     end: End,
 }

@@ -6,7 +6,7 @@ use super::value::{Value, ValueId, Values};
 /// A question whose answer is yes or no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// The frame has at least so many bytes: guards loads at constant offsets.
+    /// The frame has at least this many bytes: guards loads at constant offsets.
     Reaches { end: u32 },
     /// The frame has at least `index + end` bytes, summed without wrapping: guards indexed loads.
     ReachesIndexed {

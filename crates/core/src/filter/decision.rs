@@ -32,7 +32,7 @@ pub struct Decision {
     pub no: NodeId,
 }
 
-/// All questions and nodes of a set of filters; what is equal is there once.
+/// All questions and nodes of a set of filters, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
     pub values: Values,
@@ -43,7 +43,7 @@ pub struct Decisions {
     subjects_behind: Vec<u64>,
     node_numbers: HashMap<Decision, NodeId>,
     restrictions: HashMap<(NodeId, ConditionId, bool), NodeId>,
-    /// Nodes looked at in restrictions: what the work is measured by.
+    /// Nodes visited in restrictions, as a measure of the work.
     visits: u64,
 }
 
@@ -143,8 +143,8 @@ impl Decisions {
         found
     }
 
-    /// What is left of a filter at `root` when `condition` has the answer `answer`: every question
-    /// that this decides is gone.
+    /// The rest of a filter at `root` if `condition` has the answer `answer`, without the questions that this
+    /// decides.
     pub fn restrict(&mut self, root: NodeId, condition: ConditionId, answer: bool) -> NodeId {
         let bit = subject_bit(self.subject(condition));
         if self.subjects_behind(root) & bit == 0 {
@@ -184,7 +184,7 @@ impl Decisions {
     }
 }
 
-/// The bit that stands for a subject; several subjects share one.
+/// The bit of a subject; several subjects share one.
 fn subject_bit(subject: Subject) -> u64 {
     let number = match subject {
         Subject::Length => 0,

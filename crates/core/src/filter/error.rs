@@ -3,7 +3,7 @@
 use super::classic::ProgramError;
 use crate::abi::{CAPTURE_SNAPLEN_MAX, CAPTURE_SUBSCRIBERS_MAX};
 
-/// What is wrong with a set of filters.
+/// An invalid set of filters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum FilterError {

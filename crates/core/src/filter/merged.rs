@@ -17,10 +17,10 @@ const QUESTIONS_MAX: usize = 4096;
 /// Questions in a stage for each one that its filters have alone. More make the program a little
 /// quicker and the verifier's work much longer.
 const QUESTIONS_PER_NODE: usize = 8;
-/// Nodes that may be looked at to merge one stage, each of which may leave some 100 bytes until the
+/// Maximum number of nodes to visit for one stage, each of which may take some 100 bytes until the
 /// stage is done.
 const STAGE_VISITS_MAX: u64 = 2_000_000;
-/// Nodes that may be looked at in all: what is not merged by then runs one behind the other.
+/// Maximum number of nodes to visit in all: filters that are not merged by then run one after another.
 const VISITS_MAX: u64 = 4 * STAGE_VISITS_MAX;
 /// A filter of more nodes is merged with no other: every question would cost as many visits.
 const NODES_MERGED_MAX: usize = 512;
@@ -219,7 +219,7 @@ fn groups(filters: Vec<Filter>, decisions: &Decisions) -> Vec<Vec<Filter>> {
     groups
 }
 
-/// How much a stage of these filters may cost, when so many visits are left.
+/// The budget of a stage of these filters, with this number of visits left.
 fn budget(decisions: &Decisions, filters: &[Filter], visits: u64) -> Budget {
     let nodes: usize = filters
         .iter()

@@ -94,7 +94,7 @@ fn inner_nodes(decisions: &Decisions, nodes: &[NodeId]) -> HashSet<NodeId> {
     inner
 }
 
-/// The comparisons of the row that starts at a node, and where it goes on behind them.
+/// The comparisons of the row that starts at a node, and the node behind them.
 fn row(
     decisions: &Decisions,
     start: NodeId,

@@ -1,7 +1,7 @@
 //! A stage: one graph of decisions that answers for several filters at once.
 //!
-//! Where filters ask the same, they go on together; where an answer decides what another filter
-//! would ask later, that question is gone. A place in the stage is the set of what each filter has
+//! Filters that ask the same question continue together; if an answer decides what another filter
+//! would ask later, that question is removed. A place in the stage is the set of what each filter has
 //! left, so two paths with the same rest meet again.
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +40,7 @@ type Residue = Vec<(NodeId, u64)>;
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub questions: usize,
-    /// Nodes that may be looked at to make it.
+    /// Maximum number of nodes to visit.
     pub visits: u64,
 }
 
@@ -82,8 +82,8 @@ impl Stage {
         Self { entry, questions }.reduced()
     }
 
-    /// Merges filters; `None` when that costs more than the budget. Either way nothing of it stays in
-    /// `decisions`.
+    /// Merges filters; `None` when that costs more than the budget. In both cases
+    /// `decisions` is unchanged.
     pub fn merge(
         decisions: &mut Decisions,
         ranks: &HashMap<Subject, usize>,

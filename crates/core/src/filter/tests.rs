@@ -115,7 +115,7 @@ proptest! {
 
     /// An answer that is said to follow from another one does.
     #[test]
-    fn what_an_answer_implies_holds(
+    fn implied_answers_hold(
         (first, second) in (relation(), relation()),
         (one, other) in (small_number(), small_number()),
         near in 0_u32..3,
@@ -252,54 +252,58 @@ fn a_very_long_filter_stays_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_is_named() {
-    let refused = |program: &[ClassicInstruction]| ClassicProgram::new(program).unwrap_err();
+fn invalid_programs_are_refused_by_name() {
     let end = instruction(0x06, 0, 0, 1);
-    assert_eq!(refused(&[]), ProgramError::Empty);
-    assert_eq!(
-        refused(&[instruction(0xff, 0, 0, 0), end]),
-        ProgramError::UnknownInstruction {
-            position: 0,
-            code: 0xff
-        }
-    );
-    assert_eq!(
-        refused(&[instruction(0x15, 0, 1, 0), end]),
-        ProgramError::LeavesProgram {
-            position: 0,
-            length: 2
-        }
-    );
-    assert_eq!(
-        refused(&[instruction(0x00, 0, 0, 0)]),
-        ProgramError::LeavesProgram {
-            position: 0,
-            length: 1
-        }
-    );
-    assert_eq!(
-        refused(&[instruction(0x05, 0, 0, u32::MAX), end]),
-        ProgramError::Loop { position: 0 }
-    );
-    assert_eq!(
-        refused(&[instruction(0x34, 0, 0, 0), end]),
-        ProgramError::DivisionByZero { position: 0 }
-    );
-    assert_eq!(
-        refused(&[instruction(0x64, 0, 0, 32), end]),
-        ProgramError::ShiftTooFar {
-            position: 0,
-            bits: 32
-        }
-    );
-    assert_eq!(
-        refused(&[instruction(0x02, 0, 0, 16), end]),
-        ProgramError::NoSuchScratchWord {
-            position: 0,
-            word: 16
-        }
-    );
-    let direction = refused(&[instruction(0x28, 0, 0, 0xffff_f004), end]).to_string();
+    for (program, expected) in [
+        (vec![], ProgramError::Empty),
+        (
+            vec![instruction(0xff, 0, 0, 0), end],
+            ProgramError::UnknownInstruction {
+                position: 0,
+                code: 0xff,
+            },
+        ),
+        (
+            vec![instruction(0x15, 0, 1, 0), end],
+            ProgramError::LeavesProgram {
+                position: 0,
+                length: 2,
+            },
+        ),
+        (
+            vec![instruction(0x00, 0, 0, 0)],
+            ProgramError::LeavesProgram {
+                position: 0,
+                length: 1,
+            },
+        ),
+        (
+            vec![instruction(0x05, 0, 0, u32::MAX), end],
+            ProgramError::Loop { position: 0 },
+        ),
+        (
+            vec![instruction(0x34, 0, 0, 0), end],
+            ProgramError::DivisionByZero { position: 0 },
+        ),
+        (
+            vec![instruction(0x64, 0, 0, 32), end],
+            ProgramError::ShiftTooFar {
+                position: 0,
+                bits: 32,
+            },
+        ),
+        (
+            vec![instruction(0x02, 0, 0, 16), end],
+            ProgramError::NoSuchScratchWord {
+                position: 0,
+                word: 16,
+            },
+        ),
+    ] {
+        assert_eq!(ClassicProgram::new(&program).unwrap_err(), expected);
+    }
+    let program = [instruction(0x28, 0, 0, 0xffff_f004), end];
+    let direction = ClassicProgram::new(&program).unwrap_err().to_string();
     assert!(
         direction.contains("direction (inbound, outbound)"),
         "{direction}"

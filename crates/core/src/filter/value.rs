@@ -14,7 +14,7 @@ impl ValueId {
     }
 }
 
-/// How a value comes about. All are unsigned, of 32 bits.
+/// The origin of a value. All are unsigned, of 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     Constant(u32),
@@ -32,7 +32,7 @@ pub enum Value {
         index: ValueId,
         offset: u32,
     },
-    /// Arithmetic on two values. A divisor is never 0: a condition in front of it sees to that.
+    /// Arithmetic on two values. A condition before it excludes a divisor of 0.
     Computed {
         operator: Arithmetic,
         left: ValueId,
@@ -94,7 +94,7 @@ impl Values {
         })
     }
 
-    /// Moves what is constant of an index into the offset, so that loads beside each other share
+    /// Moves the constant part of an index into the offset, so that loads beside each other share
     /// their index; `None` when the sum exceeds 32 bits.
     pub fn anchor(&mut self, index: ValueId, offset: u32) -> Option<(ValueId, u32)> {
         if let Some(constant) = self.as_constant(index) {
@@ -237,8 +237,8 @@ impl Values {
 
     /// Computes a value from a frame.
     ///
-    /// `None` when a byte lies behind the frame's end or a divisor is 0: the conditions in front
-    /// of a value make sure that this does not happen where the value is asked for.
+    /// `None` when a byte lies behind the frame's end or a divisor is 0. The conditions before a value
+    /// exclude that.
     pub fn evaluate(&self, id: ValueId, frame: &[u8], known: &mut Known) -> Option<u32> {
         if let Some(number) = known.0.get(&id) {
             return *number;

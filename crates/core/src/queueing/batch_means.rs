@@ -6,7 +6,7 @@ use super::result::Replication;
 use super::series::relaxation;
 use super::statistics::Counts;
 
-/// Minimum number of parts of a batch, and of all batches together. The correlation of so many parts is estimated far
+/// Minimum number of parts of a batch, and of all batches together. The correlation of this many parts is estimated far
 /// better than that of the few batches, which is known to 1 / sqrt(batches) only.
 const PARTS_MIN: u32 = 8;
 const PARTS_OF_RUN: u32 = 160;
@@ -82,12 +82,12 @@ pub(super) fn relaxation_times(batches: &[Replication], measure: usize) -> f64 {
 }
 
 /// The ratio of the variance between batches to that between independent runs, for a correlation that decays
-/// exponentially and batches that last so many relaxation times.
+/// exponentially and batches that last this many relaxation times.
 pub(super) fn variance_ratio(relaxation_times: f64) -> f64 {
     if relaxation_times.is_infinite() {
         return 1.0;
     }
-    // Shorter batches say nothing: this limits how much they widen an interval.
+    // Shorter batches carry no information: this limits how much they widen an interval.
     let times = relaxation_times.max(1.0);
     1.0 + libm::expm1(-times) / times
 }

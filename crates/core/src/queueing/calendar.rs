@@ -8,7 +8,7 @@
 pub const NEVER: u64 = u64::MAX;
 
 pub trait Calendar {
-    /// A calendar of so many events, none of them scheduled.
+    /// A calendar of this many events, none of them scheduled.
     fn new(events: usize) -> Self;
     /// Schedules an event, or cancels it with `NEVER`.
     fn schedule(&mut self, event: usize, time: u64);

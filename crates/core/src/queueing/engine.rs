@@ -90,7 +90,7 @@ impl<'n, S: Scale> Engine<'n, S> {
             blocked: Vec::new(),
             deadlock: None,
             packets: 0,
-            sinks: vec![SinkTotals::new(); network.model.sinks.len() * network.classes],
+            sinks: vec![SinkTotals::default(); network.model.sinks.len() * network.classes],
             balance: Balance::default(),
             trace: has_trace.then(Trace::default),
             counted_since: 0,
@@ -486,7 +486,7 @@ impl<'n, S: Scale> Engine<'n, S> {
         self.events = 0;
         self.events_at_check = 0;
         self.next_check = self.watchdog.events_per_check();
-        self.sinks.fill_with(SinkTotals::new);
+        self.sinks.fill_with(SinkTotals::default);
         self.balance = Balance {
             inside_before: self.stations.queues.jobs.len() as u64,
             ..Balance::default()
@@ -518,7 +518,7 @@ impl<'n, S: Scale> Engine<'n, S> {
         }
     }
 
-    /// Takes the trace of what was counted.
+    /// Takes the trace since counting began.
     pub fn take_trace(&mut self) -> Trace {
         self.trace.as_mut().map(std::mem::take).unwrap_or_default()
     }

@@ -6,7 +6,8 @@ use super::policy::{self, Poll, PollingState};
 use super::queues::Queues;
 use super::scale::Scale;
 
-/// What the policy of a level remembers. The alignment makes the size a power of two, so that an index becomes a shift.
+/// The state of a level and of its policy. The alignment makes the size a power of two, so that an index becomes a
+/// shift.
 #[derive(Clone)]
 #[repr(align(128))]
 pub(super) struct Level<'n> {
@@ -21,7 +22,7 @@ pub(super) struct Level<'n> {
     polling: PollingState,
 }
 
-/// What a policy decides.
+/// The decision of a policy.
 pub(super) enum Selection<'n> {
     Queue(usize),
     /// The level yields or switches queues until `Level::closed_until`.
@@ -52,8 +53,8 @@ impl<'n> Level<'n> {
         self.polling.end_cycle();
     }
 
-    /// The start tag of a packet that arrives at an empty queue, whose last tag is given: an idle queue does not save up
-    /// its share.
+    /// The start tag of a packet that arrives at an empty queue, whose last tag is given: an idle queue does not save
+    /// up its share.
     #[inline]
     pub fn start_tag(&self, tag: f64) -> f64 {
         tag.max(self.virtual_time)

@@ -1,6 +1,6 @@
 //! Queue disciplines: which queue of a priority level a server serves next.
 //!
-//! Each discipline is a pure function of the queues of a level, numbered from 0, and of what the level remembers.
+//! Each discipline is a pure function of the queues of a level, numbered from 0, and of the state of the level.
 
 use super::calendar::NEVER;
 use super::levels::PollingPlan;
@@ -51,7 +51,7 @@ pub(super) fn following(queue: usize, queues: usize) -> usize {
     if queue + 1 == queues { 0 } else { queue + 1 }
 }
 
-/// What a polling level remembers. Times are in picoseconds.
+/// The state of a polling level. Times are in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PollingState {
     /// The queue that the server visits.

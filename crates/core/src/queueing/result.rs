@@ -116,14 +116,14 @@ pub struct StationLoad {
     pub station: String,
     /// Mean fraction of busy servers; for a delay, the mean number of packets.
     pub utilisation: f64,
-    /// Mean fraction of servers blocked after service; for a shared station, the mean number of blocked packets. None if
-    /// no queue blocks after service.
+    /// Mean fraction of servers blocked after service; for a shared station, the mean number of blocked packets. None
+    /// if no queue blocks after service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<f64>,
 }
 
 impl Replication {
-    /// The results of what a run of a network has counted.
+    /// Makes results from the counts of a run.
     pub(super) fn new(network: &Network, number: u64, counts: &Counts) -> Self {
         let latencies: Vec<_> = counts.sinks.iter().map(Latencies::new).collect();
         Self {

@@ -229,8 +229,8 @@ impl Runner<'_> {
         Ok(replication)
     }
 
-    /// Determines the warm-up time with a run of its own. Returns the time in ps, and whether the latencies reach a steady
-    /// state.
+    /// Determines the warm-up time with a run of its own. Returns the time in ps, and whether the latencies reach a
+    /// steady state.
     fn pilot(&self, duration_ps: u64) -> Result<(u64, bool), ModelError> {
         // No replication has this number, so its random numbers are independent.
         let pilot = at_scale_of!(self.network, self.simulate(u64::from(u32::MAX)))?;
@@ -250,5 +250,88 @@ impl Runner<'_> {
             warm_up_ps = warm_up_ps.max((part * duration_ps as f64) as u64);
         }
         Ok((warm_up_ps, is_steady))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::traces::Traces;
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Two sources, each with a queue at the station `shared`; packets of both go to a lossy queue behind it.
+    fn network(shared: Value) -> Network {
+        let queue = |name: &str, station: &str, mean_ns: u32, to: &str| {
+            json!({
+                "name": name,
+                "station": station,
+                "capacity_packets": 3,
+                "service": [{"law_ns": format!("exponential:mean={mean_ns}")}],
+                "to": [{"to": [{"place": to}]}],
+            })
+        };
+        let source = |class: &str, gap_ns: u32, to: &str| {
+            json!({
+                "name": class,
+                "class": class,
+                "gap_ns": format!("exponential:mean={gap_ns}"),
+                "to": [{"to": [{"place": to}]}],
+            })
+        };
+        let model = json!({
+            "name": "tandem",
+            "classes": ["a", "b"],
+            "sources": [source("a", 2000, "first"), source("b", 3000, "second")],
+            "stations": [shared, {"name": "last"}],
+            "queues": [
+                queue("first", "shared", 900, "third"),
+                queue("second", "shared", 1100, "third"),
+                queue("third", "last", 1000, "out"),
+            ],
+            "sinks": ["out"],
+        });
+        let model = serde_json::from_value(model).expect("a model");
+        Network::new(model, &Traces::default(), false).expect("a network")
+    }
+
+    #[test]
+    fn small_and_general_engines_give_the_same_results() {
+        let options = RunOptions {
+            duration_ns: Some(1e6),
+            trace: true,
+            ..RunOptions::default()
+        };
+        let round_robin = json!([{"policy": "round-robin"}]);
+        let quantum = json!([{"policy": "round-robin", "quantum_ns": 300}]);
+        let fair = json!([{"policy": "weighted-fair", "tags": "time"}]);
+        let polling = json!([{"policy": "polling", "batch": 2, "visit_ns": 50}]);
+        for (shared, plain) in [
+            (json!({"name": "shared", "policies": round_robin}), true),
+            (json!({"name": "shared", "policies": quantum}), false),
+            (json!({"name": "shared", "policies": fair}), false),
+            (json!({"name": "shared", "policies": polling}), false),
+            (json!({"name": "shared", "servers": 2}), false),
+            (
+                json!({"name": "shared", "kind": "processor-sharing"}),
+                false,
+            ),
+        ] {
+            let network = network(shared.clone());
+            assert_eq!((is_small(&network), is_plain(&network)), (true, plain));
+            let runner = Runner {
+                network: &network,
+                options: &options,
+                stop: &AtomicBool::new(false),
+                warm_up_ps: 0,
+            };
+            let general = format!("{:?}", runner.simulate::<Large>(0).expect("a run"));
+            let small = runner.simulate::<Small>(0).expect("a run");
+            assert_eq!(format!("{small:?}"), general, "{shared}");
+            assert!(small.balance.lost > 0 && small.balance.left > 100);
+            if plain {
+                let small_plain = runner.simulate::<SmallPlain>(0).expect("a run");
+                assert_eq!(format!("{small_plain:?}"), general, "{shared}");
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The sizes of an engine: how it stores its parts, which calendar it has, and what the compiler may leave out.
 //!
-//! The parts of a small network are in arrays inside the engine, so that an access needs no pointer and no bounds check,
-//! and its calendar compares all event times. See docs/measurements/model.md for what that is worth.
+//! The parts of a small network are in arrays inside the engine, so that an access needs no pointer and no bounds
+//! check, and its calendar compares all event times. docs/measurements/model.md has its effect.
 
 use std::ops::{Index, IndexMut};
 

@@ -5,7 +5,7 @@ const BATCHES_MAX: usize = 4096;
 
 /// Means of consecutive batches of equal size. The size is 1 at first; when there are too many batches, each two become
 /// one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Series {
     sums: Vec<f64>,
     size: u64,
@@ -13,15 +13,19 @@ pub struct Series {
     count: u64,
 }
 
-impl Series {
+impl Default for Series {
     /// An empty series.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
+            sums: Vec::new(),
             size: 1,
-            ..Self::default()
+            sum: 0.0,
+            count: 0,
         }
     }
+}
 
+impl Series {
     /// Adds a number.
     #[inline]
     pub fn add(&mut self, value: u64) {
@@ -55,9 +59,9 @@ impl Series {
     }
 }
 
-/// Number of values of a series that belong to its warm-up, by MSER-5 (White, Cobb, Spratt, WSC 2000): the truncation that
-/// minimises the standard error of the mean of the rest. None if that is more than half of the series: the series is too
-/// short, or there is no steady state.
+/// Number of values of a series that belong to its warm-up, by MSER-5 (White, Cobb, Spratt, WSC 2000): the truncation
+/// that minimises the standard error of the mean of the rest. None if that is more than half of the series: the series
+/// is too short, or there is no steady state.
 pub fn warm_up(series: &[f64]) -> Option<usize> {
     const BATCH: usize = 5;
     let means: Vec<f64> = series
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn batches_grow_and_keep_the_mean() {
-        let mut series = Series::new();
+        let mut series = Series::default();
         (0..1_000_000).for_each(|value| series.add(value));
         assert!(series.means().len() >= BATCHES_MAX / 2);
         let full = series.means().len() as u64 * series.batch_size();

@@ -67,7 +67,7 @@ impl Occupancy {
 }
 
 /// Totals of the packets of a class that left by a sink.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct SinkTotals {
     pub packets: u64,
     /// Clones; they do not count as throughput.
@@ -83,27 +83,11 @@ pub(super) struct SinkTotals {
 }
 
 impl SinkTotals {
-    pub fn new() -> Self {
-        Self {
-            packets: 0,
-            clones: 0,
-            clone_latencies: 0,
-            clone_histogram: None,
-            bytes: 0,
-            latencies: 0,
-            histogram: None,
-            series: Series::new(),
-        }
-    }
-
     #[inline]
     pub fn add_clone(&mut self, latency_ps: u64) {
         self.clones += 1;
         self.clone_latencies += u128::from(latency_ps);
-        let histogram = self
-            .clone_histogram
-            .get_or_insert_with(|| Box::new(new_histogram()));
-        let _ = histogram.record(latency_ps);
+        record(&mut self.clone_histogram, latency_ps);
     }
 
     #[inline]
@@ -112,12 +96,15 @@ impl SinkTotals {
         self.bytes += u64::from(bytes);
         self.latencies += u128::from(latency_ps);
         self.series.add(latency_ps);
-        let histogram = self
-            .histogram
-            .get_or_insert_with(|| Box::new(new_histogram()));
-        // The histogram resizes itself, so that it takes every value.
-        let _ = histogram.record(latency_ps);
+        record(&mut self.histogram, latency_ps);
     }
+}
+
+#[inline]
+fn record(histogram: &mut Option<Box<Histogram<u64>>>, latency_ps: u64) {
+    let histogram = histogram.get_or_insert_with(|| Box::new(new_histogram()));
+    // The histogram resizes itself, so that it takes every value.
+    let _ = histogram.record(latency_ps);
 }
 
 /// A histogram of picoseconds with three significant digits, which resizes itself.

@@ -2,7 +2,7 @@
 
 use super::SizeCounts;
 
-/// Name and what it is, of every built-in distribution.
+/// Name and description of every built-in distribution.
 pub const BUILT_IN: [(&str, &str); 4] = [
     ("imix", "7 : 4 : 1 packets of 40, 576 and 1500 bytes"),
     (

@@ -1,9 +1,9 @@
-//! How far a representation is from what was counted, and how much of that had to be.
+//! Distances between counted sizes and their representation.
 
 use super::two_stage::Stages;
 use super::{Parameters, SizeCounts, SizesError, TwoStage};
 
-/// The most frequent sizes, so many, are looked at one by one.
+/// Number of the most frequent sizes, which are compared one by one.
 const HEAVY_HITTERS: usize = 20;
 
 /// Total variation distance of two distributions: half of the sum of the differences.
@@ -33,16 +33,16 @@ pub struct HeavyHitter {
 /// Distances (total variation) between counted sizes, their representation and draws from it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Comparison {
-    /// What the bins make necessary: the distance of counted sizes from outliers and bins with
+    /// The part of the bins: the distance of counted sizes from outliers and bins with
     /// infinitely fine cells.
     pub bins_distance: f64,
-    /// What whole cells add at most: the distance of the fine cells from the real ones.
+    /// The part of whole cells, at most: the distance of the fine cells from the real ones.
     pub cells_distance: f64,
     /// The distance of counted sizes from the representation; at most the sum of the two above.
     pub represented_distance: f64,
     /// Draws that were compared.
     pub draws: u64,
-    /// What so many draws are expected to add by chance: sum of sqrt(p (1 - p) / (2 pi draws)), the mean
+    /// The expected part of chance for this number of draws: sum of sqrt(p (1 - p) / (2 pi draws)), the mean
     /// of the distance of a sample from its distribution in the normal approximation.
     pub chance_distance: f64,
     /// The distance of counted sizes from the draws.

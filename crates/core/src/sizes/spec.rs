@@ -11,7 +11,7 @@ use std::io::BufReader;
 const EXPECTED: &str = "a size, LOW-HIGH, fixed:SIZE, uniform:LOW-HIGH, imix, imix-tcp, imix-ipsec, thesis, procfs:FILE, \
                         dist:FILE or sizes:FILE";
 
-/// What sizes packets have.
+/// A distribution of packet sizes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SizeDistribution {
     /// All the same, bytes.
@@ -28,7 +28,8 @@ pub enum SizeDistribution {
 }
 
 impl SizeDistribution {
-    /// The distribution of a text: `64`, `fixed:64`, `40-1500`, `uniform:40-1500`, the name of a built-in distribution, or
+    /// The distribution of a text: `64`, `fixed:64`, `40-1500`, `uniform:40-1500`, the name of a built-in distribution,
+    /// or
     /// `procfs:FILE`, `dist:FILE`, `sizes:FILE`. Built-in distributions and `dist` and `sizes` files are represented by
     /// `parameters`.
     ///

@@ -63,7 +63,7 @@ fn one_size_is_always_drawn() {
 }
 
 #[test]
-fn sizes_above_the_maximum_are_left_out_and_told() {
+fn sizes_above_the_maximum_are_left_out_and_counted() {
     let counted = counts(&[(100, 10), (1501, 5), (9000, 1)]);
     let distribution = TwoStage::from_counts(&counted, &Parameters::default()).unwrap();
     assert_eq!(distribution.probabilities()[100], 1.0);
@@ -135,7 +135,7 @@ fn more_outliers_than_cells_lose_no_probability() {
 }
 
 #[test]
-fn what_the_thesis_says_of_its_distribution_holds_for_the_built_in_one() {
+fn the_built_in_distribution_has_the_properties_in_the_thesis() {
     let counted = built_in("thesis").unwrap();
     let mut shares: Vec<(u32, f64)> = counted
         .iter()
@@ -301,7 +301,7 @@ fn bad_procfs_is_named_with_its_line() {
 }
 
 #[test]
-fn a_file_of_the_old_program_is_read_and_its_lost_cells_are_nobody_s() {
+fn lost_cells_of_a_createdist_file_are_not_drawn() {
     // Cut off: 3 + 3 of 10 outlier cells, 3 + 6 of 10 bin cells.
     let text = "pgset \"dist 10 20 1500 2 2\"\npgset \"outl 40 3\"\npgset \"outl 52 3\"\npgset \"hist 60 3\"\n\
                 pgset \"hist 1480 6\"\npgset \"flag PKTSIZE_REAL\"\n";

@@ -1,4 +1,4 @@
-//! What can be wrong with a log, each in one line: the thing, the value, what was expected, the remedy.
+//! Errors of logs.
 
 use std::io;
 
@@ -33,7 +33,7 @@ pub enum LogError {
         found: String,
         expected: &'static str,
     },
-    /// The file took less than it was given. The writer keeps what is pending and can go on.
+    /// The file took less than it was given. The writer keeps the rest and can continue.
     #[error(
         "log: writing failed after {written_bytes} bytes: {source}; make room, the log goes on where it stopped"
     )]
@@ -63,7 +63,7 @@ pub enum LogError {
         /// The newest version that this code reads.
         supported: &'static str,
     },
-    /// The file is damaged and goes on after the damage.
+    /// The file is damaged, and continues after the damage.
     #[error(
         "{path}: damaged at byte {at_byte}: {reason}, expected an intact message; what is before it can be saved with: head -c {at_byte}"
     )]

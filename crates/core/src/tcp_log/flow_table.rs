@@ -19,9 +19,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// More in one tick are damage.
+/// Maximum number of flows in a tick: more are damage.
 const FLOWS_MAX: i64 = 1 << 24;
-/// Columns of any table may have so many bytes, compressed ones at most so many for each of theirs.
+/// Maximum bytes of the columns of any table; beyond that, for each compressed byte.
 const ANY_TABLE_BYTES: i64 = 16 << 20;
 const BYTES_PER_COMPRESSED_BYTE: i64 = 256;
 
@@ -162,7 +162,7 @@ pub fn decode_flows(text: &str) -> Result<Vec<FlowRow>, ArrowError> {
     Ok(rows)
 }
 
-/// Holds lengths against the bytes that are there: arrow's reader believes them, and panics or takes memory.
+/// Compares lengths with the bytes present: arrow's reader trusts them, and panics or allocates.
 fn check(bytes: &[u8]) -> Result<(), String> {
     let mut messages = MessageReader::new(bytes, String::new());
     while let Step::Message(message) = messages.next_message().map_err(|error| error.to_string())? {

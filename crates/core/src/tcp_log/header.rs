@@ -1,4 +1,4 @@
-//! What stands at the head of a log: where, when and how it was made.
+//! The head of a log: where, when and how it was made.
 
 use super::error::{LogError, plain};
 use arrow::datatypes::Metadata;
@@ -12,7 +12,7 @@ pub const FORMAT_VERSION: &str = "1.1";
 const MAJOR: u32 = 1;
 const MINOR: u32 = 1;
 
-/// The head of a log. The JSON texts are stored as they are handed in.
+/// The head of a log. The JSON texts are stored unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogHeader {
     /// The environment: kernel, offloads, queueing disciplines, sysctls, ... (a JSON object).

@@ -1,8 +1,8 @@
 //! The native log of TCP states: one Arrow IPC stream that any Arrow reader opens.
 //!
-//! Rows are record batches with the columns of [`columns::COLUMNS`]. What is not a row (the table of
-//! the flows, the ledger) travels as custom metadata on record batches without rows, the *ticks*, so
-//! that the file needs no index, can be cut anywhere, and what is before the cut opens.
+//! Rows are record batches with the columns of [`columns::COLUMNS`]. The table of the flows and the
+//! ledger are custom metadata of record batches without rows, the *ticks*. So the file needs no index, can be cut
+//! anywhere, and the part before the cut opens.
 
 mod batch;
 pub mod columns;

@@ -212,7 +212,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_written_is_read(
+    fn a_written_log_is_read_back(
         records in records(0..600),
         batch_rows in 1..300usize,
         tick_rows in 1..400usize,

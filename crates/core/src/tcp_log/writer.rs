@@ -1,4 +1,4 @@
-//! Writes a log. Whatever happens to the process or the disk, what the file has taken opens.
+//! Writes a log. If the process or the disk fails, the file still opens.
 
 use super::batch::BatchEncoder;
 use super::compression::Compression;
@@ -252,7 +252,7 @@ impl<W: Write> LogWriter<W> {
         self.written_rows
     }
 
-    /// What is written to.
+    /// The output.
     pub fn get_ref(&self) -> &W {
         &self.inner
     }
@@ -262,7 +262,7 @@ impl<W: Write> LogWriter<W> {
         &mut self.inner
     }
 
-    /// What was written to; rows that still wait are lost.
+    /// The output; rows that still wait are lost.
     pub fn into_inner(self) -> W {
         self.inner
     }
@@ -286,7 +286,7 @@ impl<W: Write> LogWriter<W> {
         written
     }
 
-    /// Hands on what is pending; goes on where the last attempt stopped.
+    /// Writes the pending bytes, from where the last attempt stopped.
     fn write_pending(&mut self) -> Result<(), LogError> {
         while self.pending_at < self.pending.len() {
             match self.inner.write(&self.pending[self.pending_at..]) {

@@ -1,4 +1,4 @@
-//! Where a capture goes, opened before anything is written or replaced.
+//! The destination of a capture, opened before anything is written or replaced.
 
 use super::error::TraceError;
 use super::output::Output;
@@ -16,11 +16,11 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Opens it. `-` is standard output. A FIFO is waited for until somebody reads it, or `is_stopping` says yes.
+    /// Opens it. `-` is standard output. It waits until a FIFO has a reader, or `is_stopping` returns true.
     ///
     /// # Errors
-    /// [`TraceError::Create`] when the file cannot be made, [`TraceError::Option`] when what is asked for
-    /// does not fit together.
+    /// [`TraceError::Create`] when the file cannot be made, [`TraceError::Option`] when options contradict each
+    /// other.
     pub fn open(
         path: &Path,
         options: &WriterOptions,

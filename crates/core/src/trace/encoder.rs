@@ -1,5 +1,4 @@
-//! Packets and what stands around them, in one format or the other; and the way back to the packets'
-//! borders in bytes that wait to be written.
+//! Encodes packets, heads and statistics in either format, and finds the borders of packets in encoded bytes.
 
 use super::error::TraceError;
 use super::format::Format;
@@ -9,7 +8,7 @@ use super::section::Section;
 use super::statistics::Account;
 use super::{pcap_records, pcapng_blocks};
 
-/// Most bytes that the statistics of an interface take.
+/// Maximum bytes of the statistics of an interface.
 const STATISTICS_BYTES: usize = 1024;
 const PCAP_HEAD_BYTES: usize = 24;
 
@@ -76,7 +75,7 @@ impl Encoder {
         &self.head
     }
 
-    /// Most bytes that [`Encoder::statistics`] appends for all interfaces.
+    /// Maximum bytes that [`Encoder::statistics`] appends for all interfaces.
     pub(super) fn statistics_bytes(&self) -> usize {
         match self.format {
             Format::Pcapng => self.interfaces * STATISTICS_BYTES,
@@ -84,7 +83,7 @@ impl Encoder {
         }
     }
 
-    /// Most bytes that a packet takes around its own.
+    /// Maximum bytes that a packet takes besides its own.
     #[inline]
     pub(super) fn overhead_bytes(&self, packet: &Packet) -> usize {
         match self.format {

@@ -1,5 +1,4 @@
-//! What can be wrong with a capture file, each in one line: the thing, the value, what was expected,
-//! the remedy.
+//! Errors of capture files.
 
 use crate::output_file::OutputError;
 use std::io;
@@ -11,7 +10,7 @@ pub enum TraceError {
     /// A file cannot be made.
     #[error(transparent)]
     Create(#[from] OutputError),
-    /// The file took less than it was given. The writer keeps what waits, and can go on.
+    /// The file took less than it was given. The writer keeps the rest, and can continue.
     #[error(
         "{path}: takes no more after {written_bytes} bytes: {source}; what is in it opens, packets from now on are counted as unwritten until there is room"
     )]

@@ -63,7 +63,7 @@ impl Compression {
 
 /// Compresses pieces: what was written since the last flush.
 ///
-/// What is on the disk opens whatever happens to the process or the disk. A piece of gzip is a member
+/// The file opens if the process or the disk fails. A piece of gzip is a member
 /// of its own. Pieces of zstd are blocks of one frame, because Wireshark 4.0 reads no second one; behind the
 /// last of them stands [`Compressor::ending`], which the next piece overwrites.
 pub(super) struct Compressor {
@@ -93,7 +93,7 @@ impl Compressor {
         Ok(Some(Self { kind }))
     }
 
-    /// What must stand behind the last piece of a file.
+    /// The bytes that must follow the last piece of a file.
     pub(super) fn ending(&self) -> &'static [u8] {
         match self.kind {
             Kind::Gzip => &[],

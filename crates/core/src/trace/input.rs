@@ -109,7 +109,7 @@ impl Input {
         &self.buffer[self.at - bytes..self.at]
     }
 
-    /// Where the next byte stands in the uncompressed file.
+    /// Position of the next byte in the uncompressed file.
     pub(super) fn offset_bytes(&self) -> u64 {
         self.base_bytes + self.at as u64
     }

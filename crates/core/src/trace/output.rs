@@ -15,13 +15,13 @@ pub trait Sink: Send {
     /// As [`io::Write::write`].
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Cuts it to `length_bytes`, and goes on there. False when it cannot be cut (a pipe).
+    /// Cuts it to `length_bytes`, and continues there. False when it cannot be cut (a pipe).
     ///
     /// # Errors
     /// When it could be cut, but that failed.
     fn cut(&mut self, length_bytes: u64) -> io::Result<bool>;
 
-    /// Lets the next write begin at `position_bytes`, over what is there. False when it cannot (a pipe).
+    /// Lets the next write begin at `position_bytes`, over the bytes there. False when it cannot (a pipe).
     ///
     /// # Errors
     /// When it could, but that failed.

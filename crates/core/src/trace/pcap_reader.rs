@@ -19,7 +19,7 @@ const CAPTURED_MAX_BYTES: u32 = 16 << 20;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How the records of a file look.
+/// The layout of the records of a file.
 pub(super) struct PcapReader {
     order: ByteOrder,
     ns_per_fraction: u64,
@@ -33,7 +33,7 @@ pub(super) struct PcapReader {
 enum Lengths {
     CapturedFirst,
     WireFirst,
-    /// Version 2.3 was written both ways: the captured one is not the longer one.
+    /// Version 2.3 exists in both orders: the captured length is not the longer one.
     Shorter,
 }
 

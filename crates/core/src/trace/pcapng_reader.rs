@@ -18,7 +18,7 @@ const BLOCK_MAX_BYTES: usize = 16 << 20;
 const KEPT_BLOCK_MAX_BYTES: usize = 1 << 20;
 /// Maximum bytes that are kept of interfaces, however many the file has.
 const KEPT_MAX_BYTES: usize = 64 << 20;
-/// What a text takes beside its bytes.
+/// Memory that a text takes besides its bytes.
 const TEXT_BYTES: usize = size_of::<String>() + 16;
 /// Type and length before the content of a block, the length once more behind it.
 const FRAME_BYTES: usize = 12;

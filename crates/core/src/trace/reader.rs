@@ -17,7 +17,7 @@ use std::path::Path;
 pub struct Counters {
     /// Start of the capture, nanoseconds since 1970-01-01 UTC.
     pub start_ns: Option<u64>,
-    /// End of the capture, or of what these numbers are about.
+    /// End of the capture, or of the time of these numbers.
     pub end_ns: Option<u64>,
     /// Packets that the interface received (`isb_ifrecv`).
     pub received: Option<u64>,
@@ -52,7 +52,7 @@ pub(super) struct Found {
     pub(super) wire_bytes: u32,
     pub(super) lost_before: u64,
     pub(super) captured_bytes: usize,
-    /// From the start of the packet's bytes to the end of what was passed over.
+    /// Bytes from the start of the packet to the end of the bytes that were passed over.
     pub(super) behind_bytes: usize,
     /// The comment, counted from the start of the packet's bytes: where it starts, how long it is.
     pub(super) comment: Option<(usize, usize)>,

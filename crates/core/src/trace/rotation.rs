@@ -34,9 +34,8 @@ const NUMBER_DIGITS: usize = 6;
 
 /// The numbered files of one capture: `NAME.000001.pcapng`, `NAME.000002.pcapng`, ...
 ///
-/// It goes on after the highest number that is already there, and counts what is there among the
-/// files that may be: a capture that is started again keeps within the bound, and loses nothing that
-/// the bound allows.
+/// It continues after the highest existing number, and existing files count: a restarted capture keeps
+/// within the limit, and removes nothing that the limit allows.
 pub(super) struct FileSeries {
     directory: PathBuf,
     stem: String,

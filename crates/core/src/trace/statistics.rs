@@ -15,8 +15,8 @@ pub struct Statistics {
     pub seen: u64,
     /// Packets that the filter of this file did not want.
     pub filtered: u64,
-    /// Packets that were wanted and did not reach the writer, by cause. `unwritten` is the writer's: what
-    /// stands here is added to it.
+    /// Packets that were wanted and did not reach the writer, by cause. The writer adds its own
+    /// count to `unwritten`.
     pub lost: Lost,
     /// Packets that the interface or its driver dropped since the capture started, when it counts them.
     /// They are outside `seen`.

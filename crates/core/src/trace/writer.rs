@@ -1,5 +1,4 @@
-//! Writes packets into capture files. Whatever happens to the process or the disk, what is on the
-//! disk opens.
+//! Writes packets into capture files. If the process or the disk fails, the file still opens.
 
 use super::destination::Destination;
 use super::encoder::Encoder;
@@ -21,13 +20,12 @@ const BUFFER_BYTES: usize = 256 << 10;
 const BUFFER_COMPRESSED_BYTES: usize = 1 << 20;
 /// Readers (Wireshark, libpcap) take longer packets for damage.
 const CAPTURED_MAX_BYTES: u32 = 262_144;
-/// What is given back to a full disk beside the room for the last statistics: two pages, as file
-/// systems count in pages.
+/// Bytes that are freed on a full disk besides those of the last statistics: two pages.
 const RESERVE_BYTES: usize = 8192;
-/// How often the ledger goes into a file that grows, for the case that the process is killed.
+/// Interval between ledgers in a growing file, in case the process is killed.
 const LEDGER_INTERVAL_NS: u64 = 10_000_000_000;
 
-/// How packets are written.
+/// Options of a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterOptions {
     /// pcapng or classic pcap.
@@ -58,11 +56,10 @@ pub struct Finished {
 /// # fn main() -> Result<(), TraceError> {
 /// let eth0 = Interface { name: "eth0".into(), ..Default::default() };
 /// let mut writer = Writer::create("day.pcapng".as_ref(), &WriterOptions::default(), &Section::default(), &[eth0])?;
-/// writer.write(&Packet { time_ns: 1_700_000_000_000_000_000, wire_bytes: 60, captured: &[0; 60], ..Default::default() })?;
-/// writer.caught_up()?; // whenever there is nothing more to write at the moment
-/// writer.tick(1_700_000_000_500_000_000, &[Statistics { seen: 1, ..Default::default() }])?; // once a second
-/// let finished = writer.finish(&[Statistics { seen: 1, complete: true, ..Default::default() }]);
-/// finished.result?;
+/// writer.write(&Packet { time_ns: 1_700_000_000_000_000_000, wire_bytes: 60, captured: &[0; 60], ..Default::default()
+/// })?; writer.caught_up()?; // whenever there is nothing more to write at the moment
+/// writer.tick(1_700_000_000_500_000_000, &[Statistics { seen: 1, ..Default::default() }])?; // once a second let
+/// finished = writer.finish(&[Statistics { seen: 1, complete: true, ..Default::default() }]); finished.result?;
 /// assert_eq!(finished.accounts[0].difference(), 0);
 /// # Ok(())
 /// # }
@@ -96,7 +93,7 @@ pub struct Writer {
     is_stalled: bool,
     /// The time of the file's first packet.
     began_ns: Option<u64>,
-    /// Packets handed over, and the time, when the ledger was written last.
+    /// Packets so far, and the time, when the ledger was written last.
     ledger_at: (u64, u64),
 }
 
@@ -386,7 +383,7 @@ impl Writer {
                     let closing = 2 * writer.encoder.statistics_bytes();
                     writer.file_bytes() + (compressed + closing) as u64 > size_bytes
                 };
-                // Compression makes room, so it is looked at again after it.
+                // Compression makes room, so the size is compared again after it.
                 if is_full(self) && self.compressor.is_some() && !self.is_stalled {
                     result = self.write_buffer();
                     let margin_bytes = size_bytes / 16;

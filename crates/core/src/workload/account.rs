@@ -1,18 +1,19 @@
-//! What was sent, beside what was requested.
+//! Sent and requested traffic, side by side.
 
 use super::{Packet, Workload};
 use crate::distributions::GapDistribution;
 use crate::sizes::SizeDistribution;
 use serde::Serialize;
 
-/// So many gaps are kept for the quantiles; beyond it every second one is left out, again and again.
+/// Number of gaps that are kept for the quantiles; beyond it every second one is dropped, again and again.
 const GAPS_KEPT: usize = 1 << 18;
-/// Relative distance below a gap at which the distribution is compared too: enough for the rounding of its scale, and far
-/// below the resolution of clocks.
+/// Relative distance below a gap at which the distribution is compared too: enough for the rounding of its scale, and
+/// far below the resolution of clocks.
 const JUST_BELOW: f64 = 1e-9;
 /// Gaps do not keep their shape when more than this share of the packets left a mean gap late or later ...
 const LATE_SHARE_MAX: f64 = 0.05;
-/// ... or when gaps of a continuous distribution are farther from it than this, and than twice what chance alone exceeds.
+/// ... or when gaps of a continuous distribution are farther from it than this, and than twice what chance alone
+/// exceeds.
 const KS_DISTANCE_MAX: f64 = 0.1;
 const PROBABILITIES: [f64; 7] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 
@@ -25,7 +26,7 @@ pub struct Account {
     sizes: Vec<u64>,
     frames_bytes: u64,
     gaps_ns: Vec<f64>,
-    // Every so many-th gap is kept.
+    // One of this many gaps is kept.
     gap_stride: u64,
     gaps: u64,
     previous_ns: Option<u64>,
@@ -69,7 +70,7 @@ pub struct GapAccount {
     pub asked_quantiles_ns: Option<Quantiles>,
     /// Kolmogorov-Smirnov distance from the distribution; None where it is not known in closed form.
     pub ks_distance: Option<f64>,
-    /// What chance alone exceeds once in 20 runs, of so many gaps as the distance is of, see [`ks_bound`].
+    /// What chance alone exceeds once in 20 runs with this number of gaps, see [`ks_bound`].
     pub ks_bound: Option<f64>,
     /// 99th percentile of |gap - asked gap| / asked mean, when all gaps are to be the same.
     pub error_p99: Option<f64>,
@@ -82,7 +83,8 @@ pub struct GapAccount {
     /// Whether the gaps have the shape that was asked for: at most 5 % of the packets were so late, and the distance
     /// from a continuous distribution is at most 0.1, or twice `ks_bound`.
     pub is_shape_kept: bool,
-    /// How far the mean lies from the distribution's by chance, as relative standard deviation; None where that is not known.
+    /// How far the mean lies from the distribution's by chance, as relative standard deviation; None where that is not
+    /// known.
     pub mean_spread: Option<f64>,
 }
 
@@ -156,7 +158,7 @@ impl Account {
         self.frames_bytes
     }
 
-    /// The sizes beside their distribution; None when nothing was sent.
+    /// The sizes and their distribution; None when nothing was sent.
     pub fn sizes(&self, workload: &Workload) -> Option<SizeAccount> {
         let packets = self.packets();
         if packets == 0 {
@@ -199,7 +201,7 @@ impl Account {
         })
     }
 
-    /// The gaps beside their distribution; None when their times are not known or there are none.
+    /// The gaps and their distribution; None when their times are unknown or there are none.
     pub fn gaps(&self, distribution: &GapDistribution) -> Option<GapAccount> {
         if self.gaps_ns.is_empty() {
             return None;
@@ -252,9 +254,10 @@ impl Account {
     }
 }
 
-/// The Kolmogorov-Smirnov distance that so many independent draws of a continuous distribution exceed with a probability of 5 %:
-/// 1.36 / sqrt(n), for n > 35 (F. J. Massey, The Kolmogorov-Smirnov Test for Goodness of Fit, Journal of the American Statistical
-/// Association 46, 1951, table 1). Draws of a discrete distribution exceed it less often. At most 1, as every distance.
+/// The Kolmogorov-Smirnov distance that this many independent draws of a continuous distribution exceed with a
+/// probability of 5 %: 1.36 / sqrt(n), for n > 35 (F. J. Massey, The Kolmogorov-Smirnov Test for Goodness of Fit,
+/// Journal of the American Statistical Association 46, 1951, table 1). Draws of a discrete distribution exceed it less
+/// often. At most 1, as every distance.
 pub fn ks_bound(draws: u64) -> f64 {
     (1.36 / (draws as f64).sqrt()).min(1.0)
 }
@@ -280,8 +283,8 @@ fn cumulative(distribution: &SizeDistribution, length: usize) -> Vec<f64> {
     }
 }
 
-/// Greatest distance of the samples' distribution function from the distribution's: at each of the samples' steps, and just below
-/// it, since the distribution may have a step there, too.
+/// Greatest distance of the samples' distribution function from the distribution's: at each of the samples' steps, and
+/// just below it, since the distribution may have a step there, too.
 fn ks_distance(sorted: &[f64], distribution: &GapDistribution) -> Option<f64> {
     let count = sorted.len() as f64;
     let (mut below, mut distance) = (0, 0.0_f64);

@@ -3,7 +3,7 @@
 use super::WorkloadError;
 use std::net::IpAddr;
 
-/// What MAC addresses are expected as.
+/// The syntax of MAC address ranges.
 pub(super) const MAC_RANGE: &str = "ADDRESS or FIRST-LAST, for example 02:00:00:00:00:01";
 
 /// An IP address as a number, and whether it is IPv6.

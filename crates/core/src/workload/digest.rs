@@ -1,14 +1,14 @@
-//! What proves that two runs sent the same bytes.
+//! A hash that shows whether two runs sent the same bytes.
 
 use super::{Packet, Packets};
 use twox_hash::XxHash3_128;
 
-/// XXH3-128 over headers and payload of the workload, and over what changes of every packet that was
+/// XXH3-128 over headers and payload of the workload, and over the varying fields of every packet
 /// sent, in their order. The send time of a stamp is not in it.
 #[derive(Clone)]
 pub struct Digest {
     hash: XxHash3_128,
-    // The hash is quick on long input, and slow on every call.
+    // The hash is fast on long input, and each call is slow.
     pending: Vec<u8>,
 }
 
@@ -21,7 +21,7 @@ impl std::fmt::Debug for Digest {
 }
 
 impl Digest {
-    /// Of no packet of a workload yet.
+    /// The digest of a workload before its first packet.
     pub fn new(packets: &Packets) -> Self {
         let mut hash = XxHash3_128::with_seed(0);
         for header in packets.headers() {
@@ -35,7 +35,7 @@ impl Digest {
         }
     }
 
-    /// One packet more.
+    /// Adds a packet.
     pub fn add(&mut self, packet: &Packet) {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&packet.flow.to_be_bytes());

@@ -1,10 +1,10 @@
-//! What can be wrong with a workload.
+//! Errors of workloads.
 
-/// A workload that cannot be: its text is one line.
+/// An invalid workload. The message is one line.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum WorkloadError {
-    /// Something of the flows.
+    /// A parameter of the flows.
     #[error("{parameter} {found:?}: {reason}; expected {expected}")]
     Flows {
         parameter: &'static str,
@@ -12,7 +12,7 @@ pub enum WorkloadError {
         reason: String,
         expected: &'static str,
     },
-    /// A rate that cannot be.
+    /// An invalid rate.
     #[error("{parameter} {found}: expected {expected}")]
     Rate {
         parameter: &'static str,

@@ -1,10 +1,10 @@
-//! Which flows the packets belong to.
+//! The flows of the packets.
 
 use super::WorkloadError;
 use super::address::{MAC_RANGE, ip_address, ip_number, ip_range, mac_number};
 use std::net::IpAddr;
 
-/// So many flows have a header made in advance.
+/// Maximum number of flows: each has a header in memory.
 pub const FLOWS_MAX: u32 = 1 << 16;
 
 /// Protocol above IP.
@@ -14,7 +14,7 @@ pub enum Protocol {
     Udp,
     /// TCP: an acknowledging segment, sequence number 0.
     Tcp,
-    /// Nothing but the payload, under an IP protocol number.
+    /// Only the payload, with an IP protocol number.
     Raw(u8),
 }
 
@@ -27,7 +27,7 @@ pub struct Vlan {
     pub priority: u8,
 }
 
-/// How packets choose their flow.
+/// The order in which packets take flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// One after the other.
@@ -71,7 +71,7 @@ impl Range {
 pub struct Flows {
     /// Number of flows, 1 to [`FLOWS_MAX`].
     pub count: u32,
-    /// How packets choose among them.
+    /// The order in which packets take them.
     pub order: Order,
     /// Protocol of all.
     pub protocol: Protocol,

@@ -1,4 +1,4 @@
-//! The header of a flow, made in advance.
+//! The headers of flows, built before sending.
 
 use super::checksum::{fold, sum};
 use super::{Flows, Protocol};
@@ -16,7 +16,7 @@ const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u16 = 0x4000;
 const TCP_OFFSET_AND_ACK: u16 = 0x5010;
 
-/// Where things stand in every frame of a workload.
+/// The offsets in every frame of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Whether it is IPv6.
@@ -32,7 +32,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of the frames of these flows.
+    /// The layout of the frames of these flows.
     pub fn of(flows: &Flows) -> Self {
         let ip_offset = if flows.vlan.is_some() { 18 } else { 14 };
         let transport_offset = ip_offset + if flows.is_ipv6() { 40 } else { 20 };
@@ -55,7 +55,7 @@ impl Layout {
         self.payload_offset - self.ip_offset
     }
 
-    /// Where the checksum of UDP or TCP stands.
+    /// Offset of the checksum of UDP or TCP.
     pub fn transport_checksum_offset(&self) -> Option<usize> {
         match self.protocol {
             Protocol::Udp => Some(self.transport_offset + 6),
@@ -65,7 +65,7 @@ impl Layout {
     }
 }
 
-/// The header of one flow, with lengths and checksums 0, and the sums of what never changes in it.
+/// The header of one flow, with lengths and checksums 0, and the sums of its constant parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// The first bytes of every frame of this flow.

@@ -1,5 +1,5 @@
-//! Workloads: sizes distribution x gap distribution x flows x seed. What is calculated here is what the kernel sends, byte
-//! for byte: the [`Plan`] says what every packet is, and [`Packets`] builds it.
+//! Workloads: sizes distribution x gap distribution x flows x seed. The kernel sends what is calculated here, byte for
+//! byte: the [`Plan`] has the fields of every packet, and [`Packets`] builds it.
 
 mod account;
 mod address;

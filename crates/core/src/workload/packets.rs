@@ -1,4 +1,4 @@
-//! The bytes of packets: the reference against which the kernel's are held.
+//! The bytes of packets: the reference for those that the kernel side sends.
 
 use super::checksum::{finish, finish_udp, fold, sum};
 use super::header::{Header, Layout};
@@ -13,7 +13,7 @@ pub const STAMP_BYTES: usize = 16;
 /// Stream of the seed from which the payload comes.
 const PAYLOAD_STREAM: u64 = 4;
 
-/// Headers and payload of a workload: everything of a frame but what changes from packet to packet.
+/// Headers and payload of a workload: the constant parts of its frames.
 #[derive(Debug, Clone)]
 pub struct Packets {
     layout: Layout,
@@ -63,7 +63,7 @@ impl Packets {
         }
     }
 
-    /// Where things stand.
+    /// The offsets in all frames.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -73,7 +73,7 @@ impl Packets {
         &self.headers
     }
 
-    /// The frames that are sent in place of such ones, one behind the other; none when there are none.
+    /// The replayed frames, one after the other; empty without a replay.
     pub fn replayed(&self) -> &[u8] {
         self.replay.as_deref().map_or(&[], Replay::bytes)
     }
@@ -91,8 +91,8 @@ impl Packets {
         finish(u64::from(self.headers[flow as usize].ip_sum) + u64::from(ip_bytes))
     }
 
-    /// Checksum of UDP or TCP for a packet of `ip_bytes`. With a stamp: its sum before it is turned
-    /// over, without the send time, which is known only when it is sent.
+    /// Checksum of UDP or TCP for a packet of `ip_bytes`. With a stamp: the sum before its
+    /// complement, without the send time, which is known only when the packet is sent.
     pub fn transport_checksum(&self, flow: u32, ip_bytes: u32, sequence: u64) -> u16 {
         if matches!(self.layout.protocol, Protocol::Raw(_)) {
             return 0;
@@ -128,7 +128,7 @@ impl Packets {
         frame
     }
 
-    /// The frame of a packet, without its check sequence. `sent_ns` counts only with a stamp.
+    /// The frame of a packet, without its check sequence. `sent_ns` matters only with a stamp.
     pub fn frame(&self, packet: &Packet, sequence: u64, sent_ns: u64) -> Vec<u8> {
         let mut frame = self.blank_frame(self.layout.payload_offset + self.payload.len());
         let frame_bytes = self.write(packet, sequence, sent_ns, &mut frame);
@@ -136,11 +136,11 @@ impl Packets {
         frame
     }
 
-    /// Writes what varies of a packet into a frame that began as a blank one, whatever packet it held since; gives the
-    /// length, without the check sequence. `sent_ns` counts only with a stamp.
+    /// Writes the varying fields of a packet into a frame that was once a blank one, and returns the length, without
+    /// the check sequence. `sent_ns` matters only with a stamp.
     ///
     /// # Panics
-    /// When the frame is shorter than the packet: a caller's mistake.
+    /// When the frame is shorter than the packet.
     pub fn write(&self, packet: &Packet, sequence: u64, sent_ns: u64, frame: &mut [u8]) -> usize {
         if let Some(replay) = &self.replay {
             let bytes = replay.frame(sequence);

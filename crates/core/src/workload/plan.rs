@@ -6,25 +6,25 @@ use crate::distributions::{GapDistribution, GapProcess, Rng};
 use crate::sizes::SizeDistribution;
 use std::sync::Arc;
 
-// Streams of the seed. Whatever one of them draws, the others stay as they are.
+// Streams of the seed: samples of one do not change the others.
 const SIZES_STREAM: u64 = 1;
 const GAPS_STREAM: u64 = 2;
 const FLOWS_STREAM: u64 = 3;
 
-/// What is to be sent.
+/// The packets that a generator sends.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    /// Sizes of the IP packets. What is too small for its headers is raised.
+    /// Sizes of the IP packets. Sizes too small for the headers are raised.
     pub sizes: SizeDistribution,
     /// Gaps between them.
     pub gaps: GapDistribution,
     /// Flows.
     pub flows: Flows,
-    /// Seed of everything that is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Whether sequence number and send time stand in the payload.
+    /// Whether the payload has sequence number and send time.
     pub is_stamped: bool,
-    /// Frames that are sent in place of such ones; `sizes` is then the distribution of theirs.
+    /// Frames to send instead; `sizes` is then the distribution of their sizes.
     pub replay: Option<Arc<Replay>>,
 }
 
@@ -80,7 +80,7 @@ pub struct Packet {
     pub transport_checksum: u16,
 }
 
-/// The packets of a workload, one after the other, without end.
+/// The endless sequence of the packets of a workload.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
     workload: &'a Workload,

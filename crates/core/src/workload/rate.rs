@@ -1,18 +1,18 @@
-//! A rate asked for, as a mean gap.
+//! Requested rates, and the mean gaps that they need.
 
 use super::{Workload, WorkloadError};
 
-/// What a frame takes of an Ethernet line beside its own bytes: preamble 8, check sequence 4, gap 12.
+/// Bytes of an Ethernet line that a frame takes besides its own: preamble 8, check sequence 4, gap 12.
 pub const LINE_OVERHEAD_BYTES: f64 = 24.0;
 
-/// How much is to be sent.
+/// A requested rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
     /// Packets per second.
     Packets(f64),
     /// Bits of frames per second: from the MAC addresses to the end of the payload.
     Bits(f64),
-    /// A share of a line of so many bit/s, preamble, check sequence and the line's own gap counted.
+    /// A share of a line, including preamble, check sequence and the line's own gap.
     Load {
         /// Share, 1 is a full line.
         share: f64,

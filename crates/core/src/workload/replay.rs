@@ -1,4 +1,4 @@
-//! The frames and the times of a capture file, to be sent anew.
+//! The frames and the times of a capture file, for a replay.
 
 use super::WorkloadError;
 use crate::sizes::SizeCounts;
@@ -7,7 +7,7 @@ use crate::trace::{LINK_TYPE_ETHERNET, Reader, TraceError};
 /// Ethernet's header: what follows counts as the packet.
 const ETHERNET_BYTES: usize = 14;
 
-/// What the frames of a file may be at most.
+/// Limits of the frames of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayLimits {
     /// Memory for all of them, bytes.
@@ -74,7 +74,7 @@ impl Replay {
             replay.bytes.extend(packet.captured);
             replay.ends.push(replay.bytes.len());
             if let Some(previous_ns) = previous_ns {
-                // What goes back in time follows at once.
+                // A packet that goes back in time has a gap of 0.
                 replay
                     .gaps_ns
                     .push(packet.time_ns.saturating_sub(previous_ns) as f64);
@@ -108,7 +108,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Memory that the frames take, with that in which vectors grow.
+    /// Memory that the frames take, with the spare capacity of the vectors.
     fn memory_bytes(&self) -> u64 {
         let lists =
             size_of::<usize>() * self.ends.capacity() + size_of::<f64>() * self.gaps_ns.capacity();
@@ -155,7 +155,7 @@ impl Replay {
     }
 }
 
-/// Why a capture file cannot be sent anew.
+/// Why a capture file cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The file cannot be read.
@@ -170,7 +170,7 @@ pub enum ReplayError {
 mod tests {
     use super::*;
 
-    /// A capture file of so many Ethernet frames of 1000 bytes.
+    /// A capture file of this many Ethernet frames of 1000 bytes.
     fn file(frames: u32) -> Reader {
         let mut bytes = Vec::new();
         for word in [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 65535, 1_u32] {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_takes_more_memory_than_it_may_is_refused_in_words() {
+    fn a_file_beyond_the_memory_limit_is_refused() {
         let few = read(1000, 2 << 20, Some(986)).unwrap();
         assert_eq!((few.frames(), few.gaps_ns()[0]), (1000, 1e9));
         let refusal = read(3000, 2 << 20, None).unwrap_err();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_packet_that_is_too_long_ends_the_reading() {
+    fn the_first_packet_beyond_the_mtu_is_refused() {
         let refusal = read(3000, 2 << 20, Some(985)).unwrap_err();
         assert_eq!(
             refusal.to_string(),

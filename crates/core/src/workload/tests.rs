@@ -240,19 +240,22 @@ fn flows_that_cannot_be_are_named() {
     assert_eq!(flows("fd00::/64", "fd00::1").count, FLOWS_MAX);
 }
 
+/// The account of so many packets of a plan, all of them on time.
+fn account_on_time(workload: &Workload, count: usize) -> Account {
+    let packets = Packets::of(workload);
+    let mut account = Account::new(workload);
+    for packet in Plan::new(workload, &packets).take(count) {
+        let frame_bytes = workload.frame_bytes(packet.ip_bytes);
+        account.add(&packet, frame_bytes, Some(packet.due_ns));
+        account.departed(packet.due_ns);
+    }
+    account
+}
+
 #[test]
 fn the_report_of_a_plan_is_close_to_the_distribution() {
     let workload = workload("thesis", "poisson:mean=1us", flows("10.0.0.1", "10.0.0.2"));
-    let packets = Packets::of(&workload);
-    let mut account = Account::new(&workload);
-    for packet in Plan::new(&workload, &packets).take(600_000) {
-        account.add(
-            &packet,
-            workload.frame_bytes(packet.ip_bytes),
-            Some(packet.due_ns),
-        );
-        account.departed(packet.due_ns);
-    }
+    let account = account_on_time(&workload, 600_000);
     let sizes = account.sizes(&workload).unwrap();
     assert!(sizes.ks_distance < 0.003, "{sizes:?}");
     assert!(
@@ -283,16 +286,7 @@ fn draws_of_the_distribution_exceed_the_bound_once_in_twenty_runs() {
             seed: *seed,
             ..workload("64", "poisson:mean=1us", flows("10.0.0.1", "10.0.0.2"))
         };
-        let packets = Packets::of(&workload);
-        let mut account = Account::new(&workload);
-        for packet in Plan::new(&workload, &packets).take(501) {
-            account.add(
-                &packet,
-                workload.frame_bytes(packet.ip_bytes),
-                Some(packet.due_ns),
-            );
-            account.departed(packet.due_ns);
-        }
+        let account = account_on_time(&workload, 501);
         let gaps = account.gaps(&workload.gaps).unwrap();
         gaps.ks_distance > gaps.ks_bound
     });
@@ -308,12 +302,7 @@ fn gaps_equal_to_a_stepped_distribution_have_distance_0() {
         "bursts:size=4,inside=10ns,period=1us",
     ] {
         let workload = workload("64", text, flows("10.0.0.1", "10.0.0.2"));
-        let packets = Packets::of(&workload);
-        let mut account = Account::new(&workload);
-        for packet in Plan::new(&workload, &packets).take(4001) {
-            account.add(&packet, 60, Some(packet.due_ns));
-            account.departed(packet.due_ns);
-        }
+        let account = account_on_time(&workload, 4001);
         let gaps = account.gaps(&workload.gaps).unwrap();
         assert!(gaps.ks_distance.unwrap() < 0.001, "{text}: {gaps:?}");
     }

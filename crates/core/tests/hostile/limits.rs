@@ -82,7 +82,7 @@ pub fn within<R>(name: &str, work: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn what_takes_too_much_is_found() {
+fn inputs_that_take_too_much_are_found() {
     let found = |work: fn()| std::panic::catch_unwind(|| within("test", work)).is_err();
     assert!(found(|| drop(std::hint::black_box(vec![1_u8; 257 << 20]))));
     assert!(!found(|| drop(std::hint::black_box(vec![1_u8; 255 << 20]))));

@@ -184,49 +184,35 @@ fn a_quantum_before_a_blocking_transition_is_refused() {
     says(&refused(&model), &["queue \"q\"", "quantum_ns"]);
 }
 
+/// The error of a run of a stable network.
+fn refused_run(options: &RunOptions, is_stopped: bool) -> String {
+    let model = single(exponential(2.0), exponential(1.0));
+    let network = Network::new(model, &Traces::default(), false).unwrap();
+    let stop = AtomicBool::new(is_stopped);
+    run(&network, options, &stop).unwrap_err().to_string()
+}
+
 #[test]
 fn runs_without_an_end_are_refused() {
-    let network = Network::new(
-        single(exponential(2.0), exponential(1.0)),
-        &Traces::default(),
-        false,
-    )
-    .unwrap();
-    let stop = AtomicBool::new(false);
-    let error = run(&network, &RunOptions::default(), &stop)
-        .unwrap_err()
-        .to_string();
+    let error = refused_run(&RunOptions::default(), false);
     says(&error, &["duration_ns", "never end"]);
     let options = RunOptions {
         duration_ns: Some(1e18),
         warm_up_ns: Some(0.0),
         ..RunOptions::default()
     };
-    says(
-        &run(&network, &options, &stop).unwrap_err().to_string(),
-        &["213 days"],
-    );
+    says(&refused_run(&options, false), &["213 days"]);
 }
 
 #[test]
 fn a_run_ends_when_stopped() {
-    let network = Network::new(
-        single(exponential(2.0), exponential(1.0)),
-        &Traces::default(),
-        false,
-    )
-    .unwrap();
     let options = RunOptions {
         duration_ns: Some(1e15),
         warm_up_ns: Some(0.0),
         events_max: u64::MAX,
         ..RunOptions::default()
     };
-    let stop = AtomicBool::new(true);
-    says(
-        &run(&network, &options, &stop).unwrap_err().to_string(),
-        &["stopped"],
-    );
+    says(&refused_run(&options, true), &["stopped"]);
 }
 
 #[test]

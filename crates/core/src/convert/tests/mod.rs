@@ -2,8 +2,8 @@
 
 mod siftr;
 mod tables;
-mod told;
 mod ttprobe;
+mod warnings;
 mod web10g;
 
 use super::{ConvertError, ConvertOptions, ConvertReport, Format, convert};

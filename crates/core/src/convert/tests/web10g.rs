@@ -248,7 +248,7 @@ fn a_timeout_in_recovery_is_a_signal_of_its_own() {
 
 /// What was not agreed was not offered by this host, or was declined by the peer.
 #[test]
-fn what_was_not_agreed_names_who_did_not_want_it() {
+fn a_refused_option_names_the_host_that_refused_it() {
     let mut plain = flow(1, false);
     (plain.timestamps, plain.sack, plain.ecn) = (false, false, false);
     for (environment, expected) in [

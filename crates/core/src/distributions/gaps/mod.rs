@@ -209,8 +209,7 @@ impl GapDistribution {
         }
     }
 
-    /// The smallest gap x with P(gap <= x) >= `probability`, ns, where [`GapDistribution::cdf`] is known and a
-    /// single distribution stands behind it.
+    /// The smallest gap x with P(gap <= x) >= `probability`, ns, for independent gaps.
     pub fn quantile(&self, probability: f64) -> Option<f64> {
         match &self.shape {
             Shape::Renewal(distribution) => {

@@ -64,9 +64,9 @@ impl GeometricOnOff {
         self.slot_ns * self.gap_slots.mean() / (share * f64::from(self.sources))
     }
 
-    /// The relative standard deviation of the mean of so many gaps: that of the packets in as long a time, from the
-    /// variance of a period's packets (W. L. Smith, Regenerative Stochastic Processes, 1955), and at most that of sources
-    /// which keep their state.
+    /// The relative standard deviation of the mean of this many gaps: that of the packets in as long a time, from the
+    /// variance of a period's packets (W. L. Smith, Regenerative Stochastic Processes, 1955), and at most that of
+    /// sources which keep their state.
     pub(super) fn mean_spread(&self, gaps: f64) -> f64 {
         let (on, off) = (self.on_slots.mean(), self.off_slots.mean());
         let in_a_slot = 1.0 / self.gap_slots.mean();
@@ -80,8 +80,8 @@ impl GeometricOnOff {
         squared.min(frozen).sqrt()
     }
 
-    /// The first packet, at time 0, is one like every other, so that every gap has the distribution's mean: it is as likely from
-    /// each source, which is on then, while the others are as at a random moment.
+    /// The first packet, at time 0, is one like every other, so that every gap has the distribution's mean: it is as
+    /// likely from each source, which is on then, while the others are as at a random moment.
     pub(super) fn start(&self, rng: &mut Rng) -> GeometricSources {
         let first = rng.below(u64::from(self.sources)) as u32;
         let sources = (0..self.sources).map(|number| {
@@ -170,7 +170,7 @@ impl GeometricSource {
     fn find_packet(&mut self, from: u64, distribution: &GeometricOnOff, rng: &mut Rng) {
         let mut from = from;
         loop {
-            // A gap of n slots: the packet stands in the n-th slot that is looked at.
+            // A gap of n slots: the packet is in the n-th slot from here.
             let packet_slot = from + slots(&distribution.gap_slots, rng) - 1;
             if packet_slot < self.off_slot {
                 self.packet_slot = packet_slot;
@@ -257,8 +257,8 @@ impl ParetoOnOff {
         self.gap_ns / (share * f64::from(self.sources))
     }
 
-    /// The first packet, at time 0, is one like every other, so that every gap has the distribution's mean: it is as likely from
-    /// each source, which is on then, while the others are as at a random moment.
+    /// The first packet, at time 0, is one like every other, so that every gap has the distribution's mean: it is as
+    /// likely from each source, which is on then, while the others are as at a random moment.
     pub(super) fn start(&self, rng: &mut Rng) -> ParetoSources {
         let first = rng.below(u64::from(self.sources)) as u32;
         let sources = (0..self.sources).map(|number| {

@@ -166,7 +166,7 @@ pub enum Operation {
     Branch {
         /// The question.
         relation: Relation,
-        /// What the accumulator is held against.
+        /// The value to compare the accumulator with.
         operand: Operand,
         /// Instructions to skip when it holds.
         if_true: u8,

@@ -1,4 +1,4 @@
-//! The classic machine, carried out step by step: what every other form of a filter is held against.
+//! An interpreter of the classic machine: the reference for all other forms of a filter.
 
 use super::{ClassicProgram, Operand, Operation, Register, SCRATCH_WORDS, Source, Width};
 

@@ -1,4 +1,4 @@
-//! Classic BPF programs: what libpcap makes of an expression.
+//! Classic BPF programs, the output of libpcap's compiler.
 
 mod error;
 mod instruction;

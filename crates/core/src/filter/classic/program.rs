@@ -53,7 +53,7 @@ impl ClassicProgram {
     }
 }
 
-/// Where an instruction may go on.
+/// The instructions that may follow one.
 fn successors(position: usize, operation: Operation) -> (Option<usize>, Option<usize>) {
     let next = position + 1;
     match operation {

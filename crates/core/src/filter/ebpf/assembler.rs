@@ -33,14 +33,14 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// A place that is not decided yet.
+    /// A label without a place.
     pub fn label(&mut self) -> Label {
         self.labels += 1;
         self.jumped_to.push(false);
         Label(self.labels - 1)
     }
 
-    /// Decides that a label stands here.
+    /// Places a label here.
     pub fn place(&mut self, label: Label) {
         self.items.push(Item::Place(label));
     }

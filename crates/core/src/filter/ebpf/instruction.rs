@@ -138,7 +138,7 @@ impl Test {
     }
 }
 
-/// How many bits an operation looks at.
+/// The width of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bits {
     /// The lower half.

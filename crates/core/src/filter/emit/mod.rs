@@ -11,8 +11,8 @@
 //!
 //! A value stays in a register only for a question to which a single path leads, and never on the
 //! stack. The verifier follows every path, so it finds the same state wherever paths meet, and its work
-//! grows with the length of the program, not with the number of its paths. For the same reason the answers are collected in the verdict itself: memory of
-//! a map is the one place whose contents the verifier does not follow.
+//! grows with the length of the program, not with the number of its paths. For the same reason the answers are
+//! collected in the verdict itself: memory of a map is the one place whose contents the verifier does not follow.
 
 mod copied;
 mod direct;
@@ -33,18 +33,18 @@ use super::merged::MergedFilter;
 use super::value::ValueId;
 use slots::Slots;
 
-/// How a piece of program gets at the bytes of the frame.
+/// How a piece of program reads the bytes of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
-    /// In place: the frame lies there as it was on the wire.
+    /// In place: the frame is as it was on the wire.
     Plain,
-    /// In place, but four bytes short: the VLAN tag stands in the metadata of the packet.
+    /// In place, but four bytes short: the metadata of the packet have the VLAN tag.
     Tagged,
     /// From a copy of its start, and by a helper behind that: for what is not in the linear part.
     Copied,
 }
 
-/// Bytes of the VLAN tag, and where it stands in a frame.
+/// Bytes of the VLAN tag, and its position in a frame.
 const TAG_BYTES: u32 = 4;
 const TAG_START: u32 = 12;
 const TAG_END: u32 = TAG_START + TAG_BYTES;

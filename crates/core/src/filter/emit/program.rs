@@ -1,4 +1,4 @@
-//! The frame around the questions: what happens before the first and after the last.
+//! The program around the questions: its start and its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -19,7 +19,7 @@ use crate::filter::{FilterError, MergedFilter};
 pub enum Map {
     /// `BPF_MAP_TYPE_PERCPU_ARRAY` with one `struct capture_verdict`.
     Verdict,
-    /// `BPF_MAP_TYPE_PROG_ARRAY`; slot 0 takes the frames that somebody wants.
+    /// `BPF_MAP_TYPE_PROG_ARRAY`; slot 0 takes the frames that a subscriber wants.
     Jumps,
 }
 
@@ -43,8 +43,8 @@ pub struct EmittedProgram {
     pub map_addresses: Vec<MapAddress>,
 }
 
-/// Fields of the verdict. The length of the frame stands where the snapshot length will be until
-/// the questions are answered.
+/// Fields of the verdict. Until the questions are answered, the field of the snapshot length has the
+/// length of the frame.
 const SEEN: i16 = offset_of!(CaptureVerdict, seen) as i16;
 pub(super) const SUBSCRIBERS: i16 = offset_of!(CaptureVerdict, subscribers) as i16;
 const SNAPLEN: i16 = offset_of!(CaptureVerdict, snaplen) as i16;
@@ -54,8 +54,8 @@ pub(super) const LENGTH: i16 = SNAPLEN;
 const MAPS: [Map; 2] = [Map::Verdict, Map::Jumps];
 
 impl MergedFilter {
-    /// Makes the eBPF program that counts a frame as seen, finds who wants it, and when there is
-    /// anybody, leaves subscribers and snapshot length in the verdict and goes on in slot 0 of
+    /// Makes the eBPF program that counts a frame as seen and finds its subscribers. If there are any, it
+    /// stores subscribers and snapshot length in the verdict and continues in slot 0 of
     /// [`Map::Jumps`]. Its verdict is that of the target.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Emitter<'_> {
         self.put(Instruction::store(Size::Word, R9, LENGTH, R1));
     }
 
-    /// Copies the start of the frame, as it was on the wire, to the stack; zeros stand behind it.
+    /// Copies the start of the frame, as it was on the wire, to the stack, with zeros behind it.
     fn copy_start(&mut self) {
         let filled = self.assembler.label();
         self.alu64(Alu::Move, R8, 0);

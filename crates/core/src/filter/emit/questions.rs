@@ -257,7 +257,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Jumps to one answer and goes on to the other, so that what comes next needs no jump.
+    /// Jumps to one answer and continues with the other, so that the next question needs no jump.
     fn split(&mut self, split: &Split, yes: Edge, no: Edge, next: Option<usize>, rows: &mut Rows) {
         let (test, jumped, other) = match split.test.opposite() {
             Some(opposite) if yes.to == next && no.to != next => (opposite, no, yes),

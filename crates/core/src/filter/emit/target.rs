@@ -1,4 +1,4 @@
-//! For which place in the kernel a program is made.
+//! The place in the kernel that a program is for.
 
 /// The kind of eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,14 +33,14 @@ impl LinkLayer {
     }
 }
 
-/// For which place in the kernel a program is made.
+/// The place in the kernel that a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The kind of program.
     pub hook: Hook,
     /// What frames start with.
     pub link_layer: LinkLayer,
-    /// Frames go no further than the hook (XDP only), whether anybody wants them or not.
+    /// The hook drops all frames (XDP only), wanted or not.
     pub discard: bool,
 }
 
@@ -71,7 +71,7 @@ impl Target {
         self.data() + 4
     }
 
-    /// Whether a VLAN tag may stand in the packet's metadata instead of the frame.
+    /// Whether a VLAN tag may be in the packet's metadata instead of the frame.
     pub(super) fn may_be_tagged(self) -> bool {
         self.hook == Hook::SchedCls && self.link_layer == LinkLayer::Ethernet
     }
