@@ -56,10 +56,11 @@ pub struct Finished {
 /// # fn main() -> Result<(), TraceError> {
 /// let eth0 = Interface { name: "eth0".into(), ..Default::default() };
 /// let mut writer = Writer::create("day.pcapng".as_ref(), &WriterOptions::default(), &Section::default(), &[eth0])?;
-/// writer.write(&Packet { time_ns: 1_700_000_000_000_000_000, wire_bytes: 60, captured: &[0; 60], ..Default::default()
-/// })?; writer.caught_up()?; // whenever there is nothing more to write at the moment
-/// writer.tick(1_700_000_000_500_000_000, &[Statistics { seen: 1, ..Default::default() }])?; // once a second let
-/// finished = writer.finish(&[Statistics { seen: 1, complete: true, ..Default::default() }]); finished.result?;
+/// writer.write(&Packet { time_ns: 1_700_000_000_000_000_000, wire_bytes: 60, captured: &[0; 60], ..Default::default() })?;
+/// writer.caught_up()?; // whenever there is nothing more to write at the moment
+/// writer.tick(1_700_000_000_500_000_000, &[Statistics { seen: 1, ..Default::default() }])?; // once a second
+/// let finished = writer.finish(&[Statistics { seen: 1, complete: true, ..Default::default() }]);
+/// finished.result?;
 /// assert_eq!(finished.accounts[0].difference(), 0);
 /// # Ok(())
 /// # }
