@@ -113,9 +113,3 @@ impl Paths {
         known
     }
 }
-
-impl Default for Paths {
-    fn default() -> Self {
-        Self::new()
-    }
-}

@@ -48,12 +48,6 @@ impl CostSampler {
     }
 }
 
-impl Default for CostSampler {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// The ledger's line for one program.
 pub fn program_cost(name: &str, runs: u64, run_ns: u64) -> ProgramCost {
     ProgramCost {

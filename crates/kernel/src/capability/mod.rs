@@ -8,7 +8,6 @@
 //! What follows for the commands of Parshall is decided elsewhere, in the Python package
 //! `parshall.doctor`.
 
-mod btf;
 pub mod cgroup;
 mod host;
 mod map;

@@ -138,7 +138,7 @@ impl Client {
         let memory = descriptors
             .next()
             .ok_or_else(|| CaptureError::keeper("it sent no ring"))?;
-        let lanes = Lane::of_map(&memory, ring.lanes, ring.layout.into(), false)?;
+        let lanes = Lane::of_map(&memory, ring.lanes, ring.layout, false)?;
         let register = match (ring.reader_slot, descriptors.next()) {
             (Some(slot), Some(memory)) => Some((LaneReaders::of_map(&memory, ring.lanes)?, slot)),
             _ => None,
@@ -170,9 +170,6 @@ impl Client {
 
     /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. Somebody may be
     /// joining, which takes the keeper's time, and the ring must be read meanwhile.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
     pub fn ask_account(&mut self) -> Result<(), CaptureError> {
         if !self.waits_for_account {
             self.channel
@@ -184,9 +181,6 @@ impl Client {
     }
 
     /// Asks to end the subscriptions; [`Client::hear`] has the account when it comes.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
     pub fn ask_leave(&mut self) -> Result<(), CaptureError> {
         self.channel
             .send(&Request::Leave, &[])
@@ -194,9 +188,6 @@ impl Client {
     }
 
     /// What the keeper says, waited for at most this long.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
     pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, CaptureError> {
         if let Some(heard) = self.heard.pop_front() {
             return Ok(Some(heard));
@@ -252,9 +243,6 @@ impl Client {
 }
 
 /// What a ring tells of itself.
-///
-/// # Errors
-/// As [`Client::join`].
 pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
     list_within(name, PATIENCE_FOR_A_LIST)
 }

@@ -63,9 +63,6 @@ pub(super) struct Copying {
 
 impl Copying {
     /// Loads the program.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`].
     pub fn load(hook: &Hook, hook_number: usize, maps: &RingMaps) -> Result<Self, CaptureError> {
         let options = CaptureOptions {
             layout: maps.layout,
@@ -91,9 +88,6 @@ impl Copying {
     }
 
     /// Loads the program of the filters in front of it.
-    ///
-    /// # Errors
-    /// As [`Dispatchers::load`].
     pub fn load_dispatcher(
         &self,
         hook: &Hook,
@@ -220,12 +214,8 @@ fn load_copy(
         let is_wanted = program.name() == copy;
         program.set_autoload(is_wanted);
     }
-    open.load().map_err(|error| CaptureError::Load {
-        reason: match crate::libbpf_log::take() {
-            Some(said) => format!("{error}: {said}"),
-            None => error.to_string(),
-        },
-    })
+    open.load()
+        .map_err(|error| CaptureError::load(crate::libbpf_log::explained(&error)))
 }
 
 fn find_map<'object>(

@@ -206,9 +206,6 @@ impl KeptRing {
 
     /// Begins to take in new subscribers, all or none; [`KeptRing::join`] does it when the programs are
     /// made. Nothing has changed until then.
-    ///
-    /// # Errors
-    /// [`CaptureError`].
     pub(super) fn prepare_join(
         &self,
         subscriptions: &[(Subscription, CompiledFilter)],
@@ -267,9 +264,6 @@ impl KeptRing {
     }
 
     /// Begins to let subscribers go; [`KeptRing::leave`] does it when the programs are made.
-    ///
-    /// # Errors
-    /// [`CaptureError`].
     pub(super) fn prepare_leave(&self, bits: &[usize]) -> Result<Preparation, CaptureError> {
         let leaving = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         self.prepare(self.wanted(leaving))

@@ -49,38 +49,3 @@ pub struct CaptureLedger {
     /// False while hooks run, and when the keeper died: such an account need not balance.
     pub complete: bool,
 }
-
-impl CaptureLedger {
-    /// Sentences that say where the ledger does not balance; empty when it does.
-    pub fn imbalances(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for subscriber in &self.subscribers {
-            for account in &subscriber.interfaces {
-                if account.difference() != 0 {
-                    found.push(format!(
-                        "{} of {:?}: seen {} is not filtered {} + thinned {} + logged {} + lost {}",
-                        account.hook,
-                        subscriber.file,
-                        account.seen,
-                        account.filtered,
-                        account.thinned,
-                        account.logged,
-                        account.lost.total()
-                    ));
-                }
-            }
-            let overwritten: u64 = subscriber
-                .interfaces
-                .iter()
-                .map(|account| account.lost.overwritten)
-                .sum();
-            if overwritten > self.sequence_gaps {
-                found.push(format!(
-                    "{:?}: {overwritten} overwritten are more than the {} gaps in the numbers",
-                    subscriber.file, self.sequence_gaps
-                ));
-            }
-        }
-        found
-    }
-}

@@ -10,28 +10,28 @@
 //! programs that serve one set of them, `preparation` the process that makes these, [`attachment`] a place where packets pass, [`grace`] the wait until
 //! nobody runs the programs of before.
 
-pub mod attachment;
+mod attachment;
 pub mod backend;
 pub mod batch;
 pub mod client;
 pub mod collector;
-pub mod dispatcher;
+mod dispatcher;
 mod error;
-pub mod generation;
+pub(crate) mod generation;
 mod grace;
 pub mod keeper;
 pub mod kept_ring;
-pub mod ledger;
-pub mod output;
+mod ledger;
+mod output;
 mod preparation;
-pub mod request;
+mod request;
 mod ring_capture;
 mod ring_maps;
 mod run;
 pub mod session;
 pub mod sink;
 mod socket_capture;
-pub mod status;
+mod status;
 mod tagged;
 mod tally;
 

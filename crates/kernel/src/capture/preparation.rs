@@ -52,9 +52,6 @@ pub(super) struct Preparation {
 
 impl Preparation {
     /// Starts to make the programs of all hooks for these subscribers.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`].
     pub fn start(
         hooks: &[&Hook],
         maps: &RingMaps,

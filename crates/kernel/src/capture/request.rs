@@ -67,9 +67,6 @@ impl RingRequest {
     }
 
     /// Says what is wrong before anything is made.
-    ///
-    /// # Errors
-    /// [`CaptureError::Option`].
     pub fn check(&self) -> Result<(), CaptureError> {
         let wrong = |option, value: String, expected: &str| {
             Err(CaptureError::Option {
@@ -127,9 +124,6 @@ impl RingRequest {
 }
 
 /// Whether a ring may be called so: its socket is a file of that name.
-///
-/// # Errors
-/// [`CaptureError::Option`].
 pub fn check_name(name: &str) -> Result<(), CaptureError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._+@:-".contains(&byte);
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.bytes().all(fits) {
@@ -154,9 +148,6 @@ pub struct Subscription {
 
 impl Subscription {
     /// Says what is wrong before a ring is asked.
-    ///
-    /// # Errors
-    /// [`CaptureError::Option`].
     pub fn check(&self) -> Result<(), CaptureError> {
         if !(1..=CAPTURE_SNAPLEN_MAX).contains(&self.snaplen) {
             return Err(CaptureError::Option {

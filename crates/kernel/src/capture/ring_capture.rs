@@ -45,9 +45,6 @@ pub(super) struct RingCapture {
 
 impl RingCapture {
     /// Opens the files, creates or joins the ring, subscribes, and starts to read.
-    ///
-    /// # Errors
-    /// See [`super::session::Capture::start`].
     pub fn start(
         source: Source,
         outputs: Vec<Output>,

@@ -23,9 +23,6 @@ pub(super) struct RingMaps {
 
 impl RingMaps {
     /// Makes the maps, if there is memory for them.
-    ///
-    /// # Errors
-    /// [`CaptureError::Memory`], [`CaptureError::Load`].
     pub fn make(layout: &RingLayout, cpus: usize, discard: bool) -> Result<Self, CaptureError> {
         check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
         let make = |name: &str, value_bytes: usize| mappable_array(name, value_bytes, cpus);

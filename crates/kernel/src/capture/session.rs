@@ -95,7 +95,7 @@ impl Capture {
     /// Opens the files, creates or joins the ring, subscribes, and starts to read.
     ///
     /// # Errors
-    /// [`CaptureError`], before anything is left attached; [`CaptureError::GivenUp`] before anything was changed.
+    /// [`CaptureError`], before anything is left attached; [`SessionError::GivenUp`] before anything was changed.
     pub fn start(request: CaptureRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
         let (sender, receiver) = sync_channel(BATCHES_MAX);
         let has_batches = request.outputs.iter().any(|output| output.path.is_none());

@@ -114,9 +114,6 @@ impl Sink {
     }
 
     /// There is nothing more to write at the moment.
-    ///
-    /// # Errors
-    /// As [`Sink::write`].
     pub fn caught_up(&mut self) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.caught_up(),
@@ -128,9 +125,6 @@ impl Sink {
     }
 
     /// Once a second, with the account of every interface.
-    ///
-    /// # Errors
-    /// As [`Sink::write`].
     pub fn tick(&mut self, now_ns: u64, statistics: &[Statistics]) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.tick(now_ns, statistics),

@@ -131,9 +131,6 @@ pub struct Description {
 
 impl Request {
     /// What it comes to.
-    ///
-    /// # Errors
-    /// What is wrong with the request.
     pub fn describe(&self) -> Result<Description, GenerateError> {
         let workload = self.workload()?;
         let count = self.count.map_or("packets until stopped".into(), |count| {
@@ -162,9 +159,6 @@ impl Request {
     }
 
     /// When they are due, ns, and the bytes of the first packets, one for each send time in `sent_ns`.
-    ///
-    /// # Errors
-    /// What is wrong with the request.
     pub fn frames(&self, sent_ns: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, GenerateError> {
         let workload = self.workload()?;
         let packets = Packets::of(&workload);
@@ -178,9 +172,6 @@ impl Request {
     }
 
     /// The workload that is asked for.
-    ///
-    /// # Errors
-    /// What is wrong with the request.
     pub fn workload(&self) -> Result<Workload, GenerateError> {
         let default = Parameters::default();
         let parameters = Parameters {

@@ -243,9 +243,6 @@ impl XdpReceiver {
     }
 
     /// What the kernel has dropped, and why.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn statistics(&self) -> Result<XdpStatistics, SocketError> {
         sockopt::xdp_statistics(&self.socket.fd).map_err(failed("reading the counters"))
     }

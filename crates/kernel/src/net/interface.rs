@@ -122,9 +122,6 @@ pub(crate) fn namespace_number() -> u64 {
 
 /// What the driver of an interface can do with XDP: the `NETDEV_XDP_ACT_...` of `linux/netdev.h`, 0 where the kernel
 /// (before 6.3) does not say.
-///
-/// # Errors
-/// What the kernel says.
 pub(crate) fn xdp_features(index: u32) -> io::Result<u64> {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,

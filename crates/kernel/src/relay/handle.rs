@@ -7,7 +7,7 @@ use super::ledger::Statistics;
 use super::placement::Placement;
 use super::shape::Shape;
 use super::worker::{Worker, clear};
-use crate::session::{Beginning, Control, Instrument, Progress, Session, Status, ThreadError};
+use crate::session::{Beginning, Control, Instrument, Progress, Session, SessionError, Status};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use std::os::fd::OwnedFd;
@@ -98,7 +98,7 @@ impl Relay {
             wake,
             statistics: Mutex::new(Conversation { requests, answers }),
         };
-        let died = |_| ThreadError::Died {
+        let died = |_| SessionError::Died {
             name: THREAD.into(),
         };
         started.recv().map_err(died)??;

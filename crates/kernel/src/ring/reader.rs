@@ -147,24 +147,15 @@ impl Block {
 impl LaneReader {
     /// A reader that starts at the ring's first record: what was overwritten counts as missed.
     pub fn from_start(lane: Lane) -> Self {
-        Self {
-            lane,
-            position: 0,
-            next_seq: Some(0),
-            counts: ReaderCounts::default(),
-            wants_most: true,
-        }
+        Self::from_position(lane, 0, 0)
     }
 
-    /// A reader that joins now: what was written before is not its business.
+    /// A reader that joins now: what was written before does not count as missed.
     pub fn from_now(lane: Lane) -> Self {
         let position = lane.reserved_bytes().load(Ordering::Acquire);
         Self {
-            lane,
-            position,
             next_seq: None,
-            counts: ReaderCounts::default(),
-            wants_most: true,
+            ..Self::from_position(lane, position, 0)
         }
     }
 

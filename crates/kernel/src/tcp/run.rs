@@ -17,7 +17,7 @@ use super::session::{LogProgress, Summary, THREAD};
 use crate::cgroup;
 use crate::clock::thread_cpu_s;
 use crate::cost::{CostSampler, program_cost};
-use crate::session::{Control, InstrumentError as _, ThreadError};
+use crate::session::{Control, InstrumentError as _, SessionError};
 
 /// How long to wait for what other threads and programs are about to finish.
 const NAP: Duration = Duration::from_millis(4);
@@ -311,7 +311,7 @@ impl Run {
         match self.hooks.lock() {
             Ok(mut hooks) => Ok(act(&mut hooks)),
             // Another thread panicked while it changed the hooks.
-            Err(_) => Err(TcpError::Thread(ThreadError::Died {
+            Err(_) => Err(TcpError::Session(SessionError::Died {
                 name: THREAD.into(),
             })),
         }

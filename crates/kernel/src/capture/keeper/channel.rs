@@ -70,9 +70,6 @@ impl Channel {
     }
 
     /// Process at the other end, and its user.
-    ///
-    /// # Errors
-    /// What `getsockopt(2)` says.
     pub fn peer(&self) -> io::Result<(i32, u32)> {
         let peer = rustix::net::sockopt::socket_peercred(&self.socket)?;
         Ok((peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()))
@@ -123,9 +120,6 @@ impl Channel {
     }
 
     /// Sends what waits, as far as there is room.
-    ///
-    /// # Errors
-    /// What `sendmsg(2)` says.
     pub fn flush(&mut self) -> io::Result<()> {
         while let Some((part, descriptors)) = self.waiting.front() {
             let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();

@@ -16,9 +16,6 @@ pub(super) struct LinkWatch {
 
 impl LinkWatch {
     /// Begins to watch.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn new<'ring>(interfaces: impl Iterator<Item = &'ring Interface>) -> io::Result<Self> {
         let interfaces: Interfaces = interfaces.collect();
         Ok(Self {

@@ -149,7 +149,8 @@ pub struct RingDescription {
     /// Lanes, one a CPU.
     pub lanes: usize,
     /// Constants of the ring.
-    pub layout: Layout,
+    #[serde(with = "RingLayoutFields")]
+    pub layout: RingLayout,
     /// By number.
     pub interfaces: Vec<Interface>,
     /// By number.
@@ -175,41 +176,15 @@ impl RingDescription {
 }
 
 /// [`RingLayout`] in a message.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Layout {
-    pub size_bytes: u64,
-    pub part_shift: u64,
-    pub secret: u64,
-    pub wait_for_readers: u64,
-    pub slack_bytes: u64,
-    pub writers_alone: u64,
-}
-
-impl From<&RingLayout> for Layout {
-    fn from(layout: &RingLayout) -> Self {
-        Self {
-            size_bytes: layout.size_bytes,
-            part_shift: layout.part_shift,
-            secret: layout.secret,
-            wait_for_readers: layout.wait_for_readers,
-            slack_bytes: layout.slack_bytes,
-            writers_alone: layout.writers_alone,
-        }
-    }
-}
-
-impl From<Layout> for RingLayout {
-    fn from(layout: Layout) -> Self {
-        Self {
-            size_bytes: layout.size_bytes,
-            part_shift: layout.part_shift,
-            secret: layout.secret,
-            wait_for_readers: layout.wait_for_readers,
-            slack_bytes: layout.slack_bytes,
-            writers_alone: layout.writers_alone,
-        }
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "RingLayout")]
+struct RingLayoutFields {
+    size_bytes: u64,
+    part_shift: u64,
+    secret: u64,
+    wait_for_readers: u64,
+    slack_bytes: u64,
+    writers_alone: u64,
 }
 
 /// A ring that runs, for people.

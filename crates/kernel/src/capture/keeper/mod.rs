@@ -318,7 +318,7 @@ impl Keeper {
         let description = Answer::Ring(RingDescription {
             name: self.ring.name().into(),
             lanes: self.ring.lanes(),
-            layout: self.ring.layout().into(),
+            layout: *self.ring.layout(),
             interfaces,
             hooks,
             reader_slot,

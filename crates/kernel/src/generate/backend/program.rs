@@ -10,7 +10,6 @@ use parshall_core::abi::{
     TRANSPORT_TCP, TRANSPORT_UDP, plain_bytes,
 };
 use parshall_core::workload::{FRAME_BYTES_MIN, Packets, Protocol, STAMP_BYTES, Workload};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("generate");
@@ -39,10 +38,7 @@ unsafe impl Send for Program {}
 fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> GenerateError {
     move |error| GenerateError::Kernel {
         what,
-        reason: match crate::libbpf_log::take() {
-            Some(said) => format!("{error}: {said}"),
-            None => error.to_string(),
-        },
+        reason: crate::libbpf_log::explained(&error),
     }
 }
 
@@ -148,12 +144,11 @@ impl Program {
         })
     }
 
-    /// Descriptor of the program.
-    pub fn descriptor(&self) -> Result<RawFd, GenerateError> {
+    /// The only program of the object.
+    pub fn program(&self) -> Result<libbpf_rs::Program<'_>, GenerateError> {
         self.object
             .progs()
             .next()
-            .map(|program| program.as_fd().as_raw_fd())
             .ok_or_else(|| GenerateError::Kernel {
                 what: "load the generator",
                 reason: "there is no program in the object".into(),
