@@ -56,7 +56,7 @@ fn mmapable_array() -> io::Result<()> {
     // SAFETY: name and options outlive the call. An error of `libbpf-rs` would have no number.
     let map =
         bpf::owned(unsafe { sys::bpf_map_create(kind, name, 4, page_bytes as u32, 1, &options) })?;
-    Mapping::of_map(&map, page_bytes, false)?;
+    Mapping::of(&map, page_bytes, 0, false)?;
     Ok(())
 }
 

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_refusal_means_another_thing_with_and_without_privileges() {
         assert_eq!(
-            attempt(libc::EPERM, &Privileges::none()).cause,
+            attempt(libc::EPERM, &Privileges::default()).cause,
             Some(Cause::Forbidden)
         );
         assert_eq!(

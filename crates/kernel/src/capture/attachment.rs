@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use crate::bpf;
-use crate::net::interface::Interface;
+use crate::net::interface::{Interface, InterfaceError};
 
 /// The kinds of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,9 +72,8 @@ impl Attachment {
     ) -> Result<Self, CaptureError> {
         Self::link(interface, kind, way, program)
             .map(|link| Self { link })
-            .map_err(|error| CaptureError::Interface {
-                name: interface.name.clone(),
-                reason: match (error.raw_os_error(), kind.is_xdp()) {
+            .map_err(|error| {
+                let reason = match (error.raw_os_error(), kind.is_xdp()) {
                     (Some(libc::EBUSY | libc::EEXIST), true) => format!(
                         "another XDP program is attached to it ({error}); take packets with --hook tcx"
                     ),
@@ -89,7 +88,8 @@ impl Attachment {
                         "{} cannot be attached: {error}; `parshall doctor` tells what this host offers",
                         kind.name()
                     ),
-                },
+                };
+                InterfaceError::new(&interface.name, reason).into()
             })
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::CaptureError;
 use super::dispatcher::CompiledFilter;
+pub use super::keeper::message::Left;
 use super::keeper::message::{
     Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
 };
@@ -29,17 +30,6 @@ const PATIENCE_FOR_A_LIST: Duration = Duration::from_secs(5);
 
 /// Whoever founds a ring of his own does not wait long for those of others.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_millis(200);
-
-/// The final account of the subscriptions of one connection.
-#[derive(Clone, Debug, Default)]
-pub struct Left {
-    /// For each subscription, by hook.
-    pub counts: Vec<Vec<HookCount>>,
-    /// By hook.
-    pub run_times: Vec<RunTime>,
-    /// For each lane: nothing for them lies behind.
-    pub ends: Vec<u64>,
-}
 
 /// What a keeper says while one reads.
 #[derive(Clone, Debug)]
@@ -207,15 +197,7 @@ impl Client {
                 self.waits_for_account = false;
                 Ok(Heard::Account { counts, run_times })
             }
-            Answer::Left {
-                counts,
-                run_times,
-                ends,
-            } => Ok(Heard::Left(Left {
-                counts,
-                run_times,
-                ends,
-            })),
+            Answer::Left(left) => Ok(Heard::Left(left)),
             answer => Err(unexpected(answer)),
         }
     }

@@ -17,8 +17,8 @@ pub enum CaptureError {
         value: String,
         expected: String,
     },
-    #[error("interface {name}: {reason}")]
-    Interface { name: String, reason: String },
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     #[error("{reason}")]
     Filter { reason: String },
     #[error(
@@ -83,16 +83,20 @@ pub enum CaptureError {
     Trace(#[from] TraceError),
 }
 
-impl From<InterfaceError> for CaptureError {
-    fn from(error: InterfaceError) -> Self {
-        Self::Interface {
-            name: error.name,
-            reason: error.reason,
+impl CaptureError {
+    /// That an option does not do, and what would.
+    pub(crate) fn option(
+        option: &'static str,
+        value: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Option {
+            option,
+            value: value.into(),
+            expected: expected.into(),
         }
     }
-}
 
-impl CaptureError {
     pub(crate) fn load(error: impl std::fmt::Display) -> Self {
         Self::Load {
             reason: error.to_string(),
@@ -112,7 +116,7 @@ impl InstrumentError for CaptureError {
             Self::Option { .. } | Self::Filter { .. } | Self::Trace(TraceError::Option { .. }) => {
                 true
             }
-            Self::Interface { .. } | Self::Name { .. } | Self::Path { .. } => true,
+            Self::Interface(_) | Self::Name { .. } | Self::Path { .. } => true,
             Self::Backend(error) => error.is_usage(),
             Self::Refused { is_usage, .. } => *is_usage,
             _ => false,

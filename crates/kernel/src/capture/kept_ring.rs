@@ -16,7 +16,7 @@ use super::preparation::Preparation;
 use super::request::{Directions, HookChoice, RingRequest, Subscription};
 use super::ring_maps::RingMaps;
 use crate::cpus;
-use crate::net::interface::Interface;
+use crate::net::interface::{Interface, InterfaceError};
 use crate::net::packet_socket::PacketSocket;
 use crate::net::socket::SocketError;
 use crate::ring;
@@ -475,12 +475,12 @@ fn hold_promiscuous(interface: &Interface) -> Result<PacketSocket, CaptureError>
         socket.hold_promiscuous()?;
         Ok::<_, SocketError>(socket)
     };
-    hold().map_err(|error| CaptureError::Interface {
-        name: interface.name.clone(),
-        reason: format!(
+    hold().map_err(|error| {
+        let reason = format!(
             "cannot be made promiscuous: {}; run as root, or without --promiscuous",
             error.source
-        ),
+        );
+        InterfaceError::new(&interface.name, reason).into()
     })
 }
 

@@ -69,11 +69,7 @@ impl RingRequest {
     /// Says what is wrong before anything is made.
     pub fn check(&self) -> Result<(), CaptureError> {
         let wrong = |option, value: String, expected: &str| {
-            Err(CaptureError::Option {
-                option,
-                value,
-                expected: expected.into(),
-            })
+            Err(CaptureError::option(option, value, expected))
         };
         if self.interfaces.is_empty() {
             return wrong("interface", "(none)".into(), "name at least one interface");
@@ -127,12 +123,9 @@ impl RingRequest {
 pub fn check_name(name: &str) -> Result<(), CaptureError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._+@:-".contains(&byte);
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.bytes().all(fits) {
-        return Err(CaptureError::Option {
-            option: "name",
-            value: name.into(),
-            expected: "expected up to 64 letters, digits and . _ + @ : -, not beginning with a dot"
-                .into(),
-        });
+        let expected =
+            "expected up to 64 letters, digits and . _ + @ : -, not beginning with a dot";
+        return Err(CaptureError::option("name", name, expected));
     }
     Ok(())
 }
@@ -150,11 +143,12 @@ impl Subscription {
     /// Says what is wrong before a ring is asked.
     pub fn check(&self) -> Result<(), CaptureError> {
         if !(1..=CAPTURE_SNAPLEN_MAX).contains(&self.snaplen) {
-            return Err(CaptureError::Option {
-                option: "snaplen",
-                value: self.snaplen.to_string(),
-                expected: format!("expected 1 to {CAPTURE_SNAPLEN_MAX} bytes"),
-            });
+            let expected = format!("expected 1 to {CAPTURE_SNAPLEN_MAX} bytes");
+            return Err(CaptureError::option(
+                "snaplen",
+                self.snaplen.to_string(),
+                expected,
+            ));
         }
         Ok(())
     }

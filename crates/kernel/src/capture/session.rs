@@ -132,11 +132,8 @@ impl Capture {
                 Method::Sockets(capture)
             }
             (_, None, None) => {
-                return Err(CaptureError::Option {
-                    option: "interface",
-                    value: "(none)".into(),
-                    expected: "name an interface, or a ring to join".into(),
-                });
+                let expected = "name an interface, or a ring to join";
+                return Err(CaptureError::option("interface", "(none)", expected));
             }
         };
         let batches = match has_batches {
@@ -172,11 +169,8 @@ impl Capture {
     pub fn next_batch(&self, timeout: Duration) -> Result<NextBatch, CaptureError> {
         let received = match &*self.batches() {
             Batches::None => {
-                return Err(CaptureError::Option {
-                    option: "write",
-                    value: "(files alone)".into(),
-                    expected: "give an output without a path, whose packets come as batches".into(),
-                });
+                let expected = "give an output without a path, whose packets come as batches";
+                return Err(CaptureError::option("write", "(files alone)", expected));
             }
             Batches::Waiting(receiver) => receiver.recv_timeout(timeout),
             Batches::Over => Err(RecvTimeoutError::Disconnected),

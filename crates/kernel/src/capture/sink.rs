@@ -98,7 +98,7 @@ impl Sink {
         }
     }
 
-    /// Takes a packet. It is counted in [`Sink::written`], also when it could not be written.
+    /// Takes a packet. [`Sink::finish`] counts it, also when it could not be written.
     ///
     /// # Errors
     /// What the target says for the first time.
@@ -155,14 +155,6 @@ impl Sink {
                     result: Ok(()),
                 }
             }
-        }
-    }
-
-    /// What became of the packets of each interface.
-    pub fn written(&self) -> &[Written] {
-        match self {
-            Self::File(writer) => writer.written(),
-            Self::Batches(builder) => builder.written(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Why packets cannot be generated.
 
+use crate::net::interface::InterfaceError;
 use crate::net::socket::SocketError;
 use parshall_core::workload::ReplayError;
 
@@ -25,8 +26,8 @@ pub enum GenerateError {
     },
     #[error(transparent)]
     Trace(#[from] parshall_core::trace::TraceError),
-    #[error("interface {interface}: {reason}")]
-    Interface { interface: String, reason: String },
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     #[error("network namespace {path}: {source}; `ip netns list` names those there are")]
     Namespace {
         path: String,
@@ -49,6 +50,21 @@ impl From<SocketError> for GenerateError {
     }
 }
 
+impl GenerateError {
+    /// That an option does not do, and what would.
+    pub(crate) fn option(
+        option: &'static str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Option {
+            option,
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
 /// An error of a system call that sending needs.
 pub(crate) fn failed(what: &'static str) -> impl Fn(std::io::Error) -> GenerateError {
     move |error| GenerateError::Kernel {
@@ -61,7 +77,7 @@ impl InstrumentError for GenerateError {
     fn is_usage(&self) -> bool {
         match self {
             Self::Law(_) | Self::Workload(_) | Self::Option { .. } => true,
-            Self::Interface { .. } | Self::Namespace { .. } => true,
+            Self::Interface(_) | Self::Namespace { .. } => true,
             Self::Sizes(error) => error.is_usage(),
             Self::Replay(error) => matches!(error, ReplayError::Workload(_)),
             Self::Trace(_) | Self::Kernel { .. } => false,

@@ -3,6 +3,7 @@
 use super::GenerateError;
 use super::error::failed;
 use super::interface;
+use crate::net::interface::InterfaceError;
 use crate::net::netlink::{self, LinkEvent};
 use std::io;
 use std::path::Path;
@@ -108,13 +109,9 @@ impl LinkWatch {
             }
             Loss::Removed => "was removed while packets were sent, or moved to another network namespace; make it anew, \
                            and send again"
-                .into(),
+                .to_owned(),
         };
-        let error = GenerateError::Interface {
-            interface: name.clone(),
-            reason,
-        };
-        Some(error.to_string())
+        Some(InterfaceError::new(name, reason).to_string())
     }
 }
 

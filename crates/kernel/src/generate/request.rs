@@ -205,17 +205,16 @@ impl Request {
         };
         let largest = workload.largest_ip_bytes();
         if largest > u32::from(u16::MAX) {
-            return Err(GenerateError::Option {
-                option: match self.replay {
-                    Some(_) => "--replay",
-                    None => "--sizes",
-                },
-                found: format!("with packets of {largest} bytes"),
-                expected: format!(
-                    "at most {}, the longest that an IP header can tell",
-                    u16::MAX
-                ),
-            });
+            let option = match self.replay {
+                Some(_) => "--replay",
+                None => "--sizes",
+            };
+            let found = format!("with packets of {largest} bytes");
+            let expected = format!(
+                "at most {}, the longest that an IP header can tell",
+                u16::MAX
+            );
+            return Err(GenerateError::option(option, found, expected));
         }
         Ok(workload)
     }
@@ -225,10 +224,8 @@ impl Request {
         let Some(path) = &self.replay else {
             return Ok(None);
         };
-        let refused = |expected: &str| GenerateError::Option {
-            option: "--replay",
-            found: path.display().to_string(),
-            expected: expected.into(),
+        let refused = |expected: &str| {
+            GenerateError::option("--replay", path.display().to_string(), expected)
         };
         if self.backend == BackendKind::Pktgen {
             return Err(refused("--backend xdp, af-packet or af-xdp beside it"));
@@ -263,17 +260,13 @@ impl Request {
     }
 
     fn rate(&self) -> Result<Option<Rate>, GenerateError> {
-        let one = |found: String, expected: &str| GenerateError::Option {
-            option: "rate",
-            found,
-            expected: expected.into(),
-        };
+        let one = |found: &str, expected: &str| GenerateError::option("rate", found, expected);
         let load = match (self.load, self.line_bps) {
             (Some(share), Some(line_bps)) => Some(Rate::Load { share, line_bps }),
             (None, None) => None,
             _ => {
                 return Err(one(
-                    "of a line".into(),
+                    "of a line",
                     "both --load and --line, for example --load 0.8 --line 10G",
                 ));
             }
@@ -287,7 +280,7 @@ impl Request {
         .flatten();
         let rate = given.next();
         if given.next().is_some() {
-            return Err(one("given twice".into(), "one of --rate, --pps and --load"));
+            return Err(one("given twice", "one of --rate, --pps and --load"));
         }
         Ok(rate)
     }
@@ -299,19 +292,16 @@ impl Request {
         flows.protocol = match self.protocol.as_str() {
             "udp" => Protocol::Udp,
             "tcp" => Protocol::Tcp,
-            other => Protocol::Raw(other.parse().map_err(|_| GenerateError::Option {
-                option: "--protocol",
-                found: other.into(),
-                expected: "udp, tcp or an IP protocol number from 0 to 255".into(),
+            other => Protocol::Raw(other.parse().map_err(|_| {
+                let expected = "udp, tcp or an IP protocol number from 0 to 255";
+                GenerateError::option("--protocol", other, expected)
             })?),
         };
         if let Some(id) = self.vlan {
             if id > 4095 || self.vlan_priority > 7 {
-                return Err(GenerateError::Option {
-                    option: "--vlan",
-                    found: format!("{id}, priority {}", self.vlan_priority),
-                    expected: "a VLAN from 0 to 4095 and a priority from 0 to 7".into(),
-                });
+                let found = format!("{id}, priority {}", self.vlan_priority);
+                let expected = "a VLAN from 0 to 4095 and a priority from 0 to 7";
+                return Err(GenerateError::option("--vlan", found, expected));
             }
             flows.vlan = Some(Vlan {
                 id,

@@ -107,22 +107,22 @@ impl Run<'_> {
             ending = match ending {
                 Ending::NotYet if is_lost || team.has_failed() => {
                     // Those who halt go on, and find that they are still stopped.
-                    schedule.stop();
+                    schedule.set_stopped(true);
                     team.go();
                     Ending::Stopped
                 }
                 Ending::NotYet if control.should_stop() || is_over(&schedule, duration_ns) => {
-                    schedule.stop();
+                    schedule.set_stopped(true);
                     Ending::Halting
                 }
                 Ending::Halting if team.is_at_rest() => {
                     schedule.set_end(schedule.sent_by_any());
-                    schedule.resume();
+                    schedule.set_stopped(false);
                     team.go();
                     Ending::CatchingUp(Instant::now() + CATCH_UP)
                 }
                 Ending::CatchingUp(deadline) if Instant::now() >= deadline => {
-                    schedule.stop();
+                    schedule.set_stopped(true);
                     Ending::Stopped
                 }
                 as_it_was => as_it_was,
@@ -149,7 +149,7 @@ impl Run<'_> {
         while !self.team.has_ended() {
             let should_stop = self.control.should_stop() || began.elapsed() >= duration;
             if self.link.is_lost() || should_stop {
-                schedule.stop();
+                schedule.set_stopped(true);
                 self.team.go();
                 self.team.call_out();
             }

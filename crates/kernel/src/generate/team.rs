@@ -150,11 +150,7 @@ impl Request {
         let listed = |numbers: Vec<String>| numbers.join(",");
         let cpus = || listed(self.cpus.iter().map(usize::to_string).collect());
         let refused = |option, found: String, expected: &str| {
-            Err(GenerateError::Option {
-                option,
-                found,
-                expected: expected.into(),
-            })
+            Err(GenerateError::option(option, found, expected))
         };
         if (1..self.cpus.len()).any(|index| self.cpus[..index].contains(&self.cpus[index])) {
             return refused(

@@ -45,6 +45,15 @@ pub struct InterfaceError {
     pub reason: String,
 }
 
+impl InterfaceError {
+    pub(crate) fn new(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
 impl Interface {
     /// What its packets start with, as filters know it.
     pub fn link_layer(&self) -> LinkLayer {
@@ -60,10 +69,7 @@ impl Interface {
     /// # Errors
     /// When there is none of that name, or one whose packets have a link layer that cannot be captured.
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
-        let fail = |reason: String| InterfaceError {
-            name: name.into(),
-            reason,
-        };
+        let fail = |reason: String| InterfaceError::new(name, reason);
         let index = index(name).map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::NODEV) => fail("no such interface; `ip link` lists them".into()),
             _ => fail(error.to_string()),

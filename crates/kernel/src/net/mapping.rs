@@ -41,11 +41,6 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length_bytes` of a map that was made with `BPF_F_MMAPABLE`.
-    pub fn of_map(map: impl AsFd, length_bytes: usize, is_writable: bool) -> Result<Self, Errno> {
-        Self::of(map, length_bytes, 0, is_writable)
-    }
-
     /// Maps `length_bytes` of what a descriptor offers, from an offset on.
     pub fn of(
         descriptor: impl AsFd,

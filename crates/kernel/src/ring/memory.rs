@@ -50,7 +50,7 @@ impl Lane {
         layout: RingLayout,
         writable: bool,
     ) -> Result<Vec<Self>, RingError> {
-        Self::cut(lanes, layout, |bytes| Mapping::of_map(map, bytes, writable))
+        Self::cut(lanes, layout, |bytes| Mapping::of(map, bytes, 0, writable))
     }
 
     /// The lanes of a ring in memory of this process.

@@ -24,7 +24,7 @@ pub struct LaneReaders {
 impl LaneReaders {
     /// The register of every lane of a ring, from its map.
     pub fn of_map(map: impl AsFd, lanes: usize) -> Result<Vec<Self>, RingError> {
-        Self::cut(lanes, |bytes| Mapping::of_map(map, bytes, true))
+        Self::cut(lanes, |bytes| Mapping::of(map, bytes, 0, true))
     }
 
     /// The register of every lane, in memory of this process.

@@ -154,9 +154,10 @@ impl TcpHooks {
         let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
         let object = load_programs(&kernel_options, cpus, lane_cpus)?;
         let map = |name: &str| find_map(&object, name);
-        let counters = Mapping::of_map(
+        let counters = Mapping::of(
             map("hook_accounts")?,
             counters_bytes(cpus).next_multiple_of(4096),
+            0,
             false,
         )
         .map_err(|source| ring::RingError::Map {

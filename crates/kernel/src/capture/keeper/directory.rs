@@ -127,7 +127,7 @@ fn take(draft: &Path, name: &str) -> io::Result<bool> {
 
 fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
     let _ = std::fs::remove_file(path);
-    let socket = open()?;
+    let socket = open(SocketFlags::CLOEXEC)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let mode = if group.is_some() { 0o660 } else { 0o600 };
     chmod(path, Mode::from_raw_mode(mode))?;
@@ -140,11 +140,7 @@ fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn open() -> io::Result<OwnedFd> {
-    open_with(SocketFlags::CLOEXEC)
-}
-
-fn open_with(flags: SocketFlags) -> io::Result<OwnedFd> {
+fn open(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -157,7 +153,7 @@ fn open_with(flags: SocketFlags) -> io::Result<OwnedFd> {
 fn remove_if_stale(path: &Path) -> bool {
     let address = SocketAddrUnix::new(path);
     // A keeper that is busy is not waited for.
-    let refused = open_with(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    let refused = open(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         .and_then(|socket| Ok(connect(&socket, &address?)?))
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     refused && std::fs::remove_file(path).is_ok()
@@ -176,7 +172,7 @@ pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
     let path = path_of(name);
     let none = "no such ring; `parshall capture --list` shows those that run";
     let address = SocketAddrUnix::new(&path).map_err(|_| fail(none))?;
-    let socket = open().map_err(|error| fail(&error.to_string()))?;
+    let socket = open(SocketFlags::CLOEXEC).map_err(|error| fail(&error.to_string()))?;
     match connect(&socket, &address).map_err(io::Error::from) {
         Ok(()) => Ok(socket),
         Err(error) => Err(match error.kind() {
@@ -265,10 +261,9 @@ fn group_id(name: &str) -> Result<Gid, CaptureError> {
         .and_then(|(_, number)| number.parse().ok())
         .or_else(|| name.parse().ok())
         .map(Gid::from_raw)
-        .ok_or_else(|| CaptureError::Option {
-            option: "group",
-            value: name.into(),
-            expected: "no such group in /etc/group; name one, or give its number".into(),
+        .ok_or_else(|| {
+            let expected = "no such group in /etc/group; name one, or give its number";
+            CaptureError::option("group", name, expected)
         })
 }
 

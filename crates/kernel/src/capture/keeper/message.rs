@@ -64,14 +64,7 @@ pub enum Answer {
         run_times: Vec<RunTime>,
     },
     /// To `Leave`.
-    Left {
-        /// For each subscription of the connection, by hook: final.
-        counts: Vec<Vec<HookCount>>,
-        /// By hook.
-        run_times: Vec<RunTime>,
-        /// For each lane: nothing for them lies behind.
-        ends: Vec<u64>,
-    },
+    Left(Left),
     /// To `List`.
     Listed(ListedRing),
     /// To anything: it was not done.
@@ -83,6 +76,17 @@ pub enum Answer {
     },
     /// To everybody, unasked.
     Event(Event),
+}
+
+/// The final account of the subscriptions of one connection.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Left {
+    /// For each subscription, by hook.
+    pub counts: Vec<Vec<HookCount>>,
+    /// By hook.
+    pub run_times: Vec<RunTime>,
+    /// For each lane: nothing for them lies behind.
+    pub ends: Vec<u64>,
 }
 
 /// What happened to an interface.

@@ -37,7 +37,7 @@ use self::limits::{
 };
 use self::link_watch::LinkWatch;
 use self::message::{
-    Answer, Event, ListedRing, ListedSubscriber, PROTOCOL_VERSION, Request, RingDescription,
+    Answer, Event, Left, ListedRing, ListedSubscriber, PROTOCOL_VERSION, Request, RingDescription,
 };
 use super::CaptureError;
 use super::dispatcher::CompiledFilter;
@@ -383,11 +383,11 @@ impl Keeper {
                 },
                 Ok(Change::Leave(preparation, bits)) => {
                     self.ring.leave(&bits, preparation).map(|(counts, ends)| {
-                        Reply::Plain(Answer::Left {
+                        Reply::Plain(Answer::Left(Left {
                             counts,
                             run_times: self.ring.run_times(),
                             ends,
-                        })
+                        }))
                     })
                 }
             };

@@ -97,7 +97,7 @@ impl Backend for AfPacket {
                 return Ok(());
             }
             let (unsent, result) = self.send(&lengths, &pace);
-            pace.tell(unsent as u64);
+            pace.report(unsent as u64);
             result?;
             if unsent > 0 {
                 return Ok(());

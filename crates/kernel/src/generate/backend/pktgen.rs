@@ -30,11 +30,7 @@ pub(crate) struct Pktgen {
 }
 
 fn refused(option: &'static str, found: impl Into<String>, expected: &str) -> GenerateError {
-    GenerateError::Option {
-        option,
-        found: found.into(),
-        expected: format!("{expected}, with --backend pktgen"),
-    }
+    GenerateError::option(option, found, format!("{expected}, with --backend pktgen"))
 }
 
 /// What tells a device what to send.
