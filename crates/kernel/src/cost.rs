@@ -33,7 +33,7 @@ impl CostSampler {
     }
 
     /// Opens or closes a window when it is due.
-    pub fn turn(&mut self) {
+    pub fn update(&mut self) {
         let now = monotonic_ns();
         if now < self.next_ns {
             return;

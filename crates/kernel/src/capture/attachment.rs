@@ -38,10 +38,10 @@ impl HookKind {
     }
 }
 
-/// Which way.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Direction {
     /// Received.
     In,
     /// Sent.
@@ -67,10 +67,10 @@ impl Attachment {
     pub fn new(
         interface: &Interface,
         kind: HookKind,
-        way: Way,
+        direction: Direction,
         program: BorrowedFd<'_>,
     ) -> Result<Self, CaptureError> {
-        Self::link(interface, kind, way, program)
+        Self::link(interface, kind, direction, program)
             .map(|link| Self { link })
             .map_err(|error| {
                 let reason = match (error.raw_os_error(), kind.is_xdp()) {
@@ -85,7 +85,7 @@ impl Attachment {
                          --hook xdp --direction in, or both ways with --backend af-packet"
                     ),
                     _ => format!(
-                        "{} cannot be attached: {error}; `parshall doctor` tells what this host offers",
+                        "{} cannot be attached: {error}; `parshall doctor` shows what this host offers",
                         kind.name()
                     ),
                 };
@@ -96,14 +96,14 @@ impl Attachment {
     fn link(
         interface: &Interface,
         kind: HookKind,
-        way: Way,
+        direction: Direction,
         program: BorrowedFd<'_>,
     ) -> io::Result<OwnedFd> {
-        let (attach, flags) = match (kind, way) {
+        let (attach, flags) = match (kind, direction) {
             (HookKind::XdpNative, _) => (sys::BPF_XDP, XDP_FLAGS_DRV_MODE),
             (HookKind::XdpGeneric, _) => (sys::BPF_XDP, XDP_FLAGS_SKB_MODE),
-            (HookKind::Tcx, Way::In) => (sys::BPF_TCX_INGRESS, BPF_F_BEFORE),
-            (HookKind::Tcx, Way::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
+            (HookKind::Tcx, Direction::In) => (sys::BPF_TCX_INGRESS, BPF_F_BEFORE),
+            (HookKind::Tcx, Direction::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
         };
         let options = sys::bpf_link_create_opts {
             flags,

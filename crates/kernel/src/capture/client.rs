@@ -1,4 +1,4 @@
-//! A subscriber's end: founds or joins a ring, maps it, and talks to its keeper.
+//! A subscriber's end: creates or joins a ring, maps it, and talks to its keeper.
 
 use std::collections::VecDeque;
 
@@ -25,10 +25,10 @@ use crate::ring::registry::LaneReaders;
 /// A keeper compiles and loads programs in milliseconds; only a machine at its end takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// It tells who is there between two other things, and never waits for anybody.
+/// A keeper lists its subscribers between two other requests, and never waits.
 const PATIENCE_FOR_A_LIST: Duration = Duration::from_secs(5);
 
-/// Whoever founds a ring of his own does not wait long for those of others.
+/// The founder of a ring does not wait long for the keepers of other rings.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_millis(200);
 
 /// What a keeper says while one reads.
@@ -50,7 +50,7 @@ pub enum Heard {
 /// A connection to the keeper of a ring, and the ring in memory.
 pub struct Client {
     channel: Channel,
-    /// What the keeper told of the ring.
+    /// The ring, as the keeper describes it.
     pub ring: RingDescription,
     /// The lanes, which can only be read.
     pub lanes: Vec<Lane>,
@@ -61,12 +61,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a keeper and lets it found a ring. `keeper` is the program that calls
+    /// Starts a keeper and lets it create a ring. `keeper` is the program that calls
     /// [`super::keeper::keep`] with its standard input.
     ///
     /// # Errors
     /// What the keeper refused, or [`CaptureError::Keeper`].
-    pub fn found(keeper: &[OsText], ring: &RingRequest) -> Result<Self, CaptureError> {
+    pub fn create(keeper: &[OsText], ring: &RingRequest) -> Result<Self, CaptureError> {
         ring.check()?;
         let (program, arguments) = keeper
             .split_first()
@@ -86,19 +86,19 @@ impl Client {
                     program.as_ref().display()
                 ))
             })?;
-        // It may outlive us, and then has another parent; while we live, somebody must take its status.
+        // It may outlive us, and then has another parent. While we live, a thread must take its status.
         std::thread::Builder::new()
             .name("parshall-keeper".into())
             .spawn(move || child.wait())
             .map_err(CaptureError::keeper)?;
         let channel = Channel::new(ours);
-        let first = Request::Found {
+        let first = Request::Create {
             ring: ring.clone(),
             version: PROTOCOL_VERSION,
         };
         Self::enter(channel, &first, "").map_err(|error| match error {
             CaptureError::KeeperGone { .. } => CaptureError::keeper(format!(
-                "{} ended before the ring was there; `parshall doctor` tells what this host offers",
+                "{} ended before the ring was there; `parshall doctor` shows what this host offers",
                 program.as_ref().display()
             )),
             error => error,
@@ -118,8 +118,8 @@ impl Client {
     }
 
     fn enter(mut channel: Channel, first: &Request, name: &str) -> Result<Self, CaptureError> {
-        let (answer, descriptors) =
-            ask_first(&mut channel, first, PATIENCE).map_err(|error| gone(name, &error))?;
+        let (answer, descriptors) = ask_first(&mut channel, first, PATIENCE)
+            .map_err(|error| connection_error(name, &error))?;
         let ring = match answer {
             Answer::Ring(ring) => ring,
             answer => return Err(unexpected(answer)),
@@ -158,13 +158,13 @@ impl Client {
         }
     }
 
-    /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. Somebody may be
-    /// joining, which takes the keeper's time, and the ring must be read meanwhile.
+    /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. It does not wait: a
+    /// keeper may be busy with a join, and the ring must be read meanwhile.
     pub fn ask_account(&mut self) -> Result<(), CaptureError> {
         if !self.waits_for_account {
             self.channel
                 .send(&Request::Account, &[])
-                .map_err(|error| gone(&self.ring.name, &error))?;
+                .map_err(|error| connection_error(&self.ring.name, &error))?;
             self.waits_for_account = true;
         }
         Ok(())
@@ -174,7 +174,7 @@ impl Client {
     pub fn ask_leave(&mut self) -> Result<(), CaptureError> {
         self.channel
             .send(&Request::Leave, &[])
-            .map_err(|error| gone(&self.ring.name, &error))
+            .map_err(|error| connection_error(&self.ring.name, &error))
     }
 
     /// What the keeper says, waited for at most this long.
@@ -185,11 +185,11 @@ impl Client {
         match self.channel.receive(timeout) {
             Ok((answer, _)) => self.understand(answer).map(Some),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
-            Err(error) => Err(gone(&self.ring.name, &error)),
+            Err(error) => Err(connection_error(&self.ring.name, &error)),
         }
     }
 
-    /// What is no answer to a question that somebody waits for.
+    /// What an answer means that [`Client::subscribe`] does not wait for.
     fn understand(&mut self, answer: Answer) -> Result<Heard, CaptureError> {
         match answer {
             Answer::Event(event) => Ok(Heard::Event(event)),
@@ -206,7 +206,7 @@ impl Client {
         let name = self.ring.name.clone();
         self.channel
             .send(request, &[])
-            .map_err(|error| gone(&name, &error))?;
+            .map_err(|error| connection_error(&name, &error))?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -218,13 +218,13 @@ impl Client {
                 Ok((answer, _)) => return Ok(answer),
                 // A signal ends a wait early.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}
-                Err(error) => return Err(gone(&name, &error)),
+                Err(error) => return Err(connection_error(&name, &error)),
             }
         }
     }
 }
 
-/// What a ring tells of itself.
+/// What a keeper reports of its ring.
 pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
     list_within(name, PATIENCE_FOR_A_LIST)
 }
@@ -251,7 +251,7 @@ fn list_within(name: &str, patience: Duration) -> Result<ListedRing, CaptureErro
     match ask_first(&mut channel, &Request::List, patience) {
         Ok((Answer::Listed(ring), _)) => Ok(ring),
         Ok((answer, _)) => Err(unexpected(answer)),
-        Err(error) => Err(gone(name, &error)),
+        Err(error) => Err(connection_error(name, &error)),
     }
 }
 
@@ -268,13 +268,13 @@ fn ask_first(
         .map_err(|error| sent.err().unwrap_or(error))
 }
 
-fn gone(ring: &str, error: &io::Error) -> CaptureError {
+fn connection_error(ring: &str, error: &io::Error) -> CaptureError {
     match error.kind() {
         io::ErrorKind::TimedOut => CaptureError::keeper(format!(
-            "that of ring {ring} does not answer; end it, and found the ring again"
+            "that of ring {ring} does not answer; end it, and create the ring again"
         )),
         io::ErrorKind::InvalidData => CaptureError::keeper(format!(
-            "that of ring {ring} does not speak as it should; use the same Parshall as who founded the ring"
+            "that of ring {ring} does not speak as it should; use the same Parshall as the ring's founder"
         )),
         _ => CaptureError::KeeperGone { ring: ring.into() },
     }

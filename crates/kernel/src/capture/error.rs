@@ -22,11 +22,11 @@ pub enum CaptureError {
     #[error("{reason}")]
     Filter { reason: String },
     #[error(
-        "the kernel did not load the capture programs: {reason}; `parshall doctor` tells what this host offers"
+        "the kernel did not load the capture programs: {reason}; `parshall doctor` shows what this host offers"
     )]
     Load { reason: String },
     #[error(
-        "the filters of this ring and the one that was to come, {filters} in all, make a program of {instructions} instructions, which the kernel refuses ({reason}); give a simpler filter, or found a ring of your own with --name"
+        "the filters of this ring and the one that was to come, {filters} in all, make a program of {instructions} instructions, which the kernel refuses ({reason}); give a simpler filter, or create a ring of your own with --name"
     )]
     Merged {
         filters: usize,
@@ -34,7 +34,7 @@ pub enum CaptureError {
         reason: String,
     },
     #[error(
-        "the filters of this ring and the one that was to come, {filters} in all: to merge and load them takes more than {memory_mib} MiB of memory or {seconds} s; give a simpler filter, or found a ring of your own with --name"
+        "the filters of this ring and the one that was to come, {filters} in all: to merge and load them takes more than {memory_mib} MiB of memory or {seconds} s; give a simpler filter, or create a ring of your own with --name"
     )]
     TooMuch {
         filters: usize,
@@ -51,7 +51,7 @@ pub enum CaptureError {
         free_bytes: u64,
     },
     #[error(
-        "ring {ring} has {present} subscribers, and {asked} more would be above the {max} that a ring can have; end one, or found a ring of your own",
+        "ring {ring} has {present} subscribers, and {asked} more would be above the {max} that a ring can have; end one, or create a ring of your own",
         max = parshall_core::abi::CAPTURE_SUBSCRIBERS_MAX
     )]
     Subscribers {

@@ -12,7 +12,7 @@ use parshall_core::abi::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::attachment::{HookKind, Way};
+use super::attachment::{Direction, HookKind};
 use super::dispatcher::Dispatchers;
 use super::request::RING_MIN_BYTES;
 use super::ring_maps::RingMaps;
@@ -28,8 +28,9 @@ pub struct Hook {
     pub interface: Interface,
     /// Its number in the ring.
     pub interface_number: u8,
-    /// Which way.
-    pub way: Way,
+    /// Which packets.
+    #[serde(rename = "way")]
+    pub direction: Direction,
     /// How packets are taken.
     pub kind: HookKind,
 }
@@ -37,11 +38,11 @@ pub struct Hook {
 impl Hook {
     /// As the ledger names it.
     pub fn name(&self) -> String {
-        let way = match self.way {
-            Way::In => "in",
-            Way::Out => "out",
+        let direction = match self.direction {
+            Direction::In => "in",
+            Direction::Out => "out",
         };
-        format!("{} {way} ({})", self.interface.name, self.kind.name())
+        format!("{} {direction} ({})", self.interface.name, self.kind.name())
     }
 }
 
@@ -68,7 +69,7 @@ impl Copying {
             layout: maps.layout,
             hook: hook_number as u16,
             interface: u16::from(hook.interface_number),
-            direction: hook.way as u16,
+            direction: hook.direction as u16,
             discard: u16::from(maps.discard),
         };
         let copy = copy_at(hook.kind.is_xdp());

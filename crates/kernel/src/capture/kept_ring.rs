@@ -8,7 +8,7 @@ use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, RingLayou
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-use super::attachment::{Attachment, HookKind, Way};
+use super::attachment::{Attachment, Direction, HookKind};
 use super::dispatcher::{CompiledFilter, Dispatchers};
 use super::generation::{Copying, Counts, Generation, Hook};
 use super::grace::Grace;
@@ -72,8 +72,8 @@ struct KeptHook {
     attachment: Attachment,
     generation: Generation,
     past_run_time: RunTime,
-    /// Its interface has gone, and the attachment with it.
-    is_gone: bool,
+    /// Its interface was removed, and the attachment with it.
+    is_removed: bool,
 }
 
 /// Subscribers that are to come, each with its bit, and their programs.
@@ -92,19 +92,19 @@ pub struct KeptRing {
     lanes: Vec<Lane>,
     hooks: Vec<KeptHook>,
     subscribers: [Option<Subscriber>; CAPTURE_SUBSCRIBERS_MAX],
-    /// Bits of nobody that a program may still set, because the kernel refused its successor. They
-    /// are given to nobody until programs were replaced.
+    /// Free bits that a program may still set, because the kernel refused its successor. No subscriber
+    /// gets them until programs were replaced.
     stale_bits: u64,
     grace: Grace,
     promiscuous: Vec<PacketSocket>,
 }
 
 impl KeptRing {
-    /// Makes the ring and attaches to its hooks; nobody subscribes yet.
+    /// Creates the ring and attaches to its hooks, without subscribers.
     ///
     /// # Errors
     /// [`CaptureError`]; nothing is left behind then.
-    pub fn found(name: &str, request: &RingRequest) -> Result<Self, CaptureError> {
+    pub fn create(name: &str, request: &RingRequest) -> Result<Self, CaptureError> {
         request.check()?;
         let interfaces = request
             .interfaces
@@ -134,7 +134,7 @@ impl KeptRing {
             promiscuous: Vec::new(),
         };
         for (number, interface) in interfaces.iter().enumerate() {
-            for way in ways(interface, request.directions) {
+            for direction in hooked_directions(interface, request.directions) {
                 // XDP that came in the place of tcx sees nothing of what is sent: `session` says so.
                 let replaces_tcx = request.hook == HookChoice::Auto
                     && request.directions == Directions::Both
@@ -142,10 +142,10 @@ impl KeptRing {
                         .hooks
                         .last()
                         .is_some_and(|kept| kept.hook.kind.is_xdp());
-                if way == Way::Out && replaces_tcx {
+                if direction == Direction::Out && replaces_tcx {
                     continue;
                 }
-                ring.attach(interface, number as u8, way, request.hook)?;
+                ring.attach(interface, number as u8, direction, request.hook)?;
             }
             if request.promiscuous {
                 ring.promiscuous.push(hold_promiscuous(interface)?);
@@ -159,31 +159,32 @@ impl KeptRing {
         &mut self,
         interface: &Interface,
         interface_number: u8,
-        way: Way,
+        direction: Direction,
         choice: HookChoice,
     ) -> Result<(), CaptureError> {
         let xdp = [HookKind::XdpNative, HookKind::XdpGeneric];
-        let kinds: Vec<HookKind> = match (choice, way) {
+        let kinds: Vec<HookKind> = match (choice, direction) {
             (HookChoice::Xdp, _) => xdp.into(),
-            (HookChoice::Tcx, _) | (HookChoice::Auto, Way::Out) => vec![HookKind::Tcx],
-            (HookChoice::Auto, Way::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
+            (HookChoice::Tcx, _) | (HookChoice::Auto, Direction::Out) => vec![HookKind::Tcx],
+            (HookChoice::Auto, Direction::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
         };
-        let nobody = Dispatchers::merge(&[], [])?;
+        let no_subscribers = Dispatchers::merge(&[], [])?;
         let mut failure = None;
         for kind in kinds {
             let hook = Hook {
                 interface: interface.clone(),
                 interface_number,
-                way,
+                direction,
                 kind,
             };
             let attached = Copying::load(&hook, self.hooks.len(), &self.maps)
                 .and_then(|copying| {
-                    let dispatcher = copying.load_dispatcher(&hook, self.maps.discard, &nobody)?;
+                    let dispatcher =
+                        copying.load_dispatcher(&hook, self.maps.discard, &no_subscribers)?;
                     Ok(Generation::new(copying, dispatcher))
                 })
                 .and_then(|generation| {
-                    Attachment::new(interface, kind, way, generation.program())
+                    Attachment::new(interface, kind, direction, generation.program())
                         .map(|attachment| (generation, attachment))
                 });
             match attached {
@@ -193,11 +194,11 @@ impl KeptRing {
                         attachment,
                         generation,
                         past_run_time: RunTime::default(),
-                        is_gone: false,
+                        is_removed: false,
                     });
                     return Ok(());
                 }
-                // The last way tells what helps: its message is kept.
+                // The error of the last kind says what helps.
                 Err(error) => failure = Some(error),
             }
         }
@@ -263,13 +264,13 @@ impl KeptRing {
         Ok((bits, starts))
     }
 
-    /// Begins to let subscribers go; [`KeptRing::leave`] does it when the programs are made.
+    /// Begins to remove subscribers; [`KeptRing::leave`] does it when the programs are made.
     pub(super) fn prepare_leave(&self, bits: &[usize]) -> Result<Preparation, CaptureError> {
         let leaving = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         self.prepare(self.wanted(leaving))
     }
 
-    /// Lets subscribers go, whose programs were prepared. Returns the account of each, and up to which
+    /// Removes subscribers, for whom programs were prepared. Returns the account of each, and up to which
     /// position in each lane there may be packets for it.
     ///
     /// # Errors
@@ -332,16 +333,16 @@ impl KeptRing {
         let mut result = Ok(());
         for (kept, fresh) in self.hooks.iter_mut().zip(fresh) {
             if let Err(error) = kept.attachment.replace(fresh.program()) {
-                if !is_gone(&error) {
+                if !is_removed(&error) {
                     result = Err(CaptureError::load(error));
                     break;
                 }
-                kept.is_gone = true;
+                kept.is_removed = true;
             }
             past.push(std::mem::replace(&mut kept.generation, fresh));
         }
         result = result.and(self.grace.wait());
-        // What the programs before had counted is booked whatever failed: nobody else knows it.
+        // What the programs before had counted is booked whatever failed: it is known nowhere else.
         let mut all = Vec::new();
         for (number, generation) in past.iter().enumerate() {
             match generation.counts() {
@@ -428,12 +429,12 @@ impl KeptRing {
             .filter_map(|(bit, one)| Some((bit, &one.as_ref()?.subscription)))
     }
 
-    /// Notes that an interface has gone; true when none is left.
-    pub fn interface_went(&mut self, index: u32) -> bool {
+    /// Notes that an interface was removed; true when none is left.
+    pub fn mark_removed(&mut self, index: u32) -> bool {
         for kept in &mut self.hooks {
-            kept.is_gone |= kept.hook.interface.index == index;
+            kept.is_removed |= kept.hook.interface.index == index;
         }
-        self.hooks.iter().all(|kept| kept.is_gone)
+        self.hooks.iter().all(|kept| kept.is_removed)
     }
 
     /// The register of the readers, for slow-reader preference.
@@ -484,7 +485,7 @@ fn hold_promiscuous(interface: &Interface) -> Result<PacketSocket, CaptureError>
     })
 }
 
-fn is_gone(error: &io::Error) -> bool {
+fn is_removed(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::ENOLINK | libc::ENODEV | libc::ENXIO)
@@ -492,11 +493,11 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// The directions of an interface that have packets of their own: what a loopback sends, it receives.
-fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
+fn hooked_directions(interface: &Interface, directions: Directions) -> Vec<Direction> {
     match directions {
-        Directions::In => vec![Way::In],
-        Directions::Out => vec![Way::Out],
-        Directions::Both if interface.is_loopback => vec![Way::In],
-        Directions::Both => vec![Way::In, Way::Out],
+        Directions::In => vec![Direction::In],
+        Directions::Out => vec![Direction::Out],
+        Directions::Both if interface.is_loopback => vec![Direction::In],
+        Directions::Both => vec![Direction::In, Direction::Out],
     }
 }

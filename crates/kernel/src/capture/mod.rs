@@ -2,7 +2,7 @@
 //!
 //! A ring is held by a small process of its own, the [`keeper`]: it has the maps, the links and the
 //! filters of all subscribers, merged into one program a hook. Every process that captures, the one
-//! that founded the ring too, is a [`client`] of the keeper and reads the ring by itself: a
+//! that created the ring too, is a [`client`] of the keeper and reads the ring by itself: a
 //! [`session`] is its capture, `run` the thread behind it, a [`collector`] its eyes, an [`output`]
 //! what it wants, and a [`sink`] where the packets go.
 //!

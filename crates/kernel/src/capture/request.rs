@@ -1,4 +1,4 @@
-//! What a ring is founded for, and what a subscriber wants of it: the words between processes.
+//! The request for a ring, and that of a subscriber, as processes exchange them.
 
 use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub enum Directions {
     Both,
 }
 
-/// The ring that is to be founded.
+/// The ring that is to be created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingRequest {
     /// Its name; `None`: the interfaces', with a number when that is taken.

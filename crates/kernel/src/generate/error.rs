@@ -11,7 +11,7 @@ use crate::session::{InstrumentError, SessionError};
 #[allow(missing_docs, reason = "the messages document variants and fields")]
 pub enum GenerateError {
     #[error(transparent)]
-    Law(#[from] parshall_core::distributions::DistributionError),
+    Distribution(#[from] parshall_core::distributions::DistributionError),
     #[error(transparent)]
     Sizes(#[from] parshall_core::sizes::SizesError),
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum GenerateError {
         path: String,
         source: std::io::Error,
     },
-    #[error("the kernel did not {what}: {reason}; `parshall doctor` tells what this host offers")]
+    #[error("the kernel did not {what}: {reason}; `parshall doctor` shows what this host offers")]
     Kernel { what: &'static str, reason: String },
     #[error("generator thread: {reason}")]
     Thread { reason: String },
@@ -76,7 +76,7 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(std::io::Error) -> GenerateE
 impl InstrumentError for GenerateError {
     fn is_usage(&self) -> bool {
         match self {
-            Self::Law(_) | Self::Workload(_) | Self::Option { .. } => true,
+            Self::Distribution(_) | Self::Workload(_) | Self::Option { .. } => true,
             Self::Interface(_) | Self::Namespace { .. } => true,
             Self::Sizes(error) => error.is_usage(),
             Self::Replay(error) => matches!(error, ReplayError::Workload(_)),

@@ -156,7 +156,7 @@ impl Report {
     }
 
     /// Of a run whose packets the one sender drew by itself: nothing of it went by the plan.
-    pub(super) fn of_what_draws_by_itself(
+    pub(super) fn with_own_counts(
         mut self,
         workload: &Workload,
         sender: &Sent,

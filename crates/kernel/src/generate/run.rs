@@ -13,7 +13,7 @@ use parshall_core::workload::{Packets, Workload};
 use std::time::{Duration, Instant};
 
 /// How often it looks when it has nothing to do: it may share its CPU with who receives.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A paced run whose host does not keep up goes on for so long after its duration: what is a little late is still sent.
 const LATE_AT_THE_END_NS: u64 = 50_000_000;
 /// How long senders that are stopped may take for what the first of them has already passed.
@@ -91,7 +91,7 @@ impl Run<'_> {
         let mut affinity = Affinity::beside(&team.cpus());
         let mut is_started = false;
         let mut ending = Ending::NotYet;
-        let mut next_look = Instant::now();
+        let mut next_poll = Instant::now();
         while !team.has_ended() {
             if !is_started && team.is_ready() {
                 schedule.start(monotonic_ns());
@@ -100,8 +100,8 @@ impl Run<'_> {
             let retired = feeder.retire();
             let drew = matches!(ending, Ending::NotYet) && feeder.draw();
             report_progress(control, &feeder);
-            let is_lost = Instant::now() >= next_look && {
-                next_look = Instant::now() + LOOK;
+            let is_lost = Instant::now() >= next_poll && {
+                next_poll = Instant::now() + POLL_INTERVAL;
                 link.is_lost()
             };
             ending = match ending {
@@ -127,10 +127,10 @@ impl Run<'_> {
                 }
                 as_it_was => as_it_was,
             };
-            team.call_out();
+            team.interrupt();
             affinity.settle(team.sent());
             if !retired && !drew {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         let sent = team.join()?;
@@ -151,14 +151,17 @@ impl Run<'_> {
             if self.link.is_lost() || should_stop {
                 schedule.set_stopped(true);
                 self.team.go();
-                self.team.call_out();
+                self.team.interrupt();
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let sent = self.team.join()?;
         let nothing = Feeder::new(self.workload, self.packets, &schedule, 1, u64::MAX);
-        let report = Report::of(self.workload, &schedule, &nothing, &sent, None)
-            .of_what_draws_by_itself(self.workload, &sent[0], self.asked);
+        let report = Report::of(self.workload, &schedule, &nothing, &sent, None).with_own_counts(
+            self.workload,
+            &sent[0],
+            self.asked,
+        );
         Ok(report.with_fate(self.link.fate()))
     }
 }

@@ -117,7 +117,7 @@ impl Team {
     }
 
     /// Calls those who should end out of the kernel's loop.
-    pub fn call_out(&self) {
+    pub fn interrupt(&self) {
         for sender in &self.senders {
             if sender.ring.is_stopped() || sender.ring.taken() == sender.ring.end() {
                 sender.interrupt();

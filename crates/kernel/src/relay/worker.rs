@@ -90,14 +90,14 @@ impl Worker {
     pub fn run(&mut self, wake: &OwnedFd, mut attend: impl FnMut(&mut Self) -> bool) {
         let sleep_through_ns = self.sleep_through_ns();
         loop {
-            let looked_ns = monotonic_ns();
+            let polled_ns = monotonic_ns();
             let more = self.receive();
             self.emit();
             // While frames leave, and none can be due among those that arrive, the sockets rest.
             // With nothing inside, the first frame to come must wake the thread.
             loop {
                 let wait_ns = self.wait_ns();
-                let rest_ns = (looked_ns + sleep_through_ns).saturating_sub(monotonic_ns());
+                let rest_ns = (polled_ns + sleep_through_ns).saturating_sub(monotonic_ns());
                 if more || wait_ns == u64::MAX || rest_ns == 0 {
                     break;
                 }

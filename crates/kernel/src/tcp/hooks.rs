@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libbpf_rs::{Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object};
 use parshall_core::abi::{
-    HOOK_COUNT, HookCounters, ReaderTime, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
+    HookCounters, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
 };
 
 use super::TcpError;
@@ -342,12 +342,12 @@ impl TcpHooks {
             .map_err(|error| TcpError::attach(name, error))
     }
 
-    /// The hooks' counters, summed over the CPUs, in the order of `enum hook`.
-    pub fn counters(&self) -> [HookCounters; HOOK_COUNT] {
-        let mut sums = [HookCounters::default(); HOOK_COUNT];
+    /// The hooks' counters, summed over the CPUs, in the order of `enum tcp_hook`.
+    pub fn counters(&self) -> [HookCounters; TCP_HOOK_COUNT] {
+        let mut sums = [HookCounters::default(); TCP_HOOK_COUNT];
         for cpu in 0..self.cpus {
             for (hook, sum) in sums.iter_mut().enumerate() {
-                let start = (cpu * HOOK_COUNT + hook) * size_of::<HookCounters>();
+                let start = (cpu * TCP_HOOK_COUNT + hook) * size_of::<HookCounters>();
                 let words = self.counters.words(start, size_of::<HookCounters>() / 8);
                 let value = |word: usize| words[word].load(std::sync::atomic::Ordering::Acquire);
                 sum.seen += value(0);
@@ -399,7 +399,7 @@ impl TcpHooks {
 }
 
 fn counters_bytes(cpus: usize) -> usize {
-    cpus * HOOK_COUNT * size_of::<HookCounters>()
+    cpus * TCP_HOOK_COUNT * size_of::<HookCounters>()
 }
 
 fn read_plain_u64(bytes: &[u8], word: usize) -> Option<u64> {
@@ -443,7 +443,7 @@ fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<
             "packet_readers" => (None, packet_lanes),
             "flow_ring" => (Some(&options.flow_layout), lane_cpus),
             "flow_readers" => (None, lane_cpus),
-            "hook_accounts" => (None, cpus * HOOK_COUNT),
+            "hook_accounts" => (None, cpus * TCP_HOOK_COUNT),
             _ => {
                 if name.ends_with("rodata.options") {
                     map.set_initial_value(plain_bytes(options))

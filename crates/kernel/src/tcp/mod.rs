@@ -28,11 +28,11 @@ pub enum TcpError {
         expected: String,
     },
     #[error(
-        "the kernel did not load the TCP programs: {reason}; `parshall doctor` tells what this host offers"
+        "the kernel did not load the TCP programs: {reason}; `parshall doctor` shows what this host offers"
     )]
     Load { reason: String },
     #[error(
-        "program {program} could not be attached: {reason}; `parshall doctor` tells what this host offers"
+        "program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers"
     )]
     Attach { program: String, reason: String },
     #[error("cgroup {}: {reason}", path.display())]

@@ -135,7 +135,7 @@ impl Cable {
             )
         };
         assert!(link >= 0, "{}", io::Error::from_raw_os_error(-link));
-        // SAFETY: libbpf has just opened the descriptor for us; nobody else holds it.
+        // SAFETY: libbpf has just opened the descriptor for us, and nothing else owns it.
         unsafe { OwnedFd::from_raw_fd(link) }
     }
 }

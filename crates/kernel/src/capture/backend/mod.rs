@@ -104,7 +104,7 @@ pub trait Backend: Send {
     /// The account so far.
     ///
     /// # Errors
-    /// [`BackendError::Socket`] when the kernel does not tell.
+    /// [`BackendError::Socket`] when the kernel refuses.
     fn counts(&mut self) -> Result<Counts, BackendError>;
 }
 

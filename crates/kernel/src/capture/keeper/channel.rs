@@ -203,7 +203,7 @@ impl Channel {
                 RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
             )
         };
-        // Whoever closes without having read all is told of first; what it said before comes next.
+        // When the other end closed without having read all, that error comes before what it sent.
         let received = match receive() {
             Err(rustix::io::Errno::CONNRESET) => receive()?,
             received => received?,

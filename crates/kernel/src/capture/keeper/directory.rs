@@ -55,7 +55,7 @@ impl Listener {
         }
         let _alone = lock().map_err(unusable)?;
         clean_locked();
-        // It listens before it has its name, so whoever finds the name finds somebody there.
+        // It listens before it has its name, so a process that finds the name can connect.
         let draft = directory.join(format!(".{}", std::process::id()));
         let socket = listen_at(&draft, group).map_err(unusable)?;
         let claimed = match name {
@@ -92,12 +92,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Nobody can be helped when it fails; the next run removes what nobody listens at.
+        // The next run removes a socket without a listener.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Waits until nobody else makes or removes sockets, as long as what it returns is held. Otherwise a socket that was
+/// Waits until no other process makes or removes sockets; the lock lasts as long as the file that it returns. Otherwise a socket that was
 /// found to be stale may be another one's when it is removed, and one that does not listen yet looks stale.
 fn lock() -> io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -149,7 +149,7 @@ fn open(flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Removes a socket at which nobody listens; false when somebody does, or when that cannot be told.
+/// Removes a socket without a listener; false when it has one, or when that is unknown.
 fn remove_if_stale(path: &Path) -> bool {
     let address = SocketAddrUnix::new(path);
     // A keeper that is busy is not waited for.
@@ -178,17 +178,17 @@ pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
         Err(error) => Err(match error.kind() {
             io::ErrorKind::NotFound => fail(none),
             io::ErrorKind::ConnectionRefused => {
-                fail("its keeper died; found a new one, which removes what is left of it")
+                fail("its keeper died; create a new one, which removes what is left of it")
             }
             io::ErrorKind::PermissionDenied => fail(
-                "you may not read it; run as root, or let root found it with --group and a group of yours",
+                "you may not read it; run as root, or let root create it with --group and a group of yours",
             ),
             _ => fail(&error.to_string()),
         }),
     }
 }
 
-/// Names of all sockets, also of those at which nobody listens any more.
+/// Names of all sockets, also of those without a listener.
 pub fn names() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else {
         return Vec::new();

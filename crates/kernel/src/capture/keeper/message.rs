@@ -3,7 +3,7 @@
 use parshall_core::abi::RingLayout;
 use serde::{Deserialize, Serialize};
 
-use crate::capture::attachment::Way;
+use crate::capture::attachment::Direction;
 use crate::capture::dispatcher::CompiledFilter;
 use crate::capture::generation::Hook;
 use crate::capture::kept_ring::{HookCount, RunTime, Start};
@@ -18,15 +18,16 @@ pub const PROTOCOL_VERSION: u32 = 1;
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
     /// First message of the founder, and only of it.
-    Found {
-        /// What to found.
+    #[serde(rename = "found")]
+    Create {
+        /// What to create.
         ring: RingRequest,
-        /// Version of the one who asks.
+        /// The subscriber's version.
         version: u32,
     },
-    /// First message of everybody else who wants to read.
+    /// First message of all other subscribers.
     Join {
-        /// Version of the one who asks.
+        /// The subscriber's version.
         version: u32,
     },
     /// Takes in subscribers.
@@ -38,7 +39,7 @@ pub enum Request {
     Account,
     /// Ends all subscriptions of this connection.
     Leave,
-    /// Asks who is here; it may come first, and nothing follows.
+    /// Asks for the subscribers; it may come first, and nothing follows.
     List,
 }
 
@@ -46,7 +47,7 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// To `Found` and `Join`, with the ring's descriptor, and under slow-reader preference that of the
+    /// To `Create` and `Join`, with the ring's descriptor, and under slow-reader preference that of the
     /// register of readers.
     Ring(RingDescription),
     /// To `Subscribe`.
@@ -74,7 +75,7 @@ pub enum Answer {
         /// Whether the request itself was wrong.
         is_usage: bool,
     },
-    /// To everybody, unasked.
+    /// To all members, unasked.
     Event(Event),
 }
 
@@ -103,7 +104,7 @@ pub enum Event {
         /// Its name.
         interface: String,
     },
-    /// It is there no more.
+    /// It was removed.
     Gone {
         /// Its name.
         interface: String,
@@ -145,7 +146,7 @@ impl Event {
     }
 }
 
-/// A ring, as who reads it must know it.
+/// What a reader must know of a ring.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RingDescription {
     /// Its name.
@@ -164,17 +165,19 @@ pub struct RingDescription {
 }
 
 impl RingDescription {
-    /// Names of the interfaces of which nothing is taken that they send. What a loopback sends, it receives.
-    pub fn deaf_to_sent(&self) -> impl Iterator<Item = &str> {
-        let hears = |number: usize| {
-            self.hooks
-                .iter()
-                .any(|hook| usize::from(hook.interface_number) == number && hook.way == Way::Out)
+    /// Names of the interfaces whose sent packets are not captured. A loopback receives what it sends.
+    pub fn interfaces_without_sent(&self) -> impl Iterator<Item = &str> {
+        let has_outbound_hook = |number: usize| {
+            self.hooks.iter().any(|hook| {
+                usize::from(hook.interface_number) == number && hook.direction == Direction::Out
+            })
         };
         self.interfaces
             .iter()
             .enumerate()
-            .filter(move |(number, interface)| !interface.is_loopback && !hears(*number))
+            .filter(move |(number, interface)| {
+                !interface.is_loopback && !has_outbound_hook(*number)
+            })
             .map(|(_, interface)| interface.name.as_str())
     }
 }
@@ -214,7 +217,7 @@ pub struct ListedRing {
     pub policy: String,
     /// Whose members may join; `None`: root only.
     pub group: Option<String>,
-    /// Who is here.
+    /// Its subscribers.
     pub subscribers: Vec<ListedSubscriber>,
 }
 

@@ -1,7 +1,7 @@
 //! Live XDP frames: the kernel runs our program again and again, and redirects what it made.
 
 use super::Backend;
-use super::program::{Program, TURN_RUNS};
+use super::program::{BATCH_RUNS, Program};
 use crate::bpf::test_run;
 use crate::generate::GenerateError;
 use crate::generate::error::failed;
@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 /// Frames of one turn of the kernel's loop.
 const BATCH: u32 = 64;
 /// Whole turns: the program counts its runs in them.
-const REPEAT_PACED: i32 = i32::MAX - i32::MAX % TURN_RUNS as i32;
+const REPEAT_PACED: i32 = i32::MAX - i32::MAX % BATCH_RUNS as i32;
 
 pub(crate) struct LiveFrames(pub Program);
 
@@ -33,7 +33,7 @@ impl Backend for LiveFrames {
                     left.min(i32::MAX as u64) as i32
                 },
                 flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-                batch_size: if ring.is_paced() { TURN_RUNS } else { BATCH },
+                batch_size: if ring.is_paced() { BATCH_RUNS } else { BATCH },
                 ..Default::default()
             };
             match test_run(self.0.program()?.as_fd(), &self.0.frame, options) {

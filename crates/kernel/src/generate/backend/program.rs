@@ -22,7 +22,7 @@ pub(crate) const FRAME_BYTES_MAX: usize = BUFFER_BYTES_MAX - 1;
 
 /// A frame is passed on only at the end of its turn, so that paced packets leave one by one, or two that are due at almost
 /// the same time. A third run in vain costs those that leave alone more than it wins.
-pub(crate) const TURN_RUNS: u32 = 2;
+pub(crate) const BATCH_RUNS: u32 = 2;
 
 /// The loaded program.
 pub(crate) struct Program {
@@ -81,7 +81,7 @@ impl Program {
             is_stamped: u32::from(workload.is_stamped),
             is_paced: u32::from(shape.is_paced),
             is_replay: u32::from(trace.is_some()),
-            turn_runs: TURN_RUNS,
+            batch_runs: BATCH_RUNS,
             first_sequence: shape.sender as u32,
             sequence_step: shape.senders as u32,
         };
