@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachment::{Direction, HookKind};
 use super::dispatcher::Dispatchers;
+use super::kept_ring::RunTime;
 use super::request::RING_MIN_BYTES;
 use super::ring_maps::RingMaps;
 use super::{CaptureError, OBJECT};
@@ -151,9 +152,12 @@ impl Generation {
     }
 
     /// Timed runs of the attached program, with the copy, and the nanoseconds of these.
-    pub fn run_time(&self) -> (u64, u64) {
-        crate::bpf::program_info(self.dispatcher.as_fd())
-            .map_or((0, 0), |info| (info.run_cnt, info.run_time_ns))
+    pub fn run_time(&self) -> RunTime {
+        let info = crate::bpf::program_info(self.dispatcher.as_fd()).unwrap_or_default();
+        RunTime {
+            runs: info.run_cnt,
+            run_ns: info.run_time_ns,
+        }
     }
 
     fn of_every_cpu(&self, map: &str) -> Result<Vec<Vec<u8>>, CaptureError> {

@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::MapHandle;
-use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, RingLayout};
+use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
@@ -60,6 +59,13 @@ pub struct RunTime {
     pub run_ns: u64,
 }
 
+impl RunTime {
+    fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.run_ns += other.run_ns;
+    }
+}
+
 struct Subscriber {
     subscription: Subscription,
     filter: CompiledFilter,
@@ -85,11 +91,11 @@ pub(super) struct Join {
 
 /// The ring.
 pub struct KeptRing {
-    name: String,
-    maps: RingMaps,
-    /// Mapped writable, by the keeper alone, for the register.
-    readers: Vec<LaneReaders>,
-    lanes: Vec<Lane>,
+    pub(super) name: String,
+    pub(super) maps: RingMaps,
+    /// The register of the readers, for slow-reader preference. Only the keeper maps it writable.
+    pub(super) readers: Vec<LaneReaders>,
+    pub(super) lanes: Vec<Lane>,
     hooks: Vec<KeptHook>,
     subscribers: [Option<Subscriber>; CAPTURE_SUBSCRIBERS_MAX],
     /// Free bits that a program may still set, because the kernel refused its successor. No subscriber
@@ -359,10 +365,8 @@ impl KeptRing {
     }
 
     /// Books what a hook's former program had counted for the subscribers `served` that are still here.
-    fn book(&mut self, hook: usize, counts: &Counts, (runs, run_ns): (u64, u64), served: u64) {
-        let run_time = &mut self.hooks[hook].past_run_time;
-        run_time.runs += runs;
-        run_time.run_ns += run_ns;
+    fn book(&mut self, hook: usize, counts: &Counts, run_time: RunTime, served: u64) {
+        self.hooks[hook].past_run_time.add(run_time);
         for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
             if let Some(subscriber) = subscriber
                 && served >> bit & 1 == 1
@@ -392,28 +396,11 @@ impl KeptRing {
         self.hooks
             .iter()
             .map(|kept| {
-                let (runs, run_ns) = kept.generation.run_time();
-                RunTime {
-                    runs: kept.past_run_time.runs + runs,
-                    run_ns: kept.past_run_time.run_ns + run_ns,
-                }
+                let mut run_time = kept.past_run_time;
+                run_time.add(kept.generation.run_time());
+                run_time
             })
             .collect()
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its constants.
-    pub fn layout(&self) -> &RingLayout {
-        &self.maps.layout
-    }
-
-    /// Its lanes.
-    pub fn lanes(&self) -> usize {
-        self.lanes.len()
     }
 
     /// The hooks, in the order of their numbers.
@@ -437,11 +424,6 @@ impl KeptRing {
         self.hooks.iter().all(|kept| kept.is_removed)
     }
 
-    /// The register of the readers, for slow-reader preference.
-    pub fn readers(&self) -> &[LaneReaders] {
-        &self.readers
-    }
-
     /// How far each lane has been reserved.
     pub fn positions(&self) -> Vec<u64> {
         self.lanes
@@ -458,10 +440,6 @@ impl KeptRing {
             Start { position, records }
         };
         self.lanes.iter().map(start).collect()
-    }
-
-    pub(super) fn maps(&self) -> (&MapHandle, &MapHandle) {
-        (&self.maps.ring, &self.maps.readers)
     }
 
     fn mask(&self) -> u64 {

@@ -10,12 +10,12 @@
 //! programs that serve one set of them, `preparation` the process that makes these, [`attachment`] a place where packets pass, [`grace`] the wait until
 //! nobody runs the programs of before.
 
-mod attachment;
+pub mod attachment;
 pub mod backend;
 pub mod batch;
 pub mod client;
 pub mod collector;
-mod dispatcher;
+pub mod dispatcher;
 mod error;
 pub(crate) mod generation;
 mod grace;
@@ -24,7 +24,7 @@ pub mod kept_ring;
 mod ledger;
 mod output;
 mod preparation;
-mod request;
+pub mod request;
 mod ring_capture;
 mod ring_maps;
 mod run;

@@ -109,7 +109,7 @@ impl Report {
         asked: Option<u64>,
     ) -> Self {
         let (waited_runs, starved_runs) = schedule.idle();
-        let sent = feeder.sent();
+        let sent = feeder.sent;
         let counted = Counted::by_the_interface(senders);
         let lost = counted.and_then(|counted| counted.lost_of(sent));
         // Paced, the last gap has no packet behind it.

@@ -62,7 +62,7 @@ fn is_over(schedule: &Schedule, duration_ns: Option<u64>) -> bool {
 fn report_progress(control: &Control<GeneratorProgress>, feeder: &Feeder<'_>) {
     control.update(|progress| {
         *progress = GeneratorProgress {
-            packets: feeder.sent(),
+            packets: feeder.sent,
             bytes: feeder.account.frames_bytes(),
         };
     });

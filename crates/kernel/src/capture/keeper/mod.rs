@@ -197,7 +197,7 @@ impl Keeper {
     /// The ring has no room for a request.
     fn full(&self, reason: String) -> CaptureError {
         CaptureError::Name {
-            name: self.ring.name().into(),
+            name: self.ring.name.clone(),
             reason,
         }
     }
@@ -302,7 +302,6 @@ impl Keeper {
         if self.connections[number].is_member {
             return Err(CaptureError::keeper("you have joined already"));
         }
-        let (ring, readers) = self.ring.maps();
         // Writers wait for those who are trusted only: whoever may write into the register, or read slowly
         // enough, can silence the ring for all. To members it is a ring with fast-reader preference.
         let is_slow = self.request.slow_reader && self.connections[number].user.is_trusted;
@@ -316,17 +315,19 @@ impl Keeper {
             }
         }
         let description = Answer::Ring(RingDescription {
-            name: self.ring.name().into(),
-            lanes: self.ring.lanes(),
-            layout: *self.ring.layout(),
+            name: self.ring.name.clone(),
+            lanes: self.ring.lanes.len(),
+            layout: self.ring.maps.layout,
             interfaces,
             hooks,
             reader_slot,
         });
         Ok(Reply::Ring {
             description,
-            ring: duplicate(ring)?,
-            readers: is_slow.then(|| duplicate(readers)).transpose()?,
+            ring: duplicate(&self.ring.maps.ring)?,
+            readers: is_slow
+                .then(|| duplicate(&self.ring.maps.readers))
+                .transpose()?,
             reader_slot,
         })
     }
@@ -408,7 +409,7 @@ impl Keeper {
         // Before the programs serve the new ones: from then on nothing may be written over.
         if let Some(slot) = connection.reader_slot {
             let positions = self.ring.positions();
-            for (readers, position) in self.ring.readers().iter().zip(positions) {
+            for (readers, position) in self.ring.readers.iter().zip(positions) {
                 readers.enter(slot, position);
             }
         }
@@ -419,7 +420,7 @@ impl Keeper {
             }
             Err(error) => {
                 if let Some(slot) = connection.reader_slot {
-                    self.ring.readers().iter().for_each(|one| one.leave(slot));
+                    self.ring.readers.iter().for_each(|one| one.leave(slot));
                 }
                 Err(error)
             }
@@ -457,7 +458,7 @@ impl Keeper {
         self.connections = alive;
         for closed in over {
             if let Some(slot) = closed.reader_slot {
-                self.ring.readers().iter().for_each(|one| one.leave(slot));
+                self.ring.readers.iter().for_each(|one| one.leave(slot));
             }
             self.changes.forget(closed.number);
             if !closed.bits.is_empty() {
@@ -475,13 +476,13 @@ impl Keeper {
                 .map_or(0, |(pid, _)| pid)
         };
         ListedRing {
-            name: self.ring.name().into(),
+            name: self.ring.name.clone(),
             keeper_pid: rustix::process::getpid().as_raw_nonzero().get(),
             hooks: self.ring.hooks().map(Hook::name).collect(),
             interfaces: self.request.interfaces.clone(),
             namespace: namespace_number(),
-            ring_bytes: self.ring.layout().size_bytes,
-            lanes: self.ring.lanes(),
+            ring_bytes: self.ring.maps.layout.size_bytes,
+            lanes: self.ring.lanes.len(),
             policy: if self.request.slow_reader {
                 "slow"
             } else {
