@@ -146,7 +146,7 @@ impl<P> Control<P> {
 #[derive(Debug)]
 pub struct Session<P, R> {
     control: Arc<Control<P>>,
-    /// Locked for moments only, so that nobody who reads the status waits for the end.
+    /// Locked for moments only, so that a reader of the status never waits for the end.
     threads: Mutex<Vec<JoinHandle<R>>>,
     name: &'static str,
 }

@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_overwritten_in_any_lane_is_counted() {
+fn overwritten_records_of_all_lanes_are_counted() {
     let lanes = Lane::anonymous(
         2,
         layout(LANE_SIZE_MIN_BYTES, Preference::FastReader).unwrap(),

@@ -26,7 +26,7 @@ pub enum Cause {
     Unsupported,
     /// The host has it, or may have it, but does not let this process use it.
     Forbidden,
-    /// It ought to work and does not: an error that nobody foresaw.
+    /// It ought to work and does not: an internal error.
     Broken,
 }
 

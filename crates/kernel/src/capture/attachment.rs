@@ -82,7 +82,7 @@ impl Attachment {
                     ),
                     (Some(libc::EINVAL), false) => format!(
                         "tcx cannot be attached, as where a kernel has none ({error}); take what comes in with \
-                         --hook xdp --direction in, or both ways with --backend af-packet"
+                         --hook xdp --direction in, or both directions with --backend af-packet"
                     ),
                     _ => format!(
                         "{} cannot be attached: {error}; `parshall doctor` shows what this host offers",
@@ -115,7 +115,7 @@ impl Attachment {
     /// Puts another program in the place of the one that is there. No packet passes between them.
     ///
     /// # Errors
-    /// What the kernel said; `ENOLINK` when the interface has gone.
+    /// What the kernel said; `ENOLINK` when the interface was removed.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: two descriptors that live, and no options.
         let status = unsafe {

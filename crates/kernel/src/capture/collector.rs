@@ -1,4 +1,4 @@
-//! From the ring to whoever wants the packets: reads every lane, puts the packets in order of time.
+//! From the ring to the outputs: reads every lane, puts the packets in order of time.
 
 use parshall_core::abi::{CaptureRecord, RECORD_PACKET, bytes_of_words, view_plain};
 

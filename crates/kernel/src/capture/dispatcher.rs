@@ -15,8 +15,8 @@ use crate::bpf;
 use crate::filter::{Expression, LoadError, Maps};
 use crate::net::interface::Interface;
 
-/// An expression, compiled for the link layers of a ring by whoever wants it: with its rights, its names
-/// and its time. The keeper, which serves all, gets no text.
+/// An expression, compiled for the link layers of a ring by its subscriber, which needs time, rights and
+/// names. The keeper, which serves all, gets no text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompiledFilter {
     /// Link types, and the classic program for each, one word an instruction.

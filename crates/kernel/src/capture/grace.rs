@@ -7,8 +7,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use super::CaptureError;
 use crate::bpf::create_map;
 
-/// The kernel waits for all running programs before an update of a map of maps returns, so that whoever
-/// replaced an inner map may read the old one. This is a map of maps for nothing but that.
+/// The kernel waits for all running programs before an update of a map of maps returns, so that a process
+/// that replaced an inner map may read the old one. This is a map of maps for nothing but that.
 #[derive(Debug)]
 pub struct Grace {
     outer: MapHandle,

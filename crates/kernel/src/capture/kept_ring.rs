@@ -249,8 +249,8 @@ impl KeptRing {
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
         let Join { bits, preparation } = join;
         let fresh = preparation.finish()?;
-        // Whoever had one of these bits before has left, and its last program has ended: what it
-        // wanted lies before these positions.
+        // The subscriber that had one of these bits before has left, and its last program has ended: what
+        // it wanted lies before these positions.
         let starts = self.starts();
         let before = self.mask();
         for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {

@@ -41,7 +41,7 @@ pub struct CaptureLedger {
     pub ring: String,
     /// One account a subscriber.
     pub subscribers: Vec<SubscriberAccount>,
-    /// Packets, of anybody's, that were overwritten before this process read them, by the gaps in the
+    /// Packets of all subscribers that were overwritten before this process read them, by the gaps in the
     /// lanes' numbers: at least what each subscriber lost so.
     pub sequence_gaps: u64,
     /// What it cost; `programs` are the hooks with everything that they do for all subscribers.

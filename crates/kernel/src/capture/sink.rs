@@ -33,7 +33,7 @@ pub enum OpenTarget {
 }
 
 impl Target {
-    /// Opens it. What exists stays as it is; a FIFO is waited for until somebody reads it, or `is_stopping` says yes.
+    /// Opens it. What exists stays as it is; a FIFO is waited for until it has a reader, or `is_stopping` says yes.
     ///
     /// # Errors
     /// [`TraceError`] when a file cannot be made.
@@ -158,7 +158,7 @@ impl Sink {
         }
     }
 
-    /// Whether nobody takes packets any more: not a fault.
+    /// Whether the target takes no more packets: not a fault.
     pub fn is_over(&self) -> bool {
         match self {
             Self::File(_) => false,

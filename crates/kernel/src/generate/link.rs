@@ -68,7 +68,7 @@ impl LinkWatch {
             let index = interface::index(name)?;
             let open = || {
                 let watch = netlink::LinkWatch::open(vec![index])?;
-                // It may have gone down before anybody watched.
+                // It may have gone down before the watch began.
                 watch.request()?;
                 io::Result::Ok(watch)
             };

@@ -12,7 +12,7 @@ use crate::session::Control;
 use parshall_core::workload::{Packets, Workload};
 use std::time::{Duration, Instant};
 
-/// How often it looks when it has nothing to do: it may share its CPU with who receives.
+/// Between two polls when there is nothing to do: the receiver may need the same CPU.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A paced run whose host does not keep up goes on for so long after its duration: what is a little late is still sent.
 const LATE_AT_THE_END_NS: u64 = 50_000_000;
@@ -27,7 +27,7 @@ enum Ending {
     Halting,
     /// Those who are behind send what another has already passed: what was sent is the beginning of the plan.
     CatchingUp(Instant),
-    /// Nobody sends.
+    /// No sender sends.
     Stopped,
 }
 
@@ -140,7 +140,7 @@ impl Run<'_> {
         Ok(report.with_fate(link.fate()))
     }
 
-    /// Of a way of sending that draws by itself.
+    /// Of a back end that draws by itself.
     pub fn wait(mut self) -> Result<Report, GenerateError> {
         let schedule = self.team.schedule();
         self.team.go();

@@ -271,7 +271,7 @@ fn send(
     signs: &Signs,
 ) -> Sent {
     if may_go.recv().is_err() {
-        // Nobody waits any more.
+        // The team was dropped.
         return Sent::default();
     }
     let (began_ns, cpu_before_s) = (monotonic_ns(), thread_cpu_s());

@@ -109,7 +109,7 @@ impl Mapping {
     /// Bytes of the mapping; `None` when they would not lie inside it.
     ///
     /// # Safety
-    /// Nobody else may write there while the slice lives, neither the kernel nor through an atomic.
+    /// While the slice lives, nothing else may write there, neither the kernel nor an atomic.
     pub unsafe fn bytes_mut(
         &mut self,
         offset_bytes: usize,

@@ -66,7 +66,7 @@ impl PacketSocket {
     /// Lets packets in.
     ///
     /// # Errors
-    /// When the interface is gone.
+    /// When the interface was removed.
     pub fn start(&self) -> Result<(), SocketError> {
         self.bind(libc::ETH_P_ALL as u16)
     }

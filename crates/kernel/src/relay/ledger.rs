@@ -62,7 +62,7 @@ pub struct Lateness {
     pub max_ns: u64,
 }
 
-/// Microseconds that the histogram tells apart; what is later counts in its last class.
+/// Classes of one microsecond; what is later counts in the last class.
 const CLASSES: usize = 4096;
 
 /// Counts lateness in classes of one microsecond.

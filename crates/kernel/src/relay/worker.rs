@@ -106,8 +106,8 @@ impl Worker {
                 }
                 self.emit();
             }
-            // With work at hand the descriptors are looked at, without waiting, in every round: a
-            // request must not starve on a busy link.
+            // With work at hand the descriptors are polled, without waiting, in every round: a request
+            // must not starve on a busy link.
             let wait_ns = if more { 0 } else { self.wait_ns() };
             if self.wait(wake, wait_ns, Watch::Sockets) && !attend(self) {
                 return;
@@ -231,7 +231,7 @@ fn open(interface: &str, receive_buffer_bytes: usize) -> Result<PacketSocket, Re
 }
 
 /// Frames that the interfaces of the calling thread's namespace dropped instead of sending; 0 for
-/// an interface that is gone.
+/// an interface that was removed.
 fn interface_drops(interfaces: &[String; 2]) -> [u64; 2] {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     [0, 1].map(|side| {

@@ -1,6 +1,6 @@
 //! The ring: per-CPU lanes in shared memory, written without locks, read by any number of readers.
 //!
-//! The layout is told in `bpf/abi.h`; the kernel's writing end is `bpf/ring.h`. Here are the
+//! `bpf/abi.h` describes the layout; the kernel's writing end is `bpf/ring.h`. Here are the
 //! mapped memory ([`memory`]), the reading end of a lane ([`reader`]) and of all ([`merge`]), a writing end in user space for tests
 //! and for instruments that have no kernel side ([`writer`]), and the readers' register that
 //! slow-reader preference needs ([`registry`]).

@@ -19,7 +19,7 @@ const BLOCK_BYTES: usize = 22 << 10;
 const HAND_ON_RECORDS: usize = 512;
 /// From so many records of one lane on, a run is handed on from where it lies, without a copy.
 const LONG_RUN_RECORDS: usize = 32;
-/// Records younger than this wait for the next look, so that lanes can be merged by time although
+/// Records younger than this wait for the next poll, so that lanes can be merged by time although
 /// a hook on another CPU may still be at work.
 const HOLD_BACK_NS: u64 = 1_000_000;
 

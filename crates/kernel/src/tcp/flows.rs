@@ -160,7 +160,7 @@ impl FlowTable {
         ] {
             *known = new.max(*known);
         }
-        // Of a flow that lives on it is the last that is told, and no sight; but may be all that there is.
+        // The account of a living flow is a report and no packet, but it may be all that is known of the flow.
         if is_destroyed || (entry.is_unseen() && record.time_ns != 0) {
             entry.see(record.time_ns, offset);
         }

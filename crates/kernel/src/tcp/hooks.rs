@@ -48,7 +48,7 @@ const EVENT_PROGRAMS: [&str; 6] = [
 const NOTE_NEW_SOCKET: &str = "note_new_socket";
 const NOTE_HELD_SOCKETS: &str = "note_held_sockets";
 
-/// Programs that tell softirqs that run in the reader's place from the reader.
+/// Programs that measure the softirqs that interrupt the reader.
 const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
 /// What they note, in its map.
 const READER_MAP: &str = ".data.reader";
@@ -242,8 +242,8 @@ impl TcpHooks {
             .ok_or_else(|| TcpError::attach(name, "not in the object"))
     }
 
-    /// Makes the calling thread known as the reader, and tells softirqs in its place from it from now on,
-    /// where the kernel charges threads with these.
+    /// Makes the calling thread known as the reader. Where the kernel charges threads with softirqs, they
+    /// are measured from now on.
     pub fn watch_reader(&mut self) -> Result<(), TcpError> {
         let is_charged_with_softirqs = self.run(READER_IS_HERE)? != 0;
         if is_charged_with_softirqs {

@@ -63,7 +63,7 @@ pub(super) struct Run {
     pub cgroup_paths: cgroup::Paths,
     pub lane_bytes: u64,
     pub thins: bool,
-    /// Closes that no program was run for, as far as the end of the log tells.
+    /// Closes that no program was run for, as far as the end of the log shows.
     pub unseen_closes: u64,
 }
 

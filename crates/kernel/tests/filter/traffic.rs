@@ -218,7 +218,7 @@ fn one_filter_for_tags() {
 }
 
 #[test]
-fn frames_in_pieces() {
+fn filters_match_frames_in_several_buffers() {
     if !available() {
         return;
     }

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 const PART_MAX_BYTES: usize = 128 << 10;
 /// What a part starts with behind which more comes: no message does.
 const MORE: u8 = b'+';
-/// Longest message, so that nobody fills our memory: dozens of filters of thousands of ports.
+/// Longest message, so that no peer fills our memory: dozens of filters of thousands of ports.
 const MESSAGE_MAX_BYTES: usize = 32 << 20;
 /// What may wait for an end that does not read; no answer is nearly as long.
 const WAITING_MAX_BYTES: usize = 1 << 20;
@@ -162,7 +162,7 @@ impl Channel {
     /// then is kept for the next call.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the other end has gone, `TimedOut`, `InvalidData` for what is no message.
+    /// `UnexpectedEof` when the other end has closed, `TimedOut`, `InvalidData` for what is no message.
     pub fn receive<T: DeserializeOwned>(
         &mut self,
         timeout: Duration,

@@ -102,7 +102,7 @@ impl Drop for Listener {
 fn lock() -> io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let path = Path::new(RUN_DIRECTORY).join(LOCK);
-    // Not the directory itself, which anybody may open, and so lock for good.
+    // Not the directory itself, which any user may open, and so lock for good.
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
@@ -135,7 +135,7 @@ fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
         chown(path, None, group)?;
     }
     listen(&socket, 64)?;
-    // Who knocks may have gone when we open.
+    // A client may have closed before it is accepted.
     rustix::io::ioctl_fionbio(&socket, true)?;
     Ok(socket)
 }
@@ -209,7 +209,7 @@ pub fn names() -> Vec<String> {
 pub fn clean() -> Vec<String> {
     match lock() {
         Ok(_alone) => clean_locked(),
-        // There is no directory, or it is somebody else's.
+        // There is no directory, or it is another user's.
         Err(_) => Vec::new(),
     }
 }

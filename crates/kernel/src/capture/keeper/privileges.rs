@@ -12,7 +12,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 const FOR_PROGRAMS: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
-/// Besides, to have the kernel time programs, which it lets nobody else.
+/// Besides, for the run-time statistics of programs.
 const FOR_TIMES: CapabilitySet = CapabilitySet::SYS_ADMIN;
 /// What CAP_SYS_ADMIN and root's files would allow, and no keeper does: starting programs, entering or making
 /// namespaces, mounting, looking into other processes, modules, keys, and what goes round a filter of calls.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Frames in the memory, a power of two.
 const FRAMES: u32 = 1024;
-/// Packets of one system call when nobody waits for the time of each.
+/// Packets of one system call when packets are not paced.
 const BATCH: u32 = 64;
 /// How long the driver may keep the last packets, and the kernel the queue of a socket before.
 const DRAIN: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ pub(crate) struct Due {
     pub sequence: u64,
     /// What it is.
     pub packet: Packet,
-    /// `CLOCK_MONOTONIC`, ns; 0 when nobody needs the time.
+    /// `CLOCK_MONOTONIC`, ns; 0 when the time is not needed.
     pub now_ns: u64,
 }
 

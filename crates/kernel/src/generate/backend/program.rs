@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) static OBJECT: CompiledObject = compiled_object!("generate");
 
 /// Frames that the kernel makes for a run lie in a page with their head- and tailroom. What is left on 6.1 and
-/// before; later ones take at least 3400, but none tells how many, and all drop what is longer.
+/// before; later ones take at least 3400, but none reports how many, and all drop what is longer.
 const BUFFER_BYTES_MAX: usize = 3368;
 /// No packet is as long as the buffer, so that each is cut: see the program.
 pub(crate) const FRAME_BYTES_MAX: usize = BUFFER_BYTES_MAX - 1;
