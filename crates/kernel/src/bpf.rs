@@ -125,9 +125,6 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> Option<sys::bpf_prog_info
 
 /// Switches the kernel's run-time statistics on while the descriptor is open. They cost every run of every program
 /// some tens of ns.
-///
-/// # Errors
-/// What the kernel says, most often that `CAP_SYS_ADMIN` is missing.
 pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
     // SAFETY: the call takes a number.
     owned(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) })

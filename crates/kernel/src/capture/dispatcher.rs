@@ -102,9 +102,6 @@ struct Layer {
 
 impl Dispatchers {
     /// Merges the filters of these subscribers, each with its bit, for these interfaces.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`] when they cannot be merged.
     pub fn merge<'ring>(
         subscribers: &[(usize, &Subscription, &CompiledFilter)],
         interfaces: impl IntoIterator<Item = &'ring Interface>,

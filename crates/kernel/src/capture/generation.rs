@@ -127,9 +127,6 @@ impl Generation {
     }
 
     /// What was counted so far.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`] when the kernel does not let the maps be read.
     pub fn counts(&self) -> Result<Counts, CaptureError> {
         let mut counts = Counts {
             seen: 0,
@@ -178,9 +175,6 @@ fn copy_at(is_xdp: bool) -> &'static str {
 
 /// Loads the programs that copy packets as an instrument would, for every kind of hook and ring, with rings of a size
 /// that costs nothing, and lets them go.
-///
-/// # Errors
-/// [`CaptureError::Load`] with what the kernel refused.
 pub fn try_programs() -> Result<(), CaptureError> {
     for preference in [Preference::FastReader, Preference::SlowReader] {
         let mut layout = ring::layout_with_slack(RING_MIN_BYTES, preference, CAPTURE_SLACK_BYTES)?;

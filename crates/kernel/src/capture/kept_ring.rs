@@ -377,9 +377,6 @@ impl KeptRing {
     }
 
     /// What was counted for a subscriber so far, by hook.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`] when the kernel does not let the maps be read.
     pub fn account(&self, bit: usize) -> Result<Vec<HookCount>, CaptureError> {
         let Some(subscriber) = &self.subscribers[bit] else {
             return Ok(Vec::new());

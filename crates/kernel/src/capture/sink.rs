@@ -34,9 +34,6 @@ pub enum OpenTarget {
 
 impl Target {
     /// Opens it. What exists stays as it is; a FIFO is waited for until it has a reader, or `is_stopping` says yes.
-    ///
-    /// # Errors
-    /// [`TraceError`] when a file cannot be made.
     pub fn open(self, is_stopping: &mut dyn FnMut() -> bool) -> Result<OpenTarget, TraceError> {
         Ok(match self {
             Self::File { path, options } => {
@@ -68,9 +65,6 @@ pub enum Sink {
 
 impl Sink {
     /// Writes the head of a file, which has its name from [`Sink::take_place`] on.
-    ///
-    /// # Errors
-    /// [`TraceError`] when it cannot be written.
     pub fn begin(
         target: OpenTarget,
         section: &Section,
@@ -88,9 +82,6 @@ impl Sink {
     }
 
     /// Gives a file its name; what was there goes.
-    ///
-    /// # Errors
-    /// [`TraceError`] when it cannot be put there.
     pub fn take_place(&mut self) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.take_place(),

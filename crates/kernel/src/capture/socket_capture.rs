@@ -101,9 +101,6 @@ impl SocketCapture {
     }
 
     /// Closes the sockets, writes what is left, and gives the account.
-    ///
-    /// # Errors
-    /// [`CaptureError::Session`] when a reader died.
     pub fn stop(&self) -> Result<Summary, CaptureError> {
         let mut ledger = CaptureLedger {
             complete: true,

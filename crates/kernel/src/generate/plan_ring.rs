@@ -41,7 +41,7 @@ impl Shape {
 pub(crate) struct PlanRing {
     plan: Mapping,
     state: Mapping,
-    shape: Shape,
+    pub shape: Shape,
 }
 
 macro_rules! word {
@@ -88,11 +88,6 @@ impl PlanRing {
             state: state.map_err(failed)?,
             shape,
         })
-    }
-
-    /// What the ring is for.
-    pub fn shape(&self) -> Shape {
-        self.shape
     }
 
     /// Capacity, packets.

@@ -49,14 +49,14 @@ impl Schedule {
     /// The plan's packets below this one may be sent.
     pub fn set_drawn(&self, drawn: u64) {
         for ring in &self.rings {
-            ring.set_drawn(ring.shape().packets_below(drawn));
+            ring.set_drawn(ring.shape.packets_below(drawn));
         }
     }
 
     /// Packets in all.
     pub fn set_end(&self, end: u64) {
         for ring in &self.rings {
-            ring.set_end(ring.shape().packets_below(end));
+            ring.set_end(ring.shape.packets_below(end));
         }
     }
 
@@ -89,7 +89,7 @@ impl Schedule {
         let unsent = self
             .rings
             .iter()
-            .map(|ring| ring.shape().sequence(ring.taken()));
+            .map(|ring| ring.shape.sequence(ring.taken()));
         unsent.min().unwrap_or(0).min(self.end())
     }
 
@@ -97,7 +97,7 @@ impl Schedule {
     pub fn sent_by_any(&self) -> u64 {
         self.rings
             .iter()
-            .filter_map(|ring| Some(ring.shape().sequence(ring.next().checked_sub(1)?) + 1))
+            .filter_map(|ring| Some(ring.shape.sequence(ring.next().checked_sub(1)?) + 1))
             .max()
             .unwrap_or(0)
     }

@@ -64,9 +64,6 @@ impl PacketSocket {
     }
 
     /// Lets packets in.
-    ///
-    /// # Errors
-    /// When the interface was removed.
     pub fn start(&self) -> Result<(), SocketError> {
         self.bind(libc::ETH_P_ALL as u16)
     }
@@ -77,9 +74,6 @@ impl PacketSocket {
     }
 
     /// Filters with a program of the classic machine. What it returns is how many bytes the kernel keeps.
-    ///
-    /// # Errors
-    /// When the kernel does not accept the program.
     pub fn attach_filter(&self, instructions: &[libc::sock_filter]) -> Result<(), SocketError> {
         let program = libc::sock_fprog {
             len: instructions.len() as u16,
@@ -126,9 +120,6 @@ impl PacketSocket {
     }
 
     /// Sets an option of packet sockets.
-    ///
-    /// # Errors
-    /// What the kernel says, as an error of `action`.
     pub fn set<T>(
         &self,
         option: libc::c_int,
@@ -139,9 +130,6 @@ impl PacketSocket {
     }
 
     /// Sends frames in one system call; returns how many of them the kernel took, at least one.
-    ///
-    /// # Errors
-    /// Why the kernel did not take the first.
     pub fn send<'f>(
         &self,
         frames: impl Iterator<Item = &'f [u8]>,

@@ -6,7 +6,7 @@ use super::error::RelayError;
 use super::ledger::Statistics;
 use super::placement::Placement;
 use super::shape::Shape;
-use super::worker::{Worker, clear};
+use super::worker::Worker;
 use crate::session::{Beginning, Control, Instrument, Progress, Session, SessionError, Status};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
@@ -190,7 +190,7 @@ fn serve(
 ) {
     worker.run(wake, |worker| {
         // Cleared before the requests are read: one that comes in between wakes again.
-        let _ = clear(wake);
+        let _ = rustix::io::read(wake, &mut [0; 8]);
         while inbox.try_recv().is_ok() {
             if outbox.send(worker.statistics()).is_err() {
                 return false;

@@ -11,7 +11,6 @@ use crate::net::socket::{SocketError, set_receive_buffer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 
 /// Frames that one direction may send before the other has its turn: a frame that is due waits
@@ -244,11 +243,4 @@ fn interface_drops(interfaces: &[String; 2]) -> [u64; 2] {
         });
         drops.unwrap_or(0)
     })
-}
-
-/// Clears an event counter.
-pub fn clear(wake: &OwnedFd) -> io::Result<()> {
-    let mut count = [0; 8];
-    rustix::io::read(wake, &mut count)?;
-    Ok(())
 }

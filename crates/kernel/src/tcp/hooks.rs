@@ -418,9 +418,6 @@ fn find_map<'object>(
 }
 
 /// Loads the programs as an instrument would, with rings of a size that costs nothing, and lets them go.
-///
-/// # Errors
-/// [`TcpError::Load`] with what the kernel refused.
 pub fn try_programs() -> Result<(), TcpError> {
     let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
     // A cgroup and a process are looked for, so that the verifier sees all that there is.

@@ -93,31 +93,16 @@ pub struct Left {
 /// What happened to an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Event {
     /// It went down: no packets until it is up again.
-    Down {
-        /// Its name.
-        interface: String,
-    },
+    Down { interface: String },
     /// It is up again.
-    Up {
-        /// Its name.
-        interface: String,
-    },
+    Up { interface: String },
     /// It was removed.
-    Gone {
-        /// Its name.
-        interface: String,
-        /// None is left.
-        was_last: bool,
-    },
+    Gone { interface: String, was_last: bool },
     /// Its MTU changed.
-    Mtu {
-        /// Its name.
-        interface: String,
-        /// The new one.
-        bytes: u32,
-    },
+    Mtu { interface: String, bytes: u32 },
 }
 
 impl Event {

@@ -81,7 +81,7 @@ impl<'a> Pace<'a> {
         }
         self.next += 1;
         Some(Due {
-            sequence: self.ring.shape().sequence(number),
+            sequence: self.ring.shape.sequence(number),
             packet,
             now_ns,
         })
