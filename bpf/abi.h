@@ -51,16 +51,16 @@ struct lane_header {
 
 /*
  * The header of every record. The stamp is written last: position ^ secret of the ring. A reader
- * takes a record for good when the stamp is the one of the position at which it looks, and when,
- * after it copied the record, the writers have not yet reserved that space again. The secret keeps
- * bytes that came from the network from passing for a stamp.
+ * accepts a record when its stamp matches its position and the writers have not reserved that space
+ * again after the record was copied. The secret keeps bytes from the network from passing for a
+ * stamp.
  */
 struct record_header {
 	__u64 stamp;
 	__u64 lane_seq;      /* the lane's count of records before this one */
 	__u32 length_bytes;  /* whole record, a multiple of RECORD_ALIGN_BYTES */
 	__u16 kind;          /* enum record_kind */
-	__u16 hook;          /* enum hook: where it was written */
+	__u16 hook;          /* enum tcp_hook: where it was written */
 };
 
 enum record_kind {
@@ -70,14 +70,14 @@ enum record_kind {
 	RECORD_PACKET = 4,        /* struct capture_record and the packet's bytes */
 };
 
-enum hook {
+enum tcp_hook {
 	HOOK_TCP_INGRESS = 0,
 	HOOK_TCP_EGRESS = 1,
 	HOOK_TCP_RETRANSMIT = 2,
 	HOOK_TCP_CONGESTION_STATE = 3,
 	HOOK_TCP_CLOSE = 4,
 	HOOK_TCP_FLOW = 5,        /* flow facts and flow accounts */
-	HOOK_COUNT = 6,
+	TCP_HOOK_COUNT = 6,
 };
 
 /*
@@ -92,11 +92,11 @@ struct hook_counters {
 	__u64 due;       /* not thinned out; 0 where nothing is thinned */
 	__u64 dropped;   /* no room: see lane_header */
 	__u64 unowned;   /* not TCP, or no connection that we follow: outside "seen" */
-	__u64 failed;    /* no memory for a flow's storage: its events cannot be told apart */
+	__u64 failed;    /* no memory for a flow's storage: its events cannot be assigned to it */
 	__u64 pad[2];
 };
 
-/* The readers of one lane; the kernel looks at it under slow-reader preference only. */
+/* The readers of one lane; the kernel reads it under slow-reader preference only. */
 struct lane_readers {
 	__u64 active;                        /* bit r: position_bytes[r] counts */
 	__u64 position_bytes[RING_READERS_MAX];
@@ -303,12 +303,12 @@ struct generate_options {
 	__u32 is_stamped;
 	__u32 is_paced;
 	__u32 is_replay;
-	__u32 turn_runs;            /* paced: runs of the program before the kernel passes frames on */
+	__u32 batch_runs;            /* paced: runs of the program before the kernel passes frames on */
 	__u32 first_sequence;       /* number in the plan of the first packet of this ring ... */
 	__u32 sequence_step;        /* ... and how many further the next one is */
 };
 
-/* Why the program cannot go on. */
+/* Why the program failed. */
 enum generate_failure {
 	GENERATE_FAILURE_PLACE = 1,     /* no place in the plan, or a frame that is too short for a header */
 	GENERATE_FAILURE_CONTENT = 2,   /* no such flow, or no such frame in the trace */
@@ -317,8 +317,8 @@ enum generate_failure {
 };
 
 /*
- * Where a run is. The first line is written by user space, and by a program that cannot go on: it
- * stops itself. The second is the program's.
+ * Where a run is. User space writes the first cache line; so does a program that fails, to stop
+ * itself. The program writes the second.
  */
 struct generate_state {
 	__u64 drawn;       /* packets that are in the ring, or were */
@@ -331,9 +331,9 @@ struct generate_state {
 	__u64 waited;      /* runs that found nothing due */
 	__u64 starved;     /* runs that found nothing drawn */
 	__u64 failure;     /* enum generate_failure; 0: none */
-	__u64 let_go_ns;   /* CLOCK_MONOTONIC of the first packet of this turn; 0: it was not sent */
-	__u32 turn_ns;     /* what a turn takes, mean of the last */
-	__u32 run;         /* number of the next run in its turn */
+	__u64 first_sent_ns;   /* CLOCK_MONOTONIC of the first packet of this batch; 0: it was not sent */
+	__u32 batch_ns;     /* duration of a batch, mean of the last */
+	__u32 run;         /* number of the next run in its batch */
 	__u64 replayed;    /* position of the trace's frame that is sent next */
 };
 
@@ -367,7 +367,7 @@ struct capture_verdict {
 };
 
 /*
- * What became of the packets that somebody wanted; one element for each CPU. Runs of packets that
+ * What became of the packets that subscribers wanted; one element for each CPU. Runs of packets that
  * the same subscribers want are counted as one: run_records belongs to each in run_subscribers and
  * is not yet in matched. So another subscriber costs nothing while the packets stay of one kind.
  */

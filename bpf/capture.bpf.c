@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "copy.h"
+#include "maps.h"
 #include "ring.h"
 
 const volatile struct capture_options options SEC(".rodata.options");
@@ -29,13 +30,7 @@ struct {
 	__uint(value_size, 8);
 } ring SEC(".maps"); /* the loader substitutes the ring of all hooks */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct lane_readers);
-} ring_readers SEC(".maps"); /* as above */
+MAPPABLE_ARRAY(struct lane_readers) ring_readers SEC(".maps"); /* as above */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -73,7 +73,7 @@ static __always_inline int copy_linear(void *to, const void *data, const void *d
 }
 
 /*
- * The other way: writes the first bytes of a packet of which data_bytes, a constant, are known to be there, so
+ * The opposite: writes the first bytes of a packet of which data_bytes, a constant, are known to be there, so
  * that not every piece asks for the packet's end. Returns 0 when it did not: too few or too many.
  */
 static __always_inline int fill_linear(void *data, const void *data_end, __u32 data_bytes,

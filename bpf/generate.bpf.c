@@ -4,16 +4,17 @@
  * (BPF_F_TEST_XDP_LIVE_FRAMES); every run takes the next packet of the plan, writes its
  * frame, cuts the frame to the packet's length and redirects it to the interface.
  *
- * Frames come back from the page pool as those who received them left them: a router has changed
- * addresses, hop limit and checksum, a VLAN tag was taken out, a tunnel has written where the payload
- * was. So every frame is written whole, each time: an image of the workload's frames, or the trace's
- * next frame, and over it what is the packet's own.
+ * Frames come back from the page pool as their receivers left them: a router has changed addresses, hop
+ * limit and checksum, a VLAN tag was removed, a tunnel has overwritten the payload. So the program writes
+ * every frame whole: an image of the workload's frames, or the trace's next frame, and then the fields
+ * of the packet.
  *
- * The kernel passes frames on at the end of a turn. Paced, a turn is two runs: the first waits, and what is due so
- * shortly after it that a turn of its own would come later than that is sent along.
+ * The kernel passes frames on at the end of a batch. When packets are paced, a batch is two runs. The first run waits
+ * until its packet is due. The second run sends its packet too if a batch of its own would send it later.
  */
 #include "abi.h"
 #include "copy.h"
+#include "maps.h"
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <linux/bpf.h>
@@ -21,34 +22,21 @@
 #define barrier() asm volatile("" ::: "memory")
 #define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 
-/* How often the clock is read in one run: some microseconds with the softirqs held off. */
+/* Reads of the clock in one run: it holds softirqs off for some microseconds. */
 #define CLOCK_READS_MAX 128
 /* Packets between two reports of progress while every packet is late. */
-#define TELL_EVERY 32
-/* A turn that took longer was interrupted. */
-#define TURN_NS_MAX 2000
-#define TURNS_IN_MEAN 16
+#define REPORT_EVERY 32
+/* A batch that took longer was interrupted. */
+#define BATCH_NS_MAX 2000
+#define BATCHES_IN_MEAN 16
 /* The kernel's helper writes longer frames, because it is faster for them. */
 #define PLAIN_STORES_BYTES_MAX 256
 
 const volatile struct generate_options options;
 struct generate_state state;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, __u32);
-	__type(value, struct planned_packet);
-} plan SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, __u32);
-	__type(value, struct flow_header);
-} flows SEC(".maps");
+MAPPABLE_ARRAY(struct planned_packet) plan SEC(".maps");
+MAPPABLE_ARRAY(struct flow_header) flows SEC(".maps");
 
 /* Header of the first flow and payload, as long as the longest frame. */
 struct {
@@ -59,13 +47,7 @@ struct {
 } image SEC(".maps");
 
 /* The replayed trace, shared by all senders. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set by the loader */
-	__type(key, __u32);
-	__type(value, struct trace_block);
-} trace SEC(".maps");
+MAPPABLE_ARRAY(struct trace_block) trace SEC(".maps");
 
 /* The tx devmap: the kernel looks the interface up faster here than by its index. */
 struct {
@@ -82,7 +64,7 @@ static __always_inline __u64 sum_words(__u64 host_order)
 	       (host_order & 0xffff);
 }
 
-static __always_inline __u16 turn_over(__u64 sum)
+static __always_inline __u16 fold_checksum(__u64 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -95,48 +77,48 @@ static __always_inline void put16(void *at, __be16 value)
 }
 
 /* An exchange orders all earlier stores, on every architecture. */
-static __always_inline void tell(__u64 sent)
+static __always_inline void report_sent(__u64 sent)
 {
 	__sync_lock_test_and_set(&state.taken, sent);
 }
 
-/* The first packet of a turn leaves when it is due; 0: not in this turn. */
+/* The first packet of a batch leaves when it is due; 0: not in this batch. */
 static __always_inline __u64 wait_until_due(__u64 due_ns)
 {
-	__u64 now_ns = bpf_ktime_get_ns(), before_ns = state.let_go_ns;
+	__u64 now_ns = bpf_ktime_get_ns(), before_ns = state.first_sent_ns;
 
-	state.let_go_ns = 0;
+	state.first_sent_ns = 0;
 	if (now_ns >= due_ns) {
-		/* Late, so that the turn before was as short as turns are. */
+		/* The packet is late, so the batch before it was as short as a batch can be. */
 		if (before_ns) {
-			__u64 turn_ns = now_ns - before_ns;
+			__u64 batch_ns = now_ns - before_ns;
 
-			if (turn_ns > TURN_NS_MAX)
-				turn_ns = TURN_NS_MAX;
-			state.turn_ns = (state.turn_ns * (TURNS_IN_MEAN - 1) + turn_ns) / TURNS_IN_MEAN;
+			if (batch_ns > BATCH_NS_MAX)
+				batch_ns = BATCH_NS_MAX;
+			state.batch_ns = (state.batch_ns * (BATCHES_IN_MEAN - 1) + batch_ns) / BATCHES_IN_MEAN;
 		}
-		return state.let_go_ns = now_ns;
+		return state.first_sent_ns = now_ns;
 	}
 	if (state.taken != state.next)
-		tell(state.next);
+		report_sent(state.next);
 	for (int i = 0; i < CLOCK_READS_MAX; i++) {
 		now_ns = bpf_ktime_get_ns();
 		if (now_ns >= due_ns)
-			return state.let_go_ns = now_ns;
+			return state.first_sent_ns = now_ns;
 	}
 	return 0;
 }
 
-/* The second leaves with the first, if the next turn were farther from when it is due; 0: it waits. */
-static __always_inline __u64 go_along(__u64 due_ns)
+/* The second packet leaves with the first if the next batch would be farther from its due time; 0: it waits. */
+static __always_inline __u64 send_with_first(__u64 due_ns)
 {
-	__u64 first_ns = state.let_go_ns;
+	__u64 first_ns = state.first_sent_ns;
 
-	return first_ns && first_ns + state.turn_ns / 2 >= due_ns ? first_ns : 0;
+	return first_ns && first_ns + state.batch_ns / 2 >= due_ns ? first_ns : 0;
 }
 
-/* Neither this packet can be sent nor any behind it: what was sent stays the beginning of the plan. */
-static __always_inline int give_up(enum generate_failure failure)
+/* Ends the run: a packet cannot be sent, and what was sent must stay the beginning of the plan. */
+static __always_inline int fail(enum generate_failure failure)
 {
 	state.failure = failure;
 	state.stop = 1;
@@ -196,8 +178,8 @@ static __always_inline int write_packet(struct xdp_md *ctx, void *data, const vo
 		write_stamp(data + options.payload_offset,
 			    options.first_sequence + number * options.sequence_step, now_ns);
 		transport_checksum = bpf_htons(
-			turn_over(bpf_ntohs(transport_checksum) + sum_words(now_ns)));
-		/* UDP has no checksum 0: that would say that there is none. */
+			fold_checksum(bpf_ntohs(transport_checksum) + sum_words(now_ns)));
+		/* In UDP a checksum of 0 means that there is none. */
 		if (options.transport == TRANSPORT_UDP && !transport_checksum)
 			transport_checksum = 0xffff;
 	}
@@ -243,12 +225,12 @@ int generate(struct xdp_md *ctx)
 
 	if (options.is_paced) {
 		run = state.run;
-		state.run = run + 1 < options.turn_runs ? run + 1 : 0;
+		state.run = run + 1 < options.batch_runs ? run + 1 : 0;
 	}
 	if (number >= READ_ONCE(state.end) || READ_ONCE(state.stop)) {
 		/* The end may have been set when the last packet had left. */
 		if (state.taken != number)
-			tell(number);
+			report_sent(number);
 		return XDP_DROP;
 	}
 	if (options.is_paced) {
@@ -266,12 +248,12 @@ int generate(struct xdp_md *ctx)
 	barrier();
 	packet = bpf_map_lookup_elem(&plan, &place);
 	if (!packet || data + options.written_bytes > end)
-		return give_up(GENERATE_FAILURE_PLACE);
+		return fail(GENERATE_FAILURE_PLACE);
 
 	if (options.is_paced) {
 		__u64 due_ns = start_ns + packet->time_ns;
 
-		now_ns = run ? go_along(due_ns) : wait_until_due(due_ns);
+		now_ns = run ? send_with_first(due_ns) : wait_until_due(due_ns);
 		if (!now_ns) {
 			state.waited += !run;
 			return XDP_DROP;
@@ -289,19 +271,19 @@ int generate(struct xdp_md *ctx)
 		frame_bytes = options.frame_bytes_min;
 	if (!(options.is_replay ? write_replayed(data, end, frame_bytes) :
 				  write_packet(ctx, data, end, packet, frame_bytes, number, now_ns)))
-		return give_up(GENERATE_FAILURE_CONTENT);
+		return fail(GENERATE_FAILURE_CONTENT);
 	/*
 	 * No packet is as long as the buffer: the kernel takes the length of a frame anew only when
 	 * the program has changed it, and else the one that a receiver's XDP program has left.
 	 */
 	if (bpf_xdp_adjust_tail(ctx, (int)frame_bytes - (int)options.buffer_bytes))
-		return give_up(GENERATE_FAILURE_CUT);
+		return fail(GENERATE_FAILURE_CUT);
 	if (bpf_redirect_map(&tx_devices, 0, XDP_ABORTED) != XDP_REDIRECT)
-		return give_up(GENERATE_FAILURE_INTERFACE);
+		return fail(GENERATE_FAILURE_INTERFACE);
 
 	state.next = number + 1;
-	if (number % TELL_EVERY == TELL_EVERY - 1 || number + 1 == state.end)
-		tell(number + 1);
+	if (number % REPORT_EVERY == REPORT_EVERY - 1 || number + 1 == state.end)
+		report_sent(number + 1);
 	return XDP_REDIRECT;
 }
 

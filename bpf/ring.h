@@ -53,7 +53,7 @@ static __always_inline __u64 lane_reserve_alone(struct lane_header *lane,
 	return position;
 }
 
-/* A writer is interrupted at most a few times between its look and its compare-and-swap. */
+/* A writer is interrupted at most a few times between its load and its compare-and-swap. */
 #define RESERVE_TRIES 16
 /* A reservation, to be committed. */
 struct ring_slot {

@@ -54,8 +54,8 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	if (!account)
 		return PASS;
 	/*
-	 * Of a connection that is known its storage tells all, and each further question to the kernel is a
-	 * call. Storage of a socket that became a listener is that of a connection which it was before.
+	 * The storage of a known connection has all that is needed, and each further question to the kernel is
+	 * a call. Storage of a socket that became a listener is that of a connection which it was before.
 	 */
 	sk = skb->sk;
 	flow = sk && sk->state != TCP_LISTEN ? bpf_sk_storage_get(&flows, sk, 0, 0) : 0;
@@ -110,7 +110,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		record->flow = flow->flow;
 		fill_state(record, tp, kernel_sk);
 		fill_packet(record, skb, direction);
-		/* What was logged, not what was looked at: a change that found no room is still due. */
+		/* What was logged, not what was read: a change that found no room is still due. */
 		flow->last_cwnd_segments = record->cwnd_segments;
 		flow->last_ssthresh_segments = record->ssthresh_segments;
 		commit_state(record, place, &slot);

@@ -12,6 +12,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "abi.h"
+#include "maps.h"
 #include "parse.h"
 #include "ring.h"
 
@@ -42,19 +43,13 @@ struct {
 	__uint(value_size, LANE_HEADER_BYTES + LANE_SLACK_BYTES);
 } packet_ring SEC(".maps"), flow_ring SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct lane_readers);
-} packet_readers SEC(".maps"), flow_readers SEC(".maps");
+MAPPABLE_ARRAY(struct lane_readers) packet_readers SEC(".maps"), flow_readers SEC(".maps");
 
-/* Element cpu * HOOK_COUNT + hook. */
+/* Element cpu * TCP_HOOK_COUNT + hook. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, HOOK_COUNT);
+	__uint(max_entries, TCP_HOOK_COUNT);
 	__type(key, __u32);
 	__type(value, struct hook_counters);
 } hook_accounts SEC(".maps");
@@ -67,7 +62,7 @@ struct {
 
 /*
  * What we keep at a socket. Both directions may run at once on two CPUs: what is counted, and what is
- * done once, is changed by atomics. What was logged or told last is stored plainly: when two CPUs meet
+ * done once, is changed by atomics. What was logged or reported last is stored plainly: when two CPUs meet
  * there, facts are written once more, or a window once more or less. The kernel puts it 8 bytes into a
  * cache line, and every packet that comes by has to fetch that line from another CPU: what a packet
  * looks at lies in the first 56 bytes.
@@ -83,7 +78,7 @@ struct flow_state {
 	__u32 flow;            /* 0: being made; FLOW_IGNORED: the filters do not want it */
 	__u32 marks;
 	__u32 has_ended;       /* its account was written */
-	__u32 syn_seq;         /* of a handshake: tells a SYN that comes again from another connection's */
+	__u32 syn_seq;         /* of a handshake: distinguishes a repeated SYN from that of another connection */
 	__u32 last_cwnd_segments;
 	__u32 last_ssthresh_segments;
 	__u64 events_seen;
@@ -138,7 +133,7 @@ struct {
  */
 struct handshake_place {
 	struct connection_key connection;
-	__u32 flow;   /* 0: nobody was here yet */
+	__u32 flow;   /* 0: not used yet */
 	__u32 unused;
 };
 
@@ -177,7 +172,7 @@ static __always_inline const struct sock *sock_of(struct __sk_buff *skb, const s
 
 static __always_inline struct hook_counters *account_of(__u32 cpu, __u32 hook)
 {
-	__u32 key = cpu * HOOK_COUNT + hook;
+	__u32 key = cpu * TCP_HOOK_COUNT + hook;
 
 	return bpf_map_lookup_elem(&hook_accounts, &key);
 }
@@ -319,7 +314,7 @@ struct flow_facts {
 	struct connection_key connection;
 };
 
-/* Read from the task: before 6.10 the helpers that tell of it were not for the hooks of a cgroup. */
+/* Read from the task: before 6.10 cgroup hooks could not call the helpers that return it. */
 static __always_inline void owner_of(struct task_struct *task, struct owner *owner)
 {
 	owner->pid = task->tgid;
@@ -395,7 +390,7 @@ static __always_inline __u32 next_flow(void)
 	return __sync_fetch_and_add(&last_flow, 1) + 1;
 }
 
-/* A handshake that came to nothing: its account is written, and nobody finds it any more. */
+/* Ends a handshake that failed: writes its account and removes it. */
 static __noinline void end_handshake(const struct connection_key *connection,
 				     const struct flow_state *handshake)
 {
@@ -436,7 +431,7 @@ static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
 /*
  * Gives a new storage its flow number, once: the first of two CPUs that meet here takes a number,
  * the other sees it. A connection whose handshake was seen at the listener takes over its number
- * and counts: before its number is there, and so before anybody counts on. Each count is 0 until then,
+ * and counts: before its number is there, and so before counting goes on. Each count is 0 until then,
  * so of two CPUs that bring the same handshake only one changes it.
  */
 static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,

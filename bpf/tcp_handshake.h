@@ -75,7 +75,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	flags = tcp_header_flags(tcp);
 	begins = begins_handshake(flags, direction);
 	if (!flow && !begins) {
-		/* It belongs to a connection that is gone, or was never there. */
+		/* It belongs to a connection that ended, or never existed. */
 		count(&account->unowned);
 		return PASS;
 	}

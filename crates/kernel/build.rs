@@ -17,7 +17,7 @@ fn main() {
     println!("cargo:rustc-link-lib=pcap");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let libbpf_headers =
-        env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+        env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys reports where its headers are");
     let clang = find_clang();
     let flags =
         fs::read_to_string(bpf.join("compiler-flags")).expect("bpf/compiler-flags is there");

@@ -10,7 +10,7 @@ use parshall_core::abi::{
     DIRECTION_IN, DIRECTION_NONE, DIRECTION_OUT, EVENT_CONGESTION_STATE, EVENT_PACKET,
     SSTHRESH_INFINITE, TcpFlowRecord, TcpStateRecord,
 };
-use parshall_core::ledger::{HOOK_NAMES, HookAccount, Ledger};
+use parshall_core::ledger::{HookAccount, Ledger, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{FlowRow, LogHeader, LogWriter};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -182,7 +182,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         events += flow.row.events_seen;
         flow.row
     }));
-    let hooks = HOOK_NAMES.iter().map(|hook| {
+    let hooks = TCP_HOOK_NAMES.iter().map(|hook| {
         let count = match *hook {
             "tcp_egress" => packets,
             "tcp_congestion_state" => events,

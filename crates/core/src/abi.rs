@@ -42,7 +42,7 @@ pub const FILTER_PORTS_MAX: usize = 16;
 pub const FILTER_PIDS_MAX: usize = 16;
 
 /// Number of places in the kernel that write records and keep accounts.
-pub const HOOK_COUNT: usize = 6;
+pub const TCP_HOOK_COUNT: usize = 6;
 
 /// `tcp_state_record.direction`: into this host.
 pub const DIRECTION_IN: u8 = 0;
@@ -288,7 +288,7 @@ plain! {
         is_stamped: u32,
         is_paced: u32,
         is_replay: u32,
-        turn_runs: u32,
+        batch_runs: u32,
         first_sequence: u32,
         sequence_step: u32,
     }
@@ -304,8 +304,8 @@ plain! {
         waited: u64,
         starved: u64,
         failure: u64,
-        let_go_ns: u64,
-        turn_ns: u32,
+        first_sent_ns: u64,
+        batch_ns: u32,
         run: u32,
         replayed: u64,
     }

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The places that keep an account, in the order of `enum hook` of `bpf/abi.h`.
-pub const HOOK_NAMES: [&str; crate::abi::HOOK_COUNT] = [
+/// The places that keep an account, in the order of `enum tcp_hook` of `bpf/abi.h`.
+pub const TCP_HOOK_NAMES: [&str; crate::abi::TCP_HOOK_COUNT] = [
     "tcp_ingress",
     "tcp_egress",
     "tcp_retransmit",
@@ -43,7 +43,7 @@ impl Lost {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)] // a count that an older log lacks is 0
 pub struct HookAccount {
-    /// Name, one of [`HOOK_NAMES`].
+    /// Name, one of [`TCP_HOOK_NAMES`].
     pub hook: String,
     /// Events of interest that reached the hook.
     pub seen: u64,

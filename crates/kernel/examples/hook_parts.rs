@@ -104,7 +104,7 @@ fn filter_before(
     Ok(load(&program, maps)?)
 }
 
-/// The ring of a capture, and what its programs are told.
+/// The ring of a capture, and the options of its programs.
 fn ring(ring_bytes: u64) -> Result<(MapHandle, CaptureOptions), Box<dyn Error>> {
     let mut layout = layout_with_slack(ring_bytes, Preference::FastReader, CAPTURE_SLACK_BYTES)?;
     layout.writers_alone = u64::from(bottom_halves_run_alone());

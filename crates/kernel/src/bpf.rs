@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use libbpf_rs::{MapHandle, MapType};
 use libbpf_sys as sys;
 
 /// Takes over a descriptor that libbpf returned, or the error in its place.
@@ -11,33 +12,63 @@ pub(crate) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::from_raw_os_error(-descriptor));
     }
-    // SAFETY: libbpf has just opened the descriptor for us; nobody else holds it.
+    // SAFETY: libbpf has just opened the descriptor for us, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Makes a map whose keys have 4 bytes.
-///
-/// # Errors
-/// What the kernel says, with its number.
+/// Creates a map with keys of 4 bytes.
 pub(crate) fn create_map(
-    kind: sys::bpf_map_type,
-    name: &CStr,
-    value_bytes: u32,
-    entries: u32,
+    kind: MapType,
+    name: &str,
+    value_bytes: usize,
+    entries: usize,
     options: sys::bpf_map_create_opts,
-) -> io::Result<OwnedFd> {
+) -> libbpf_rs::Result<MapHandle> {
     let options = sys::bpf_map_create_opts {
         sz: size_of::<sys::bpf_map_create_opts>() as _,
         ..options
     };
-    // SAFETY: name and options outlive the call.
-    owned(unsafe { sys::bpf_map_create(kind, name.as_ptr(), 4, value_bytes, entries, &options) })
+    let (value_bytes, entries) = (value_bytes as u32, entries as u32);
+    MapHandle::create(kind, Some(name), 4, value_bytes, entries, &options)
+}
+
+/// Two instructions that return `verdict`, whatever the packet.
+pub(crate) fn return_constant(verdict: i32) -> [sys::bpf_insn; 2] {
+    let move_immediate_to_r0 = sys::bpf_insn {
+        code: 0xb7,
+        imm: verdict,
+        ..Default::default()
+    };
+    let exit = sys::bpf_insn {
+        code: 0x95,
+        ..Default::default()
+    };
+    [move_immediate_to_r0, exit]
+}
+
+/// Runs a program on a frame, or on nothing (`BPF_PROG_TEST_RUN`). `options` has all but frame and size.
+pub(crate) fn test_run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    options: sys::bpf_test_run_opts,
+) -> io::Result<sys::bpf_test_run_opts> {
+    let mut options = sys::bpf_test_run_opts {
+        sz: size_of::<sys::bpf_test_run_opts>() as _,
+        ..options
+    };
+    if !frame.is_empty() {
+        options.data_in = frame.as_ptr().cast();
+        options.data_size_in = frame.len() as u32;
+    }
+    // SAFETY: the frame outlives the call and has this size; nothing is written back into it.
+    let status = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+    if status < 0 {
+        return Err(io::Error::from_raw_os_error(-status));
+    }
+    Ok(options)
 }
 
 /// Loads a program, which `options` may give a type of attachment, flags and a log.
-///
-/// # Errors
-/// What the kernel says.
 pub(crate) fn load_program(
     kind: sys::bpf_prog_type,
     name: &CStr,
@@ -62,9 +93,6 @@ pub(crate) fn load_program(
 }
 
 /// Attaches a program to an interface, a control group or what its type of attachment asks for.
-///
-/// # Errors
-/// What the kernel says.
 pub(crate) fn create_link(
     program: BorrowedFd<'_>,
     target: i32,
@@ -97,9 +125,6 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> Option<sys::bpf_prog_info
 
 /// Switches the kernel's run-time statistics on while the descriptor is open. They cost every run of every program
 /// some tens of ns.
-///
-/// # Errors
-/// What the kernel says, most often that `CAP_SYS_ADMIN` is missing.
 pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
     // SAFETY: the call takes a number.
     owned(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) })

@@ -77,14 +77,14 @@ impl Paths {
         }
     }
 
-    /// The path below the mount, `/` for the root; `None` when the group is gone already.
+    /// The path below the mount, `/` for the root; `None` when the group was removed.
     pub fn path_of(&mut self, id: u64) -> Option<String> {
         if let Some(path) = self.known.get(&id) {
             return path.clone();
         }
         let root = self.root.clone()?;
         self.known = self.walk(&root);
-        // A group that is gone must not make us walk again for each of its flows.
+        // A removed group must not cause a walk for each of its flows.
         self.known.entry(id).or_insert(None).clone()
     }
 
@@ -111,11 +111,5 @@ impl Paths {
             );
         }
         known
-    }
-}
-
-impl Default for Paths {
-    fn default() -> Self {
-        Self::new()
     }
 }

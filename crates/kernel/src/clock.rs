@@ -21,7 +21,7 @@ pub fn thread_cpu_s() -> f64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime)) as f64 / 1e9
 }
 
-/// Nanoseconds to add to `CLOCK_MONOTONIC` to get `CLOCK_REALTIME`: the tightest of a few looks, so
+/// Nanoseconds to add to `CLOCK_MONOTONIC` to get `CLOCK_REALTIME`: the tightest of a few readings, so
 /// that an interruption between the two clocks does not count.
 pub fn realtime_offset_ns() -> i64 {
     (0..16)

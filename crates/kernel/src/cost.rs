@@ -33,7 +33,7 @@ impl CostSampler {
     }
 
     /// Opens or closes a window when it is due.
-    pub fn turn(&mut self) {
+    pub fn update(&mut self) {
         let now = monotonic_ns();
         if now < self.next_ns {
             return;
@@ -45,12 +45,6 @@ impl CostSampler {
         }
         self.open = bpf::enable_run_time_statistics().ok();
         self.next_ns = now + WINDOW_NS;
-    }
-}
-
-impl Default for CostSampler {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

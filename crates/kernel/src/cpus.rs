@@ -1,4 +1,18 @@
-//! For how many CPUs there are accounts, and for how many there are lanes.
+//! For how many CPUs there are accounts, for how many there are lanes, and on which a thread runs.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Binds the calling thread to a CPU.
+pub(crate) fn bind_to(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "out of range"));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
 
 /// How many CPUs the host can ever have. Each has an account.
 pub(crate) fn possible() -> libbpf_rs::Result<usize> {

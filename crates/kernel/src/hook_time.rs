@@ -1,4 +1,4 @@
-//! How long the eBPF programs of this host run: what `/proc/stat` counts as somebody else's time.
+//! How long the eBPF programs of this host run: `/proc/stat` counts their time as that of others.
 
 use crate::bpf;
 use libbpf_rs::query::ProgInfoIter;

@@ -25,16 +25,21 @@ pub fn listen() {
 }
 
 /// Opens an object of ours, with what libbpf says about it kept.
-///
-/// # Errors
-/// What libbpf says.
 pub fn open(object: &CompiledObject) -> libbpf_rs::Result<OpenObject> {
     listen();
     ObjectBuilder::default().open_memory(&object.bytes()?)
 }
 
-/// The line that most likely tells why, with the verifier's reason where it gave one; forgets the rest.
-pub fn take() -> Option<String> {
+/// An error of libbpf with the line that most likely says why, if there is one.
+pub fn explained(error: &libbpf_rs::Error) -> String {
+    match take() {
+        Some(line) => format!("{error}: {line}"),
+        None => error.to_string(),
+    }
+}
+
+/// The line that most likely says why, with the verifier's reason where it gave one. Clears the rest.
+fn take() -> Option<String> {
     let mut lines = LAST_LINES.lock().ok()?;
     let found = lines
         .iter()

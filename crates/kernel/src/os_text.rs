@@ -33,17 +33,11 @@ impl<'de> Deserialize<'de> for OsText {
 }
 
 /// For fields of serde that are paths.
-///
-/// # Errors
-/// Those of the deserializer.
 pub fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     OsText::deserialize(deserializer).map(PathBuf::from)
 }
 
 /// For fields of serde that may be paths.
-///
-/// # Errors
-/// Those of the deserializer.
 pub fn optional_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<PathBuf>, D::Error> {

@@ -30,7 +30,7 @@ pub trait Instrument: Send + Sync + 'static {
     /// Ends it, and returns the account. The account is returned once.
     ///
     /// # Errors
-    /// What kept it from ending in order; [`ThreadError::Stopped`] when the account was returned before.
+    /// What kept it from ending in order; [`SessionError::Stopped`] when the account was returned before.
     fn stop(&self) -> Result<Self::Summary, Self::Error>;
 }
 
@@ -45,9 +45,6 @@ pub trait AnyInstrument: Send + Sync {
     /// See [`Instrument::request_stop`].
     fn request_stop(&self);
 
-    /// See [`Instrument::stop`].
-    ///
-    /// # Errors
     /// See [`Instrument::stop`].
     fn stop(&self) -> Result<String, Failure>;
 }
@@ -110,28 +107,20 @@ pub trait Progress: Default + Send + 'static {
     fn read(&mut self) -> Self;
 }
 
-/// A thread of an instrument failed.
+/// Why a session did not start, or did not end in order.
 #[derive(Debug, thiserror::Error)]
-pub enum ThreadError {
-    /// The kernel refused another thread.
+#[allow(missing_docs, reason = "the messages document variants and fields")]
+pub enum SessionError {
     #[error("thread {name}: {source}; the host has too many threads, end some")]
-    Start {
-        /// Name of the thread.
-        name: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The thread panicked.
+    Start { name: String, source: io::Error },
     #[error(
         "thread {name} died; its files are whole up to the last flush; set PARSHALL_TRACEBACK=1 and report it"
     )]
-    Died {
-        /// Name of the thread.
-        name: String,
-    },
-    /// The account was returned before.
+    Died { name: String },
     #[error("the session was stopped before, and its summary was returned then")]
     Stopped,
+    #[error("the measurement was given up before it began")]
+    GivenUp,
 }
 
 /// What the threads of a session share with the session.
@@ -157,7 +146,7 @@ impl<P> Control<P> {
 #[derive(Debug)]
 pub struct Session<P, R> {
     control: Arc<Control<P>>,
-    /// Locked for moments only, so that nobody who reads the status waits for the end.
+    /// Locked for moments only, so that a reader of the status never waits for the end.
     threads: Mutex<Vec<JoinHandle<R>>>,
     name: &'static str,
 }
@@ -166,12 +155,12 @@ impl<P: Progress, R: Send + 'static> Session<P, R> {
     /// Starts one thread for each of `works`.
     ///
     /// # Errors
-    /// [`ThreadError::Start`]; threads that have started are stopped.
+    /// [`SessionError::Start`]; threads that have started are stopped.
     pub fn start<W>(
         name: &'static str,
         control: Arc<Control<P>>,
         works: impl IntoIterator<Item = W>,
-    ) -> Result<Self, ThreadError>
+    ) -> Result<Self, SessionError>
     where
         W: FnOnce(&Control<P>) -> R + Send + 'static,
     {
@@ -185,7 +174,7 @@ impl<P: Progress, R: Send + 'static> Session<P, R> {
             let thread = std::thread::Builder::new()
                 .name(name.into())
                 .spawn(move || work(&control))
-                .map_err(|source| ThreadError::Start {
+                .map_err(|source| SessionError::Start {
                     name: name.into(),
                     source,
                 })?;
@@ -207,12 +196,12 @@ impl<P: Progress, R: Send + 'static> Session<P, R> {
     /// Ends the threads, and returns what each ended with.
     ///
     /// # Errors
-    /// [`ThreadError::Died`]; [`ThreadError::Stopped`] when this was called before.
-    pub fn stop(&self) -> Result<Vec<R>, ThreadError> {
+    /// [`SessionError::Died`]; [`SessionError::Stopped`] when this was called before.
+    pub fn stop(&self) -> Result<Vec<R>, SessionError> {
         self.request_stop();
         let threads = std::mem::take(&mut *lock(&self.threads));
         if threads.is_empty() {
-            return Err(ThreadError::Stopped);
+            return Err(SessionError::Stopped);
         }
         let ended = threads.into_iter().map(JoinHandle::join);
         // All are waited for, also when one died.
@@ -220,17 +209,14 @@ impl<P: Progress, R: Send + 'static> Session<P, R> {
         ended
             .into_iter()
             .collect::<Result<_, _>>()
-            .map_err(|_| ThreadError::Died {
+            .map_err(|_| SessionError::Died {
                 name: self.name.into(),
             })
     }
 
     /// As [`Session::stop`], for a session of one thread.
-    ///
-    /// # Errors
-    /// As [`Session::stop`].
-    pub fn stop_one(&self) -> Result<R, ThreadError> {
-        self.stop()?.pop().ok_or(ThreadError::Stopped)
+    pub fn stop_one(&self) -> Result<R, SessionError> {
+        self.stop()?.pop().ok_or(SessionError::Stopped)
     }
 }
 
@@ -250,11 +236,6 @@ impl<P, R> Drop for Session<P, R> {
         }
     }
 }
-
-/// The start was given up by its caller.
-#[derive(Debug, thiserror::Error)]
-#[error("the measurement was given up before it began")]
-pub struct GivenUp;
 
 /// How far a start is. While it prepares, which may take long, and until its files are open, which for a FIFO takes
 /// until somebody reads it, it has replaced nothing and can be given up.
@@ -285,8 +266,8 @@ impl Beginning {
     /// Opens all files with `open`, which is given a function that says whether to give up.
     ///
     /// # Errors
-    /// Those of `open`; [`GivenUp`] before anything was changed.
-    pub fn open<T, E: From<GivenUp>>(
+    /// Those of `open`; [`SessionError::GivenUp`] before anything was changed.
+    pub fn open<T, E: From<SessionError>>(
         &self,
         open: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -296,19 +277,16 @@ impl Beginning {
         Ok(opened)
     }
 
-    fn advance(&self, from: u8, to: u8) -> Result<(), GivenUp> {
+    fn advance(&self, from: u8, to: u8) -> Result<(), SessionError> {
         let state = &self.0;
         match state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
-            Err(_) => Err(GivenUp),
+            Err(_) => Err(SessionError::GivenUp),
         }
     }
 }
 
 /// Serializes what can be displayed, or null: for the failure in a summary.
-///
-/// # Errors
-/// Those of the serializer.
 pub fn as_text<T: ToString, S: Serializer>(
     failure: &Option<T>,
     serializer: S,
@@ -355,7 +333,7 @@ mod tests {
         assert!(!session.status().has_ended);
         assert_eq!(session.stop().unwrap(), [7, 7, 7]);
         assert!(session.status().has_ended);
-        assert!(matches!(session.stop(), Err(ThreadError::Stopped)));
+        assert!(matches!(session.stop(), Err(SessionError::Stopped)));
     }
 
     #[test]
@@ -374,14 +352,14 @@ mod tests {
             panic!("on purpose");
         };
         let session = Session::start("test", Arc::default(), [work]).unwrap();
-        assert!(matches!(session.stop_one(), Err(ThreadError::Died { .. })));
+        assert!(matches!(session.stop_one(), Err(SessionError::Died { .. })));
     }
 
     #[test]
     fn a_start_that_prepares_is_given_up_at_once() {
         let beginning = Beginning::default();
         assert!(beginning.give_up());
-        let opened: Result<(), GivenUp> = beginning.open(|_| panic!("given up before"));
+        let opened: Result<(), SessionError> = beginning.open(|_| panic!("given up before"));
         assert!(opened.is_err());
         assert!(!beginning.has_begun());
     }
@@ -389,7 +367,7 @@ mod tests {
     #[test]
     fn a_start_that_opens_files_is_told_to_give_up() {
         let beginning = Beginning::default();
-        let opened: Result<(), GivenUp> = beginning.open(|is_given_up| {
+        let opened: Result<(), SessionError> = beginning.open(|is_given_up| {
             assert!(!is_given_up());
             assert!(!beginning.give_up());
             assert!(is_given_up());
@@ -401,7 +379,7 @@ mod tests {
     #[test]
     fn a_start_with_open_files_is_not_given_up() {
         let beginning = Beginning::default();
-        let opened: Result<u8, GivenUp> = beginning.open(|_| Ok(1));
+        let opened: Result<u8, SessionError> = beginning.open(|_| Ok(1));
         assert_eq!(opened.unwrap(), 1);
         assert!(!beginning.give_up());
         assert!(beginning.has_begun());

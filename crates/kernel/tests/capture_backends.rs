@@ -220,7 +220,7 @@ fn packet_sockets_see_what_tcpdump_sees() {
 }
 
 #[test]
-fn af_xdp_sees_what_comes_and_the_stack_sees_it_no_more() {
+fn af_xdp_takes_received_packets_from_the_stack() {
     if !is_root() {
         return;
     }
@@ -328,7 +328,7 @@ fn af_xdp_takes_from_the_stack_only_what_the_filter_takes() {
 }
 
 #[test]
-fn what_a_full_buffer_drops_is_counted() {
+fn packets_dropped_by_a_full_buffer_are_counted() {
     if !is_root() {
         return;
     }
@@ -384,7 +384,7 @@ fn vlan_tags_are_where_they_were_on_the_wire() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_named() {
+fn errors_name_what_cannot_be_captured() {
     if !is_root() {
         return;
     }

@@ -93,7 +93,7 @@ fn textbook(shape: &Shape, arrivals: &[(u64, u32)]) -> Vec<Option<u64>> {
 
 proptest! {
     #[test]
-    fn nobody_overtakes_and_nothing_leaves_before_it_came(
+    fn frames_keep_their_order_and_never_leave_early(
         shape in shapes(), seed: u64, arrivals in arrivals()
     ) {
         let mut channel = Channel::new(shape, seed, 1).unwrap();
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn queue_and_rate_are_the_textbook(shape in shapes(), arrivals in arrivals()) {
+    fn queue_and_rate_match_lindley(shape in shapes(), arrivals in arrivals()) {
         let mut shape = Shape { jitter_ns: 0, loss_probability: 0.0, ..shape };
         shape.rate_bps.get_or_insert(1_000_000);
         shape = shape.checked().unwrap();
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn same_seed_same_fates(shape in shapes(), seed: u64, arrivals in arrivals()) {
+    fn equal_seeds_give_equal_fates(shape in shapes(), seed: u64, arrivals in arrivals()) {
         prop_assert_eq!(run(&shape, seed, &arrivals), run(&shape, seed, &arrivals));
     }
 
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn queue_never_holds_more_than_its_bound(shape in shapes(), arrivals in arrivals()) {
+    fn queue_never_exceeds_its_capacity(shape in shapes(), arrivals in arrivals()) {
         let mut channel = Channel::new(shape, 1, 0).unwrap();
         let bound = channel.shape().queue_packets.map_or(usize::MAX, |limit| limit as usize);
         for (at, bytes) in arrivals {
@@ -183,7 +183,7 @@ fn a_burst_leaves_as_many_frames_as_the_queue_holds() {
 }
 
 #[test]
-fn loss_and_jitter_follow_their_laws() {
+fn loss_and_jitter_follow_their_distributions() {
     let frames: Vec<(u64, u32)> = (0..200_000).map(|i| (i * 100_000_000, 100)).collect();
     for (jitter_law, expected_sd) in [
         (JitterDistribution::Uniform, 1.0 / 3.0_f64.sqrt()),

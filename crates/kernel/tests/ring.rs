@@ -253,7 +253,7 @@ fn an_overtaken_reader_goes_on_at_a_record_start_and_counts_exactly() {
 }
 
 #[test]
-fn slow_reader_preference_never_overwrites_what_a_reader_has_not_got() {
+fn slow_reader_preference_never_overwrites_unread_records() {
     for lane_of in [one_lane, lane_of_one_writer] {
         fill_before_a_slow_reader(lane_of(LANE_SIZE_MIN_BYTES, Preference::SlowReader));
     }
@@ -297,7 +297,7 @@ fn fill_before_a_slow_reader(lane: Lane) {
 }
 
 #[test]
-fn a_reader_that_leaves_no_longer_holds_the_writers_up() {
+fn writers_do_not_wait_for_a_reader_that_left() {
     let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::SlowReader);
     let register = LaneReaders::anonymous(1).unwrap().remove(0);
     let slot = register.join(0).unwrap();
@@ -308,7 +308,7 @@ fn a_reader_that_leaves_no_longer_holds_the_writers_up() {
 }
 
 #[test]
-fn a_record_that_is_reserved_and_not_committed_is_not_delivered() {
+fn uncommitted_records_are_not_delivered() {
     let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
     let writer = LaneWriter::new(lane.clone(), None);
     let mut reader = LaneReader::from_start(lane.clone());
@@ -328,7 +328,7 @@ fn a_record_that_is_reserved_and_not_committed_is_not_delivered() {
 }
 
 #[test]
-fn a_writer_that_was_interrupted_for_a_lap_does_not_wake_up_in_the_next() {
+fn a_writer_interrupted_for_a_lap_writes_nothing_in_the_next() {
     let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
     let writer = LaneWriter::new(lane.clone(), None);
     writer.write(5, 0, &payload(0, 0, 5)).unwrap();
@@ -350,7 +350,7 @@ fn a_writer_that_was_interrupted_for_a_lap_does_not_wake_up_in_the_next() {
 }
 
 #[test]
-fn a_writer_that_should_be_alone_and_is_not_is_refused_and_counted() {
+fn a_second_writer_of_a_lane_for_one_is_refused_and_counted() {
     let lane = lane_of_one_writer(LANE_SIZE_MIN_BYTES, Preference::FastReader);
     let writer = LaneWriter::new(lane.clone(), None);
     writer.write(5, 0, &payload(0, 0, 5)).unwrap();
@@ -368,7 +368,7 @@ fn a_writer_that_should_be_alone_and_is_not_is_refused_and_counted() {
 }
 
 #[test]
-fn stale_bytes_that_look_like_records_are_not_taken() {
+fn stale_bytes_that_look_like_records_are_skipped() {
     let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
     // Bytes as they might come from the network: a header with every position as stamp.
     for position in (0..LANE_SIZE_MIN_BYTES).step_by(8) {
@@ -382,7 +382,7 @@ fn stale_bytes_that_look_like_records_are_not_taken() {
 }
 
 #[test]
-fn a_late_reader_is_not_charged_for_what_was_before() {
+fn a_late_reader_does_not_count_earlier_records_as_missed() {
     let lane = one_lane(LANE_SIZE_MIN_BYTES, Preference::FastReader);
     let writer = LaneWriter::new(lane.clone(), None);
     for count in 0..50_000 {
@@ -407,7 +407,7 @@ fn a_full_register_refuses_one_more_reader() {
 }
 
 #[test]
-fn sizes_that_no_lane_can_have_are_refused() {
+fn impossible_lane_sizes_are_refused() {
     for size_bytes in [0, 1, 4096, LANE_SIZE_MIN_BYTES + 8, 1 << 40] {
         let error = layout(size_bytes, Preference::FastReader)
             .unwrap_err()
@@ -417,7 +417,7 @@ fn sizes_that_no_lane_can_have_are_refused() {
 }
 
 #[test]
-fn two_readers_of_one_lane_get_the_same() {
+fn two_readers_of_a_lane_read_the_same_records() {
     let started = Instant::now();
     run(
         &one_lane(1 << 20, Preference::FastReader),

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 /// Takes what is not younger than the horizon; returns the time and the number of each record.
 fn take(merged: &mut MergedLanes, horizon_ns: u64) -> Vec<(u64, u64)> {
     let mut taken = Vec::new();
-    merged.look();
+    merged.refill();
     while let Some((lane, limit_ns)) = merged.oldest(horizon_ns) {
         loop {
             let block = merged.block(lane);
@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_overwritten_in_any_lane_is_counted() {
+fn overwritten_records_of_all_lanes_are_counted() {
     let lanes = Lane::anonymous(
         2,
         layout(LANE_SIZE_MIN_BYTES, Preference::FastReader).unwrap(),

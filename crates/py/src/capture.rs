@@ -110,10 +110,10 @@ fn columns(batch: PacketBatch, interfaces: &[String]) -> Result<RecordBatch, Arr
     )
 }
 
-/// Keeps a ring for whoever is at the other end of the standard input, until its last reader has gone.
+/// Keeps a ring for the process at the other end of the standard input, until its last reader has left.
 #[pyfunction]
 pub fn keep_capture_ring(py: Python<'_>) {
-    // SAFETY: this process was started for nothing but this, and nobody else here uses descriptor 0.
+    // SAFETY: this process was started for nothing but this, and nothing else here uses descriptor 0.
     let founder = unsafe { OwnedFd::from_raw_fd(0) };
     py.detach(|| keeper::keep(founder));
 }

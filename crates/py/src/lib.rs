@@ -20,46 +20,43 @@ mod sizes;
 #[cfg(feature = "kernel")]
 mod tcp;
 
-use pyo3::prelude::*;
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's name")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 
-#[pymodule]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<log::LogReader>()?;
-    module.add_class::<log::ArrowStream>()?;
-    module.add_class::<output_file::OutputFile>()?;
-    module.add_class::<model::Simulation>()?;
-    module.add_class::<model::Network>()?;
-    module.add_function(wrap_pyfunction!(convert::convert_log, module)?)?;
-    module.add_function(wrap_pyfunction!(convert::log_formats, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::read_size_counts, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::count_trace_sizes, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::read_trace_gaps, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::built_in_sizes, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::represent_sizes, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::read_size_distribution, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::write_size_distribution, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::write_size_counts, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::size_probabilities, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::draw_sizes, module)?)?;
-    module.add_function(wrap_pyfunction!(sizes::compare_sizes, module)?)?;
+    #[pymodule_export]
+    use crate::convert::{convert_log, log_formats};
+    #[pymodule_export]
+    use crate::log::{ArrowStream, LogReader};
+    #[pymodule_export]
+    use crate::model::{Network, Simulation};
+    #[pymodule_export]
+    use crate::output_file::OutputFile;
+    #[pymodule_export]
+    use crate::sizes::{
+        built_in_sizes, compare_sizes, count_trace_sizes, draw_sizes, read_size_counts,
+        read_size_distribution, read_trace_gaps, represent_sizes, size_probabilities,
+        write_size_counts, write_size_distribution,
+    };
+
     #[cfg(feature = "kernel")]
-    {
-        module.add_class::<session::Session>()?;
-        module.add_function(wrap_pyfunction!(generate::describe_workload, module)?)?;
-        module.add_function(wrap_pyfunction!(generate::planned_frames, module)?)?;
-        module.add_function(wrap_pyfunction!(
-            generate::interface_takes_xdp_frames,
-            module
-        )?)?;
-        module.add_class::<hook_time::HookTimes>()?;
-        module.add_class::<tcp::TcpLog>()?;
-        module.add_class::<capture::Capture>()?;
-        module.add_function(wrap_pyfunction!(capture::keep_capture_ring, module)?)?;
-        module.add_function(wrap_pyfunction!(capture::list_capture_rings, module)?)?;
-        module.add_function(wrap_pyfunction!(capture::clean_capture_rings, module)?)?;
-        module.add_function(wrap_pyfunction!(capability::probe_capabilities, module)?)?;
-        module.add_function(wrap_pyfunction!(capability::cgroup2_mount, module)?)?;
-    }
-    Ok(())
+    #[pymodule_export]
+    use crate::capability::{cgroup2_mount, probe_capabilities};
+    #[cfg(feature = "kernel")]
+    #[pymodule_export]
+    use crate::capture::{Capture, clean_capture_rings, keep_capture_ring, list_capture_rings};
+    #[cfg(feature = "kernel")]
+    #[pymodule_export]
+    use crate::generate::{describe_workload, interface_takes_xdp_frames, planned_frames};
+    #[cfg(feature = "kernel")]
+    #[pymodule_export]
+    use crate::hook_time::HookTimes;
+    #[cfg(feature = "kernel")]
+    #[pymodule_export]
+    use crate::session::Session;
+    #[cfg(feature = "kernel")]
+    #[pymodule_export]
+    use crate::tcp::TcpLog;
 }

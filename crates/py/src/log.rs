@@ -99,8 +99,8 @@ impl ArrowStream {
 
 #[pymethods]
 impl ArrowStream {
-    /// Hands the stream over; nobody has asked for another schema than ours to good effect, and the
-    /// interface allows to ignore it.
+    /// Hands the stream over; the schema is always ours: the interface allows to ignore
+    /// another one.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

@@ -110,7 +110,7 @@ fn interruptible<T: Send>(
             let (send, receive) = channel();
             let stop = &stop;
             scope.spawn(move || {
-                // Nobody listens any more after an interrupt.
+                // After an interrupt the receiver is closed.
                 let _ = send.send(work(stop));
             });
             let listened = listen(&receive, |py| py.check_signals());

@@ -85,7 +85,7 @@ pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
     thread::Builder::new()
         .name("parshall-start".into())
         .spawn(move || {
-            // After an interrupt nobody receives it, and it is stopped.
+            // After an interrupt the receiver is closed, and the instrument is stopped.
             let _ = send.send(start(&own));
         })
         .map_err(to_python)?;

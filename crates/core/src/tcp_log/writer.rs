@@ -9,7 +9,7 @@ use super::header::LogHeader;
 use super::message::{END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, stream_start};
 use super::scale::Scale;
 use super::state_columns::StateColumns;
-use crate::abi::{EVENT_PACKET, HOOK_COUNT, TcpStateRecord};
+use crate::abi::{EVENT_PACKET, TCP_HOOK_COUNT, TcpStateRecord};
 use crate::ledger::Ledger;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,8 +22,8 @@ const PENDING_BYTES_KEPT: usize = 4 << 20;
 /// Rows of one flow that the file could not take, by the hook that they came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwritten {
-    /// In the order of `enum hook`.
-    pub by_hook: [u64; HOOK_COUNT],
+    /// In the order of `enum tcp_hook`.
+    pub by_hook: [u64; TCP_HOOK_COUNT],
 }
 
 impl Unwritten {
@@ -234,7 +234,7 @@ impl<W: Write> LogWriter<W> {
     }
 
     /// Rows dropped, by the hook that they came from; cumulative.
-    pub fn unwritten_by_hook(&self) -> [u64; HOOK_COUNT] {
+    pub fn unwritten_by_hook(&self) -> [u64; TCP_HOOK_COUNT] {
         let mut total = Unwritten::default();
         for rows in self.unwritten.values() {
             total.add(rows);
@@ -322,11 +322,11 @@ impl<W: Write> LogWriter<W> {
 /// Adds the rows of `columns` to counts by flow.
 fn count(columns: &StateColumns, by_flow: &mut UnwrittenByFlow) {
     for (flow, event, direction) in columns.flows_and_events() {
-        // The event and the direction of a row give its hook; see `enum hook` of bpf/abi.h.
+        // The event and the direction of a row give its hook; see `enum tcp_hook` of bpf/abi.h.
         let hook = match event {
             EVENT_PACKET => usize::from(direction).min(1),
             other => usize::from(other) + 1,
         };
-        by_flow.entry(flow).or_default().by_hook[hook.min(HOOK_COUNT - 1)] += 1;
+        by_flow.entry(flow).or_default().by_hook[hook.min(TCP_HOOK_COUNT - 1)] += 1;
     }
 }

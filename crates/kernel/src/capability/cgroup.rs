@@ -92,8 +92,8 @@ fn unescaped(field: &str) -> PathBuf {
 pub(super) struct Throwaway(PathBuf);
 
 impl Throwaway {
-    /// Makes `parshall-<pid>-<start time>-doctor` in the hierarchy at `mount`; the name tells
-    /// the cleaner, should this process be killed, that its owner is gone.
+    /// Makes `parshall-<pid>-<start time>-doctor` in the hierarchy at `mount`; if this
+    /// process is killed, the name shows the cleaner that the owner has exited.
     pub(super) fn new(mount: &Path) -> io::Result<Self> {
         let stat = fs::read_to_string("/proc/self/stat")?;
         let start_time_ticks = start_time_ticks(&stat)

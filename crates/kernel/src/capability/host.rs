@@ -1,14 +1,15 @@
 //! Facts of the host that need no attempt: kernel, processors, clock, memory, lockdown.
 
 use std::fs;
+use std::path::Path;
 
-use super::{Cause, Probe, btf};
+use super::{Cause, Probe};
 
 /// One probe for each fact.
 pub(super) fn probes() -> Vec<Probe> {
     vec![
         kernel(),
-        btf::probe(),
+        btf(),
         lockdown(
             fs::read_to_string("/sys/kernel/security/lockdown")
                 .ok()
@@ -48,6 +49,20 @@ fn of_release(release: &str, machine: &str) -> Probe {
 fn release_number(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Whether the kernel shows its types, by which programs find fields and tracepoints.
+fn btf() -> Probe {
+    const FILE: &str = "/sys/kernel/btf/vmlinux";
+    if Path::new(FILE).exists() {
+        return Probe::works("host.btf", FILE);
+    }
+    Probe::cannot(
+        "host.btf",
+        Cause::Unsupported,
+        format!("{FILE} does not exist"),
+        "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as all distributions do",
+    )
 }
 
 fn lockdown(file: Option<&str>) -> Probe {

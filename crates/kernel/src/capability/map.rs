@@ -48,17 +48,15 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
 fn mmapable_array() -> io::Result<()> {
     let page_bytes = rustix::param::page_size();
     let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as _,
         map_flags: sys::BPF_F_MMAPABLE,
         ..Default::default()
     };
-    let map = bpf::create_map(
-        sys::BPF_MAP_TYPE_ARRAY,
-        c"parshall_probe",
-        page_bytes as u32,
-        1,
-        options,
-    )?;
-    Mapping::of_map(&map, page_bytes, false)?;
+    let (kind, name) = (sys::BPF_MAP_TYPE_ARRAY, c"parshall_probe".as_ptr());
+    // SAFETY: name and options outlive the call. An error of `libbpf-rs` would have no number.
+    let map =
+        bpf::owned(unsafe { sys::bpf_map_create(kind, name, 4, page_bytes as u32, 1, &options) })?;
+    Mapping::of(&map, page_bytes, 0, false)?;
     Ok(())
 }
 

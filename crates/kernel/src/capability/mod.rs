@@ -3,12 +3,11 @@
 //! A version number or a line of the kernel's configuration says what ought to work; lockdown,
 //! containers and missing privileges decide what does. So each probe does, in small and without
 //! a trace, what an instrument would do: it loads a program of two instructions, makes a map of
-//! one element, attaches to an interface of a network namespace that nobody else sees.
+//! one element, attaches to an interface of a network namespace of its own.
 //!
 //! What follows for the commands of Parshall is decided elsewhere, in the Python package
 //! `parshall.doctor`.
 
-mod btf;
 pub mod cgroup;
 mod host;
 mod map;

@@ -1,4 +1,4 @@
-//! What needs interfaces, tried in a network namespace that nobody else sees.
+//! What needs interfaces, tried in a network namespace of its own.
 //!
 //! A thread leaves for a namespace of its own; when it ends, the kernel removes the namespace
 //! with everything in it, however the thread ended.

@@ -27,7 +27,7 @@ const KNOWN: [(&str, u32, &str); 6] = [
 ];
 
 /// A set of effective capabilities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
     effective: u64,
 }
@@ -38,16 +38,12 @@ impl Privileges {
         fs::read_to_string("/proc/thread-self/status")
             .ok()
             .and_then(|status| Self::parse(&status))
-            .unwrap_or(Self::none())
-    }
-
-    /// The empty set.
-    pub fn none() -> Self {
-        Self { effective: 0 }
+            .unwrap_or_default()
     }
 
     /// The full set, that of root outside every container.
-    pub fn all() -> Self {
+    #[cfg(test)]
+    pub(super) fn all() -> Self {
         Self {
             effective: u64::MAX,
         }

@@ -26,7 +26,7 @@ pub enum Cause {
     Unsupported,
     /// The host has it, or may have it, but does not let this process use it.
     Forbidden,
-    /// It ought to work and does not: an error that nobody foresaw.
+    /// It ought to work and does not: an internal error.
     Broken,
 }
 
@@ -65,11 +65,10 @@ impl Probe {
         remedy: impl Into<String>,
     ) -> Self {
         Self {
-            name: name.into(),
             status: Status::Degraded,
             cause: Some(cause),
-            detail: detail.into(),
             remedy: remedy.into(),
+            ..Self::works(name, detail)
         }
     }
 
@@ -103,7 +102,7 @@ impl Probe {
         };
         let missing = privileges.missing(needed);
         let text = error.to_string();
-        // The number behind the text tells a user nothing.
+        // The number behind the text is of no use to a user.
         let text = text.split(" (os error").next().unwrap_or(&text);
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) if !missing.is_empty() => Self::cannot(
@@ -170,7 +169,7 @@ mod tests {
     #[test]
     fn a_refusal_means_another_thing_with_and_without_privileges() {
         assert_eq!(
-            attempt(libc::EPERM, &Privileges::none()).cause,
+            attempt(libc::EPERM, &Privileges::default()).cause,
             Some(Cause::Forbidden)
         );
         assert_eq!(

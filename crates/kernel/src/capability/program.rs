@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
+use libbpf_rs::ProgramType;
+use libbpf_rs::btf::{Btf, BtfKind, BtfType};
 use libbpf_sys as sys;
 
-use super::btf::KernelBtf;
 use super::{Cause, Privileges, Probe, cgroup};
 use crate::bpf;
 use crate::capture::generation;
@@ -93,16 +94,7 @@ impl Kind {
 
     /// Loads a program that does nothing but return its verdict.
     pub(super) fn load(&self) -> io::Result<OwnedFd> {
-        let move_immediate_to_r0 = sys::bpf_insn {
-            code: 0xb7,
-            imm: self.verdict,
-            ..Default::default()
-        };
-        let exit = sys::bpf_insn {
-            code: 0x95,
-            ..Default::default()
-        };
-        let instructions = [move_immediate_to_r0, exit];
+        let instructions = bpf::return_constant(self.verdict);
         let options = sys::bpf_prog_load_opts {
             expected_attach_type: self.attach,
             prog_flags: self.flags,
@@ -126,7 +118,8 @@ impl Kind {
 
 /// One probe for each kind of program, the helpers and the tracepoints.
 pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
-    let btf = KernelBtf::load();
+    crate::libbpf_log::listen();
+    let btf = Btf::from_vmlinux().ok();
     let btf = btf.as_ref();
     let attempt = |name, outcome, needed, remedy| {
         Probe::of_attempt(name, outcome, privileges, needed, remedy)
@@ -258,27 +251,30 @@ fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     bpf::owned(unsafe { sys::bpf_raw_tracepoint_open(ptr::null(), program.as_raw_fd()) })
 }
 
-fn id_of(btf: Option<&KernelBtf>, name: &str, kind: u32) -> io::Result<u32> {
-    btf.and_then(|btf| btf.id(name, kind))
+/// The identifier of a function, or of a tracepoint's `typedef`.
+fn id_of(btf: Option<&Btf<'_>>, name: &str, kind: BtfKind) -> io::Result<u32> {
+    btf.and_then(|btf| btf.type_by_name::<BtfType>(name))
+        .filter(|found| found.kind() == kind)
+        .map(|found| found.type_id().into())
         .ok_or(io::Error::from_raw_os_error(libc::ENOENT))
 }
 
-fn tp_btf(btf: Option<&KernelBtf>) -> io::Result<String> {
-    let id = id_of(btf, "btf_trace_tcp_retransmit_skb", sys::BTF_KIND_TYPEDEF)?;
+fn tp_btf(btf: Option<&Btf<'_>>) -> io::Result<String> {
+    let id = id_of(btf, "btf_trace_tcp_retransmit_skb", BtfKind::Typedef)?;
     let program = Kind::tracing(sys::BPF_TRACE_RAW_TP, id).load()?;
     drop(attach_tracing(&program)?);
     Ok("loaded, and attached to tcp_retransmit_skb".into())
 }
 
-fn fentry(btf: Option<&KernelBtf>) -> io::Result<String> {
-    let id = id_of(btf, "tcp_rcv_established", sys::BTF_KIND_FUNC)?;
+fn fentry(btf: Option<&Btf<'_>>) -> io::Result<String> {
+    let id = id_of(btf, "tcp_rcv_established", BtfKind::Func)?;
     let program = Kind::tracing(sys::BPF_TRACE_FENTRY, id).load()?;
     drop(attach_tracing(&program)?);
     Ok("loaded, and attached to tcp_rcv_established".into())
 }
 
-fn iterator(btf: Option<&KernelBtf>) -> io::Result<String> {
-    let id = id_of(btf, "bpf_iter_tcp", sys::BTF_KIND_FUNC)?;
+fn iterator(btf: Option<&Btf<'_>>) -> io::Result<String> {
+    let id = id_of(btf, "bpf_iter_tcp", BtfKind::Func)?;
     let kind = Kind::tracing(sys::BPF_TRACE_ITER, id);
     let program = kind.load()?;
     drop(kind.link(&program, 0, Default::default())?);
@@ -295,29 +291,21 @@ fn kprobe() -> io::Result<String> {
 
 fn live_frames() -> io::Result<String> {
     let program = Kind::XDP_DROP.load()?;
-    let frame = [0u8; 64];
-    let mut options = sys::bpf_test_run_opts {
-        sz: size_of::<sys::bpf_test_run_opts>() as _,
-        data_in: frame.as_ptr().cast(),
-        data_size_in: frame.len() as u32,
+    let options = sys::bpf_test_run_opts {
         repeat: 1,
         flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
         batch_size: 1,
         ..Default::default()
     };
-    // SAFETY: the frame outlives the call, its size is its own, and nothing is written back.
-    let status = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
-    if status < 0 {
-        return Err(io::Error::from_raw_os_error(-status));
-    }
+    bpf::test_run(program.as_fd(), &[0; 64], options)?;
     Ok("one frame was sent through a program that drops it".into())
 }
 
-fn tracepoints(btf: Option<&KernelBtf>) -> Probe {
+fn tracepoints(btf: Option<&Btf<'_>>) -> Probe {
     const NAME: &str = "program.tracepoints";
     let absent: Vec<&str> = TRACEPOINTS
         .into_iter()
-        .filter(|name| id_of(btf, &format!("btf_trace_{name}"), sys::BTF_KIND_TYPEDEF).is_err())
+        .filter(|name| id_of(btf, &format!("btf_trace_{name}"), BtfKind::Typedef).is_err())
         .collect();
     let present = TRACEPOINTS.len() - absent.len();
     let detail = format!("{present} of {} are there", TRACEPOINTS.len());
@@ -341,65 +329,40 @@ fn tracepoints(btf: Option<&KernelBtf>) -> Probe {
 /// The helpers without which a program of ours would not pass the verifier.
 fn helpers(privileges: &Privileges) -> Probe {
     const NAME: &str = "program.helpers";
+    let of_cgroup = [
+        (sys::BPF_FUNC_sk_fullsock, "bpf_sk_fullsock"),
+        (sys::BPF_FUNC_skc_to_tcp_sock, "bpf_skc_to_tcp_sock"),
+        (sys::BPF_FUNC_sk_storage_get, "bpf_sk_storage_get"),
+        (sys::BPF_FUNC_ktime_get_ns, "bpf_ktime_get_ns"),
+    ];
+    let of_xdp = [
+        (sys::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes"),
+        (sys::BPF_FUNC_xdp_adjust_tail, "bpf_xdp_adjust_tail"),
+        (sys::BPF_FUNC_redirect, "bpf_redirect"),
+    ];
+    let of_classifier = [(sys::BPF_FUNC_skb_load_bytes, "bpf_skb_load_bytes")];
     let needed = [
-        (
-            sys::BPF_PROG_TYPE_CGROUP_SKB,
-            sys::BPF_FUNC_sk_fullsock,
-            "bpf_sk_fullsock",
-        ),
-        (
-            sys::BPF_PROG_TYPE_CGROUP_SKB,
-            sys::BPF_FUNC_skc_to_tcp_sock,
-            "bpf_skc_to_tcp_sock",
-        ),
-        (
-            sys::BPF_PROG_TYPE_CGROUP_SKB,
-            sys::BPF_FUNC_sk_storage_get,
-            "bpf_sk_storage_get",
-        ),
-        (
-            sys::BPF_PROG_TYPE_CGROUP_SKB,
-            sys::BPF_FUNC_ktime_get_ns,
-            "bpf_ktime_get_ns",
-        ),
-        (
-            sys::BPF_PROG_TYPE_XDP,
-            sys::BPF_FUNC_xdp_load_bytes,
-            "bpf_xdp_load_bytes",
-        ),
-        (
-            sys::BPF_PROG_TYPE_XDP,
-            sys::BPF_FUNC_xdp_adjust_tail,
-            "bpf_xdp_adjust_tail",
-        ),
-        (
-            sys::BPF_PROG_TYPE_XDP,
-            sys::BPF_FUNC_redirect,
-            "bpf_redirect",
-        ),
-        (
-            sys::BPF_PROG_TYPE_SCHED_CLS,
-            sys::BPF_FUNC_skb_load_bytes,
-            "bpf_skb_load_bytes",
-        ),
+        (ProgramType::CgroupSkb, &of_cgroup[..]),
+        (ProgramType::Xdp, &of_xdp),
+        (ProgramType::SchedCls, &of_classifier),
     ];
     let missing_privileges = privileges.missing(&["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"]);
     if !missing_privileges.is_empty() {
         let refused = Err(io::Error::from_raw_os_error(libc::EPERM));
         return Probe::of_attempt(NAME, refused, privileges, &missing_privileges, "");
     }
-    let absent: Vec<&str> = needed
+    let helpers = needed
         .iter()
-        .filter(|(program, helper, _)| {
-            // SAFETY: the options of this function are reserved and must be null.
-            1 != unsafe { sys::libbpf_probe_bpf_helper(*program, *helper, ptr::null()) }
-        })
-        .map(|(_, _, name)| *name)
+        .flat_map(|(program, helpers)| helpers.iter().map(move |helper| (program, helper)));
+    let absent: Vec<&str> = helpers
+        .clone()
+        .filter(|(program, (helper, _))| !program.is_helper_supported(*helper).unwrap_or(false))
+        .map(|(_, (_, name))| *name)
         .collect();
     if absent.is_empty() {
         return Probe::works(
             NAME,
-            format!("all {} that are needed are there", needed.len()),
+            format!("all {} that are needed are there", helpers.count()),
         );
     }
     Probe::cannot(

@@ -87,7 +87,7 @@ fn cycles() -> io::Result<()> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened the descriptor for us; nobody else holds it.
+    // SAFETY: the kernel has just opened the descriptor for us, and nothing else owns it.
     drop(unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) });
     Ok(())
 }

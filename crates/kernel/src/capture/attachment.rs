@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
 use crate::bpf;
-use crate::net::interface::Interface;
+use crate::net::interface::{Interface, InterfaceError};
 
 /// The kinds of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,10 +38,10 @@ impl HookKind {
     }
 }
 
-/// Which way.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Direction {
     /// Received.
     In,
     /// Sent.
@@ -67,14 +67,13 @@ impl Attachment {
     pub fn new(
         interface: &Interface,
         kind: HookKind,
-        way: Way,
+        direction: Direction,
         program: BorrowedFd<'_>,
     ) -> Result<Self, CaptureError> {
-        Self::link(interface, kind, way, program)
+        Self::link(interface, kind, direction, program)
             .map(|link| Self { link })
-            .map_err(|error| CaptureError::Interface {
-                name: interface.name.clone(),
-                reason: match (error.raw_os_error(), kind.is_xdp()) {
+            .map_err(|error| {
+                let reason = match (error.raw_os_error(), kind.is_xdp()) {
                     (Some(libc::EBUSY | libc::EEXIST), true) => format!(
                         "another XDP program is attached to it ({error}); take packets with --hook tcx"
                     ),
@@ -83,27 +82,28 @@ impl Attachment {
                     ),
                     (Some(libc::EINVAL), false) => format!(
                         "tcx cannot be attached, as where a kernel has none ({error}); take what comes in with \
-                         --hook xdp --direction in, or both ways with --backend af-packet"
+                         --hook xdp --direction in, or both directions with --backend af-packet"
                     ),
                     _ => format!(
-                        "{} cannot be attached: {error}; `parshall doctor` tells what this host offers",
+                        "{} cannot be attached: {error}; `parshall doctor` shows what this host offers",
                         kind.name()
                     ),
-                },
+                };
+                InterfaceError::new(&interface.name, reason).into()
             })
     }
 
     fn link(
         interface: &Interface,
         kind: HookKind,
-        way: Way,
+        direction: Direction,
         program: BorrowedFd<'_>,
     ) -> io::Result<OwnedFd> {
-        let (attach, flags) = match (kind, way) {
+        let (attach, flags) = match (kind, direction) {
             (HookKind::XdpNative, _) => (sys::BPF_XDP, XDP_FLAGS_DRV_MODE),
             (HookKind::XdpGeneric, _) => (sys::BPF_XDP, XDP_FLAGS_SKB_MODE),
-            (HookKind::Tcx, Way::In) => (sys::BPF_TCX_INGRESS, BPF_F_BEFORE),
-            (HookKind::Tcx, Way::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
+            (HookKind::Tcx, Direction::In) => (sys::BPF_TCX_INGRESS, BPF_F_BEFORE),
+            (HookKind::Tcx, Direction::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
         };
         let options = sys::bpf_link_create_opts {
             flags,
@@ -115,7 +115,7 @@ impl Attachment {
     /// Puts another program in the place of the one that is there. No packet passes between them.
     ///
     /// # Errors
-    /// What the kernel said; `ENOLINK` when the interface has gone.
+    /// What the kernel said; `ENOLINK` when the interface was removed.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: two descriptors that live, and no options.
         let status = unsafe {

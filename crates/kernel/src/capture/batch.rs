@@ -102,7 +102,7 @@ impl BatchBuilder {
         &self.written
     }
 
-    /// Whether the other thread has gone.
+    /// Whether the other thread has ended.
     pub fn is_over(&self) -> bool {
         self.is_over
     }

@@ -1,4 +1,4 @@
-//! A subscriber's end: founds or joins a ring, maps it, and talks to its keeper.
+//! A subscriber's end: creates or joins a ring, maps it, and talks to its keeper.
 
 use std::collections::VecDeque;
 
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::CaptureError;
 use super::dispatcher::CompiledFilter;
+pub use super::keeper::message::Left;
 use super::keeper::message::{
     Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
 };
@@ -24,22 +25,11 @@ use crate::ring::registry::LaneReaders;
 /// A keeper compiles and loads programs in milliseconds; only a machine at its end takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// It tells who is there between two other things, and never waits for anybody.
+/// A keeper lists its subscribers between two other requests, and never waits.
 const PATIENCE_FOR_A_LIST: Duration = Duration::from_secs(5);
 
-/// Whoever founds a ring of his own does not wait long for those of others.
+/// The founder of a ring does not wait long for the keepers of other rings.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_millis(200);
-
-/// The final account of the subscriptions of one connection.
-#[derive(Clone, Debug, Default)]
-pub struct Left {
-    /// For each subscription, by hook.
-    pub counts: Vec<Vec<HookCount>>,
-    /// By hook.
-    pub run_times: Vec<RunTime>,
-    /// For each lane: nothing for them lies behind.
-    pub ends: Vec<u64>,
-}
 
 /// What a keeper says while one reads.
 #[derive(Clone, Debug)]
@@ -60,7 +50,7 @@ pub enum Heard {
 /// A connection to the keeper of a ring, and the ring in memory.
 pub struct Client {
     channel: Channel,
-    /// What the keeper told of the ring.
+    /// The ring, as the keeper describes it.
     pub ring: RingDescription,
     /// The lanes, which can only be read.
     pub lanes: Vec<Lane>,
@@ -71,12 +61,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a keeper and lets it found a ring. `keeper` is the program that calls
+    /// Starts a keeper and lets it create a ring. `keeper` is the program that calls
     /// [`super::keeper::keep`] with its standard input.
     ///
     /// # Errors
     /// What the keeper refused, or [`CaptureError::Keeper`].
-    pub fn found(keeper: &[OsText], ring: &RingRequest) -> Result<Self, CaptureError> {
+    pub fn create(keeper: &[OsText], ring: &RingRequest) -> Result<Self, CaptureError> {
         ring.check()?;
         let (program, arguments) = keeper
             .split_first()
@@ -96,19 +86,19 @@ impl Client {
                     program.as_ref().display()
                 ))
             })?;
-        // It may outlive us, and then has another parent; while we live, somebody must take its status.
+        // It may outlive us, and then has another parent. While we live, a thread must take its status.
         std::thread::Builder::new()
             .name("parshall-keeper".into())
             .spawn(move || child.wait())
             .map_err(CaptureError::keeper)?;
         let channel = Channel::new(ours);
-        let first = Request::Found {
+        let first = Request::Create {
             ring: ring.clone(),
             version: PROTOCOL_VERSION,
         };
         Self::enter(channel, &first, "").map_err(|error| match error {
             CaptureError::KeeperGone { .. } => CaptureError::keeper(format!(
-                "{} ended before the ring was there; `parshall doctor` tells what this host offers",
+                "{} ended before the ring was there; `parshall doctor` shows what this host offers",
                 program.as_ref().display()
             )),
             error => error,
@@ -128,8 +118,8 @@ impl Client {
     }
 
     fn enter(mut channel: Channel, first: &Request, name: &str) -> Result<Self, CaptureError> {
-        let (answer, descriptors) =
-            ask_first(&mut channel, first, PATIENCE).map_err(|error| gone(name, &error))?;
+        let (answer, descriptors) = ask_first(&mut channel, first, PATIENCE)
+            .map_err(|error| connection_error(name, &error))?;
         let ring = match answer {
             Answer::Ring(ring) => ring,
             answer => return Err(unexpected(answer)),
@@ -138,7 +128,7 @@ impl Client {
         let memory = descriptors
             .next()
             .ok_or_else(|| CaptureError::keeper("it sent no ring"))?;
-        let lanes = Lane::of_map(&memory, ring.lanes, ring.layout.into(), false)?;
+        let lanes = Lane::of_map(&memory, ring.lanes, ring.layout, false)?;
         let register = match (ring.reader_slot, descriptors.next()) {
             (Some(slot), Some(memory)) => Some((LaneReaders::of_map(&memory, ring.lanes)?, slot)),
             _ => None,
@@ -168,35 +158,26 @@ impl Client {
         }
     }
 
-    /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. Somebody may be
-    /// joining, which takes the keeper's time, and the ring must be read meanwhile.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
+    /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. It does not wait: a
+    /// keeper may be busy with a join, and the ring must be read meanwhile.
     pub fn ask_account(&mut self) -> Result<(), CaptureError> {
         if !self.waits_for_account {
             self.channel
                 .send(&Request::Account, &[])
-                .map_err(|error| gone(&self.ring.name, &error))?;
+                .map_err(|error| connection_error(&self.ring.name, &error))?;
             self.waits_for_account = true;
         }
         Ok(())
     }
 
     /// Asks to end the subscriptions; [`Client::hear`] has the account when it comes.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
     pub fn ask_leave(&mut self) -> Result<(), CaptureError> {
         self.channel
             .send(&Request::Leave, &[])
-            .map_err(|error| gone(&self.ring.name, &error))
+            .map_err(|error| connection_error(&self.ring.name, &error))
     }
 
     /// What the keeper says, waited for at most this long.
-    ///
-    /// # Errors
-    /// [`CaptureError::KeeperGone`].
     pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, CaptureError> {
         if let Some(heard) = self.heard.pop_front() {
             return Ok(Some(heard));
@@ -204,11 +185,11 @@ impl Client {
         match self.channel.receive(timeout) {
             Ok((answer, _)) => self.understand(answer).map(Some),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
-            Err(error) => Err(gone(&self.ring.name, &error)),
+            Err(error) => Err(connection_error(&self.ring.name, &error)),
         }
     }
 
-    /// What is no answer to a question that somebody waits for.
+    /// What an answer means that [`Client::subscribe`] does not wait for.
     fn understand(&mut self, answer: Answer) -> Result<Heard, CaptureError> {
         match answer {
             Answer::Event(event) => Ok(Heard::Event(event)),
@@ -216,15 +197,7 @@ impl Client {
                 self.waits_for_account = false;
                 Ok(Heard::Account { counts, run_times })
             }
-            Answer::Left {
-                counts,
-                run_times,
-                ends,
-            } => Ok(Heard::Left(Left {
-                counts,
-                run_times,
-                ends,
-            })),
+            Answer::Left(left) => Ok(Heard::Left(left)),
             answer => Err(unexpected(answer)),
         }
     }
@@ -233,7 +206,7 @@ impl Client {
         let name = self.ring.name.clone();
         self.channel
             .send(request, &[])
-            .map_err(|error| gone(&name, &error))?;
+            .map_err(|error| connection_error(&name, &error))?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -245,16 +218,13 @@ impl Client {
                 Ok((answer, _)) => return Ok(answer),
                 // A signal ends a wait early.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && !left.is_zero() => {}
-                Err(error) => return Err(gone(&name, &error)),
+                Err(error) => return Err(connection_error(&name, &error)),
             }
         }
     }
 }
 
-/// What a ring tells of itself.
-///
-/// # Errors
-/// As [`Client::join`].
+/// What a keeper reports of its ring.
 pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
     list_within(name, PATIENCE_FOR_A_LIST)
 }
@@ -281,7 +251,7 @@ fn list_within(name: &str, patience: Duration) -> Result<ListedRing, CaptureErro
     match ask_first(&mut channel, &Request::List, patience) {
         Ok((Answer::Listed(ring), _)) => Ok(ring),
         Ok((answer, _)) => Err(unexpected(answer)),
-        Err(error) => Err(gone(name, &error)),
+        Err(error) => Err(connection_error(name, &error)),
     }
 }
 
@@ -298,13 +268,13 @@ fn ask_first(
         .map_err(|error| sent.err().unwrap_or(error))
 }
 
-fn gone(ring: &str, error: &io::Error) -> CaptureError {
+fn connection_error(ring: &str, error: &io::Error) -> CaptureError {
     match error.kind() {
         io::ErrorKind::TimedOut => CaptureError::keeper(format!(
-            "that of ring {ring} does not answer; end it, and found the ring again"
+            "that of ring {ring} does not answer; end it, and create the ring again"
         )),
         io::ErrorKind::InvalidData => CaptureError::keeper(format!(
-            "that of ring {ring} does not speak as it should; use the same Parshall as who founded the ring"
+            "that of ring {ring} does not speak as it should; use the same Parshall as the ring's founder"
         )),
         _ => CaptureError::KeeperGone { ring: ring.into() },
     }

@@ -1,4 +1,4 @@
-//! From the ring to whoever wants the packets: reads every lane, puts the packets in order of time.
+//! From the ring to the outputs: reads every lane, puts the packets in order of time.
 
 use parshall_core::abi::{CaptureRecord, RECORD_PACKET, bytes_of_words, view_plain};
 
@@ -20,8 +20,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector of what these subscribers want, from these places on. With a register, it is
-    /// told how far everything has been read.
+    /// A collector of what these subscribers want, from these places on. A register gets
+    /// reports of how far everything has been read.
     pub fn new(
         lanes: &[Lane],
         starts: &[Start],
@@ -55,7 +55,7 @@ impl Collector {
         horizon_ns: u64,
         mut sink: impl FnMut(&CaptureRecord, &[u8]),
     ) -> usize {
-        self.lanes.look();
+        self.lanes.refill();
         let mut taken = 0;
         while let Some((oldest, limit_ns)) = self.lanes.oldest(horizon_ns) {
             loop {

@@ -3,7 +3,6 @@
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
-use libbpf_sys as sys;
 use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
 use parshall_core::filter::emit::{EmittedProgram, Hook as ProgramKind, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription as FilterSubscription};
@@ -16,8 +15,8 @@ use crate::bpf;
 use crate::filter::{Expression, LoadError, Maps};
 use crate::net::interface::Interface;
 
-/// An expression, compiled for the link layers of a ring by whoever wants it: with its rights, its names
-/// and its time. The keeper, which serves all, gets no text.
+/// An expression, compiled for the link layers of a ring by its subscriber, which needs time, rights and
+/// names. The keeper, which serves all, gets no text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompiledFilter {
     /// Link types, and the classic program for each, one word an instruction.
@@ -103,9 +102,6 @@ struct Layer {
 
 impl Dispatchers {
     /// Merges the filters of these subscribers, each with its bit, for these interfaces.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`] when they cannot be merged.
     pub fn merge<'ring>(
         subscribers: &[(usize, &Subscription, &CompiledFilter)],
         interfaces: impl IntoIterator<Item = &'ring Interface>,
@@ -191,30 +187,8 @@ impl Dispatchers {
 
 /// The program of a hook without subscribers: two instructions that treat every packet alike.
 fn load_idle(target: Target) -> Result<OwnedFd, CaptureError> {
-    let code = [
-        sys::bpf_insn {
-            code: 0xb7, // r0 = immediate
-            imm: target.verdict(),
-            ..Default::default()
-        },
-        sys::bpf_insn {
-            code: 0x95, // exit
-            ..Default::default()
-        },
-    ];
-    let (kind, attach_type, flags) = match target.hook {
-        ProgramKind::Xdp { .. } => (
-            sys::BPF_PROG_TYPE_XDP,
-            sys::BPF_XDP,
-            sys::BPF_F_XDP_HAS_FRAGS,
-        ),
-        ProgramKind::SchedCls => (sys::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
-    };
-    let options = sys::bpf_prog_load_opts {
-        expected_attach_type: attach_type,
-        prog_flags: flags,
-        ..Default::default()
-    };
+    let code = bpf::return_constant(target.verdict());
+    let (kind, options) = crate::filter::load_options(target.hook);
     bpf::load_program(kind, c"parshall_idle", &code, options).map_err(CaptureError::load)
 }
 

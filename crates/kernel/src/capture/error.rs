@@ -5,165 +5,98 @@ use std::path::PathBuf;
 use parshall_core::trace::TraceError;
 
 use crate::net::interface::InterfaceError;
-use crate::session::{GivenUp, InstrumentError, ThreadError};
+use crate::session::{InstrumentError, SessionError};
 
 /// An error of the capture instrument.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document variants and fields")]
 pub enum CaptureError {
-    /// An option is out of bounds: a mistake of the request.
     #[error("--{option} {value}: {expected}")]
     Option {
-        /// Name of the option.
         option: &'static str,
-        /// What was given.
         value: String,
-        /// What would do.
         expected: String,
     },
-    /// An interface cannot be used.
-    #[error("interface {name}: {reason}")]
-    Interface {
-        /// Its name.
-        name: String,
-        /// What is wrong, and the remedy.
-        reason: String,
-    },
-    /// A filter is not in libpcap's language.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     #[error("{reason}")]
-    Filter {
-        /// The expression, what libpcap says, and where.
-        reason: String,
-    },
-    /// The programs were not accepted.
+    Filter { reason: String },
     #[error(
-        "the kernel did not load the capture programs: {reason}; `parshall doctor` tells what this host offers"
+        "the kernel did not load the capture programs: {reason}; `parshall doctor` shows what this host offers"
     )]
-    Load {
-        /// What the kernel or libbpf said.
-        reason: String,
-    },
-    /// The filters of all subscribers are more than the verifier takes.
+    Load { reason: String },
     #[error(
-        "the filters of this ring and the one that was to come, {filters} in all, make a program of {instructions} instructions, which the kernel refuses ({reason}); give a simpler filter, or found a ring of your own with --name"
+        "the filters of this ring and the one that was to come, {filters} in all, make a program of {instructions} instructions, which the kernel refuses ({reason}); give a simpler filter, or create a ring of your own with --name"
     )]
     Merged {
-        /// Subscribers, with those that were to come.
         filters: usize,
-        /// Length of the program.
         instructions: usize,
-        /// What the verifier said.
         reason: String,
     },
-    /// Merging the filters of all subscribers, or loading them, takes too much.
     #[error(
-        "the filters of this ring and the one that was to come, {filters} in all: to merge and load them takes more than {memory_mib} MiB of memory or {seconds} s; give a simpler filter, or found a ring of your own with --name"
+        "the filters of this ring and the one that was to come, {filters} in all: to merge and load them takes more than {memory_mib} MiB of memory or {seconds} s; give a simpler filter, or create a ring of your own with --name"
     )]
     TooMuch {
-        /// Subscribers, with those that were to come.
         filters: usize,
-        /// What it may take, MiB.
         memory_mib: u64,
-        /// What it may take, seconds.
         seconds: u64,
     },
-    /// The ring is larger than what is free.
     #[error(
         "--buffer {asked_bytes}: a ring of {total_bytes} bytes for {cpus} CPUs, but {free_bytes} bytes of memory are free; choose a smaller one"
     )]
     Memory {
-        /// Bytes for each CPU.
         asked_bytes: u64,
-        /// Bytes in all.
         total_bytes: u64,
-        /// CPUs of this host.
         cpus: usize,
-        /// Bytes that the kernel calls available.
         free_bytes: u64,
     },
-    /// No bit is free for another subscriber.
     #[error(
-        "ring {ring} has {present} subscribers, and {asked} more would be above the {max} that a ring can have; end one, or found a ring of your own",
+        "ring {ring} has {present} subscribers, and {asked} more would be above the {max} that a ring can have; end one, or create a ring of your own",
         max = parshall_core::abi::CAPTURE_SUBSCRIBERS_MAX
     )]
     Subscribers {
-        /// Name of the ring.
         ring: String,
-        /// Subscribers that it has.
         present: usize,
-        /// Subscribers that were to come.
         asked: usize,
     },
-    /// A ring cannot be found, joined or founded.
     #[error("ring {name}: {reason}")]
-    Name {
-        /// The ring.
-        name: String,
-        /// What is wrong, and the remedy.
-        reason: String,
-    },
-    /// A directory or socket of the rings cannot be used.
+    Name { name: String, reason: String },
     #[error("{}: {reason}", path.display())]
-    Path {
-        /// What was to be used.
-        path: PathBuf,
-        /// What is wrong, and the remedy.
-        reason: String,
-    },
-    /// What the keeper answered to a request of ours.
+    Path { path: PathBuf, reason: String },
     #[error("{message}")]
-    Refused {
-        /// Its line.
-        message: String,
-        /// Whether the request itself was wrong.
-        is_usage: bool,
-    },
-    /// The keeper has gone.
+    Refused { message: String, is_usage: bool },
     #[error(
         "the keeper of ring {ring} died, and the capture with it; the files are whole up to here"
     )]
-    KeeperGone {
-        /// The ring.
-        ring: String,
-    },
-    /// No interface of the ring is there any more.
+    KeeperGone { ring: String },
     #[error("no interface of ring {ring} is left; the files are whole up to here")]
-    InterfacesGone {
-        /// The ring.
-        ring: String,
-    },
-    /// The keeper could not be started, or does not speak as it should.
+    InterfacesGone { ring: String },
     #[error("keeper: {reason}")]
-    Keeper {
-        /// What happened.
-        reason: String,
-    },
-    /// The caller gave the capture up.
+    Keeper { reason: String },
     #[error(transparent)]
-    GivenUp(#[from] GivenUp),
-    /// The reader's thread could not be started, or died.
-    #[error(transparent)]
-    Thread(#[from] ThreadError),
-    /// The ring could not be made or mapped.
+    Session(#[from] SessionError),
     #[error(transparent)]
     Ring(#[from] crate::ring::RingError),
-    /// A socket cannot capture.
     #[error(transparent)]
     Backend(#[from] super::backend::BackendError),
-    /// A file could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
 
-impl From<InterfaceError> for CaptureError {
-    fn from(error: InterfaceError) -> Self {
-        Self::Interface {
-            name: error.name,
-            reason: error.reason,
+impl CaptureError {
+    /// That an option does not do, and what would.
+    pub(crate) fn option(
+        option: &'static str,
+        value: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Option {
+            option,
+            value: value.into(),
+            expected: expected.into(),
         }
     }
-}
 
-impl CaptureError {
     pub(crate) fn load(error: impl std::fmt::Display) -> Self {
         Self::Load {
             reason: error.to_string(),
@@ -183,7 +116,7 @@ impl InstrumentError for CaptureError {
             Self::Option { .. } | Self::Filter { .. } | Self::Trace(TraceError::Option { .. }) => {
                 true
             }
-            Self::Interface { .. } | Self::Name { .. } | Self::Path { .. } => true,
+            Self::Interface(_) | Self::Name { .. } | Self::Path { .. } => true,
             Self::Backend(error) => error.is_usage(),
             Self::Refused { is_usage, .. } => *is_usage,
             _ => false,

@@ -12,8 +12,9 @@ use parshall_core::abi::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::attachment::{HookKind, Way};
+use super::attachment::{Direction, HookKind};
 use super::dispatcher::Dispatchers;
+use super::kept_ring::RunTime;
 use super::request::RING_MIN_BYTES;
 use super::ring_maps::RingMaps;
 use super::{CaptureError, OBJECT};
@@ -28,8 +29,9 @@ pub struct Hook {
     pub interface: Interface,
     /// Its number in the ring.
     pub interface_number: u8,
-    /// Which way.
-    pub way: Way,
+    /// Which packets.
+    #[serde(rename = "way")]
+    pub direction: Direction,
     /// How packets are taken.
     pub kind: HookKind,
 }
@@ -37,11 +39,11 @@ pub struct Hook {
 impl Hook {
     /// As the ledger names it.
     pub fn name(&self) -> String {
-        let way = match self.way {
-            Way::In => "in",
-            Way::Out => "out",
+        let direction = match self.direction {
+            Direction::In => "in",
+            Direction::Out => "out",
         };
-        format!("{} {way} ({})", self.interface.name, self.kind.name())
+        format!("{} {direction} ({})", self.interface.name, self.kind.name())
     }
 }
 
@@ -63,15 +65,12 @@ pub(super) struct Copying {
 
 impl Copying {
     /// Loads the program.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`].
     pub fn load(hook: &Hook, hook_number: usize, maps: &RingMaps) -> Result<Self, CaptureError> {
         let options = CaptureOptions {
             layout: maps.layout,
             hook: hook_number as u16,
             interface: u16::from(hook.interface_number),
-            direction: hook.way as u16,
+            direction: hook.direction as u16,
             discard: u16::from(maps.discard),
         };
         let copy = copy_at(hook.kind.is_xdp());
@@ -91,9 +90,6 @@ impl Copying {
     }
 
     /// Loads the program of the filters in front of it.
-    ///
-    /// # Errors
-    /// As [`Dispatchers::load`].
     pub fn load_dispatcher(
         &self,
         hook: &Hook,
@@ -131,9 +127,6 @@ impl Generation {
     }
 
     /// What was counted so far.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`] when the kernel does not let the maps be read.
     pub fn counts(&self) -> Result<Counts, CaptureError> {
         let mut counts = Counts {
             seen: 0,
@@ -156,9 +149,12 @@ impl Generation {
     }
 
     /// Timed runs of the attached program, with the copy, and the nanoseconds of these.
-    pub fn run_time(&self) -> (u64, u64) {
-        crate::bpf::program_info(self.dispatcher.as_fd())
-            .map_or((0, 0), |info| (info.run_cnt, info.run_time_ns))
+    pub fn run_time(&self) -> RunTime {
+        let info = crate::bpf::program_info(self.dispatcher.as_fd()).unwrap_or_default();
+        RunTime {
+            runs: info.run_cnt,
+            run_ns: info.run_time_ns,
+        }
     }
 
     fn of_every_cpu(&self, map: &str) -> Result<Vec<Vec<u8>>, CaptureError> {
@@ -179,9 +175,6 @@ fn copy_at(is_xdp: bool) -> &'static str {
 
 /// Loads the programs that copy packets as an instrument would, for every kind of hook and ring, with rings of a size
 /// that costs nothing, and lets them go.
-///
-/// # Errors
-/// [`CaptureError::Load`] with what the kernel refused.
 pub fn try_programs() -> Result<(), CaptureError> {
     for preference in [Preference::FastReader, Preference::SlowReader] {
         let mut layout = ring::layout_with_slack(RING_MIN_BYTES, preference, CAPTURE_SLACK_BYTES)?;
@@ -220,12 +213,8 @@ fn load_copy(
         let is_wanted = program.name() == copy;
         program.set_autoload(is_wanted);
     }
-    open.load().map_err(|error| CaptureError::Load {
-        reason: match crate::libbpf_log::take() {
-            Some(said) => format!("{error}: {said}"),
-            None => error.to_string(),
-        },
-    })
+    open.load()
+        .map_err(|error| CaptureError::load(crate::libbpf_log::explained(&error)))
 }
 
 fn find_map<'object>(

@@ -3,12 +3,11 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::MapHandle;
-use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX, RingLayout};
+use parshall_core::abi::{CAPTURE_SLACK_BYTES, CAPTURE_SUBSCRIBERS_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-use super::attachment::{Attachment, HookKind, Way};
+use super::attachment::{Attachment, Direction, HookKind};
 use super::dispatcher::{CompiledFilter, Dispatchers};
 use super::generation::{Copying, Counts, Generation, Hook};
 use super::grace::Grace;
@@ -16,7 +15,7 @@ use super::preparation::Preparation;
 use super::request::{Directions, HookChoice, RingRequest, Subscription};
 use super::ring_maps::RingMaps;
 use crate::cpus;
-use crate::net::interface::Interface;
+use crate::net::interface::{Interface, InterfaceError};
 use crate::net::packet_socket::PacketSocket;
 use crate::net::socket::SocketError;
 use crate::ring;
@@ -60,6 +59,13 @@ pub struct RunTime {
     pub run_ns: u64,
 }
 
+impl RunTime {
+    fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.run_ns += other.run_ns;
+    }
+}
+
 struct Subscriber {
     subscription: Subscription,
     filter: CompiledFilter,
@@ -72,8 +78,8 @@ struct KeptHook {
     attachment: Attachment,
     generation: Generation,
     past_run_time: RunTime,
-    /// Its interface has gone, and the attachment with it.
-    is_gone: bool,
+    /// Its interface was removed, and the attachment with it.
+    is_removed: bool,
 }
 
 /// Subscribers that are to come, each with its bit, and their programs.
@@ -85,26 +91,26 @@ pub(super) struct Join {
 
 /// The ring.
 pub struct KeptRing {
-    name: String,
-    maps: RingMaps,
-    /// Mapped writable, by the keeper alone, for the register.
-    readers: Vec<LaneReaders>,
-    lanes: Vec<Lane>,
+    pub(super) name: String,
+    pub(super) maps: RingMaps,
+    /// The register of the readers, for slow-reader preference. Only the keeper maps it writable.
+    pub(super) readers: Vec<LaneReaders>,
+    pub(super) lanes: Vec<Lane>,
     hooks: Vec<KeptHook>,
     subscribers: [Option<Subscriber>; CAPTURE_SUBSCRIBERS_MAX],
-    /// Bits of nobody that a program may still set, because the kernel refused its successor. They
-    /// are given to nobody until programs were replaced.
+    /// Free bits that a program may still set, because the kernel refused its successor. No subscriber
+    /// gets them until programs were replaced.
     stale_bits: u64,
     grace: Grace,
     promiscuous: Vec<PacketSocket>,
 }
 
 impl KeptRing {
-    /// Makes the ring and attaches to its hooks; nobody subscribes yet.
+    /// Creates the ring and attaches to its hooks, without subscribers.
     ///
     /// # Errors
     /// [`CaptureError`]; nothing is left behind then.
-    pub fn found(name: &str, request: &RingRequest) -> Result<Self, CaptureError> {
+    pub fn create(name: &str, request: &RingRequest) -> Result<Self, CaptureError> {
         request.check()?;
         let interfaces = request
             .interfaces
@@ -134,7 +140,7 @@ impl KeptRing {
             promiscuous: Vec::new(),
         };
         for (number, interface) in interfaces.iter().enumerate() {
-            for way in ways(interface, request.directions) {
+            for direction in hooked_directions(interface, request.directions) {
                 // XDP that came in the place of tcx sees nothing of what is sent: `session` says so.
                 let replaces_tcx = request.hook == HookChoice::Auto
                     && request.directions == Directions::Both
@@ -142,10 +148,10 @@ impl KeptRing {
                         .hooks
                         .last()
                         .is_some_and(|kept| kept.hook.kind.is_xdp());
-                if way == Way::Out && replaces_tcx {
+                if direction == Direction::Out && replaces_tcx {
                     continue;
                 }
-                ring.attach(interface, number as u8, way, request.hook)?;
+                ring.attach(interface, number as u8, direction, request.hook)?;
             }
             if request.promiscuous {
                 ring.promiscuous.push(hold_promiscuous(interface)?);
@@ -159,31 +165,32 @@ impl KeptRing {
         &mut self,
         interface: &Interface,
         interface_number: u8,
-        way: Way,
+        direction: Direction,
         choice: HookChoice,
     ) -> Result<(), CaptureError> {
         let xdp = [HookKind::XdpNative, HookKind::XdpGeneric];
-        let kinds: Vec<HookKind> = match (choice, way) {
+        let kinds: Vec<HookKind> = match (choice, direction) {
             (HookChoice::Xdp, _) => xdp.into(),
-            (HookChoice::Tcx, _) | (HookChoice::Auto, Way::Out) => vec![HookKind::Tcx],
-            (HookChoice::Auto, Way::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
+            (HookChoice::Tcx, _) | (HookChoice::Auto, Direction::Out) => vec![HookKind::Tcx],
+            (HookChoice::Auto, Direction::In) => [HookKind::Tcx].into_iter().chain(xdp).collect(),
         };
-        let nobody = Dispatchers::merge(&[], [])?;
+        let no_subscribers = Dispatchers::merge(&[], [])?;
         let mut failure = None;
         for kind in kinds {
             let hook = Hook {
                 interface: interface.clone(),
                 interface_number,
-                way,
+                direction,
                 kind,
             };
             let attached = Copying::load(&hook, self.hooks.len(), &self.maps)
                 .and_then(|copying| {
-                    let dispatcher = copying.load_dispatcher(&hook, self.maps.discard, &nobody)?;
+                    let dispatcher =
+                        copying.load_dispatcher(&hook, self.maps.discard, &no_subscribers)?;
                     Ok(Generation::new(copying, dispatcher))
                 })
                 .and_then(|generation| {
-                    Attachment::new(interface, kind, way, generation.program())
+                    Attachment::new(interface, kind, direction, generation.program())
                         .map(|attachment| (generation, attachment))
                 });
             match attached {
@@ -193,11 +200,11 @@ impl KeptRing {
                         attachment,
                         generation,
                         past_run_time: RunTime::default(),
-                        is_gone: false,
+                        is_removed: false,
                     });
                     return Ok(());
                 }
-                // The last way tells what helps: its message is kept.
+                // The error of the last kind says what helps.
                 Err(error) => failure = Some(error),
             }
         }
@@ -206,9 +213,6 @@ impl KeptRing {
 
     /// Begins to take in new subscribers, all or none; [`KeptRing::join`] does it when the programs are
     /// made. Nothing has changed until then.
-    ///
-    /// # Errors
-    /// [`CaptureError`].
     pub(super) fn prepare_join(
         &self,
         subscriptions: &[(Subscription, CompiledFilter)],
@@ -245,8 +249,8 @@ impl KeptRing {
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
         let Join { bits, preparation } = join;
         let fresh = preparation.finish()?;
-        // Whoever had one of these bits before has left, and its last program has ended: what it
-        // wanted lies before these positions.
+        // The subscriber that had one of these bits before has left, and its last program has ended: what
+        // it wanted lies before these positions.
         let starts = self.starts();
         let before = self.mask();
         for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {
@@ -266,16 +270,13 @@ impl KeptRing {
         Ok((bits, starts))
     }
 
-    /// Begins to let subscribers go; [`KeptRing::leave`] does it when the programs are made.
-    ///
-    /// # Errors
-    /// [`CaptureError`].
+    /// Begins to remove subscribers; [`KeptRing::leave`] does it when the programs are made.
     pub(super) fn prepare_leave(&self, bits: &[usize]) -> Result<Preparation, CaptureError> {
         let leaving = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         self.prepare(self.wanted(leaving))
     }
 
-    /// Lets subscribers go, whose programs were prepared. Returns the account of each, and up to which
+    /// Removes subscribers, for whom programs were prepared. Returns the account of each, and up to which
     /// position in each lane there may be packets for it.
     ///
     /// # Errors
@@ -338,16 +339,16 @@ impl KeptRing {
         let mut result = Ok(());
         for (kept, fresh) in self.hooks.iter_mut().zip(fresh) {
             if let Err(error) = kept.attachment.replace(fresh.program()) {
-                if !is_gone(&error) {
+                if !is_removed(&error) {
                     result = Err(CaptureError::load(error));
                     break;
                 }
-                kept.is_gone = true;
+                kept.is_removed = true;
             }
             past.push(std::mem::replace(&mut kept.generation, fresh));
         }
         result = result.and(self.grace.wait());
-        // What the programs before had counted is booked whatever failed: nobody else knows it.
+        // What the programs before had counted is booked whatever failed: it is known nowhere else.
         let mut all = Vec::new();
         for (number, generation) in past.iter().enumerate() {
             match generation.counts() {
@@ -364,10 +365,8 @@ impl KeptRing {
     }
 
     /// Books what a hook's former program had counted for the subscribers `served` that are still here.
-    fn book(&mut self, hook: usize, counts: &Counts, (runs, run_ns): (u64, u64), served: u64) {
-        let run_time = &mut self.hooks[hook].past_run_time;
-        run_time.runs += runs;
-        run_time.run_ns += run_ns;
+    fn book(&mut self, hook: usize, counts: &Counts, run_time: RunTime, served: u64) {
+        self.hooks[hook].past_run_time.add(run_time);
         for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
             if let Some(subscriber) = subscriber
                 && served >> bit & 1 == 1
@@ -378,9 +377,6 @@ impl KeptRing {
     }
 
     /// What was counted for a subscriber so far, by hook.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`] when the kernel does not let the maps be read.
     pub fn account(&self, bit: usize) -> Result<Vec<HookCount>, CaptureError> {
         let Some(subscriber) = &self.subscribers[bit] else {
             return Ok(Vec::new());
@@ -397,28 +393,11 @@ impl KeptRing {
         self.hooks
             .iter()
             .map(|kept| {
-                let (runs, run_ns) = kept.generation.run_time();
-                RunTime {
-                    runs: kept.past_run_time.runs + runs,
-                    run_ns: kept.past_run_time.run_ns + run_ns,
-                }
+                let mut run_time = kept.past_run_time;
+                run_time.add(kept.generation.run_time());
+                run_time
             })
             .collect()
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its constants.
-    pub fn layout(&self) -> &RingLayout {
-        &self.maps.layout
-    }
-
-    /// Its lanes.
-    pub fn lanes(&self) -> usize {
-        self.lanes.len()
     }
 
     /// The hooks, in the order of their numbers.
@@ -434,17 +413,12 @@ impl KeptRing {
             .filter_map(|(bit, one)| Some((bit, &one.as_ref()?.subscription)))
     }
 
-    /// Notes that an interface has gone; true when none is left.
-    pub fn interface_went(&mut self, index: u32) -> bool {
+    /// Notes that an interface was removed; true when none is left.
+    pub fn mark_removed(&mut self, index: u32) -> bool {
         for kept in &mut self.hooks {
-            kept.is_gone |= kept.hook.interface.index == index;
+            kept.is_removed |= kept.hook.interface.index == index;
         }
-        self.hooks.iter().all(|kept| kept.is_gone)
-    }
-
-    /// The register of the readers, for slow-reader preference.
-    pub fn readers(&self) -> &[LaneReaders] {
-        &self.readers
+        self.hooks.iter().all(|kept| kept.is_removed)
     }
 
     /// How far each lane has been reserved.
@@ -465,10 +439,6 @@ impl KeptRing {
         self.lanes.iter().map(start).collect()
     }
 
-    pub(super) fn maps(&self) -> (&MapHandle, &MapHandle) {
-        (&self.maps.ring, &self.maps.readers)
-    }
-
     fn mask(&self) -> u64 {
         self.subscribers().fold(0, |mask, (bit, _)| mask | 1 << bit)
     }
@@ -481,16 +451,16 @@ fn hold_promiscuous(interface: &Interface) -> Result<PacketSocket, CaptureError>
         socket.hold_promiscuous()?;
         Ok::<_, SocketError>(socket)
     };
-    hold().map_err(|error| CaptureError::Interface {
-        name: interface.name.clone(),
-        reason: format!(
+    hold().map_err(|error| {
+        let reason = format!(
             "cannot be made promiscuous: {}; run as root, or without --promiscuous",
             error.source
-        ),
+        );
+        InterfaceError::new(&interface.name, reason).into()
     })
 }
 
-fn is_gone(error: &io::Error) -> bool {
+fn is_removed(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::ENOLINK | libc::ENODEV | libc::ENXIO)
@@ -498,11 +468,11 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// The directions of an interface that have packets of their own: what a loopback sends, it receives.
-fn ways(interface: &Interface, directions: Directions) -> Vec<Way> {
+fn hooked_directions(interface: &Interface, directions: Directions) -> Vec<Direction> {
     match directions {
-        Directions::In => vec![Way::In],
-        Directions::Out => vec![Way::Out],
-        Directions::Both if interface.is_loopback => vec![Way::In],
-        Directions::Both => vec![Way::In, Way::Out],
+        Directions::In => vec![Direction::In],
+        Directions::Out => vec![Direction::Out],
+        Directions::Both if interface.is_loopback => vec![Direction::In],
+        Directions::Both => vec![Direction::In, Direction::Out],
     }
 }

@@ -41,46 +41,11 @@ pub struct CaptureLedger {
     pub ring: String,
     /// One account a subscriber.
     pub subscribers: Vec<SubscriberAccount>,
-    /// Packets, of anybody's, that were overwritten before this process read them, by the gaps in the
+    /// Packets of all subscribers that were overwritten before this process read them, by the gaps in the
     /// lanes' numbers: at least what each subscriber lost so.
     pub sequence_gaps: u64,
     /// What it cost; `programs` are the hooks with everything that they do for all subscribers.
     pub cost: Cost,
     /// False while hooks run, and when the keeper died: such an account need not balance.
     pub complete: bool,
-}
-
-impl CaptureLedger {
-    /// Sentences that say where the ledger does not balance; empty when it does.
-    pub fn imbalances(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for subscriber in &self.subscribers {
-            for account in &subscriber.interfaces {
-                if account.difference() != 0 {
-                    found.push(format!(
-                        "{} of {:?}: seen {} is not filtered {} + thinned {} + logged {} + lost {}",
-                        account.hook,
-                        subscriber.file,
-                        account.seen,
-                        account.filtered,
-                        account.thinned,
-                        account.logged,
-                        account.lost.total()
-                    ));
-                }
-            }
-            let overwritten: u64 = subscriber
-                .interfaces
-                .iter()
-                .map(|account| account.lost.overwritten)
-                .sum();
-            if overwritten > self.sequence_gaps {
-                found.push(format!(
-                    "{:?}: {overwritten} overwritten are more than the {} gaps in the numbers",
-                    subscriber.file, self.sequence_gaps
-                ));
-            }
-        }
-        found
-    }
 }

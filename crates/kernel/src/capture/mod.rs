@@ -2,7 +2,7 @@
 //!
 //! A ring is held by a small process of its own, the [`keeper`]: it has the maps, the links and the
 //! filters of all subscribers, merged into one program a hook. Every process that captures, the one
-//! that founded the ring too, is a [`client`] of the keeper and reads the ring by itself: a
+//! that created the ring too, is a [`client`] of the keeper and reads the ring by itself: a
 //! [`session`] is its capture, `run` the thread behind it, a [`collector`] its eyes, an [`output`]
 //! what it wants, and a [`sink`] where the packets go.
 //!
@@ -17,12 +17,12 @@ pub mod client;
 pub mod collector;
 pub mod dispatcher;
 mod error;
-pub mod generation;
+pub(crate) mod generation;
 mod grace;
 pub mod keeper;
 pub mod kept_ring;
-pub mod ledger;
-pub mod output;
+mod ledger;
+mod output;
 mod preparation;
 pub mod request;
 mod ring_capture;
@@ -31,7 +31,7 @@ mod run;
 pub mod session;
 pub mod sink;
 mod socket_capture;
-pub mod status;
+mod status;
 mod tagged;
 mod tally;
 

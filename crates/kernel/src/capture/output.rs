@@ -100,12 +100,12 @@ pub(super) struct Opened {
     pub(super) sink: Option<Sink>,
     /// Packets that its sink has been given.
     pub(super) packets: u64,
-    /// Who read its pipe has gone: what still comes is counted as unwritten.
+    /// The reader of its pipe has closed it: what still comes is counted as unwritten.
     pub(super) is_abandoned: bool,
 }
 
 impl Opened {
-    /// Whether it has its count, or nobody takes more.
+    /// Whether it has its count, or its target takes no more.
     pub(super) fn is_done(&self, count: Option<u64>) -> bool {
         let is_full = count.is_some_and(|count| self.packets >= count);
         is_full || self.is_abandoned || self.sink.as_ref().is_none_or(Sink::is_over)
@@ -205,8 +205,8 @@ impl Opened {
     }
 }
 
-/// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has gone
-/// is none.
+/// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has
+/// closed it is none.
 pub(super) fn complain(
     control: &Control<CaptureProgress>,
     failure: &mut Option<CaptureError>,

@@ -1,6 +1,5 @@
-//! Merges filters and loads the programs for them, in a process of its own: whatever somebody asks for,
-//! it takes no more than so much memory and time, the keeper hears everybody meanwhile, and the programs
-//! that run go on until the new ones are there.
+//! Merges filters and loads the programs for them, in a process of its own. Its memory and time are
+//! limited, the keeper answers others meanwhile, and the old programs run until the new ones exist.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,9 +51,6 @@ pub(super) struct Preparation {
 
 impl Preparation {
     /// Starts to make the programs of all hooks for these subscribers.
-    ///
-    /// # Errors
-    /// [`CaptureError::Load`].
     pub fn start(
         hooks: &[&Hook],
         maps: &RingMaps,
@@ -139,7 +135,7 @@ impl AsFd for Preparation {
 
 impl Drop for Preparation {
     fn drop(&mut self) {
-        // It may have ended; nobody else takes its status, so the number is still its own.
+        // It may have ended; only this process takes its status, so the number is still its own.
         let _ = rustix::process::kill_process(self.process, Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.process), WaitOptions::empty());
     }

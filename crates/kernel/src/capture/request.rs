@@ -1,4 +1,4 @@
-//! What a ring is founded for, and what a subscriber wants of it: the words between processes.
+//! The request for a ring, and that of a subscriber, as processes exchange them.
 
 use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub enum Directions {
     Both,
 }
 
-/// The ring that is to be founded.
+/// The ring that is to be created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingRequest {
     /// Its name; `None`: the interfaces', with a number when that is taken.
@@ -67,16 +67,9 @@ impl RingRequest {
     }
 
     /// Says what is wrong before anything is made.
-    ///
-    /// # Errors
-    /// [`CaptureError::Option`].
     pub fn check(&self) -> Result<(), CaptureError> {
         let wrong = |option, value: String, expected: &str| {
-            Err(CaptureError::Option {
-                option,
-                value,
-                expected: expected.into(),
-            })
+            Err(CaptureError::option(option, value, expected))
         };
         if self.interfaces.is_empty() {
             return wrong("interface", "(none)".into(), "name at least one interface");
@@ -127,18 +120,12 @@ impl RingRequest {
 }
 
 /// Whether a ring may be called so: its socket is a file of that name.
-///
-/// # Errors
-/// [`CaptureError::Option`].
 pub fn check_name(name: &str) -> Result<(), CaptureError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._+@:-".contains(&byte);
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.bytes().all(fits) {
-        return Err(CaptureError::Option {
-            option: "name",
-            value: name.into(),
-            expected: "expected up to 64 letters, digits and . _ + @ : -, not beginning with a dot"
-                .into(),
-        });
+        let expected =
+            "expected up to 64 letters, digits and . _ + @ : -, not beginning with a dot";
+        return Err(CaptureError::option("name", name, expected));
     }
     Ok(())
 }
@@ -154,16 +141,14 @@ pub struct Subscription {
 
 impl Subscription {
     /// Says what is wrong before a ring is asked.
-    ///
-    /// # Errors
-    /// [`CaptureError::Option`].
     pub fn check(&self) -> Result<(), CaptureError> {
         if !(1..=CAPTURE_SNAPLEN_MAX).contains(&self.snaplen) {
-            return Err(CaptureError::Option {
-                option: "snaplen",
-                value: self.snaplen.to_string(),
-                expected: format!("expected 1 to {CAPTURE_SNAPLEN_MAX} bytes"),
-            });
+            let expected = format!("expected 1 to {CAPTURE_SNAPLEN_MAX} bytes");
+            return Err(CaptureError::option(
+                "snaplen",
+                self.snaplen.to_string(),
+                expected,
+            ));
         }
         Ok(())
     }

@@ -45,9 +45,6 @@ pub(super) struct RingCapture {
 
 impl RingCapture {
     /// Opens the files, creates or joins the ring, subscribes, and starts to read.
-    ///
-    /// # Errors
-    /// See [`super::session::Capture::start`].
     pub fn start(
         source: Source,
         outputs: Vec<Output>,
@@ -72,7 +69,7 @@ impl RingCapture {
                 let filters = compile_filters(&outputs, &interfaces)?;
                 let outputs = open(outputs)?;
                 others = client::rings_at(&ring.interfaces);
-                (Client::found(keeper, ring)?, filters, outputs)
+                (Client::create(keeper, ring)?, filters, outputs)
             }
             Source::Join(name) => {
                 let client = Client::join(name)?;
@@ -148,16 +145,16 @@ fn notices(client: &Client, others: Vec<(String, String)>, wants_both: bool) -> 
     }
     for (other, interface) in others {
         notices.push(format!(
-            "ring {other} takes packets at {interface} already; --join {other} reads along there, and the kernel copies \
+            "ring {other} takes packets at {interface} already; --join {other} joins it, and the kernel copies \
              each packet once"
         ));
     }
-    let deaf: Vec<&str> = ring.deaf_to_sent().collect();
-    if wants_both && !deaf.is_empty() {
+    let without_sent: Vec<&str> = ring.interfaces_without_sent().collect();
+    if wants_both && !without_sent.is_empty() {
         notices.push(format!(
             "what {} sends is not captured: this kernel refuses tcx, and XDP in its place sees only what comes in; \
              --backend af-packet sees both",
-            deaf.join(", ")
+            without_sent.join(", ")
         ));
     }
     if ring.layout.wait_for_readers != 0 && client.register.is_none() {

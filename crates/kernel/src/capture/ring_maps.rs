@@ -23,14 +23,11 @@ pub(super) struct RingMaps {
 
 impl RingMaps {
     /// Makes the maps, if there is memory for them.
-    ///
-    /// # Errors
-    /// [`CaptureError::Memory`], [`CaptureError::Load`].
     pub fn make(layout: &RingLayout, cpus: usize, discard: bool) -> Result<Self, CaptureError> {
         check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
         let make = |name: &str, value_bytes: usize| mappable_array(name, value_bytes, cpus);
         let ring = make("parshall_ring", ring::lane_bytes(layout)).map_err(CaptureError::load)?;
-        // From now on only programs write into it: nobody who gets its descriptor can, not even we. (A
+        // From now on only programs write into it: no process that gets its descriptor can, not even this one. (A
         // descriptor that is open for reading only would do the same, but cannot be mapped.)
         ring.freeze().map_err(CaptureError::load)?;
         Ok(Self {

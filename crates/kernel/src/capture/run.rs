@@ -26,17 +26,17 @@ use crate::session::Control;
 
 /// How often the keeper is asked, and the files are flushed.
 const TICK: Duration = Duration::from_millis(500);
-/// Packets younger than this wait for the next look, so that lanes can be merged by time although
+/// Packets younger than this wait for the next poll, so that lanes can be merged by time although
 /// a hook on another CPU may still be at work.
 const HOLD_BACK_NS: u64 = 1_000_000;
-/// Between two looks at the ring while packets come: seldom enough that a look finds many. From 1 to
+/// Between two polls of the ring while packets come: seldom enough that a poll finds many. From 1 to
 /// 8 ms no difference was seen; 0.3 ms cost a packet of 64 bytes a quarter more.
 const NAP: Duration = Duration::from_millis(2);
 /// The same while none comes.
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// A lane is filled at most about this fast: naps are short enough for small rings.
 const LANE_BYTES_PER_S: u64 = 4_000_000_000;
-/// How long a keeper may take to let us go.
+/// How long a keeper may take to end our subscriptions.
 const LEAVE: Duration = Duration::from_secs(60);
 /// How long the last packets may take from the ring to us.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ impl Run {
             }
             Err(error) => {
                 self.note(Err(error));
-                // What is in the ring is ours still, and nobody writes any more.
+                // What is in the ring can still be read, and nothing writes any more.
                 self.drain(&[]);
                 None
             }
@@ -100,8 +100,8 @@ impl Run {
                 next_tick = Instant::now() + TICK;
                 self.tick()?;
             }
-            // All was read that is old enough. To look again at once would find a few packets, at the
-            // price of a whole look, and take the hook's cache lines away from it.
+            // All was read that is old enough. Another poll at once would find a few packets, at the
+            // price of a whole poll, and take the hook's cache lines away from it.
             let nap = if taken == 0 { NAP_MAX } else { NAP };
             let mut pause = nap.min(lap).saturating_sub(began.elapsed());
             if taken == 0 || !pause.is_zero() {
@@ -144,7 +144,7 @@ impl Run {
                 }
             }
             Heard::Account { counts, .. } => self.counts = counts,
-            Heard::Left(_) => {} // nobody has asked yet
+            Heard::Left(_) => {} // not requested yet
         }
         Ok(())
     }

@@ -95,7 +95,7 @@ impl Capture {
     /// Opens the files, creates or joins the ring, subscribes, and starts to read.
     ///
     /// # Errors
-    /// [`CaptureError`], before anything is left attached; [`CaptureError::GivenUp`] before anything was changed.
+    /// [`CaptureError`], before anything is left attached; [`SessionError::GivenUp`] before anything was changed.
     pub fn start(request: CaptureRequest, beginning: &Beginning) -> Result<Self, CaptureError> {
         let (sender, receiver) = sync_channel(BATCHES_MAX);
         let has_batches = request.outputs.iter().any(|output| output.path.is_none());
@@ -132,11 +132,8 @@ impl Capture {
                 Method::Sockets(capture)
             }
             (_, None, None) => {
-                return Err(CaptureError::Option {
-                    option: "interface",
-                    value: "(none)".into(),
-                    expected: "name an interface, or a ring to join".into(),
-                });
+                let expected = "name an interface, or a ring to join";
+                return Err(CaptureError::option("interface", "(none)", expected));
             }
         };
         let batches = match has_batches {
@@ -172,11 +169,8 @@ impl Capture {
     pub fn next_batch(&self, timeout: Duration) -> Result<NextBatch, CaptureError> {
         let received = match &*self.batches() {
             Batches::None => {
-                return Err(CaptureError::Option {
-                    option: "write",
-                    value: "(files alone)".into(),
-                    expected: "give an output without a path, whose packets come as batches".into(),
-                });
+                let expected = "give an output without a path, whose packets come as batches";
+                return Err(CaptureError::option("write", "(files alone)", expected));
             }
             Batches::Waiting(receiver) => receiver.recv_timeout(timeout),
             Batches::Over => Err(RecvTimeoutError::Disconnected),

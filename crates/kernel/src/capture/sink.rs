@@ -33,10 +33,7 @@ pub enum OpenTarget {
 }
 
 impl Target {
-    /// Opens it. What exists stays as it is; a FIFO is waited for until somebody reads it, or `is_stopping` says yes.
-    ///
-    /// # Errors
-    /// [`TraceError`] when a file cannot be made.
+    /// Opens it. What exists stays as it is; a FIFO is waited for until it has a reader, or `is_stopping` says yes.
     pub fn open(self, is_stopping: &mut dyn FnMut() -> bool) -> Result<OpenTarget, TraceError> {
         Ok(match self {
             Self::File { path, options } => {
@@ -68,9 +65,6 @@ pub enum Sink {
 
 impl Sink {
     /// Writes the head of a file, which has its name from [`Sink::take_place`] on.
-    ///
-    /// # Errors
-    /// [`TraceError`] when it cannot be written.
     pub fn begin(
         target: OpenTarget,
         section: &Section,
@@ -88,9 +82,6 @@ impl Sink {
     }
 
     /// Gives a file its name; what was there goes.
-    ///
-    /// # Errors
-    /// [`TraceError`] when it cannot be put there.
     pub fn take_place(&mut self) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.take_place(),
@@ -98,7 +89,7 @@ impl Sink {
         }
     }
 
-    /// Takes a packet. It is counted in [`Sink::written`], also when it could not be written.
+    /// Takes a packet. [`Sink::finish`] counts it, also when it could not be written.
     ///
     /// # Errors
     /// What the target says for the first time.
@@ -114,9 +105,6 @@ impl Sink {
     }
 
     /// There is nothing more to write at the moment.
-    ///
-    /// # Errors
-    /// As [`Sink::write`].
     pub fn caught_up(&mut self) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.caught_up(),
@@ -128,9 +116,6 @@ impl Sink {
     }
 
     /// Once a second, with the account of every interface.
-    ///
-    /// # Errors
-    /// As [`Sink::write`].
     pub fn tick(&mut self, now_ns: u64, statistics: &[Statistics]) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.tick(now_ns, statistics),
@@ -164,15 +149,7 @@ impl Sink {
         }
     }
 
-    /// What became of the packets of each interface.
-    pub fn written(&self) -> &[Written] {
-        match self {
-            Self::File(writer) => writer.written(),
-            Self::Batches(builder) => builder.written(),
-        }
-    }
-
-    /// Whether nobody takes packets any more: not a fault.
+    /// Whether the target takes no more packets: not a fault.
     pub fn is_over(&self) -> bool {
         match self {
             Self::File(_) => false,

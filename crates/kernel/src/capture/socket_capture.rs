@@ -48,7 +48,7 @@ impl SocketCapture {
     /// mode.
     ///
     /// # Errors
-    /// [`CaptureError`], before any thread runs; [`CaptureError::GivenUp`] before anything was changed.
+    /// [`CaptureError`], before any thread runs; [`SessionError::GivenUp`] before anything was changed.
     pub fn start(
         kind: Kind,
         ring: &RingRequest,
@@ -101,9 +101,6 @@ impl SocketCapture {
     }
 
     /// Closes the sockets, writes what is left, and gives the account.
-    ///
-    /// # Errors
-    /// [`CaptureError::Thread`] when a reader died.
     pub fn stop(&self) -> Result<Summary, CaptureError> {
         let mut ledger = CaptureLedger {
             complete: true,

@@ -2,9 +2,7 @@
 
 use parshall_core::abi::CaptureRecord;
 
-/// Destination and source address come before the tag.
-const ADDRESSES_BYTES: usize = 12;
-const TAG_BYTES: usize = 4;
+use crate::net::packet_receive::{ADDRESSES_BYTES, TAG_BYTES};
 
 /// Puts tags back; keeps the memory for it.
 #[derive(Debug, Default)]

@@ -26,44 +26,27 @@ pub struct Expression {
 
 /// Why an expression cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document variants and fields")]
 pub enum ExpressionError {
-    /// libpcap does not understand it.
     #[error(
         "filter '{}': {message}{}; see pcap-filter(7)",
         excerpt(.expression, *.column),
         place(.expression, *.column)
     )]
     Compile {
-        /// The expression.
         expression: String,
-        /// What libpcap says, on one line.
         message: String,
-        /// Where, counted in characters from 1; behind the last one when something is missing. `None`
-        /// for what is wrong with the whole.
         column: Option<usize>,
     },
-    /// It contains a character that no expression can.
     #[error("filter '{}': character {column} is a zero byte; leave it out", excerpt(.expression, Some(*.column)))]
-    ZeroByte {
-        /// The expression.
-        expression: String,
-        /// Where, counted in characters from 1.
-        column: usize,
-    },
-    /// What libpcap makes of it cannot be merged.
+    ZeroByte { expression: String, column: usize },
     #[error("filter '{}': {source}", excerpt(.expression, None))]
     Program {
-        /// The expression.
         expression: String,
-        /// Why not.
         source: ProgramError,
     },
-    /// There is no memory for libpcap's handle.
     #[error("filter '{}': no memory to compile it; free some", excerpt(.expression, None))]
-    Memory {
-        /// The expression.
-        expression: String,
-    },
+    Memory { expression: String },
 }
 
 impl Expression {

@@ -82,9 +82,9 @@ pub fn load(program: &EmittedProgram, maps: Maps<'_>) -> Result<OwnedFd, LoadErr
         })
 }
 
-fn attempt(hook: Hook, instructions: &[Instruction], log: &mut [u8]) -> io::Result<OwnedFd> {
-    const _: () = assert!(size_of::<Instruction>() == size_of::<sys::bpf_insn>());
-    let (kind, attach_type, flags) = match hook {
+/// Type, type of attachment and flags of the programs of a hook.
+pub(crate) fn load_options(hook: Hook) -> (sys::bpf_prog_type, sys::bpf_prog_load_opts) {
+    let (kind, expected_attach_type, prog_flags) = match hook {
         Hook::Xdp { frags: true } => (
             sys::BPF_PROG_TYPE_XDP,
             sys::BPF_XDP,
@@ -93,11 +93,17 @@ fn attempt(hook: Hook, instructions: &[Instruction], log: &mut [u8]) -> io::Resu
         Hook::Xdp { frags: false } => (sys::BPF_PROG_TYPE_XDP, sys::BPF_XDP, 0),
         Hook::SchedCls => (sys::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
     };
-    let mut options = sys::bpf_prog_load_opts {
-        expected_attach_type: attach_type,
-        prog_flags: flags,
+    let options = sys::bpf_prog_load_opts {
+        expected_attach_type,
+        prog_flags,
         ..Default::default()
     };
+    (kind, options)
+}
+
+fn attempt(hook: Hook, instructions: &[Instruction], log: &mut [u8]) -> io::Result<OwnedFd> {
+    const _: () = assert!(size_of::<Instruction>() == size_of::<sys::bpf_insn>());
+    let (kind, mut options) = load_options(hook);
     if !log.is_empty() {
         options.log_level = 1;
         options.log_size = log.len() as u32;

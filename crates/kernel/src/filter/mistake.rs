@@ -47,7 +47,7 @@ impl Mistake {
     }
 }
 
-/// Whether libpcap complains of a number. Which one, some versions tell only in part, or not at all.
+/// Whether libpcap complains of a number. Some versions report only a part of it, or nothing.
 fn is_too_large(message: &str) -> bool {
     message.ends_with("overflows 32 bits")
 }

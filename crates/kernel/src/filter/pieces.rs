@@ -344,7 +344,7 @@ struct Label(usize);
 #[derive(Default)]
 struct Assembly {
     instructions: Vec<ClassicInstruction>,
-    /// Jumps that are still to be told how far.
+    /// Jumps whose distance is not known yet.
     jumps: Vec<(usize, Label)>,
     places: Vec<Option<usize>>,
 }
@@ -432,7 +432,7 @@ impl Assembly {
         self.link()
     }
 
-    /// The instructions, with all jumps told how far.
+    /// The instructions, with the distances of all jumps.
     fn link(mut self) -> Option<Vec<ClassicInstruction>> {
         for (at, label) in self.jumps {
             let distance = self.places[label.0]?.checked_sub(at + 1)?;

@@ -1,9 +1,11 @@
 //! Runs of a loaded program on given frames (`BPF_PROG_TEST_RUN`), without an interface.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use libbpf_sys as sys;
+
+use crate::bpf;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +35,6 @@ pub fn try_out(
         ..Default::default()
     };
     let mut options = sys::bpf_test_run_opts {
-        sz: size_of::<sys::bpf_test_run_opts>() as _,
-        data_in: frame.as_ptr().cast(),
-        data_size_in: frame.len() as u32,
         repeat: repeat as i32,
         ..Default::default()
     };
@@ -43,13 +42,9 @@ pub fn try_out(
         options.ctx_in = std::ptr::from_ref(&context).cast();
         options.ctx_size_in = size_of_val(&context) as u32;
     }
-    // SAFETY: frame, context and options outlive the call; the sizes are theirs.
-    let status = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
-    if status < 0 {
-        return Err(io::Error::from_raw_os_error(-status));
-    }
+    let ended = bpf::test_run(program, frame, options)?;
     Ok(Trial {
-        returned: options.retval,
-        duration_ns: options.duration,
+        returned: ended.retval,
+        duration_ns: ended.duration,
     })
 }

@@ -1,6 +1,8 @@
 //! On which CPU the thread that draws runs, when every CPU has a sender.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::cpus;
 
 /// A sender is ahead by so many packets before the thread that draws moves to its CPU: some milliseconds of a flood.
 const LEAD: u64 = 1 << 14;
@@ -37,10 +39,8 @@ impl Affinity {
         if most - least < LEAD || self.at == Some(*cpu) {
             return;
         }
-        let mut set = CpuSet::new();
-        set.set(*cpu);
         // It is only slower where that is not allowed.
-        let _ = sched_setaffinity(None, &set);
+        let _ = cpus::bind_to(*cpu);
         self.at = Some(*cpu);
     }
 }

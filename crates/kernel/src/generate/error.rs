@@ -1,74 +1,44 @@
 //! Why packets cannot be generated.
 
+use crate::net::interface::InterfaceError;
 use crate::net::socket::SocketError;
 use parshall_core::workload::ReplayError;
 
-use crate::session::{GivenUp, InstrumentError, ThreadError};
+use crate::session::{InstrumentError, SessionError};
 
 /// An error of the generator: one line with the remedy.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document variants and fields")]
 pub enum GenerateError {
-    /// A mistake of the request.
     #[error(transparent)]
     Distribution(#[from] parshall_core::distributions::DistributionError),
-    /// A mistake of the request.
     #[error(transparent)]
     Sizes(#[from] parshall_core::sizes::SizesError),
-    /// A mistake of the request.
     #[error(transparent)]
     Workload(#[from] parshall_core::workload::WorkloadError),
-    /// A capture file that cannot be sent anew.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// A mistake of the request.
     #[error("{option} {found}: expected {expected}")]
     Option {
-        /// Its option.
         option: &'static str,
-        /// What was given.
         found: String,
-        /// What would do.
         expected: String,
     },
-    /// A file that cannot be read.
     #[error(transparent)]
     Trace(#[from] parshall_core::trace::TraceError),
-    /// The interface is not there, or does not do what is needed.
-    #[error("interface {interface}: {reason}")]
-    Interface {
-        /// Its name.
-        interface: String,
-        /// What is wrong with it, and the remedy.
-        reason: String,
-    },
-    /// The namespace cannot be entered.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     #[error("network namespace {path}: {source}; `ip netns list` names those there are")]
     Namespace {
-        /// What was given.
         path: String,
-        /// What the kernel said.
         source: std::io::Error,
     },
-    /// The program was not accepted, or does not run.
-    #[error("the kernel did not {what}: {reason}; `parshall doctor` tells what this host offers")]
-    Kernel {
-        /// What it did not do.
-        what: &'static str,
-        /// What it said.
-        reason: String,
-    },
-    /// A thread could not be started, or died.
+    #[error("the kernel did not {what}: {reason}; `parshall doctor` shows what this host offers")]
+    Kernel { what: &'static str, reason: String },
     #[error("generator thread: {reason}")]
-    Thread {
-        /// What happened.
-        reason: String,
-    },
-    /// The thread of the run could not be started, or died.
+    Thread { reason: String },
     #[error(transparent)]
-    Session(#[from] ThreadError),
-    /// The caller gave the run up.
-    #[error(transparent)]
-    GivenUp(#[from] GivenUp),
+    Session(#[from] SessionError),
 }
 
 impl From<SocketError> for GenerateError {
@@ -76,6 +46,21 @@ impl From<SocketError> for GenerateError {
         Self::Kernel {
             what: "give a socket to send from",
             reason: error.to_string(),
+        }
+    }
+}
+
+impl GenerateError {
+    /// That an option does not do, and what would.
+    pub(crate) fn option(
+        option: &'static str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Option {
+            option,
+            found: found.into(),
+            expected: expected.into(),
         }
     }
 }
@@ -92,11 +77,11 @@ impl InstrumentError for GenerateError {
     fn is_usage(&self) -> bool {
         match self {
             Self::Distribution(_) | Self::Workload(_) | Self::Option { .. } => true,
-            Self::Interface { .. } | Self::Namespace { .. } => true,
+            Self::Interface(_) | Self::Namespace { .. } => true,
             Self::Sizes(error) => error.is_usage(),
             Self::Replay(error) => matches!(error, ReplayError::Workload(_)),
             Self::Trace(_) | Self::Kernel { .. } => false,
-            Self::Thread { .. } | Self::Session(_) | Self::GivenUp(_) => false,
+            Self::Thread { .. } | Self::Session(_) => false,
         }
     }
 }

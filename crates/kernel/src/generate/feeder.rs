@@ -23,7 +23,8 @@ pub(super) struct Feeder<'a> {
     // Packets of the plan that are accounted for, be they sent or not.
     retired: u64,
     retired_position: Position,
-    sent: u64,
+    /// Packets that were sent and are accounted for.
+    pub sent: u64,
     pub account: Account,
     pub digest: Digest,
 }
@@ -127,10 +128,5 @@ impl<'a> Feeder<'a> {
         while let Some(sent_ns) = self.departures.next(is_rest) {
             self.account.departed(sent_ns);
         }
-    }
-
-    /// Packets that were sent and are accounted for.
-    pub fn sent(&self) -> u64 {
-        self.sent
     }
 }

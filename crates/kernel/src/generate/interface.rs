@@ -1,7 +1,7 @@
 //! The interface that sends.
 
 use super::GenerateError;
-use crate::net::interface;
+use crate::net::interface::{self, InterfaceError};
 use std::path::Path;
 
 /// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h.
@@ -18,14 +18,14 @@ pub(super) fn enter(namespace: Option<&Path>) -> Result<(), GenerateError> {
 
 /// The index of an interface in the namespace of the calling thread.
 pub(super) fn index(name: &str) -> Result<u32, GenerateError> {
-    interface::index(name).map_err(|error| GenerateError::Interface {
-        interface: name.into(),
-        reason: match error.raw_os_error() {
+    interface::index(name).map_err(|error| {
+        let reason = match error.raw_os_error() {
             Some(libc::ENODEV) => {
                 "no such interface; `ip link` lists them, --netns selects a namespace".into()
             }
             _ => error.to_string(),
-        },
+        };
+        InterfaceError::new(name, reason).into()
     })
 }
 
@@ -38,9 +38,9 @@ pub fn takes_xdp_frames(name: &str) -> Result<Option<bool>, GenerateError> {
     match interface::xdp_features(index(name)?) {
         Ok(0) => Ok(None),
         Ok(features) => Ok(Some(features & TAKES_FRAMES != 0)),
-        Err(error) => Err(GenerateError::Interface {
-            interface: name.into(),
-            reason: format!("the kernel does not say what it can do: {error}"),
-        }),
+        Err(error) => {
+            let reason = format!("the kernel does not say what it can do: {error}");
+            Err(InterfaceError::new(name, reason).into())
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::GenerateError;
 use super::error::failed;
 use super::interface;
+use crate::net::interface::InterfaceError;
 use crate::net::netlink::{self, LinkEvent};
 use std::io;
 use std::path::Path;
@@ -67,7 +68,7 @@ impl LinkWatch {
             let index = interface::index(name)?;
             let open = || {
                 let watch = netlink::LinkWatch::open(vec![index])?;
-                // It may have gone down before anybody watched.
+                // It may have gone down before the watch began.
                 watch.request()?;
                 io::Result::Ok(watch)
             };
@@ -108,13 +109,9 @@ impl LinkWatch {
             }
             Loss::Removed => "was removed while packets were sent, or moved to another network namespace; make it anew, \
                            and send again"
-                .into(),
+                .to_owned(),
         };
-        let error = GenerateError::Interface {
-            interface: name.clone(),
-            reason,
-        };
-        Some(error.to_string())
+        Some(InterfaceError::new(name, reason).to_string())
     }
 }
 

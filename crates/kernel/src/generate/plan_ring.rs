@@ -41,7 +41,7 @@ impl Shape {
 pub(crate) struct PlanRing {
     plan: Mapping,
     state: Mapping,
-    shape: Shape,
+    pub shape: Shape,
 }
 
 macro_rules! word {
@@ -56,7 +56,7 @@ impl PlanRing {
     /// Over memory that the kernel's program has, too.
     pub fn of_maps(plan: impl AsFd, state: impl AsFd, shape: Shape) -> Result<Self, GenerateError> {
         let mapped = |map: &dyn AsFd, bytes: usize| {
-            Mapping::of_map(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), true)
+            Mapping::of(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), 0, true)
         };
         Self::over(
             mapped(&plan, shape.capacity as usize * PACKET_BYTES),
@@ -88,16 +88,6 @@ impl PlanRing {
             state: state.map_err(failed)?,
             shape,
         })
-    }
-
-    /// The number in the plan of packet `number` of the ring.
-    pub fn sequence(&self, number: u64) -> u64 {
-        self.shape.sequence(number)
-    }
-
-    /// How many of the plan's packets below `end` are the sender's.
-    pub fn packets_below(&self, end: u64) -> u64 {
-        self.shape.packets_below(end)
     }
 
     /// Capacity, packets.

@@ -1,4 +1,4 @@
-//! What a run tells at its end, and on its way.
+//! What a run reports at its end, and while it runs.
 
 use super::BackendKind;
 use super::feeder::Feeder;
@@ -26,7 +26,7 @@ impl Progress for GeneratorProgress {
     }
 }
 
-/// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface tells, and nobody else sent from it.
+/// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface counts, and no other process sent from it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Packets that were asked for; None: until stopped.
@@ -37,7 +37,7 @@ pub struct Report {
     pub sent: u64,
     /// Packets that were not sent: the run ended before.
     pub not_sent: u64,
-    /// Packets that the interface counted as transmitted; of a veth: that its peer took. None when it did not tell, or
+    /// Packets that the interface counted as transmitted; of a veth: that its peer took. None when it did not count, or
     /// counted more than were sent: others sent from it, too, and may hide what was lost.
     pub arrived: Option<u64>,
     /// Packets that the interface did not count.
@@ -109,7 +109,7 @@ impl Report {
         asked: Option<u64>,
     ) -> Self {
         let (waited_runs, starved_runs) = schedule.idle();
-        let sent = feeder.sent();
+        let sent = feeder.sent;
         let counted = Counted::by_the_interface(senders);
         let lost = counted.and_then(|counted| counted.lost_of(sent));
         // Paced, the last gap has no packet behind it.
@@ -156,7 +156,7 @@ impl Report {
     }
 
     /// Of a run whose packets the one sender drew by itself: nothing of it went by the plan.
-    pub(super) fn of_what_draws_by_itself(
+    pub(super) fn with_own_counts(
         mut self,
         workload: &Workload,
         sender: &Sent,

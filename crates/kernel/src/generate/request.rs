@@ -131,9 +131,6 @@ pub struct Description {
 
 impl Request {
     /// What it comes to.
-    ///
-    /// # Errors
-    /// What is wrong with the request.
     pub fn describe(&self) -> Result<Description, GenerateError> {
         let workload = self.workload()?;
         let count = self.count.map_or("packets until stopped".into(), |count| {
@@ -162,9 +159,6 @@ impl Request {
     }
 
     /// When they are due, ns, and the bytes of the first packets, one for each send time in `sent_ns`.
-    ///
-    /// # Errors
-    /// What is wrong with the request.
     pub fn frames(&self, sent_ns: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, GenerateError> {
         let workload = self.workload()?;
         let packets = Packets::of(&workload);
@@ -178,9 +172,6 @@ impl Request {
     }
 
     /// The workload that is asked for.
-    ///
-    /// # Errors
-    /// What is wrong with the request.
     pub fn workload(&self) -> Result<Workload, GenerateError> {
         let default = Parameters::default();
         let parameters = Parameters {
@@ -214,17 +205,16 @@ impl Request {
         };
         let largest = workload.largest_ip_bytes();
         if largest > u32::from(u16::MAX) {
-            return Err(GenerateError::Option {
-                option: match self.replay {
-                    Some(_) => "--replay",
-                    None => "--sizes",
-                },
-                found: format!("with packets of {largest} bytes"),
-                expected: format!(
-                    "at most {}, the longest that an IP header can tell",
-                    u16::MAX
-                ),
-            });
+            let option = match self.replay {
+                Some(_) => "--replay",
+                None => "--sizes",
+            };
+            let found = format!("with packets of {largest} bytes");
+            let expected = format!(
+                "at most {}, the longest that an IP header can tell",
+                u16::MAX
+            );
+            return Err(GenerateError::option(option, found, expected));
         }
         Ok(workload)
     }
@@ -234,10 +224,8 @@ impl Request {
         let Some(path) = &self.replay else {
             return Ok(None);
         };
-        let refused = |expected: &str| GenerateError::Option {
-            option: "--replay",
-            found: path.display().to_string(),
-            expected: expected.into(),
+        let refused = |expected: &str| {
+            GenerateError::option("--replay", path.display().to_string(), expected)
         };
         if self.backend == BackendKind::Pktgen {
             return Err(refused("--backend xdp, af-packet or af-xdp beside it"));
@@ -272,17 +260,13 @@ impl Request {
     }
 
     fn rate(&self) -> Result<Option<Rate>, GenerateError> {
-        let one = |found: String, expected: &str| GenerateError::Option {
-            option: "rate",
-            found,
-            expected: expected.into(),
-        };
+        let one = |found: &str, expected: &str| GenerateError::option("rate", found, expected);
         let load = match (self.load, self.line_bps) {
             (Some(share), Some(line_bps)) => Some(Rate::Load { share, line_bps }),
             (None, None) => None,
             _ => {
                 return Err(one(
-                    "of a line".into(),
+                    "of a line",
                     "both --load and --line, for example --load 0.8 --line 10G",
                 ));
             }
@@ -296,7 +280,7 @@ impl Request {
         .flatten();
         let rate = given.next();
         if given.next().is_some() {
-            return Err(one("given twice".into(), "one of --rate, --pps and --load"));
+            return Err(one("given twice", "one of --rate, --pps and --load"));
         }
         Ok(rate)
     }
@@ -308,19 +292,16 @@ impl Request {
         flows.protocol = match self.protocol.as_str() {
             "udp" => Protocol::Udp,
             "tcp" => Protocol::Tcp,
-            other => Protocol::Raw(other.parse().map_err(|_| GenerateError::Option {
-                option: "--protocol",
-                found: other.into(),
-                expected: "udp, tcp or an IP protocol number from 0 to 255".into(),
+            other => Protocol::Raw(other.parse().map_err(|_| {
+                let expected = "udp, tcp or an IP protocol number from 0 to 255";
+                GenerateError::option("--protocol", other, expected)
             })?),
         };
         if let Some(id) = self.vlan {
             if id > 4095 || self.vlan_priority > 7 {
-                return Err(GenerateError::Option {
-                    option: "--vlan",
-                    found: format!("{id}, priority {}", self.vlan_priority),
-                    expected: "a VLAN from 0 to 4095 and a priority from 0 to 7".into(),
-                });
+                let found = format!("{id}, priority {}", self.vlan_priority);
+                let expected = "a VLAN from 0 to 4095 and a priority from 0 to 7";
+                return Err(GenerateError::option("--vlan", found, expected));
             }
             flows.vlan = Some(Vlan {
                 id,

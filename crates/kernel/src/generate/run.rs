@@ -12,8 +12,8 @@ use crate::session::Control;
 use parshall_core::workload::{Packets, Workload};
 use std::time::{Duration, Instant};
 
-/// How often it looks when it has nothing to do: it may share its CPU with who receives.
-const LOOK: Duration = Duration::from_millis(2);
+/// Between two polls when there is nothing to do: the receiver may need the same CPU.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A paced run whose host does not keep up goes on for so long after its duration: what is a little late is still sent.
 const LATE_AT_THE_END_NS: u64 = 50_000_000;
 /// How long senders that are stopped may take for what the first of them has already passed.
@@ -27,7 +27,7 @@ enum Ending {
     Halting,
     /// Those who are behind send what another has already passed: what was sent is the beginning of the plan.
     CatchingUp(Instant),
-    /// Nobody sends.
+    /// No sender sends.
     Stopped,
 }
 
@@ -62,7 +62,7 @@ fn is_over(schedule: &Schedule, duration_ns: Option<u64>) -> bool {
 fn report_progress(control: &Control<GeneratorProgress>, feeder: &Feeder<'_>) {
     control.update(|progress| {
         *progress = GeneratorProgress {
-            packets: feeder.sent(),
+            packets: feeder.sent,
             bytes: feeder.account.frames_bytes(),
         };
     });
@@ -91,7 +91,7 @@ impl Run<'_> {
         let mut affinity = Affinity::beside(&team.cpus());
         let mut is_started = false;
         let mut ending = Ending::NotYet;
-        let mut next_look = Instant::now();
+        let mut next_poll = Instant::now();
         while !team.has_ended() {
             if !is_started && team.is_ready() {
                 schedule.start(monotonic_ns());
@@ -100,37 +100,37 @@ impl Run<'_> {
             let retired = feeder.retire();
             let drew = matches!(ending, Ending::NotYet) && feeder.draw();
             report_progress(control, &feeder);
-            let is_lost = Instant::now() >= next_look && {
-                next_look = Instant::now() + LOOK;
+            let is_lost = Instant::now() >= next_poll && {
+                next_poll = Instant::now() + POLL_INTERVAL;
                 link.is_lost()
             };
             ending = match ending {
                 Ending::NotYet if is_lost || team.has_failed() => {
                     // Those who halt go on, and find that they are still stopped.
-                    schedule.stop();
+                    schedule.set_stopped(true);
                     team.go();
                     Ending::Stopped
                 }
                 Ending::NotYet if control.should_stop() || is_over(&schedule, duration_ns) => {
-                    schedule.stop();
+                    schedule.set_stopped(true);
                     Ending::Halting
                 }
                 Ending::Halting if team.is_at_rest() => {
                     schedule.set_end(schedule.sent_by_any());
-                    schedule.resume();
+                    schedule.set_stopped(false);
                     team.go();
                     Ending::CatchingUp(Instant::now() + CATCH_UP)
                 }
                 Ending::CatchingUp(deadline) if Instant::now() >= deadline => {
-                    schedule.stop();
+                    schedule.set_stopped(true);
                     Ending::Stopped
                 }
                 as_it_was => as_it_was,
             };
-            team.call_out();
+            team.interrupt();
             affinity.settle(team.sent());
             if !retired && !drew {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         let sent = team.join()?;
@@ -140,7 +140,7 @@ impl Run<'_> {
         Ok(report.with_fate(link.fate()))
     }
 
-    /// Of a way of sending that draws by itself.
+    /// Of a back end that draws by itself.
     pub fn wait(mut self) -> Result<Report, GenerateError> {
         let schedule = self.team.schedule();
         self.team.go();
@@ -149,16 +149,19 @@ impl Run<'_> {
         while !self.team.has_ended() {
             let should_stop = self.control.should_stop() || began.elapsed() >= duration;
             if self.link.is_lost() || should_stop {
-                schedule.stop();
+                schedule.set_stopped(true);
                 self.team.go();
-                self.team.call_out();
+                self.team.interrupt();
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let sent = self.team.join()?;
         let nothing = Feeder::new(self.workload, self.packets, &schedule, 1, u64::MAX);
-        let report = Report::of(self.workload, &schedule, &nothing, &sent, None)
-            .of_what_draws_by_itself(self.workload, &sent[0], self.asked);
+        let report = Report::of(self.workload, &schedule, &nothing, &sent, None).with_own_counts(
+            self.workload,
+            &sent[0],
+            self.asked,
+        );
         Ok(report.with_fate(self.link.fate()))
     }
 }

@@ -49,14 +49,14 @@ impl Schedule {
     /// The plan's packets below this one may be sent.
     pub fn set_drawn(&self, drawn: u64) {
         for ring in &self.rings {
-            ring.set_drawn(ring.packets_below(drawn));
+            ring.set_drawn(ring.shape.packets_below(drawn));
         }
     }
 
     /// Packets in all.
     pub fn set_end(&self, end: u64) {
         for ring in &self.rings {
-            ring.set_end(ring.packets_below(end));
+            ring.set_end(ring.shape.packets_below(end));
         }
     }
 
@@ -77,23 +77,19 @@ impl Schedule {
         self.rings.iter().filter_map(|ring| ring.begun_ns()).min()
     }
 
-    /// No packet more.
-    pub fn stop(&self) {
+    /// No packet more, or packets again.
+    pub fn set_stopped(&self, is_stopped: bool) {
         for ring in &self.rings {
-            ring.set_stopped(true);
-        }
-    }
-
-    /// Packets again, after [`Schedule::stop`].
-    pub fn resume(&self) {
-        for ring in &self.rings {
-            ring.set_stopped(false);
+            ring.set_stopped(is_stopped);
         }
     }
 
     /// All packets of the plan below this one were sent, as far as the senders have reported.
     pub fn sent_by_all(&self) -> u64 {
-        let unsent = self.rings.iter().map(|ring| ring.sequence(ring.taken()));
+        let unsent = self
+            .rings
+            .iter()
+            .map(|ring| ring.shape.sequence(ring.taken()));
         unsent.min().unwrap_or(0).min(self.end())
     }
 
@@ -101,7 +97,7 @@ impl Schedule {
     pub fn sent_by_any(&self) -> u64 {
         self.rings
             .iter()
-            .filter_map(|ring| Some(ring.sequence(ring.next().checked_sub(1)?) + 1))
+            .filter_map(|ring| Some(ring.shape.sequence(ring.next().checked_sub(1)?) + 1))
             .max()
             .unwrap_or(0)
     }

@@ -12,8 +12,9 @@ use super::interface;
 use super::link::Counters;
 use super::plan_ring::{PlanRing, Shape};
 use crate::clock::{monotonic_ns, thread_cpu_s};
+use crate::cpus;
+use crate::net::interface::InterfaceError;
 use parshall_core::workload::{Packets, Workload};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::os::unix::thread::JoinHandleExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,14 +207,12 @@ fn prepare(
     if let Some(most) = place.backend.frame_bytes_max()
         && largest > most
     {
-        return Err(GenerateError::Option {
-            option: "--sizes",
-            found: format!("with frames of {largest} bytes"),
-            expected: format!(
-                "frames of at most {most} bytes, since each lies in one page; --backend af-packet and af-xdp \
-                 send longer ones"
-            ),
-        });
+        let found = format!("with frames of {largest} bytes");
+        let expected = format!(
+            "frames of at most {most} bytes, since each lies in one page; --backend af-packet and af-xdp \
+             send longer ones"
+        );
+        return Err(GenerateError::option("--sizes", found, expected));
     }
     if let Some(cpu) = place.cpu {
         bind_to(cpu)?;
@@ -222,13 +221,10 @@ fn prepare(
     let (backend, ring): (Box<dyn Backend>, _) = match place.backend {
         BackendKind::Xdp => {
             if let Some(false) = interface::takes_xdp_frames(&place.interface)? {
-                return Err(GenerateError::Interface {
-                    interface: place.interface.clone(),
-                    reason: "frames redirected to it would vanish: its driver does not send them, or, if it is a \
-                             veth, its peer has no NAPI; switch that on with: ethtool -K PEER gro on, or take \
-                             --backend af-packet"
-                        .into(),
-                });
+                let reason = "frames redirected to it would vanish: its driver does not send them, or, if it is a \
+                              veth, its peer has no NAPI; switch that on with: ethtool -K PEER gro on, or take \
+                              --backend af-packet";
+                return Err(InterfaceError::new(&place.interface, reason).into());
             }
             let program = Program::load(workload, packets, index, shape, place.trace.as_deref())?;
             let ring = Arc::clone(&program.ring);
@@ -258,21 +254,12 @@ fn prepare(
 }
 
 fn bind_to(cpu: usize) -> Result<(), GenerateError> {
-    let refused = |reason: &str| {
+    cpus::bind_to(cpu).map_err(|error| {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
         let online = online.map_or(String::new(), |cpus| format!(", {}", cpus.trim()));
-        GenerateError::Option {
-            option: "--cpu",
-            found: cpu.to_string(),
-            expected: format!("a CPU of this host{online} ({reason})"),
-        }
-    };
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(refused("out of range"));
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|errno| refused(&errno.to_string()))
+        let expected = format!("a CPU of this host{online} ({error})");
+        GenerateError::option("--cpu", cpu.to_string(), expected)
+    })
 }
 
 /// Sends when it may. Who is stopped before its end halts, and sends on when it may go again.
@@ -284,7 +271,7 @@ fn send(
     signs: &Signs,
 ) -> Sent {
     if may_go.recv().is_err() {
-        // Nobody waits any more.
+        // The team was dropped.
         return Sent::default();
     }
     let (began_ns, cpu_before_s) = (monotonic_ns(), thread_cpu_s());

@@ -22,11 +22,7 @@ impl Generator {
     pub fn start(request: &Request, beginning: &Beginning) -> Result<Self, GenerateError> {
         let workload = request.workload()?;
         if request.count == Some(0) {
-            return Err(GenerateError::Option {
-                option: "--count",
-                found: "0".into(),
-                expected: "1 packet or more".into(),
-            });
+            return Err(GenerateError::option("--count", "0", "1 packet or more"));
         }
         let packets = Arc::new(Packets::of(&workload));
         let workload = Arc::new(workload);

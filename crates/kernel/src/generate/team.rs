@@ -90,34 +90,34 @@ impl Team {
         }
     }
 
-    /// Whether nobody sends any more.
+    /// Whether all senders have ended.
     pub fn has_ended(&self) -> bool {
         self.senders.iter().all(Sender::has_ended)
     }
 
-    /// Whether everybody who is not through has halted.
+    /// Whether all senders have halted or ended.
     pub fn is_at_rest(&self) -> bool {
         self.senders
             .iter()
             .all(|sender| sender.is_halted() || sender.has_ended())
     }
 
-    /// Whether everybody is ready for the first packet to be due.
+    /// Whether all senders are ready for the first packet to be due.
     pub fn is_ready(&self) -> bool {
         self.senders
             .iter()
             .all(|sender| sender.ring.has_waited() || sender.has_ended())
     }
 
-    /// Whether somebody is through who has not sent all of its packets.
+    /// Whether a sender has ended before it has sent all of its packets.
     pub fn has_failed(&self) -> bool {
         self.senders
             .iter()
             .any(|sender| sender.has_ended() && sender.ring.next() < sender.ring.end())
     }
 
-    /// Calls those who should end out of the kernel's loop.
-    pub fn call_out(&self) {
+    /// Interrupts the senders that should end, which may be in the kernel's loop.
+    pub fn interrupt(&self) {
         for sender in &self.senders {
             if sender.ring.is_stopped() || sender.ring.taken() == sender.ring.end() {
                 sender.interrupt();
@@ -150,11 +150,7 @@ impl Request {
         let listed = |numbers: Vec<String>| numbers.join(",");
         let cpus = || listed(self.cpus.iter().map(usize::to_string).collect());
         let refused = |option, found: String, expected: &str| {
-            Err(GenerateError::Option {
-                option,
-                found,
-                expected: expected.into(),
-            })
+            Err(GenerateError::option(option, found, expected))
         };
         if (1..self.cpus.len()).any(|index| self.cpus[..index].contains(&self.cpus[index])) {
             return refused(

@@ -243,9 +243,6 @@ impl XdpReceiver {
     }
 
     /// What the kernel has dropped, and why.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn statistics(&self) -> Result<XdpStatistics, SocketError> {
         sockopt::xdp_statistics(&self.socket.fd).map_err(failed("reading the counters"))
     }
@@ -268,9 +265,6 @@ pub(crate) struct XdpSender {
 impl XdpSender {
     /// Opens a socket with so many frames, a power of two, each of which begins as `content`. It can send when it
     /// is bound.
-    ///
-    /// # Errors
-    /// When the kernel lacks something, or the process a privilege.
     pub fn open(frames: u32, content: &[u8]) -> Result<Self, SocketError> {
         let mut socket = Socket::open(frames, Side::Transmit)?;
         let length_bytes = socket.frames.length_bytes();
@@ -340,9 +334,6 @@ impl XdpSender {
     }
 
     /// Lets the kernel take submitted frames, and takes back those that were sent.
-    ///
-    /// # Errors
-    /// When the interface went down.
     pub fn kick(&mut self) -> io::Result<()> {
         match send(&self.socket.fd, &[], SendFlags::DONTWAIT) {
             // It takes a few at a time, and pauses when the driver's queue is full.

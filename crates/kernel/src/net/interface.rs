@@ -45,6 +45,15 @@ pub struct InterfaceError {
     pub reason: String,
 }
 
+impl InterfaceError {
+    pub(crate) fn new(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
 impl Interface {
     /// What its packets start with, as filters know it.
     pub fn link_layer(&self) -> LinkLayer {
@@ -60,10 +69,7 @@ impl Interface {
     /// # Errors
     /// When there is none of that name, or one whose packets have a link layer that cannot be captured.
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
-        let fail = |reason: String| InterfaceError {
-            name: name.into(),
-            reason,
-        };
+        let fail = |reason: String| InterfaceError::new(name, reason);
         let index = index(name).map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::NODEV) => fail("no such interface; `ip link` lists them".into()),
             _ => fail(error.to_string()),
@@ -122,9 +128,6 @@ pub(crate) fn namespace_number() -> u64 {
 
 /// What the driver of an interface can do with XDP: the `NETDEV_XDP_ACT_...` of `linux/netdev.h`, 0 where the kernel
 /// (before 6.3) does not say.
-///
-/// # Errors
-/// What the kernel says.
 pub(crate) fn xdp_features(index: u32) -> io::Result<u64> {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,

@@ -13,28 +13,19 @@ use libbpf_rs::{MapHandle, MapType};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use crate::bpf::create_map;
+
 /// Makes an array of `entries` values that can be mapped.
-///
-/// # Errors
-/// What the kernel says.
 pub fn mappable_array(
     name: &str,
     value_bytes: usize,
     entries: usize,
 ) -> libbpf_rs::Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
         map_flags: libbpf_sys::BPF_F_MMAPABLE,
         ..Default::default()
     };
-    MapHandle::create(
-        MapType::Array,
-        Some(name),
-        4,
-        value_bytes as u32,
-        entries as u32,
-        &options,
-    )
+    create_map(MapType::Array, name, value_bytes, entries, options)
 }
 
 /// A mapping that is undone when it is dropped.
@@ -50,18 +41,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length_bytes` of a map that was made with `BPF_F_MMAPABLE`.
-    ///
-    /// # Errors
-    /// What `mmap(2)` says.
-    pub fn of_map(map: impl AsFd, length_bytes: usize, is_writable: bool) -> Result<Self, Errno> {
-        Self::of(map, length_bytes, 0, is_writable)
-    }
-
     /// Maps `length_bytes` of what a descriptor offers, from an offset on.
-    ///
-    /// # Errors
-    /// What `mmap(2)` says.
     pub fn of(
         descriptor: impl AsFd,
         length_bytes: usize,
@@ -85,9 +65,6 @@ impl Mapping {
     }
 
     /// Maps zeroed memory of this process.
-    ///
-    /// # Errors
-    /// What `mmap(2)` says.
     pub fn anonymous(length_bytes: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as in `of`.
@@ -132,7 +109,7 @@ impl Mapping {
     /// Bytes of the mapping; `None` when they would not lie inside it.
     ///
     /// # Safety
-    /// Nobody else may write there while the slice lives, neither the kernel nor through an atomic.
+    /// While the slice lives, nothing else may write there, neither the kernel nor an atomic.
     pub unsafe fn bytes_mut(
         &mut self,
         offset_bytes: usize,

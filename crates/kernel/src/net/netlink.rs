@@ -63,9 +63,6 @@ pub(crate) struct RouteSocket(OwnedFd);
 
 impl RouteSocket {
     /// Opens a socket that gets the answers to its requests.
-    ///
-    /// # Errors
-    /// What `socket(2)` says.
     pub fn open() -> io::Result<Self> {
         Ok(Self(socket_with(
             rustix::net::AddressFamily::NETLINK,
@@ -76,9 +73,6 @@ impl RouteSocket {
     }
 
     /// Requests the state of an interface. The answer can be received when this returns.
-    ///
-    /// # Errors
-    /// What `send(2)` says.
     pub fn request_link(&self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -104,9 +98,6 @@ impl RouteSocket {
     }
 
     /// Makes an interface of a kind.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn make_link(&self, name: &str, kind: &str) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
@@ -117,9 +108,6 @@ impl RouteSocket {
     }
 
     /// Puts a root queue discipline of a kind, without options, on an interface.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn make_qdisc(&self, interface_index: u32, kind: &str) -> io::Result<()> {
         let mut message = TcMessage::with_index(interface_index as i32);
         message.header.parent = TcHandle::ROOT;
@@ -165,9 +153,6 @@ pub(crate) struct LinkWatch {
 
 impl LinkWatch {
     /// Begins to watch interfaces.
-    ///
-    /// # Errors
-    /// What `socket(2)` and `bind(2)` say.
     pub fn open(indexes: Vec<u32>) -> io::Result<Self> {
         let socket = RouteSocket::open()?;
         bind(
@@ -178,9 +163,6 @@ impl LinkWatch {
     }
 
     /// Requests the state of the interfaces: [`LinkWatch::poll`] reports it as if it had changed.
-    ///
-    /// # Errors
-    /// What `send(2)` says.
     pub fn request(&self) -> io::Result<()> {
         self.indexes
             .iter()

@@ -8,6 +8,8 @@ use super::socket::{SocketError, failed};
 
 /// Frames of one system call.
 pub(crate) const BATCH: usize = 64;
+/// Bytes of the two Ethernet addresses, behind which a VLAN tag stands.
+pub(crate) const ADDRESSES_BYTES: usize = 12;
 /// Bytes of a VLAN tag.
 pub(crate) const TAG_BYTES: usize = 4;
 /// Words of control data: a time stamp (32 bytes) and the socket's auxiliary data (40 bytes), with room to spare.
@@ -92,9 +94,6 @@ pub(crate) struct Frame {
 
 impl PacketSocket {
     /// Receives one frame into a buffer; `None` when there is none.
-    ///
-    /// # Errors
-    /// When the interface went down.
     pub fn receive_frame(&self, buffer: &mut [u8]) -> Result<Option<Frame>, SocketError> {
         let mut vector = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
@@ -126,9 +125,6 @@ impl PacketSocket {
     }
 
     /// Receives what is there, at most one batch; returns its size, 0 when nothing is there.
-    ///
-    /// # Errors
-    /// When the interface went down.
     pub fn receive_batch(&self, batch: &mut ReceiveBatch) -> io::Result<usize> {
         let headers = batch.prepare();
         // SAFETY: the headers point into buffers that the batch owns and that outlive the call.

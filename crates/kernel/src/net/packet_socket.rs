@@ -64,25 +64,16 @@ impl PacketSocket {
     }
 
     /// Lets packets in.
-    ///
-    /// # Errors
-    /// When the interface is gone.
     pub fn start(&self) -> Result<(), SocketError> {
         self.bind(libc::ETH_P_ALL as u16)
     }
 
     /// Lets no more packets in, nor counts them; those in the buffer can still be read.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn stop(&self) -> Result<(), SocketError> {
         self.attach_filter(&[REFUSE_ALL])
     }
 
     /// Filters with a program of the classic machine. What it returns is how many bytes the kernel keeps.
-    ///
-    /// # Errors
-    /// When the kernel does not accept the program.
     pub fn attach_filter(&self, instructions: &[libc::sock_filter]) -> Result<(), SocketError> {
         let program = libc::sock_fprog {
             len: instructions.len() as u16,
@@ -93,9 +84,6 @@ impl PacketSocket {
     }
 
     /// Keeps the interface promiscuous while the socket is open: it ends with the process, however that ends.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn hold_promiscuous(&self) -> Result<(), SocketError> {
         let membership = libc::packet_mreq {
             mr_ifindex: self.interface_index as libc::c_int,
@@ -107,9 +95,6 @@ impl PacketSocket {
     }
 
     /// Leaves out what the interface sends (Linux 4.20).
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn ignore_outgoing(&self) -> Result<(), SocketError> {
         self.set(
             libc::PACKET_IGNORE_OUTGOING,
@@ -119,9 +104,6 @@ impl PacketSocket {
     }
 
     /// Lets length, VLAN tag and time of a packet come beside it.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn enable_control_data(&self) -> Result<(), SocketError> {
         self.set(libc::PACKET_AUXDATA, &1, "asking for lengths and VLAN tags")?;
         set_option(&self.fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)
@@ -129,9 +111,6 @@ impl PacketSocket {
     }
 
     /// Sends straight to the driver: a queue discipline would reorder and drop, and would not say so.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn bypass_qdisc(&self) -> Result<(), SocketError> {
         self.set(
             libc::PACKET_QDISC_BYPASS,
@@ -141,9 +120,6 @@ impl PacketSocket {
     }
 
     /// Sets an option of packet sockets.
-    ///
-    /// # Errors
-    /// What the kernel says, as an error of `action`.
     pub fn set<T>(
         &self,
         option: libc::c_int,
@@ -154,9 +130,6 @@ impl PacketSocket {
     }
 
     /// Sends frames in one system call; returns how many of them the kernel took, at least one.
-    ///
-    /// # Errors
-    /// Why the kernel did not take the first.
     pub fn send<'f>(
         &self,
         frames: impl Iterator<Item = &'f [u8]>,
@@ -174,9 +147,6 @@ impl PacketSocket {
     }
 
     /// What the kernel counted so far. Its own counts start again whenever they are read.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn counters(&mut self) -> Result<PacketCounters, SocketError> {
         // SAFETY: three integers. Sockets without TPACKET_V3 fill the first two.
         let mut new: libc::tpacket_stats_v3 = unsafe { std::mem::zeroed() };

@@ -27,9 +27,6 @@ pub(crate) fn failed<E: Into<io::Error>>(action: &'static str) -> impl Fn(E) -> 
 }
 
 /// Sets an option that `rustix` does not have.
-///
-/// # Errors
-/// What `setsockopt(2)` says.
 pub(crate) fn set_option<T>(
     socket: impl AsFd,
     level: libc::c_int,
@@ -54,9 +51,6 @@ pub(crate) fn set_option<T>(
 
 /// Sets the receive buffer: beyond `net.core.rmem_max` with `CAP_NET_ADMIN`, up to it without. The kernel reserves
 /// twice as much, for its own data.
-///
-/// # Errors
-/// What `setsockopt(2)` says.
 pub(crate) fn set_receive_buffer(socket: impl AsFd, bytes: usize) -> Result<(), SocketError> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)

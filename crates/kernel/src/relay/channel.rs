@@ -105,7 +105,7 @@ impl Channel {
             return Fate::LossDropped;
         }
 
-        // First in, first out: nobody overtakes.
+        // First in, first out: no frame overtakes another.
         self.departure_ns = self.departure_ns.max(serialised_ns + self.delay_ns());
         Fate::Departs {
             at_ns: self.departure_ns,

@@ -4,13 +4,10 @@ use super::channel::{Channel, Fate};
 use super::ledger::{DirectionLedger, LatenessHistogram};
 use super::store::Store;
 use crate::clock::{monotonic_ns, realtime_ns};
-use crate::net::packet_receive::{BATCH, ReceiveBatch, Received};
+use crate::net::packet_receive::{ADDRESSES_BYTES, BATCH, ReceiveBatch, Received};
 use crate::net::packet_socket::PacketSocket;
 use rustix::net::SendFlags;
 use std::io;
-
-/// Bytes of the two Ethernet addresses, behind which a VLAN tag stands.
-const ADDRESSES_BYTES: usize = 12;
 
 /// One direction: the emulated link, the frames inside it, its account.
 pub struct Direction {

@@ -6,8 +6,8 @@ use super::error::RelayError;
 use super::ledger::Statistics;
 use super::placement::Placement;
 use super::shape::Shape;
-use super::worker::{Worker, clear};
-use crate::session::{Beginning, Control, Instrument, Progress, Session, Status, ThreadError};
+use super::worker::Worker;
+use crate::session::{Beginning, Control, Instrument, Progress, Session, SessionError, Status};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use std::os::fd::OwnedFd;
@@ -98,7 +98,7 @@ impl Relay {
             wake,
             statistics: Mutex::new(Conversation { requests, answers }),
         };
-        let died = |_| ThreadError::Died {
+        let died = |_| SessionError::Died {
             name: THREAD.into(),
         };
         started.recv().map_err(died)??;
@@ -190,7 +190,7 @@ fn serve(
 ) {
     worker.run(wake, |worker| {
         // Cleared before the requests are read: one that comes in between wakes again.
-        let _ = clear(wake);
+        let _ = rustix::io::read(wake, &mut [0; 8]);
         while inbox.try_recv().is_ok() {
             if outbox.send(worker.statistics()).is_err() {
                 return false;

@@ -18,14 +18,7 @@ pub struct OwnLost {
     pub interface: u64,
 }
 
-impl OwnLost {
-    /// Sum over all causes.
-    pub fn total(&self) -> u64 {
-        self.socket + self.memory + self.oversized + self.send + self.interface
-    }
-}
-
-/// The account of one direction.
+/// The account of one direction: `arrived = forwarded + queue_dropped + loss_dropped + own_lost + inside`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionLedger {
     /// Frames that came to the relay's socket, those that the socket dropped included.
@@ -55,19 +48,6 @@ pub struct DirectionLedger {
     pub lateness: Lateness,
 }
 
-impl DirectionLedger {
-    /// `arrived - (forwarded + queue_dropped + loss_dropped + own_lost + inside)`: 0 when the
-    /// account balances.
-    pub fn difference(&self) -> i128 {
-        i128::from(self.arrived)
-            - i128::from(self.forwarded)
-            - i128::from(self.queue_dropped)
-            - i128::from(self.loss_dropped)
-            - i128::from(self.own_lost.total())
-            - i128::from(self.inside)
-    }
-}
-
 /// How late frames left: from the time at which they were due to the start of the system call that
 /// sent them. Frames never leave early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +62,7 @@ pub struct Lateness {
     pub max_ns: u64,
 }
 
-/// Microseconds that the histogram tells apart; what is later counts in its last class.
+/// Classes of one microsecond; what is later counts in the last class.
 const CLASSES: usize = 4096;
 
 /// Counts lateness in classes of one microsecond.
@@ -159,27 +139,6 @@ pub struct Statistics {
     pub seed: u64,
     /// Name of the random generator.
     pub generator: String,
-}
-
-impl Statistics {
-    /// Sentences that say where the ledger does not balance; empty when it does.
-    pub fn imbalances(&self) -> Vec<String> {
-        [("a_to_b", &self.a_to_b), ("b_to_a", &self.b_to_a)]
-            .into_iter()
-            .filter(|(_, ledger)| ledger.difference() != 0)
-            .map(|(name, ledger)| {
-                format!(
-                    "{name}: arrived {} is not forwarded {} + queue_dropped {} + loss_dropped {} + own_lost {} + inside {}",
-                    ledger.arrived,
-                    ledger.forwarded,
-                    ledger.queue_dropped,
-                    ledger.loss_dropped,
-                    ledger.own_lost.total(),
-                    ledger.inside
-                )
-            })
-            .collect()
-    }
 }
 
 #[cfg(test)]

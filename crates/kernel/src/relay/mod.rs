@@ -22,12 +22,6 @@ mod shape;
 mod store;
 mod worker;
 
-pub use channel::{Channel, Fate, GENERATOR};
-pub use error::RelayError;
-pub use handle::{Relay, RelayRequest};
-pub use ledger::{DirectionLedger, Lateness, OwnLost, Statistics};
-pub use placement::Placement;
-pub use shape::{
-    DEFAULT_QUEUE_PACKETS, JitterDistribution, MAX_DELAY_NS, MAX_QUEUE_BYTES, MAX_QUEUE_PACKETS,
-    MAX_RATE_BPS, Shape,
-};
+pub use channel::{Channel, Fate};
+pub use handle::Relay;
+pub use shape::{JitterDistribution, Shape};

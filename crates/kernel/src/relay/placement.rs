@@ -1,13 +1,11 @@
 //! Where and how the relay's thread runs.
 
 use super::error::RelayError;
-use crate::os_text;
-use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use crate::net::interface::enter_namespace;
+use crate::{cpus, os_text};
 use serde::Deserialize;
-use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 /// Namespace, CPU and priority of the thread.
@@ -32,18 +30,10 @@ impl Placement {
                 path: path.display().to_string(),
                 source,
             };
-            let file = File::open(path).map_err(failed)?;
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|errno| failed(errno.into()))?;
+            enter_namespace(path).map_err(failed)?;
         }
         if let Some(cpu) = self.cpu {
-            let refused = |source: io::Error| RelayError::Cpu { cpu, source };
-            if cpu >= CpuSet::MAX_CPU {
-                return Err(refused(io::ErrorKind::InvalidInput.into()));
-            }
-            let mut set = CpuSet::new();
-            set.set(cpu);
-            sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))?;
+            cpus::bind_to(cpu).map_err(|source| RelayError::Cpu { cpu, source })?;
         }
         // The default slack lets a sleeping thread wake 50 us late. A kernel that refuses leaves
         // the default, which the lateness in the statistics shows.

@@ -5,19 +5,19 @@ use serde::{Deserialize, Serialize};
 
 /// Frames that a queue holds when a rate is asked for without a bound: the length that Linux gives
 /// to interfaces (`txqueuelen`) and to netem (`limit`).
-pub const DEFAULT_QUEUE_PACKETS: u32 = 1000;
+const DEFAULT_QUEUE_PACKETS: u32 = 1000;
 
 /// Largest rate: keeps every product of the serialiser inside 64 bits.
-pub const MAX_RATE_BPS: u64 = 1_000_000_000_000;
+const MAX_RATE_BPS: u64 = 1_000_000_000_000;
 
 /// Largest delay and jitter: one hour.
-pub const MAX_DELAY_NS: u64 = 3_600_000_000_000;
+const MAX_DELAY_NS: u64 = 3_600_000_000_000;
 
 /// Largest bound of the queue in frames: the queue's bookkeeping stays below 256 MiB.
-pub const MAX_QUEUE_PACKETS: u32 = 1 << 24;
+const MAX_QUEUE_PACKETS: u32 = 1 << 24;
 
 /// Largest bound of the queue in bytes.
-pub const MAX_QUEUE_BYTES: u64 = 1 << 32;
+const MAX_QUEUE_BYTES: u64 = 1 << 32;
 
 /// The distribution of the random part of the delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,58 +67,54 @@ impl Shape {
 
     /// Checks every range, and gives a queue without any bound the default one.
     pub fn checked(mut self) -> Result<Self, RelayError> {
-        let refuse = |parameter, value: String, range| {
-            Err(RelayError::Parameter {
+        let check = |parameter, value: String, is_inside, range| match is_inside {
+            true => Ok(()),
+            false => Err(RelayError::Parameter {
                 parameter,
                 value,
                 range,
-            })
+            }),
         };
         if let Some(rate_bps) = self.rate_bps {
-            if rate_bps == 0 || rate_bps > MAX_RATE_BPS {
-                return refuse("rate_bps", rate_bps.to_string(), "1 to 1e12");
-            }
+            let is_inside = (1..=MAX_RATE_BPS).contains(&rate_bps);
+            check("rate_bps", rate_bps.to_string(), is_inside, "1 to 1e12")?;
             if self.queue_packets.is_none() && self.queue_bytes.is_none() {
                 self.queue_packets = Some(DEFAULT_QUEUE_PACKETS);
             }
         }
-        if self.delay_ns > MAX_DELAY_NS {
-            return refuse(
-                "delay_ns",
-                self.delay_ns.to_string(),
-                "0 to 3.6e12 (one hour)",
-            );
+        for (parameter, time_ns) in [("delay_ns", self.delay_ns), ("jitter_ns", self.jitter_ns)] {
+            let is_inside = time_ns <= MAX_DELAY_NS;
+            let range = "0 to 3.6e12 (one hour)";
+            check(parameter, time_ns.to_string(), is_inside, range)?;
         }
-        if self.jitter_ns > MAX_DELAY_NS {
-            return refuse(
-                "jitter_ns",
-                self.jitter_ns.to_string(),
-                "0 to 3.6e12 (one hour)",
-            );
+        let loss = self.loss_probability;
+        let is_inside = (0.0..=1.0).contains(&loss);
+        check("loss_probability", loss.to_string(), is_inside, "0 to 1")?;
+        let overhead = self.overhead_bytes;
+        let is_inside = overhead <= 4096;
+        check(
+            "overhead_bytes",
+            overhead.to_string(),
+            is_inside,
+            "0 to 4096",
+        )?;
+        if let Some(packets) = self.queue_packets {
+            let is_inside = (1..=MAX_QUEUE_PACKETS).contains(&packets);
+            check(
+                "queue_packets",
+                packets.to_string(),
+                is_inside,
+                "1 to 16777216",
+            )?;
         }
-        if !(0.0..=1.0).contains(&self.loss_probability) {
-            return refuse(
-                "loss_probability",
-                self.loss_probability.to_string(),
-                "0 to 1",
-            );
-        }
-        if self.overhead_bytes > 4096 {
-            return refuse(
-                "overhead_bytes",
-                self.overhead_bytes.to_string(),
-                "0 to 4096",
-            );
-        }
-        if let Some(packets) = self.queue_packets
-            && !(1..=MAX_QUEUE_PACKETS).contains(&packets)
-        {
-            return refuse("queue_packets", packets.to_string(), "1 to 16777216");
-        }
-        if let Some(bytes) = self.queue_bytes
-            && !(1..=MAX_QUEUE_BYTES).contains(&bytes)
-        {
-            return refuse("queue_bytes", bytes.to_string(), "1 to 4294967296");
+        if let Some(bytes) = self.queue_bytes {
+            let is_inside = (1..=MAX_QUEUE_BYTES).contains(&bytes);
+            check(
+                "queue_bytes",
+                bytes.to_string(),
+                is_inside,
+                "1 to 4294967296",
+            )?;
         }
         Ok(self)
     }

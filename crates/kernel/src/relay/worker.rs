@@ -11,7 +11,6 @@ use crate::net::socket::{SocketError, set_receive_buffer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 
 /// Frames that one direction may send before the other has its turn: a frame that is due waits
@@ -90,14 +89,14 @@ impl Worker {
     pub fn run(&mut self, wake: &OwnedFd, mut attend: impl FnMut(&mut Self) -> bool) {
         let sleep_through_ns = self.sleep_through_ns();
         loop {
-            let looked_ns = monotonic_ns();
+            let polled_ns = monotonic_ns();
             let more = self.receive();
             self.emit();
             // While frames leave, and none can be due among those that arrive, the sockets rest.
             // With nothing inside, the first frame to come must wake the thread.
             loop {
                 let wait_ns = self.wait_ns();
-                let rest_ns = (looked_ns + sleep_through_ns).saturating_sub(monotonic_ns());
+                let rest_ns = (polled_ns + sleep_through_ns).saturating_sub(monotonic_ns());
                 if more || wait_ns == u64::MAX || rest_ns == 0 {
                     break;
                 }
@@ -106,8 +105,8 @@ impl Worker {
                 }
                 self.emit();
             }
-            // With work at hand the descriptors are looked at, without waiting, in every round: a
-            // request must not starve on a busy link.
+            // With work at hand the descriptors are polled, without waiting, in every round: a request
+            // must not starve on a busy link.
             let wait_ns = if more { 0 } else { self.wait_ns() };
             if self.wait(wake, wait_ns, Watch::Sockets) && !attend(self) {
                 return;
@@ -231,7 +230,7 @@ fn open(interface: &str, receive_buffer_bytes: usize) -> Result<PacketSocket, Re
 }
 
 /// Frames that the interfaces of the calling thread's namespace dropped instead of sending; 0 for
-/// an interface that is gone.
+/// an interface that was removed.
 fn interface_drops(interfaces: &[String; 2]) -> [u64; 2] {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     [0, 1].map(|side| {
@@ -244,11 +243,4 @@ fn interface_drops(interfaces: &[String; 2]) -> [u64; 2] {
         });
         drops.unwrap_or(0)
     })
-}
-
-/// Clears an event counter.
-pub fn clear(wake: &OwnedFd) -> io::Result<()> {
-    let mut count = [0; 8];
-    rustix::io::read(wake, &mut count)?;
-    Ok(())
 }

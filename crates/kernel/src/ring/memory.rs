@@ -24,24 +24,36 @@ const RECORDS_WORD: usize = 24;
 const DROPPED_WORD: usize = 32;
 const BOUNDARY_WORDS: usize = 64;
 
+/// Maps an area of `area_bytes` for each lane; `of_lane` gets the mapping and where its area starts.
+pub(super) fn cut<T>(
+    lanes: usize,
+    area_bytes: usize,
+    map: impl FnOnce(usize) -> Result<Mapping, rustix::io::Errno>,
+    of_lane: impl Fn(Arc<Mapping>, usize) -> T,
+) -> Result<Vec<T>, RingError> {
+    let mapping = map((area_bytes * lanes).next_multiple_of(4096));
+    let mapping = Arc::new(mapping.map_err(|source| RingError::Map {
+        lanes,
+        lane_bytes: area_bytes,
+        source,
+    })?);
+    Ok((0..lanes)
+        .map(|lane| of_lane(Arc::clone(&mapping), lane * area_bytes))
+        .collect())
+}
+
 impl Lane {
     /// The lanes of a ring whose map is `map`.
-    ///
-    /// # Errors
-    /// [`RingError::Map`].
     pub fn of_map(
         map: impl AsFd,
         lanes: usize,
         layout: RingLayout,
         writable: bool,
     ) -> Result<Vec<Self>, RingError> {
-        Self::cut(lanes, layout, |bytes| Mapping::of_map(map, bytes, writable))
+        Self::cut(lanes, layout, |bytes| Mapping::of(map, bytes, 0, writable))
     }
 
     /// The lanes of a ring in memory of this process.
-    ///
-    /// # Errors
-    /// [`RingError::Map`].
     pub fn anonymous(lanes: usize, layout: RingLayout) -> Result<Vec<Self>, RingError> {
         Self::cut(lanes, layout, Mapping::anonymous)
     }
@@ -52,19 +64,24 @@ impl Lane {
         map: impl FnOnce(usize) -> Result<Mapping, rustix::io::Errno>,
     ) -> Result<Vec<Self>, RingError> {
         let lane_bytes = lane_bytes(&layout);
-        let mapping = map(lane_bytes * lanes).map_err(|source| RingError::Map {
-            lanes,
-            lane_bytes,
-            source,
-        })?;
-        let mapping = Arc::new(mapping);
-        Ok((0..lanes)
-            .map(|lane| Self {
-                mapping: Arc::clone(&mapping),
-                start_bytes: lane * lane_bytes,
-                layout,
-            })
-            .collect())
+        let of_lane = |mapping, start_bytes| Self {
+            mapping,
+            start_bytes,
+            layout,
+        };
+        cut(lanes, lane_bytes, map, of_lane)
+    }
+
+    #[inline]
+    fn word(&self, offset_bytes: usize) -> &AtomicU64 {
+        self.mapping.word(self.start_bytes + offset_bytes)
+    }
+
+    /// Where the data of a position starts in the mapping.
+    #[inline]
+    fn data_start(&self, position: u64) -> usize {
+        let offset = (position & (self.layout.size_bytes - 1)) as usize;
+        self.start_bytes + LANE_HEADER_BYTES + offset
     }
 
     /// The constants of the ring.
@@ -75,57 +92,53 @@ impl Lane {
     /// Bytes reserved by writers since the ring was made.
     #[inline]
     pub fn reserved_bytes(&self) -> &AtomicU64 {
-        self.mapping.word(self.start_bytes + RESERVED_WORD)
+        self.word(RESERVED_WORD)
     }
 
     /// Records written since the ring was made.
     #[inline]
     pub fn records(&self) -> &AtomicU64 {
-        self.mapping.word(self.start_bytes + RECORDS_WORD)
+        self.word(RECORDS_WORD)
     }
 
     /// Bytes of records that are whole.
     #[inline]
     pub fn committed_bytes(&self) -> &AtomicU64 {
-        self.mapping.word(self.start_bytes + COMMITTED_WORD)
+        self.word(COMMITTED_WORD)
     }
 
     /// A position below which every record is whole.
     #[inline]
     pub fn quiet_bytes(&self) -> &AtomicU64 {
-        self.mapping.word(self.start_bytes + QUIET_WORD)
+        self.word(QUIET_WORD)
     }
 
     /// Records that were refused for want of room.
     pub fn dropped_records(&self) -> &AtomicU64 {
-        self.mapping.word(self.start_bytes + DROPPED_WORD)
+        self.word(DROPPED_WORD)
     }
 
     /// Where the first record of the `slot`-th part starts.
     pub fn boundary(&self, slot: usize) -> &AtomicU64 {
-        self.mapping
-            .word(self.start_bytes + BOUNDARY_WORDS + 8 * (slot % LANE_INDEX_SLOTS))
+        self.word(BOUNDARY_WORDS + 8 * (slot % LANE_INDEX_SLOTS))
     }
 
     /// `count` words of data from a position; they may run into the slack.
     #[inline]
     pub fn data(&self, position: u64, count: usize) -> &[AtomicU64] {
-        let offset = (position & (self.layout.size_bytes - 1)) as usize;
-        self.mapping
-            .words(self.start_bytes + LANE_HEADER_BYTES + offset, count)
+        self.mapping.words(self.data_start(position), count)
     }
 
     /// Appends `count` words of data from a position to `out`; they may run into the slack.
     pub fn append_data(&self, position: u64, count: usize, out: &mut Vec<u64>) {
-        let offset = (position & (self.layout.size_bytes - 1)) as usize;
         self.mapping
-            .append_words(self.start_bytes + LANE_HEADER_BYTES + offset, count, out);
+            .append_words(self.data_start(position), count, out);
     }
 
-    /// A position below which every record is whole, as far as that is known without a look at
+    /// A position below which every record is whole, as far as that is known without reading
     /// each.
     pub fn whole_bytes(&self) -> u64 {
-        // In this order: equal, they say that nobody was half-way at this position.
+        // In this order: if they are equal, no writer was half-way at this position.
         let committed = self.committed_bytes().load(Ordering::Acquire);
         let reserved = self.reserved_bytes().load(Ordering::Acquire);
         match committed == reserved || self.layout.writers_alone != 0 {

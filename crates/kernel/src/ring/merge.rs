@@ -32,7 +32,7 @@ impl MergedLanes {
         }
     }
 
-    /// Adds a lane. The slot of a register is told how far the lane has been read.
+    /// Adds a lane. `register` reports how far the lane has been read.
     pub fn add(&mut self, reader: LaneReader, register: Option<(LaneReaders, usize)>) {
         self.sources.push(Source {
             reader,
@@ -41,8 +41,8 @@ impl MergedLanes {
         });
     }
 
-    /// Looks into every lane whose records were all taken.
-    pub fn look(&mut self) {
+    /// Copies new records out of every lane whose records were all taken.
+    pub fn refill(&mut self) {
         for lane in 0..self.sources.len() {
             self.block(lane);
         }

@@ -1,6 +1,6 @@
 //! The ring: per-CPU lanes in shared memory, written without locks, read by any number of readers.
 //!
-//! The layout is told in `bpf/abi.h`; the kernel's writing end is `bpf/ring.h`. Here are the
+//! `bpf/abi.h` describes the layout; the kernel's writing end is `bpf/ring.h`. Here are the
 //! mapped memory ([`memory`]), the reading end of a lane ([`reader`]) and of all ([`merge`]), a writing end in user space for tests
 //! and for instruments that have no kernel side ([`writer`]), and the readers' register that
 //! slow-reader preference needs ([`registry`]).
@@ -27,26 +27,18 @@ pub enum Preference {
 
 /// Why a ring cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document variants and fields")]
 pub enum RingError {
-    /// The size is not one that a lane can have.
     #[error("ring size {size_bytes} bytes a CPU: expected a power of two from {min} to {max}", min = LANE_SIZE_MIN_BYTES, max = LANE_SIZE_MAX_BYTES)]
-    Size {
-        /// What was asked for.
-        size_bytes: u64,
-    },
-    /// The kernel refused the memory.
+    Size { size_bytes: u64 },
     #[error(
         "ring of {lanes} lanes of {lane_bytes} bytes could not be mapped: {source}; choose a smaller ring"
     )]
     Map {
-        /// Number of lanes.
         lanes: usize,
-        /// Bytes of a lane.
         lane_bytes: usize,
-        /// What the kernel said.
         source: rustix::io::Errno,
     },
-    /// No slot is free in the register of readers.
     #[error("ring has {max} readers already: end one first", max = parshall_core::abi::RING_READERS_MAX)]
     Readers,
 }
@@ -65,9 +57,6 @@ pub fn layout(size_bytes: u64, preference: Preference) -> Result<RingLayout, Rin
 }
 
 /// Makes the constants of a ring whose records have up to `slack_bytes` bytes, with a fresh secret.
-///
-/// # Errors
-/// As [`layout`].
 pub fn layout_with_slack(
     size_bytes: u64,
     preference: Preference,

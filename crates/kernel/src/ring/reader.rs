@@ -1,7 +1,7 @@
 //! The reading end of one lane.
 //!
 //! A reader copies a block of records, in one go where it wants most of their bytes, and only then
-//! looks how far the writers have come: what they may have overwritten meanwhile is thrown away and
+//! reads how far the writers have come: what they may have overwritten meanwhile is discarded and
 //! counted. So the writers' counter, a cache line that every write moves between CPUs, is read a few
 //! times a block and not twice a record.
 
@@ -147,24 +147,15 @@ impl Block {
 impl LaneReader {
     /// A reader that starts at the ring's first record: what was overwritten counts as missed.
     pub fn from_start(lane: Lane) -> Self {
-        Self {
-            lane,
-            position: 0,
-            next_seq: Some(0),
-            counts: ReaderCounts::default(),
-            wants_most: true,
-        }
+        Self::from_position(lane, 0, 0)
     }
 
-    /// A reader that joins now: what was written before is not its business.
+    /// A reader that joins now: what was written before does not count as missed.
     pub fn from_now(lane: Lane) -> Self {
         let position = lane.reserved_bytes().load(Ordering::Acquire);
         Self {
-            lane,
-            position,
             next_seq: None,
-            counts: ReaderCounts::default(),
-            wants_most: true,
+            ..Self::from_position(lane, position, 0)
         }
     }
 
@@ -229,7 +220,7 @@ impl LaneReader {
         if self.position > start {
             self.wants_most = 2 * wanted_bytes as u64 >= self.position - start;
         }
-        // The copies above happen before the look below.
+        // The copies above happen before the load below.
         fence(Ordering::Acquire);
         let reserved = self.lane.reserved_bytes().load(Ordering::Relaxed);
         let overwritten_below = reserved.saturating_sub(size_bytes);
@@ -259,7 +250,7 @@ impl LaneReader {
             && let Some(&[stamp, _, length]) = record.first_chunk()
         {
             let words = length as u32 as usize / RECORD_ALIGN_BYTES;
-            // What is no record was overwritten under our eyes, or is behind the last one.
+            // What is no record was overwritten during the copy, or is behind the last one.
             if stamp != self.lane.stamp(start + 8 * at as u64)
                 || !(HEADER_WORDS..=record.len()).contains(&words)
             {
@@ -296,7 +287,7 @@ impl LaneReader {
             if !(HEADER_WORDS * 8..=slack_bytes).contains(&length_bytes)
                 || !length_bytes.is_multiple_of(RECORD_ALIGN_BYTES)
             {
-                break; // overwritten under our eyes: the look at `reserved` afterwards tells
+                break; // overwritten during the copy: `reserved`, read afterwards, shows it
             }
             let record = self.lane.data(position, length_bytes / 8);
             let mask = record.get(wanted.mask_word);
@@ -317,7 +308,7 @@ impl LaneReader {
     fn count(&mut self, block: &Block) {
         let records = (block.len() - block.next) as u64;
         let seq = |record: usize| block.words[block.starts[record] as usize + SEQ_WORD];
-        // As a rule nothing is missing, which the first and the last number tell.
+        // As a rule nothing is missing: the first and the last number show it.
         if records > 0
             && self.next_seq.is_none_or(|next| next == seq(block.next))
             && seq(block.len() - 1) == seq(block.next) + records - 1

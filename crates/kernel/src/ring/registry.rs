@@ -3,11 +3,12 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parshall_core::abi::RING_READERS_MAX;
 
 use super::RingError;
+use super::memory::cut;
 use crate::net::mapping::Mapping;
 
 /// Bytes of `struct lane_readers`.
@@ -22,17 +23,11 @@ pub struct LaneReaders {
 
 impl LaneReaders {
     /// The register of every lane of a ring, from its map.
-    ///
-    /// # Errors
-    /// [`RingError::Map`].
     pub fn of_map(map: impl AsFd, lanes: usize) -> Result<Vec<Self>, RingError> {
-        Self::cut(lanes, |bytes| Mapping::of_map(map, bytes, true))
+        Self::cut(lanes, |bytes| Mapping::of(map, bytes, 0, true))
     }
 
     /// The register of every lane, in memory of this process.
-    ///
-    /// # Errors
-    /// [`RingError::Map`].
     pub fn anonymous(lanes: usize) -> Result<Vec<Self>, RingError> {
         Self::cut(lanes, Mapping::anonymous)
     }
@@ -41,21 +36,22 @@ impl LaneReaders {
         lanes: usize,
         map: impl FnOnce(usize) -> Result<Mapping, rustix::io::Errno>,
     ) -> Result<Vec<Self>, RingError> {
-        let mapping =
-            map((LANE_READERS_BYTES * lanes).next_multiple_of(4096)).map_err(|source| {
-                RingError::Map {
-                    lanes,
-                    lane_bytes: LANE_READERS_BYTES,
-                    source,
-                }
-            })?;
-        let mapping = Arc::new(mapping);
-        Ok((0..lanes)
-            .map(|lane| Self {
-                mapping: Arc::clone(&mapping),
-                start_bytes: lane * LANE_READERS_BYTES,
-            })
-            .collect())
+        let of_lane = |mapping, start_bytes| Self {
+            mapping,
+            start_bytes,
+        };
+        cut(lanes, LANE_READERS_BYTES, map, of_lane)
+    }
+
+    /// Bit r: reader r counts.
+    fn active(&self) -> &AtomicU64 {
+        self.mapping.word(self.start_bytes)
+    }
+
+    #[inline]
+    fn position(&self, slot: usize) -> &AtomicU64 {
+        let slot = slot % RING_READERS_MAX;
+        self.mapping.word(self.start_bytes + 8 + 8 * slot)
     }
 
     /// Takes a free slot at `position`.
@@ -63,7 +59,7 @@ impl LaneReaders {
     /// # Errors
     /// [`RingError::Readers`] when all are taken.
     pub fn join(&self, position: u64) -> Result<usize, RingError> {
-        let active = self.mapping.word(self.start_bytes);
+        let active = self.active();
         loop {
             let seen = active.load(Ordering::Acquire);
             let slot = seen.trailing_ones() as usize;
@@ -84,36 +80,26 @@ impl LaneReaders {
     /// Takes a slot that its owner knows to be free, at `position`.
     pub fn enter(&self, slot: usize, position: u64) {
         self.report(slot, position);
-        self.mapping
-            .word(self.start_bytes)
-            .fetch_or(1 << slot, Ordering::AcqRel);
+        self.active().fetch_or(1 << slot, Ordering::AcqRel);
     }
 
     /// Gives a slot back: writers no longer wait for it.
     pub fn leave(&self, slot: usize) {
-        self.mapping
-            .word(self.start_bytes)
-            .fetch_and(!(1 << slot), Ordering::AcqRel);
+        self.active().fetch_and(!(1 << slot), Ordering::AcqRel);
     }
 
     /// Says up to where the reader in `slot` has consumed.
     #[inline]
     pub fn report(&self, slot: usize, position: u64) {
-        self.mapping
-            .word(self.start_bytes + 8 + 8 * (slot % RING_READERS_MAX))
-            .store(position, Ordering::Release);
+        self.position(slot).store(position, Ordering::Release);
     }
 
     /// The position of the slowest reader; `otherwise` when there is none.
     pub fn slowest(&self, otherwise: u64) -> u64 {
-        let active = self.mapping.word(self.start_bytes).load(Ordering::Acquire);
+        let active = self.active().load(Ordering::Acquire);
         (0..RING_READERS_MAX)
             .filter(|slot| active & (1 << slot) != 0)
-            .map(|slot| {
-                self.mapping
-                    .word(self.start_bytes + 8 + 8 * slot)
-                    .load(Ordering::Acquire)
-            })
+            .map(|slot| self.position(slot).load(Ordering::Acquire))
             .min()
             .unwrap_or(otherwise)
     }

@@ -91,7 +91,7 @@ impl LaneWriter {
     fn reserve_alone(&self, length_bytes: u64) -> Option<u64> {
         let position = self.lane.reserved_bytes().load(Ordering::Relaxed);
         let end = position + length_bytes;
-        // Should somebody be half-way in spite of all, it is refused and counted.
+        // If another writer is half-way nevertheless, the record is refused and counted.
         let is_half_way = self.lane.committed_bytes().load(Ordering::Relaxed) != position;
         if is_half_way || !self.has_room(end) {
             return None;
@@ -114,7 +114,7 @@ impl LaneWriter {
     fn try_reserve(&self, length_bytes: u64) -> Option<u64> {
         let (lane, layout) = (&self.lane, self.lane.layout());
         loop {
-            // In this order: equal, they say that nobody was half-way at this position.
+            // In this order: if they are equal, no writer was half-way at this position.
             let committed = lane.committed_bytes().load(Ordering::SeqCst);
             let position = lane.reserved_bytes().load(Ordering::SeqCst);
             let quiet = match committed == position {

@@ -1,7 +1,7 @@
 //! From the ring to the log: reads every lane, puts the records in order of time, keeps accounts.
 
 use parshall_core::abi::{
-    HOOK_COUNT, RECORD_TCP_FLOW, RECORD_TCP_FLOW_END, RECORD_TCP_STATE, RecordHeader,
+    RECORD_TCP_FLOW, RECORD_TCP_FLOW_END, RECORD_TCP_STATE, RecordHeader, TCP_HOOK_COUNT,
     TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord, view_plain, view_plain_slice,
 };
 
@@ -19,7 +19,7 @@ const BLOCK_BYTES: usize = 22 << 10;
 const HAND_ON_RECORDS: usize = 512;
 /// From so many records of one lane on, a run is handed on from where it lies, without a copy.
 const LONG_RUN_RECORDS: usize = 32;
-/// Records younger than this wait for the next look, so that lanes can be merged by time although
+/// Records younger than this wait for the next poll, so that lanes can be merged by time although
 /// a hook on another CPU may still be at work.
 const HOLD_BACK_NS: u64 = 1_000_000;
 
@@ -29,7 +29,7 @@ pub struct Collector {
     registered: Vec<(LaneReaders, usize)>,
     handed_on: Vec<TcpStateRecord>,
     /// Records read, by hook.
-    pub read: [u64; HOOK_COUNT],
+    pub read: [u64; TCP_HOOK_COUNT],
     /// The flow table.
     pub flows: FlowTable,
 }
@@ -61,7 +61,7 @@ impl Collector {
             lanes: merged,
             registered,
             handed_on: Vec::with_capacity(HAND_ON_RECORDS),
-            read: [0; HOOK_COUNT],
+            read: [0; TCP_HOOK_COUNT],
             flows,
         })
     }
@@ -84,7 +84,7 @@ impl Collector {
             monotonic_ns().saturating_sub(HOLD_BACK_NS)
         };
         let mut taken = 0;
-        self.lanes.look();
+        self.lanes.refill();
         'lanes: while let Some((oldest, limit_ns)) = self.lanes.oldest(horizon_ns) {
             loop {
                 let block = self.lanes.block(oldest);
@@ -172,7 +172,7 @@ fn kind(record: &[u64]) -> u16 {
 }
 
 /// Books states; those of a hook mostly come one behind the other.
-fn note_states(states: &[TcpStateRecord], read: &mut [u64; HOOK_COUNT], flows: &mut FlowTable) {
+fn note_states(states: &[TcpStateRecord], read: &mut [u64; TCP_HOOK_COUNT], flows: &mut FlowTable) {
     for run in states.chunk_by(|left, right| left.header.hook == right.header.hook) {
         if let Some(count) = read.get_mut(run[0].header.hook as usize) {
             *count += run.len() as u64;
@@ -182,7 +182,7 @@ fn note_states(states: &[TcpStateRecord], read: &mut [u64; HOOK_COUNT], flows: &
 }
 
 /// Books a record that is no state.
-fn note(record: &[u64], read: &mut [u64; HOOK_COUNT], flows: &mut FlowTable) {
+fn note(record: &[u64], read: &mut [u64; TCP_HOOK_COUNT], flows: &mut FlowTable) {
     let Some(header) = view_plain::<RecordHeader>(record) else {
         return;
     };

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const TICKS_AFTER_END: u32 = 2;
 
 /// Flows whose room is never given back.
-const ROOM_KEPT: usize = 4096;
+const CAPACITY_KEPT: usize = 4096;
 
 #[derive(Debug)]
 struct Entry {
@@ -160,7 +160,7 @@ impl FlowTable {
         ] {
             *known = new.max(*known);
         }
-        // Of a flow that lives on it is the last that is told, and no sight; but may be all that there is.
+        // The account of a living flow is a report and no packet, but it may be all that is known of the flow.
         if is_destroyed || (entry.is_unseen() && record.time_ns != 0) {
             entry.see(record.time_ns, offset);
         }
@@ -175,7 +175,7 @@ impl FlowTable {
 
     /// Ends the flows of which there is no account although all that are alive have given theirs: they
     /// went without a word. Gives how many of them had a socket whose close nobody saw.
-    pub fn end_the_gone(&mut self) -> u64 {
+    pub fn end_missing(&mut self) -> u64 {
         let mut unseen_closes = 0;
         for entry in self
             .entries
@@ -218,13 +218,13 @@ impl FlowTable {
             }
             stays
         });
-        self.give_room_back();
+        self.shrink();
         rows
     }
 
     /// After a flood of connections the room that they took is not kept for the next one.
-    fn give_room_back(&mut self) {
-        if self.entries.capacity() > ROOM_KEPT.max(4 * self.entries.len()) {
+    fn shrink(&mut self) {
+        if self.entries.capacity() > CAPACITY_KEPT.max(4 * self.entries.len()) {
             self.entries.shrink_to(2 * self.entries.len());
             self.changed.shrink_to(2 * self.entries.len());
             self.ended.shrink_to(2 * self.entries.len());
@@ -310,7 +310,7 @@ mod tests {
             table.take_changed(&BTreeMap::new(), &mut |_| None);
         }
         assert_eq!(table.entries.len(), 10);
-        assert!(table.entries.capacity() <= ROOM_KEPT);
+        assert!(table.entries.capacity() <= CAPACITY_KEPT);
         assert_eq!(table.total(), 100_000);
     }
 
@@ -393,7 +393,7 @@ mod tests {
             event: EVENT_CLOSE,
             ..TcpStateRecord::default()
         }]);
-        assert_eq!(table.end_the_gone(), 1);
+        assert_eq!(table.end_missing(), 1);
         let rows = table.take_changed(&BTreeMap::new(), &mut |_| None);
         let ended: Vec<_> = rows.iter().map(|row| (row.flow, row.ended)).collect();
         assert_eq!(ended, [(1, false), (2, true), (3, true), (4, true)]);

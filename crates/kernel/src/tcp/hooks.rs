@@ -4,9 +4,9 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, OpenObject};
+use libbpf_rs::{Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object};
 use parshall_core::abi::{
-    HOOK_COUNT, HookCounters, ReaderTime, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
+    HookCounters, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
 };
 
 use super::TcpError;
@@ -48,7 +48,7 @@ const EVENT_PROGRAMS: [&str; 6] = [
 const NOTE_NEW_SOCKET: &str = "note_new_socket";
 const NOTE_HELD_SOCKETS: &str = "note_held_sockets";
 
-/// Programs that tell softirqs that run in the reader's place from the reader.
+/// Programs that measure the softirqs that interrupt the reader.
 const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
 /// What they note, in its map.
 const READER_MAP: &str = ".data.reader";
@@ -93,9 +93,6 @@ pub struct Sweep(Iter);
 
 impl Sweep {
     /// Walks to the end.
-    ///
-    /// # Errors
-    /// What `read(2)` says.
     pub fn run(mut self) -> std::io::Result<()> {
         std::io::copy(&mut self.0, &mut std::io::sink()).map(drop)
     }
@@ -157,9 +154,10 @@ impl TcpHooks {
         let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
         let object = load_programs(&kernel_options, cpus, lane_cpus)?;
         let map = |name: &str| find_map(&object, name);
-        let counters = Mapping::of_map(
+        let counters = Mapping::of(
             map("hook_accounts")?,
             counters_bytes(cpus).next_multiple_of(4096),
+            0,
             false,
         )
         .map_err(|source| ring::RingError::Map {
@@ -182,9 +180,6 @@ impl TcpHooks {
     }
 
     /// Attaches to every socket below `cgroup`, and to the events.
-    ///
-    /// # Errors
-    /// [`TcpError::Attach`].
     pub fn attach(&mut self, cgroup: &Path, directions: Directions) -> Result<(), TcpError> {
         let directory = rustix::fs::open(
             cgroup,
@@ -235,10 +230,7 @@ impl TcpHooks {
         attach: impl FnOnce(&libbpf_rs::ProgramMut<'_>) -> libbpf_rs::Result<Link>,
     ) -> Result<(), TcpError> {
         let program = self.program(name)?;
-        let link = attach(&program).map_err(|error| TcpError::Attach {
-            program: name.into(),
-            reason: error.to_string(),
-        })?;
+        let link = attach(&program).map_err(|error| TcpError::attach(name, error))?;
         self.links.push((name, link));
         Ok(())
     }
@@ -247,17 +239,11 @@ impl TcpHooks {
         self.object
             .progs_mut()
             .find(|program| program.name().to_string_lossy() == name)
-            .ok_or_else(|| TcpError::Attach {
-                program: name.into(),
-                reason: "not in the object".into(),
-            })
+            .ok_or_else(|| TcpError::attach(name, "not in the object"))
     }
 
-    /// Makes the calling thread known as the reader, and tells softirqs in its place from it from now on,
-    /// where the kernel charges threads with these.
-    ///
-    /// # Errors
-    /// [`TcpError::Attach`].
+    /// Makes the calling thread known as the reader. Where the kernel charges threads with softirqs, they
+    /// are measured from now on.
     pub fn watch_reader(&mut self) -> Result<(), TcpError> {
         let is_charged_with_softirqs = self.run(READER_IS_HERE)? != 0;
         if is_charged_with_softirqs {
@@ -270,31 +256,15 @@ impl TcpHooks {
 
     /// Ends the handshakes that have been silent for too long, not too many at once; their accounts
     /// come through the flow ring. Whether there may be more.
-    ///
-    /// # Errors
-    /// [`TcpError::Attach`].
     pub fn end_silent_handshakes(&self) -> Result<bool, TcpError> {
         Ok(self.run(END_SILENT_HANDSHAKES)? != 0)
     }
 
     /// Runs a program once, in this thread, and returns what it returns.
     fn run(&self, name: &str) -> Result<u32, TcpError> {
-        let program = self.program(name)?;
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-            ..Default::default()
-        };
-        // SAFETY: the options are zeroed but for their size: there is nothing to read or to write.
-        let status = unsafe {
-            libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options)
-        };
-        if status < 0 {
-            return Err(TcpError::Attach {
-                program: name.into(),
-                reason: std::io::Error::from_raw_os_error(-status).to_string(),
-            });
-        }
-        Ok(options.retval)
+        let ended = bpf::test_run(self.program(name)?.as_fd(), &[], Default::default())
+            .map_err(|error| TcpError::attach(name, error))?;
+        Ok(ended.retval)
     }
 
     /// Nanoseconds that the reader's thread was charged with for softirqs. 0 where the kernel does not
@@ -351,17 +321,11 @@ impl TcpHooks {
     }
 
     /// A sweep that finds the connections that processes hold already.
-    ///
-    /// # Errors
-    /// [`TcpError::Attach`].
     pub fn find_flows(&self) -> Result<Sweep, TcpError> {
         self.sweep("find_flows", IterOpts::None)
     }
 
     /// A sweep that writes the accounts of all flows that are alive. For when nothing observes any more.
-    ///
-    /// # Errors
-    /// [`TcpError::Attach`].
     pub fn sum_up_flows(&self) -> Result<Sweep, TcpError> {
         let flows = find_map(&self.object, "flows")?;
         self.sweep(
@@ -371,25 +335,19 @@ impl TcpHooks {
     }
 
     fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<Sweep, TcpError> {
-        let fail = |reason: String| TcpError::Attach {
-            program: name.into(),
-            reason,
-        };
-        let link = self
-            .program(name)?
+        self.program(name)?
             .attach_iter_with_opts(options)
-            .map_err(|error| fail(error.to_string()))?;
-        Iter::new(&link)
+            .and_then(|link| Iter::new(&link))
             .map(Sweep)
-            .map_err(|error| fail(error.to_string()))
+            .map_err(|error| TcpError::attach(name, error))
     }
 
-    /// The hooks' counters, summed over the CPUs, in the order of `enum hook`.
-    pub fn counters(&self) -> [HookCounters; HOOK_COUNT] {
-        let mut sums = [HookCounters::default(); HOOK_COUNT];
+    /// The hooks' counters, summed over the CPUs, in the order of `enum tcp_hook`.
+    pub fn counters(&self) -> [HookCounters; TCP_HOOK_COUNT] {
+        let mut sums = [HookCounters::default(); TCP_HOOK_COUNT];
         for cpu in 0..self.cpus {
             for (hook, sum) in sums.iter_mut().enumerate() {
-                let start = (cpu * HOOK_COUNT + hook) * size_of::<HookCounters>();
+                let start = (cpu * TCP_HOOK_COUNT + hook) * size_of::<HookCounters>();
                 let words = self.counters.words(start, size_of::<HookCounters>() / 8);
                 let value = |word: usize| words[word].load(std::sync::atomic::Ordering::Acquire);
                 sum.seen += value(0);
@@ -441,7 +399,7 @@ impl TcpHooks {
 }
 
 fn counters_bytes(cpus: usize) -> usize {
-    cpus * HOOK_COUNT * size_of::<HookCounters>()
+    cpus * TCP_HOOK_COUNT * size_of::<HookCounters>()
 }
 
 fn read_plain_u64(bytes: &[u8], word: usize) -> Option<u64> {
@@ -456,15 +414,10 @@ fn find_map<'object>(
     object
         .maps()
         .find(|map| map.name().to_string_lossy().ends_with(name))
-        .ok_or_else(|| TcpError::Load {
-            reason: format!("map {name} is not in the object"),
-        })
+        .ok_or_else(|| TcpError::load(format!("map {name} is not in the object")))
 }
 
 /// Loads the programs as an instrument would, with rings of a size that costs nothing, and lets them go.
-///
-/// # Errors
-/// [`TcpError::Load`] with what the kernel refused.
 pub fn try_programs() -> Result<(), TcpError> {
     let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
     // A cgroup and a process are looked for, so that the verifier sees all that there is.
@@ -487,7 +440,7 @@ fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<
             "packet_readers" => (None, packet_lanes),
             "flow_ring" => (Some(&options.flow_layout), lane_cpus),
             "flow_readers" => (None, lane_cpus),
-            "hook_accounts" => (None, cpus * HOOK_COUNT),
+            "hook_accounts" => (None, cpus * TCP_HOOK_COUNT),
             _ => {
                 if name.ends_with("rodata.options") {
                     map.set_initial_value(plain_bytes(options))
@@ -511,17 +464,6 @@ fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<
             program.set_autoload(options.pid_count > 0);
         }
     }
-    load_object(open)
-}
-
-fn load_object(open: OpenObject) -> Result<Object, TcpError> {
-    open.load().map_err(|error| {
-        let said = crate::libbpf_log::take();
-        match said {
-            Some(said) => TcpError::Load {
-                reason: format!("{error}: {said}"),
-            },
-            None => TcpError::load(error),
-        }
-    })
+    open.load()
+        .map_err(|error| TcpError::load(crate::libbpf_log::explained(&error)))
 }

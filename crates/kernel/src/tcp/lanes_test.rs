@@ -3,17 +3,17 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use parshall_core::abi::HOOK_COUNT;
+use parshall_core::abi::TCP_HOOK_COUNT;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::hooks::TcpHooks;
 use super::options::{Directions, TcpLogOptions};
 use crate::cgroup;
 
-/// Of `enum hook`.
+/// Of `enum tcp_hook`.
 const INGRESS: usize = 0;
 const EGRESS: usize = 1;
-const FLOW: usize = HOOK_COUNT - 1;
+const FLOW: usize = TCP_HOOK_COUNT - 1;
 
 /// A CPU beyond the first that this thread may use.
 fn another_cpu() -> Option<usize> {

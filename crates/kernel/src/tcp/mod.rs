@@ -15,73 +15,43 @@ mod lanes_test;
 
 use std::path::PathBuf;
 
-use crate::session::{GivenUp, InstrumentError, ThreadError};
+use crate::session::{InstrumentError, SessionError};
 
 /// Why a TCP state log cannot be made.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document variants and fields")]
 pub enum TcpError {
-    /// An option is out of bounds: a mistake of the request.
     #[error("--{option} {value}: expected {expected}")]
     Option {
-        /// Name of the option.
         option: &'static str,
-        /// What was given.
         value: String,
-        /// What would do.
         expected: String,
     },
-    /// The programs were not accepted.
     #[error(
-        "the kernel did not load the TCP programs: {reason}; `parshall doctor` tells what this host offers"
+        "the kernel did not load the TCP programs: {reason}; `parshall doctor` shows what this host offers"
     )]
-    Load {
-        /// What the kernel or libbpf said.
-        reason: String,
-    },
-    /// A program could not be attached.
+    Load { reason: String },
     #[error(
-        "program {program} could not be attached: {reason}; `parshall doctor` tells what this host offers"
+        "program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers"
     )]
-    Attach {
-        /// Name of the program.
-        program: String,
-        /// What the kernel said.
-        reason: String,
-    },
-    /// The control group cannot be used.
+    Attach { program: String, reason: String },
     #[error("cgroup {}: {reason}", path.display())]
-    Cgroup {
-        /// What was given.
-        path: PathBuf,
-        /// What is wrong with it, and the remedy.
-        reason: String,
-    },
-    /// The log could not be written.
+    Cgroup { path: PathBuf, reason: String },
     #[error(transparent)]
     Log(#[from] parshall_core::tcp_log::LogError),
-    /// The output file could not be made.
     #[error(transparent)]
     Output(#[from] parshall_core::output_file::OutputError),
-    /// The file took no more.
     #[error(
         "log {}: {source} after {written_bytes} bytes; make room, or log to another disk",
         path.display()
     )]
     Full {
-        /// The file.
         path: PathBuf,
-        /// Bytes that the file has taken.
         written_bytes: u64,
-        /// What the kernel said.
         source: std::io::Error,
     },
-    /// The reader's thread could not be started, or died.
     #[error(transparent)]
-    Thread(#[from] ThreadError),
-    /// The caller gave the log up.
-    #[error(transparent)]
-    GivenUp(#[from] GivenUp),
-    /// The ring could not be made.
+    Session(#[from] SessionError),
     #[error(transparent)]
     Ring(#[from] crate::ring::RingError),
 }
@@ -99,6 +69,13 @@ impl InstrumentError for TcpError {
 impl TcpError {
     fn load(error: impl std::fmt::Display) -> Self {
         Self::Load {
+            reason: error.to_string(),
+        }
+    }
+
+    fn attach(program: &str, error: impl std::fmt::Display) -> Self {
+        Self::Attach {
+            program: program.into(),
             reason: error.to_string(),
         }
     }

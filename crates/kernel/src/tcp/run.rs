@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use parshall_core::abi::{HOOK_COUNT, TcpFlowEndRecord};
-use parshall_core::ledger::{Cost, HOOK_NAMES, HookAccount, Ledger, Lost};
+use parshall_core::abi::{TCP_HOOK_COUNT, TcpFlowEndRecord};
+use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{LogError, LogWriter};
 
 use super::TcpError;
@@ -17,7 +17,7 @@ use super::session::{LogProgress, Summary, THREAD};
 use crate::cgroup;
 use crate::clock::thread_cpu_s;
 use crate::cost::{CostSampler, program_cost};
-use crate::session::{Control, InstrumentError as _, ThreadError};
+use crate::session::{Control, InstrumentError as _, SessionError};
 
 /// How long to wait for what other threads and programs are about to finish.
 const NAP: Duration = Duration::from_millis(4);
@@ -34,14 +34,14 @@ const TICKS_BETWEEN_SWEEPS: u32 = 8;
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The hooks whose records are rows, and all of them: those, and that of the flow ring.
-const OBSERVERS: Range<usize> = 0..HOOK_COUNT - 1;
-const ALL_HOOKS: Range<usize> = 0..HOOK_COUNT;
+const OBSERVERS: Range<usize> = 0..TCP_HOOK_COUNT - 1;
+const ALL_HOOKS: Range<usize> = 0..TCP_HOOK_COUNT;
 /// The first hooks see packets, which are thinned; the others see events, which are not.
 const PACKET_HOOKS: usize = 2;
 
-/// The programs whose runs that the kernel skipped are each hook's, in the order of `enum hook`. Closes
+/// The programs whose runs that the kernel skipped are each hook's, in the order of `enum tcp_hook`. Closes
 /// have none: what one of their two programs does not get, the other does.
-const HOOK_PROGRAMS: [&[&str]; HOOK_COUNT] = [
+const HOOK_PROGRAMS: [&[&str]; TCP_HOOK_COUNT] = [
     &["tcp_ingress"],
     &["tcp_egress"],
     &["tcp_retransmit", "tcp_retransmit_synack"],
@@ -52,7 +52,7 @@ const HOOK_PROGRAMS: [&[&str]; HOOK_COUNT] = [
 /// The hook of closes, whose misses the flow table finds.
 const CLOSE_HOOK: usize = 4;
 /// The hook of the flow ring.
-const FLOW_HOOK: usize = HOOK_COUNT - 1;
+const FLOW_HOOK: usize = TCP_HOOK_COUNT - 1;
 
 pub(super) struct Run {
     pub path: PathBuf,
@@ -63,7 +63,7 @@ pub(super) struct Run {
     pub cgroup_paths: cgroup::Paths,
     pub lane_bytes: u64,
     pub thins: bool,
-    /// Closes that no program was run for, as far as the end of the log tells.
+    /// Closes that no program was run for, as far as the end of the log shows.
     pub unseen_closes: u64,
 }
 
@@ -109,7 +109,7 @@ impl Run {
         }
         self.collector.settle();
         if are_accounts_written && self.ledger(true)?.hooks[FLOW_HOOK].lost.total() == 0 {
-            self.unseen_closes = self.collector.flows.end_the_gone();
+            self.unseen_closes = self.collector.flows.end_missing();
         }
         self.collector.flows.touch_all();
         // What cannot be flushed any more must be in the account that follows.
@@ -143,7 +143,7 @@ impl Run {
             Duration::from_nanos(self.lane_bytes * 1_000_000_000 / LANE_BYTES_PER_S).min(NAP_MAX);
         while !control.should_stop() {
             self.collect(false)?;
-            sampler.turn();
+            sampler.update();
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 let ledger = self.ledger(false)?;
@@ -243,7 +243,7 @@ impl Run {
         })?;
         let softirq_s = softirq_ns as f64 / 1e9;
         let unwritten = self.writer.unwritten_by_hook();
-        let hooks = (0..HOOK_COUNT)
+        let hooks = (0..TCP_HOOK_COUNT)
             .map(|hook| {
                 let count = &counters[hook];
                 let missed = if hook == CLOSE_HOOK {
@@ -260,7 +260,7 @@ impl Run {
                 };
                 let kept_back = kept_back + thinned + count.dropped;
                 HookAccount {
-                    hook: HOOK_NAMES[hook].into(),
+                    hook: TCP_HOOK_NAMES[hook].into(),
                     seen: count.seen + missed,
                     filtered: count.filtered,
                     thinned,
@@ -311,7 +311,7 @@ impl Run {
         match self.hooks.lock() {
             Ok(mut hooks) => Ok(act(&mut hooks)),
             // Another thread panicked while it changed the hooks.
-            Err(_) => Err(TcpError::Thread(ThreadError::Died {
+            Err(_) => Err(TcpError::Session(SessionError::Died {
                 name: THREAD.into(),
             })),
         }

@@ -21,7 +21,7 @@ use super::options::TcpLogOptions;
 use super::run::{Run, cut};
 use crate::clock::{kernel_hz, realtime_offset_ns};
 use crate::ring::Preference;
-use crate::session::{Beginning, Control, Instrument, Progress, Session, Status, ThreadError};
+use crate::session::{Beginning, Control, Instrument, Progress, Session, SessionError, Status};
 use crate::{cgroup, os_text, session};
 
 pub(super) const THREAD: &str = "parshall-tcp";
@@ -139,13 +139,13 @@ impl TcpLog {
     /// Attaches the hooks, or detaches them: then no program of ours runs for any packet.
     ///
     /// # Errors
-    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses; [`TcpError::Thread`] once stopped.
+    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses; [`TcpError::Session`] once stopped.
     pub fn switch(&self, on: bool) -> Result<(), TcpError> {
-        let died = |_| ThreadError::Died {
+        let died = |_| SessionError::Died {
             name: THREAD.into(),
         };
         let hooks = self.hooks.lock().map_err(|_| died(()))?;
-        let hooks = hooks.as_ref().ok_or(ThreadError::Stopped)?;
+        let hooks = hooks.as_ref().ok_or(SessionError::Stopped)?;
         hooks.lock().map_err(|_| died(()))?.switch(on)
     }
 }

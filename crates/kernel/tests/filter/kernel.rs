@@ -258,6 +258,6 @@ fn owned(descriptor: i32) -> OwnedFd {
         "{}",
         io::Error::from_raw_os_error(-descriptor)
     );
-    // SAFETY: libbpf has just opened the descriptor for us; nobody else holds it.
+    // SAFETY: libbpf has just opened the descriptor for us, and nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }

@@ -96,7 +96,7 @@ fn frame(random: &mut impl Rng) -> Vec<u8> {
 }
 
 #[test]
-fn long_lists_say_what_their_short_forms_say() {
+fn long_lists_match_like_their_short_forms() {
     let mut random = Pcg64Mcg::seed_from_u64(11);
     let near: Vec<Vec<u8>> = (0..20_000).map(|_| frame(&mut random)).collect();
     let others: Vec<Vec<u8>> = (0..2_000).map(|_| frames::ethernet(&mut random)).collect();
@@ -155,7 +155,7 @@ fn long_lists_pass_the_verifier() {
 /// Ports without neighbours: what the pieces of the list ask again is asked once, and each port is
 /// looked up among all.
 #[test]
-fn long_lists_ask_each_thing_once() {
+fn long_lists_test_each_value_once() {
     let ports = 1_000;
     let odd = (0..ports).map(|port| (2 * port + 1).to_string());
     let filter = merge([&compile(&list("port", " or ", odd))]);

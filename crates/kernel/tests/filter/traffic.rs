@@ -135,7 +135,7 @@ impl Cable {
             )
         };
         assert!(link >= 0, "{}", io::Error::from_raw_os_error(-link));
-        // SAFETY: libbpf has just opened the descriptor for us; nobody else holds it.
+        // SAFETY: libbpf has just opened the descriptor for us, and nothing else owns it.
         unsafe { OwnedFd::from_raw_fd(link) }
     }
 }
@@ -218,7 +218,7 @@ fn one_filter_for_tags() {
 }
 
 #[test]
-fn frames_in_pieces() {
+fn filters_match_frames_in_several_buffers() {
     if !available() {
         return;
     }

@@ -7,30 +7,21 @@ use crate::net::socket::SocketError;
 
 /// An error of a capture back end.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document variants and fields")]
 pub enum BackendError {
-    /// There is no such interface, or its link layer cannot be captured.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// A call on the socket failed.
     #[error("interface {interface}: {action} failed ({source}); {remedy}")]
     Socket {
-        /// Name of the interface.
         interface: String,
-        /// What was tried.
         action: &'static str,
-        /// What the kernel said.
         source: io::Error,
-        /// What may help.
         remedy: &'static str,
     },
-    /// The back end cannot do what is asked.
     #[error("interface {interface}: {what}; {remedy}")]
     Unsupported {
-        /// Name of the interface.
         interface: String,
-        /// What cannot be.
         what: String,
-        /// What to do.
         remedy: &'static str,
     },
 }

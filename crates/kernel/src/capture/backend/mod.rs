@@ -86,9 +86,6 @@ pub trait Backend: Send {
 
     /// Hands the packets that are there to `take`, at most a batch; waits for the first of them no longer than
     /// `timeout`. Gives their number. The bytes are good until `take` returns.
-    ///
-    /// # Errors
-    /// [`BackendError::Socket`] when the interface went away.
     fn next_batch(
         &mut self,
         timeout: Duration,
@@ -96,15 +93,9 @@ pub trait Backend: Send {
     ) -> Result<usize, BackendError>;
 
     /// Lets no more packets in; those that wait can still be read.
-    ///
-    /// # Errors
-    /// [`BackendError::Socket`] when the kernel refuses.
     fn stop(&mut self) -> Result<(), BackendError>;
 
     /// The account so far.
-    ///
-    /// # Errors
-    /// [`BackendError::Socket`] when the kernel does not tell.
     fn counts(&mut self) -> Result<Counts, BackendError>;
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Redirect {
     link: Option<OwnedFd>,
     object: Object,
     /// The filter in front, and the map through which it goes on to the other program: the kernel
-    /// empties that map when nobody holds it any more.
+    /// empties that map when it is closed.
     _filter: Option<(OwnedFd, MapHandle)>,
 }
 
@@ -122,13 +122,8 @@ fn filter_before(
             })
         })
         .map_err(io::Error::other)?;
-    let create = |kind, name: &str, value_bytes| {
-        let options = sys::bpf_map_create_opts {
-            sz: size_of::<sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        MapHandle::create(kind, Some(name), 4, value_bytes as u32, 1, &options)
-            .map_err(io::Error::other)
+    let create = |kind, name, value_bytes| {
+        bpf::create_map(kind, name, value_bytes, 1, Default::default()).map_err(io::Error::other)
     };
     let verdict = create(MapType::PercpuArray, "verdict", size_of::<CaptureVerdict>())?;
     let jumps = create(MapType::ProgArray, "jumps", size_of::<i32>())?;

@@ -1,9 +1,6 @@
 //! Puts VLAN tags back that the kernel took out of packets.
 
-use crate::net::packet_receive::TAG_BYTES;
-
-/// Where a tag stands: behind the two addresses.
-const ADDRESSES_BYTES: usize = 12;
+use crate::net::packet_receive::{ADDRESSES_BYTES, TAG_BYTES};
 
 /// Puts a tag into the packet that starts [`TAG_BYTES`] behind the start of `bytes`: it then starts at
 /// their start. False, and nothing done, when the packet is too short to have one.

@@ -15,9 +15,9 @@ use super::limits::User;
 
 type Subscriptions = Vec<(Subscription, CompiledFilter)>;
 
-/// What somebody wants.
+/// What a connection requests.
 pub(super) struct Wish {
-    /// Who hears what came of it.
+    /// The connection that gets the answer.
     pub connection: Option<u64>,
     what: What,
 }
@@ -31,7 +31,7 @@ enum What {
 pub(super) enum Change {
     /// Subscribers come.
     Join(Join, Subscriptions),
-    /// Those with these bits go, whether or not there are programs for the others.
+    /// Those with these bits leave, whether or not there are programs for the others.
     Leave(Result<Preparation, CaptureError>, Vec<usize>),
 }
 
@@ -57,8 +57,8 @@ impl Preparing {
     }
 }
 
-/// What is to be done, first things first. Whoever leaves does not wait for those who come; of these come
-/// first those who are trusted, and of the others one of each user, then a second one of each.
+/// What is to be done, in this order: requests to leave, joins of trusted users, then one join of each
+/// other user, a second one of each, and so on.
 #[derive(Default)]
 pub(super) struct Changes {
     waiting: VecDeque<Wish>,
@@ -67,7 +67,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Somebody wants to come.
+    /// Subscriptions are to join.
     pub fn join(&mut self, connection: u64, user: User, subscriptions: Subscriptions) {
         let round = self.joins_of(user);
         let mut before: HashMap<u32, usize> = HashMap::new();
@@ -111,7 +111,7 @@ impl Changes {
         })
     }
 
-    /// Somebody goes, or has gone.
+    /// Subscriptions leave, or their connection has closed.
     pub fn leave(&mut self, connection: Option<u64>, bits: Vec<usize>) {
         let joins = |wish: &Wish| matches!(wish.what, What::Join(..));
         let place = self.waiting.iter().position(joins);

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 const PART_MAX_BYTES: usize = 128 << 10;
 /// What a part starts with behind which more comes: no message does.
 const MORE: u8 = b'+';
-/// Longest message, so that nobody fills our memory: dozens of filters of thousands of ports.
+/// Longest message, so that no peer fills our memory: dozens of filters of thousands of ports.
 const MESSAGE_MAX_BYTES: usize = 32 << 20;
 /// What may wait for an end that does not read; no answer is nearly as long.
 const WAITING_MAX_BYTES: usize = 1 << 20;
@@ -70,9 +70,6 @@ impl Channel {
     }
 
     /// Process at the other end, and its user.
-    ///
-    /// # Errors
-    /// What `getsockopt(2)` says.
     pub fn peer(&self) -> io::Result<(i32, u32)> {
         let peer = rustix::net::sockopt::socket_peercred(&self.socket)?;
         Ok((peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()))
@@ -123,9 +120,6 @@ impl Channel {
     }
 
     /// Sends what waits, as far as there is room.
-    ///
-    /// # Errors
-    /// What `sendmsg(2)` says.
     pub fn flush(&mut self) -> io::Result<()> {
         while let Some((part, descriptors)) = self.waiting.front() {
             let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -168,7 +162,7 @@ impl Channel {
     /// then is kept for the next call.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the other end has gone, `TimedOut`, `InvalidData` for what is no message.
+    /// `UnexpectedEof` when the other end has closed, `TimedOut`, `InvalidData` for what is no message.
     pub fn receive<T: DeserializeOwned>(
         &mut self,
         timeout: Duration,
@@ -209,7 +203,7 @@ impl Channel {
                 RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
             )
         };
-        // Whoever closes without having read all is told of first; what it said before comes next.
+        // When the other end closed without having read all, that error comes before what it sent.
         let received = match receive() {
             Err(rustix::io::Errno::CONNRESET) => receive()?,
             received => received?,

@@ -1,4 +1,4 @@
-//! Whoever is connected to a keeper: what it holds of the ring, and whether it still may.
+//! A connection to a keeper: what it holds of the ring, and whether it still may.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,9 +12,9 @@ use crate::session::InstrumentError as _;
 
 /// Who is connected.
 pub(super) struct Connection {
-    /// Its own, whoever comes and goes.
+    /// Never used twice.
     pub number: u64,
-    /// The way to it.
+    /// Its socket.
     pub channel: Channel,
     /// Whose it is.
     pub user: User,
@@ -68,7 +68,7 @@ impl Connection {
         self.since.elapsed() > patience
     }
 
-    /// What it asks, when it has said all of it. Whoever does not speak as it should is over.
+    /// Its request, when it is whole. A connection that breaks the protocol is over.
     pub fn request(&mut self) -> Option<Request> {
         let had_begun = self.channel.unfinished_bytes() > 0;
         let received = self.channel.receive(Duration::ZERO);
@@ -89,7 +89,7 @@ impl Connection {
                         "that is no request, or one that is too long",
                     ));
                 }
-                // Or it has gone.
+                // Or it has closed.
                 self.is_over = true;
             }
         }

@@ -55,7 +55,7 @@ impl Listener {
         }
         let _alone = lock().map_err(unusable)?;
         clean_locked();
-        // It listens before it has its name, so whoever finds the name finds somebody there.
+        // It listens before it has its name, so a process that finds the name can connect.
         let draft = directory.join(format!(".{}", std::process::id()));
         let socket = listen_at(&draft, group).map_err(unusable)?;
         let claimed = match name {
@@ -92,17 +92,17 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Nobody can be helped when it fails; the next run removes what nobody listens at.
+        // The next run removes a socket without a listener.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Waits until nobody else makes or removes sockets, as long as what it returns is held. Otherwise a socket that was
+/// Waits until no other process makes or removes sockets; the lock lasts as long as the file that it returns. Otherwise a socket that was
 /// found to be stale may be another one's when it is removed, and one that does not listen yet looks stale.
 fn lock() -> io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let path = Path::new(RUN_DIRECTORY).join(LOCK);
-    // Not the directory itself, which anybody may open, and so lock for good.
+    // Not the directory itself, which any user may open, and so lock for good.
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
@@ -127,7 +127,7 @@ fn take(draft: &Path, name: &str) -> io::Result<bool> {
 
 fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
     let _ = std::fs::remove_file(path);
-    let socket = open()?;
+    let socket = open(SocketFlags::CLOEXEC)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let mode = if group.is_some() { 0o660 } else { 0o600 };
     chmod(path, Mode::from_raw_mode(mode))?;
@@ -135,16 +135,12 @@ fn listen_at(path: &Path, group: Option<Gid>) -> io::Result<OwnedFd> {
         chown(path, None, group)?;
     }
     listen(&socket, 64)?;
-    // Who knocks may have gone when we open.
+    // A client may have closed before it is accepted.
     rustix::io::ioctl_fionbio(&socket, true)?;
     Ok(socket)
 }
 
-fn open() -> io::Result<OwnedFd> {
-    open_with(SocketFlags::CLOEXEC)
-}
-
-fn open_with(flags: SocketFlags) -> io::Result<OwnedFd> {
+fn open(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -153,11 +149,11 @@ fn open_with(flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Removes a socket at which nobody listens; false when somebody does, or when that cannot be told.
+/// Removes a socket without a listener; false when it has one, or when that is unknown.
 fn remove_if_stale(path: &Path) -> bool {
     let address = SocketAddrUnix::new(path);
     // A keeper that is busy is not waited for.
-    let refused = open_with(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    let refused = open(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         .and_then(|socket| Ok(connect(&socket, &address?)?))
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     refused && std::fs::remove_file(path).is_ok()
@@ -176,23 +172,23 @@ pub fn connect_to(name: &str) -> Result<OwnedFd, CaptureError> {
     let path = path_of(name);
     let none = "no such ring; `parshall capture --list` shows those that run";
     let address = SocketAddrUnix::new(&path).map_err(|_| fail(none))?;
-    let socket = open().map_err(|error| fail(&error.to_string()))?;
+    let socket = open(SocketFlags::CLOEXEC).map_err(|error| fail(&error.to_string()))?;
     match connect(&socket, &address).map_err(io::Error::from) {
         Ok(()) => Ok(socket),
         Err(error) => Err(match error.kind() {
             io::ErrorKind::NotFound => fail(none),
             io::ErrorKind::ConnectionRefused => {
-                fail("its keeper died; found a new one, which removes what is left of it")
+                fail("its keeper died; create a new one, which removes what is left of it")
             }
             io::ErrorKind::PermissionDenied => fail(
-                "you may not read it; run as root, or let root found it with --group and a group of yours",
+                "you may not read it; run as root, or let root create it with --group and a group of yours",
             ),
             _ => fail(&error.to_string()),
         }),
     }
 }
 
-/// Names of all sockets, also of those at which nobody listens any more.
+/// Names of all sockets, also of those without a listener.
 pub fn names() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else {
         return Vec::new();
@@ -213,7 +209,7 @@ pub fn names() -> Vec<String> {
 pub fn clean() -> Vec<String> {
     match lock() {
         Ok(_alone) => clean_locked(),
-        // There is no directory, or it is somebody else's.
+        // There is no directory, or it is another user's.
         Err(_) => Vec::new(),
     }
 }
@@ -265,10 +261,9 @@ fn group_id(name: &str) -> Result<Gid, CaptureError> {
         .and_then(|(_, number)| number.parse().ok())
         .or_else(|| name.parse().ok())
         .map(Gid::from_raw)
-        .ok_or_else(|| CaptureError::Option {
-            option: "group",
-            value: name.into(),
-            expected: "no such group in /etc/group; name one, or give its number".into(),
+        .ok_or_else(|| {
+            let expected = "no such group in /etc/group; name one, or give its number";
+            CaptureError::option("group", name, expected)
         })
 }
 

@@ -1,5 +1,5 @@
-//! What those who join a ring may take of its keeper. Root and the user that founded the ring are trusted;
-//! others are members of a group who may look, and each of them gets a share that leaves the rest to others.
+//! What those who join a ring may take of its keeper. Root and the user that created the ring are
+//! trusted. Others are members of a group, and each of them gets a share that leaves the rest to others.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) const SHOWN_FILTER_MAX_BYTES: usize = 4096;
 pub(super) struct User {
     /// The kernel's number.
     pub id: u32,
-    /// Root, or who founded the ring.
+    /// Root, or the user that created the ring.
     pub is_trusted: bool,
 }
 

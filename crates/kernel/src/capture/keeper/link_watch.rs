@@ -11,28 +11,55 @@ use crate::net::netlink::{self, Link, LinkEvent};
 /// Watches the interfaces of a ring.
 pub(super) struct LinkWatch {
     watch: netlink::LinkWatch,
-    interfaces: Interfaces,
+    /// State of those that still exist, by index.
+    states: HashMap<u32, State>,
+}
+
+/// What is known of an interface.
+#[derive(Clone, Debug)]
+struct State {
+    name: String,
+    is_up: bool,
+    mtu_bytes: u32,
 }
 
 impl LinkWatch {
     /// Begins to watch.
-    ///
-    /// # Errors
-    /// What the kernel says.
     pub fn new<'ring>(interfaces: impl Iterator<Item = &'ring Interface>) -> io::Result<Self> {
-        let interfaces: Interfaces = interfaces.collect();
+        let states = interfaces.map(|interface| {
+            let state = State {
+                name: interface.name.clone(),
+                is_up: interface.is_up,
+                mtu_bytes: interface.mtu_bytes,
+            };
+            (interface.index, state)
+        });
+        let states: HashMap<u32, State> = states.collect();
         Ok(Self {
-            watch: netlink::LinkWatch::open(interfaces.0.keys().copied().collect())?,
-            interfaces,
+            watch: netlink::LinkWatch::open(states.keys().copied().collect())?,
+            states,
         })
     }
 
     /// What has happened since the last call, with the index of the interface.
     pub fn events(&mut self) -> Vec<(u32, Event)> {
         let mut events = Vec::new();
-        self.watch.poll(|index, event| {
-            let news = self.interfaces.hear(index, &event);
-            events.extend(news.map(|event| (index, event)));
+        let states = &mut self.states;
+        self.watch.poll(|index, event| match event {
+            LinkEvent::Removed => {
+                if let Some(State { name, .. }) = states.remove(&index) {
+                    let event = Event::Gone {
+                        interface: name,
+                        was_last: states.is_empty(),
+                    };
+                    events.push((index, event));
+                }
+            }
+            LinkEvent::State(link) => {
+                if let Some(state) = states.get_mut(&index) {
+                    events.extend(state.update(&link).map(|event| (index, event)));
+                }
+            }
         });
         events
     }
@@ -44,71 +71,24 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// What is known of an interface.
-#[derive(Clone, Debug)]
-struct State {
-    name: String,
-    is_up: bool,
-    mtu_bytes: u32,
-}
-
-/// What is known of those that still exist, by index.
-struct Interfaces(HashMap<u32, State>);
-
-impl<'ring> FromIterator<&'ring Interface> for Interfaces {
-    fn from_iter<T: IntoIterator<Item = &'ring Interface>>(interfaces: T) -> Self {
-        let states = interfaces.into_iter().map(|interface| {
-            let state = State {
-                name: interface.name.clone(),
-                is_up: interface.is_up,
-                mtu_bytes: interface.mtu_bytes,
-            };
-            (interface.index, state)
-        });
-        Self(states.collect())
-    }
-}
-
-impl Interfaces {
-    /// What is new in an event.
-    fn hear(&mut self, index: u32, event: &LinkEvent) -> impl Iterator<Item = Event> + use<> {
-        let mut events = Vec::new();
-        match event {
-            LinkEvent::Removed => {
-                if let Some(State { name, .. }) = self.0.remove(&index) {
-                    events.push(Event::Gone {
-                        interface: name,
-                        was_last: self.0.is_empty(),
-                    });
-                }
-            }
-            LinkEvent::State(link) => {
-                if let Some(state) = self.0.get_mut(&index) {
-                    events.extend(state.hear(link));
-                }
-            }
-        }
-        events.into_iter()
-    }
-}
-
 impl State {
-    fn hear(&mut self, link: &Link) -> Vec<Event> {
-        let mut events = Vec::new();
+    /// Takes in the state of a link, and gives what changed.
+    fn update(&mut self, link: &Link) -> impl Iterator<Item = Event> + use<> {
         let interface = || self.name.clone();
-        if self.is_up != link.is_up {
-            let interface = interface();
-            events.push(match link.is_up {
-                true => Event::Up { interface },
-                false => Event::Down { interface },
-            });
-        }
+        let up_or_down = (self.is_up != link.is_up).then(|| match link.is_up {
+            true => Event::Up {
+                interface: interface(),
+            },
+            false => Event::Down {
+                interface: interface(),
+            },
+        });
         let bytes = link.mtu_bytes.unwrap_or(self.mtu_bytes);
-        if self.mtu_bytes != bytes {
-            let interface = interface();
-            events.push(Event::Mtu { interface, bytes });
-        }
+        let mtu = (self.mtu_bytes != bytes).then(|| Event::Mtu {
+            interface: interface(),
+            bytes,
+        });
         (self.is_up, self.mtu_bytes) = (link.is_up, bytes);
-        events
+        up_or_down.into_iter().chain(mtu)
     }
 }

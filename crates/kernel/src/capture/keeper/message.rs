@@ -3,7 +3,7 @@
 use parshall_core::abi::RingLayout;
 use serde::{Deserialize, Serialize};
 
-use crate::capture::attachment::Way;
+use crate::capture::attachment::Direction;
 use crate::capture::dispatcher::CompiledFilter;
 use crate::capture::generation::Hook;
 use crate::capture::kept_ring::{HookCount, RunTime, Start};
@@ -18,15 +18,16 @@ pub const PROTOCOL_VERSION: u32 = 1;
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
     /// First message of the founder, and only of it.
-    Found {
-        /// What to found.
+    #[serde(rename = "found")]
+    Create {
+        /// What to create.
         ring: RingRequest,
-        /// Version of the one who asks.
+        /// The subscriber's version.
         version: u32,
     },
-    /// First message of everybody else who wants to read.
+    /// First message of all other subscribers.
     Join {
-        /// Version of the one who asks.
+        /// The subscriber's version.
         version: u32,
     },
     /// Takes in subscribers.
@@ -38,7 +39,7 @@ pub enum Request {
     Account,
     /// Ends all subscriptions of this connection.
     Leave,
-    /// Asks who is here; it may come first, and nothing follows.
+    /// Asks for the subscribers; it may come first, and nothing follows.
     List,
 }
 
@@ -46,7 +47,7 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// To `Found` and `Join`, with the ring's descriptor, and under slow-reader preference that of the
+    /// To `Create` and `Join`, with the ring's descriptor, and under slow-reader preference that of the
     /// register of readers.
     Ring(RingDescription),
     /// To `Subscribe`.
@@ -64,14 +65,7 @@ pub enum Answer {
         run_times: Vec<RunTime>,
     },
     /// To `Leave`.
-    Left {
-        /// For each subscription of the connection, by hook: final.
-        counts: Vec<Vec<HookCount>>,
-        /// By hook.
-        run_times: Vec<RunTime>,
-        /// For each lane: nothing for them lies behind.
-        ends: Vec<u64>,
-    },
+    Left(Left),
     /// To `List`.
     Listed(ListedRing),
     /// To anything: it was not done.
@@ -81,38 +75,34 @@ pub enum Answer {
         /// Whether the request itself was wrong.
         is_usage: bool,
     },
-    /// To everybody, unasked.
+    /// To all members, unasked.
     Event(Event),
+}
+
+/// The final account of the subscriptions of one connection.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Left {
+    /// For each subscription, by hook.
+    pub counts: Vec<Vec<HookCount>>,
+    /// By hook.
+    pub run_times: Vec<RunTime>,
+    /// For each lane: nothing for them lies behind.
+    pub ends: Vec<u64>,
 }
 
 /// What happened to an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Event {
     /// It went down: no packets until it is up again.
-    Down {
-        /// Its name.
-        interface: String,
-    },
+    Down { interface: String },
     /// It is up again.
-    Up {
-        /// Its name.
-        interface: String,
-    },
-    /// It is there no more.
-    Gone {
-        /// Its name.
-        interface: String,
-        /// None is left.
-        was_last: bool,
-    },
+    Up { interface: String },
+    /// It was removed.
+    Gone { interface: String, was_last: bool },
     /// Its MTU changed.
-    Mtu {
-        /// Its name.
-        interface: String,
-        /// The new one.
-        bytes: u32,
-    },
+    Mtu { interface: String, bytes: u32 },
 }
 
 impl Event {
@@ -141,7 +131,7 @@ impl Event {
     }
 }
 
-/// A ring, as who reads it must know it.
+/// What a reader must know of a ring.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RingDescription {
     /// Its name.
@@ -149,7 +139,8 @@ pub struct RingDescription {
     /// Lanes, one a CPU.
     pub lanes: usize,
     /// Constants of the ring.
-    pub layout: Layout,
+    #[serde(with = "RingLayoutFields")]
+    pub layout: RingLayout,
     /// By number.
     pub interfaces: Vec<Interface>,
     /// By number.
@@ -159,57 +150,33 @@ pub struct RingDescription {
 }
 
 impl RingDescription {
-    /// Names of the interfaces of which nothing is taken that they send. What a loopback sends, it receives.
-    pub fn deaf_to_sent(&self) -> impl Iterator<Item = &str> {
-        let hears = |number: usize| {
-            self.hooks
-                .iter()
-                .any(|hook| usize::from(hook.interface_number) == number && hook.way == Way::Out)
+    /// Names of the interfaces whose sent packets are not captured. A loopback receives what it sends.
+    pub fn interfaces_without_sent(&self) -> impl Iterator<Item = &str> {
+        let has_outbound_hook = |number: usize| {
+            self.hooks.iter().any(|hook| {
+                usize::from(hook.interface_number) == number && hook.direction == Direction::Out
+            })
         };
         self.interfaces
             .iter()
             .enumerate()
-            .filter(move |(number, interface)| !interface.is_loopback && !hears(*number))
+            .filter(move |(number, interface)| {
+                !interface.is_loopback && !has_outbound_hook(*number)
+            })
             .map(|(_, interface)| interface.name.as_str())
     }
 }
 
 /// [`RingLayout`] in a message.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Layout {
-    pub size_bytes: u64,
-    pub part_shift: u64,
-    pub secret: u64,
-    pub wait_for_readers: u64,
-    pub slack_bytes: u64,
-    pub writers_alone: u64,
-}
-
-impl From<&RingLayout> for Layout {
-    fn from(layout: &RingLayout) -> Self {
-        Self {
-            size_bytes: layout.size_bytes,
-            part_shift: layout.part_shift,
-            secret: layout.secret,
-            wait_for_readers: layout.wait_for_readers,
-            slack_bytes: layout.slack_bytes,
-            writers_alone: layout.writers_alone,
-        }
-    }
-}
-
-impl From<Layout> for RingLayout {
-    fn from(layout: Layout) -> Self {
-        Self {
-            size_bytes: layout.size_bytes,
-            part_shift: layout.part_shift,
-            secret: layout.secret,
-            wait_for_readers: layout.wait_for_readers,
-            slack_bytes: layout.slack_bytes,
-            writers_alone: layout.writers_alone,
-        }
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "RingLayout")]
+struct RingLayoutFields {
+    size_bytes: u64,
+    part_shift: u64,
+    secret: u64,
+    wait_for_readers: u64,
+    slack_bytes: u64,
+    writers_alone: u64,
 }
 
 /// A ring that runs, for people.
@@ -235,7 +202,7 @@ pub struct ListedRing {
     pub policy: String,
     /// Whose members may join; `None`: root only.
     pub group: Option<String>,
-    /// Who is here.
+    /// Its subscribers.
     pub subscribers: Vec<ListedSubscriber>,
 }
 

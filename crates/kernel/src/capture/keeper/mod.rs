@@ -1,13 +1,13 @@
 //! The process that holds a ring, and nothing else: maps, links, promiscuous sockets, the filters of
 //! all subscribers merged into programs.
 //!
-//! It is started by the process that founds a ring and lives as long as somebody reads: so whoever
-//! founded a ring may go, and the others go on. It works on requests one after another, in one
-//! thread; what takes long, the programs for other subscribers, is made by a process beside it, for one
-//! change at a time. Whoever closes its connection has left; a process that dies has, too.
+//! The process that creates a ring starts it, and it lives until the last reader leaves: the founder may
+//! leave before the others. It handles requests one after another, in one thread. A process beside it
+//! makes the programs for other subscribers, which takes long, for one change at a time. A closed
+//! connection has left, and so has a process that died.
 //!
-//! It waits for nobody: what an end does not read is queued, within bounds, and who does not keep to
-//! the limits of `limits` is told so and let go.
+//! It never waits: it queues what an end does not read, within bounds, and disconnects an end that
+//! exceeds the limits of `limits`, with a message.
 
 mod changes;
 mod channel;
@@ -37,7 +37,7 @@ use self::limits::{
 };
 use self::link_watch::LinkWatch;
 use self::message::{
-    Answer, Event, ListedRing, ListedSubscriber, PROTOCOL_VERSION, Request, RingDescription,
+    Answer, Event, Left, ListedRing, ListedSubscriber, PROTOCOL_VERSION, Request, RingDescription,
 };
 use super::CaptureError;
 use super::dispatcher::CompiledFilter;
@@ -49,7 +49,7 @@ use crate::net::interface::namespace_number;
 
 /// How long a founder may take for its first message.
 const FOUNDER_PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks at the clock of the cost sampler.
+/// Between two updates of the cost sampler.
 const NAP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -58,7 +58,7 @@ const NAP: Timespec = Timespec {
 const ACCEPTED_MAX: usize = 64;
 
 /// Keeps a ring for the process at the other end of `founder`, and for all who join, until the last of
-/// them has gone. What is wrong is said to them.
+/// them has left. Errors are answers to them.
 pub fn keep(founder: OwnedFd) {
     // Ctrl-C in a terminal is meant for those who capture; they say when they have done.
     for signal in [libc::SIGINT, libc::SIGHUP] {
@@ -67,14 +67,14 @@ pub fn keep(founder: OwnedFd) {
     }
     let _ = rustix::thread::set_name(c"parshall-keeper");
     let mut channel = Channel::new(founder);
-    let founded = match channel.receive(FOUNDER_PATIENCE) {
-        Ok((Request::Found { ring, version }, _)) => {
-            check_version(version).and_then(|()| Keeper::found(&ring))
+    let created = match channel.receive(FOUNDER_PATIENCE) {
+        Ok((Request::Create { ring, version }, _)) => {
+            check_version(version).and_then(|()| Keeper::create(&ring))
         }
-        Ok(_) => Err(CaptureError::keeper("the first message must found a ring")),
-        Err(_) => return, // the founder has gone again
+        Ok(_) => Err(CaptureError::keeper("the first message must create a ring")),
+        Err(_) => return, // the founder has left
     };
-    match founded {
+    match created {
         Ok(mut keeper) => {
             keeper.admit(channel);
             keeper.serve();
@@ -97,15 +97,15 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn found(request: &RingRequest) -> Result<Self, CaptureError> {
+    fn create(request: &RingRequest) -> Result<Self, CaptureError> {
         request.check()?;
-        // The name first: who may not have it should not disturb any interface.
+        // The name first: without it no interface may be disturbed.
         let (listener, name) = Listener::claim(
             request.name.as_deref(),
             &request.interfaces,
             request.group.as_deref(),
         )?;
-        let ring = KeptRing::found(&name, request)?;
+        let ring = KeptRing::create(&name, request)?;
         let watch = LinkWatch::new(ring.hooks().map(|hook| &hook.interface))
             .map_err(CaptureError::keeper)?;
         privileges::give_up().map_err(CaptureError::keeper)?;
@@ -120,30 +120,30 @@ impl Keeper {
         })
     }
 
-    /// Serves until nobody is left who reads.
+    /// Serves until the last reader has left.
     fn serve(&mut self) {
         let mut cost = CostSampler::new();
         while self.connections.iter().any(|one| one.is_member) {
             let ready = self.wait();
-            cost.turn();
+            cost.update();
             for (number, is_ready) in ready.iter().skip(2).enumerate() {
                 if *is_ready {
                     self.answer(number);
                 }
             }
             if ready.get(1) == Some(&true) {
-                self.tell_of_interfaces();
+                self.report_interface_events();
             }
             if ready.first() == Some(&true) {
                 self.accept();
             }
-            self.let_go_of_idle();
-            self.bury();
+            self.drop_idle();
+            self.remove_closed();
             self.make_changes();
         }
     }
 
-    /// Who has something to say: the listener, the kernel, the connections.
+    /// Which of them are ready: the listener, the kernel, the connections.
     fn wait(&self) -> Vec<bool> {
         let mut waiting = vec![
             PollFd::new(&self.listener.socket, PollFlags::IN),
@@ -194,15 +194,15 @@ impl Keeper {
         }
     }
 
-    /// There is no room in the ring for what somebody asks.
+    /// The ring has no room for a request.
     fn full(&self, reason: String) -> CaptureError {
         CaptureError::Name {
-            name: self.ring.name().into(),
+            name: self.ring.name.clone(),
             reason,
         }
     }
 
-    fn let_go_of_idle(&mut self) {
+    fn drop_idle(&mut self) {
         for one in &mut self.connections {
             if one.is_idle(self.changes.has_join_of(one.number)) {
                 let waited_s = one.since.elapsed().as_secs();
@@ -237,7 +237,7 @@ impl Keeper {
             .push(Connection::new(self.numbers, channel, user));
     }
 
-    /// The founder is the first member, and hears that its ring is there.
+    /// Makes the founder the first member, and answers that its ring exists.
     fn admit(&mut self, channel: Channel) {
         let own = rustix::process::geteuid().as_raw();
         self.connect(channel, User::new(own, own));
@@ -272,7 +272,7 @@ impl Keeper {
                 return;
             }
             Request::List => Ok(Reply::Plain(Answer::Listed(self.listed()))),
-            Request::Found { .. } => Err(CaptureError::keeper("this ring is founded already")),
+            Request::Create { .. } => Err(CaptureError::keeper("this ring exists already")),
         };
         self.say(number, answer);
     }
@@ -302,11 +302,10 @@ impl Keeper {
         if self.connections[number].is_member {
             return Err(CaptureError::keeper("you have joined already"));
         }
-        let (ring, readers) = self.ring.maps();
         // Writers wait for those who are trusted only: whoever may write into the register, or read slowly
         // enough, can silence the ring for all. To members it is a ring with fast-reader preference.
         let is_slow = self.request.slow_reader && self.connections[number].user.is_trusted;
-        // The slot is used from the first subscription on; until then nobody waits for it.
+        // The slot is used from the first subscription on; until then no writer waits for it.
         let reader_slot = is_slow.then(|| self.free_slot()).transpose()?;
         let hooks: Vec<Hook> = self.ring.hooks().cloned().collect();
         let mut interfaces = Vec::new();
@@ -316,17 +315,19 @@ impl Keeper {
             }
         }
         let description = Answer::Ring(RingDescription {
-            name: self.ring.name().into(),
-            lanes: self.ring.lanes(),
-            layout: self.ring.layout().into(),
+            name: self.ring.name.clone(),
+            lanes: self.ring.lanes.len(),
+            layout: self.ring.maps.layout,
             interfaces,
             hooks,
             reader_slot,
         });
         Ok(Reply::Ring {
             description,
-            ring: duplicate(ring)?,
-            readers: is_slow.then(|| duplicate(readers)).transpose()?,
+            ring: duplicate(&self.ring.maps.ring)?,
+            readers: is_slow
+                .then(|| duplicate(&self.ring.maps.readers))
+                .transpose()?,
             reader_slot,
         })
     }
@@ -383,15 +384,15 @@ impl Keeper {
                 },
                 Ok(Change::Leave(preparation, bits)) => {
                     self.ring.leave(&bits, preparation).map(|(counts, ends)| {
-                        Reply::Plain(Answer::Left {
+                        Reply::Plain(Answer::Left(Left {
                             counts,
                             run_times: self.ring.run_times(),
                             ends,
-                        })
+                        }))
                     })
                 }
             };
-            // Of who has gone, the bits are free, or, when the kernel refused, lost.
+            // Bits of a closed connection are free, or, when the kernel refused, lost.
             if let Some(number) = number {
                 self.say(number, answer);
             }
@@ -408,7 +409,7 @@ impl Keeper {
         // Before the programs serve the new ones: from then on nothing may be written over.
         if let Some(slot) = connection.reader_slot {
             let positions = self.ring.positions();
-            for (readers, position) in self.ring.readers().iter().zip(positions) {
+            for (readers, position) in self.ring.readers.iter().zip(positions) {
                 readers.enter(slot, position);
             }
         }
@@ -419,7 +420,7 @@ impl Keeper {
             }
             Err(error) => {
                 if let Some(slot) = connection.reader_slot {
-                    self.ring.readers().iter().for_each(|one| one.leave(slot));
+                    self.ring.readers.iter().for_each(|one| one.leave(slot));
                 }
                 Err(error)
             }
@@ -438,10 +439,10 @@ impl Keeper {
         }))
     }
 
-    fn tell_of_interfaces(&mut self) {
+    fn report_interface_events(&mut self) {
         for (index, mut event) in self.watch.events() {
             if let Event::Gone { was_last, .. } = &mut event {
-                *was_last = self.ring.interface_went(index);
+                *was_last = self.ring.mark_removed(index);
             }
             for connection in self.connections.iter_mut().filter(|one| one.is_member) {
                 connection.say(&Answer::Event(event.clone()), Vec::new());
@@ -449,19 +450,19 @@ impl Keeper {
         }
     }
 
-    /// Lets those go who have gone.
-    fn bury(&mut self) {
+    /// Removes closed connections.
+    fn remove_closed(&mut self) {
         let (over, alive) = std::mem::take(&mut self.connections)
             .into_iter()
             .partition::<Vec<_>, _>(|one| one.is_over);
         self.connections = alive;
-        for gone in over {
-            if let Some(slot) = gone.reader_slot {
-                self.ring.readers().iter().for_each(|one| one.leave(slot));
+        for closed in over {
+            if let Some(slot) = closed.reader_slot {
+                self.ring.readers.iter().for_each(|one| one.leave(slot));
             }
-            self.changes.forget(gone.number);
-            if !gone.bits.is_empty() {
-                self.changes.leave(None, gone.bits);
+            self.changes.forget(closed.number);
+            if !closed.bits.is_empty() {
+                self.changes.leave(None, closed.bits);
             }
         }
     }
@@ -475,13 +476,13 @@ impl Keeper {
                 .map_or(0, |(pid, _)| pid)
         };
         ListedRing {
-            name: self.ring.name().into(),
+            name: self.ring.name.clone(),
             keeper_pid: rustix::process::getpid().as_raw_nonzero().get(),
             hooks: self.ring.hooks().map(Hook::name).collect(),
             interfaces: self.request.interfaces.clone(),
             namespace: namespace_number(),
-            ring_bytes: self.ring.layout().size_bytes,
-            lanes: self.ring.lanes(),
+            ring_bytes: self.ring.maps.layout.size_bytes,
+            lanes: self.ring.lanes.len(),
             policy: if self.request.slow_reader {
                 "slow"
             } else {
@@ -525,7 +526,7 @@ fn shortened(filter: &str) -> String {
 fn check_version(version: u32) -> Result<(), CaptureError> {
     if version != PROTOCOL_VERSION {
         return Err(CaptureError::keeper(format!(
-            "it speaks version {PROTOCOL_VERSION}, not {version}; use the same Parshall as who founded the ring"
+            "it speaks version {PROTOCOL_VERSION}, not {version}; use the same Parshall as the ring's founder"
         )));
     }
     Ok(())

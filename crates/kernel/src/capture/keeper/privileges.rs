@@ -12,7 +12,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 const FOR_PROGRAMS: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
-/// Besides, to have the kernel time programs, which it lets nobody else.
+/// Besides, for the run-time statistics of programs.
 const FOR_TIMES: CapabilitySet = CapabilitySet::SYS_ADMIN;
 /// What CAP_SYS_ADMIN and root's files would allow, and no keeper does: starting programs, entering or making
 /// namespaces, mounting, looking into other processes, modules, keys, and what goes round a filter of calls.
@@ -55,9 +55,6 @@ const FORBIDDEN: [libc::c_long; 35] = [
 ];
 
 /// Keeps what a ring's programs need, leaves the creator's directory, and starts nothing.
-///
-/// # Errors
-/// What the kernel says.
 pub(super) fn give_up() -> io::Result<()> {
     std::env::set_current_dir("/")?;
     set_no_new_privs(true)?;
@@ -79,9 +76,6 @@ fn forbid() -> Result<(), seccompiler::Error> {
 }
 
 /// The same for the process that works out what readers asked for: it times nothing.
-///
-/// # Errors
-/// What the kernel says.
 pub(in crate::capture) fn give_up_all_but_programs() -> io::Result<()> {
     keep(FOR_PROGRAMS)
 }

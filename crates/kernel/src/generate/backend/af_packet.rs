@@ -11,7 +11,7 @@ use parshall_core::workload::{Packets, Workload};
 use rustix::net::{SendFlags, sockopt};
 use std::io;
 
-/// Frames of one system call when nobody waits for the time of each.
+/// Frames of one system call when packets are not paced.
 const BATCH: usize = 64;
 /// What may lie in the stack: without it the sender sleeps until the receiver has freed what it got. The kernel
 /// reserves twice as much, for its own data.
@@ -97,7 +97,7 @@ impl Backend for AfPacket {
                 return Ok(());
             }
             let (unsent, result) = self.send(&lengths, &pace);
-            pace.tell(unsent as u64);
+            pace.report(unsent as u64);
             result?;
             if unsent > 0 {
                 return Ok(());

@@ -6,13 +6,14 @@ use crate::generate::GenerateError;
 use crate::generate::error::failed;
 use crate::generate::plan_ring::PlanRing;
 use crate::net::af_xdp::{FRAME_BYTES, XdpSender};
+use crate::net::interface::InterfaceError;
 use crate::net::socket::SocketError;
 use parshall_core::workload::{Packets, Workload};
 use std::time::{Duration, Instant};
 
 /// Frames in the memory, a power of two.
 const FRAMES: u32 = 1024;
-/// Packets of one system call when nobody waits for the time of each.
+/// Packets of one system call when packets are not paced.
 const BATCH: u32 = 64;
 /// How long the driver may keep the last packets, and the kernel the queue of a socket before.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -127,7 +128,7 @@ fn not_bound(
 ) -> GenerateError {
     let reason = match source.raw_os_error() {
         Some(libc::EINVAL) if queue > 0 => format!(
-            "it has no queue {queue} that an AF_XDP socket can be bound to; `ethtool -l {interface}` tells how many there \
+            "it has no queue {queue} that an AF_XDP socket can be bound to; `ethtool -l {interface}` shows how many there \
              are, and each CPU of --cpu needs one, from 0 on or those of --queue"
         ),
         Some(libc::EBUSY) => {
@@ -138,10 +139,7 @@ fn not_bound(
         ),
         _ => format!("no AF_XDP socket can be bound to queue {queue}: {source}"),
     };
-    GenerateError::Interface {
-        interface: interface.into(),
-        reason,
-    }
+    InterfaceError::new(interface, reason).into()
 }
 
 impl Backend for AfXdp {
@@ -159,10 +157,10 @@ impl Backend for AfXdp {
             if taken == 0 && !self.is_short() {
                 return self.drain();
             }
-            while !self.kick().inspect_err(|_| pace.tell(self.unsent()))? {
+            while !self.kick().inspect_err(|_| pace.report(self.unsent()))? {
                 std::thread::yield_now();
             }
-            pace.tell(0);
+            pace.report(0);
         }
     }
 }

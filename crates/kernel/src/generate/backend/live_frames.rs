@@ -1,7 +1,8 @@
 //! Live XDP frames: the kernel runs our program again and again, and redirects what it made.
 
 use super::Backend;
-use super::program::{Program, TURN_RUNS};
+use super::program::{BATCH_RUNS, Program};
+use crate::bpf::test_run;
 use crate::generate::GenerateError;
 use crate::generate::error::failed;
 use crate::generate::plan_ring::PlanRing;
@@ -10,23 +11,21 @@ use parshall_core::abi::{
     GENERATE_FAILURE_CONTENT, GENERATE_FAILURE_CUT, GENERATE_FAILURE_INTERFACE,
     GENERATE_FAILURE_PLACE,
 };
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
 
 /// Frames of one turn of the kernel's loop.
 const BATCH: u32 = 64;
 /// Whole turns: the program counts its runs in them.
-const REPEAT_PACED: i32 = i32::MAX - i32::MAX % TURN_RUNS as i32;
+const REPEAT_PACED: i32 = i32::MAX - i32::MAX % BATCH_RUNS as i32;
 
 pub(crate) struct LiveFrames(pub Program);
 
 impl Backend for LiveFrames {
     fn run(&mut self, ring: &PlanRing) -> Result<(), GenerateError> {
-        let descriptor = self.0.descriptor()?;
         while ring.next() < ring.end() && !ring.is_stopped() {
             let left = ring.end() - ring.next();
-            let mut options = sys::bpf_test_run_opts {
-                sz: size_of::<sys::bpf_test_run_opts>() as _,
-                data_in: self.0.frame.as_ptr().cast(),
-                data_size_in: self.0.frame.len() as u32,
+            let options = sys::bpf_test_run_opts {
                 // Paced, the loop runs on until it is called out: a call takes milliseconds to begin.
                 repeat: if ring.is_paced() {
                     REPEAT_PACED
@@ -34,15 +33,14 @@ impl Backend for LiveFrames {
                     left.min(i32::MAX as u64) as i32
                 },
                 flags: sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-                batch_size: if ring.is_paced() { TURN_RUNS } else { BATCH },
+                batch_size: if ring.is_paced() { BATCH_RUNS } else { BATCH },
                 ..Default::default()
             };
-            // SAFETY: the frame outlives the call, its size is its own, and nothing is written back.
-            let status = unsafe { sys::bpf_prog_test_run_opts(descriptor, &mut options) };
-            if status < 0 && status != -libc::EINTR {
-                return Err(failed("run the generator")(
-                    std::io::Error::from_raw_os_error(-status),
-                ));
+            match test_run(self.0.program()?.as_fd(), &self.0.frame, options) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    return Err(failed("run the generator")(error));
+                }
+                _ => {}
             }
         }
         match ring.failure() {

@@ -18,7 +18,7 @@ pub(crate) struct Due {
     pub sequence: u64,
     /// What it is.
     pub packet: Packet,
-    /// `CLOCK_MONOTONIC`, ns; 0 when nobody needs the time.
+    /// `CLOCK_MONOTONIC`, ns; 0 when the time is not needed.
     pub now_ns: u64,
 }
 
@@ -81,14 +81,14 @@ impl<'a> Pace<'a> {
         }
         self.next += 1;
         Some(Due {
-            sequence: self.ring.sequence(number),
+            sequence: self.ring.shape.sequence(number),
             packet,
             now_ns,
         })
     }
 
     /// Every packet that was taken has left, but for the last `unsent` of them.
-    pub fn tell(&self, unsent: u64) {
+    pub fn report(&self, unsent: u64) {
         self.ring.set_sent(self.next - unsent);
     }
 

@@ -30,14 +30,10 @@ pub(crate) struct Pktgen {
 }
 
 fn refused(option: &'static str, found: impl Into<String>, expected: &str) -> GenerateError {
-    GenerateError::Option {
-        option,
-        found: found.into(),
-        expected: format!("{expected}, with --backend pktgen"),
-    }
+    GenerateError::option(option, found, format!("{expected}, with --backend pktgen"))
 }
 
-/// What tells a device what to send.
+/// The lines by which a device is configured.
 fn lines(workload: &Workload, count: Option<u64>) -> Result<Vec<String>, GenerateError> {
     let flows = &workload.flows;
     if flows.protocol != Protocol::Udp {
@@ -155,7 +151,7 @@ fn size_lines(workload: &Workload) -> Result<Vec<String>, GenerateError> {
 }
 
 impl Pktgen {
-    /// Puts the interface under a thread of the kernel's and tells it what to send.
+    /// Adds the interface to a thread of the kernel and configures what it sends.
     pub fn open(
         directory: &Path,
         interface: &str,
@@ -229,7 +225,7 @@ impl Backend for Pktgen {
             Err(GenerateError::Kernel { reason, .. }) if reason.contains("os error 4)") => {}
             other => other?,
         }
-        // Called out, we are back before its thread has seen that it is to stop: what it tells is not the end yet.
+        // After an interrupt this thread returns before the kernel's has stopped: its counts are not final yet.
         let deadline = Instant::now() + STOP_WAIT_MAX;
         while Self::own_counts(self).is_some_and(|counts| counts.elapsed_ns.is_none())
             && Instant::now() < deadline

@@ -10,20 +10,19 @@ use parshall_core::abi::{
     TRANSPORT_TCP, TRANSPORT_UDP, plain_bytes,
 };
 use parshall_core::workload::{FRAME_BYTES_MIN, Packets, Protocol, STAMP_BYTES, Workload};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("generate");
 
 /// Frames that the kernel makes for a run lie in a page with their head- and tailroom. What is left on 6.1 and
-/// before; later ones take at least 3400, but none tells how many, and all drop what is longer.
+/// before; later ones take at least 3400, but none reports how many, and all drop what is longer.
 const BUFFER_BYTES_MAX: usize = 3368;
 /// No packet is as long as the buffer, so that each is cut: see the program.
 pub(crate) const FRAME_BYTES_MAX: usize = BUFFER_BYTES_MAX - 1;
 
 /// A frame is passed on only at the end of its turn, so that paced packets leave one by one, or two that are due at almost
 /// the same time. A third run in vain costs those that leave alone more than it wins.
-pub(crate) const TURN_RUNS: u32 = 2;
+pub(crate) const BATCH_RUNS: u32 = 2;
 
 /// The loaded program.
 pub(crate) struct Program {
@@ -39,10 +38,7 @@ unsafe impl Send for Program {}
 fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> GenerateError {
     move |error| GenerateError::Kernel {
         what,
-        reason: match crate::libbpf_log::take() {
-            Some(said) => format!("{error}: {said}"),
-            None => error.to_string(),
-        },
+        reason: crate::libbpf_log::explained(&error),
     }
 }
 
@@ -85,7 +81,7 @@ impl Program {
             is_stamped: u32::from(workload.is_stamped),
             is_paced: u32::from(shape.is_paced),
             is_replay: u32::from(trace.is_some()),
-            turn_runs: TURN_RUNS,
+            batch_runs: BATCH_RUNS,
             first_sequence: shape.sender as u32,
             sequence_step: shape.senders as u32,
         };
@@ -148,12 +144,11 @@ impl Program {
         })
     }
 
-    /// Descriptor of the program.
-    pub fn descriptor(&self) -> Result<RawFd, GenerateError> {
+    /// The only program of the object.
+    pub fn program(&self) -> Result<libbpf_rs::Program<'_>, GenerateError> {
         self.object
             .progs()
             .next()
-            .map(|program| program.as_fd().as_raw_fd())
             .ok_or_else(|| GenerateError::Kernel {
                 what: "load the generator",
                 reason: "there is no program in the object".into(),

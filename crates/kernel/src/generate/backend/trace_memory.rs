@@ -28,18 +28,13 @@ impl TraceMemory {
         let frames = replay.frames();
         if let Some(number) = (0..frames).find(|k| replay.frame(*k as u64).len() > FRAME_BYTES_MAX)
         {
-            return Err(GenerateError::Option {
-                option: "--replay",
-                found: format!(
-                    "with frame {} of {} bytes",
-                    number + 1,
-                    replay.frame(number as u64).len()
-                ),
-                expected: format!(
-                    "frames of at most {FRAME_BYTES_MAX} bytes, since each lies in one page; --backend af-packet and \
-                     af-xdp send longer ones"
-                ),
-            });
+            let bytes = replay.frame(number as u64).len();
+            let found = format!("with frame {} of {bytes} bytes", number + 1);
+            let expected = format!(
+                "frames of at most {FRAME_BYTES_MAX} bytes, since each lies in one page; --backend af-packet and \
+                 af-xdp send longer ones"
+            );
+            return Err(GenerateError::option("--replay", found, expected));
         }
         let (positions, blocks) = lay_out((0..frames).map(|k| replay.frame(k as u64).len()));
         let bytes = blocks * WHOLE_BLOCK_BYTES;
@@ -53,7 +48,7 @@ impl TraceMemory {
                 ),
             }
         })?;
-        let memory = Mapping::of_map(map.as_fd(), bytes, true)
+        let memory = Mapping::of(map.as_fd(), bytes, 0, true)
             .map_err(|errno| failed("map the trace's memory")(errno.into()))?;
         for (number, position) in positions.iter().enumerate() {
             let next = positions[(number + senders) % frames];
@@ -88,16 +83,13 @@ fn check_memory(frames: usize, asked_bytes: u64, free_bytes: u64) -> Result<(), 
     if asked_bytes <= free_bytes {
         return Ok(());
     }
-    Err(GenerateError::Option {
-        option: "--replay",
-        found: format!(
-            "of {frames} frames: live frames need {} MiB of memory for them, and {} MiB are free",
-            asked_bytes >> 20,
-            free_bytes >> 20
-        ),
-        expected: "a shorter file, or --backend af-packet, which sends from the file in memory"
-            .into(),
-    })
+    let found = format!(
+        "of {frames} frames: live frames need {} MiB of memory for them, and {} MiB are free",
+        asked_bytes >> 20,
+        free_bytes >> 20
+    );
+    let expected = "a shorter file, or --backend af-packet, which sends from the file in memory";
+    Err(GenerateError::option("--replay", found, expected))
 }
 
 /// Where in the map a position is.
