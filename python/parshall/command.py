@@ -3,11 +3,9 @@
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from parshall.cgroups import TemporaryCgroup
@@ -94,15 +92,9 @@ class Command:
             status = self._process.wait()
         return status if status >= 0 else 128 - status
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
+            self._process.kill()
             self._process.wait()
         if self._own is not None:
             self._own.remove()

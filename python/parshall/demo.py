@@ -16,7 +16,7 @@ from parshall import bulk, privileges
 from parshall.cgroups import TemporaryCgroup
 from parshall.errors import ParshallError, UsageError
 from parshall.stopping import Stopping
-from parshall.tcp import Summary, TcpLog
+from parshall.tcp import LogSummary, TcpLog
 from parshall.testbed import Host, Link, Testbed
 
 RATE_BPS = 100e6
@@ -38,7 +38,7 @@ class Measurement:
     ----------
     logs : dict of str to pathlib.Path
         The log of each host, by the host's name.
-    summaries : dict of str to Summary
+    summaries : dict of str to LogSummary
         The summary of each log, by the host's name.
     flows : list of dict
         Per flow: ``congestion_control``, ``port``, ``local_port``, ``received_bytes``.
@@ -47,7 +47,7 @@ class Measurement:
     """
 
     logs: dict[str, Path]
-    summaries: dict[str, Summary]
+    summaries: dict[str, LogSummary]
     flows: list[dict[str, Any]]
     testbed: dict[str, Any]
 

@@ -237,10 +237,6 @@ class Generator(Session[Report]):
             )
         self._native = _native.Session("generate", request_json(request))
 
-    def status(self) -> dict[str, Any]:
-        """Return the counts so far: ``packets``, ``bytes`` of their frames, ``has_ended``."""
-        return super().status()
-
     def _summarize(self, account: dict[str, Any]) -> Report:
         return Report(account)
 
