@@ -91,12 +91,18 @@ _MEASURED = (
 )
 
 
+def _merged(rows: pl.DataFrame, keys: list[str], aggregates: Aggregates) -> pl.DataFrame:
+    """Return partial results merged by key."""
+    merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items()]
+    return rows.group_by(keys, maintain_order=True).agg(merges)
+
+
 class _Accumulator:
     """Accumulates rows by key; rows with equal keys are merged."""
 
     def __init__(self, keys: list[str], aggregates: Aggregates) -> None:
         self._keys = keys
-        self._merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items()]
+        self._aggregates = aggregates
         self._expressions = {name: expression for name, (expression, _) in aggregates.items()}
         self._pending: list[pl.DataFrame] = []
         self._rows = 0
@@ -118,17 +124,14 @@ class _Accumulator:
     def merged(self) -> pl.DataFrame:
         """Merge and return all rows, one for each key; without columns when nothing was added."""
         if len(self._pending) > 1:
-            together = pl.concat(self._pending)
-            self._pending = [together.group_by(self._keys, maintain_order=True).agg(self._merges)]
+            self._pending = [_merged(pl.concat(self._pending), self._keys, self._aggregates)]
         rows = self._pending[0] if self._pending else pl.DataFrame()
         self._rows = rows.height
         return rows
 
     def map(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
         """Change keys, and merge rows whose keys become equal."""
-        self._pending = [
-            change(part).group_by(self._keys, maintain_order=True).agg(self._merges) for part in self._pending
-        ]
+        self._pending = [_merged(change(part), self._keys, self._aggregates) for part in self._pending]
         self.merged()
 
 
@@ -243,12 +246,8 @@ class Reduction:
         flows: Collection[int] | None,
     ) -> pl.DataFrame:
         wanted = rows if flows is None else rows.filter(pl.col("flow").is_in(list(flows)))
-        return (
-            wanted.with_columns(pl.col("bin").floordiv(bins.width_ns // self._width_ns))
-            .group_by(keys, maintain_order=True)
-            .agg(merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items())
-            .sort(keys)
-        )
+        wider = wanted.with_columns(pl.col("bin").floordiv(bins.width_ns // self._width_ns))
+        return _merged(wider, keys, aggregates).sort(keys)
 
 
 def reduce(log: ReadableLog, progress: Callable[[int], None] = lambda _: None) -> Reduction:
@@ -354,8 +353,7 @@ class _Pass:
 
     @staticmethod
     def _of_flows(cells: pl.DataFrame) -> pl.DataFrame:
-        merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in _CELL_AGGREGATES.items()]
-        return cells.group_by("flow", maintain_order=True).agg(merges)
+        return _merged(cells, ["flow"], _CELL_AGGREGATES)
 
     def _widen(self) -> None:
         self._width_ns *= 10
@@ -396,8 +394,7 @@ class _Pass:
 def _table(flows: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
     """Return the flow table with the totals of each flow."""
     if totals.is_empty():
-        numbers = [name for name in _CELL_AGGREGATES]
-        totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(numbers, pl.Int64))
+        totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(_CELL_AGGREGATES, pl.Int64))
     table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")
     # SYN and FIN take one sequence number each; a flow that used more has sent payload.
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)

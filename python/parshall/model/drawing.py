@@ -91,7 +91,7 @@ def parts(model: Mapping[str, Any]) -> list[Part]:
     deepest = max(rows.values()) + 1
     # Centre short columns.
     shift = {column: (deepest - last - 1) / 2 * ROW_PX for column, last in rows.items()}
-    return [Part(p.name, p.kind, p.station, p.text, p.x, p.y + shift[columns[p.name]]) for p in placed]
+    return [replace(part, y=part.y + shift[columns[part.name]]) for part in placed]
 
 
 def _queue_text(queue: Mapping[str, Any]) -> str:

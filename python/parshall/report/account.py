@@ -80,24 +80,17 @@ def flow_accounts(flows: pl.DataFrame, kind: str) -> dict[int, Account]:
 
 def flow_total(flows: pl.DataFrame, kind: str, name: str) -> Account:
     """Return the sum of the accounts of flows."""
-    return replace(flow_accounts(flows.select(pl.lit(0).alias("flow"), *_counts(kind)), kind)[0], name=name)
+    sums = flows.select(pl.lit(0).alias("flow"), pl.selectors.starts_with(f"{kind}_").sum())
+    return replace(flow_accounts(sums, kind)[0], name=name)
 
 
-def _counts(kind: str) -> list[pl.Expr]:
-    return [pl.selectors.starts_with(f"{kind}_").sum()]
-
-
-def total(accounts: list[Account], name: str = "all") -> Account:
+def total(accounts: list[Account]) -> Account:
     """Return the sum of accounts."""
     causes = {cause: 0 for account in accounts for cause in account.lost}
-    return Account(
-        name,
-        sum(account.seen for account in accounts),
-        sum(account.filtered for account in accounts),
-        sum(account.thinned for account in accounts),
-        sum(account.logged for account in accounts),
-        {cause: sum(account.lost.get(cause, 0) for account in accounts) for cause in causes},
-    )
+    lost = {cause: sum(account.lost.get(cause, 0) for account in accounts) for cause in causes}
+    counts = ("seen", "filtered", "thinned", "logged")
+    sums = {count: sum(getattr(account, count) for account in accounts) for count in counts}
+    return Account("all", **sums, lost=lost)
 
 
 def findings(ledger: Mapping[str, Any], flows: pl.DataFrame, records: int) -> list[str]:
