@@ -15,6 +15,11 @@ from parshall.errors import CommandError
 GRACE_S = 2.0
 
 
+def exit_status(returncode: int) -> int:
+    """Return the exit status of a shell for that of a process; after a signal, 128 + its number."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
 class Command:
     """Run a command in its own control group, which is removed when the context ends.
 
@@ -90,7 +95,7 @@ class Command:
                 (self.cgroup / "cgroup.kill").write_text("1")
             self._process.kill()
             status = self._process.wait()
-        return status if status >= 0 else 128 - status
+        return exit_status(status)
 
     def __exit__(self, *exception: object) -> None:
         if self._process is not None and self._process.poll() is None:

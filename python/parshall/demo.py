@@ -106,7 +106,7 @@ def measure(
         }
         progress(f"{' and '.join(name.upper() for name in controls)} compete for {duration_s:g} s")
         sending = [
-            _start_sender(sender, link.address(receiver), cgroups["sender"], port, name, duration_s)
+            _start(sender, cgroups["sender"], "send", link.address(receiver), str(port), name, str(duration_s))
             for port, name in ports.items()
         ]
         _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
@@ -153,12 +153,6 @@ def _start_receiver(host: Host, link: Link, cgroup: Path, ports: dict[int, str])
     for port in ports:
         host.wait_for_listener(port, program=program)
     return program
-
-
-def _start_sender(
-    host: Host, address: str, cgroup: Path, port: int, congestion_control: str, duration_s: float
-) -> "subprocess.Popen[str]":
-    return _start(host, cgroup, "send", address, str(port), congestion_control, str(duration_s))
 
 
 def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]":

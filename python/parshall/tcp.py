@@ -177,13 +177,7 @@ def _check_process(pid: int) -> None:
 
 
 def addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Return the addresses that a host's name stands for.
-
-    Raises
-    ------
-    UsageError
-        The name cannot be resolved.
-    """
+    """Return the addresses of a host; raise `UsageError` if its name cannot be resolved."""
     try:
         return [ipaddress.ip_address(host)]
     except ValueError:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from parshall.generate import reasons_to_confirm
+from parshall.generate.surroundings import reasons_to_confirm
 from parshall.testbed.names import current_owner
 
 pytestmark = pytest.mark.kernel

@@ -7,7 +7,7 @@ when there are too many, ten are merged into one.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 from parshall.figures.bins import NS_PER_S, Bins, next_width_ns, round_width_ns
 from parshall.figures.connections import other_ends
 from parshall.figures.states import COLUMNS, states
+
+if TYPE_CHECKING:
+    from parshall.log import Log
 
 # Maximum number of lines in a figure; of more flows, those with the most records are drawn.
 FLOWS_MAX = 200
@@ -135,17 +138,6 @@ class _Accumulator:
         self.merged()
 
 
-class ReadableLog(Protocol):
-    """The part of `parshall.log.Log` that is needed."""
-
-    @property
-    def flows(self) -> pa.Table:
-        """The flow table."""
-
-    def batches(self, columns: tuple[str, ...]) -> Iterable[pa.RecordBatch]:
-        """The records, with the given columns."""
-
-
 @dataclass(frozen=True)
 class Reduction:
     """A log, reduced to the data of figures and tables.
@@ -250,7 +242,7 @@ class Reduction:
         return _merged(wider, keys, aggregates).sort(keys)
 
 
-def reduce(log: ReadableLog, progress: Callable[[int], None] = lambda _: None) -> Reduction:
+def reduce(log: "Log", progress: Callable[[int], None] = lambda _: None) -> Reduction:
     """Read a log once and reduce it.
 
     Parameters

@@ -11,11 +11,7 @@ from typing import Any
 from parshall import privileges
 from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts
-from parshall.generate.preflight import (
-    default_backend,
-    reasons_not_to_send,
-    request_errors,
-)
+from parshall.generate.preflight import default_backend, reasons_not_to_send, request_errors
 from parshall.generate.surroundings import reasons_to_confirm
 from parshall.installation import require_kernel_side
 from parshall.session import Session, request_json

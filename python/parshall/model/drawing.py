@@ -34,16 +34,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge: a transition between two parts.
+    """An edge: a transition between two parts, with the packets that take it as its text (empty for all).
 
-    Attributes
-    ----------
-    origin, place : str
-        Names of the parts; sources are ``source NAME``, since a queue may have the same name.
-    blocks, is_clone : bool
-        Whether it blocks, and whether it carries clones.
-    text : str
-        Label: the packets that take it; empty for all.
+    Names of sources are ``source NAME``, since a queue may have the same name.
     """
 
     origin: str
@@ -219,13 +212,7 @@ def _colours(count: int) -> list[str]:
 
 
 def save(model: Model, path: Path) -> None:
-    """Draw a network into a file.
-
-    Raises
-    ------
-    UsageError
-        The suffix of the file is unknown.
-    """
+    """Draw a network into a file; raise `UsageError` if its suffix is unknown."""
     if path.suffix not in figure_file.SUFFIXES:
         raise UsageError(f"{path}: has suffix {path.suffix or 'none'}; expected {', '.join(figure_file.SUFFIXES)}")
     figure_file.save(draw(model), path)

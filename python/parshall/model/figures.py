@@ -108,10 +108,7 @@ def _latencies(system: Model, offered: pl.DataFrame) -> pl.DataFrame:
 def one_to_one_rows(quick: bool) -> pl.DataFrame:
     """Latencies of a queue for each function, and of the five grains, fed the same packets.
 
-    Returns
-    -------
-    polars.DataFrame
-        Columns ``model``, ``latency_us``, ``ccdf``: the fraction of packets that take at least as long.
+    The columns are ``model``, ``latency_us`` and ``ccdf``: the fraction of packets that take at least as long.
     """
     offered = _offered(TRAFFIC["four on/off sources"], 0.4 if quick else 2.0)
     frames = []

@@ -54,15 +54,7 @@ def hook_accounts(ledger: Mapping[str, Any]) -> list[Account]:
 
 
 def flow_accounts(flows: pl.DataFrame, kind: str) -> dict[int, Account]:
-    """Return the account of every flow.
-
-    Parameters
-    ----------
-    flows : polars.DataFrame
-        Rows of the flow table of a log.
-    kind : {"packets", "events"}
-        Packets, or events other than packets.
-    """
+    """Return the account of every flow of a flow table: of its packets, or of its other events (`kind`)."""
     found = {}
     for row in flows.iter_rows(named=True):
         count = {key.removeprefix(f"{kind}_"): value for key, value in row.items() if key.startswith(kind)}

@@ -9,6 +9,7 @@ from parshall.figures import Reduction
 from parshall.figures.legend import many
 from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
+_CONNECTIONS_NAMED = 4
 # Hooks whose programs run for every packet.
 _PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 
@@ -18,18 +19,7 @@ def log_sentences(
 ) -> list[str]:
     """Return the sentences about one log.
 
-    Parameters
-    ----------
-    reduction
-        The log.
-    ledger
-        Its ledger.
-    flows
-        Number of flows in its flow table.
-    complete
-        Whether the log is complete.
-    findings
-        Contradictions between its accounts.
+    `flows` is the number of rows of its flow table, `findings` has the contradictions between its accounts.
     """
     records = reduction.records
     sentences = [f"{many(records, 'record')} of {many(flows, 'flow')}{_duration(reduction.table)}."]
@@ -50,12 +40,12 @@ def log_sentences(
     return sentences
 
 
-def flows_sentence(reduction: Reduction, labels: Mapping[int, str], most: int = 4) -> str | None:
+def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | None:
     """Return a sentence about the connections that moved most bytes; None when none moved any."""
     moved = reduction.table.filter(pl.col("is_counted") & (pl.col("bytes") > 0))
     if moved.is_empty():
         return None
-    rows = moved.sort("bytes", descending=True, maintain_order=True).head(most)
+    rows = moved.sort("bytes", descending=True, maintain_order=True).head(_CONNECTIONS_NAMED)
     parts = [
         f"{labels[row['flow']]} moved {_amount(row['bytes'])}"
         + (f" at {row['Mbps']:,.1f} Mbit/s" if row["Mbps"] is not None else "")

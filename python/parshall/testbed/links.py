@@ -76,7 +76,6 @@ class Link:
         self._before = {end.host.name: _interface_counters(end) for end in ends}
 
     def __repr__(self) -> str:
-        """Show ends and backend."""
         a, b = (end.host.name for end in self.ends)
         return f"Link({a!r}, {b!r}, backend={self.backend!r})"
 

@@ -51,7 +51,6 @@ class Shaping:
     overhead_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         ranges = {
             "rate_bps": (1, 1e12),
             "delay_ms": (0, 3.6e6),

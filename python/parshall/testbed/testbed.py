@@ -52,11 +52,9 @@ class Testbed:
         self._link_number = 0
 
     def __enter__(self) -> "Testbed":
-        """Return the testbed."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Remove everything."""
         self.close()
 
     def host(self, name: str, *, cpu: int | None = None) -> Host:

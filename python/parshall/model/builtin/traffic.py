@@ -43,13 +43,7 @@ class Traffic(ABC):
 
     @property
     def sizes_bytes(self) -> list[float]:
-        """Packet lengths of the flows.
-
-        Raises
-        ------
-        UsageError
-            They are not numbers above 0.
-        """
+        """Packet lengths of the flows; raises `UsageError` unless they are numbers above 0."""
         try:
             sizes = [float(size) for size in str(self.packet_bytes).split("/")]
         except ValueError:
