@@ -34,7 +34,7 @@ _CANNOT_RUN = 127
 
 def command(
     cmd: Annotated[
-        list[str] | None, typer.Argument(metavar="[trim FILE | -- CMD...]", help="File to cpu.summarise, or CMD to run")
+        list[str] | None, typer.Argument(metavar="[trim FILE | -- CMD...]", help="File to summarise, or CMD to run")
     ] = None,
     interval: Annotated[float, time_option("--interval", help="Time between two samples: 0.5, 500ms")] = 0.5,
     limit: Annotated[
@@ -190,7 +190,7 @@ def _print_line(out: IO[Any], profile: cpu.Profile, line: cpu.Usage, per_cpu: bo
 
 
 def _print_summary(out: IO[Any], summary: cpu.Summary | None, machine: bool, limit: float, quiet: bool) -> None:
-    print("---cpu.Summary---", file=out)
+    print("---Summary---", file=out)
     if summary is None:
         if not quiet:
             say("cpu", f"idle was never below {limit:g} %; see --limit and --all")
