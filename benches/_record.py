@@ -13,8 +13,11 @@ from typing import Any
 ARCHIVE = Path(__file__).resolve().parent / "archive"
 
 
-def add_archive_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--archive [NAME]``, the value of which is for :func:`finish`."""
+def parser_for(description: str | None, rounds: int | None = None) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark: ``--rounds``, and ``--archive [NAME]``, which is for :func:`finish`."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument(
         "--archive",
         nargs="?",
@@ -22,6 +25,7 @@ def add_archive_option(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="keep the numbers in benches/archive/, under this name",
     )
+    return parser
 
 
 def version_of(*command: str) -> str:

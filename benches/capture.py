@@ -45,7 +45,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from _record import add_archive_option, finish, version_of
+from _record import finish, parser_for, version_of
 
 from parshall.capture import rings
 from parshall.testbed import Testbed
@@ -172,20 +172,25 @@ def parshall(
         command = [PARSHALL, "capture", *arguments, *wants, "-w", "/dev/null", "--json"]
         processes.append(cable.receiver.popen(command, cpu=reader_cpu, stdout=subprocess.PIPE, text=True))
         wait_until(lambda: len(subscribers(ring)) == len(processes))
+    with reading(processes, report) as outputs:
+        yield
+    ledgers = [json.loads(output)["ledger"] for output, _ in outputs]
+    accounts = [ledger["subscribers"][0]["interfaces"][0] for ledger in ledgers]
+    report["lost"] = [sum(account["lost"].values()) / max(account["seen"], 1) for account in accounts]
+    report["hook_ns"] = ledgers[-1]["cost"]["programs"][0]["ns_per_run"]  # as far as runs were timed
+
+
+@contextmanager
+def reading(processes: list[Any], report: Report) -> Iterator[list[tuple[str, str]]]:
+    """Measure the CPU time of readers, end them, and append the output and errors of each to the yielded list."""
+    outputs: list[tuple[str, str]] = []
     pids = [process.pid for process in processes]
     before_s = cpu_s(pids)
-    yield
+    yield outputs
     report["reader_cpu_s"] = settled_cpu_s(pids) - before_s
-    lost = []
     for process in processes:
         process.send_signal(signal.SIGINT)
-    for process in processes:
-        said, _ = process.communicate()
-        ledger = json.loads(said)["ledger"]
-        (account,) = ledger["subscribers"][0]["interfaces"]
-        lost.append(sum(account["lost"].values()) / max(account["seen"], 1))
-    report["lost"] = lost
-    report["hook_ns"] = ledger["cost"]["programs"][0]["ns_per_run"]  # as far as runs were timed
+    outputs += [process.communicate() for process in processes]
 
 
 @contextmanager
@@ -237,17 +242,12 @@ def tcpdump(cable: Cable, _hook: str, readers: int, report: Report, buffer_mib: 
             if "listening" in line:
                 break
         processes.append(process)
-    pids = [process.pid for process in processes]
-    before_s = cpu_s(pids)
-    yield
-    report["reader_cpu_s"] = settled_cpu_s(pids) - before_s
-    lost = []
-    for process in processes:
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate()
-        counts = {line.split()[2]: int(line.split()[0]) for line in said.splitlines() if line[:1].isdigit()}
-        lost.append(1 - counts["captured"] / max(counts["received"], 1))
-    report["lost"] = lost
+    with reading(processes, report) as outputs:
+        yield
+    report["lost"] = []
+    for _, errors in outputs:
+        counts = {line.split()[2]: int(line.split()[0]) for line in errors.splitlines() if line[:1].isdigit()}
+        report["lost"].append(1 - counts["captured"] / max(counts["received"], 1))
 
 
 @contextmanager
@@ -328,8 +328,7 @@ def run(instrument: str, readers: int, frame_bytes: int, arguments: argparse.Nam
 
 def main() -> int:
     """Measure, print, archive."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = parser_for(__doc__, rounds=3)
     parser.add_argument("--packets", type=int, default=4_000_000)
     parser.add_argument("--sizes", default="64,645,1500")
     parser.add_argument("--readers", default="1,2,4,6,8")
@@ -337,7 +336,6 @@ def main() -> int:
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
     parser.add_argument("--pps", type=int, help="mean rate; as fast as it goes when not given")
     parser.add_argument("--timed", action="store_true", help="time every run of the programs; it takes longer then")
-    add_archive_option(parser)
     arguments = parser.parse_args()
     names = arguments.instruments.split(",")
     raw: dict[str, list[Report]] = {name: [] for name in names}

@@ -6,13 +6,12 @@ example ``filter_cost``, which gives every filter one frame, 200,000 times in ea
 are the filter of Schneider's thesis (figure 6.5) and six filters that overlap, beside one of these.
 """
 
-import argparse
 import re
 import subprocess
 import sys
 
 from _object import ROOT
-from _record import add_archive_option, finish
+from _record import finish, parser_for
 
 LINE = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\S.*)")
 COLUMNS = ("median_ns", "least_ns", "most_ns", "instructions", "merge_ms", "load_ms")
@@ -20,8 +19,7 @@ COLUMNS = ("median_ns", "least_ns", "most_ns", "instructions", "merge_ms", "load
 
 def main() -> int:
     """Measure, print, archive."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_archive_option(parser)
+    parser = parser_for(__doc__)
     arguments = parser.parse_args()
     build = ["cargo", "build", "--release", "--workspace", "--example", "filter_cost"]
     subprocess.run(build, cwd=ROOT, check=True)

@@ -30,7 +30,6 @@ fixed_*_tcpdump
     The same by tcpdump's time stamps; its work is done on the sender's CPU.
 """
 
-import argparse
 import json
 import math
 import os
@@ -51,7 +50,7 @@ import _floor
 import numpy as np
 from _arrivals import PLACES, SOURCE, read_arrivals_ns
 from _object import compiled
-from _record import add_archive_option, finish
+from _record import finish, parser_for
 
 from parshall import _native
 from parshall.generate import Generator
@@ -332,10 +331,9 @@ def fixed_result(account: dict[str, Any], gaps: np.ndarray, gap_ns: int) -> dict
 
 def main() -> int:
     """Measure, print, and say what of the promises does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_for(__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
-    add_archive_option(parser)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     arguments = parser.parse_args()
     cpu = min(os.sched_getaffinity(0))

@@ -15,7 +15,6 @@ without clock, without length, without copy, without all three
 copied by helper    whole, but every packet is copied as those of more than 2 KiB are
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -24,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 from _object import ROOT, compiled
-from _record import add_archive_option, finish
+from _record import finish, parser_for
 
 SOURCE = """
 #include <linux/bpf.h>
@@ -75,11 +74,9 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 
 def main() -> int:
     """Measure, print, archive."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=21)
+    parser = parser_for(__doc__, rounds=21)
     parser.add_argument("--sizes", default="60,128,320,645,1500")
     parser.add_argument("--ring-mib", type=int, default=128)
-    add_archive_option(parser)
     arguments = parser.parse_args()
     build = ["cargo", "build", "--release", "--workspace", "--example", "hook_parts"]
     subprocess.run(build, cwd=ROOT, check=True)

@@ -8,7 +8,6 @@ ledger's counts of each minute; fails when the share lost with the member is abo
 explains (permutation test of the minutes' means, one-sided, 1 %), or a ledger does not balance.
 """
 
-import argparse
 import grp
 import itertools
 import json
@@ -19,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _record import add_archive_option, finish, version_of
+from _record import finish, parser_for, version_of
 
 from parshall.capture import rings
 from parshall.testbed import Link, Testbed
@@ -78,10 +77,9 @@ def slot(link: Link, pps: str, seconds: float, *, is_attacked: bool) -> dict[str
 
 def main() -> int:
     """Measure in turns; return 1 when the member made a difference."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_for(__doc__)
     parser.add_argument("--minutes", type=float, default=10, help="with the member, and as many without")
     parser.add_argument("--pps", default="1M")
-    add_archive_option(parser)
     arguments = parser.parse_args()
     rounds = max(round(arguments.minutes), 1)
     seconds = arguments.minutes * SLOT_S / rounds

@@ -9,7 +9,6 @@ Prints one JSON object; fails when the report takes more than 1 GiB, or two minu
 another number of records, and when a conversion's memory grows with the log.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _record import add_archive_option, finish, version_of
+from _record import finish, parser_for, version_of
 
 from parshall.log import FORMATS
 
@@ -55,11 +54,10 @@ def conversion(to: str, short: Path, log: Path) -> dict[str, Any]:
 
 def main() -> int:
     """Make the logs, report and convert them; return 1 when that took too much."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_for(__doc__)
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--flows", type=int, default=1000)
     parser.add_argument("--directory", type=Path, help="where the logs go for the time being; /tmp by default")
-    add_archive_option(parser)
     arguments = parser.parse_args()
     # All members, so that what other builds made is used again.
     build = ["cargo", "build", "--quiet", "--release", "--workspace", "--example", EXAMPLE]

@@ -25,7 +25,7 @@ from typing import Any
 
 import ciw
 import simpy
-from _record import add_archive_option, finish
+from _record import finish, parser_for
 
 from parshall.model import Model, parameters, run
 
@@ -165,9 +165,7 @@ def measure(rounds: int) -> dict[str, Any]:
 
 def main() -> int:
     """Measure, print, judge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    add_archive_option(parser)
+    parser = parser_for(__doc__, rounds=5)
     parser.add_argument("--router", type=int, metavar="PACKETS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.router:

@@ -16,7 +16,6 @@ tcp_veth
     The same connection without a relay, offloads off: what the hosts' CPU alone can do.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -24,7 +23,7 @@ import subprocess
 import sys
 from typing import Any
 
-from _record import add_archive_option, finish, version_of
+from _record import finish, parser_for, version_of
 
 from parshall import _native
 from parshall.testbed import Link, Testbed
@@ -86,10 +85,9 @@ def summary(values: list[float]) -> dict[str, float]:
 
 def main() -> int:
     """Measure, print, and fail when the relay lost packets of its own at 1 Gbit/s."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
-    add_archive_option(parser)
     arguments = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     runs: dict[str, list[dict[str, float]]] = {case: [] for case in CASES}

@@ -7,7 +7,6 @@ ten seconds it is looked at what the processes hold. Prints one JSON object; fai
 more than the first (memory: 1 MiB more), or a ledger does not balance.
 """
 
-import argparse
 import json
 import os
 import random
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _record import add_archive_option, finish, version_of
+from _record import finish, parser_for, version_of
 
 from parshall.capture import rings
 from parshall.testbed import Host, Testbed
@@ -104,9 +103,8 @@ def growth(samples: list[dict[str, int]], what: str) -> int:
 
 def main() -> int:
     """Run the soak; return 1 when something grew or does not balance."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_for(__doc__)
     parser.add_argument("--minutes", type=float, default=120)
-    add_archive_option(parser)
     arguments = parser.parse_args()
     seconds = arguments.minutes * 60
     ring = f"soak-{os.getpid()}"

@@ -17,7 +17,6 @@ instruments
     bpftrace   ten fields of the tracepoint tcp_probe (inbound packets only), printed to a file
 """
 
-import argparse
 import os
 import shutil
 import statistics
@@ -30,7 +29,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from _record import add_archive_option, finish, version_of
+from _record import finish, parser_for, version_of
 
 from parshall.tcp import TcpLog
 from parshall.testbed import Testbed
@@ -265,13 +264,11 @@ def table(flows: int, results: dict[str, list[Report]]) -> list[str]:
 
 def main() -> int:
     """Measure, print, archive."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
+    parser = parser_for(__doc__, rounds=10)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--flows", default="1,10,100")
     parser.add_argument("--mtu", type=int, default=1500, help="smaller ones make more packets and records a second")
     parser.add_argument("--instruments", default=",".join(INSTRUMENTS))
-    add_archive_option(parser)
     arguments = parser.parse_args()
     names = [name for name in arguments.instruments.split(",") if name != "bpftrace" or shutil.which("bpftrace")]
     raw = {}

@@ -7,7 +7,6 @@ one JSON object; fails when the memory of the second half of the run exceeds tha
 than 1 MiB, or the whole exceeds the rings by more than 100 MiB, or the ledger does not balance.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _record import add_archive_option, finish, version_of
+from _record import finish, parser_for, version_of
 
 from parshall.tcp import DEFAULT_RING_BYTES
 from parshall.testbed import Testbed
@@ -36,9 +35,8 @@ def resident_bytes(pid: int) -> int:
 
 def main() -> int:
     """Run the soak; return 1 when memory grew or the ledger does not balance."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_for(__doc__)
     parser.add_argument("--minutes", type=float, default=10)
-    add_archive_option(parser)
     arguments = parser.parse_args()
     seconds = arguments.minutes * 60
     with Testbed() as bed, tempfile.TemporaryDirectory() as directory:

@@ -17,7 +17,7 @@ from parshall import privileges
 from parshall.environment import comment_of_capture
 from parshall.errors import UsageError
 from parshall.installation import require_kernel_side
-from parshall.session import Session, check_choice, check_text, request_json
+from parshall.session import Session, Summary, check_choice, check_text, request_json
 from parshall.testbed.namespaces import entered, find
 
 if TYPE_CHECKING:
@@ -160,22 +160,6 @@ class Output:
         }
 
 
-@dataclass(frozen=True)
-class Summary:
-    """How a capture ended.
-
-    Attributes
-    ----------
-    ledger : dict
-        The final ledger; see ``docs/capture.md``.
-    failure : str or None
-        What ended the capture early, or the first file that could not be written.
-    """
-
-    ledger: dict[str, Any]
-    failure: str | None
-
-
 class Capture(Session[Summary]):
     """Capture packets into files until stopped.
 
@@ -294,10 +278,6 @@ class Capture(Session[Summary]):
                 return
             if stream is not None:
                 yield from pyarrow.RecordBatchReader.from_stream(stream)
-
-    def status(self) -> dict[str, Any]:
-        """Return the counts so far: ``packets``, ``wire_bytes``, ``lost``, ``notices``, ``has_ended``."""
-        return super().status()
 
     def _summarize(self, account: dict[str, Any]) -> Summary:
         return Summary(**account)

@@ -3,11 +3,9 @@
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from parshall.cgroups import TemporaryCgroup
@@ -15,6 +13,11 @@ from parshall.errors import CommandError
 
 # Seconds from SIGTERM to SIGKILL.
 GRACE_S = 2.0
+
+
+def exit_status(returncode: int) -> int:
+    """Return the exit status of a shell for that of a process; after a signal, 128 + its number."""
+    return returncode if returncode >= 0 else 128 - returncode
 
 
 class Command:
@@ -92,17 +95,11 @@ class Command:
                 (self.cgroup / "cgroup.kill").write_text("1")
             self._process.kill()
             status = self._process.wait()
-        return status if status >= 0 else 128 - status
+        return exit_status(status)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
+            self._process.kill()
             self._process.wait()
         if self._own is not None:
             self._own.remove()

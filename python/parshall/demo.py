@@ -16,7 +16,7 @@ from parshall import bulk, privileges
 from parshall.cgroups import TemporaryCgroup
 from parshall.errors import ParshallError, UsageError
 from parshall.stopping import Stopping
-from parshall.tcp import Summary, TcpLog
+from parshall.tcp import LogSummary, TcpLog
 from parshall.testbed import Host, Link, Testbed
 
 RATE_BPS = 100e6
@@ -38,7 +38,7 @@ class Measurement:
     ----------
     logs : dict of str to pathlib.Path
         The log of each host, by the host's name.
-    summaries : dict of str to Summary
+    summaries : dict of str to LogSummary
         The summary of each log, by the host's name.
     flows : list of dict
         Per flow: ``congestion_control``, ``port``, ``local_port``, ``received_bytes``.
@@ -47,7 +47,7 @@ class Measurement:
     """
 
     logs: dict[str, Path]
-    summaries: dict[str, Summary]
+    summaries: dict[str, LogSummary]
     flows: list[dict[str, Any]]
     testbed: dict[str, Any]
 
@@ -106,7 +106,7 @@ def measure(
         }
         progress(f"{' and '.join(name.upper() for name in controls)} compete for {duration_s:g} s")
         sending = [
-            _start_sender(sender, link.address(receiver), cgroups["sender"], port, name, duration_s)
+            _start(sender, cgroups["sender"], "send", link.address(receiver), str(port), name, str(duration_s))
             for port, name in ports.items()
         ]
         _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
@@ -153,12 +153,6 @@ def _start_receiver(host: Host, link: Link, cgroup: Path, ports: dict[int, str])
     for port in ports:
         host.wait_for_listener(port, program=program)
     return program
-
-
-def _start_sender(
-    host: Host, address: str, cgroup: Path, port: int, congestion_control: str, duration_s: float
-) -> "subprocess.Popen[str]":
-    return _start(host, cgroup, "send", address, str(port), congestion_control, str(duration_s))
 
 
 def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]":

@@ -28,13 +28,7 @@ class CaptureSource:
 
     @classmethod
     def parse(cls, name: str) -> "CaptureSource":
-        """Parse the name of an entry.
-
-        Raises
-        ------
-        UsageError
-            The name is not one of ours.
-        """
+        """Parse the name of an entry; raise `UsageError` if it is not one of ours."""
         if name.startswith(RING_PREFIX):
             return cls(None, name.removeprefix(RING_PREFIX))
         if name.startswith(INTERFACE_PREFIX):
@@ -49,17 +43,7 @@ def _sentence(word: str, **values: object) -> str:
 
 
 def interface_lines(version: str, interfaces: list[str], rings: list[dict[str, Any]]) -> list[str]:
-    """Return the lines that list interfaces and rings.
-
-    Parameters
-    ----------
-    version : str
-        Version of Parshall.
-    interfaces : list of str
-        Names of the interfaces of this host.
-    rings : list of dict
-        The rings as `parshall.capture.rings` returns them; unreadable ones are left out.
-    """
+    """Return the lines that list interfaces, and rings as `parshall.capture.rings` returns them."""
     lines = [_sentence("extcap", version=version, display="Parshall: capture through a shared ring")]
     lines += [
         _sentence("interface", value=f"{INTERFACE_PREFIX}{name}", display=f"Parshall on {name}") for name in interfaces
@@ -127,13 +111,7 @@ def default_directory() -> Path:
 
 
 def install(directory: Path) -> Path:
-    """Install the program that Wireshark runs; return its path.
-
-    Parameters
-    ----------
-    directory : Path
-        A directory that Wireshark lists in Help, About, Folders.
-    """
+    """Install the program that Wireshark runs into one of its directories; return its path."""
     path = directory / "parshall"
     try:
         directory.mkdir(parents=True, exist_ok=True)

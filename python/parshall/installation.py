@@ -11,13 +11,7 @@ _PACKAGES = {"libpcap": "libpcap0.8", "libelf": "libelf1", "libz": "zlib1g"}
 
 
 def require_kernel_side() -> None:
-    """Raise unless the compiled module has the kernel side, which captures and sends packets.
-
-    Raises
-    ------
-    UsageError
-        The module was built with ``--no-default-features``.
-    """
+    """Raise `UsageError` unless the compiled module has the kernel side, which captures and sends packets."""
     from parshall import _native
 
     if not hasattr(_native, "probe_capabilities"):
@@ -25,13 +19,7 @@ def require_kernel_side() -> None:
 
 
 def import_problem(error: ImportError) -> tuple[str, str]:
-    """Return what is missing in this installation, and the remedy.
-
-    Parameters
-    ----------
-    error
-        The error of an import of Parshall's modules or their dependencies.
-    """
+    """Return what is missing after a failed import of Parshall or its dependencies, and the remedy."""
     from importlib.metadata import PackageNotFoundError
 
     if isinstance(error, PackageNotFoundError):

@@ -38,11 +38,6 @@ class Log:
     ----------
     path : str or os.PathLike
         The file.
-
-    Raises
-    ------
-    ParshallError
-        If the file cannot be read, is no log, or was written by a newer Parshall.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -50,7 +45,6 @@ class Log:
         self._reader = _native.LogReader(self.path)
 
     def __repr__(self) -> str:
-        """Return the path, the number of flows, and whether the log is whole."""
         state = "complete" if self.complete else "incomplete"
         return f"<Log {str(self.path)!r}: {self.flows.num_rows} flows, {state}>"
 
@@ -227,11 +221,9 @@ class RecordStream:
         return self._reader.schema
 
     def __iter__(self) -> "RecordStream":
-        """Return itself."""
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """Return the next batch."""
         try:
             return self._reader.read_next_batch()
         except (pa.ArrowException, OSError) as error:

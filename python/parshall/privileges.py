@@ -47,34 +47,16 @@ def remedy(*names: str, command: str = "") -> str:
 
 
 def require(command: str, *names: str) -> None:
-    """Raise unless this process has the capabilities that ``parshall COMMAND`` needs.
-
-    Raises
-    ------
-    UsageError
-        Capabilities are missing.
-    """
+    """Raise `UsageError` unless this process has the capabilities that ``parshall COMMAND`` needs."""
     missing = missing_capabilities(*names)
     if missing:
         raise UsageError(f"needs {', '.join(missing)}: {remedy(*missing, command=command)}")
 
 
 def require_bpf(command: str, *others: str) -> None:
-    """Raise unless this process can load the eBPF programs of ``parshall COMMAND``.
+    """Raise unless this process can load the eBPF programs of ``parshall COMMAND``, which needs `others`, too.
 
-    Parameters
-    ----------
-    command
-        Name of the command, for the message.
-    *others
-        Further capabilities that the command needs.
-
-    Raises
-    ------
-    UsageError
-        Capabilities are missing, or the installation is for analysis only.
-    ParshallError
-        The kernel's type information is missing.
+    Raises `UsageError` for missing capabilities and analysis-only installations, `ParshallError` without BTF.
     """
     require_kernel_side()
     require(command, *others, *_BPF)

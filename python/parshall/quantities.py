@@ -1,4 +1,7 @@
-"""Parse quantities as users type them: ``64M`` bytes, ``500ms``, ``10k`` packets, ``2.5G`` bit/s."""
+"""Parse quantities as users type them: ``64M`` bytes, ``500ms``, ``10k`` packets, ``2.5G`` bit/s.
+
+Every function raises `UsageError` for another text.
+"""
 
 import math
 import re
@@ -10,17 +13,7 @@ _AMOUNT = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?(?:[eE]\d{1,2})?)\s*(?P
 _BYTES = {"": 1, "b": 1} | {
     letter + end: 1 << shift for letter, shift in (("k", 10), ("m", 20), ("g", 30)) for end in ("", "b", "ib")
 }
-_SECONDS = {
-    "": 1.0,
-    "ns": 1e-9,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-}
+_SECONDS = {"": 1.0, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _COUNTS = {"": 1, "k": 1000, "K": 1000, "M": 1_000_000, "G": 1_000_000_000}
 _RATES = {
     prefix + unit: factor
@@ -31,37 +24,19 @@ _LISTED_MAX = 4096
 
 
 def parse_bytes(option: str, text: str) -> int:
-    """Return a size in bytes.
-
-    Raises
-    ------
-    UsageError
-        The text is not a size above 0.
-    """
+    """Return a size in bytes, above 0."""
     return round(_parse(option, text, text.lower(), _BYTES, "a size such as 65536, 64K or 1.5G"))
 
 
 def parse_seconds(option: str, text: str, *, allow_0: bool = False) -> float:
-    """Return a time in seconds.
-
-    Raises
-    ------
-    UsageError
-        The text is not a time above 0; with `allow_0`, not a time from 0.
-    """
+    """Return a time in seconds, above 0; with `allow_0`, from 0."""
     if allow_0 and re.fullmatch(r"\s*0+(\.0+)?\s*[a-z]{0,3}\s*", text.lower()):
         return 0.0
     return _parse(option, text, text.lower(), _SECONDS, "a time such as 90, 90s, 500ms, 10m or 1h")
 
 
 def parse_count(option: str, text: str) -> int:
-    """Return a count.
-
-    Raises
-    ------
-    UsageError
-        The text is not a whole number from 1 to 2^64 - 1.
-    """
+    """Return a count: a whole number from 1 to 2^64 - 1."""
     expected = "a number such as 1000, 10k or 2M"
     count = _parse(option, text, text, _COUNTS, expected)
     # A number without a suffix is exact, however large.
@@ -73,24 +48,12 @@ def parse_count(option: str, text: str) -> int:
 
 
 def parse_rate(option: str, text: str) -> float:
-    """Return a rate per second, in the unit that the option counts.
-
-    Raises
-    ------
-    UsageError
-        The text is not a rate above 0.
-    """
+    """Return a rate per second, above 0, in the unit that the option counts."""
     return _parse(option, text, text, _RATES, "a rate such as 900k, 10M or 2.5G")
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
-    """Return the numbers of a list such as ``0,2`` or ``0-3``.
-
-    Raises
-    ------
-    UsageError
-        The text is not such a list.
-    """
+    """Return the numbers of a list such as ``0,2`` or ``0-3``."""
     listed: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part, re.ASCII)

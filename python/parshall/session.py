@@ -3,8 +3,9 @@
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from parshall.errors import UsageError, printable
@@ -12,7 +13,23 @@ from parshall.errors import UsageError, printable
 # Characters of a wrong value that a message shows.
 _SHOWN = 60
 _POLL_INTERVAL_S = 0.01
-Summary = TypeVar("Summary")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a log or a capture ended.
+
+    Attributes
+    ----------
+    ledger : dict
+        The final ledger; see ``docs/ledger.md``.
+    failure : str or None
+        What ended it early, or the first file that could not be written.
+    """
+
+    ledger: dict[str, Any]
+    failure: str | None
 
 
 class _Native(Protocol):
@@ -21,20 +38,24 @@ class _Native(Protocol):
     def stop(self) -> str: ...
 
 
-class Session(Generic[Summary]):
+class Session(ABC, Generic[Result]):
     """A running measurement; as a context manager, it stops at the end of the block.
 
     Attributes
     ----------
-    summary : object or None
+    summary : Result or None
         The result of `stop`; None while the measurement runs.
     """
 
-    summary: Summary | None = None
+    summary: Result | None = None
     _native: _Native
 
     def status(self) -> dict[str, Any]:
-        """Return the counts so far, and ``has_ended``: whether it has ended, by request or by itself."""
+        """Return the counts so far, and ``has_ended``: whether it has ended, by request or by itself.
+
+        A log counts ``records``, ``flows``, ``overwritten`` and ``log_bytes``; a capture ``packets``, ``wire_bytes``,
+        ``lost`` and ``notices``; a generator ``packets`` and the ``bytes`` of their frames.
+        """
         status: dict[str, Any] = json.loads(self._native.status())
         return status
 
@@ -42,30 +63,26 @@ class Session(Generic[Summary]):
         """Request the end of the measurement; `stop` waits for it."""
         self._native.request_stop()
 
-    def stop(self) -> Summary:
+    def stop(self) -> Result:
         """End the measurement, write all pending data and return the summary; can be called again."""
         if self.summary is None:
             self.summary = self._summarize(json.loads(self._native.stop()))
         return self.summary
 
-    def wait(self) -> Summary:
+    def wait(self) -> Result:
         """Wait until the measurement ends by itself, and return the summary."""
         while self.summary is None and not self.status()["has_ended"]:
             time.sleep(_POLL_INTERVAL_S)
         return self.stop()
 
-    def _summarize(self, account: dict[str, Any]) -> Summary:
-        raise NotImplementedError
+    @abstractmethod
+    def _summarize(self, account: dict[str, Any]) -> Result:
+        """Return the result for the summary of the Rust side."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
 

@@ -173,13 +173,7 @@ def compare(
 
 
 def require_packets(counts: Counts, name: str) -> None:
-    """Raise when nothing was counted.
-
-    Raises
-    ------
-    ParshallError
-        `counts` has no packet.
-    """
+    """Raise `ParshallError` when nothing was counted."""
     if counts.total == 0:
         seen = counts.ledger.get("seen", 0)
         among = f" among {seen:,} packets" if seen else ""

@@ -14,7 +14,7 @@ from typing import Any
 from parshall import privileges
 from parshall.environment import as_json, environment
 from parshall.errors import UsageError
-from parshall.session import Session, check_choice, request_json
+from parshall.session import Session, Summary, check_choice, request_json
 from parshall.testbed import namespaces
 
 DEFAULT_RING_BYTES = 16 << 20
@@ -24,25 +24,19 @@ RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 
 
 @dataclass(frozen=True)
-class Summary:
+class LogSummary(Summary):
     """How a log ended.
 
     Attributes
     ----------
-    ledger : dict
-        The final account; see ``docs/ledger.md``.
     flows : int
         Connections in the log.
-    failure : str or None
-        What stopped the log before it was asked to end (a full disk, say).
     """
 
-    ledger: dict[str, Any]
     flows: int
-    failure: str | None
 
 
-class TcpLog(Session[Summary]):
+class TcpLog(Session[LogSummary]):
     """Write the state of TCP connections, one record a packet and event, until stopped.
 
     Parameters
@@ -163,16 +157,12 @@ class TcpLog(Session[Summary]):
         }
         self._native: _native.TcpLog = _native.TcpLog(request_json(request), is_stopping)
 
-    def status(self) -> dict[str, Any]:
-        """Return the numbers so far: ``records``, ``flows``, ``overwritten``, ``log_bytes``, ``has_ended``."""
-        return super().status()
-
     def switch(self, on: bool) -> None:
         """Attach the hooks, or detach them: then no program of ours runs for any packet."""
         self._native.switch(on)
 
-    def _summarize(self, account: dict[str, Any]) -> Summary:
-        return Summary(**account)
+    def _summarize(self, account: dict[str, Any]) -> LogSummary:
+        return LogSummary(**account)
 
 
 def _check_process(pid: int) -> None:
@@ -187,13 +177,7 @@ def _check_process(pid: int) -> None:
 
 
 def addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Return the addresses that a host's name stands for.
-
-    Raises
-    ------
-    UsageError
-        The name cannot be resolved.
-    """
+    """Return the addresses of a host; raise `UsageError` if its name cannot be resolved."""
     try:
         return [ipaddress.ip_address(host)]
     except ValueError:

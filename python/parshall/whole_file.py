@@ -49,13 +49,7 @@ def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[]
 
 
 def refuse_input(output: Path | None, inputs: Iterable[str | Path]) -> None:
-    """Raise when an output would replace an input.
-
-    Raises
-    ------
-    UsageError
-        Output and input are the same file.
-    """
+    """Raise `UsageError` when an output would replace an input."""
     for path in map(Path, inputs):
         # Pipes and devices are not replaced.
         if output is not None and path.is_file() and output.exists() and output.samefile(path):

@@ -21,6 +21,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+# This file also runs as a program.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from workloads import REQUEST
+
 TIME_MAX_S = 5
 # On a busy machine a file waits for its CPU, and that is no hang.
 HANG_S = 60
@@ -243,23 +247,9 @@ def run_capture(path: Path, content: bytes, is_whole_pcap: bool) -> str:
     else:
         check_refusal(messages)
     gaps = called(lambda: _native.read_trace_gaps(path))
-    request = json.dumps({**HEADERS, "replay": str(path)})
+    request = json.dumps({**REQUEST, "replay": str(path)})
     replay = called(lambda: _native.describe_workload(request))
     return f"sizes {status}, gaps {gaps}, replay {replay}"
-
-
-HEADERS = {
-    "interface": "lo",
-    "seed": 1,
-    "source": "10.0.0.1",
-    "destination": "10.0.0.2",
-    "source_port": "9",
-    "destination_port": "9",
-    "source_mac": "02:00:00:00:00:01",
-    "destination_mac": "02:00:00:00:00:02",
-    "protocol": "udp",
-    "sizes": "64",
-}
 
 
 def run_text(path: Path, content: bytes, kind: str) -> str:
@@ -278,7 +268,7 @@ def run_text(path: Path, content: bytes, kind: str) -> str:
     )
     if drawn and kind != "procfs":
         check_refusal(messages)
-    request = json.dumps({**HEADERS, "sizes": f"{kind}:{path}"})
+    request = json.dumps({**REQUEST, "sizes": f"{kind}:{path}"})
     return f"{kind} {status}, distribution {drawn}, generator {called(lambda: _native.describe_workload(request))}"
 
 

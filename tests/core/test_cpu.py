@@ -8,18 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parshall.cpu import (
-    STATES,
-    Profile,
-    longest_stretch,
-    machine_line,
-    read_profile,
-    read_ticks,
-    summarise,
-    summary_lines,
-    text_line,
-    usage_between,
-)
+from parshall import cpu
 from parshall.errors import ParshallError
 
 # What trimusage.awk does, as printed in the thesis (appendix A.4), in the fewest lines.
@@ -48,15 +37,15 @@ def busy(idle):
 
 def test_shares_are_those_of_the_time_between():
     before, after = (10, 0, 5, 100, 0, 0, 0, 0), (40, 0, 15, 150, 0, 0, 10, 0)
-    assert usage_between(before, after) == (30.0, 0.0, 10.0, 50.0, 0.0, 0.0, 10.0, 0.0)
-    assert usage_between(after, after) is None
+    assert cpu.usage_between(before, after) == (30.0, 0.0, 10.0, 50.0, 0.0, 0.0, 10.0, 0.0)
+    assert cpu.usage_between(after, after) is None
     # iowait may go back.
-    assert usage_between((0, 0, 0, 0, 50, 0, 0, 0), (10, 0, 0, 10, 40, 0, 0, 0))[4] == 0.0
+    assert cpu.usage_between((0, 0, 0, 0, 50, 0, 0, 0), (10, 0, 0, 10, 40, 0, 0, 0))[4] == 0.0
 
 
 def test_the_kernels_file_is_understood(tmp_path):
-    ticks = read_ticks()
-    assert len(ticks["cpu"]) == len(STATES) and "cpu0" in ticks
+    ticks = cpu.read_ticks()
+    assert len(ticks["cpu"]) == len(cpu.STATES) and "cpu0" in ticks
     stat = tmp_path / "stat"
     for text, message in [
         ("cpu 1 2 3\n", "expected cpu and 8 numbers"),
@@ -65,13 +54,13 @@ def test_the_kernels_file_is_understood(tmp_path):
     ]:
         stat.write_text(text)
         with pytest.raises(ParshallError, match=message):
-            read_ticks(stat)
+            cpu.read_ticks(stat)
     with pytest.raises(ParshallError, match="cannot be read"):
-        read_ticks(tmp_path / "none")
+        cpu.read_ticks(tmp_path / "none")
 
 
 def test_a_cpu_that_goes_off_and_comes_back_has_gaps():
-    profile = Profile()
+    profile = cpu.Profile()
     look = lambda total, **cpus: profile.add({"cpu": (total, 0, 0, 0, 0, 0, 0, 0), **cpus})  # noqa: E731
     eight = lambda n: (n, 0, 0, 0, 0, 0, 0, 0)  # noqa: E731
     assert look(0, cpu0=eight(0), cpu1=eight(0)) is None
@@ -85,24 +74,24 @@ def test_a_cpu_that_goes_off_and_comes_back_has_gaps():
 
 def test_the_longest_stretch_below_the_limit():
     lines = [busy(idle) for idle in (99, 50, 99, 40, 41, 42, 95, 10, 20)]
-    stretch = longest_stretch(lines, 95)
+    stretch = cpu.longest_stretch(lines, 95)
     assert stretch == range(3, 6)
-    summary = summarise(lines, stretch)
+    summary = cpu.summarise(lines, stretch)
     assert (summary.first, summary.intervals) == (3, 3)
     assert (summary.minimum[3], summary.maximum[3], summary.average[3]) == (40.0, 42.0, 41.0)
-    assert longest_stretch(lines[:3], 95) == range(1, 2)
-    assert not longest_stretch([busy(99)], 95) and summarise([busy(99)], range(0)) is None
+    assert cpu.longest_stretch(lines[:3], 95) == range(1, 2)
+    assert not cpu.longest_stretch([busy(99)], 95) and cpu.summarise([busy(99)], range(0)) is None
 
 
 def test_lines_of_the_thesis_are_written_and_read(tmp_path):
-    assert text_line(busy(38.3)).startswith("user: 61.7%, nice: 0.0%, system: 0.0%, idle: 38.3%, iowait: 0.0%,")
+    assert cpu.text_line(busy(38.3)).startswith("user: 61.7%, nice: 0.0%, system: 0.0%, idle: 38.3%, iowait: 0.0%,")
     figure = tmp_path / "freebsd"
     figure.write_text(
         ":\nuser: 35.2%, nice: 0.0%, system: 3.1%, idle: 38.3%, interrupt: 23.4%,\n"
         "user: 32.8%, nice: 0.0%, system: 1.6%, idle: 35.9%, interrupt: 29.7%,\n---Summary---\n"
         "Min: user: 10.9%, nice: 0.0%, system: 0.0%, idle: 32.0%, interrupt: 19.5%,\n"
     )
-    lines, usages = read_profile(figure)
+    lines, usages = cpu.read_profile(figure)
     assert len(lines) == 2 and usages[0] == (35.2, 0.0, 3.1, 38.3, 23.4)
     for text, message in [
         ("1:2:3:4:5\n1:2:3:4\n", ":2: '1:2:3:4': expected 5 percentages"),
@@ -111,7 +100,7 @@ def test_lines_of_the_thesis_are_written_and_read(tmp_path):
     ]:
         figure.write_text(text)
         with pytest.raises(ParshallError, match=message):
-            read_profile(figure)
+            cpu.read_profile(figure)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=40))
@@ -121,10 +110,10 @@ def test_the_summary_is_that_of_the_script(tmp_path_factory, idles):
     # The script overlooks stretches of one line, and divides by zero without a longer one.
     usages = [busy(idle / 10) for idle in [*idles, 100, 5, 7, 100]]
     path = Path(tmp_path_factory.mktemp("usage")) / "usage"
-    path.write_text("".join(machine_line(usage) + "\n" for usage in usages))
+    path.write_text("".join(cpu.machine_line(usage) + "\n" for usage in usages))
     script = subprocess.run(["awk", AWK, path], capture_output=True, text=True, check=True).stdout
-    lines, read = read_profile(path)
-    ours = "\n".join([*lines, *summary_lines(read, 95)])
+    lines, read = cpu.read_profile(path)
+    ours = "\n".join([*lines, *cpu.summary_lines(read, 95)])
     theirs, told = script.rsplit("\nAvg:", 1)
     assert ours.rsplit("\nAvg:", 1)[0] == theirs
     average = ours.rsplit("\nAvg:", 1)[1]
@@ -134,9 +123,7 @@ def test_the_summary_is_that_of_the_script(tmp_path_factory, idles):
 
 
 def test_hook_times_are_differences_and_outlive_their_program():
-    from parshall.cpu import HookProfile, hook_line
-
-    profile = HookProfile()
+    profile = cpu.HookProfile()
     profile.add([(1, "old", 10, 5_000), (2, "idle", 7, 70)])
     profile.add([(1, "old", 110, 205_000), (2, "idle", 7, 70), (3, "short", 4, 400)])
     profile.add([(1, "old", 210, 405_000), (2, "idle", 7, 70)])
@@ -144,4 +131,4 @@ def test_hook_times_are_differences_and_outlive_their_program():
     assert (old.number, old.runs, old.run_ns, old.ns_per_run) == (1, 200, 400_000, 2000)
     assert old.share == pytest.approx(40.0)
     assert (short.number, short.runs, short.run_ns) == (3, 4, 400)
-    assert hook_line(old) == "hook old (program 1): 200 runs of 2,000 ns, 40.0 % of a CPU"
+    assert cpu.hook_line(old) == "hook old (program 1): 200 runs of 2,000 ns, 40.0 % of a CPU"

@@ -88,7 +88,7 @@ def names(value: object) -> str:
 
 
 @pytest.mark.parametrize(("command", "capabilities"), table(), ids=names)
-def test_a_command_has_enough_with_what_the_page_lists(
+def test_a_command_runs_with_the_capabilities_that_the_page_lists(
     bed: Any, directory: Path, command: str, capabilities: list[str]
 ) -> None:
     said = run(bed, directory, command, capabilities)
@@ -100,7 +100,7 @@ def test_a_command_has_enough_with_what_the_page_lists(
     [(command, needed, one) for command, needed in table() for one in needed],
     ids=names,
 )
-def test_with_one_less_it_says_what_is_missing(
+def test_without_one_capability_it_names_the_missing_one(
     bed: Any, directory: Path, command: str, capabilities: list[str], missing: str
 ) -> None:
     said = run(bed, directory, command, [one for one in capabilities if one != missing])

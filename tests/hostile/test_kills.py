@@ -144,7 +144,7 @@ def test_a_command_that_is_killed_leaves_nothing_and_destroys_nothing(
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
 
 
-def test_who_shares_a_ring_with_one_that_is_killed_keeps_its_accounts(scene: Scene, rounds: int, until: Any) -> None:
+def test_members_keep_their_accounts_when_another_is_killed(scene: Scene, rounds: int, until: Any) -> None:
     """One of three readers is killed at a time; the others, and the keeper, go on."""
     before = HostState.now()
     for moment_s in moments(rounds):
@@ -169,7 +169,7 @@ def test_who_shares_a_ring_with_one_that_is_killed_keeps_its_accounts(scene: Sce
         assert wait_until_clean(before) == [], f"after {moment_s} s"
 
 
-def test_a_keeper_that_is_killed_takes_its_readers_along(scene: Scene, rounds: int, until: Any) -> None:
+def test_readers_end_when_their_keeper_is_killed(scene: Scene, rounds: int, until: Any) -> None:
     """They end in time, say why, and what they wrote opens."""
     before = HostState.now()
     for moment_s in moments(rounds):
@@ -204,7 +204,9 @@ with Testbed() as bed:
         assert not [left for left in names.stale() if left.name.startswith(f"parshall-{child.pid}-")]
 
 
-def test_a_logged_command_stays_and_its_group_can_be_removed(scene: Scene, rounds: int, until: Any) -> None:
+def test_after_a_kill_the_logged_command_continues_and_its_cgroup_can_be_removed(
+    scene: Scene, rounds: int, until: Any
+) -> None:
     """As under strace the command is the user's own; it is ended here by its number."""
     before = HostState.now()
     for moment_s in moments(rounds):

@@ -36,7 +36,9 @@ EVENTS = {
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_becomes_of_who_uses_it(bed: Any, until: Callable[..., None], command: str, event: str) -> None:
+def test_a_command_continues_or_reports_the_change_of_its_interface(
+    bed: Any, until: Callable[..., None], command: str, event: str
+) -> None:
     """The command goes on, or ends by itself with one line; either way with an account that balances."""
     here, other, there = bed.host("here"), bed.host("other"), bed.host("there")
     link = bed.link(here, other)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running_command import RunningCommand
 
 import parshall.capture
 from ledgers import unbalanced
@@ -46,7 +47,7 @@ def ring_name() -> str:
     return f"test-{os.getpid()}-{next(_numbers)}"
 
 
-class Capturer:
+class Capturer(RunningCommand):
     """A `parshall capture` that runs and has subscribed."""
 
     def __init__(
@@ -75,27 +76,9 @@ class Capturer:
             self.process.kill()
             raise
 
-    def __enter__(self) -> "Capturer":
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave no process behind."""
-        if not self.has_ended():
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.communicate()
-
-    def has_ended(self) -> bool:
-        """Whether the process has ended."""
-        return self.process.poll() is not None
-
     def end(self, number: int | None = signal.SIGINT, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """Send a signal, if one is given, wait for the end, and return what was said."""
-        if number is not None:
-            self.process.send_signal(number)
-        said = self.process.communicate(timeout=timeout_s)
-        return subprocess.CompletedProcess(self.process.args, self.process.returncode, *said)
+        """Send a signal, by default that of Ctrl-C, wait for the end, and return the output."""
+        return super().end(number, timeout_s)
 
     def keeper(self) -> int:
         """Process number of the keeper."""

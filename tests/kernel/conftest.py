@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from conversation import socket_at
 
 SO_TIMESTAMPNS = 35
 SO_RCVBUFFORCE = 33
@@ -21,15 +22,11 @@ def echo() -> Callable[..., None]:
     """Send a UDP question from one host to an address of another, and wait for the answer."""
 
     def exchange(source: Any, destination: Any, address: str, payload_bytes: int = 64) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with destination.enter():
-            answering = socket.socket(family, socket.SOCK_DGRAM)
-        with source.enter():
-            asking = socket.socket(family, socket.SOCK_DGRAM)
+        answering, asking = (socket_at(host, address, socket.SOCK_DGRAM) for host in (destination, source))
         with answering, asking:
             for each in (answering, asking):
                 each.settimeout(10)
-                if family == socket.AF_INET:
+                if each.family == socket.AF_INET:
                     each.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO
             answering.bind((address, 0))
             asking.sendto(bytes(payload_bytes), answering.getsockname())

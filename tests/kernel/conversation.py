@@ -13,14 +13,16 @@ from typing import Any
 MARKER = b"everything before has passed"
 
 
+def socket_at(host: Any, address: str, kind: socket.SocketKind) -> socket.socket:
+    """Open a socket on a host, of the family of an address."""
+    with host.enter():
+        return socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
+
+
 @contextmanager
 def connection(client: Any, server: Any, address: str, port: int) -> Iterator[tuple[socket.socket, socket.socket]]:
     """Connect a client's socket to one of a server; close both in good order, the client first."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with server.enter():
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    with client.enter():
-        active = socket.socket(family, socket.SOCK_STREAM)
+    listener, active = (socket_at(host, address, socket.SOCK_STREAM) for host in (server, client))
     with listener, active:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))

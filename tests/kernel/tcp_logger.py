@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 from conversation import check_balance
+from running_command import RunningCommand
 
 import parshall
 
@@ -22,7 +23,7 @@ PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 EVENT_HOOKS = ("tcp_retransmit", "tcp_congestion_state", "tcp_close")
 
 
-class Logger:
+class Logger(RunningCommand):
     """A `parshall tcp` that runs, its hooks attached."""
 
     def __init__(self, until: Callable[..., None], *arguments: str | Path, hooks: int = HOOKS, **options: Any) -> None:
@@ -37,27 +38,6 @@ class Logger:
         except BaseException:
             self.process.kill()
             raise
-
-    def __enter__(self) -> "Logger":
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave no process behind."""
-        if not self.has_ended():
-            self.process.kill()
-        self.process.communicate()
-
-    def has_ended(self) -> bool:
-        """Whether the process has ended."""
-        return self.process.poll() is not None
-
-    def end(self, number: int | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """Send a signal, if one is given, wait for the end, and return what was said."""
-        if number is not None:
-            self.process.send_signal(number)
-        said = self.process.communicate(timeout=timeout_s)
-        return subprocess.CompletedProcess(self.process.args, self.process.returncode, *said)
 
 
 def links_of(pid: int) -> int:

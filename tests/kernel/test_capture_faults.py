@@ -61,7 +61,7 @@ def test_thousands_of_ports_are_a_filter(place: Place, until: Any, tmp_path: Pat
     assert [numbers_of(output) for output in outputs] == [list(range(50))] * 2
 
 
-def test_ctrl_c_is_heard_while_a_filter_is_compiled(lonely: Any, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_compilation_of_a_filter(lonely: Any, tmp_path: Path) -> None:
     # Behind `vlan` a list is compiled as a whole, which takes libpcap minutes.
     ports = " or ".join(f"port {port}" for port in range(1_000, 3_000))
     command = [PARSHALL, "capture", "-i", "lo", "--filter", f"vlan and ({ports})", "--write", tmp_path / "x.pcapng"]
@@ -115,7 +115,7 @@ def test_ctrl_c_is_heard_while_a_filter_is_compiled(lonely: Any, tmp_path: Path)
         (("-i", "lo", "--write", "/nosuch/dir/x.pcapng"), 2, "/nosuch/dir/x.pcapng: cannot be written"),
     ],
 )
-def test_a_request_that_cannot_be_is_told_in_one_line(
+def test_a_wrong_request_is_refused_in_one_line(
     lonely: Any, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
 ) -> None:
     name = ring_name()
@@ -127,7 +127,7 @@ def test_a_request_that_cannot_be_is_told_in_one_line(
     assert len(said.stderr) < 500
 
 
-def test_a_filter_that_does_not_compile_says_where_and_disturbs_nobody(
+def test_a_filter_that_does_not_compile_names_the_column_and_leaves_the_ring_alone(
     place: Place, until: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.pcapng"
@@ -192,7 +192,7 @@ def test_an_interface_that_disappears_ends_the_capture_with_everything_written(
     account_of(said)
 
 
-def test_a_change_of_the_mtu_is_told(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_change_of_the_mtu_is_reported(place: Place, until: Any, tmp_path: Path) -> None:
     file = tmp_path / "x.pcapng"
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file) as capture:
         for host, name in ((place.host, place.interface), (place.peer, place.peer_interface)):
@@ -228,9 +228,7 @@ def test_a_full_disk_costs_its_own_file_alone(place: Place, until: Any, tmp_path
         subprocess.run(["umount", small], check=True)
 
 
-def test_who_may_not_read_a_ring_is_told_and_a_member_of_its_group_may(
-    place: Place, until: Any, tmp_path: Path
-) -> None:
+def test_only_root_and_the_group_of_a_ring_may_join(place: Place, until: Any, tmp_path: Path) -> None:
     as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"]
     reachable = subprocess.run([*as_nobody, PARSHALL, "--version"], capture_output=True)
     if reachable.returncode != 0:
@@ -251,7 +249,7 @@ def test_who_may_not_read_a_ring_is_told_and_a_member_of_its_group_may(
             capture.end()
 
 
-def test_promiscuous_mode_goes_with_the_capture_however_that_ends(place: Place, until: Any, tmp_path: Path) -> None:
+def test_promiscuous_mode_ends_with_the_capture_however_that_ends(place: Place, until: Any, tmp_path: Path) -> None:
     def is_promiscuous() -> bool:
         shown = place.host.run(["ip", "-d", "-o", "link", "show", place.interface]).stdout
         return "promiscuity 1" in shown
@@ -263,7 +261,7 @@ def test_promiscuous_mode_goes_with_the_capture_however_that_ends(place: Place, 
         until("it is off", lambda: not is_promiscuous())
 
 
-def test_another_xdp_program_stays_where_it_is(place: Place, until: Any, tmp_path: Path) -> None:
+def test_another_xdp_program_stays_attached(place: Place, until: Any, tmp_path: Path) -> None:
     arguments = ("-i", place.interface, "--hook", "xdp")
     with Capturer(until, place.host, *arguments, "-w", tmp_path / "x.pcapng") as capture:
         said = run(place.host, *arguments, "-w", tmp_path / "y.pcapng", "--name", ring_name())
@@ -330,7 +328,7 @@ def test_the_next_ring_removes_the_socket_of_a_keeper_that_was_killed(place: Pla
         other.end()
 
 
-def test_rings_that_begin_and_end_at_once_keep_their_sockets(place: Place, until: Any, tmp_path: Path) -> None:
+def test_rings_that_start_and_stop_concurrently_keep_their_sockets(place: Place, until: Any, tmp_path: Path) -> None:
     from parshall import _native
 
     with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng") as capture:
@@ -361,7 +359,7 @@ def test_packets_come_to_python_as_arrow_batches(place: Place) -> None:
 
 
 @pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
-def test_what_was_written_before_a_kill_opens(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_file_of_a_killed_capture_opens(place: Place, until: Any, tmp_path: Path) -> None:
     file = tmp_path / "x.pcapng"
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file) as capture:
         place.send(100)
@@ -373,7 +371,7 @@ def test_what_was_written_before_a_kill_opens(place: Place, until: Any, tmp_path
     assert len(numbers) >= 100
 
 
-def test_a_capture_that_is_given_up_while_its_filter_is_compiled_changes_nothing(
+def test_a_capture_that_is_cancelled_while_its_filter_compiles_changes_nothing(
     lonely: Any, until: Any, tmp_path: Path
 ) -> None:
     from parshall.capture import Capture, Output, Ring
@@ -426,7 +424,7 @@ print("has gone", flush=True)
 """
 
 
-def test_a_capture_whose_batches_nobody_takes_can_be_forgotten(place: Place) -> None:
+def test_a_capture_with_unread_batches_can_be_garbage_collected(place: Place) -> None:
     """The reader waits for somebody to take a batch, and must not be waited for."""
     program = place.host.popen(
         [sys.executable, "-c", FORGETFUL, place.interface],
@@ -446,7 +444,7 @@ def test_a_capture_whose_batches_nobody_takes_can_be_forgotten(place: Place) -> 
 
 
 @pytest.mark.parametrize("backend", ["ring", "af-packet"])
-def test_two_outputs_have_two_places(lonely: Any, tmp_path: Path, backend: str) -> None:
+def test_two_outputs_need_two_files(lonely: Any, tmp_path: Path, backend: str) -> None:
     from parshall.capture import Capture, Output, Ring
     from parshall.errors import UsageError
 
@@ -459,9 +457,7 @@ def test_two_outputs_have_two_places(lonely: Any, tmp_path: Path, backend: str) 
     assert not list(tmp_path.glob("x*"))
 
 
-def test_an_interface_that_goes_while_hundreds_of_others_come_is_not_overlooked(
-    place: Place, until: Any, tmp_path: Path
-) -> None:
+def test_a_removed_interface_is_noticed_among_hundreds_of_new_ones(place: Place, until: Any, tmp_path: Path) -> None:
     """What the kernel tells of interfaces is more than a socket holds."""
     file = tmp_path / "x.pcapng"
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
@@ -480,7 +476,7 @@ def test_an_interface_that_goes_while_hundreds_of_others_come_is_not_overlooked(
     assert numbers_of(file) == list(range(10))
 
 
-def test_an_interface_of_a_strange_kind_is_refused_with_a_way_that_helps(bed: Any, tmp_path: Path) -> None:
+def test_an_interface_of_an_unsupported_kind_is_refused_with_a_remedy(bed: Any, tmp_path: Path) -> None:
     tun_set_interface, tun_without_information, tun_set_link = 0x400454CA, 0x1001, 0x400454CD
     host = bed.host("tunnel")
     with host.enter():
@@ -498,7 +494,7 @@ def test_an_interface_of_a_strange_kind_is_refused_with_a_way_that_helps(bed: An
         os.close(tun)
 
 
-def test_af_xdp_says_that_an_mtu_is_too_large_and_what_helps(place: Place, until: Any, tmp_path: Path) -> None:
+def test_af_xdp_refuses_a_large_mtu_with_a_remedy(place: Place, until: Any, tmp_path: Path) -> None:
     """The peer of a veth decides: its packets must fit a buffer."""
     place.peer.run(["ip", "link", "set", place.peer_interface, "mtu", "9000"])
     place.host.run(["ip", "link", "set", place.interface, "mtu", "9000"])

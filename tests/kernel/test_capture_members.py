@@ -69,7 +69,7 @@ def honest(capture: Capturer, sender: Sender, until: Any) -> None:
     assert total(subscriber, "dropped") == 0
 
 
-def test_a_member_can_write_into_nothing_and_nobody_waits_for_it(ring: tuple[Capturer, Sender], until: Any) -> None:
+def test_a_member_cannot_write_to_the_ring_or_delay_others(ring: tuple[Capturer, Sender], until: Any) -> None:
     """Whoever may say how far it has read can say that it never reads, and silence a slow ring for all."""
     capture, sender = ring
     with knocking(capture.ring, 1) as (knock,), contextlib.closing(Knock(capture.ring, 0)) as root:
@@ -89,7 +89,7 @@ def test_a_member_can_write_into_nothing_and_nobody_waits_for_it(ring: tuple[Cap
         honest(capture, sender, until)
 
 
-def test_those_who_do_not_read_hold_up_nobody(ring: tuple[Capturer, Sender], until: Any) -> None:
+def test_members_that_do_not_read_delay_no_other(ring: tuple[Capturer, Sender], until: Any) -> None:
     capture, sender = ring
     with knocking(capture.ring, CONNECTIONS) as knocks:
         for knock in knocks:
@@ -105,7 +105,9 @@ def test_those_who_do_not_read_hold_up_nobody(ring: tuple[Capturer, Sender], unt
         honest(capture, sender, until)
 
 
-def test_a_member_gets_so_many_connections_and_others_get_theirs(ring: tuple[Capturer, Sender], until: Any) -> None:
+def test_the_connections_of_one_member_are_limited_and_others_get_theirs(
+    ring: tuple[Capturer, Sender], until: Any
+) -> None:
     capture, sender = ring
     with knocking(capture.ring, CONNECTIONS):
         with knocking(capture.ring, 1) as (knock,):
@@ -123,7 +125,7 @@ def test_a_member_gets_so_many_connections_and_others_get_theirs(ring: tuple[Cap
         honest(capture, sender, until)
 
 
-def test_whoever_says_nothing_or_never_ends_is_let_go(ring: tuple[Capturer, Sender], until: Any) -> None:
+def test_silent_and_endless_connections_are_closed(ring: tuple[Capturer, Sender], until: Any) -> None:
     capture, sender = ring
     with knocking(capture.ring, 2) as (silent, unfinished):
         unfinished.say(JOIN)

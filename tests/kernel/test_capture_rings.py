@@ -77,9 +77,7 @@ def capture(place: Place, until: Any, file: Path, *arguments: Any, **options: An
     return Capturer(until, place.host, *where, "--write", file, "--json", *arguments, **options)
 
 
-def test_who_joins_gets_what_comes_from_then_on_and_the_founder_misses_nothing(
-    place: Place, until: Any, tmp_path: Path
-) -> None:
+def test_a_new_member_gets_later_packets_and_the_founder_loses_none(place: Place, until: Any, tmp_path: Path) -> None:
     first, second = tmp_path / "first.pcapng", tmp_path / "second.pcapng"
     with capture(place, until, first) as founder:
         place.send(100)
@@ -98,7 +96,7 @@ def test_who_joins_gets_what_comes_from_then_on_and_the_founder_misses_nothing(
     assert total(account_of(founder_said)["subscribers"][0], "logged") >= 300
 
 
-def test_what_is_discarded_is_captured_and_reaches_nobody_else(place: Place, until: Any, tmp_path: Path) -> None:
+def test_discarded_packets_are_captured_and_reach_no_socket(place: Place, until: Any, tmp_path: Path) -> None:
     """Wanted or not: on a mirror port no packet is this host's business."""
     every_protocol = 3
     with place.host.enter():
@@ -132,7 +130,9 @@ def test_only_xdp_discards(place: Place) -> None:
 
 
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
-def test_nobody_misses_a_packet_while_others_come_and_go(place: Place, until: Any, tmp_path: Path, hook: str) -> None:
+def test_no_member_loses_packets_while_others_join_and_leave(
+    place: Place, until: Any, tmp_path: Path, hook: str
+) -> None:
     """Every change of the subscribers replaces the programs, under traffic."""
     first = tmp_path / "first.pcapng"
     stop = threading.Event()
@@ -162,7 +162,7 @@ def test_nobody_misses_a_packet_while_others_come_and_go(place: Place, until: An
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["leaves", "is killed"])
-def test_when_the_founder_goes_the_others_go_on(place: Place, until: Any, tmp_path: Path, number: int) -> None:
+def test_members_continue_without_the_founder(place: Place, until: Any, tmp_path: Path, number: int) -> None:
     second = tmp_path / "second.pcapng"
     with capture(place, until, tmp_path / "first.pcapng") as founder:
         with capture(place, until, second, join=founder.ring) as joiner:
@@ -188,7 +188,7 @@ def test_a_joiner_that_is_killed_leaves_nothing(place: Place, until: Any, tmp_pa
     account_of(said)
 
 
-def test_when_the_keeper_is_killed_everybody_says_so_and_ends(place: Place, until: Any, tmp_path: Path) -> None:
+def test_members_report_a_killed_keeper_and_end(place: Place, until: Any, tmp_path: Path) -> None:
     files = [tmp_path / "first.pcapng", tmp_path / "second.pcapng"]
     with capture(place, until, files[0]) as founder, capture(place, until, files[1], join=founder.ring) as joiner:
         place.send(100)
@@ -211,9 +211,7 @@ def test_when_the_keeper_is_killed_everybody_says_so_and_ends(place: Place, unti
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
-def test_what_a_stopped_reader_loses_is_what_its_account_says(
-    place: Place, until: Any, tmp_path: Path, policy: str
-) -> None:
+def test_the_account_counts_what_a_stopped_reader_loses(place: Place, until: Any, tmp_path: Path, policy: str) -> None:
     """Under fast-reader preference it alone loses; under slow-reader preference all lose alike."""
     files = [tmp_path / "first.pcapng", tmp_path / "second.pcapng"]
     arguments = ("--policy", policy, "--buffer", "1M")
@@ -241,7 +239,7 @@ def test_what_a_stopped_reader_loses_is_what_its_account_says(
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
-def test_a_reader_that_crawls(place: Place, until: Any, tmp_path: Path, policy: str) -> None:
+def test_a_slow_reader(place: Place, until: Any, tmp_path: Path, policy: str) -> None:
     """It loses alone under fast-reader preference; under slow-reader preference all get the same packets."""
     file, crawled, fifo = tmp_path / "all.pcapng", tmp_path / "crawled.pcapng", tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -281,7 +279,7 @@ def test_a_reader_that_crawls(place: Place, until: Any, tmp_path: Path, policy: 
         assert numbers_of(crawled) == numbers_of(file)
 
 
-def test_a_killed_reader_holds_nobody_up(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_killed_reader_does_not_delay_the_others(place: Place, until: Any, tmp_path: Path) -> None:
     first = tmp_path / "first.pcapng"
     with capture(place, until, first, "--policy", "slow", "--buffer", "1M") as founder:
         with capture(place, until, tmp_path / "second.pcapng", join=founder.ring) as killed:
@@ -340,7 +338,7 @@ def test_the_list_shows_who_reads_what(place: Place, until: Any, tmp_path: Path)
         founder.end()
 
 
-def test_a_second_ring_at_an_interface_is_told_of_the_first(place: Place, until: Any, tmp_path: Path, bed: Any) -> None:
+def test_a_second_ring_at_an_interface_warns_of_the_first(place: Place, until: Any, tmp_path: Path, bed: Any) -> None:
     with capture(place, until, tmp_path / "first.pcapng", "-q") as first:
         with capture(place, until, tmp_path / "second.pcapng", "-q") as second:
             hint = f"ring {first.ring} takes packets at {place.interface} already"
@@ -412,7 +410,7 @@ def join_that_stands_still(place: Place, until: Any, founder: Capturer, file: Pa
     return joiner, stopped[-1]
 
 
-def test_who_leaves_does_not_wait_for_who_comes(place: Place, until: Any, tmp_path: Path) -> None:
+def test_leaving_does_not_wait_for_a_join(place: Place, until: Any, tmp_path: Path) -> None:
     first, second, third = (tmp_path / f"{name}.pcapng" for name in ("first", "second", "third"))
     with capture(place, until, first) as founder, capture(place, until, second, join=founder.ring) as other:
         joiner, _ = join_that_stands_still(place, until, founder, third)
@@ -433,7 +431,7 @@ def test_who_leaves_does_not_wait_for_who_comes(place: Place, until: Any, tmp_pa
     account_of(founder_said)
 
 
-def test_a_join_whose_programs_cannot_be_made_is_refused_in_one_line(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_join_whose_programs_do_not_load_is_refused_in_one_line(place: Place, until: Any, tmp_path: Path) -> None:
     first = tmp_path / "first.pcapng"
     with capture(place, until, first) as founder:
         place.send(50)

@@ -122,7 +122,7 @@ def test_the_file_has_the_packets_of_tcpdump(
     assert total(subscriber, "logged") == total(subscriber, "seen") >= expected
 
 
-def test_where_there_is_no_tcx_it_says_that_what_is_sent_is_missing(pair: Pair, until: Any, tmp_path: Path) -> None:
+def test_without_tcx_it_warns_that_outbound_packets_are_missing(pair: Pair, until: Any, tmp_path: Path) -> None:
     """Nobody asked for a hook: that of the kernel at hand is taken, and its ledger and its words say what it saw."""
     ours = tmp_path / "ours.pcapng"
     with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--json", "-q") as capture:
@@ -252,7 +252,7 @@ def test_a_packet_of_the_stack_may_be_larger_than_any_wire_allows(pair: Pair, un
     assert max(wire for wire, _ in written) > 60_000
 
 
-def test_a_tag_beside_the_packet_is_written_where_it_was(pair: Pair, until: Any, tmp_path: Path) -> None:
+def test_a_vlan_tag_beside_the_packet_is_written_in_its_place(pair: Pair, until: Any, tmp_path: Path) -> None:
     """The kernel takes it out before any program at tcx sees the packet."""
     ours, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcap"
     frames = []
@@ -285,7 +285,7 @@ def test_other_programs_read_the_file(pair: Pair, until: Any, tmp_path: Path) ->
     assert len(lines) == 50
 
 
-def test_a_pipe_gets_packets_while_they_come(pair: Pair, until: Any, tmp_path: Path) -> None:
+def test_a_pipe_gets_packets_while_they_arrive(pair: Pair, until: Any, tmp_path: Path) -> None:
     """Nothing but the capture is on standard output."""
     with Capturer(until, pair.right, "-i", pair.interface, "-w", "-", "--json", text=False) as capture:
         reader = subprocess.Popen(
@@ -334,7 +334,7 @@ def capture_has(pair: Pair, packets: int) -> bool:
 
 
 @pytest.mark.parametrize("backend", ["af-packet", "tpacket-v3", "af-xdp"])
-def test_the_ways_of_others_write_the_same_packets(pair: Pair, until: Any, tmp_path: Path, backend: str) -> None:
+def test_socket_captures_write_the_same_packets(pair: Pair, until: Any, tmp_path: Path, backend: str) -> None:
     ours = tmp_path / "ours.pcapng"
     command = [PARSHALL, "capture", "-i", pair.interface, "--backend", backend, "-w", ours, "--json", "--count", "100"]
     command += ["--filter", f"ether proto {EXPERIMENT}"]
@@ -359,7 +359,7 @@ def test_the_ways_of_others_write_the_same_packets(pair: Pair, until: Any, tmp_p
     assert total(account, "logged") == 100
 
 
-def test_the_ways_of_others_have_no_rings(pair: Pair, tmp_path: Path) -> None:
+def test_socket_captures_have_no_rings(pair: Pair, tmp_path: Path) -> None:
     for arguments in (["--join", "ring"], ["-i", pair.interface, "--name", "ring"]):
         said = run(pair.right, *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
         assert said.returncode == 2

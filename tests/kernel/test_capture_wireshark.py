@@ -73,7 +73,7 @@ def test_packets_go_into_the_pipe_until_wireshark_ends_it(place: Place, until: A
     assert packets_of(file) == [(200, frame(number, 200)) for number in range(50)]
 
 
-def test_tshark_captures_through_us(place: Place, until: Any, tshark: str, tmp_path: Path) -> None:
+def test_tshark_captures_through_extcap(place: Place, until: Any, tshark: str, tmp_path: Path) -> None:
     file = tmp_path / "tshark.pcapng"
     listed = place.host.run([tshark, "-D"])
     assert f"parshall-{place.interface}" in listed.stdout

@@ -49,7 +49,7 @@ def command_of(name: str, road: Any, directory: Path) -> tuple[list[str | Path],
 
 
 @pytest.mark.parametrize("name", MEASURING)
-def test_a_line_says_that_measuring_has_begun(road: Any, name: str, tmp_path: Path) -> None:
+def test_a_line_reports_the_start(road: Any, name: str, tmp_path: Path) -> None:
     command, line = command_of(name, road, tmp_path)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -62,7 +62,7 @@ def test_a_line_says_that_measuring_has_begun(road: Any, name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["tcp", "capture", "gen", "cpu"])
-def test_quiet_is_quiet(road: Any, name: str, tmp_path: Path) -> None:
+def test_quiet_prints_nothing(road: Any, name: str, tmp_path: Path) -> None:
     command, _ = command_of(name, road, tmp_path)
     command += ["--quiet", "-d", "200ms", *(["-a"] if name == "cpu" else [])]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -126,7 +126,7 @@ def test_a_ring_of_a_namespace_is_joined_from_another(road: Any, tmp_path: Path,
 
 
 @pytest.mark.parametrize("command", ["tcp", "capture"])
-def test_a_pipe_whose_reader_goes_away_is_no_failure(ends: Any, command: str) -> None:
+def test_a_pipe_whose_reader_closes_it_is_no_failure(ends: Any, command: str) -> None:
     left, right, link = ends
     words = {
         "tcp": ["tcp", "-o", "-", "--netns", right.namespace],

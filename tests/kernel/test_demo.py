@@ -106,7 +106,7 @@ def test_the_report_can_be_written_again_from_its_directory(tour, tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["Backend of the link", "compete for"])
-def test_interrupted_it_keeps_what_it_has(root, tmp_path, moment):
+def test_an_interrupted_demo_keeps_its_logs(root, tmp_path, moment):
     running = subprocess.Popen(
         [PARSHALL, "demo", "--duration", "60", "-o", tmp_path],
         stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.kernel
 
 
-def test_stamps_tell_loss_reordering_and_latency(road):
+def test_stamps_show_loss_reordering_and_latency(road):
     from parshall.capture import Capture, Output, Ring
     from parshall.generate import Generator, Reception
 
@@ -42,7 +42,7 @@ RECEIVE = [sys.executable, "-m", "parshall", "gen", "--receive", "--json"]
         ({"protocol": "253"}, ["--protocol", "253"]),
     ],
 )
-def test_the_other_end_tells_what_became_of_the_packets(road, headers, options):
+def test_the_receiver_reports_loss_and_latency(road, headers, options):
     from parshall.generate import Generator
 
     sender, receiver, link = road
@@ -64,7 +64,7 @@ def test_the_other_end_tells_what_became_of_the_packets(road, headers, options):
     assert -1e6 < least_ns <= median_ns < 1e7
 
 
-def test_the_other_end_counts_what_is_lost(road):
+def test_the_receiver_counts_lost_packets(road):
     from parshall.generate import Generator
 
     sender, receiver, link = road
@@ -88,7 +88,7 @@ def test_an_option_of_the_sending_end_is_refused(option):
     assert refused.stderr.count("\n") == 1
 
 
-def test_the_other_end_takes_account_of_several_senders(road):
+def test_the_receiver_counts_the_packets_of_several_senders(road):
     from parshall.generate import Generator
 
     sender, receiver, link = road

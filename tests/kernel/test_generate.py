@@ -16,6 +16,7 @@ from wire import SOURCE_MAC, generator, namespace, punctual_account, said_after_
 
 from parshall.cli.gen_text import account_lines
 from parshall.errors import ParshallError, UsageError
+from workloads import REQUEST
 
 pytestmark = pytest.mark.kernel
 
@@ -54,7 +55,7 @@ def source_address(frame):
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_what_arrives_is_what_the_seed_promises(road, tap, name, pace, backend):
+def test_the_packets_of_the_seed_arrive(road, tap, name, pace, backend):
     from parshall import _native
 
     count = 200
@@ -91,7 +92,7 @@ def test_sockets_send_packets_longer_than_a_page(road, tap, backend):
     assert tap(300) == [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * 300)]
 
 
-def test_every_way_of_sending_gives_the_same_digest(road):
+def test_every_backend_gives_the_same_digest(road):
     ways = ("xdp", "af-packet", "af-xdp")
     runs = [generator(road, sizes="imix", count=5000, seed=8, backend=backend).wait() for backend in ways]
     assert len({run.digest for run in runs}) == 1
@@ -152,7 +153,7 @@ def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, unti
 
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_a_carrier_that_is_lost_for_a_while_is_told_and_the_run_goes_on(road, until, backend):
+def test_a_temporary_loss_of_carrier_is_counted_and_the_run_continues(road, until, backend):
     sender, receiver, link = road
     run = generator(road, sizes="64", backend=backend, pps=10e3)
     until("some packets were sent", lambda: run.status()["packets"] > 500)
@@ -173,24 +174,13 @@ def test_a_carrier_that_is_lost_for_a_while_is_told_and_the_run_goes_on(road, un
     assert "lost its carrier once" in "\n".join(account_lines(account))
 
 
-def test_packets_that_no_ip_header_can_tell_are_refused():
+def test_packets_longer_than_an_ip_length_field_are_refused():
     from parshall import _native
 
-    request = {
-        "interface": "lo",
-        "seed": 1,
-        "source": "10.0.0.1",
-        "destination": "10.0.0.2",
-        "source_port": "9",
-        "destination_port": "9",
-        "source_mac": SOURCE_MAC,
-        "destination_mac": SOURCE_MAC,
-        "protocol": "udp",
-    }
-    longest = json.loads(_native.describe_workload(json.dumps(request | {"sizes": "65535"})))
+    longest = json.loads(_native.describe_workload(json.dumps(REQUEST | {"sizes": "65535"})))
     assert longest["largest_ip_bytes"] == 65535
     with pytest.raises(UsageError, match="--sizes with packets of 65536 bytes: expected at most 65535"):
-        _native.describe_workload(json.dumps(request | {"sizes": "40-65536"}))
+        _native.describe_workload(json.dumps(REQUEST | {"sizes": "40-65536"}))
 
 
 def test_the_command_that_loses_its_interface_fails_and_gives_the_account(road, tap):
@@ -218,7 +208,7 @@ def test_the_account_balances_and_the_digest_repeats(road):
     assert accounts[0]["digest"] == accounts[1]["digest"] != accounts[2]["digest"]
 
 
-def test_a_loss_that_others_may_hide_is_not_known(road):
+def test_losses_are_unknown_when_other_senders_share_the_interface(road):
     from parshall.cli.gen_text import account_lines
 
     with (
@@ -308,7 +298,7 @@ def pktgen():
 
 @pytest.mark.optional
 @pytest.mark.parametrize("family", ["ipv4", "ipv6", "tagged"])
-def test_pktgen_sends_what_it_was_told(road, tap, pktgen, family):
+def test_pktgen_sends_the_requested_packets(road, tap, pktgen, family):
     flows = {
         "ipv4": {"src": "10.0.0.1-10.0.0.3", "dst": "10.1.0.1", "dport": "7-8"},
         "ipv6": {"src": "fd00::1", "dst": "fd00:1::1"},
@@ -329,7 +319,7 @@ def test_pktgen_sends_what_it_was_told(road, tap, pktgen, family):
 
 
 @pytest.mark.optional
-def test_pktgen_that_is_stopped_has_sent_what_it_says(road, tap, pktgen):
+def test_pktgen_that_is_stopped_reports_what_it_sent(road, tap, pktgen):
     run = generator(road, sizes="64", pps=1000, backend="pktgen")
     tap(500)
     run.stop()
@@ -339,7 +329,7 @@ def test_pktgen_that_is_stopped_has_sent_what_it_says(road, tap, pktgen):
     assert account["elapsed_ns"] > 0.4e9
 
 
-def test_it_does_not_flood_what_is_no_test_interface(road):
+def test_the_generator_refuses_other_than_test_interfaces(road):
     sender, *_ = road
     result = subprocess.run(
         [sys.executable, "-m", "parshall", "gen", "-i", "lo", "--netns", str(namespace(sender)), "--count", "5"],
@@ -360,7 +350,7 @@ def test_ctrl_c_gives_the_account(road, tap):
     assert account["sent"] == account["arrived"] + account["lost"]
 
 
-def test_the_command_tells_its_account(road):
+def test_the_command_prints_its_account(road):
     sender, _, link = road
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9"]
@@ -373,7 +363,7 @@ def test_the_command_tells_its_account(road):
     assert account["digest"] in text.stdout
 
 
-def test_no_digest_is_taken_for_that_of_what_arrived(road):
+def test_the_digest_is_not_claimed_for_arrived_packets(road):
     account = generator(road, sizes="64", count=10).wait().account
     (line,) = [line for line in account_lines(account) if account["digest"] in line]
     assert "of the planned packets" in line
@@ -410,7 +400,7 @@ def test_a_duration_counts_from_the_first_packet(road, tmp_path, backend):
 
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_a_flood_lasts_as_long_as_was_asked(road, backend):
+def test_a_flood_lasts_for_its_duration(road, backend):
     account = generator(road, sizes="64", duration_s=0.5, backend=backend).wait().account
     assert account["error"] is None and account["sent"] > 1000
     # To the end of the senders, who may have to wait for their CPU.
@@ -422,7 +412,7 @@ def test_a_duration_is_the_same_packets_each_time(road):
     assert runs[0].digest == runs[1].digest and runs[0].account["sent"] == runs[1].account["sent"] > 5000
 
 
-def test_a_run_of_which_nothing_is_passed_on_fails(road):
+def test_a_run_whose_packets_are_all_lost_fails(road):
     sender, *_ = road
     with sender.enter(), Path("/dev/net/tun").open("r+b", buffering=0) as tap:
         # Who holds it never reads.
@@ -436,7 +426,7 @@ def test_a_run_of_which_nothing_is_passed_on_fails(road):
     assert result.stderr.count("\n") == 1 and json.loads(result.stdout)["lost"] == 50
 
 
-def test_an_account_whose_gaps_are_those_of_the_host_says_so_first(road):
+def test_an_account_warns_first_of_gaps_that_the_host_changed(road):
     account = generator(road, sizes="64", count=200_000, pps=100e6, gap="poisson").wait().account
     gaps = account["gaps"]
     assert gaps["late_share"] > 0.5 and not gaps["is_shape_kept"]
@@ -446,7 +436,7 @@ def test_an_account_whose_gaps_are_those_of_the_host_says_so_first(road):
     assert next(account_lines(account | {"gaps": gaps | kept})).startswith("packets")
 
 
-def test_the_profile_of_the_cpus_tells_the_time_of_the_programs(road, tmp_path):
+def test_the_cpu_profile_has_the_time_of_the_programs(road, tmp_path):
     sender, _, link = road
     output = tmp_path / "profile.json"
     command = [

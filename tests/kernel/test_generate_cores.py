@@ -42,7 +42,7 @@ def numbers(frames):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
 @pytest.mark.parametrize("count", [1, 2001])
-def test_each_packet_arrives_once_and_is_what_the_seed_promises(road, tap, backend, pace, count):
+def test_each_packet_of_the_seed_arrives_once(road, tap, backend, pace, count):
     from parshall import _native
 
     run = generator(
@@ -83,7 +83,7 @@ def test_the_digest_is_that_of_a_single_sender(road):
     assert (len(digests), arrived) == (1, {30_001})
 
 
-def test_flows_that_are_dealt_to_one_sender_keep_their_order(road, tap):
+def test_flows_of_one_sender_keep_their_order(road, tap):
     generator(road, cpu=CPUS, count=4000, sizes="60", stamp=True, src="10.0.0.1-10.0.0.4").wait()
     flows = {}
     for frame in tap(4000):
@@ -94,7 +94,7 @@ def test_flows_that_are_dealt_to_one_sender_keep_their_order(road, tap):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 100e3}], ids=["flood", "paced"])
-def test_what_was_sent_of_a_run_that_is_stopped_is_the_beginning_of_the_plan(road, until, backend, pace):
+def test_a_stopped_run_has_sent_the_beginning_of_the_plan(road, until, backend, pace):
     run = generator(road, sizes="imix", seed=3, cpu=CPUS, backend=backend, **pace)
     until("some packets were sent", lambda: run.status()["packets"] > 20_000)
     run.stop()
@@ -120,7 +120,7 @@ def test_an_interface_that_goes_down_ends_all_senders(road, until, backend):
     assert account["sent"] == sum(sender["sent"] for sender in account["senders"])
 
 
-def test_all_senders_keep_to_one_law_of_gaps(road):
+def test_the_gaps_of_all_senders_follow_one_distribution(road):
     # Two senders that went by two laws would send in pairs, or half as often.
     account = punctual_account(road, 25e3, 0.05, sizes="64", count=8000, pps=40e3, cpu=CPUS)
     assert account["gaps"]["quantiles_ns"][3] > 1e3
@@ -158,13 +158,13 @@ def test_ctrl_c_gives_one_account(road, tap):
         (["--queue", "2", "--backend", "af-xdp"], "has no queue 2"),
     ],
 )
-def test_what_cannot_be_is_named_in_one_line(road, options, complaint):
+def test_an_impossible_request_is_refused_in_one_line(road, options, complaint):
     refused = subprocess.run(command(road, "--count", "10", *options), capture_output=True, text=True, timeout=60)
     assert refused.returncode in (1, 2)
     assert complaint in refused.stderr and refused.stderr.count("\n") == 1
 
 
-def test_af_xdp_sends_by_the_queue_that_is_asked_for(road):
+def test_af_xdp_sends_by_the_requested_queue(road):
     for options in ({"queue": 1}, {"queue": [1, 0], "cpu": CPUS}):
         account = generator(road, sizes="80", count=3000, backend="af-xdp", **options).wait().account
         assert account["sent"] == account["arrived"] == 3000

@@ -375,7 +375,7 @@ def encapsulated(frame, to_mac, to_address):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("make", HOPS)
-def test_what_arrives_behind_a_hop_is_the_plan_and_what_the_hop_does(bed, road, tmp_path, make, backend):
+def test_behind_a_hop_the_planned_packets_arrive_as_the_hop_changes_them(bed, road, tmp_path, make, backend):
     hop = make(bed, road)
     common = {"backend": backend, "dst_mac": hop.destination_mac, "seed": 4}
     run = generator(road, count=1, **REPLAYED, **common, **hop.options)

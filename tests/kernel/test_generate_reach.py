@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from parshall.generate import reasons_to_confirm
+from parshall.generate.surroundings import reasons_to_confirm
 from parshall.testbed.names import current_owner
 
 pytestmark = pytest.mark.kernel
@@ -42,7 +42,7 @@ def asked(host, interface):
     return " and ".join(reasons_to_confirm(interface, host.path))
 
 
-def test_an_interface_of_a_testbed_is_not_asked_for(hosts):
+def test_an_interface_of_a_testbed_needs_no_confirmation(hosts):
     left, right, link = hosts
     assert asked(left, link.interface(left)) == asked(right, link.interface(right)) == ""
 
@@ -71,7 +71,7 @@ def test_routers_and_bridges_between_test_hosts_lead_nowhere(bed, hosts):
     ],
 )
 @pytest.mark.parametrize("table", ["main", "4711"])
-def test_a_default_route_in_parts_and_in_any_table_is_asked_for(hosts, family, routes, table):
+def test_a_default_route_in_parts_and_in_any_table_needs_confirmation(hosts, family, routes, table):
     left, _, link = hosts
     for route in routes:
         left.run(["ip", family, "route", "add", route, "dev", link.interface(left), "table", table])
@@ -88,7 +88,7 @@ def test_the_bridge_of_a_port_may_have_the_default_route(hosts):
     assert "a default route uses br0" in asked(left, link.interface(left))
 
 
-def test_a_peer_in_the_namespace_of_this_host_is_asked_for(hosts, to_this_host):
+def test_a_peer_in_the_namespace_of_this_host_needs_confirmation(hosts, to_this_host):
     left, right, link = hosts
     inside, outside = to_this_host
     assert "reach the network namespace of this host" in asked(left, inside)
@@ -98,7 +98,7 @@ def test_a_peer_in_the_namespace_of_this_host_is_asked_for(hosts, to_this_host):
     assert reasons_to_confirm(outside) == []
 
 
-def test_a_namespace_that_cannot_be_found_is_asked_for(hosts):
+def test_an_unknown_namespace_needs_confirmation(hosts):
     left, *_ = hosts
     command = ["unshare", "--net", "sh", "-c", "echo made; read go"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -124,7 +124,7 @@ def test_a_namespace_that_cannot_be_found_is_asked_for(hosts):
     ],
     ids=["macvlan", "ipvlan", "vlan", "vxlan"],
 )
-def test_what_lies_above_another_device_is_asked_for_as_that_is(hosts, to_this_host, words):
+def test_a_stacked_interface_needs_the_confirmation_of_its_lower_device(hosts, to_this_host, words):
     left, *_ = hosts
     inside, _ = to_this_host
     add_or_skip(left, *(word.format(lower=inside) for word in words))
@@ -133,7 +133,7 @@ def test_what_lies_above_another_device_is_asked_for_as_that_is(hosts, to_this_h
 
 @pytest.mark.optional
 @pytest.mark.parametrize("kind", ["bond", "team"])
-def test_a_member_of_a_bond_is_asked_for(hosts, kind):
+def test_a_member_of_a_bond_needs_confirmation(hosts, kind):
     left, _, link = hosts
     add_or_skip(left, "many0", "type", kind)
     left.run(["ip", "link", "set", link.interface(left), "down"])
@@ -141,7 +141,7 @@ def test_a_member_of_a_bond_is_asked_for(hosts, kind):
     assert "it is a member of many0" in asked(left, link.interface(left))
 
 
-def test_the_command_names_the_reason_and_sends_when_it_is_told_to(hosts):
+def test_the_command_names_the_reason_and_sends_with_yes_on(hosts):
     left, _, link = hosts
     interface = link.interface(left)
     for half in DEFAULT_HALVES:

@@ -60,7 +60,7 @@ def on_the_wire(frame):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_trace_is_replayed_byte_by_byte_and_in_its_time(road, tap, frames, tmp_path, backend):
+def test_a_replay_sends_the_bytes_of_the_trace_at_their_times(road, tap, frames, tmp_path, backend):
     trace = tmp_path / "trace.pcap"
     write_trace(trace, frames, gap_us=200)
     arriving = [on_the_wire(frame) for frame in frames]
@@ -118,7 +118,7 @@ def test_tcpdump_finds_the_file_at_the_other_end(road, tmp_path):
 @pytest.mark.parametrize("cpu", [CPUS[:1], CPUS], ids=["one CPU", "two CPUs"])
 @pytest.mark.parametrize("pace", [{}, {"gap": "poisson", "pps": 50e3}], ids=["flood", "paced"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_trace_longer_than_a_block_goes_round(road, tap, tmp_path, backend, pace, cpu):
+def test_a_trace_longer_than_a_block_repeats(road, tap, tmp_path, backend, pace, cpu):
     # 2.4 MB: the kernel's program has them in three blocks.
     give_queues(road, cpu)
     frames = numbered(3001)
@@ -135,7 +135,7 @@ def test_a_trace_longer_than_a_block_goes_round(road, tap, tmp_path, backend, pa
     assert found == promised
 
 
-def test_digest_and_account_are_the_same_whatever_sends(road, frames, tmp_path):
+def test_digest_and_account_are_the_same_for_every_backend(road, frames, tmp_path):
     give_queues(road, CPUS)
     write_trace(tmp_path / "trace.pcap", frames)
     accounts = [
@@ -242,7 +242,7 @@ def test_a_peer_that_takes_no_live_frames_gets_the_trace_from_a_socket(road, tap
         generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
 
 
-def test_what_cannot_be_replayed_is_refused(road, frames, tmp_path):
+def test_a_file_that_cannot_be_replayed_is_refused(road, frames, tmp_path):
     trace = tmp_path / "trace.pcap"
     write_trace(trace, frames)
     with pytest.raises(UsageError, match="--backend xdp, af-packet or af-xdp"):
@@ -276,7 +276,7 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(road, tmp_path, frame_byte
     assert peak_mib - without_mib < 192
 
 
-def test_what_can_be_read_only_once_is_no_file_to_replay(road, tmp_path):
+def test_a_replay_needs_a_file_that_can_be_read_twice(road, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for trace in ("-", tmp_path / "pipe", "/dev/stdin"):
         with pytest.raises(UsageError, match=rf"--replay {trace}: expected a regular file"):

@@ -72,7 +72,7 @@ def running(*arguments: object, sign: str = "started") -> Iterator["subprocess.P
         (["cpu", "-q", "-o", "FILE", "--", "/nosuch/command"], 127),
     ],
 )
-def test_what_is_refused_leaves_what_was_there(arguments: list[object], status: int, tmp_path: Path) -> None:
+def test_a_refused_output_leaves_the_old_file(arguments: list[object], status: int, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(OLD)
     said = run(*(file if argument == "FILE" else argument for argument in arguments))
@@ -164,7 +164,7 @@ def waits_for_a_reader(process: "subprocess.Popen[bytes]", fifo: Path) -> bool:
     [TCP, CAPTURE, SOCKET, CONVERT, ["cpu", "-o"], ["tcp", "-q", "--", "sleep", "600"]],
     ids=["tcp", "capture", "socket", "convert", "cpu", "tcp-cmd"],
 )
-def test_a_signal_is_heard_while_nobody_reads_a_fifo(
+def test_a_signal_ends_the_wait_for_the_reader_of_a_fifo(
     arguments: list[Any], number: signal.Signals, until: Any, tmp_path: Path
 ) -> None:
     fifo, other = tmp_path / "fifo", tmp_path / "other"

@@ -33,7 +33,7 @@ MOUNT = next(names.cgroup2_mounts(), None)
         ("kill -SEGV $$", 139),
     ],
 )
-def test_the_status_of_a_command_is_ours(code: str, status: int, tmp_path: Path) -> None:
+def test_parshall_exits_with_the_status_of_the_command(code: str, status: int, tmp_path: Path) -> None:
     answer = run("tcp", "-o", tmp_path / "log", "--", "sh", "-c", f"echo said; {code}")
     assert (answer.returncode, answer.stdout) == (status, "said\n")
     log, _ = check_log(tmp_path / "log")
@@ -59,7 +59,7 @@ def test_only_the_flows_of_a_command_and_its_children_are_logged(tmp_path: Path)
     assert all("-cmd" in flow["cgroup"] for flow in log.flows.to_pylist())
 
 
-def test_an_interrupt_goes_to_the_command_and_its_status_is_ours(until: Any, tmp_path: Path) -> None:
+def test_an_interrupt_goes_to_the_command_and_parshall_exits_with_its_status(until: Any, tmp_path: Path) -> None:
     """As the terminal does it: the whole foreground group is sent SIGINT."""
     code = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 0.05; done"
     with Logger(until, "-o", tmp_path / "log", "--", "sh", "-c", code, start_new_session=True) as logger:
@@ -71,7 +71,7 @@ def test_an_interrupt_goes_to_the_command_and_its_status_is_ours(until: Any, tmp
     assert "cost:" in said.stderr
 
 
-def test_a_command_that_dies_of_the_interrupt(until: Any, tmp_path: Path) -> None:
+def test_a_command_that_ends_by_sigint(until: Any, tmp_path: Path) -> None:
     with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60", start_new_session=True) as logger:
         group = the_cgroup_of(logger.process.pid, until)
         until_some(until, lambda: (group / "cgroup.procs").read_text().split())
@@ -108,7 +108,7 @@ def test_the_duration_bounds_a_command(obeys: bool, tmp_path: Path) -> None:
     assert ledger["cost"]["wall_s"] < 3
 
 
-def test_daemons_that_a_command_leaves_go_on_outside(tmp_path: Path) -> None:
+def test_daemons_of_a_command_continue_in_the_parent_cgroup(tmp_path: Path) -> None:
     script = "sleep 60 >/dev/null 2>&1 & echo $!; exit 4"
     answer = run("tcp", "-o", tmp_path / "log", "--", "sh", "-c", script)
     assert answer.returncode == 4
@@ -119,9 +119,7 @@ def test_daemons_that_a_command_leaves_go_on_outside(tmp_path: Path) -> None:
         os.kill(daemon, signal.SIGKILL)
 
 
-def test_a_disk_that_fills_up_ends_the_log_but_not_with_the_status_of_success(
-    pair: Any, until: Any, tmp_path: Path
-) -> None:
+def test_a_disk_that_fills_up_ends_the_log_with_a_failure(pair: Any, until: Any, tmp_path: Path) -> None:
     """Without its log the command is asked to end: going on would measure nothing."""
     with small_disk(tmp_path / "disk", "64k") as disk:
         code = (
@@ -250,7 +248,7 @@ def runs_sleep(group: Path) -> bool:
     return False
 
 
-def test_a_polled_view_beyond_all_measure_is_refused_in_one_line(pair: Any, tmp_path: Path) -> None:
+def test_a_polling_interval_out_of_range_is_refused_in_one_line(pair: Any, tmp_path: Path) -> None:
     left, right, address = pair
     with TcpLog(tmp_path / "log") as log, connection(left, right, address, 25001) as (active, passive):
         transfer(active, passive, 1000)

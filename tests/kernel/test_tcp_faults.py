@@ -116,7 +116,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("arguments", "status", "words"), REFUSALS, ids=[" ".join(each[0][:4]) for each in REFUSALS])
-def test_a_refusal_is_one_line_and_touches_nothing(
+def test_a_refusal_is_one_line_and_changes_nothing(
     arguments: list[str], status: int, words: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -140,7 +140,7 @@ def test_a_refusal_is_one_line_and_touches_nothing(
         ("file/log", r".*/file/log: cannot be written: Not a directory.*; name a file"),
     ],
 )
-def test_an_output_that_cannot_be(output: str, words: str, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_created(output: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     answer = run("tcp", "-o", tmp_path / output, "--duration", "1")
     assert re.search(words, the_complaint(answer.stderr))
@@ -341,7 +341,7 @@ def test_progress_is_a_live_line_on_a_terminal_and_nothing_elsewhere(tmp_path: P
     assert b"cost:" in shown
 
 
-def test_a_listener_that_nobody_talks_to_is_no_flow(pair: Any, tmp_path: Path) -> None:
+def test_a_listener_without_connections_is_no_flow(pair: Any, tmp_path: Path) -> None:
     _, right, address = pair
     port = next(_ports)
     with right.enter(), socket.create_server((address, port)):
@@ -362,7 +362,7 @@ def test_an_empty_cgroup(tmp_path: Path) -> None:
     assert total(ledger, "seen", PACKET_HOOKS) == 0
 
 
-def test_a_second_log_to_the_same_file_is_refused_and_spoils_nothing(pair: Any, until: Any, tmp_path: Path) -> None:
+def test_a_second_log_to_the_same_file_is_refused(pair: Any, until: Any, tmp_path: Path) -> None:
     port, path = next(_ports), tmp_path / "log"
     with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
         until("there are records", lambda: path.stat().st_size > 100_000)

@@ -1,46 +1,28 @@
-"""The flow table of the TCP log: every connection, what it is, how it began and how it ended."""
+"""The flow table of the TCP log: every connection, its numbers, options and process."""
 
 import contextlib
 import os
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from conversation import connection, socket_statistics, transfer
+from tcp_flow_table import ours
 from tcp_logger import Logger, check_log, packets_of, rows_of, total
 
-from parshall.errors import ParshallError
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
 _ports = count(23000)
-SYN, RST, ACK, ECE, CWR, AE = 2, 4, 16, 64, 128, 256
-
-
-def ours(log: Any, port: int) -> list[dict[str, Any]]:
-    """The flows with this port, those of the server last."""
-    flows = [flow for flow in log.flows.to_pylist() if port in (flow["local_port"], flow["remote_port"])]
-    return sorted(flows, key=lambda flow: (flow["local_port"] == port, flow["flow"]))
-
-
-def the_close(log: Any, flow: dict[str, Any]) -> dict[str, Any]:
-    """The one row that tells how a flow ended."""
-    (row,) = rows_of(log).filter(flow=flow["flow"], event="close").to_dicts()
-    return row
-
-
-def reset_at_close(each: socket.socket) -> None:
-    """Let close() send a reset, and leave no connection in TIME_WAIT."""
-    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+SYN, ACK = 2, 16
 
 
 def test_idle_flows_of_every_namespace_are_found(ends: Any, tmp_path: Path) -> None:
@@ -78,7 +60,7 @@ def test_idle_flows_of_every_namespace_are_found(ends: Any, tmp_path: Path) -> N
         assert flow["first_time_ns"] <= flow["last_time_ns"]
 
 
-def test_a_flow_that_began_before_goes_on_under_one_number(ends: Any, tmp_path: Path) -> None:
+def test_a_flow_older_than_the_log_keeps_one_number(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     port = next(_ports)
     with connection(left, right, link.address(right), port) as (active, passive):
@@ -115,228 +97,6 @@ def test_a_passive_open_keeps_its_number_from_the_syn_on(ends: Any, family: int,
         assert flow["ended"]
         assert flow["pid"] == os.getpid()
         assert flow["uid"] == os.getuid()
-
-
-def test_the_last_state_of_a_normal_close(ends: Any, tmp_path: Path) -> None:
-    left, right, link = ends
-    port = next(_ports)
-    with TcpLog(tmp_path / "log", port=[port]) as log:
-        with connection(left, right, link.address(right), port) as (active, passive):
-            transfer(active, passive, 100_000)
-    logged, _ = check_log(log.path)
-    client, server = ours(logged, port)
-    # The client closes first: its socket goes over to TIME_WAIT, the server's acknowledges the last FIN.
-    assert the_close(logged, server)["state"] == "LAST_ACK"
-    assert the_close(logged, client)["state"] in ("FIN_WAIT2", "TIME_WAIT", "CLOSING")
-    assert the_close(logged, client)["srtt_us"] > 0
-    assert the_close(logged, client)["cwnd_segments"] > 0
-    assert client["ended"]
-    assert server["ended"]
-
-
-def test_the_last_state_of_a_reset(ends: Any, tmp_path: Path) -> None:
-    left, right, link = ends
-    port = next(_ports)
-    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
-        with socket.create_server((link.address(right), port)) as listener, left.enter():
-            active = socket.create_connection((link.address(right), port), timeout=10)
-            passive, _ = listener.accept()
-            transfer(active, passive, 10_000)
-            reset_at_close(active)
-            active.close()
-            with pytest.raises(ConnectionResetError):
-                passive.recv(1)
-            passive.close()
-    logged, _ = check_log(log.path)
-    client, server = ours(logged, port)
-    for flow, direction in ((client, "out"), (server, "in")):
-        assert the_close(logged, flow)["state"] == "ESTABLISHED"
-        last = packets_of(rows_of(logged), flow["flow"]).row(-1, named=True)
-        assert last["pkt_flags"] & RST
-        assert last["direction"] == direction
-        assert flow["ended"]
-
-
-@pytest.mark.parametrize("family", [4, 6])
-@pytest.mark.parametrize("who", ["a reader that leaves data", "a listener that never accepts"])
-def test_a_connection_that_ends_with_a_reset_of_its_own_keeps_its_port(
-    ends: Any, until: Any, who: str, family: int, tmp_path: Path
-) -> None:
-    """The kernel releases the port before it sends the reset, the first packet by which a process is seen."""
-    left, right, link = ends
-    port, address = next(_ports), link.address(right, family)
-    kind = socket.AF_INET6 if family == 6 else socket.AF_INET
-    with TcpLog(tmp_path / "log", port=port) as log:
-        with right.enter():
-            listener = socket.create_server((address, port), family=kind)
-        with left.enter():
-            active = socket.socket(kind, socket.SOCK_STREAM)
-        with listener, active:
-            active.settimeout(10)
-            active.connect((address, port))
-            client_port = active.getsockname()[1]
-            active.sendall(bytes(1000))
-            if who == "a listener that never accepts":
-                until("the data was acknowledged", lambda: not unacknowledged_of(active))
-                listener.close()
-            else:
-                passive, _ = listener.accept()
-                assert passive.recv(1, socket.MSG_PEEK)
-                passive.close()
-            with pytest.raises(ConnectionResetError):
-                active.recv(1)
-    logged, _ = check_log(log.path)
-    client, server = ours(logged, port)
-    assert (client["local_port"], client["remote_port"]) == (client_port, port)
-    assert (server["local_port"], server["remote_port"]) == (port, client_port)
-    assert (server["local_address"], server["remote_address"]) == (address, link.address(left, family))
-    # The reset belongs to the flow, as tcpdump would see it.
-    assert packets_of(rows_of(logged), server["flow"])["pkt_flags"][-1] & RST
-
-
-def test_a_log_that_begins_before_the_reset_knows_the_port(ends: Any, until: Any, tmp_path: Path) -> None:
-    """Nothing else is seen of the flow than its end, and still the filter finds it by its port."""
-    left, right, link = ends
-    port, address = next(_ports), link.address(right)
-    with right.enter():
-        listener = socket.create_server((address, port))
-    with left.enter():
-        active = socket.socket()
-    with listener, active:
-        active.connect((address, port))
-        client_port = active.getsockname()[1]
-        active.sendall(bytes(1000))
-        until("the data was acknowledged", lambda: not unacknowledged_of(active))
-        # Nobody holds a file of a connection that was not accepted, so it is not found at the start.
-        with TcpLog(tmp_path / "log", port=port, direction="out") as log:
-            listener.close()
-            with pytest.raises(ConnectionResetError):
-                active.recv(1)
-    logged, _ = check_log(log.path)
-    (server,) = [flow for flow in ours(logged, port) if flow["local_port"] == port]
-    assert server["remote_port"] == client_port
-
-
-def test_a_refused_connection_and_another_attempt_of_the_same_socket(ends: Any, tmp_path: Path) -> None:
-    """Linux lets a socket connect again after a refusal: two connections, so two flows."""
-    left, right, link = ends
-    refused, port = next(_ports), next(_ports)
-    with TcpLog(tmp_path / "log", port=[refused, port]) as log, right.enter():
-        with socket.create_server((link.address(right), port)) as listener, left.enter():
-            with socket.socket() as active:
-                with pytest.raises(ConnectionRefusedError):
-                    active.connect((link.address(right), refused))
-                active.connect((link.address(right), port))
-                with listener.accept()[0] as passive:
-                    transfer(active, passive, 10_000)
-    logged, _ = check_log(log.path)
-    (first,) = ours(logged, refused)
-    assert the_close(logged, first)["state"] == "SYN_SENT"
-    assert first["packets_seen"] == 2
-    rows = packets_of(rows_of(logged), first["flow"])
-    assert rows["pkt_flags"].to_list() == [SYN, RST | ACK]
-    assert first["ended"]
-    second, server = ours(logged, port)
-    assert second["flow"] != first["flow"]
-    assert second["remote_port"] == port
-    assert packets_of(rows_of(logged), second["flow"])["pkt_flags"][0] == SYN
-    assert not second["began_before"]
-    assert second["socket_cookie"] == first["socket_cookie"]
-    assert server["passive"]
-
-
-def test_the_resets_of_closed_ports_make_no_flow(ends: Any, tmp_path: Path) -> None:
-    """The kernel sends them from raw sockets of its own, which say that their protocol is TCP and have no ports."""
-    left, right, link = ends
-    refused = next(_ports)
-    with TcpLog(tmp_path / "log") as log:
-        for _ in range(3):
-            with left.enter(), pytest.raises(ConnectionRefusedError):
-                socket.create_connection((link.address(right), refused))
-    logged, ledger = check_log(log.path)
-    assert len(ours(logged, refused)) == 3
-    assert all(flow["local_port"] for flow in logged.flows.to_pylist())
-    assert next(each for each in ledger["hooks"] if each["hook"] == "tcp_egress")["unowned"] >= 3
-
-
-def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
-    """Nobody answers: SYNs are sent again, each an event, and the last state is SYN_SENT."""
-    left, right, link = ends
-    port = next(_ports)
-    left.sysctl("net.ipv4.tcp_syn_retries", 1)
-    if Path("/proc/sys/net/ipv4/tcp_syn_linear_timeouts").exists():  # from Linux 6.5 on
-        left.sysctl("net.ipv4.tcp_syn_linear_timeouts", 0)
-    right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
-    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
-        with socket.create_server((link.address(right), port)), left.enter(), socket.socket() as active:
-            # A process that waits is not needed: TCP gives up by itself after 1 + 2 seconds, or
-            # when the socket is closed.
-            active.setblocking(False)
-            assert active.connect_ex((link.address(right), port)) != 0
-            until("it was sent again", lambda: retransmissions_of(active) >= 1)
-    logged, _ = check_log(log.path)
-    client, *servers = ours(logged, port)
-    assert not client["passive"]
-    assert the_close(logged, client)["state"] == "SYN_SENT"
-    rows = rows_of(logged).filter(flow=client["flow"])
-    assert rows.filter(event="packet")["pkt_flags"].to_list() == [SYN, SYN]
-    (again,) = rows.filter(event="retransmit").to_dicts()
-    assert (again["pkt_flags"], again["payload_bytes"]) == (SYN, 0)
-    assert again["pkt_seq"] == rows.filter(event="packet")["pkt_seq"][0]
-    # The server's side never became a socket; its account is there all the same.
-    assert len(servers) == 1
-    assert servers[0]["passive"]
-    assert servers[0]["packets_seen"] >= 2
-
-
-def unacknowledged_of(active: socket.socket) -> int:
-    """tcpi_unacked of a socket: segments in flight."""
-    return struct.unpack_from("I", active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 24)[0]
-
-
-def retransmissions_of(active: socket.socket) -> int:
-    """tcpi_total_retrans of a socket."""
-    return struct.unpack_from("I", active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 100)[0]
-
-
-def backoff_of(active: socket.socket) -> int:
-    """tcpi_backoff of a socket: how often its timer has gone off since it was heard last."""
-    return active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[4]
-
-
-def test_an_aborted_handshake_and_a_new_one_between_the_same_ends(ends: Any, tmp_path: Path) -> None:
-    """A client that gives up before it is accepted and comes again from the same port: two flows."""
-    left, right, link = ends
-    port, client_port = next(_ports), next(_ports)
-    # No SYN-ACK gets through, so the listener keeps a handshake that comes to nothing.
-    right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
-    with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
-        with socket.create_server((link.address(right), port)) as listener:
-            for attempt in range(2):
-                with left.enter():
-                    active = socket.socket()
-                with active:
-                    active.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    reset_at_close(active)
-                    active.bind((link.address(left), client_port))
-                    active.settimeout(10)
-                    if attempt == 0:
-                        active.setblocking(False)
-                        active.connect_ex((link.address(right), port))
-                    else:
-                        right.run(["ip", "route", "del", "blackhole", f"{link.address(left)}/32"])
-                        active.connect((link.address(right), port))
-                        with listener.accept()[0] as passive:
-                            transfer(active, passive, 1000)
-    logged, _ = check_log(log.path)
-    servers = [flow for flow in ours(logged, port) if flow["passive"]]
-    assert len(servers) == 2
-    rows = rows_of(logged)
-    for flow in servers:
-        assert flow["ended"]
-        assert flow["remote_port"] == client_port
-        first = packets_of(rows, flow["flow"]).row(0, named=True)
-        assert (first["pkt_flags"], first["flow_seq"]) == (SYN, 1)
 
 
 @pytest.mark.parametrize("changed", ["tcp_sack", "tcp_timestamps", "tcp_window_scaling", "tcp_ecn"])
@@ -416,110 +176,6 @@ def test_ipv4_mapped_sockets_are_ipv4_flows(ends: Any, tmp_path: Path) -> None:
     assert packets_of(rows_of(logged), server["flow"])["pkt_flags"][0] == SYN
 
 
-def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_path: Path) -> None:
-    left, right = bed.host("left"), bed.host("right")
-    link = bed.link(left, right, rate_bps=200e6, delay_ms=1, loss=0.02)
-    left.sysctl("net.ipv4.tcp_congestion_control", "reno")
-    port = next(_ports)
-    with TcpLog(tmp_path / "log", port=[port]) as log:
-        with connection(left, right, link.address(right), port) as (active, passive):
-            transfer(active, passive, 3_000_000)
-            deadline_s = time.monotonic() + 20
-            while "unacked" in (state := socket_statistics(left, port)):
-                assert time.monotonic() < deadline_s
-            in_all = retransmissions_of(active)
-    logged, _ = check_log(log.path)
-    client, _ = ours(logged, port)
-    rows = rows_of(logged).filter(flow=client["flow"])
-    again = rows.filter(event="retransmit")
-    close = the_close(logged, client)
-    assert in_all > 10
-    # "retrans:now/total"; what comes after is the FIN, which may be lost, too.
-    assert int(state["retrans"].split("/")[1]) == in_all
-    assert again["gso_segs"].sum() == close["total_retrans"] >= in_all
-    # Each tells the header of a packet that went out.
-    header = ["pkt_seq", "pkt_ack", "pkt_flags", "payload_bytes"]
-    sent = rows.filter(event="packet", direction="out")
-    assert again.join(sent, on=header, how="anti").is_empty()
-    assert (again["pkt_flags"] & ACK == ACK).all()
-    assert again["pkt_ack"].to_list() == again["rcv_nxt"].to_list()
-    counted = {
-        words[0]: int(words[1])
-        for words in map(
-            str.split, left.run(["nstat", "-asz", "TcpRetransSegs", "TcpExtTCPLostRetransmit"]).stdout.splitlines()
-        )
-        if words and words[0].startswith("Tcp")
-    }
-    assert counted["TcpRetransSegs"] == close["total_retrans"]
-    # What was sent again had been sent before.
-    sent = rows.filter(event="packet", direction="out")
-    assert set(again["pkt_seq"]) <= set(sent["pkt_seq"])
-    changes = rows.filter(event="congestion_state")["ca_state"].to_list()
-    assert "Recovery" in changes
-    assert all(left != right for left, right in pairwise(changes))
-    # Every packet shows the state that the last change before it led to.
-    ordered = rows.sort("time_ns")
-    current = "Open"
-    for row in ordered.iter_rows(named=True):
-        if row["event"] == "congestion_state":
-            current = row["ca_state"]
-        elif row["event"] == "packet" and row["state"] == "ESTABLISHED":
-            assert row["ca_state"] == current
-    assert rows.filter(event="packet")["total_retrans"].is_sorted()
-    assert total(log.summary.ledger, "logged", ["tcp_retransmit"]) >= len(again)
-
-
-def test_retransmissions_that_fail_are_none(ends: Any, until: Any, tmp_path: Path) -> None:
-    """Some kernels tell of attempts, too: without a route nothing is sent again."""
-    left, right, link = ends
-    port = next(_ports)
-    with TcpLog(tmp_path / "log", port=[port]) as log:
-        with connection(left, right, link.address(right), port) as (active, passive):
-            transfer(active, passive, 1_000)
-            # The answers are lost, so that there is something to be sent again; then there is no way to send it.
-            right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
-            active.sendall(bytes(1_000))
-            until("it was sent again", lambda: retransmissions_of(active) >= 1)
-            left.run(["ip", "route", "add", "unreachable", f"{link.address(right)}/32"])
-            failed = backoff_of(active) + 2
-            until("two attempts failed", lambda: backoff_of(active) >= failed)
-            left.run(["ip", "route", "del", "unreachable", f"{link.address(right)}/32"])
-            right.run(["ip", "route", "del", "blackhole", f"{link.address(left)}/32"])
-            passive.recv(1_000, socket.MSG_WAITALL)
-    logged, _ = check_log(log.path)
-    client, _ = ours(logged, port)
-    rows = rows_of(logged).filter(flow=client["flow"])
-    again = rows.filter(event="retransmit")
-    assert again["gso_segs"].sum() == the_close(logged, client)["total_retrans"] > 0
-    sent = rows.filter(event="packet", direction="out", payload_bytes=1_000)
-    assert len(again.filter(payload_bytes=1_000)) == len(sent) - 2
-
-
-def test_a_retransmission_tells_the_flags_of_its_header_also_those_of_accurate_ecn(
-    ends: Any, until: Any, tmp_path: Path
-) -> None:
-    left, right, link = ends
-    port = next(_ports)
-    # 3 asks for accurate ECN (AE, CWR and ECE in the SYN), which older kernels do not know.
-    left.sysctl("net.ipv4.tcp_ecn", 1)
-    with contextlib.suppress(ParshallError):
-        left.sysctl("net.ipv4.tcp_ecn", 3)
-    knows_ae = left.sysctl("net.ipv4.tcp_ecn") == "3"
-    left.sysctl("net.ipv4.tcp_ecn_fallback", 0)
-    right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
-    with TcpLog(tmp_path / "log", port=[port]) as log, left.enter(), socket.socket() as active:
-        active.setblocking(False)
-        assert active.connect_ex((link.address(right), port)) != 0
-        until("it was sent again", lambda: retransmissions_of(active) >= 1)
-    logged, _ = check_log(log.path)
-    rows = rows_of(logged).filter(flow=ours(logged, port)[0]["flow"])
-    first, second = rows.filter(event="packet", direction="out")["pkt_flags"].head(2)
-    (again,) = rows.filter(event="retransmit")["pkt_flags"].head(1)
-    assert first & (AE | CWR | ECE) == (AE | CWR | ECE if knows_ae else CWR | ECE)
-    assert again == second
-    assert again & SYN
-
-
 def test_a_socket_that_connects_again_while_the_log_is_off_is_another_flow(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
     refused, port = next(_ports), next(_ports)
@@ -539,8 +195,6 @@ def test_a_socket_that_connects_again_while_the_log_is_off_is_another_flow(ends:
     assert client["remote_port"] == port
     assert client["packets_seen"] > 0
 
-
-# ---- many short connections ------------------------------------------------------------------
 
 _SERVER = """
 import os, socket, struct, sys

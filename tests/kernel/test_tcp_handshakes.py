@@ -139,7 +139,7 @@ def test_silence_ends_a_handshake_but_not_a_connection(ends: Any, until: Any, tm
 
 
 @pytest.mark.parametrize("ppl", [1, 2])
-def test_the_oldest_handshake_makes_room_with_its_account(ends: Any, ppl: int, tmp_path: Path) -> None:
+def test_the_oldest_handshake_is_evicted_with_its_account(ends: Any, ppl: int, tmp_path: Path) -> None:
     port, more = next(_ports), 3000
     settings = {"port": [port], "ppl": ppl, "buffer_bytes": 64 << 20}
     with listening(ends, port) as peers, TcpLog(tmp_path / "log", **settings) as log:

@@ -43,7 +43,7 @@ def test_without_loss_every_packet_is_in_the_log(pair: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
-def test_what_the_smallest_ring_loses_is_what_the_ledger_says(pair: Any, policy: str, tmp_path: Path) -> None:
+def test_the_ledger_counts_what_the_smallest_ring_loses(pair: Any, policy: str, tmp_path: Path) -> None:
     port = next(_ports)
     with TcpLog(tmp_path / "log", port=[port], buffer_bytes=SMALLEST_RING_BYTES, policy=policy) as log:
         flood(pair, port, 10_000_000, flows=2)
@@ -51,9 +51,7 @@ def test_what_the_smallest_ring_loses_is_what_the_ledger_says(pair: Any, policy:
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
-def test_what_a_stalled_reader_loses_is_what_the_ledger_says(
-    pair: Any, policy: str, until: Any, tmp_path: Path
-) -> None:
+def test_the_ledger_counts_what_a_stalled_reader_loses(pair: Any, policy: str, until: Any, tmp_path: Path) -> None:
     port, path = next(_ports), tmp_path / "log"
     with Logger(until, "-o", path, "--port", str(port), "--buffer", "1M", "--policy", policy) as logger:
         flood(pair, port, 1_000_000)
@@ -119,7 +117,7 @@ def accounts_interrupts_apart() -> bool:
     return "CONFIG_IRQ_TIME_ACCOUNTING=y" in text
 
 
-def test_softirqs_in_the_readers_place_are_not_the_readers_time(pair: Any, until: Any, tmp_path: Path) -> None:
+def test_softirqs_that_interrupt_the_reader_do_not_count_as_its_time(pair: Any, until: Any, tmp_path: Path) -> None:
     port = next(_ports)
     with TcpLog(tmp_path / "log", port=[port]) as log:
         until("the reader runs", lambda: bool(threads_named("parshall-tcp")))
@@ -152,7 +150,7 @@ def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> N
     assert len(observed) == 2
 
 
-def test_switching_on_what_is_on_misses_no_packet(pair: Any, tmp_path: Path) -> None:
+def test_switching_on_twice_loses_no_packet(pair: Any, tmp_path: Path) -> None:
     with TcpLog(tmp_path / "log", port=[next(_ports)]) as log:
         before = links()
         log.switch(True)

@@ -66,7 +66,7 @@ def server(host: Any, *arguments: object) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-def test_a_processs_sockets_and_no_others(ends: Any, tmp_path: Path) -> None:
+def test_only_the_sockets_of_a_process(ends: Any, tmp_path: Path) -> None:
     """A connection that it held, one that a worker accepts from its listener, one that it makes."""
     left, right, link = ends
     here, there = link.address(left), link.address(right)
@@ -110,7 +110,7 @@ def test_a_processs_sockets_and_no_others(ends: Any, tmp_path: Path) -> None:
     assert total(ledger, "filtered", ("tcp_ingress", "tcp_egress")) >= 2 * 69
 
 
-def test_what_is_no_process_is_refused(tmp_path: Path) -> None:
+def test_a_number_that_is_no_process_is_refused(tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     with pytest.raises(UsageError, match=f"--pid {ended.pid}: no such process"):

@@ -234,7 +234,7 @@ def test_directions_may_differ(bed, probe, until):
         assert measured_ms == pytest.approx(delay_ms, abs=0.1)
 
 
-def test_plain_links_are_plain_and_offloads_are_asked_for(bed):
+def test_plain_links_use_veth_and_offloads_are_optional(bed):
     from parshall.testbed import offloads
 
     a, b, c = (bed.host(name) for name in "abc")
@@ -266,7 +266,7 @@ def test_the_kernel_obeys_the_same_rate(bed, probe, until):
 
 
 @pytest.mark.optional
-def test_netem_delays_and_loses_where_the_kernel_has_it(bed, probe, until):
+def test_netem_delays_and_drops_where_the_kernel_has_it(bed, probe, until):
     from parshall.testbed.disciplines import kernel_offers
 
     if reason := kernel_offers("netem"):
@@ -293,7 +293,7 @@ def test_netem_delays_and_loses_where_the_kernel_has_it(bed, probe, until):
 
 
 @pytest.mark.parametrize("delay_ms", [0, 1e-6, 3, 1234.567891, 270_000])
-def test_tc_takes_what_netem_is_told_though_the_kernel_may_not(bed, delay_ms):
+def test_tc_accepts_the_parameters_of_netem(bed, delay_ms):
     from parshall.testbed.disciplines import netem_parameters
     from parshall.testbed.shaping import Shaping
 
@@ -303,7 +303,7 @@ def test_tc_takes_what_netem_is_told_though_the_kernel_may_not(bed, delay_ms):
     assert result.returncode == 0 or "Specified qdisc kind is unknown" in result.stderr, result.stderr
 
 
-def test_hosts_are_apart(bed):
+def test_hosts_are_separate(bed):
     a, b = bed.host("a"), bed.host("b")
     a.sysctl("net.ipv4.ip_forward", 1)
     assert (a.sysctl("net.ipv4.ip_forward"), b.sysctl("net.ipv4.ip_forward")) == ("1", "0")
@@ -344,7 +344,7 @@ if os.fork() == 0:
 """
 
 
-def test_what_a_program_left_running_ends_with_the_testbed(bed, until):
+def test_daemons_of_a_program_end_with_the_testbed(bed, until):
     host = bed.host("a")
     daemon = Path("/proc") / host.run([sys.executable, "-c", DAEMON]).stdout.strip()
     assert daemon.exists()
@@ -463,7 +463,7 @@ with Testbed() as bed:
 """
 
 
-def test_what_a_killed_run_left_is_removed_and_nothing_else(bed, until):
+def test_only_leftovers_of_killed_runs_are_removed(bed, until):
     from parshall.testbed import clean, stale
 
     alive = bed.host("alive")

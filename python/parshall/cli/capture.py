@@ -2,18 +2,20 @@
 
 import json
 import sys
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, Summary, rings
+from parshall.capture import DEFAULT_RING_BYTES, SNAPLEN_MAX, Capture, Output, Ring, rings
 from parshall.cli import options
 from parshall.cli.ledger_text import capture_ledger_lines, short_filter
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option, size_option, time_option
 from parshall.cli.watch import Rate, watch
 from parshall.errors import UsageError
+from parshall.session import Summary
 from parshall.stopping import Stopping
 
 COMMAND_SETTINGS = {
@@ -154,10 +156,9 @@ def _progress(status: dict[str, Any], rate_pps: float) -> str:
 
 def _show(summary: Summary, as_json: bool, where: Any) -> None:
     if as_json:
-        print(json.dumps({"ledger": summary.ledger, "failure": summary.failure}), file=where)
-        return
-    for line in capture_ledger_lines(summary.ledger):
-        print(line, file=sys.stderr)
+        print(json.dumps(asdict(summary)), file=where)
+    else:
+        print(*capture_ledger_lines(summary.ledger), sep="\n", file=sys.stderr)
 
 
 def _list(as_json: bool) -> int:

@@ -46,12 +46,8 @@ def command(
     for warning in result.warnings:
         say("convert", warning)
     if as_json:
-        report = {
-            "format": to,
-            "output": None if path is None else str(path),
-            "rows": result.rows,
-            "warnings": result.warnings,
-        }
+        output_name = None if path is None else str(path)
+        report = {"format": to, "output": output_name, "rows": result.rows, "warnings": result.warnings}
         print(json.dumps(report), file=sys.stderr if path is None else sys.stdout)
     elif path is not None and not quiet:
         print(f"{path}: {result.rows:,} rows", file=sys.stderr)

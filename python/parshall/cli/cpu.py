@@ -12,25 +12,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parshall import privileges
+from parshall import cpu, privileges
 from parshall.cli import options
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import time_option
-from parshall.cpu import (
-    STATES,
-    HookProfile,
-    Profile,
-    Summary,
-    Usage,
-    hook_line,
-    longest_stretch,
-    machine_line,
-    read_profile,
-    read_ticks,
-    summarise,
-    summary_lines,
-    text_line,
-)
+from parshall.command import exit_status
 from parshall.errors import CommandError, UsageError
 from parshall.stopping import Stopping
 from parshall.whole_file import new_file
@@ -92,15 +78,12 @@ def _opened(path: Path | None) -> Iterator[tuple[IO[Any], Callable[[], None]]]:
 
 
 def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
-    lines, usages = read_profile(path)
-    stretch = longest_stretch(usages, limit)
+    lines, usages = cpu.read_profile(path)
+    stretch = cpu.longest_stretch(usages, limit)
     if as_json:
-        print(json.dumps({"lines": len(lines), "summary": _summary(summarise(usages, stretch), len(usages[0]))}))
+        print(json.dumps({"lines": len(lines), "summary": _summary(cpu.summarise(usages, stretch), len(usages[0]))}))
         return 0
-    for line in lines:
-        print(line)
-    for line in summary_lines(usages, limit):
-        print(line)
+    print(*lines, *cpu.summary_lines(usages, limit), sep="\n")
     if not stretch and not quiet:
         say("cpu", f"{path}: idle was never below {limit:g} %, so there is no average; raise --limit")
     return 0
@@ -119,8 +102,8 @@ def _profile(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    profile, hook_profile, hook_times = Profile(), HookProfile(), _hook_times() if hooks else None
-    profile.add(read_ticks())
+    profile, hook_profile, hook_times = cpu.Profile(), cpu.HookProfile(), _hook_times() if hooks else None
+    profile.add(cpu.read_ticks())
     if hook_times:
         hook_profile.add(hook_times.read())
     child = _start(cmd) if cmd else None
@@ -133,7 +116,7 @@ def _profile(
         while not stops:
             due += interval_s
             stops = _wait(stopping, child, due, None if duration_s is None else began + duration_s)
-            line = profile.add(read_ticks())
+            line = profile.add(cpu.read_ticks())
             if hook_times:
                 hook_profile.add(hook_times.read())
             if line is not None and not as_json:
@@ -141,17 +124,24 @@ def _profile(
                 # Not before: a profile that is killed at its start would leave an empty file.
                 take_place()
     hook_list = hook_profile.times(time.monotonic() - began)
-    status = 0 if child is None else _status(child)
-    stretch = longest_stretch(profile.lines, limit)
+    status = 0 if child is None else exit_status(child.wait())
+    stretch = cpu.longest_stretch(profile.lines, limit)
     if as_json:
-        report = _as_json(profile, stretch, limit, interval_s)
+        report: dict[str, object] = {
+            "interval_s": interval_s,
+            "limit_percent": min(limit, 100.0),
+            "states": cpu.STATES,
+            "all": profile.lines,
+            "cpus": profile.per_cpu,
+            "summary": _summary(cpu.summarise(profile.lines, stretch), len(cpu.STATES)),
+        }
         if hooks:
             report["hooks"] = [asdict(hook) for hook in hook_list]
         print(json.dumps(report), file=out)
     else:
-        _print_summary(out, summarise(profile.lines, stretch), machine, limit, quiet)
+        _print_summary(out, cpu.summarise(profile.lines, stretch), machine, limit, quiet)
         for hook in hook_list:
-            print(hook_line(hook), file=out)
+            print(cpu.hook_line(hook), file=out)
         if hooks and not hook_list:
             print("hooks: no eBPF program ran", file=out)
     out.flush()
@@ -175,11 +165,6 @@ def _start(cmd: list[str]) -> "subprocess.Popen[bytes]":
         ) from error
 
 
-def _status(child: "subprocess.Popen[bytes]") -> int:
-    status = child.wait()
-    return 128 - status if status < 0 else status
-
-
 def _wait(stopping: Stopping, child: "subprocess.Popen[bytes] | None", due_s: float, end_s: float | None) -> bool:
     """Wait until the next sample is due; return true when it is the last one."""
     while True:
@@ -194,8 +179,8 @@ def _wait(stopping: Stopping, child: "subprocess.Popen[bytes] | None", due_s: fl
             return True
 
 
-def _print_line(out: IO[Any], profile: Profile, line: Usage, per_cpu: bool, machine: bool) -> None:
-    render = machine_line if machine else text_line
+def _print_line(out: IO[Any], profile: cpu.Profile, line: cpu.Usage, per_cpu: bool, machine: bool) -> None:
+    render = cpu.machine_line if machine else cpu.text_line
     print(render(line), file=out, flush=True)
     if per_cpu:
         for name in sorted(profile.per_cpu, key=lambda cpu: int(cpu[3:])):
@@ -204,40 +189,22 @@ def _print_line(out: IO[Any], profile: Profile, line: Usage, per_cpu: bool, mach
                 print(f"{name} {render(latest)}", file=out, flush=True)
 
 
-def _print_summary(out: IO[Any], summary: Summary | None, machine: bool, limit: float, quiet: bool) -> None:
+def _print_summary(out: IO[Any], summary: cpu.Summary | None, machine: bool, limit: float, quiet: bool) -> None:
     print("---Summary---", file=out)
     if summary is None:
         if not quiet:
             say("cpu", f"idle was never below {limit:g} %; see --limit and --all")
         return
     for name, usage in (("Min", summary.minimum), ("Max", summary.maximum), ("Avg", summary.average)):
-        print(f"{name}:{machine_line(usage)}" if machine else f"{name}: {text_line(usage)}", file=out)
+        print(f"{name}:{cpu.machine_line(usage)}" if machine else f"{name}: {cpu.text_line(usage)}", file=out)
 
 
-def _summary(summary: Summary | None, states: int) -> dict[str, object] | None:
+def _summary(summary: cpu.Summary | None, states: int) -> dict[str, object] | None:
     if summary is None:
         return None
     # FreeBSD's cpusage has five states, the last of which is interrupts.
-    names = ("user", "nice", "system", "idle", "interrupt") if states == 5 else STATES[:states]
+    names = ("user", "nice", "system", "idle", "interrupt") if states == 5 else cpu.STATES[:states]
 
-    def named(usage: Usage) -> dict[str, float]:
-        return dict(zip(names, usage, strict=True))
-
-    return {
-        "first_interval": summary.first,
-        "intervals": summary.intervals,
-        "min": named(summary.minimum),
-        "max": named(summary.maximum),
-        "avg": named(summary.average),
-    }
-
-
-def _as_json(profile: Profile, stretch: range, limit: float, interval_s: float) -> dict[str, object]:
-    return {
-        "interval_s": interval_s,
-        "limit_percent": min(limit, 100.0),
-        "states": STATES,
-        "all": profile.lines,
-        "cpus": profile.per_cpu,
-        "summary": _summary(summarise(profile.lines, stretch), len(STATES)),
-    }
+    usages = {"min": summary.minimum, "max": summary.maximum, "avg": summary.average}
+    named = {name: dict(zip(names, usage, strict=True)) for name, usage in usages.items()}
+    return {"first_interval": summary.first, "intervals": summary.intervals, **named}

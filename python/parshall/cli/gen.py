@@ -133,7 +133,7 @@ def command(
             report_start("gen", f"sending from {interface}", quiet=quiet)
             watch("gen", generator, stopping, partial(_progress, count=count), quiet=quiet)
     report = generator.stop()
-    _show(report, as_json)
+    print(json.dumps(report.account) if as_json else "\n".join(account_lines(report.account)))
     error = report.account["error"]
     if error is not None:
         say("gen", f"{error}; the account covers what was sent until then")
@@ -168,11 +168,3 @@ def _progress(status: dict[str, Any], elapsed_s: float, count: int | None) -> st
     of = "" if count is None else f" of {count:,}"
     rate_kpps = status["packets"] / max(elapsed_s, 1e-9) / 1e3
     return f"{status['packets']:,}{of} packets  {rate_kpps:,.0f} kpps  {status['bytes'] / 1e6:,.1f} MB"
-
-
-def _show(report: Report, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(report.account))
-        return
-    for line in account_lines(report.account):
-        print(line)

@@ -13,16 +13,8 @@ from parshall.stopping import Stopping
 
 # Parameters that apply to a receiver.
 _RECEIVER_OPTIONS = {
-    "interface",
-    "netns",
-    "count",
-    "duration",
-    "dst",
-    "protocol",
-    "dport",
-    "receive",
-    "quiet",
-    "as_json",
+    *("interface", "netns", "count", "duration", "dst", "protocol", "dport"),
+    *("receive", "quiet", "as_json"),
 }
 _QUANTILES = ("min", "median", "90 %", "99 %", "max")
 
@@ -47,11 +39,7 @@ def receive(
         receiver = Receiver(interface, **headers)
         report_start("gen", f"receiving at {interface}", quiet=quiet)
         account = receiver.receive(count, duration_s, stopping.wait)
-    if as_json:
-        print(json.dumps(account))
-    else:
-        for line in reception_lines(account):
-            print(line)
+    print(json.dumps(account) if as_json else "\n".join(reception_lines(account)))
     return 0 if account["received"] else 1
 
 

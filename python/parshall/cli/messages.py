@@ -21,11 +21,6 @@ def report_start(command: str, what: str, *, quiet: bool) -> None:
         say(command, f"started, {what}")
 
 
-def shows_progress(*, quiet: bool) -> bool:
-    """Whether a progress line can be shown: standard error is a terminal."""
-    return not quiet and sys.stderr.isatty()
-
-
 def plain_console(*, stderr: bool = False) -> "Console":
     """Return a console without automatic colours, and without any style under NO_COLOR.
 

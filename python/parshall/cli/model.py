@@ -18,6 +18,7 @@ from parshall.whole_file import new_file, write_whole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
+_Model = Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")]
 _Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a field of a file: queues.q.weight=2"),
@@ -34,12 +35,12 @@ _Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="CSV file for the table; - is standard output")
 ]
 
-# unit -> (parameter, factor)
+# unit -> (parameter, factor); kpps before pps, which it ends with
 _LOAD_UNITS = {
     "mbps": ("load_mbps", 1.0),
     "gbps": ("load_mbps", 1e3),
     "kpps": ("load_pps", 1e3),
-    "pps": ("load_pps", 1.0),
+    "pps": ("load_pps", 1),
 }
 
 
@@ -54,24 +55,18 @@ def list_models(
     if name is not None:
         parameters(name, {})
         rows = [
-            {
-                "parameter": each.name,
-                "default": each.default,
-                "unit": each.metadata["unit"],
-                "what": _plain(each.metadata["what"]),
-            }
+            {"parameter": each.name, "default": each.default, "unit": each.metadata["unit"]}
+            | {"what": _plain(each.metadata["what"])}
             for each in fields(MODELS[name])
         ]
     else:
-        rows = [
-            {"model": model, "what": _plain((kind.__doc__ or "").splitlines()[0])} for model, kind in MODELS.items()
-        ]
+        rows = [{"model": model, "what": _plain(kind.__doc__ or "")} for model, kind in MODELS.items()]
     _table(rows, as_json)
 
 
 @app.command("run")
 def run_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")],
+    model: _Model,
     settings: _Settings = None,
     load: _Load = None,
     duration: _Duration = 1.0,
@@ -160,7 +155,7 @@ def run_model(
 
 @app.command("sweep")
 def sweep_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or a .toml or .json file")],
+    model: _Model,
     over: Annotated[
         list[str],
         typer.Option("--over", metavar="NAME=VALUES", help="Values: load_mbps=100:1400:50, cpu_mhz=1000,3000"),
@@ -227,7 +222,7 @@ def compare_models(
 
 @app.command("plan")
 def plan_capacity(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or a .toml or .json file")],
+    model: _Model,
     settings: _Settings = None,
     sink: _Sink = None,
     loss: Annotated[
@@ -236,11 +231,7 @@ def plan_capacity(
     p99: Annotated[float | None, time_option("--p99", help="Maximum 99th percentile of latency: 300us")] = None,
     find: Annotated[
         str | None,
-        typer.Option(
-            "--find",
-            metavar="NAME",
-            help="Largest load_pps, load_mbps, load_factor; or smallest NAME",
-        ),
+        typer.Option("--find", metavar="NAME", help="Largest load_pps, load_mbps, load_factor; or smallest NAME"),
     ] = None,
     load: _Load = None,
     duration: Annotated[float, time_option("-d", "--duration", help="Model time of each step, times 4")] = 4.0,
@@ -340,7 +331,7 @@ def show_published(output: _Output = None, as_json: options.Json = False) -> Non
 
 @app.command("draw")
 def draw_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")],
+    model: _Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Output file: .svg, .png or .html")],
     settings: _Settings = None,
 ) -> None:
@@ -426,8 +417,8 @@ def _progress() -> Any:
 
 
 def _plain(text: str) -> str:
-    """Return a line of a docstring without markup."""
-    return text.replace("``", "")
+    """Return the first line of a docstring without markup."""
+    return text.partition("\n")[0].replace("``", "")
 
 
 def _say(text: str) -> None:

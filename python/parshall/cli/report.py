@@ -67,13 +67,7 @@ def progress_line() -> Iterator[Callable[[str], None]]:
 
 
 def logs_of(inputs: list[Path]) -> list[Path]:
-    """Return the logs that the arguments name: files, and all logs of directories.
-
-    Raises
-    ------
-    UsageError
-        A file does not exist, or a directory has no log.
-    """
+    """Return the logs that the arguments name: files, and all logs of directories."""
     found: list[Path] = []
     for path in inputs:
         if path.is_dir():

@@ -5,6 +5,7 @@ import json
 import shlex
 import signal
 import sys
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from parshall.cli.watch import End, watch
 from parshall.command import GRACE_S, Command
 from parshall.errors import UsageError
 from parshall.stopping import Stopping
-from parshall.tcp import DEFAULT_RING_BYTES, Summary, TcpLog
+from parshall.tcp import DEFAULT_RING_BYTES, LogSummary, TcpLog
 
 COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
@@ -130,17 +131,9 @@ def _progress(status: dict[str, Any], elapsed_s: float) -> str:
     )
 
 
-def _show(path: Path, summary: Summary, as_json: bool) -> None:
+def _show(path: Path, summary: LogSummary, as_json: bool) -> None:
     if as_json:
-        account = {
-            "log": str(path),
-            "flows": summary.flows,
-            "ledger": summary.ledger,
-            "failure": summary.failure,
-        }
         # Standard output may be the log itself.
-        print(json.dumps(account), file=sys.stderr if str(path) == "-" else sys.stdout)
+        print(json.dumps({"log": str(path)} | asdict(summary)), file=sys.stderr if str(path) == "-" else sys.stdout)
         return
-    print(f"{path}: {summary.flows:,} flows", file=sys.stderr)
-    for line in ledger_lines(summary.ledger):
-        print(line, file=sys.stderr)
+    print(f"{path}: {summary.flows:,} flows", *ledger_lines(summary.ledger), sep="\n", file=sys.stderr)

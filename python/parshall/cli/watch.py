@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from parshall.cli.messages import say, shows_progress
+from parshall.cli.messages import say
 from parshall.session import Session
 from parshall.stopping import Stopping
 
@@ -59,7 +59,7 @@ def watch(
     is_done : callable
         Polled; returns whether the measured program has ended.
     """
-    shows = shows_progress(quiet=quiet)
+    shows = not quiet and sys.stderr.isatty()
     started_s = time.monotonic()
     next_progress_s = 0.0
     end = None

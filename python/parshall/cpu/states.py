@@ -14,13 +14,7 @@ Usage = tuple[float, ...]
 
 
 def read_ticks(path: Path = Path("/proc/stat")) -> dict[str, tuple[int, ...]]:
-    """Return the clock ticks of each state, for ``cpu`` (all of them) and each ``cpuN``.
-
-    Raises
-    ------
-    ParshallError
-        The file cannot be read, or has an unexpected format.
-    """
+    """Return the clock ticks of each state, for ``cpu`` (all of them) and each ``cpuN``."""
     try:
         text = path.read_text()
     except OSError as error:

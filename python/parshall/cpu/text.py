@@ -1,7 +1,7 @@
 """The two formats of ``cpusage``: names and percentages, or numbers between colons."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from parshall.cpu.profile import longest_stretch
@@ -13,9 +13,9 @@ _OTHER = re.compile(r"---|^(Min|Max|Avg|cpu\d|hook)")
 _NAMED = re.compile(r"[a-z]+:\s*(\d+(?:\.\d+)?)%")
 
 
-def text_line(usage: Usage, states: Iterable[str] = STATES) -> str:
+def text_line(usage: Usage) -> str:
     """Return ``user: 35.2%, nice: 0.0%, ...,`` as in Figure 5.1 of the thesis."""
-    return " ".join(f"{state}: {share:.1f}%," for state, share in zip(states, usage, strict=True))
+    return " ".join(f"{state}: {share:.1f}%," for state, share in zip(STATES, usage, strict=True))
 
 
 def machine_line(usage: Usage) -> str:

@@ -23,13 +23,7 @@ RULES = {name: command.rule for name, command in COMMANDS.items()} | FEATURES
 
 
 def decide(probes: Iterable[Probe], commands: Sequence[str]) -> list[Decision]:
-    """Decide for each command whether it works on a host with these probes.
-
-    Raises
-    ------
-    KeyError
-        A command has no rule; every command must have one, even if it is empty.
-    """
+    """Decide for each command whether it works on a host with these probes."""
     by_name = {probe.name: probe for probe in probes}
     return [_decide_one(command, by_name) for command in commands]
 

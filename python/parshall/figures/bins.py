@@ -33,10 +33,10 @@ class Bins:
     first_ns: int | None = None
 
     @classmethod
-    def over(cls, begin_ns: int, end_ns: int, count_max: int, first_ns: int | None = None) -> "Bins":
+    def over(cls, begin_ns: int, end_ns: int, count_max: int) -> "Bins":
         """Return the narrowest bins, at most `count_max` between two moments."""
         width_min_ns = max(1, math.ceil((end_ns - begin_ns + 1) / max(1, count_max - 1)))
-        return cls(begin_ns, begin_ns, end_ns, round_width_ns(width_min_ns), first_ns)
+        return cls(begin_ns, begin_ns, end_ns, round_width_ns(width_min_ns))
 
     @property
     def begin_s(self) -> float:

@@ -3,17 +3,8 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, column_maximum
-from parshall.figures.frame import (
-    Figure,
-    chart_data,
-    dashed_layers,
-    frame,
-    layer_note,
-    pointer_layers,
-    state_layers,
-    value_axis,
-)
+from parshall.figures.bins import Bins
+from parshall.figures.frame import Figure, state_figure
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
@@ -43,24 +34,12 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the window as a band and a line, the threshold as a dashed line."""
-    caption = (
-        f"{layer_note(reduced, legend, 'mean', 'ssthresh', 'slow-start threshold')} Bins of {bins.width_text}; "
-        f"{reduced['records'].sum():,} records of {legend.flows_text}.{legend.colour_note}"
-    )
     tooltip = [
-        alt.Tooltip("flow:N"),
-        alt.Tooltip("time_s:Q", title="time (s)", format=".3f"),
         alt.Tooltip("mean:Q", title="cwnd, mean (segments)", format=".1f"),
         alt.Tooltip("min:Q", title="smallest"),
         alt.Tooltip("max:Q", title="largest"),
         alt.Tooltip("ssthresh:Q", title="ssthresh (segments)"),
         alt.Tooltip("records:Q", title="records"),
     ]
-    data = chart_data(reduced, legend)
-    top = column_maximum(reduced, "max")
-    layers = [
-        *state_layers(reduced, data, legend, bins, "segments"),
-        *dashed_layers(reduced, data, value_axis("ssthresh", "segments", top), legend, bins),
-        *pointer_layers(data, value_axis("mean", "segments", top), legend, bins, tooltip),
-    ]
-    return Figure("cwnd", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))
+    dashed = ("ssthresh", "slow-start threshold")
+    return state_figure("cwnd", TITLE, "segments", dashed, reduced, legend, bins, tooltip)

@@ -22,6 +22,8 @@ _CAPTION_LETTERS = 150
 DASHED_MAX = 4
 # Up to this maximum, an axis of counts has a tick at every whole number.
 _TICKS_MAX = 6
+# The first lines of every tooltip.
+FLOW_AND_TIME = (alt.Tooltip("flow:N"), alt.Tooltip("time_s:Q", title="time (s)", format=".3f"))
 # Name of the invisible layer.
 POINTER_LAYER = "pointer"
 _CONFIG: dict[str, Any] = {
@@ -95,8 +97,8 @@ def time_axis(bins: Bins) -> alt.X:
     )
 
 
-def frame(layers: list[alt.Chart], legend: Legend, *, title: str, caption: str) -> alt.LayerChart:
-    """Combine layers, and add the interaction.
+def frame(name: str, title: str, caption: str, layers: list[alt.Chart], legend: Legend) -> Figure:
+    """Combine layers to a figure, and add the interaction.
 
     The first layer gets the parameters: ``zoom`` (shift and wheel, or drag, along the time axis) and
     ``pick`` (click on a flow or its name).
@@ -108,15 +110,10 @@ def frame(layers: list[alt.Chart], legend: Legend, *, title: str, caption: str) 
     finished: alt.LayerChart = chart.properties(
         width=WIDTH_PX,
         height=HEIGHT_PX,
-        title=alt.TitleParams(title, subtitle=_lines(caption)),
+        title=alt.TitleParams(title, subtitle=textwrap.wrap(caption, _CAPTION_LETTERS)),
         description=f"{title} against time. {caption}",
     ).configure(**_CONFIG)
-    return finished
-
-
-def _lines(caption: str) -> list[str]:
-    """Wrap a caption to the width of the figure."""
-    return textwrap.wrap(caption, _CAPTION_LETTERS)
+    return Figure(name, title, caption, finished)
 
 
 def pick(*, empty: bool = True) -> alt.Parameter:
@@ -168,9 +165,12 @@ def coloured(layer: alt.Chart, legend: Legend, strong: float, grey: float, *, at
 def pointer_layers(
     data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins, tooltip: list[alt.Tooltip]
 ) -> list[alt.Chart]:
-    """Return invisible layers that catch the pointer, and labels for the flow under it."""
+    """Return invisible layers that catch the pointer, and labels for the flow under it.
+
+    `tooltip` has the lines behind those of `FLOW_AND_TIME`.
+    """
     base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail="flow:N")
-    touch = base.mark_point(size=100, filled=True, opacity=0).encode(tooltip=tooltip)
+    touch = base.mark_point(size=100, filled=True, opacity=0).encode(tooltip=[*FLOW_AND_TIME, *tooltip])
     layers = [touch.properties(name=POINTER_LAYER)]
     if legend.is_crowded:
         # A white outline, since lines run through the text.
@@ -190,12 +190,40 @@ def _shows_dashed(legend: Legend) -> bool:
     return not legend.is_crowded and len(legend.labels) <= DASHED_MAX
 
 
-def layer_note(reduced: pl.DataFrame, legend: Legend, line: str, dashed: str, limit: str) -> str:
-    """Return the part of the caption that explains the layers; `dashed` is the column of the dashed line."""
+def bins_note(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> str:
+    """Return the part of the caption about the bins, records and flows."""
+    records = f"{reduced['records'].sum():,} records of {legend.flows_text}"
+    return f"Bins of {bins.width_text}; {records}.{legend.colour_note}"
+
+
+def state_figure(
+    name: str,
+    title: str,
+    unit: str,
+    dashed: tuple[str, str],
+    reduced: pl.DataFrame,
+    legend: Legend,
+    bins: Bins,
+    tooltip: list[alt.Tooltip],
+) -> Figure:
+    """Draw a state as a band and a line, and its limit as a dashed line; `dashed` is its column and its name."""
+    caption = f"{_layer_note(reduced, legend, *dashed)} {bins_note(reduced, legend, bins)}"
+    data = chart_data(reduced, legend)
+    top = column_maximum(reduced, "max")
+    layers = [
+        *_state_layers(reduced, data, legend, bins, unit),
+        *_dashed_layers(reduced, data, value_axis(dashed[0], unit, top), legend, bins),
+        *pointer_layers(data, value_axis("mean", unit, top), legend, bins, tooltip),
+    ]
+    return frame(name, title, caption, layers, legend)
+
+
+def _layer_note(reduced: pl.DataFrame, legend: Legend, dashed: str, limit: str) -> str:
+    """Return the part of the caption that explains the layers."""
     if legend.is_crowded:
-        note = f"Lines: {line} over the records of a bin. Shading: smallest to largest of all flows."
+        note = "Lines: mean over the records of a bin. Shading: smallest to largest of all flows."
     else:
-        note = f"Line: {line} over the records of a bin. Shading: smallest to largest."
+        note = "Line: mean over the records of a bin. Shading: smallest to largest."
     if not reduced[dashed].count():
         return note
     return f"{note} Dashed: {limit}{'' if _shows_dashed(legend) else ' of the clicked flow'}."
@@ -212,20 +240,10 @@ def value_axis(field: str, unit: str, top: float, *, whole: bool = False) -> alt
     return alt.Y(f"{field}:Q", title=unit, scale=alt.Scale(domain=[0, top * 1.02 or 1], nice=True))
 
 
-def state_layers(reduced: pl.DataFrame, data: alt.InlineData, legend: Legend, bins: Bins, unit: str) -> list[alt.Chart]:
-    """Return layers with the range of each bin as a band and the mean as a line.
-
-    Parameters
-    ----------
-    reduced
-        Rows with ``flow``, ``time_s``, ``min``, ``max`` and ``mean``.
-    data
-        The same rows as data of a chart.
-    legend, bins
-        Names and colours; the time axis.
-    unit
-        Title of the vertical axis.
-    """
+def _state_layers(
+    reduced: pl.DataFrame, data: alt.InlineData, legend: Legend, bins: Bins, unit: str
+) -> list[alt.Chart]:
+    """Return layers with the range of each bin as a band and the mean as a line."""
     top = column_maximum(reduced, "max")
     base = alt.Chart(data).encode(x=time_axis(bins), detail="flow:N")
     band = over_bins(base, bins).encode(y=value_axis("min", unit, top), y2="max:Q")
@@ -266,7 +284,7 @@ def over_bins(chart: alt.Chart, bins: Bins) -> alt.Chart:
     return rectangles
 
 
-def dashed_layers(
+def _dashed_layers(
     reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins
 ) -> list[alt.Chart]:
     """Return layers with a limit as a dashed line; with many flows, it shows for picked flows only."""
@@ -284,9 +302,18 @@ def dashed_layers(
 
 
 def step_layers(
-    reduced: pl.DataFrame, data: alt.InlineData, height: alt.Y, legend: Legend, bins: Bins
+    reduced: pl.DataFrame,
+    data: alt.InlineData,
+    height: alt.Y,
+    legend: Legend,
+    bins: Bins,
+    tooltip: list[alt.Tooltip],
 ) -> list[alt.Chart]:
-    """Return layers with one step for each bin; flows with few bins have points."""
+    """Return layers with one step for each bin, and those of the pointer; flows with few bins have points."""
     base = alt.Chart(data).encode(x=time_axis(bins), y=height, detail="flow:N")
     line = base.mark_line(interpolate="step", strokeWidth=1.6)
-    return [*coloured(line, legend, 1, 0.3), *_points(reduced, base, legend)]
+    return [
+        *coloured(line, legend, 1, 0.3),
+        *_points(reduced, base, legend),
+        *pointer_layers(data, height, legend, bins, tooltip),
+    ]

@@ -49,15 +49,15 @@ class Legend:
     def flows_text(self) -> str:
         """Number of connections and flows, for captions."""
         connections = len(self.labels) - len(self.other_ends)
-        ends = f"{_many(connections, 'connection')}, " if self.other_ends else ""
-        return f"{ends}{_many(len(self.labels), 'flow')}{self.note}"
+        ends = f"{many(connections, 'connection')}, " if self.other_ends else ""
+        return f"{ends}{many(len(self.labels), 'flow')}{self.note}"
 
     @property
     def colour_note(self) -> str:
         """Explanation of the colours, for captions; empty when each flow has its own."""
         note = " Lighter: the other end of a connection." if self.other_ends else ""
         grey = len(self.labels) - len(self.colours)
-        return f"{note} Grey: {_many(grey, 'flow')} more; point at one for its name." if grey else note
+        return f"{note} Grey: {many(grey, 'flow')} more; point at one for its name." if grey else note
 
     @property
     def is_crowded(self) -> bool:
@@ -173,5 +173,6 @@ def _forms(row: Mapping[str, Any]) -> tuple[str, str, str]:
     )
 
 
-def _many(count: int, thing: str) -> str:
+def many(count: int, thing: str) -> str:
+    """Return a count with its noun in the singular or plural."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -5,11 +5,12 @@ import polars as pl
 
 from parshall.figures.bins import Bins, column_maximum
 from parshall.figures.frame import (
+    FLOW_AND_TIME,
     Figure,
+    bins_note,
     chart_data,
     coloured,
     frame,
-    pointer_layers,
     step_layers,
     time_axis,
     value_axis,
@@ -56,10 +57,7 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
     counts = ", ".join(f"{name} {count:,}" for name, count in entered.items())
     grey = "; of grey flows, under the pointer" if legend.is_crowded else ""
     marks = f" Marks: congestion control entered a state ({counts}{grey})." if entered else ""
-    caption = (
-        f"Steps: segments retransmitted so far.{marks} "
-        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.colour_note}"
-    )
+    caption = f"Steps: segments retransmitted so far.{marks} {bins_note(reduced, legend, bins)}"
     data = chart_data(reduced, legend)
     height = value_axis("last", "segments", column_maximum(reduced, "last"), whole=True)
     # The legend lists only marks that are visible without the pointer.
@@ -81,22 +79,16 @@ def draw(reduced: pl.DataFrame, changed: pl.DataFrame, legend: Legend, bins: Bin
             y=height,
             shape=shape,
             tooltip=[
-                alt.Tooltip("flow:N"),
-                alt.Tooltip("time_s:Q", title="time (s)", format=".3f"),
+                *FLOW_AND_TIME,
                 alt.Tooltip("ca_state:N", title="entered"),
                 alt.Tooltip("count:Q", title="times in the bin"),
             ],
         )
     )
     tooltip = [
-        alt.Tooltip("flow:N"),
-        alt.Tooltip("time_s:Q", title="time (s)", format=".3f"),
         alt.Tooltip("last:Q", title="retransmitted segments"),
         alt.Tooltip("records:Q", title="records"),
     ]
-    layers = [
-        *step_layers(reduced, data, height, legend, bins),
-        *pointer_layers(data, height, legend, bins, tooltip),
-        *(coloured(points, legend, 1, 0) if entered else []),
-    ]
-    return Figure("loss", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))
+    layers = step_layers(reduced, data, height, legend, bins, tooltip)
+    layers += coloured(points, legend, 1, 0) if entered else []
+    return frame("loss", TITLE, caption, layers, legend)

@@ -61,13 +61,7 @@ class Panel:
 
 
 def draw(table: pl.DataFrame, title: str, panels: tuple[Panel, ...], note: str = "") -> alt.ConcatChart:
-    """Draw panels of a table, with a note below the title.
-
-    Raises
-    ------
-    ParshallError
-        The table is empty.
-    """
+    """Draw panels of a table, with a note below the title; raise `ParshallError` if the table is empty."""
     if table.is_empty():
         raise ParshallError(f"{title}: no rows to draw; run the model longer")
     chart: alt.ConcatChart = (

@@ -7,7 +7,7 @@ when there are too many, ten are merged into one.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 from parshall.figures.bins import NS_PER_S, Bins, next_width_ns, round_width_ns
 from parshall.figures.connections import other_ends
 from parshall.figures.states import COLUMNS, states
+
+if TYPE_CHECKING:
+    from parshall.log import Log
 
 # Maximum number of lines in a figure; of more flows, those with the most records are drawn.
 FLOWS_MAX = 200
@@ -91,12 +94,18 @@ _MEASURED = (
 )
 
 
+def _merged(rows: pl.DataFrame, keys: list[str], aggregates: Aggregates) -> pl.DataFrame:
+    """Return partial results merged by key."""
+    merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items()]
+    return rows.group_by(keys, maintain_order=True).agg(merges)
+
+
 class _Accumulator:
     """Accumulates rows by key; rows with equal keys are merged."""
 
     def __init__(self, keys: list[str], aggregates: Aggregates) -> None:
         self._keys = keys
-        self._merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items()]
+        self._aggregates = aggregates
         self._expressions = {name: expression for name, (expression, _) in aggregates.items()}
         self._pending: list[pl.DataFrame] = []
         self._rows = 0
@@ -118,29 +127,15 @@ class _Accumulator:
     def merged(self) -> pl.DataFrame:
         """Merge and return all rows, one for each key; without columns when nothing was added."""
         if len(self._pending) > 1:
-            together = pl.concat(self._pending)
-            self._pending = [together.group_by(self._keys, maintain_order=True).agg(self._merges)]
+            self._pending = [_merged(pl.concat(self._pending), self._keys, self._aggregates)]
         rows = self._pending[0] if self._pending else pl.DataFrame()
         self._rows = rows.height
         return rows
 
     def map(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
         """Change keys, and merge rows whose keys become equal."""
-        self._pending = [
-            change(part).group_by(self._keys, maintain_order=True).agg(self._merges) for part in self._pending
-        ]
+        self._pending = [_merged(change(part), self._keys, self._aggregates) for part in self._pending]
         self.merged()
-
-
-class ReadableLog(Protocol):
-    """The part of `parshall.log.Log` that is needed."""
-
-    @property
-    def flows(self) -> pa.Table:
-        """The flow table."""
-
-    def batches(self, columns: tuple[str, ...]) -> Iterable[pa.RecordBatch]:
-        """The records, with the given columns."""
 
 
 @dataclass(frozen=True)
@@ -243,15 +238,11 @@ class Reduction:
         flows: Collection[int] | None,
     ) -> pl.DataFrame:
         wanted = rows if flows is None else rows.filter(pl.col("flow").is_in(list(flows)))
-        return (
-            wanted.with_columns(pl.col("bin").floordiv(bins.width_ns // self._width_ns))
-            .group_by(keys, maintain_order=True)
-            .agg(merge(pl.col(name)).alias(name) for name, (_, merge) in aggregates.items())
-            .sort(keys)
-        )
+        wider = wanted.with_columns(pl.col("bin").floordiv(bins.width_ns // self._width_ns))
+        return _merged(wider, keys, aggregates).sort(keys)
 
 
-def reduce(log: ReadableLog, progress: Callable[[int], None] = lambda _: None) -> Reduction:
+def reduce(log: "Log", progress: Callable[[int], None] = lambda _: None) -> Reduction:
     """Read a log once and reduce it.
 
     Parameters
@@ -354,8 +345,7 @@ class _Pass:
 
     @staticmethod
     def _of_flows(cells: pl.DataFrame) -> pl.DataFrame:
-        merges = [merge(pl.col(name)).alias(name) for name, (_, merge) in _CELL_AGGREGATES.items()]
-        return cells.group_by("flow", maintain_order=True).agg(merges)
+        return _merged(cells, ["flow"], _CELL_AGGREGATES)
 
     def _widen(self) -> None:
         self._width_ns *= 10
@@ -396,8 +386,7 @@ class _Pass:
 def _table(flows: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
     """Return the flow table with the totals of each flow."""
     if totals.is_empty():
-        numbers = [name for name in _CELL_AGGREGATES]
-        totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(numbers, pl.Int64))
+        totals = pl.DataFrame(schema={"flow": pl.UInt32} | dict.fromkeys(_CELL_AGGREGATES, pl.Int64))
     table = flows.join(totals, on="flow", how="full", coalesce=True).sort("flow")
     # SYN and FIN take one sequence number each; a flow that used more has sent payload.
     sent_payload = (pl.col("snd_nxt_max").cast(pl.Int64) - pl.col("snd_nxt_min") > 2).fill_null(False)

@@ -3,17 +3,8 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.bins import Bins, column_maximum
-from parshall.figures.frame import (
-    Figure,
-    chart_data,
-    dashed_layers,
-    frame,
-    layer_note,
-    pointer_layers,
-    state_layers,
-    value_axis,
-)
+from parshall.figures.bins import Bins
+from parshall.figures.frame import Figure, state_figure
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
@@ -45,24 +36,12 @@ def reduce(reduction: Reduction, bins: Bins) -> pl.DataFrame:
 
 def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins) -> Figure:
     """Draw the smoothed time as a band and a line, the minimum as a dashed line."""
-    caption = (
-        f"{layer_note(reduced, legend, 'mean', 'min_rtt', 'minimum round-trip time of the kernel')} "
-        f"Bins of {bins.width_text}; {reduced['records'].sum():,} records of {legend.flows_text}.{legend.colour_note}"
-    )
     tooltip = [
-        alt.Tooltip("flow:N"),
-        alt.Tooltip("time_s:Q", title="time (s)", format=".3f"),
         alt.Tooltip("mean:Q", title="srtt, mean (ms)", format=".3f"),
         alt.Tooltip("min:Q", title="smallest (ms)", format=".3f"),
         alt.Tooltip("max:Q", title="largest (ms)", format=".3f"),
         alt.Tooltip("min_rtt:Q", title="min_rtt (ms)", format=".3f"),
         alt.Tooltip("records:Q", title="records"),
     ]
-    data = chart_data(reduced, legend)
-    top = column_maximum(reduced, "max")
-    layers = [
-        *state_layers(reduced, data, legend, bins, "ms"),
-        *dashed_layers(reduced, data, value_axis("min_rtt", "ms", top), legend, bins),
-        *pointer_layers(data, value_axis("mean", "ms", top), legend, bins, tooltip),
-    ]
-    return Figure("rtt", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))
+    dashed = ("min_rtt", "minimum round-trip time of the kernel")
+    return state_figure("rtt", TITLE, "ms", dashed, reduced, legend, bins, tooltip)

@@ -64,19 +64,17 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
     def part(mark: Any, heading: str) -> Any:
         return mark.properties(width=_WIDTH_PX, height=_HEIGHT_PX, title=heading)
 
-    scatter = part(
-        alt.Chart(data)
-        .mark_point(opacity=0.8)
-        .encode(
-            x=alt.X("size_bytes:Q", title="packet size (bytes)", scale=alt.Scale(nice=False, padding=6)),
-            y=share,
-            color=colour,
-            fill=colour,
-            size=size,
-            fillOpacity=filling,
-            tooltip=tooltip,
-        ),
-        f"Sizes of {title}",
+    def scatter(x: alt.X, heading: str) -> Any:
+        points = alt.Chart(data).mark_point(opacity=0.8)
+        colours = {"color": colour, "fill": colour, "fillOpacity": filling}
+        return part(points.encode(x=x, y=share, size=size, tooltip=tooltip, **colours), heading)
+
+    size_axis = alt.X("size_bytes:Q", title="packet size (bytes)", scale=alt.Scale(nice=False, padding=6))
+    rank_axis = alt.X(
+        "rank:Q",
+        title="rank of the size, the most frequent first",
+        scale=alt.Scale(type="log", nice=False, padding=6),
+        axis=alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000]),
     )
     order = alt.X("size_bytes:O", title="packet size (bytes)", sort=alt.SortField("rank"))
     top = alt.Chart(data).transform_filter(f"datum.rank <= {TOP} && datum.origin == '{_COUNTED}'")
@@ -85,24 +83,6 @@ def draw(reduced: pl.DataFrame, title: str) -> alt.VConcatChart:
         x=order, y=alt.Y("cumulative:Q")
     )
     frequent = part(alt.layer(bars, sum_line), f"The {TOP} most frequent sizes (bars) and their sum (line)")
-    ranks = part(
-        alt.Chart(data)
-        .mark_point(opacity=0.8)
-        .encode(
-            x=alt.X(
-                "rank:Q",
-                title="rank of the size, the most frequent first",
-                scale=alt.Scale(type="log", nice=False, padding=6),
-                axis=alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000]),
-            ),
-            y=share,
-            color=colour,
-            fill=colour,
-            size=size,
-            fillOpacity=filling,
-            tooltip=tooltip,
-        ),
-        "Shares by rank",
-    )
-    chart: alt.VConcatChart = alt.vconcat(scatter, frequent, ranks).configure(background="white")
+    parts = (scatter(size_axis, f"Sizes of {title}"), frequent, scatter(rank_axis, "Shares by rank"))
+    chart: alt.VConcatChart = alt.vconcat(*parts).configure(background="white")
     return chart

@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, column_maximum
-from parshall.figures.frame import Figure, chart_data, frame, pointer_layers, step_layers, value_axis
+from parshall.figures.frame import Figure, chart_data, frame, step_layers, value_axis
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 
@@ -58,16 +58,11 @@ def draw(reduced: pl.DataFrame, legend: Legend, bins: Bins, total_bytes: int) ->
         f"The time ends {bins.last_share:.0%} into the last bin."
     )
     tooltip = [
-        alt.Tooltip("flow:N"),
-        alt.Tooltip("time_s:Q", title="time (s)", format=".3f"),
         alt.Tooltip("Mbps:Q", title="throughput (Mbit/s)", format=".2f"),
         alt.Tooltip("bytes:Q", title="bytes in the bin", format=","),
         alt.Tooltip("measure:N", title="payload"),
     ]
     data = chart_data(reduced, legend)
     height = value_axis("Mbps", "Mbit/s", column_maximum(reduced, "Mbps"))
-    layers = [
-        *step_layers(reduced, data, height, legend, bins),
-        *pointer_layers(data, height, legend, bins, tooltip),
-    ]
-    return Figure("throughput", TITLE, caption, frame(layers, legend, title=TITLE, caption=caption))
+    layers = step_layers(reduced, data, height, legend, bins, tooltip)
+    return frame("throughput", TITLE, caption, layers, legend)

@@ -11,11 +11,7 @@ from typing import Any
 from parshall import privileges
 from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import Interface, interface_facts
-from parshall.generate.preflight import (
-    default_backend,
-    reasons_not_to_send,
-    request_errors,
-)
+from parshall.generate.preflight import default_backend, reasons_not_to_send, request_errors
 from parshall.generate.surroundings import reasons_to_confirm
 from parshall.installation import require_kernel_side
 from parshall.session import Session, request_json
@@ -236,10 +232,6 @@ class Generator(Session[Report]):
                 f"anyway, add --yes-on {interface}"
             )
         self._native = _native.Session("generate", request_json(request))
-
-    def status(self) -> dict[str, Any]:
-        """Return the counts so far: ``packets``, ``bytes`` of their frames, ``has_ended``."""
-        return super().status()
 
     def _summarize(self, account: dict[str, Any]) -> Report:
         return Report(account)

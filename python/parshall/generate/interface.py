@@ -42,13 +42,7 @@ class Interface:
 
 
 def interface_facts(name: str, namespace: Path | None = None) -> Interface:
-    """Return the properties of an interface.
-
-    Raises
-    ------
-    UsageError
-        There is no such interface.
-    """
+    """Return the properties of an interface; raise `UsageError` if there is none of this name."""
     from pyroute2 import IPRoute
 
     require_kernel_side()
@@ -69,20 +63,7 @@ def interface_facts(name: str, namespace: Path | None = None) -> Interface:
 
 
 def index_of(route: Any, name: str) -> int:
-    """Return the index of an interface of the socket's namespace.
-
-    Parameters
-    ----------
-    route : pyroute2.IPRoute
-        A netlink socket in the namespace.
-    name : str
-        The interface.
-
-    Raises
-    ------
-    UsageError
-        There is no such interface.
-    """
+    """Return the index of an interface of the namespace of a netlink socket; raise `UsageError` if there is none."""
     links: list[int] = list(route.link_lookup(ifname=name))
     if not links:
         raise UsageError(f"interface {name}: no such interface; `ip link` lists them, --netns selects a namespace")

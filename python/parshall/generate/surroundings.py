@@ -22,12 +22,7 @@ _NO_NUMBER = (1 << 32) - 1
 def reasons_to_confirm(interface: str, namespace: Path | None = None) -> list[str]:
     """Return the reasons why a flood from an interface could do harm; empty for a test interface.
 
-    Parameters
-    ----------
-    interface : str
-        Its name.
-    namespace : pathlib.Path, optional
-        Its network namespace; that of the calling thread by default.
+    Without `namespace`, the interface is in the network namespace of the calling thread.
     """
     from pyroute2 import IPRoute
 
@@ -41,13 +36,7 @@ def reasons_to_confirm(interface: str, namespace: Path | None = None) -> list[st
 
 
 def default_routes(route: Any) -> set[int]:
-    """Return the indices of the interfaces that a default route, or a part of one, uses, in any table.
-
-    Parameters
-    ----------
-    route : pyroute2.IPRoute
-        A netlink socket in the namespace.
-    """
+    """Return the indices of the interfaces that a default route, or a part of one, uses, in any table."""
     networks: dict[int | None, list[Network]] = {}
     for entry in route.get_routes():
         if entry["family"] not in (2, 10) or entry["type"] != _RTN_UNICAST:

@@ -293,17 +293,8 @@ def compare(trace: pl.DataFrame, models: Mapping[str, Model], *, sink: str | Non
 
 def ccdf_panel(title: str, where: Mapping[str, str] | None = None) -> Panel:
     """Return the panel that compares latencies of several models, from the rows of `Comparison.ccdfs`."""
-    return Panel(
-        title,
-        "latency_us",
-        "latency (us)",
-        "ccdf",
-        "P(latency >= x)",
-        "model",
-        where=where or {},
-        mark="steps-before",
-        logarithmic=True,
-    )
+    axes = ("latency_us", "latency (us)", "ccdf", "P(latency >= x)")
+    return Panel(title, *axes, "model", where=where or {}, mark="steps-before", logarithmic=True)
 
 
 def ccdf(latencies_us: np.ndarray[Any, Any]) -> pl.DataFrame:

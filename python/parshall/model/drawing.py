@@ -34,16 +34,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge: a transition between two parts.
+    """An edge: a transition between two parts, with the packets that take it as its text (empty for all).
 
-    Attributes
-    ----------
-    origin, place : str
-        Names of the parts; sources are ``source NAME``, since a queue may have the same name.
-    blocks, is_clone : bool
-        Whether it blocks, and whether it carries clones.
-    text : str
-        Label: the packets that take it; empty for all.
+    Names of sources are ``source NAME``, since a queue may have the same name.
     """
 
     origin: str
@@ -91,7 +84,7 @@ def parts(model: Mapping[str, Any]) -> list[Part]:
     deepest = max(rows.values()) + 1
     # Centre short columns.
     shift = {column: (deepest - last - 1) / 2 * ROW_PX for column, last in rows.items()}
-    return [Part(p.name, p.kind, p.station, p.text, p.x, p.y + shift[columns[p.name]]) for p in placed]
+    return [replace(part, y=part.y + shift[columns[part.name]]) for part in placed]
 
 
 def _queue_text(queue: Mapping[str, Any]) -> str:
@@ -219,13 +212,7 @@ def _colours(count: int) -> list[str]:
 
 
 def save(model: Model, path: Path) -> None:
-    """Draw a network into a file.
-
-    Raises
-    ------
-    UsageError
-        The suffix of the file is unknown.
-    """
+    """Draw a network into a file; raise `UsageError` if its suffix is unknown."""
     if path.suffix not in figure_file.SUFFIXES:
         raise UsageError(f"{path}: has suffix {path.suffix or 'none'}; expected {', '.join(figure_file.SUFFIXES)}")
     figure_file.save(draw(model), path)

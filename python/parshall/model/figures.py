@@ -17,7 +17,7 @@ from parshall.model.builtin.gateway import AUTHENTICATION_US, CIPHERS_US_PER_BYT
 from parshall.model.compare import ccdf, ccdf_panel, with_arrivals
 from parshall.model.network import Model
 from parshall.model.published import CALIBRATIONS
-from parshall.model.simulation import Results, run
+from parshall.model.simulation import run
 from parshall.model.sweep import sweep
 from parshall.whole_file import write_whole
 
@@ -66,18 +66,15 @@ def latency_rows(quick: bool) -> pl.DataFrame:
     """
     frames = []
     service_us = sum(GRAINS_US.values())
+    common: dict[str, str | float] = {"packet_bytes": "64", "cpu_mhz": 100}
     systems = {
-        "queueing network": parameters("bsd-router", {"packet_bytes": "64", "cpu_mhz": 100}).build(),
-        "single queue": parameters(
-            "single-queue", {"packet_bytes": "64", "cpu_mhz": 100, "service_us": service_us}
-        ).build(),
+        "queueing network": parameters("bsd-router", common).build(),
+        "single queue": parameters("single-queue", {**common, "service_us": service_us}).build(),
     }
     for traffic, gap in TRAFFIC.items():
         offered = _offered(gap, 0.4 if quick else 2.0)
         for name, system in systems.items():
-            network, recorded = with_arrivals(system, offered)
-            results = run(network, replications=1, trace=True, seed=SEED, traces=recorded, allow_unstable=True)
-            latencies = _latencies(results)
+            latencies = _latencies(system, offered)
             distribution = ccdf(latencies["latency_us"].to_numpy()).with_columns(panel=pl.lit("distribution"))
             both = pl.concat([latencies.with_columns(panel=pl.lit("packets")), distribution], how="diagonal")
             frames.append(both.with_columns(traffic=pl.lit(traffic), model=pl.lit(name)))
@@ -89,15 +86,16 @@ def _offered(gap: str, duration_s: float) -> pl.DataFrame:
     source = Model("traffic").station("none", kind="delay").source("flow1", gap, "pass", size_bytes=64)
     source.queue("pass", "none", 0, FORWARDED)
     results = run(source, duration_s=duration_s, warm_up_s=0, replications=1, trace=True, seed=SEED)
-    if results.packets is None:
-        raise AssertionError("the run has trace=True")
+    assert results.packets is not None, "the run has trace=True"
     born_ns = results.packets.sort("packet")["born_ps"] / 1e3
     return pl.DataFrame({"arrived_ns": born_ns, "bytes": pl.repeat(64.0, born_ns.len(), eager=True)})
 
 
-def _latencies(results: Results) -> pl.DataFrame:
-    if results.packets is None:
-        raise AssertionError("the run has trace=True")
+def _latencies(system: Model, offered: pl.DataFrame) -> pl.DataFrame:
+    """Return the latencies of the packets that a system forwards: ``packet``, ``latency_us``."""
+    network, recorded = with_arrivals(system, offered)
+    results = run(network, replications=1, trace=True, seed=SEED, traces=recorded, allow_unstable=True)
+    assert results.packets is not None, "the run has trace=True"
     forwarded = results.packets.filter((pl.col("place") == FORWARDED) & ~pl.col("clone")).sort("packet")
     # Packet numbers include those of the noise, so number the forwarded packets again.
     number = pl.int_range(pl.len(), dtype=pl.Int64)
@@ -110,17 +108,14 @@ def _latencies(results: Results) -> pl.DataFrame:
 def one_to_one_rows(quick: bool) -> pl.DataFrame:
     """Latencies of a queue for each function, and of the five grains, fed the same packets.
 
-    Returns
-    -------
-    polars.DataFrame
-        Columns ``model``, ``latency_us``, ``ccdf``: the fraction of packets that take at least as long.
+    The columns are ``model``, ``latency_us`` and ``ccdf``: the fraction of packets that take at least as long.
     """
     offered = _offered(TRAFFIC["four on/off sources"], 0.4 if quick else 2.0)
     frames = []
     for title, name in (("a queue for each function", "bsd-router-functions"), ("five grains", "bsd-router")):
-        network, recorded = with_arrivals(parameters(name, {"packet_bytes": "64", "cpu_mhz": 100}).build(), offered)
-        results = run(network, replications=1, trace=True, seed=SEED, traces=recorded, allow_unstable=True)
-        frames.append(ccdf(_latencies(results)["latency_us"].to_numpy()).with_columns(model=pl.lit(title)))
+        system = parameters(name, {"packet_bytes": "64", "cpu_mhz": 100}).build()
+        latencies = _latencies(system, offered)["latency_us"]
+        frames.append(ccdf(latencies.to_numpy()).with_columns(model=pl.lit(title)))
     return pl.concat(frames)
 
 
@@ -161,6 +156,7 @@ def clock_rows(quick: bool) -> pl.DataFrame:
 
 # --- 3.15: capacity ----------------------------------------------------------------------------------------
 
+LOAD_KPPS = ("load_kpps", "offered load (kpps)")
 SYSTEMS: dict[str, tuple[str, dict[str, str | float], float]] = {
     "100 MHz": ("bsd-router", {"packet_bytes": "64", "cpu_mhz": 100}, 9.5e3),
     "650 MHz": ("bsd-router", {"packet_bytes": "64", "cpu_mhz": 650}, 62e3),
@@ -180,13 +176,13 @@ def capacity_rows(quick: bool) -> pl.DataFrame:
         swept = sweep(model, {"load_pps": loads}, settings=fixed, duration_s=duration_s, warm_up_s=0.5, seed=SEED)
         frames.append(
             swept.filter(pl.col("class") == "").select(
-                pl.lit(system).alias("system"),
-                pl.col("load_pps") / 1e3,
-                pl.col("loss") * 100,
-                pl.col("p99_us") / 1e3,
+                system=pl.lit(system),
+                load_kpps=pl.col("load_pps") / 1e3,
+                loss_percent=pl.col("loss") * 100,
+                p99_ms=pl.col("p99_us") / 1e3,
             )
         )
-    return pl.concat(frames).rename({"load_pps": "load_kpps", "loss": "loss_percent", "p99_us": "p99_ms"})
+    return pl.concat(frames)
 
 
 # --- 3.17, 3.19, 3.21: overload ---------------------------------------------------------------------------
@@ -226,17 +222,9 @@ def overload_rows(model: str, **settings: str | float) -> Callable[[bool], pl.Da
 def _overload_panels(with_throughput: bool = True) -> tuple[Panel, ...]:
     load = ("load_mbps", "offered load (Mbit/s)")
     total = Panel("throughput", *load, "throughput_mbps", "throughput (Mbit/s)", "clock", where={"flow": "all"})
+    share = ("share", "share of the throughput", "flow")
     shares = tuple(
-        Panel(
-            f"share, {clock}",
-            *load,
-            "share",
-            "share of the throughput",
-            "flow",
-            where={"clock": clock},
-            without={"flow": "all"},
-        )
-        for clock in CLOCKS
+        Panel(f"share, {clock}", *load, *share, where={"clock": clock}, without={"flow": "all"}) for clock in CLOCKS
     )
     return (total, *shares) if with_throughput else shares
 
@@ -259,11 +247,7 @@ FIGURES: dict[str, RouterFigure] = {
             for panel in (
                 Panel(
                     f"packets, {traffic}",
-                    "packet",
-                    "packet, in the order of arrivals",
-                    "latency_us",
-                    "latency (us)",
-                    "model",
+                    *("packet", "packet, in the order of arrivals", "latency_us", "latency (us)", "model"),
                     where={"traffic": traffic, "panel": "packets"},
                     mark="point",
                 ),
@@ -294,16 +278,8 @@ FIGURES: dict[str, RouterFigure] = {
         capacity_rows,
         (
             # The loads of the systems differ by a factor of 60.
-            Panel("loss", "load_kpps", "offered load (kpps)", "loss_percent", "loss (%)", "system", x_logarithmic=True),
-            Panel(
-                "latency",
-                "load_kpps",
-                "offered load (kpps)",
-                "p99_ms",
-                "99th percentile of latency (ms)",
-                "system",
-                x_logarithmic=True,
-            ),
+            Panel("loss", *LOAD_KPPS, "loss_percent", "loss (%)", "system", x_logarithmic=True),
+            Panel("latency", *LOAD_KPPS, "p99_ms", "99th percentile of latency (ms)", "system", x_logarithmic=True),
         ),
     ),
     "3.17": RouterFigure(

@@ -88,16 +88,14 @@ class Model:
         to: Destination | Iterable[Destination],
         *,
         size_bytes: Amount = 0,
-        packet_class: str | None = None,
         packets: int | None = None,
     ) -> "Model":
-        """Add a source of packets of one class; the default class has the name of the source."""
-        packet_class = packet_class or name
-        if packet_class not in self.classes:
-            self.classes.append(packet_class)
+        """Add a source of packets of one class, which has the name of the source."""
+        if name not in self.classes:
+            self.classes.append(name)
         parts = {
             "name": name,
-            "class": packet_class,
+            "class": name,
             "gap_ns": gap_ns,
             "size_bytes": size_bytes,
             "packets": packets,

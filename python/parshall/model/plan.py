@@ -97,6 +97,24 @@ class Answer:
         return all(each is not None and float(each).is_integer() for each in (self.value, self.low, self.high))
 
 
+def bisected(
+    near: float,
+    far: float,
+    is_near: Callable[[float], bool],
+    width: Callable[[float, float], float],
+    *,
+    is_whole: bool = False,
+) -> tuple[float, float]:
+    """Move two values towards the edge between them until they are no more than `width` apart."""
+    while abs(far - near) > width(near, far):
+        middle = float(int((near + far) / 2)) if is_whole else (near + far) / 2
+        if is_near(middle):
+            near = middle
+        else:
+            far = middle
+    return near, far
+
+
 def greatest_load(
     model: str | Path | Model,
     limits: Limits,
@@ -154,12 +172,7 @@ def greatest_load(
             low = high
         else:
             raise ParshallError(f"{title(base)}: every load up to {high:g} ({unit}) is within the limits; tighten them")
-        while high - low > precision * low:
-            middle = (low + high) / 2
-            if trials.hold(middle):
-                low = middle
-            else:
-                high = middle
+        low, _ = bisected(low, high, trials.hold, lambda low, _: precision * low)
         return trials.answer(low, is_greatest=True, precision=precision, is_whole=False)
 
     return _search_with_longer_runs(base, settings, unit, limits, sink, duration_s, options, within, search)
@@ -203,12 +216,8 @@ def smallest(
     def search(trials: "_Trials") -> Answer:
         trials.ignores_latency = is_whole
         low, high = _bracket(trials.hold, begin, is_whole, f"{name}: {parameter}")
-        while high - low > (1 if is_whole else precision * low):
-            middle = float(int((low + high) / 2)) if is_whole else (low + high) / 2
-            if trials.hold(middle):
-                high = middle
-            else:
-                low = middle
+        width = (lambda *_: 1.0) if is_whole else (lambda low, _: precision * low)
+        low, high = bisected(low, high, lambda value: not trials.hold(value), width, is_whole=is_whole)
         held = trials.at(high)
         if not limits.p99_holds(held, sink):
             raise ParshallError(
@@ -339,12 +348,11 @@ class _Trials:
             near, distance = far, distance * 2
         else:
             return None
-        while abs(far - near) > max(step, abs(far - value) / 8 if not is_whole else 1):
-            middle = float(int((near + far) / 2)) if is_whole else (near + far) / 2
-            if self.is_certain(middle) is verdict:
-                far = middle
-            else:
-                near = middle
+
+        def width(_: float, far: float) -> float:
+            return max(step, 1 if is_whole else abs(far - value) / 8)
+
+        _, far = bisected(near, far, lambda at: self.is_certain(at) is not verdict, width, is_whole=is_whole)
         return far
 
 

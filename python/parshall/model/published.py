@@ -18,7 +18,7 @@ import polars as pl
 from parshall.model.builtin import FORWARDED, parameters
 from parshall.model.builtin.bsd import GRAINS_US, LOOKUP_US, BsdRouter
 from parshall.model.builtin.gateway import CIPHERS_US_PER_BYTE
-from parshall.model.plan import Limits, greatest_load
+from parshall.model.plan import Limits, bisected, greatest_load
 from parshall.model.simulation import Results, run
 
 CALIBRATIONS: dict[str, dict[str, str | float]] = {
@@ -105,15 +105,12 @@ def _loads(cpu_mhz: float) -> list[float]:
 
 def _livelock_mbps(calibration: str) -> float:
     """Return the offered load above which less than 1 % of the saturation is forwarded."""
-    low, high = 400.0, 1000.0
     limit = saturation_mbps(calibration, 1000.0) / 100
-    while high - low > 1:
-        middle = (low + high) / 2
-        if throughput_mbps(router(calibration, middle)) > limit:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+
+    def forwards(load_mbps: float) -> bool:
+        return throughput_mbps(router(calibration, load_mbps)) > limit
+
+    return sum(bisected(400.0, 1000.0, forwards, lambda *_: 1.0)) / 2
 
 
 def _utilisation(calibration: str, station: str, cpu_mhz: float) -> float:
@@ -123,11 +120,11 @@ def _utilisation(calibration: str, station: str, cpu_mhz: float) -> float:
     return 100 * router(calibration, loads[0], cpu_mhz).mean(station, "utilisation")
 
 
-def _reception_first(calibration: str, measure: str) -> float:
-    """Return a measure of a 3 GHz router whose bus serves reception first, at its maximum throughput."""
+def _reception_first(calibration: str, station: str | None = None) -> float:
+    """Return the maximum throughput of a 3 GHz router with reception first, or a utilisation there, in %."""
     runs = [router(calibration, float(load), 3000.0, bus_arbitration="reception-first") for load in range(460, 540, 10)]
     best = max(runs, key=throughput_mbps)
-    return throughput_mbps(best) if measure == "throughput" else 100 * best.mean(measure, "utilisation")
+    return throughput_mbps(best) if station is None else 100 * best.mean(station, "utilisation")
 
 
 def _capacity_kpps(calibration: str, model: str, expected_kpps: float, **settings: str | float) -> float:
@@ -145,8 +142,12 @@ def _p99_ms(calibration: str, model: str, load_pps: float, **settings: str | flo
     return results.quantile_ns(FORWARDED, 0.99) / 1e6
 
 
+def _bsd_router(calibration: str, routes: int = 4) -> BsdRouter:
+    return BsdRouter(grain_scale=float(CALIBRATIONS[calibration]["grain_scale"]), routes=routes)
+
+
 def _forwarding_us(calibration: str, mhz: float, routes: int) -> float:
-    own = BsdRouter(grain_scale=float(CALIBRATIONS[calibration]["grain_scale"]), routes=routes)
+    own = _bsd_router(calibration, routes)
     return sum(own.grain_us(grain) for grain in GRAINS_US if grain != "dmarx") / mhz * 1e3
 
 
@@ -160,7 +161,7 @@ INSTRUCTIONS = {"dmarx": 475, "ipintrq": 1261, "ifsnd": 216, "ipreturn": 192, "i
 
 def _instructions(calibration: str, grain: str) -> float:
     """Return the instructions of a grain at the mean rate of all grains but dmarx."""
-    own = BsdRouter(grain_scale=float(CALIBRATIONS[calibration]["grain_scale"]))
+    own = _bsd_router(calibration)
     others = [name for name in INSTRUCTIONS if name != "dmarx"]
     rate = sum(INSTRUCTIONS[name] for name in others) / sum(own.grain_us(name) for name in others)
     return own.grain_us(grain) * rate
@@ -168,7 +169,7 @@ def _instructions(calibration: str, grain: str) -> float:
 
 def _path_us(calibration: str, mhz: float) -> float:
     """Return the processor time of a packet, for all grains together."""
-    own = BsdRouter(grain_scale=float(CALIBRATIONS[calibration]["grain_scale"]))
+    own = _bsd_router(calibration)
     return sum(map(own.grain_us, GRAINS_US)) / mhz * 1e3
 
 
@@ -337,42 +338,36 @@ def _test_bed() -> list[Quantity]:
                 if is_fast
                 else "that Table 3-I is without dmarx was inferred from it",
             ),
-            *(
-                Quantity(
-                    "3.8.2",
-                    f"{station} at saturation, {name}",
-                    "%",
-                    percent,
-                    partial(_utilisation, station=station, cpu_mhz=mhz),
-                    note=f"'around {percent:.0f} %'" if percent < 100 else "",
-                )
-                for station, percent in (("cpu", cpu), ("bus", bus))
-            ),
+            *_at_saturation(name, partial(_utilisation, cpu_mhz=mhz), {"cpu": cpu, "bus": bus}),
         ]
-    reception_first = [
+    return [
+        *listed,
         Quantity(
             "3.8.2",
             "saturation, 3 GHz, reception first",
             "Mbit/s",
             500.0,
-            partial(_reception_first, measure="throughput"),
+            _reception_first,
             note="the chapter's own arbitration of the bus; the rows above have equal priorities",
         ),
-        *(
-            Quantity(
-                "3.8.2",
-                f"{station} at saturation, 3 GHz, reception first",
-                "%",
-                percent,
-                partial(_reception_first, measure=station),
-                note=f"'around {percent:.0f} %'" if percent < 100 else "",
-            )
-            for station, percent in (("cpu", 70.0), ("bus", 100.0))
-        ),
+        *_at_saturation("3 GHz, reception first", _reception_first, {"cpu": 70.0, "bus": 100.0}),
+        Quantity("3.8.2", "live-lock, 1 GHz", "Mbit/s", 810.0, _livelock_mbps, "input", note="gives dmarx"),
     ]
-    listed += reception_first
-    livelock = Quantity("3.8.2", "live-lock, 1 GHz", "Mbit/s", 810.0, _livelock_mbps, "input", note="gives dmarx")
-    return [*listed, livelock]
+
+
+def _at_saturation(router: str, compute: Callable[..., float], percents: dict[str, float]) -> list[Quantity]:
+    """Return the utilisations of the stations of a saturated router."""
+    return [
+        Quantity(
+            "3.8.2",
+            f"{station} at saturation, {router}",
+            "%",
+            percent,
+            partial(compute, station=station),
+            note=f"'around {percent:.0f} %'" if percent < 100 else "",
+        )
+        for station, percent in percents.items()
+    ]
 
 
 def table(progress: Callable[[int, int], None] | None = None) -> pl.DataFrame:

@@ -35,15 +35,8 @@ class Results:
     @cached_property
     def estimates(self) -> pl.DataFrame:
         """Shape (quantities, 6): ``kind``, ``place``, ``class``, ``measure``, ``mean``, ``half_width``."""
-        schema = {
-            "kind": pl.String,
-            "place": pl.String,
-            "class": pl.String,
-            "measure": pl.String,
-            "mean": pl.Float64,
-            "half_width": pl.Float64,
-        }
-        return pl.DataFrame(self.data["estimates"], schema=schema)
+        texts = dict.fromkeys(("kind", "place", "class", "measure"), pl.String)
+        return pl.DataFrame(self.data["estimates"], schema=texts | {"mean": pl.Float64, "half_width": pl.Float64})
 
     def mean(self, place: str, measure: str, packet_class: str = "") -> float:
         """Return the mean of a quantity over all replications.

@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -48,12 +48,6 @@ def _number(text: str) -> str | float:
         return text
 
 
-def grid(over: Mapping[str, Sequence[str | float]]) -> Iterator[dict[str, str | float]]:
-    """Yield all combinations of values; the last parameter changes fastest."""
-    for point in itertools.product(*over.values()):
-        yield dict(zip(over, point, strict=True))
-
-
 def sweep(
     model: str | Path | Model,
     over: Mapping[str, Sequence[str | float]],
@@ -96,7 +90,8 @@ def sweep(
         of the cluster.
     """
     base = resolve(model)
-    points = list(grid(over))
+    # The last parameter changes fastest.
+    points = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     for point in points:
         network = build(base, {**(settings or {}), **point})
         network.check(allow_unstable=options.get("allow_unstable", False))

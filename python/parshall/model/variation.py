@@ -18,13 +18,7 @@ _KINDS = ("sources", "stations", "queues")
 
 
 def resolve(model: str | Path | Model) -> str | Model:
-    """Return the name of a built-in model unchanged, or read a model file.
-
-    Raises
-    ------
-    UsageError
-        It is neither the name of a built-in model nor a model file.
-    """
+    """Return the name of a built-in model unchanged, or read a model file; raise `UsageError` if it is neither."""
     if isinstance(model, Model):
         return model
     return str(model) if str(model) in MODELS else load(model)
@@ -60,7 +54,8 @@ def build(model: str | Model, settings: Mapping[str, str | float]) -> Model:
         if key == LOAD_FACTOR:
             _multiply_rates(data, value, name)
         else:
-            _set(data, key, value, name)
+            at, field = _place(data, key, name)
+            at[field] = _value(value)
     return from_dict(data, name)
 
 
@@ -79,11 +74,6 @@ def current_value(model: Model, key: str) -> Any:
         return 1
     at, field = _place(model.as_dict(), key, title(model))
     return at[field] if isinstance(at, list) else at.get(field)
-
-
-def _set(data: dict[str, Any], key: str, value: str | float, name: str) -> None:
-    at, field = _place(data, key, name)
-    at[field] = _value(value)
 
 
 def _place(data: dict[str, Any], key: str, name: str) -> tuple[Any, Any]:
@@ -137,10 +127,7 @@ def _value(value: str | float) -> str | float | bool:
 def main_sink(sinks: list[str], requested: str | None, name: str) -> str:
     """Return the sink to evaluate: the requested one, "forwarded", or the only one.
 
-    Raises
-    ------
-    UsageError
-        There is no such sink, or there are several and none is requested.
+    Raises `UsageError` if there is no such sink, or there are several and none is requested.
     """
     if requested is not None:
         if requested not in sinks:

@@ -54,15 +54,7 @@ def hook_accounts(ledger: Mapping[str, Any]) -> list[Account]:
 
 
 def flow_accounts(flows: pl.DataFrame, kind: str) -> dict[int, Account]:
-    """Return the account of every flow.
-
-    Parameters
-    ----------
-    flows : polars.DataFrame
-        Rows of the flow table of a log.
-    kind : {"packets", "events"}
-        Packets, or events other than packets.
-    """
+    """Return the account of every flow of a flow table: of its packets, or of its other events (`kind`)."""
     found = {}
     for row in flows.iter_rows(named=True):
         count = {key.removeprefix(f"{kind}_"): value for key, value in row.items() if key.startswith(kind)}
@@ -80,24 +72,17 @@ def flow_accounts(flows: pl.DataFrame, kind: str) -> dict[int, Account]:
 
 def flow_total(flows: pl.DataFrame, kind: str, name: str) -> Account:
     """Return the sum of the accounts of flows."""
-    return replace(flow_accounts(flows.select(pl.lit(0).alias("flow"), *_counts(kind)), kind)[0], name=name)
+    sums = flows.select(pl.lit(0).alias("flow"), pl.selectors.starts_with(f"{kind}_").sum())
+    return replace(flow_accounts(sums, kind)[0], name=name)
 
 
-def _counts(kind: str) -> list[pl.Expr]:
-    return [pl.selectors.starts_with(f"{kind}_").sum()]
-
-
-def total(accounts: list[Account], name: str = "all") -> Account:
+def total(accounts: list[Account]) -> Account:
     """Return the sum of accounts."""
     causes = {cause: 0 for account in accounts for cause in account.lost}
-    return Account(
-        name,
-        sum(account.seen for account in accounts),
-        sum(account.filtered for account in accounts),
-        sum(account.thinned for account in accounts),
-        sum(account.logged for account in accounts),
-        {cause: sum(account.lost.get(cause, 0) for account in accounts) for cause in causes},
-    )
+    lost = {cause: sum(account.lost.get(cause, 0) for account in accounts) for cause in causes}
+    counts = ("seen", "filtered", "thinned", "logged")
+    sums = {count: sum(getattr(account, count) for account in accounts) for count in counts}
+    return Account("all", **sums, lost=lost)
 
 
 def findings(ledger: Mapping[str, Any], flows: pl.DataFrame, records: int) -> list[str]:

@@ -31,11 +31,7 @@ class LinkText:
 def links(testbed: Mapping[str, Any]) -> list[LinkText]:
     """Return the sentences about every link.
 
-    Parameters
-    ----------
-    testbed
-        The result of `Testbed.describe`; optionally with the results of `Link.statistics` of all links in
-        ``statistics``.
+    `testbed` is the result of `Testbed.describe`, optionally with that of `Link.statistics` in ``statistics``.
     """
     described = testbed.get("links", [])
     statistics = testbed.get("statistics") or [{}] * len(described)

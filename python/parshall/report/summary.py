@@ -6,8 +6,10 @@ from typing import Any
 import polars as pl
 
 from parshall.figures import Reduction
+from parshall.figures.legend import many
 from parshall.report.account import FLOW_HOOK, Account, hook_accounts, total
 
+_CONNECTIONS_NAMED = 4
 # Hooks whose programs run for every packet.
 _PACKET_HOOKS = ("tcp_ingress", "tcp_egress")
 
@@ -17,25 +19,14 @@ def log_sentences(
 ) -> list[str]:
     """Return the sentences about one log.
 
-    Parameters
-    ----------
-    reduction
-        The log.
-    ledger
-        Its ledger.
-    flows
-        Number of flows in its flow table.
-    complete
-        Whether the log is complete.
-    findings
-        Contradictions between its accounts.
+    `flows` is the number of rows of its flow table, `findings` has the contradictions between its accounts.
     """
     records = reduction.records
-    sentences = [f"{_many(records, 'record')} of {_many(flows, 'flow')}{_duration(reduction.table)}."]
+    sentences = [f"{many(records, 'record')} of {many(flows, 'flow')}{_duration(reduction.table)}."]
     pairs = reduction.table.filter(~pl.col("is_counted")).height
     if pairs:
         sentences.append(
-            f"Both ends of {_many(pairs, 'connection')} are in the log, as two flows each; "
+            f"Both ends of {many(pairs, 'connection')} are in the log, as two flows each; "
             "their payload is counted once, at the sending end."
         )
     if not complete:
@@ -49,21 +40,21 @@ def log_sentences(
     return sentences
 
 
-def flows_sentence(reduction: Reduction, labels: Mapping[int, str], most: int = 4) -> str | None:
+def flows_sentence(reduction: Reduction, labels: Mapping[int, str]) -> str | None:
     """Return a sentence about the connections that moved most bytes; None when none moved any."""
     moved = reduction.table.filter(pl.col("is_counted") & (pl.col("bytes") > 0))
     if moved.is_empty():
         return None
-    rows = moved.sort("bytes", descending=True, maintain_order=True).head(most)
+    rows = moved.sort("bytes", descending=True, maintain_order=True).head(_CONNECTIONS_NAMED)
     parts = [
         f"{labels[row['flow']]} moved {_amount(row['bytes'])}"
         + (f" at {row['Mbps']:,.1f} Mbit/s" if row["Mbps"] is not None else "")
         + f" ({row['bytes'] / reduction.counted_bytes:.0%})"
-        + (f", retransmitting {_many(row['retransmitted'], 'segment')}" if row["retransmitted"] else "")
+        + (f", retransmitting {many(row['retransmitted'], 'segment')}" if row["retransmitted"] else "")
         for row in rows.iter_rows(named=True)
     ]
     rest = moved.height - rows.height
-    return "; ".join(parts) + (f"; and {_many(rest, 'more connection')}" if rest > 0 else "") + "."
+    return "; ".join(parts) + (f"; and {many(rest, 'more connection')}" if rest > 0 else "") + "."
 
 
 def _duration(table: pl.DataFrame) -> str:
@@ -94,7 +85,7 @@ def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:
     timed = {program["program"]: program for program in cost.get("programs", []) if program["sampled_runs"]}
     sentences = [
         f"A run of {hook} cost {timed[hook]['ns_per_run']:,.0f} ns on average over "
-        f"{_many(timed[hook]['sampled_runs'], 'timed run')}."
+        f"{many(timed[hook]['sampled_runs'], 'timed run')}."
         for hook in _PACKET_HOOKS
         if hook in timed
     ]
@@ -109,8 +100,4 @@ def _cost(ledger: Mapping[str, Any], records: int) -> list[str]:
 
 
 def _amount(count_bytes: int) -> str:
-    return f"{count_bytes / 1e6:,.1f} MB" if count_bytes >= 100_000 else _many(count_bytes, "byte")
-
-
-def _many(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+    return f"{count_bytes / 1e6:,.1f} MB" if count_bytes >= 100_000 else many(count_bytes, "byte")

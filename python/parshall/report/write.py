@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import polars as pl
@@ -24,6 +24,9 @@ from parshall.report.account import Account, findings, flow_accounts, flow_total
 from parshall.report.links import links
 from parshall.whole_file import write_whole
 
+if TYPE_CHECKING:
+    from parshall.log import Log
+
 PAGE = "report.html"
 FIGURE_DIRECTORY = "figures"
 _PNG_SCALE = 2.0
@@ -33,24 +36,8 @@ _SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
 _SVG_CHARS_MAX = 200_000
 
 
-class ReadableLog(reduction.ReadableLog, Protocol):
-    """The part of `parshall.log.Log` that a report needs."""
-
-    @property
-    def ledger(self) -> dict[str, Any]:
-        """The ledger."""
-
-    @property
-    def environment(self) -> dict[str, Any]:
-        """The environment of the measurement."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the log is complete."""
-
-
 def write_report(
-    logs: Mapping[str, ReadableLog],
+    logs: Mapping[str, "Log"],
     directory: str | os.PathLike[str],
     title: str,
     *,
@@ -123,13 +110,7 @@ def write_report(
 
 
 def check_destination(directory: Path) -> None:
-    """Check before any other work that a report can be written to a directory.
-
-    Raises
-    ------
-    UsageError
-        It is not a directory, or it or its existing parent is not writable.
-    """
+    """Raise `UsageError` if a report cannot be written to a directory, before any other work."""
     try:
         existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
         if not existing.is_dir():
@@ -145,7 +126,7 @@ def check_destination(directory: Path) -> None:
         raise UsageError(f"{directory}: {getattr(error, 'strerror', None) or error}; name another with -o") from None
 
 
-def _reduced(name: str, log: ReadableLog, progress: Callable[[str], None]) -> Reduction:
+def _reduced(name: str, log: "Log", progress: Callable[[str], None]) -> Reduction:
     flows = log.flows
     expected = sum(pc.sum(flows[f"{kind}_logged"]).as_py() or 0 for kind in ("packets", "events"))
 
@@ -180,7 +161,7 @@ def _identities(names: Iterable[str]) -> list[str]:
 def _part(
     name: str,
     identity: str,
-    log: ReadableLog,
+    log: "Log",
     reduced: Reduction,
     legend: Legend,
     axis_ns: tuple[int, int] | None,

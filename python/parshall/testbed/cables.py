@@ -28,13 +28,7 @@ class Cable:
 
 
 def create_cable(cable: Cable, *, offloads_on: bool) -> None:
-    """Create the interfaces of a cable directly in their namespaces, and set them up.
-
-    Raises
-    ------
-    ParshallError
-        An interface does not come up.
-    """
+    """Create the interfaces of a cable in their namespaces; raise `ParshallError` if one does not come up."""
     (path_a, name_a, mac_a), (path_b, name_b, mac_b) = cable.a, cable.b
     with path_b.open() as peer, entered(path_a), IPRoute() as route:
         route.link(

@@ -59,18 +59,16 @@ class Kernel(MiddleNamespace):
         middle = ((self.path, "left", "02:70:73:ff:ff:03"), (self.path, "right", "02:70:73:ff:ff:04"))
         create_cable(Cable(*middle, cable.mtu), offloads_on=offloads)
         for bridge, ports in (("bridge-a", ("a", "left")), ("bridge-b", ("b", "right"))):
-            self._ip("link", "add", "name", bridge, "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
+            ip = ("ip", "link")
+            _command(self.path, *ip, "add", "name", bridge, "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
             for port in ports:
-                self._ip("link", "set", "dev", port, "master", bridge)
-            self._ip("link", "set", "dev", bridge, "mtu", str(cable.mtu), "up")
+                _command(self.path, *ip, "set", "dev", port, "master", bridge)
+            _command(self.path, *ip, "set", "dev", bridge, "mtu", str(cable.mtu), "up")
         forward, back = shapings
         self._serialise(forward, "left", cable.mtu)
         self._delay(forward, "b", seed)
         self._serialise(back, "right", cable.mtu)
         self._delay(back, "a", seed + 1)
-
-    def start(self) -> None:
-        """Do nothing: the kernel forwards packets from the start."""
 
     def statistics(self) -> dict[str, Any]:
         """Return the statistics of the disciplines by interface, as ``tc -s -j`` prints them."""
@@ -110,9 +108,6 @@ class Kernel(MiddleNamespace):
         except ParshallError:
             # netem has a seed since Linux 6.4; without it, losses are not reproducible.
             _tc(self.path, *add)
-
-    def _ip(self, *arguments: str) -> None:
-        _command(self.path, "ip", *arguments)
 
 
 def netem_parameters(shaping: Shaping) -> list[str]:

@@ -46,7 +46,6 @@ class Host:
             route.link("set", index=loopback, state="up")
 
     def __repr__(self) -> str:
-        """Show name and namespace."""
         return f"Host({self.name!r}, namespace={self.namespace!r})"
 
     def enter(self) -> AbstractContextManager[None]:
@@ -128,12 +127,8 @@ class Host:
             The program fails or takes too long.
         """
         pipe = subprocess.PIPE
-        settings: dict[str, Any] = {
-            "stdout": pipe,
-            "stderr": pipe,
-            "stdin": pipe if input is not None else None,
-        }
-        program = self.popen(command, text=True, **{**settings, **options})
+        streams = {"stdout": pipe, "stderr": pipe, "stdin": None if input is None else pipe}
+        program = self.popen(command, text=True, **{**streams, **options})
         try:
             output, errors = program.communicate(input, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:

@@ -1,7 +1,7 @@
 """Links between two hosts."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyroute2 import IPRoute
@@ -76,7 +76,6 @@ class Link:
         self._before = {end.host.name: _interface_counters(end) for end in ends}
 
     def __repr__(self) -> str:
-        """Show ends and backend."""
         a, b = (end.host.name for end in self.ends)
         return f"Link({a!r}, {b!r}, backend={self.backend!r})"
 
@@ -130,8 +129,8 @@ class Link:
         return {
             "hosts": [a.host.name, b.host.name],
             "backend": self.backend,
-            "a_to_b": self.shapings[0].as_dict(),
-            "b_to_a": self.shapings[1].as_dict(),
+            "a_to_b": asdict(self.shapings[0]),
+            "b_to_a": asdict(self.shapings[1]),
             "mtu": self.mtu,
             "offloads": self.offloads,
             "seed": self.seed,

@@ -28,15 +28,7 @@ _OUR_KINDS = frozenset({"veth", "bridge", "dummy", "ifb", "tun"})
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, identified by ID and start time.
-
-    Attributes
-    ----------
-    pid : int
-        Process ID.
-    start_ticks : int
-        Start time, clock ticks since boot.
-    """
+    """A process, identified by its ID and its start time in clock ticks since boot."""
 
     pid: int
     start_ticks: int
@@ -61,15 +53,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Leftover:
-    """An object that a killed run left on this host.
-
-    Attributes
-    ----------
-    kind : str
-        "namespace", "interface" or "cgroup".
-    name : str
-        Its name; of a cgroup, the path of its directory.
-    """
+    """A "namespace", "interface" or "cgroup" that a killed run left here; the name of a cgroup is its path."""
 
     kind: str
     name: str

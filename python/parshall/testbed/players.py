@@ -1,13 +1,13 @@
-"""The interface of a link's backend; the plain veth pair; the namespace between two hosts."""
+"""The backends of a link: what they share, the plain veth pair, and the namespace between two hosts."""
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from parshall.testbed import namespaces
 from parshall.testbed.cables import Cable, create_cable
 
 
-class Player(Protocol):
+class Player:
     """The backend of a link between two hosts.
 
     Attributes
@@ -19,16 +19,18 @@ class Player(Protocol):
     name: str
 
     def start(self) -> None:
-        """Start to forward packets."""
+        """Start to forward packets; the kernel's own devices forward from the start."""
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the backend, beyond those of the interfaces."""
+        return {}
 
     def close(self) -> dict[str, Any]:
         """Stop, remove what does not belong to the hosts, and return the final statistics."""
+        return {}
 
 
-class Veth:
+class Veth(Player):
     """A veth pair whose interfaces are those of the hosts."""
 
     name = "veth"
@@ -36,19 +38,8 @@ class Veth:
     def __init__(self, cable: Cable, offloads: bool) -> None:
         create_cable(cable, offloads_on=offloads)
 
-    def start(self) -> None:
-        """Do nothing: a veth pair forwards packets from the start."""
 
-    def statistics(self) -> dict[str, Any]:
-        """Return nothing: the interfaces have all counters."""
-        return {}
-
-    def close(self) -> dict[str, Any]:
-        """Do nothing: the interfaces are removed with their namespaces."""
-        return {}
-
-
-class MiddleNamespace:
+class MiddleNamespace(Player):
     """A namespace between the hosts, with the interfaces `a` and `b`."""
 
     def __init__(self, namespace: str, cable: Cable, offloads: bool) -> None:

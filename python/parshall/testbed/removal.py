@@ -28,17 +28,7 @@ def remove_namespace(name: str) -> bool:
 def end_processes(namespace: Path, prefix: str) -> None:
     """Kill the processes in a namespace that belong to a testbed, even if their parents have ended.
 
-    Parameters
-    ----------
-    namespace : pathlib.Path
-        Path of the namespace.
-    prefix : str
-        Prefix of the names of the testbed's owner.
-
-    Raises
-    ------
-    OSError
-        There is no such namespace.
+    `prefix` begins the names of the testbed's owner. Raises `OSError` if there is no such namespace.
     """
     inode = namespace.stat().st_ino
     for pid in _processes_in(inode):

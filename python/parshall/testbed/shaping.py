@@ -1,6 +1,6 @@
 """The shaping of one direction of a link: the same parameters for all backends."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -51,7 +51,6 @@ class Shaping:
     overhead_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         ranges = {
             "rate_bps": (1, 1e12),
             "delay_ms": (0, 3.6e6),
@@ -99,10 +98,6 @@ class Shaping:
         if unknown:
             raise UsageError(f"link: parameter {sorted(unknown)[0]!r}: is unknown; see help(Shaping)")
         return replace(self, **(changes or {}))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the parameters by name, to be stored with results."""
-        return asdict(self)
 
     def for_relay(self) -> dict[str, Any]:
         """Return the parameters in the format of the relay."""

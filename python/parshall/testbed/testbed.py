@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from parshall.errors import UsageError
@@ -52,13 +52,9 @@ class Testbed:
         self._link_number = 0
 
     def __enter__(self) -> "Testbed":
-        """Return the testbed."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove everything."""
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def host(self, name: str, *, cpu: int | None = None) -> Host:

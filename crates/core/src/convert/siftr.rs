@@ -42,9 +42,9 @@ pub fn t_flags(flow: &FlowRow) -> u32 {
     const REQ_SCALE_AND_RCVD_SCALE: u32 = 0x60;
     const REQ_TSTMP_AND_RCVD_TSTMP: u32 = 0x180;
     const SACK_PERMIT: u32 = 0x200;
-    u32::from(flow.window_scaling) * REQ_SCALE_AND_RCVD_SCALE
-        | u32::from(flow.timestamps) * REQ_TSTMP_AND_RCVD_TSTMP
-        | u32::from(flow.sack) * SACK_PERMIT
+    (u32::from(flow.window_scaling) * REQ_SCALE_AND_RCVD_SCALE)
+        | (u32::from(flow.timestamps) * REQ_TSTMP_AND_RCVD_TSTMP)
+        | (u32::from(flow.sack) * SACK_PERMIT)
 }
 
 /// FreeBSD's `t_flags2`: `TF2_ECN_PERMIT` only.

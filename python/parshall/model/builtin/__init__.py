@@ -32,10 +32,7 @@ MODELS: dict[str, type[Traffic]] = {
 def parameters(name: str, settings: dict[str, str | float]) -> Traffic:
     """Return the parameters of a built-in model, with settings from numbers or text.
 
-    Raises
-    ------
-    UsageError
-        There is no such model or parameter, or a value has the wrong type.
+    Raises `UsageError` if there is no such model or parameter, or a value has the wrong type.
     """
     if name not in MODELS:
         raise UsageError(f"no built-in model {name!r}; there are {', '.join(MODELS)}")

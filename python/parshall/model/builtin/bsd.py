@@ -6,7 +6,7 @@ from typing import Any
 
 from parshall.errors import UsageError
 from parshall.model.builtin.hardware import RESIDUE, Router
-from parshall.model.builtin.parameter import parameter
+from parshall.model.builtin.traffic import parameter
 from parshall.model.network import Model
 
 # The sink of forwarded packets in every built-in model.
@@ -54,44 +54,25 @@ class BsdRouter(ForwardingRouter):
     def build(self) -> Model:
         """Return the network."""
         model = Model("bsd-router")
-        self.add_cpu(model)
+        model.station("cpu", kind="preemptive-resume", clock_mhz=self.cpu_mhz)
+        self.add_noise(model)
         self.add_bus(model)
         rings = {port: [_waits_for(f"dmarx{port}")] for port in set(self.entries())}
         self.add_reception(model, rings)
+
+        def add_grain(grain: str, to: Any, capacity: int | None, port: int | str = "") -> None:
+            service = self.protocols() if grain == "ipintrq" else self.work(self.grain_us(grain))
+            limits = {"priority": PRIORITIES[grain], "capacity_packets": capacity}
+            model.queue(f"{grain}{port}", "cpu", service, to, **limits)
+
         for port in rings:
-            model.queue(
-                f"dmarx{port}",
-                "cpu",
-                self.work(self.grain_us("dmarx")),
-                "ipintrq",
-                priority=PRIORITIES["dmarx"],
-                capacity_packets=self.rx_ring,
-            )
-        model.queue(
-            "ipintrq",
-            "cpu",
-            self.protocols(),
-            ["ifsnd", "ipreturn"],
-            priority=PRIORITIES["ipintrq"],
-            capacity_packets=self.ip_queue,
-        )
-        model.queue(
-            "ifsnd",
-            "cpu",
-            self.work(self.grain_us("ifsnd")),
-            _waits_for("dmatx"),
-            priority=PRIORITIES["ifsnd"],
-            capacity_packets=self.tx_queue,
-        )
-        for grain in ("ipreturn", "ifeotx"):
-            model.queue(grain, "cpu", self.work(self.grain_us(grain)), RESIDUE, priority=PRIORITIES[grain])
+            add_grain("dmarx", "ipintrq", self.rx_ring, port)
+        add_grain("ipintrq", ["ifsnd", "ipreturn"], self.ip_queue)
+        add_grain("ifsnd", _waits_for("dmatx"), self.tx_queue)
+        add_grain("ipreturn", RESIDUE, None)
+        add_grain("ifeotx", RESIDUE, None)
         self.add_transmission(model, [FORWARDED, "ifeotx"])
         return model
-
-    def add_cpu(self, model: Model) -> None:
-        """Add the processor and its noise."""
-        model.station("cpu", kind="preemptive-resume", clock_mhz=self.cpu_mhz)
-        self.add_noise(model)
 
     def protocols(self) -> list[dict[str, Any]]:
         """Return the service of the protocols layer."""

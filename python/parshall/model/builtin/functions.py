@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from parshall.model.builtin.bsd import FORWARDED, ForwardingRouter
 from parshall.model.builtin.hardware import RESIDUE
-from parshall.model.builtin.parameter import parameter
+from parshall.model.builtin.traffic import parameter, transmission
 from parshall.model.network import Model
 
 # function -> (grain, part of the grain, priority, capacity, next). Priorities as in 3.4.2.
@@ -48,6 +48,6 @@ class BsdFunctions(ForwardingRouter):
         # The return through the protocols' functions, and the interrupt at the end of a transmission.
         model.queue("return", "cpu", self.work(self.grain_us("ipreturn")), RESIDUE, priority=4)
         model.queue("if_eotx", "cpu", self.work(self.grain_us("ifeotx")), RESIDUE, priority=2)
-        service = [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}]
+        service = transmission(self.link_mbps)
         model.queue("link", "link", service, [FORWARDED, "if_eotx"], capacity_packets=self.nic_packets)
         return model

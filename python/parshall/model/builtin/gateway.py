@@ -5,7 +5,7 @@ from typing import Any
 
 from parshall.errors import UsageError
 from parshall.model.builtin.bsd import BsdRouter
-from parshall.model.builtin.parameter import parameter
+from parshall.model.builtin.traffic import parameter
 
 # us per byte at 1 GHz: 3DES from Table 3-II, (580 - 15.44) us for 1500 B at 600 MHz; DES a third of it (3.7.3).
 CIPHERS_US_PER_BYTE = {"none": 0.0, "des": 0.376 * 0.6 / 3, "3des": 0.376 * 0.6}

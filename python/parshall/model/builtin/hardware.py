@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parshall.errors import UsageError
-from parshall.model.builtin.parameter import parameter
-from parshall.model.builtin.traffic import Traffic
+from parshall.model.builtin.traffic import Traffic, parameter, transmission
 from parshall.model.network import Model
 
 NOISE = "noise"
@@ -77,7 +76,7 @@ class Router(Traffic):
                 model.queue(
                     f"link{port}.rx",
                     f"link{port}",
-                    [{"law_ns": 0, "per_byte_ns": 8e3 / self.medium_mbps}],
+                    transmission(self.medium_mbps),
                     f"nic{port}.rx",
                     capacity_packets=1000,
                 )
@@ -109,7 +108,7 @@ class Router(Traffic):
         model.queue(
             f"{card}.tx",
             card,
-            [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}],
+            transmission(self.link_mbps),
             done,
             capacity_packets=self.nic_packets,
             capacity_bytes=self.nic_bytes or None,
@@ -118,8 +117,7 @@ class Router(Traffic):
 
     def add_bus(self, model: Model) -> None:
         """Add the I/O bus."""
-        policy = {"policy": "round-robin"}
-        model.station("bus", policies=[{"priority": 0, **policy}])
+        model.station("bus", policies=[{"priority": 0, "policy": "round-robin"}])
 
     def transfer_us(self, size_bytes: float) -> float:
         """Return how long a packet occupies the bus."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from parshall.model.builtin.bsd import FORWARDED
 from parshall.model.builtin.hardware import RESIDUE
-from parshall.model.builtin.parameter import parameter
-from parshall.model.builtin.traffic import Traffic
+from parshall.model.builtin.traffic import Traffic, parameter, transmission
 from parshall.model.network import Model
 
 
@@ -73,5 +72,4 @@ class LinuxNapi(Traffic):
             model.source("tasks", f"poisson:mean={1e6 / self.task_load!r}ns", "tasks")
             model.queue("tasks", "cpu0", "exponential:mean=1ms", RESIDUE, priority=2, capacity_packets=1000)
         model.station("link")
-        service = [{"law_ns": 0, "per_byte_ns": 8e3 / self.link_mbps}]
-        return model.queue("qdisc", "link", service, FORWARDED, capacity_packets=self.qdisc)
+        return model.queue("qdisc", "link", transmission(self.link_mbps), FORWARDED, capacity_packets=self.qdisc)

@@ -11,7 +11,7 @@ from typing import Any
 from parshall.errors import UsageError
 from parshall.model.builtin.bsd import FORWARDED, GRAINS_US, ForwardingRouter
 from parshall.model.builtin.hardware import RESIDUE
-from parshall.model.builtin.parameter import parameter
+from parshall.model.builtin.traffic import parameter
 from parshall.model.network import Model
 
 
@@ -36,14 +36,8 @@ class RunToCompletion(ForwardingRouter):
         self.add_bus(model)
         self.add_reception(model, self.rings())
         for ring in rings:
-            model.queue(
-                ring,
-                "cpu",
-                self.work(sum(map(self.grain_us, GRAINS_US))),
-                "dmatx",
-                priority=1,
-                capacity_packets=self.rx_ring,
-            )
+            service = self.work(sum(map(self.grain_us, GRAINS_US)))
+            model.queue(ring, "cpu", service, "dmatx", priority=1, capacity_packets=self.rx_ring)
         self.add_transmission(model, [FORWARDED])
         # Finished packets wait for the bus in one queue, which drops packets when it is full.
         transmission = next(queue for queue in model.queues if queue["name"] == "dmatx")

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from parshall.model.builtin.bsd import FORWARDED
-from parshall.model.builtin.parameter import parameter
-from parshall.model.builtin.traffic import Traffic
+from parshall.model.builtin.traffic import Traffic, parameter
 from parshall.model.network import Model
 
 

@@ -1,11 +1,21 @@
 """The traffic of the built-in models: Poisson flows of packets of a fixed length."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from parshall.errors import UsageError
-from parshall.model.builtin.parameter import parameter
 from parshall.model.network import Model
+
+
+def parameter(default: Any, unit: str, what: str, *, above_zero: bool = False) -> Any:
+    """Return a dataclass field with its unit and description; `above_zero` requires a value above 0."""
+    return field(default=default, metadata={"unit": unit, "what": what, "above_zero": above_zero})
+
+
+def transmission(rate_mbps: float) -> list[dict[str, Any]]:
+    """Return the service of a link: the time that a packet takes at its rate."""
+    return [{"law_ns": 0, "per_byte_ns": 8e3 / rate_mbps}]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +43,7 @@ class Traffic(ABC):
 
     @property
     def sizes_bytes(self) -> list[float]:
-        """Packet lengths of the flows.
-
-        Raises
-        ------
-        UsageError
-            They are not numbers above 0.
-        """
+        """Packet lengths of the flows; raises `UsageError` unless they are numbers above 0."""
         try:
             sizes = [float(size) for size in str(self.packet_bytes).split("/")]
         except ValueError:
