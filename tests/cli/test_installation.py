@@ -87,8 +87,8 @@ def without_libpcap(tmp_path_factory) -> Path:
 def for_analysis(tmp_path_factory) -> Path:
     """Make a copy of the package whose module has only what is built with ``--no-default-features``."""
     source = (ROOT / "crates" / "py" / "src" / "lib.rs").read_text()
-    (block,) = re.findall(r'#\[cfg\(feature = "kernel"\)\]\n    \{(.*?)\n    \}', source, re.DOTALL)
-    names = re.findall(r"\w+::(\w+)\b(?!!)", block)
+    uses = re.findall(r'#\[cfg\(feature = "kernel"\)\]\n\s+#\[pymodule_export\]\n\s+use crate::\w+::([^;]+);', source)
+    names = re.findall(r"\w+", " ".join(uses))
     assert {"TcpLog", "Capture", "probe_capabilities"} <= set(names)
     (module,) = PACKAGE.glob("_native*.so")
     directory = tmp_path_factory.mktemp("for_analysis")
