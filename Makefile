@@ -7,10 +7,11 @@ SHELL := /bin/bash
 
 RUN := . scripts/environment &&
 NATIVE := python/parshall/_native.abi3.so
+LIBPCAP := python/parshall/libpcap/libpcap.so.0.8
 # Directories are among them, so that a file that was removed counts as a change, too.
 NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
 
-.PHONY: help demo test bench attack lint docs build clean system-base system-attack system-bench system-report rust
+.PHONY: help demo test bench attack lint docs build clean system-base system-attack system-bench system-report system-programs rust
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +19,7 @@ help: ## this list
 demo: build ## the tour: measure a testbed on this machine and write demo-report/
 	@$(RUN) .venv/bin/parshall demo -o demo-report
 
-test: build system-report ## all tests: Rust and Python; those of the kernel need root
+test: build system-report system-programs ## all tests: Rust and Python; those of the kernel need root
 	@$(RUN) scripts/test
 
 bench: build system-bench ## the benchmarks in benches/
@@ -38,7 +39,7 @@ docs: .venv/requirements.txt ## the site of the documentation, with the API refe
 build: $(NATIVE) ## .venv with the command parshall in it
 
 clean: ## remove everything that was built or installed in this checkout
-	rm -rf target .venv .build demo-report site $(NATIVE)
+	rm -rf target .venv .build demo-report site $(NATIVE) $(dir $(LIBPCAP))
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache
 
@@ -55,6 +56,9 @@ system-bench: system-base
 
 system-report: system-base
 	@scripts/setup packages report
+
+system-programs: system-base
+	@scripts/setup packages programs
 
 rust: system-base
 	@scripts/setup rust
@@ -73,6 +77,7 @@ VENV_IS_OURS := $(shell [ "$$(cat .venv/checkout 2>/dev/null)" = "$$PWD" ] && [ 
 # Cargo directly, not maturin: it is quicker, and shares what `cargo test` builds.
 $(NATIVE): $(NATIVE_SOURCES) .venv/installed | rust
 	@$(RUN) cargo build --release --workspace
+	@install -D -s -m 755 target/release/libparshall_pcap.so $(LIBPCAP)
 	@install -m 755 target/release/lib_native.so $@
 
 .PHONY: FORCE

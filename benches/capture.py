@@ -19,6 +19,7 @@ instruments whose packets go on to the stack, which drops them as nobody's
     xdp        ``parshall capture --hook xdp``, and N - 1 that join
     tcx        ``parshall capture --hook tcx``, and N - 1 that join
     tcpdump    N x ``tcpdump -w /dev/null`` (TPACKET_V3)
+    pcap       N x ``parshall pcap -- tcpdump -w /dev/null``: the same on one ring
 instruments whose packets end where they are taken, as at a mirror port
     drop       nobody captures: two instructions of XDP drop all
     discard    ``parshall capture --hook xdp --discard``, and N - 1 that join
@@ -232,9 +233,12 @@ def hook_ns(keeper: int, frame_bytes: int) -> float:
 
 
 @contextmanager
-def tcpdump(cable: Cable, _hook: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int) -> Iterator[None]:
-    """Run so many tcpdumps."""
-    command = ["tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
+def tcpdump(
+    cable: Cable, instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
+) -> Iterator[None]:
+    """Run so many tcpdumps, on packet sockets or on a ring."""
+    before = [PARSHALL, "pcap", "--"] if instrument == "pcap" else []
+    command = [*before, "tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
     processes = []
     for _ in range(readers):
         process = cable.receiver.popen(command, cpu=reader_cpu, stderr=subprocess.PIPE, text=True)
@@ -269,6 +273,7 @@ INSTRUMENTS: dict[str, Callable[..., Any]] = {
     "xdp": parshall,
     "tcx": parshall,
     "tcpdump": tcpdump,
+    "pcap": tcpdump,
     "drop": bare,
     "discard": parshall,
     "filter": parshall,

@@ -35,7 +35,7 @@ _SOCKET_NEEDS = {
 }
 _OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
 # A separate process owns the ring, so that the founder can exit while members continue.
-_KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
+KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class Capture(Session[Summary]):
             "ring": None if ring is None else ring._native(),
             "join": join,
             "backend": None if backend == "ring" else backend,
-            "keeper": _KEEPER,
+            "keeper": KEEPER,
             "count": count,
             "application": f"parshall {version('parshall')}",
             "os": f"{platform.system()} {platform.release()}",

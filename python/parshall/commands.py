@@ -88,6 +88,9 @@ COMMANDS = {
         ),
     ),
     "extcap": Command("parshall.cli.extcap", "Offer interfaces and rings to Wireshark", Rule(uses=("capture",))),
+    "pcap": Command(
+        "parshall.cli.pcap", "Run tcpdump, Suricata and the like on a shared ring", Rule(uses=("capture",))
+    ),
     "convert": Command("parshall.cli.convert", "Convert a TCP state log into another format"),
     "model": Command("parshall.cli.model", "Run, sweep, compare, plan queueing models of packet paths"),
     "gen": Command(

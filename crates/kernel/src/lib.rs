@@ -18,7 +18,7 @@ pub mod hook_time;
 mod libbpf_log;
 pub mod net;
 mod objects;
-mod os_text;
+pub mod os_text;
 pub mod relay;
 pub mod ring;
 pub mod session;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -224,6 +224,13 @@ impl Client {
     }
 }
 
+impl AsFd for Client {
+    /// Readable when the keeper says something or has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
 /// What a keeper reports of its ring.
 pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
     list_within(name, PATIENCE_FOR_A_LIST)
@@ -231,7 +238,7 @@ pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
 
 /// The rings at these interfaces of the calling thread's network namespace, each with the first of them that it has;
 /// those whose keepers do not answer at once are left out.
-pub(super) fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
+pub fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
     let namespace = namespace_number();
     let listed = directory::names().into_iter();
     listed

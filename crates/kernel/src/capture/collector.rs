@@ -5,7 +5,7 @@ use parshall_core::abi::{CaptureRecord, RECORD_PACKET, bytes_of_words, view_plai
 use super::kept_ring::Start;
 use crate::ring::memory::Lane;
 use crate::ring::merge::{MergedLanes, time_ns};
-use crate::ring::reader::{Block, LaneReader, Wanted};
+use crate::ring::reader::{LaneReader, Wanted};
 use crate::ring::registry::LaneReaders;
 
 /// Bytes copied out of a lane at once: fits a second-level cache beside the file's buffer.
@@ -17,6 +17,8 @@ const SUBSCRIBERS_WORD: usize = 4;
 pub struct Collector {
     lanes: MergedLanes,
     subscribers: u64,
+    /// The lane that [`Collector::next`] reads, and up to which time.
+    current: Option<(usize, u64)>,
 }
 
 impl Collector {
@@ -45,6 +47,44 @@ impl Collector {
         Self {
             lanes: merged,
             subscribers,
+            current: None,
+        }
+    }
+
+    /// The next packet that one of ours wants, if it is not younger than `horizon_ns` (`CLOCK_MONOTONIC`). For callers
+    /// that may stop after any packet; [`Collector::collect`] is faster.
+    pub fn next(&mut self, horizon_ns: u64) -> Option<(&CaptureRecord, &[u8])> {
+        let lane = self.find(horizon_ns)?;
+        packet(self.lanes.block(lane).take()?)
+    }
+
+    /// Whether [`Collector::next`] has a packet.
+    pub fn has_next(&mut self, horizon_ns: u64) -> bool {
+        self.find(horizon_ns).is_some()
+    }
+
+    /// The lane whose next record is the next packet of ours; skips what is not ours.
+    fn find(&mut self, horizon_ns: u64) -> Option<usize> {
+        loop {
+            let (lane, limit_ns) = match self.current {
+                Some(current) => current,
+                None => {
+                    self.lanes.refill();
+                    *self.current.insert(self.lanes.oldest(horizon_ns)?)
+                }
+            };
+            let block = self.lanes.block(lane);
+            match block.peek() {
+                Some(record) if time_ns(record) <= limit_ns => {
+                    if packet(record)
+                        .is_some_and(|(one, _)| one.subscribers & self.subscribers != 0)
+                    {
+                        return Some(lane);
+                    }
+                    block.advance();
+                }
+                _ => self.current = None,
+            }
         }
     }
 
@@ -63,7 +103,7 @@ impl Collector {
                 if block.peek().is_none_or(|record| time_ns(record) > limit_ns) {
                     break;
                 }
-                if let Some((record, bytes)) = packet(block)
+                if let Some((record, bytes)) = block.peek().and_then(packet)
                     && record.subscribers & self.subscribers != 0
                 {
                     sink(record, bytes);
@@ -86,9 +126,8 @@ impl Collector {
     }
 }
 
-/// The next packet and its bytes; what is no packet is none.
-fn packet(block: &Block) -> Option<(&CaptureRecord, &[u8])> {
-    let words = block.peek()?;
+/// A record as a packet and its bytes; what is no packet is none.
+fn packet(words: &[u64]) -> Option<(&CaptureRecord, &[u8])> {
     let record: &CaptureRecord = view_plain(words)?;
     debug_assert_eq!(record.header.kind, RECORD_PACKET);
     let bytes = bytes_of_words(&words[RECORD_WORDS..]);

@@ -17,7 +17,7 @@ use crate::net::interface::Interface;
 
 /// An expression, compiled for the link layers of a ring by its subscriber, which needs time, rights and
 /// names. The keeper, which serves all, gets no text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompiledFilter {
     /// Link types, and the classic program for each, one word an instruction.
     by_link_type: Vec<(u16, Vec<u64>)>,
@@ -46,6 +46,30 @@ impl CompiledFilter {
             by_link_type.push((link_type, words));
         }
         Ok(Self { by_link_type })
+    }
+
+    /// Adds a classic program for the packets of a link type; the first one stays.
+    ///
+    /// # Errors
+    /// [`CaptureError::Filter`] when it cannot be merged.
+    pub fn add(
+        &mut self,
+        link_type: u16,
+        instructions: &[ClassicInstruction],
+    ) -> Result<(), CaptureError> {
+        if self
+            .by_link_type
+            .iter()
+            .any(|(known, _)| *known == link_type)
+        {
+            return Ok(());
+        }
+        ClassicProgram::new(instructions).map_err(|error| CaptureError::Filter {
+            reason: error.to_string(),
+        })?;
+        let words = instructions.iter().map(to_word).collect();
+        self.by_link_type.push((link_type, words));
+        Ok(())
     }
 
     /// The program for an interface.

@@ -32,7 +32,7 @@ pub mod session;
 pub mod sink;
 mod socket_capture;
 mod status;
-mod tagged;
+pub mod tagged;
 mod tally;
 
 pub use error::CaptureError;

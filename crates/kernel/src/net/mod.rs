@@ -9,5 +9,5 @@ pub mod interface;
 pub mod mapping;
 pub(crate) mod netlink;
 pub(crate) mod packet_receive;
-pub(crate) mod packet_socket;
-pub(crate) mod socket;
+pub mod packet_socket;
+pub mod socket;

@@ -94,7 +94,7 @@ pub(crate) struct Frame {
 
 impl PacketSocket {
     /// Receives one frame into a buffer; `None` when there is none.
-    pub fn receive_frame(&self, buffer: &mut [u8]) -> Result<Option<Frame>, SocketError> {
+    pub(crate) fn receive_frame(&self, buffer: &mut [u8]) -> Result<Option<Frame>, SocketError> {
         let mut vector = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
@@ -125,7 +125,7 @@ impl PacketSocket {
     }
 
     /// Receives what is there, at most one batch; returns its size, 0 when nothing is there.
-    pub fn receive_batch(&self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+    pub(crate) fn receive_batch(&self, batch: &mut ReceiveBatch) -> io::Result<usize> {
         let headers = batch.prepare();
         // SAFETY: the headers point into buffers that the batch owns and that outlive the call.
         let count = unsafe {

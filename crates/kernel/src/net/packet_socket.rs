@@ -24,7 +24,7 @@ const REFUSE_ALL: libc::sock_filter = libc::sock_filter {
 
 /// A socket that is bound to an interface. It gets packets from [`PacketSocket::start`] on.
 #[derive(Debug)]
-pub(crate) struct PacketSocket {
+pub struct PacketSocket {
     fd: OwnedFd,
     interface_index: u32,
     counters: PacketCounters,
@@ -147,7 +147,7 @@ impl PacketSocket {
     }
 
     /// What the kernel counted so far. Its own counts start again whenever they are read.
-    pub fn counters(&mut self) -> Result<PacketCounters, SocketError> {
+    pub(crate) fn counters(&mut self) -> Result<PacketCounters, SocketError> {
         // SAFETY: three integers. Sockets without TPACKET_V3 fill the first two.
         let mut new: libc::tpacket_stats_v3 = unsafe { std::mem::zeroed() };
         let mut bytes = size_of::<libc::tpacket_stats_v3>() as libc::socklen_t;

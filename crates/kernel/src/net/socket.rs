@@ -11,7 +11,7 @@ use rustix::time::Timespec;
 /// A step on a socket that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} failed ({source})")]
-pub(crate) struct SocketError {
+pub struct SocketError {
     /// The step, as in "opening a packet socket".
     pub action: &'static str,
     /// What the kernel said.

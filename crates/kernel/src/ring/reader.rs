@@ -101,6 +101,15 @@ impl Block {
         self.words.get(start..end)
     }
 
+    /// Takes the next record, header included.
+    #[inline]
+    pub fn take(&mut self) -> Option<&[u64]> {
+        self.next += 1;
+        let start = *self.starts.get(self.next - 1)? as usize;
+        let end = *self.starts.get(self.next)? as usize;
+        self.words.get(start..end)
+    }
+
     /// The next `count` records, which lie one behind the other.
     #[inline]
     pub fn peek_many(&self, count: usize) -> &[u64] {

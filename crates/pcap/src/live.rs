@@ -1,0 +1,554 @@
+//! A live capture that reads a ring.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, c_uchar, timeval};
+use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureRecord, DIRECTION_OUT as RECORD_OUT};
+use parshall_core::filter::classic::ClassicInstruction;
+use parshall_kernel::capture::CaptureError;
+use parshall_kernel::capture::client::{Heard, Left};
+use parshall_kernel::capture::collector::Collector;
+use parshall_kernel::capture::dispatcher::CompiledFilter;
+use parshall_kernel::capture::keeper::message::Event;
+use parshall_kernel::capture::kept_ring::HookCount;
+use parshall_kernel::capture::request::Subscription;
+use parshall_kernel::capture::tagged::Retag;
+use parshall_kernel::clock::{monotonic_ns, realtime_offset_ns};
+use parshall_kernel::net::interface::Interface;
+use parshall_kernel::net::packet_socket::PacketSocket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::abi::{
+    DIRECTION_IN, DIRECTION_OUT, DLT_DOCSIS, DLT_EN10MB, PRECISION_NANO, PacketHeader, Pcap,
+    Program, Statistics,
+};
+use crate::forwards::{bpf_filter, pcap_open_dead_with_tstamp_precision, system_function};
+use crate::handles::Options;
+use crate::ready::{Ready, Watched};
+use crate::ring::{self, Place};
+
+/// Younger packets wait: a hook on another CPU may still write an older one.
+pub const HOLD_BACK_NS: u64 = 1_000_000;
+/// Between two looks at the ring, while packets come and while none comes.
+pub const NAP: Duration = Duration::from_millis(2);
+pub const NAP_MAX: Duration = Duration::from_millis(10);
+/// The two clocks are compared so often.
+const CLOCK_INTERVAL_NS: u64 = 500_000_000;
+/// How long a keeper may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `BPF_RET | BPF_K`.
+const RETURN_CONSTANT: u16 = 0x06;
+/// `BPF_RET`.
+const RETURN: u16 = 0x06;
+const CLASS: u16 = 0x07;
+
+/// Interface counters of packets that never reached the stack.
+const INTERFACE_DROPS: [&str; 2] = ["rx_missed_errors", "rx_fifo_errors"];
+
+/// A capture on a ring.
+pub struct Live {
+    /// A dead handle of the system's with the same link type: it compiles and writes files.
+    pub dead: *mut Pcap,
+    pub link_type: c_int,
+    pub snaplen: c_int,
+    pub is_nonblocking: bool,
+    /// `DIRECTION_IN`, `DIRECTION_OUT`, or 0 for both.
+    pub direction: c_int,
+    /// What `pcap_next` returned last.
+    pub kept: Kept,
+    pub timeout: Option<Duration>,
+    precision: c_int,
+    interface: Interface,
+    place: Place,
+    reading: Reading,
+    /// The one before: a callback may still look at a packet of it.
+    previous: Option<Collector>,
+    retag: Retag,
+    offset_ns: i64,
+    offset_until_ns: u64,
+    /// Runs here, on all packets, when the kernel cannot run it.
+    program: Option<Vec<ClassicInstruction>>,
+    /// Of the subscriptions before this one.
+    counted: Counted,
+    interface_drops_before: u64,
+    /// Keeps the interface promiscuous, and sends.
+    socket: Option<PacketSocket>,
+    ready: Option<Ready>,
+}
+
+/// A packet that stays until the next one is read.
+pub struct Kept {
+    pub header: PacketHeader,
+    pub bytes: Vec<u8>,
+}
+
+/// One subscription, and where it is read.
+struct Reading {
+    collector: Collector,
+    watched: Watched,
+    /// Packets of the interface that were taken from the ring.
+    read: u64,
+}
+
+/// Packets of this interface that the filter accepted, and those of them that were lost.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    received: u64,
+    dropped: u64,
+}
+
+/// Whether a ring can do what was asked; else the capture is the system's.
+pub fn can_serve(options: &Options) -> bool {
+    !options.is_monitor && options.protocol == 0 && options.time_stamp_type == 0
+}
+
+impl Live {
+    /// Joins or creates the ring and subscribes to everything.
+    ///
+    /// # Errors
+    /// Why there is no ring for this capture, in one line.
+    pub fn activate(options: &Options, interface: Interface) -> Result<Self, String> {
+        let mut place = ring::open(&interface, u64::try_from(options.buffer_bytes).unwrap_or(0))?;
+        let snaplen = match options.snaplen {
+            given @ 1..=MAX => given,
+            _ => MAX,
+        };
+        let accept_all = [ClassicInstruction {
+            code: RETURN_CONSTANT,
+            jt: 0,
+            jf: 0,
+            k: snaplen as u32,
+        }];
+        let reading = subscribe(&mut place, &interface, snaplen, &accept_all, "")
+            .map_err(|error| error.to_string())?;
+        let link_type = c_int::from(interface.link_type);
+        let mut live = Self {
+            dead: std::ptr::null_mut(),
+            link_type,
+            snaplen,
+            is_nonblocking: options.is_nonblocking,
+            direction: 0,
+            kept: Kept {
+                header: PacketHeader {
+                    time: timeval {
+                        tv_sec: 0,
+                        tv_usec: 0,
+                    },
+                    captured_bytes: 0,
+                    wire_bytes: 0,
+                },
+                bytes: Vec::new(),
+            },
+            timeout: u64::try_from(options.timeout_ms)
+                .ok()
+                .filter(|timeout_ms| *timeout_ms > 0)
+                .map(Duration::from_millis),
+            precision: options.precision,
+            place,
+            reading,
+            previous: None,
+            retag: Retag::default(),
+            offset_ns: realtime_offset_ns(),
+            offset_until_ns: monotonic_ns() + CLOCK_INTERVAL_NS,
+            program: None,
+            counted: Counted::default(),
+            interface_drops_before: interface_drops(&interface.name),
+            socket: None,
+            ready: None,
+            interface,
+        };
+        live.set_link_type(link_type);
+        if options.is_promiscuous && !live.interface.is_loopback {
+            // Members of a ring may lack the right: they see what others made promiscuous.
+            if let Ok(socket) = PacketSocket::open(live.interface.index)
+                && socket.hold_promiscuous().is_ok()
+            {
+                live.socket = Some(socket);
+            }
+        }
+        Ok(live)
+    }
+
+    /// The next packet, if one is old enough; its bytes stay until the next call.
+    pub fn next(&mut self, horizon_ns: u64) -> Option<(PacketHeader, *const c_uchar)> {
+        self.previous = None;
+        if horizon_ns >= self.offset_until_ns {
+            self.offset_ns = realtime_offset_ns();
+            self.offset_until_ns = horizon_ns + CLOCK_INTERVAL_NS;
+        }
+        let is_nano = self.precision == PRECISION_NANO;
+        while let Some((record, bytes)) = self.reading.collector.next(horizon_ns) {
+            if record.interface != self.place.interface_number {
+                continue;
+            }
+            self.reading.read += 1;
+            if !is_in_direction(record, self.direction) {
+                continue;
+            }
+            let time_ns = record.time_ns.saturating_add_signed(self.offset_ns);
+            let (wire_bytes, bytes) = self.retag.whole(record, bytes);
+            let captured = bytes.len().min(self.snaplen as usize);
+            if let Some(program) = &self.program {
+                // SAFETY: libpcap has validated the program; the packet has so many bytes.
+                let accepted = unsafe {
+                    bpf_filter(
+                        program.as_ptr(),
+                        bytes.as_ptr(),
+                        wire_bytes,
+                        bytes.len() as u32,
+                    )
+                };
+                if accepted == 0 {
+                    continue;
+                }
+            }
+            let below_second_ns = (time_ns % 1_000_000_000) as i64;
+            let header = PacketHeader {
+                time: timeval {
+                    tv_sec: (time_ns / 1_000_000_000) as i64,
+                    tv_usec: if is_nano {
+                        below_second_ns
+                    } else {
+                        below_second_ns / 1000
+                    },
+                },
+                captured_bytes: captured as u32,
+                wire_bytes,
+            };
+            return Some((header, bytes.as_ptr()));
+        }
+        None
+    }
+
+    /// Waits for packets, at most this long, or until `wake` is readable or the keeper says something.
+    ///
+    /// # Errors
+    /// What ends the capture, as libpcap says it where it knows it.
+    pub fn wait(&mut self, most: Duration, wake: &OwnedFd) -> Result<(), String> {
+        let timeout = Timespec {
+            tv_sec: most.as_secs() as i64,
+            tv_nsec: i64::from(most.subsec_nanos()),
+        };
+        let mut waiting = [
+            PollFd::new(&self.place.client, PollFlags::IN),
+            PollFd::new(wake, PollFlags::IN),
+        ];
+        let _ = poll(&mut waiting, Some(&timeout));
+        if !waiting[0].revents().is_empty() {
+            self.hear(Duration::ZERO)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, most: Duration) -> Result<Option<Heard>, String> {
+        let heard = self
+            .place
+            .client
+            .hear(most)
+            .map_err(|error| error.to_string())?;
+        match heard {
+            Some(Heard::Event(Event::Gone { interface, .. }))
+                if interface == self.interface.name =>
+            {
+                Err("The interface disappeared".into())
+            }
+            heard => Ok(heard),
+        }
+    }
+
+    /// Changes the filter. Packets that the one before let through are forgotten, as with a packet socket.
+    ///
+    /// # Errors
+    /// What ends the capture.
+    pub fn set_filter(&mut self, program: &[ClassicInstruction], text: &str) -> Result<(), String> {
+        self.leave()?;
+        let here = &mut self.place;
+        let subscribed = subscribe(here, &self.interface, self.snaplen, program, text);
+        let (reading, own) = match subscribed {
+            Ok(reading) => (reading, None),
+            Err(error @ CaptureError::KeeperGone { .. }) => return Err(error.to_string()),
+            // The kernel cannot run it merged with the others: libpcap's interpreter does, as with a packet socket.
+            Err(_) => {
+                let all = [ClassicInstruction {
+                    code: RETURN_CONSTANT,
+                    jt: 0,
+                    jf: 0,
+                    k: self.snaplen as u32,
+                }];
+                let reading = subscribe(here, &self.interface, self.snaplen, &all, text)
+                    .map_err(|error| error.to_string())?;
+                (reading, Some(program.to_vec()))
+            }
+        };
+        let before = std::mem::replace(&mut self.reading, reading);
+        self.previous = Some(before.collector);
+        self.program = own;
+        if let Some(ready) = &mut self.ready {
+            ready
+                .watch(&self.reading.watched)
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Ends the subscription, and keeps its counts.
+    fn leave(&mut self) -> Result<(), String> {
+        self.place
+            .client
+            .ask_leave()
+            .map_err(|error| error.to_string())?;
+        let left = self.hear_until(|heard| match heard {
+            Heard::Left(Left { counts, .. }) => Some(counts),
+            _ => None,
+        })?;
+        let counted = self.count(&left);
+        self.counted.received += counted.received;
+        self.counted.dropped += counted.dropped;
+        Ok(())
+    }
+
+    fn hear_until<T>(&mut self, mut answer: impl FnMut(Heard) -> Option<T>) -> Result<T, String> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(heard) = self.hear(Duration::from_millis(100))?
+                && let Some(answer) = answer(heard)
+            {
+                return Ok(answer);
+            }
+        }
+        let name = &self.place.client.ring.name;
+        Err(format!(
+            "the keeper of ring {name} does not answer; end it, and start again"
+        ))
+    }
+
+    /// What one subscription got, by the kernel's counts.
+    fn count(&self, counts: &[Vec<HookCount>]) -> Counted {
+        let hooks = self.place.client.ring.hooks.iter();
+        let (mut matched, mut refused) = (0, 0);
+        for (hook, count) in hooks.zip(counts.first().into_iter().flatten()) {
+            if hook.interface_number == self.place.interface_number {
+                matched += count.matched;
+                refused += count.refused;
+            }
+        }
+        // What has not been read waits in the ring, or was overwritten: of these there are no more than gaps.
+        let unread = matched.saturating_sub(refused + self.reading.read);
+        let overwritten = unread.min(self.reading.collector.lanes().sequence_gaps());
+        Counted {
+            received: matched,
+            dropped: refused + overwritten,
+        }
+    }
+
+    /// What was captured and lost since the start.
+    ///
+    /// # Errors
+    /// When the keeper has ended.
+    pub fn statistics(&mut self) -> Result<Statistics, String> {
+        self.place
+            .client
+            .ask_account()
+            .map_err(|error| error.to_string())?;
+        let counts = self.hear_until(|heard| match heard {
+            Heard::Account { counts, .. } => Some(counts),
+            _ => None,
+        })?;
+        let counted = self.count(&counts);
+        let drops = interface_drops(&self.interface.name);
+        Ok(Statistics {
+            received: (self.counted.received + counted.received) as u32,
+            dropped: (self.counted.dropped + counted.dropped) as u32,
+            interface_dropped: drops.saturating_sub(self.interface_drops_before) as u32,
+        })
+    }
+
+    /// Link types that `pcap_set_datalink` takes.
+    pub fn link_types(&self) -> Vec<c_int> {
+        match c_int::from(self.interface.link_type) {
+            // Cable modem termination systems send DOCSIS frames on Ethernet.
+            DLT_EN10MB if !self.interface.is_loopback => vec![DLT_EN10MB, DLT_DOCSIS],
+            one => vec![one],
+        }
+    }
+
+    /// Takes one of [`Live::link_types`].
+    pub fn set_link_type(&mut self, link_type: c_int) {
+        self.close_dead();
+        self.link_type = link_type;
+        // SAFETY: the function takes numbers only.
+        self.dead = unsafe {
+            pcap_open_dead_with_tstamp_precision(link_type, self.snaplen, self.precision as u32)
+        };
+    }
+
+    fn close_dead(&mut self) {
+        if !self.dead.is_null() {
+            // SAFETY: the handle is open, and closed only here.
+            unsafe { system_function!(pcap_close: fn(*mut Pcap))(self.dead) };
+        }
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn inject(&mut self, frame: &[u8]) -> Result<usize, String> {
+        if self.socket.is_none() {
+            let socket =
+                PacketSocket::open(self.interface.index).map_err(|error| error.to_string())?;
+            self.socket = Some(socket);
+        }
+        let Some(socket) = &self.socket else {
+            return Err("no packet socket".into());
+        };
+        rustix::net::send(socket.as_fd(), frame, rustix::net::SendFlags::empty())
+            .map_err(|error| format!("send: {error}"))
+    }
+
+    /// A descriptor that is readable when packets are there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn ready_descriptor(&mut self) -> std::io::Result<c_int> {
+        if self.ready.is_none() {
+            self.ready = Some(Ready::start(&self.reading.watched)?);
+        }
+        Ok(self.ready.as_ref().map_or(-1, |ready| ready.as_raw_fd()))
+    }
+
+    /// The descriptor stays readable only while packets are there. What the last packet was read into may change.
+    pub fn update_ready(&mut self) {
+        let Some(ready) = &self.ready else { return };
+        let mut has_next = || {
+            let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
+            self.reading.collector.has_next(horizon_ns)
+        };
+        if !has_next() {
+            ready.set(false);
+            // Its thread may have seen one between these two.
+            if has_next() {
+                ready.set(true);
+            }
+        }
+    }
+
+    /// After a fork, in the child.
+    pub fn restart_in_child(&mut self) {
+        if let Some(ready) = &mut self.ready {
+            let _ = ready.watch_in_child(&self.reading.watched);
+        }
+    }
+
+    /// Bytes of the ring for each CPU.
+    pub fn ring_bytes(&self) -> c_int {
+        c_int::try_from(self.place.client.ring.layout.size_bytes).unwrap_or(c_int::MAX)
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Its thread looks at the connection, which goes after it.
+        self.ready = None;
+        self.close_dead();
+    }
+}
+
+const MAX: c_int = CAPTURE_SNAPLEN_MAX as c_int;
+
+fn subscribe(
+    place: &mut Place,
+    interface: &Interface,
+    snaplen: c_int,
+    program: &[ClassicInstruction],
+    text: &str,
+) -> Result<Reading, CaptureError> {
+    // A program may return fewer bytes than the capture's snapshot length.
+    let returned = program
+        .iter()
+        .filter(|one| one.code & CLASS == RETURN)
+        .map(|one| {
+            if one.code == RETURN_CONSTANT {
+                one.k
+            } else {
+                u32::MAX
+            }
+        })
+        .max();
+    let snaplen = (snaplen as u32).min(returned.unwrap_or(u32::MAX)).max(1);
+    let mut filter = CompiledFilter::default();
+    for one in &place.client.ring.interfaces {
+        // The others' packets are never read, and a program may not fit their link type.
+        let program = match one.link_type == interface.link_type {
+            true => program,
+            false => &[REJECT],
+        };
+        filter.add(one.link_type, program)?;
+    }
+    let subscription = Subscription {
+        filter: text.to_owned(),
+        snaplen,
+    };
+    let client = &mut place.client;
+    let (bits, starts) = client.subscribe(vec![(subscription, filter)])?;
+    let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+    let register = client.register.as_ref();
+    let register = register.map(|(readers, slot)| (readers.as_slice(), *slot));
+    Ok(Reading {
+        collector: Collector::new(&client.lanes, &starts, register, mask, snaplen),
+        watched: Watched {
+            lanes: client.lanes.clone(),
+            starts,
+            mask,
+            interface_number: place.interface_number,
+            keeper: client.as_fd().as_raw_fd(),
+        },
+        read: 0,
+    })
+}
+
+const REJECT: ClassicInstruction = ClassicInstruction {
+    code: RETURN_CONSTANT,
+    jt: 0,
+    jf: 0,
+    k: 0,
+};
+
+fn is_in_direction(record: &CaptureRecord, direction: c_int) -> bool {
+    let is_out = record.direction == RECORD_OUT;
+    match direction {
+        DIRECTION_IN => !is_out,
+        DIRECTION_OUT => is_out,
+        _ => true,
+    }
+}
+
+fn interface_drops(name: &str) -> u64 {
+    let directory = PathBuf::from("/sys/class/net")
+        .join(name)
+        .join("statistics");
+    INTERFACE_DROPS
+        .iter()
+        .filter_map(|counter| std::fs::read_to_string(directory.join(counter)).ok())
+        .filter_map(|text| text.trim().parse::<u64>().ok())
+        .sum()
+}
+
+/// The instructions of a program.
+///
+/// # Safety
+/// The program is libpcap's, with so many instructions as it says.
+pub unsafe fn instructions<'program>(
+    program: *const Program,
+) -> Option<&'program [ClassicInstruction]> {
+    // SAFETY: the caller vouches for the pointer.
+    let program = unsafe { program.as_ref() }?;
+    if program.instructions.is_null() {
+        return None;
+    }
+    // SAFETY: the caller vouches for the length; `struct bpf_insn` has the layout of ours.
+    Some(unsafe { std::slice::from_raw_parts(program.instructions, program.length as usize) })
+}

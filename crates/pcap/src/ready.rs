@@ -1,0 +1,145 @@
+//! A descriptor that is readable when packets are there. A ring in memory cannot wake anybody, so a thread looks into it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parshall_core::abi::CaptureRecord;
+use parshall_kernel::capture::collector::Collector;
+use parshall_kernel::capture::kept_ring::Start;
+use parshall_kernel::clock::monotonic_ns;
+use parshall_kernel::ring::memory::Lane;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::live::{HOLD_BACK_NS, NAP, NAP_MAX};
+
+/// What the thread looks at.
+#[derive(Clone)]
+pub struct Watched {
+    pub lanes: Vec<Lane>,
+    pub starts: Vec<Start>,
+    /// Bits of the subscriptions.
+    pub mask: u64,
+    pub interface_number: u8,
+    /// The connection to the keeper: packets come no more when it ends.
+    pub keeper: std::os::fd::RawFd,
+}
+
+/// The descriptor, and the thread behind it.
+pub struct Ready {
+    event: Arc<OwnedFd>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ready {
+    /// A descriptor for packets from these positions on.
+    ///
+    /// # Errors
+    /// When there is no descriptor or no thread.
+    pub fn start(watched: &Watched) -> std::io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let mut ready = Self {
+            event: Arc::new(event),
+            is_over: Arc::default(),
+            thread: None,
+        };
+        ready.watch(watched)?;
+        Ok(ready)
+    }
+
+    /// Starts to watch other packets with the same descriptor.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub fn watch(&mut self, watched: &Watched) -> std::io::Result<()> {
+        self.end();
+        self.is_over = Arc::default();
+        let (event, is_over) = (Arc::clone(&self.event), Arc::clone(&self.is_over));
+        let watched = watched.clone();
+        let thread = std::thread::Builder::new().name("parshall-pcap".into());
+        self.thread = Some(thread.spawn(move || look(&watched, &event, &is_over))?);
+        Ok(())
+    }
+
+    /// After a fork the child has no such thread.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub fn watch_in_child(&mut self, watched: &Watched) -> std::io::Result<()> {
+        std::mem::forget(self.thread.take());
+        self.watch(watched)
+    }
+
+    /// Makes the descriptor readable, or not.
+    pub fn set(&self, is_ready: bool) {
+        set(&self.event, is_ready);
+    }
+
+    fn end(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl AsFd for Ready {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl AsRawFd for Ready {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.event.as_raw_fd()
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn set(event: &OwnedFd, is_ready: bool) {
+    let mut count = 1u64.to_ne_bytes();
+    // Neither waits: what is readable already stays so, what is not is left.
+    let _ = match is_ready {
+        true => rustix::io::write(event, &count),
+        false => rustix::io::read(event, &mut count),
+    };
+}
+
+fn look(watched: &Watched, event: &OwnedFd, is_over: &AtomicBool) {
+    let mut collector = Collector::new(&watched.lanes, &watched.starts, None, watched.mask, 0);
+    // SAFETY: the capture ends this thread before it closes the connection.
+    let keeper = unsafe { BorrowedFd::borrow_raw(watched.keeper) };
+    while !is_over.load(Ordering::Relaxed) {
+        let mut has_some = false;
+        let note = |record: &CaptureRecord, _: &[u8]| {
+            has_some |= record.interface == watched.interface_number;
+        };
+        let taken = collector.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS), note);
+        if has_some {
+            set(event, true);
+        }
+        let nap = if taken == 0 { NAP_MAX } else { NAP };
+        if has_ended(keeper, nap) {
+            set(event, true);
+            return;
+        }
+    }
+}
+
+/// Waits, and says whether the connection has ended.
+fn has_ended(keeper: BorrowedFd<'_>, nap: Duration) -> bool {
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(nap.subsec_nanos()),
+    };
+    let mut waiting = [PollFd::from_borrowed_fd(keeper, PollFlags::empty())];
+    matches!(poll(&mut waiting, Some(&timeout)), Ok(1..))
+}

@@ -1,0 +1,103 @@
+//! Which ring a capture reads: one that runs at its interface, or a new one.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use parshall_kernel::capture::attachment::Direction;
+use parshall_kernel::capture::client::{Client, rings_at};
+use parshall_kernel::capture::keeper::message::RingDescription;
+use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest};
+use parshall_kernel::net::interface::Interface;
+use parshall_kernel::os_text::OsText;
+use rustix::fs::{FlockOperation, flock};
+
+/// The program that keeps a ring: words of its command, as a JSON list.
+const KEEPER: &str = "PARSHALL_PCAP_KEEPER";
+/// The ring to join.
+const RING: &str = "PARSHALL_PCAP_RING";
+/// Held while a ring is looked for and created, so that programs that start together share one.
+const LOCK: &str = "/run/parshall/.pcap";
+const RING_BYTES: u64 = 32 << 20;
+
+/// A place in a ring.
+pub struct Place {
+    pub client: Client,
+    /// Number of the interface in the ring.
+    pub interface_number: u8,
+}
+
+/// Joins the ring at an interface, or creates it with room for so many bytes for each CPU.
+///
+/// # Errors
+/// Why there is none, in one line.
+pub fn open(interface: &Interface, buffer_bytes: u64) -> Result<Place, String> {
+    if let Ok(name) = std::env::var(RING) {
+        let client = Client::join(&name).map_err(|error| error.to_string())?;
+        return place(client, &interface.name)
+            .ok_or_else(|| format!("ring {name} does not capture both directions of it"));
+    }
+    let _alone = lock();
+    for (name, _) in rings_at(std::slice::from_ref(&interface.name)) {
+        if let Ok(client) = Client::join(&name)
+            && let Some(place) = place(client, &interface.name)
+        {
+            return Ok(place);
+        }
+    }
+    let keeper = std::env::var(KEEPER)
+        .map_err(|_| "no ring runs there, and only `parshall pcap` can create one".to_owned())?;
+    let keeper: Vec<OsText> =
+        serde_json::from_str(&keeper).map_err(|error| format!("{KEEPER}: {error}"))?;
+    let request = RingRequest {
+        name: None,
+        interfaces: vec![interface.name.clone()],
+        hook: HookChoice::Auto,
+        directions: Directions::Both,
+        ring_bytes: buffer_bytes
+            .max(RING_BYTES)
+            .next_power_of_two()
+            .min(1 << 30),
+        slow_reader: false,
+        promiscuous: false,
+        group: None,
+        discard: false,
+    };
+    let client = Client::create(&keeper, &request).map_err(|error| error.to_string())?;
+    place(client, &interface.name).ok_or_else(|| {
+        "this kernel has no tcx (Linux 6.6), so a ring sees only inbound packets".to_owned()
+    })
+}
+
+/// The place of an interface in a ring that captures both its directions.
+fn place(client: Client, interface: &str) -> Option<Place> {
+    let interface_number = interface_number(&client.ring, interface)?;
+    Some(Place {
+        client,
+        interface_number,
+    })
+}
+
+fn interface_number(ring: &RingDescription, name: &str) -> Option<u8> {
+    let has = |direction: Direction| {
+        let mut hooks = ring.hooks.iter();
+        hooks.find(|hook| hook.interface.name == name && hook.direction == direction)
+    };
+    let inbound = has(Direction::In)?;
+    (inbound.interface.is_loopback || has(Direction::Out).is_some())
+        .then_some(inbound.interface_number)
+}
+
+/// Waits for those who are creating a ring. Who may not create one need not wait.
+fn lock() -> Option<File> {
+    let _ = std::fs::create_dir("/run/parshall");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(LOCK)
+        .ok()?;
+    flock(&file, FlockOperation::LockExclusive).ok()?;
+    Some(file)
+}
