@@ -30,6 +30,8 @@ PARSHALL = Path(sys.executable).with_name("parshall")
 INTERVAL_S = 10
 # The first minutes fill rings and caches for the first time.
 SETTLE_S = 60
+# A reader that takes longer to end has failed.
+END_S = 60
 MIB = 1 << 20
 
 
@@ -84,7 +86,7 @@ class Comers:
             self.killed += 1
             return
         reader.send_signal(signal.SIGINT)
-        out, _ = reader.communicate()
+        out, _ = reader.communicate(timeout=END_S)
         # One that was ended before it had joined has nothing to say.
         if out and any(unbalanced(json.loads(out)["ledger"])):
             self.unbalanced.append(json.loads(out)["ledger"])
@@ -106,6 +108,8 @@ def main() -> int:
     parser = parser_for(__doc__)
     parser.add_argument("--minutes", type=float, default=120)
     arguments = parser.parse_args()
+    # Behind `&` in a script it is ignored, and so it would be in all that is started here and ended by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     seconds = arguments.minutes * 60
     ring = f"soak-{os.getpid()}"
     with Testbed() as bed:
