@@ -372,6 +372,35 @@ def test_a_program_uses_handles_threads_and_filters_that_no_ring_runs(place: Pla
         assert json.loads(done.stdout) == {"threads": [10, 10, 10], "protochain": 0, "broken": -2}
 
 
+def test_a_new_filter_forgets_what_the_old_one_accepted(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "filters.py"
+    script.write_text(LIBPCAP + FILTERS)
+    for on_ring in (True, False):
+        with Program(place, on_ring, sys.executable, script, place.interface, KIND, stdin=subprocess.PIPE) as program:
+            program.wait_for("ready")
+            place.sender.send([frame(number, 60) for number in range(10)])
+            program.process.stdin.write("go on\n")
+            program.process.stdin.flush()
+            program.wait_for("again")
+            place.sender.send([frame(number, 60, kind=0x88B6) for number in range(3)])
+            done = program.end()
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {"received": [10, 13], "kinds": ["88b6"] * 3}
+
+
+@pytest.mark.parametrize(("options", "expected"), [([], "1"), (["-p"], "0")], ids=["promiscuous", "not"])
+def test_a_program_makes_the_interface_promiscuous(place: Place, options: list[str], expected: str) -> None:
+    def promiscuity() -> str:
+        shown = place.host.run(["ip", "-d", "link", "show", place.interface]).stdout
+        return re.search(r"promiscuity (\d+)", shown)[1]
+
+    with Program(place, True, "tcpdump", "-i", place.interface, "-w", "/dev/null", *options) as program:
+        program.wait_for("listening on")
+        assert promiscuity() == expected
+        program.end(signal.SIGINT)
+    assert promiscuity() == "0"
+
+
 def test_a_member_of_the_group_needs_no_capability(place: Place, until: Callable[..., None]) -> None:
     name = f"test-{os.getpid()}-group"
     ring = ("-i", place.interface, "--name", name, "--group", grp.getgrgid(MEMBER).gr_name, "-w", "/dev/null")
@@ -458,6 +487,27 @@ breaker.start()
 found["broken"] = lib.pcap_loop(quiet, -1, HANDLER(lambda *_: None), None)
 for pcap in (*handles, chain, quiet): lib.pcap_close(pcap)
 print(json.dumps(found))
+"""
+
+# Packets wait when the filter changes; the counts go on.
+FILTERS = """
+class Statistics(ctypes.Structure):
+    _fields_ = [("received", ctypes.c_uint), ("dropped", ctypes.c_uint), ("interface_dropped", ctypes.c_uint)]
+def received():
+    statistics = Statistics()
+    assert lib.pcap_stats(pcap, ctypes.byref(statistics)) == 0, lib.pcap_geterr(pcap)
+    return statistics.received
+pcap = filtered(opened(), sys.argv[2])
+print("ready", file=sys.stderr, flush=True)
+sys.stdin.readline()
+before = received()
+filtered(pcap, "ether proto 0x88b6")
+print("again", file=sys.stderr, flush=True)
+kinds = []
+for _ in range(3):
+    assert lib.pcap_next_ex(pcap, ctypes.byref(header), ctypes.byref(data)) == 1
+    kinds.append(ctypes.string_at(data, 14)[12:].hex())
+print(json.dumps({"received": [before, received()], "kinds": kinds}))
 """
 
 # Opens, sets a filter, forks as a daemon does, polls in the child.
