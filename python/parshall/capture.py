@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_RING_BYTES = 32 << 20
 SNAPLEN_MAX = 262_144
-# The header and the final ledger of a file take part of this.
+# Includes the header and the final ledger of a file.
 _ROTATE_MIN_BYTES = 4096
 # Capabilities that the kernel requires of socket captures.
 _SOCKET_NEEDS = {

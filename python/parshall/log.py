@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Batches that a lazy frame gets at a time: work on 8,192 rows costs nearly as much as on ten times as many.
 _BATCHES_OF_SCAN = 16
 
-# What arrow puts before the text of an error that is not its own.
+# Prefix that Arrow adds to errors of other libraries.
 _FOREIGN_ERROR_PREFIX = "External error: "
 
 FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix, is_text in _native.log_formats()}
@@ -30,7 +30,7 @@ FORMATS: dict[str, tuple[str, bool]] = {name: (suffix, is_text) for name, suffix
 
 
 class Log:
-    """A TCP state log: one row a record, one row a flow, and the account of the logging.
+    """A TCP state log: one row per record, one row per flow, and the ledger.
 
     Opening reads the flow table and the ledger only; rows are read when they are first asked for.
 
@@ -56,7 +56,7 @@ class Log:
         -------
         pyarrow.Table
             Shape (records, columns). Times are ``timestamp[ns, UTC]``; names are dictionaries; units stand
-            in the names of the columns. docs/formats/tcp-log.md says what each column is.
+            in the names of the columns. docs/formats/tcp-log.md describes each column.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Log:
         Returns
         -------
         pyarrow.Table
-            Shape (flows, 38), one row a flow, in ascending order of ``flow``.
+            Shape (flows, 38), in ascending order of ``flow``.
         """
         return pa.RecordBatchReader.from_stream(self._reader.flows()).read_all()
 
@@ -145,13 +145,13 @@ class Log:
     def ledger(self) -> dict[str, Any]:
         """The account: seen = filtered + thinned + logged + lost of every hook, and the cost.
 
-        Empty when the log ended before its first second was over.
+        Empty when the log ended within its first second.
         """
         return self._object("ledger", self._reader.ledger)
 
     @property
     def environment(self) -> dict[str, Any]:
-        """The host as it was: kernel, offloads, queueing disciplines, sysctls, clock source, ..."""
+        """The host during the measurement: kernel, offloads, queueing disciplines, sysctls, clock source, ..."""
         return self._object("environment", self._reader.metadata.get("parshall.environment"))
 
     @property
@@ -161,12 +161,12 @@ class Log:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the log was made with."""
+        """The options of the measurement."""
         return self._object("options", self._reader.metadata.get("parshall.options"))
 
     @property
     def complete(self) -> bool:
-        """Whether the log ended as it should; otherwise `truncation` says why not."""
+        """Whether the log has its end; otherwise `truncation` has the reason."""
         return self._reader.complete
 
     @property
@@ -210,7 +210,7 @@ class Log:
 
 
 class RecordStream:
-    """Batches of rows, whose errors are ours."""
+    """Batches of rows; errors are `ParshallError`."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._reader = reader
@@ -230,7 +230,7 @@ class RecordStream:
             raise _ours(error) from None
 
     def read_all(self) -> pa.Table:
-        """Return all batches that are left as one table."""
+        """Return all remaining batches as one table."""
         try:
             return self._reader.read_all()
         except (pa.ArrowException, OSError) as error:
@@ -239,14 +239,14 @@ class RecordStream:
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What a conversion did."""
+    """The result of a conversion."""
 
     path: Path | None
     """The file, None for the standard output."""
     rows: int
     """Rows (lines, records) written, heads and footers not counted."""
     warnings: list[str]
-    """What the reader of the result should know."""
+    """Warnings for readers of the output."""
 
 
 def read(path: str | os.PathLike[str]) -> Log:
@@ -292,10 +292,10 @@ def convert(
     to : str
         One of `FORMATS`; docs/formats/conversions.md has their columns.
     output : str or os.PathLike, optional
-        The file to write; the standard output if None. It takes its place when it is whole: when the conversion
-        fails, what was there stays.
+        The file to write; standard output if None. It replaces an old file when it is complete; if the conversion
+        fails, the old file stays.
     every_ns : int, optional
-        ``web10g`` only: one line a flow every so many nanoseconds instead of one a packet.
+        ``web10g`` only: one line per flow every `every_ns` nanoseconds, instead of one per packet.
 
     Returns
     -------

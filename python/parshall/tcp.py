@@ -37,7 +37,7 @@ class LogSummary(Summary):
 
 
 class TcpLog(Session[LogSummary]):
-    """Write the state of TCP connections, one record a packet and event, until stopped.
+    """Write the state of TCP connections, one record per packet and event, until stopped.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ class TcpLog(Session[LogSummary]):
     Raises
     ------
     UsageError
-        An argument is out of bounds or cannot be understood.
+        An argument is out of range or invalid.
     ParshallError
-        Missing privileges, a kernel that lacks what is needed, a file that cannot be made.
+        Privileges or kernel features are missing, or the file cannot be created.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class TcpLog(Session[LogSummary]):
         privileges.require_bpf("tcp")
         from parshall import _native
 
-        # Held open, because the kernel gives the number of a namespace that is gone to another one.
+        # Held open, because the kernel reuses the inode numbers of removed namespaces.
         self._namespace = None if namespace is None else namespace.open("rb")
         self.path = Path(path)
         options = {
@@ -158,7 +158,7 @@ class TcpLog(Session[LogSummary]):
         self._native: _native.TcpLog = _native.TcpLog(request_json(request), is_stopping)
 
     def switch(self, on: bool) -> None:
-        """Attach the hooks, or detach them: then no program of ours runs for any packet."""
+        """Attach or detach the hooks; while they are detached, no program runs for any packet."""
         self._native.switch(on)
 
     def _summarize(self, account: dict[str, Any]) -> LogSummary:
@@ -166,7 +166,7 @@ class TcpLog(Session[LogSummary]):
 
 
 def _check_process(pid: int) -> None:
-    """Refuse what is no process, or a thread of one: sockets belong to processes."""
+    """Raise `UsageError` unless a number is the ID of a process, not of another thread."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

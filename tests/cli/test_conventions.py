@@ -1,4 +1,4 @@
-"""The conventions of the command line (CONTRIBUTING.md), walked over every command and subcommand."""
+"""The conventions of the command line (CONTRIBUTING.md), checked for every command and subcommand."""
 
 import importlib
 import inspect
@@ -24,7 +24,7 @@ LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 HELP_MAX_CHARACTERS = 60
 # Wireshark prescribes them.
 EXTCAP = ("extcap",)
-# What one command cannot do without: name -> the option as it is everywhere.
+# Parameter -> its option in all commands.
 EVERYWHERE = {
     "interface": ["-i", "--interface"],
     "output": ["-o", "--output"],
@@ -38,7 +38,7 @@ EVERYWHERE = {
     "as_json": ["--json"],
     "quiet": ["-q", "--quiet"],
 }
-# The suffixes of a value, by the word that stands for it in the help.
+# Values with suffixes, by their metavar in the help.
 SUFFIXES = {
     "TIME": [("90", 90), ("90s", 90), ("500ms", 0.5), ("10m", 600), ("1h", 3600)],
     "N": [("1000", 1000), ("10k", 10_000), ("2M", 2_000_000), ("1.5k", 1500)],
@@ -81,23 +81,23 @@ def run(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PARSHALL, *map(str, arguments)], **settings)
 
 
-def assert_refused(said: subprocess.CompletedProcess[str], name: str) -> None:
+def assert_refused(result: subprocess.CompletedProcess[str], name: str) -> None:
     """One line on standard error, and status 2."""
-    lines = said.stderr.splitlines()
-    assert (said.returncode, said.stdout, len(lines)) == (2, "", 1), said
-    assert lines[0].startswith(f"parshall: {name}: "), said.stderr
+    lines = result.stderr.splitlines()
+    assert (result.returncode, result.stdout, len(lines)) == (2, "", 1), result
+    assert lines[0].startswith(f"parshall: {name}: "), result.stderr
 
 
 @each_command
 def test_help_by_both_names_and_at_every_width(words, capsys, monkeypatch):
-    said = []
+    outputs = []
     for width, option in (("80", "-h"), ("80", "--help"), ("45", "--help")):
         monkeypatch.setenv("COLUMNS", width)
         assert cli.dispatch([*words, option]) == 0
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1]
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
     # Nothing is cut: the same text, however wide the terminal is.
-    assert "".join(said[0].split()) == "".join(said[2].split())
+    assert "".join(outputs[0].split()) == "".join(outputs[2].split())
 
 
 @each_option
@@ -137,7 +137,7 @@ PYTHON = {
     ("gen",): [parshall.generate.Generator, parshall.generate.Receiver.receive],
     ("sizes",): [Parameters, count_live, SizeDistribution.write_draws],
 }
-# Of the command line alone: what is printed, and where.
+# Only on the command line: what is printed, and where.
 NOT_IN_PYTHON = {"quiet", "as_json", "output", "write", "show_rings", "receive", "source", "to", "draws", "verify"}
 NOT_IN_PYTHON |= {"separator", "pgset", "duration"}
 UNITS = ("", "_s", "_bytes", "_bps", "_share")
@@ -155,9 +155,9 @@ def test_arguments_in_python_have_the_names_of_the_options(words):
 @each_command
 def test_an_unknown_option_is_a_wrong_request(words, capsys):
     assert cli.dispatch([*words, "--no-such-option"]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert said.err.startswith(f"parshall: {words[0]}: ") and "--no-such-option" in said.err
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert output.err.startswith(f"parshall: {words[0]}: ") and "--no-such-option" in output.err
 
 
 MISSING = [
@@ -209,11 +209,11 @@ def test_an_unknown_name_is_a_wrong_request(arguments, root):
 
 @pytest.mark.parametrize("arguments", [("tcp", "-o", "x"), ("capture", "-i", "lo", "-w", "x")], ids=" ".join)
 def test_missing_privileges_are_a_wrong_request(arguments, root, tmp_path):
-    said = subprocess.run(
+    result = subprocess.run(
         ["setpriv", "--bounding-set=-all", "--inh-caps=-all", PARSHALL, *arguments],
         capture_output=True, text=True, cwd=tmp_path, timeout=60,
     )  # fmt: skip
-    assert_refused(said, arguments[0])
+    assert_refused(result, arguments[0])
 
 
 TALKATIVE = [
@@ -234,8 +234,8 @@ def test_a_closed_pipe_ends_a_command_silently(arguments):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
-        said = run(*arguments, capture_output=False, stdout=closed, stderr=subprocess.PIPE)
-    assert (said.returncode, said.stderr) == (0, "")
+        result = run(*arguments, capture_output=False, stdout=closed, stderr=subprocess.PIPE)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_lists_are_plain_text():
@@ -246,8 +246,8 @@ def test_lists_are_plain_text():
 
 
 def test_output_minus_is_standard_output(tmp_path):
-    said = run("sizes", "imix", "--to", "dist", "-q", "-o", "-", cwd=tmp_path)
-    assert (said.returncode, said.stdout, said.stderr) == (0, "40 7\n576 4\n1500 1\n", "")
+    result = run("sizes", "imix", "--to", "dist", "-q", "-o", "-", cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "40 7\n576 4\n1500 1\n", "")
     assert run("cpu", "-q", "-a", "-d", "50ms", "--interval", "20ms", "-o", "-", cwd=tmp_path).stdout.count("Avg") == 1
     swept = run("model", "sweep", "single-queue", "--over", "load_mbps=50", "-d", "10ms", "-o", "-", cwd=tmp_path)
     assert swept.stdout.splitlines()[0].startswith("load_mbps,")
@@ -255,10 +255,10 @@ def test_output_minus_is_standard_output(tmp_path):
 
 
 def test_json_is_on_standard_output_unless_data_is():
-    said = run("sizes", "imix", "--json", "-o", "/dev/null")
-    assert said.stdout.startswith("{") and said.stderr == ""
-    said = run("sizes", "imix", "--json")
-    assert said.stdout.startswith("dist ") and said.stderr.startswith("{")
+    result = run("sizes", "imix", "--json", "-o", "/dev/null")
+    assert result.stdout.startswith("{") and result.stderr == ""
+    result = run("sizes", "imix", "--json")
+    assert result.stdout.startswith("dist ") and result.stderr.startswith("{")
 
 
 @pytest.mark.parametrize(
@@ -276,11 +276,11 @@ def test_json_is_on_standard_output_unless_data_is():
 )
 def test_a_full_output_is_named_once(line, begins):
     with Path("/dev/full").open("w") as full:
-        said = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "parshall", *line.split()],
             cwd=Path(__file__).parents[2], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
         )  # fmt: skip
-    assert said.returncode == 1
-    (told,) = said.stderr.splitlines()
-    assert told.startswith(f"parshall: {begins}") and told.count("/dev/full") == begins.count("/dev/full")
-    assert "No space left on device" in told
+    assert result.returncode == 1
+    (error,) = result.stderr.splitlines()
+    assert error.startswith(f"parshall: {begins}") and error.count("/dev/full") == begins.count("/dev/full")
+    assert "No space left on device" in error

@@ -62,11 +62,11 @@ def test_a_profile_without_programs_says_so(monkeypatch, capsys):
 
 @pytest.mark.parametrize("machine", [(), ("--machine",)])
 def test_trim_ignores_lines_of_cpus_and_programs(tmp_path, machine):
-    plain, told = tmp_path / "plain", tmp_path / "told"
-    assert run("--interval", "0.05", "--duration", "0.3", "-a", "--per-cpu", *machine, "-o", str(told)).returncode == 0
-    lines = told.read_text().splitlines()
+    plain, full = tmp_path / "plain", tmp_path / "full"
+    assert run("--interval", "0.05", "--duration", "0.3", "-a", "--per-cpu", *machine, "-o", str(full)).returncode == 0
+    lines = full.read_text().splitlines()
     kept = [line for line in lines if not line.startswith("cpu")]
     assert len(kept) < len(lines)
     plain.write_text("\n".join(kept))
-    told.write_text("\n".join([*lines, "hook tcp_egress (program 7): 1,000 runs of 300 ns, 2.0 % of a CPU"]))
-    assert run("-a", "trim", str(told)).stdout == run("-a", "trim", str(plain)).stdout != ""
+    full.write_text("\n".join([*lines, "hook tcp_egress (program 7): 1,000 runs of 300 ns, 2.0 % of a CPU"]))
+    assert run("-a", "trim", str(full)).stdout == run("-a", "trim", str(plain)).stdout != ""

@@ -61,7 +61,7 @@ def test_help_answers_at_once():
         start_s = time.perf_counter()
         assert run("--help").returncode == 0
         durations_s.append(time.perf_counter() - start_s)
-    # The best of several, because a busy machine slows every run down, and none up.
+    # The minimum of several runs, because a busy machine only slows runs down.
     assert min(durations_s) < HELP_BOUND_S
 
 

@@ -1,4 +1,4 @@
-"""What commands say when a part of the installation, or a capability, is missing."""
+"""Messages of commands when a part of the installation, or a capability, is missing."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def run(line: str, place: Path, *, package: Path | None = None, prefix: tuple[st
 
 
 def one_line(answer: subprocess.CompletedProcess[str]) -> str:
-    """Return what a refusal says: one line on standard error."""
+    """Return the one line on standard error of a refused command."""
     (line,) = answer.stderr.splitlines()
     assert answer.stdout == ""
     return line
@@ -138,9 +138,9 @@ def test_without_the_kernel_side_a_command_works_or_says_so(line, for_analysis, 
         assert "built without the kernel side" in answer.stdout
     elif name in OF_THE_KERNEL or line == "cpu --hooks -- true":
         assert answer.returncode == USAGE
-        said = one_line(answer)
-        assert said.startswith(f"parshall: {name}: this installation is for analysis only: ")
-        assert "--no-default-features" in said
+        error = one_line(answer)
+        assert error.startswith(f"parshall: {name}: this installation is for analysis only: ")
+        assert "--no-default-features" in error
     else:
         assert answer.returncode == 0, answer.stderr
 
@@ -163,9 +163,9 @@ def test_root_without_capabilities_gets_the_missing_ones(root, dropped, line, mi
         pytest.skip("needs setpriv")
     answer = run(line, tmp_path, prefix=("setpriv", f"--bounding-set=-{dropped}"))
     assert answer.returncode == USAGE
-    said = one_line(answer)
-    assert f" needs {missing}: root lacks {missing} here; " in said
-    assert "as root" not in said
+    error = one_line(answer)
+    assert f" needs {missing}: root lacks {missing} here; " in error
+    assert "as root" not in error
 
 
 @pytest.mark.kernel
@@ -182,12 +182,12 @@ def test_without_type_information_doctor_says_what_the_commands_do(root, tmp_pat
     hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$@"', "sh")
     answer = run("doctor --json", tmp_path, prefix=hide)
     assert answer.stderr == ""
-    said = {each["command"]: each for each in json.loads(answer.stdout)["commands"]}
+    commands = {each["command"]: each for each in json.loads(answer.stdout)["commands"]}
     for line in ("tcp -o x.arrow", "capture -i lo -w x.pcapng", "gen -i lo --dst 127.0.0.1 -c 1", "demo -o demo"):
         name = line.split()[0]
         assert "type information is missing" in one_line(run(line, tmp_path, prefix=hide))
-        assert said[name]["status"] == "cannot" and "/sys/kernel/btf/vmlinux" in said[name]["why"]
+        assert commands[name]["status"] == "cannot" and "/sys/kernel/btf/vmlinux" in commands[name]["why"]
     for line in ("cpu --hooks -- true", "sizes --from live -i lo --to dist"):
         name = line.split()[0]
         assert "type information is missing" in one_line(run(line, tmp_path, prefix=hide))
-        assert said[name]["status"] == "degraded" and line.split()[1] in said[name]["why"]
+        assert commands[name]["status"] == "degraded" and line.split()[1] in commands[name]["why"]

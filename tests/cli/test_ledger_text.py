@@ -1,4 +1,4 @@
-"""The account that a log ends with."""
+"""The ledger that is printed at the end of a log."""
 
 from typing import Any
 

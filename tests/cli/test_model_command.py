@@ -216,7 +216,7 @@ def test_ctrl_c_ends_a_long_run_at_once() -> None:
         text=True,
     )
     try:
-        # It computes once it has used a second of the processor.
+        # It has begun to simulate once it has used 1.5 s of CPU time.
         stat = Path(f"/proc/{process.pid}/stat")
         while sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13])) < 150:
             assert process.poll() is None

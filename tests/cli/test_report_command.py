@@ -1,4 +1,4 @@
-"""``parshall report``: an old log becomes a report; what is wrong is said in one line."""
+"""``parshall report``: old logs become reports; errors are one line."""
 
 import contextlib
 import json

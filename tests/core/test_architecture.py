@@ -1,4 +1,4 @@
-"""Dependencies point one way: py -> kernel -> core; the stub says what the module has."""
+"""Dependencies have one direction: py -> kernel -> core; the stub matches the module."""
 
 import ast
 import shutil

@@ -40,7 +40,7 @@ def statistics(comments):
 
 
 @pytest.mark.parametrize(
-    ("head", "part", "said"),
+    ("head", "part", "message"),
     [
         (PCAP_HEAD, records(0, 1 << 19), "has more than 786432 packets"),
         (PCAPNG_HEAD, interface(0) * (1 << 18), "more than 64 MiB about interfaces"),
@@ -49,11 +49,11 @@ def statistics(comments):
     ],
     ids=["packets", "interfaces", "names", "comments"],
 )
-def test_gaps_of_a_bomb_are_refused(tmp_path, head, part, said):
+def test_gaps_of_a_bomb_are_refused(tmp_path, head, part, message):
     path = bomb(tmp_path / "bomb.gz", head, part, 200)
     assert path.stat().st_size < 32 << 20
     status, output, peak_mib = peak_memory(sys.executable, "-c", READ_GAPS, path)
-    assert status == 1 and said in output.splitlines()[-1], output
+    assert status == 1 and message in output.splitlines()[-1], output
     assert peak_mib < 256
 
 

@@ -179,9 +179,9 @@ def attempt(path: Path, seed: int) -> str:
         convert(path, name, "/dev/null", every_ns=every_ns)
         return "converted"
     except ParshallError as error:
-        said = str(error)
-        assert said.strip() and len(said.splitlines()) == 1 and len(said) < 1000, f"seed {seed}: {said!r}"
-        assert str(path) in said or "option every" in said, f"seed {seed}: {said!r}"
+        message = str(error)
+        assert message.strip() and len(message.splitlines()) == 1 and len(message) < 1000, f"seed {seed}: {message!r}"
+        assert str(path) in message or "option every" in message, f"seed {seed}: {message!r}"
         return "refused"
     finally:
         watchdog.cancel()

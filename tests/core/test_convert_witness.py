@@ -1,6 +1,6 @@
 """Conversions read by small readers that know only docs/formats/conversions.md, compared with the rows of the log.
 
-Nothing of our own is asked but `convert`: the logs are written by hand, the readers split strings and unpack bytes.
+Of Parshall, only `convert` runs: the test writes the logs byte by byte, and the readers split strings and unpack bytes.
 """
 
 import ipaddress
@@ -290,7 +290,7 @@ def current_ssthresh(row: dict[str, Any]) -> int | None:
 
 
 def skb_length(row: dict[str, Any]) -> int:
-    """Return the payload, on the way in with a TCP header of the options that were agreed."""
+    """Return the length of the payload; inbound, with the TCP header and the negotiated options."""
     flow = FLOWS[row["flow"]]
     if row["direction"] == 1:
         return row["payload_bytes"]
@@ -350,7 +350,7 @@ def test_ttprobe_binary(log):
             row["mss_bytes"],
         ]
         assert (state, family) == (row["state"], 10 if flow["ip_version"] == 6 else 2)
-        # A reader of ttprobe's selects by these letters.
+        # Readers of ttprobe files select by these letters.
         read[direction] += 1
     assert read == {letter: sum(row["direction"] == side for row in rows) for side, letter in enumerate((b"i", b"o"))}
 
@@ -506,7 +506,7 @@ class Connection:
             67: 2 if flow["passive"] else 1,
             68: flow["advmss_bytes"],
             69: flow["mss_clamp_bytes"],
-            # The host offers time stamps, no SACK, and ECN to those that ask for it.
+            # The host offers time stamps, no SACK, and ECN to peers that request it.
             72: 1 if flow["timestamps"] else 3,
             73: 1 if flow["ecn"] else 3 if flow["passive"] else 2,
             74: 1 if flow["sack"] else 2,

@@ -114,11 +114,11 @@ def test_the_summary_is_that_of_the_script(tmp_path_factory, idles):
     script = subprocess.run(["awk", AWK, path], capture_output=True, text=True, check=True).stdout
     lines, read = cpu.read_profile(path)
     ours = "\n".join([*lines, *cpu.summary_lines(read, 95)])
-    theirs, told = script.rsplit("\nAvg:", 1)
+    theirs, printed = script.rsplit("\nAvg:", 1)
     assert ours.rsplit("\nAvg:", 1)[0] == theirs
     average = ours.rsplit("\nAvg:", 1)[1]
     # The last digit may be rounded the other way.
-    for mine, its in zip(average.split(":"), told.split(":"), strict=True):
+    for mine, its in zip(average.split(":"), printed.split(":"), strict=True):
         assert float(mine) == pytest.approx(float(its), abs=0.1000001)
 
 

@@ -1,4 +1,4 @@
-"""What a measurement tells of its host."""
+"""The description of the host in a measurement."""
 
 import json
 import sys
@@ -9,10 +9,10 @@ from parshall.environment import comment_of_capture, environment
 
 
 def test_a_capture_tells_of_its_host_and_of_its_interfaces_alone():
-    told = json.loads(comment_of_capture(["lo"]))
+    described = json.loads(comment_of_capture(["lo"]))
     whole = environment()
-    assert told == {key: whole[key] for key in told} | {"interfaces": {"lo": whole["interfaces"]["lo"]}}
-    assert {"parshall", "kernel", "cpus", "command_line"} <= set(told)
+    assert described == {key: whole[key] for key in described} | {"interfaces": {"lo": whole["interfaces"]["lo"]}}
+    assert {"parshall", "kernel", "cpus", "command_line"} <= set(described)
 
 
 @pytest.mark.parametrize("interfaces", [["lo"], [f"veth{number}" for number in range(400)]])
@@ -21,6 +21,6 @@ def test_the_comment_of_a_capture_fits_what_wireshark_reads(monkeypatch, interfa
     monkeypatch.setattr(sys, "argv", words)
     comment = comment_of_capture(interfaces)
     assert len(comment) <= 1600
-    told = json.loads(comment)
-    assert told["kernel"]
-    assert ("interfaces" in told, "command_line" in told) == (len(interfaces) == 1, len(words) == 1)
+    described = json.loads(comment)
+    assert described["kernel"]
+    assert ("interfaces" in described, "command_line" in described) == (len(interfaces) == 1, len(words) == 1)

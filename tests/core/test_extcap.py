@@ -1,4 +1,4 @@
-"""What Wireshark is told: sentences that its parser takes, for every name that it may ask about."""
+"""Answers to Wireshark: lines that its parser accepts, for every name that it may query."""
 
 import re
 

@@ -56,7 +56,7 @@ def test_the_extremes_of_every_flow_survive(rows, count_max, batch_rows):
 @given(ROWS, st.integers(10, 50))
 def test_batches_make_no_difference(rows, batch_rows):
     with pytest.MonkeyPatch.context() as patch:
-        # One batch at a time, bins that become wider on the way, results that are merged at once.
+        # One batch at a time, bins that are widened during the pass, results that are merged at once.
         patch.setattr(reduction, "_BATCH_ROWS", 1)
         patch.setattr(reduction, "_BINS_MAX", 40)
         patch.setattr(reduction, "_PENDING_MIN", 1)

@@ -1,4 +1,4 @@
-"""The guards of the test session itself: they must bite."""
+"""The guards of the test session itself detect violations."""
 
 import os
 import re

@@ -97,8 +97,8 @@ def test_an_invalid_header_is_one_line(tmp_path, name, begins):
     content = LOG.read_bytes()
     assert content.count(begins) == 1
     damaged.write_bytes(content.replace(begins, b"}" + begins[1:]))
-    said = rf"^{damaged}: damaged, its {name} is not JSON \(.*\); save the records with `parshall convert`$"
-    with pytest.raises(ParshallError, match=said):
+    message = rf"^{damaged}: damaged, its {name} is not JSON \(.*\); save the records with `parshall convert`$"
+    with pytest.raises(ParshallError, match=message):
         _ = getattr(parshall.read(damaged), name)
     saved = parshall.log.convert(damaged, "csv", tmp_path / "saved.csv")
     assert saved.rows == parshall.read(LOG).records.num_rows

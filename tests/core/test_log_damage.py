@@ -1,4 +1,4 @@
-"""Damaged logs: a right answer or one clear line, soon and in little memory, also where the checksums are right."""
+"""Damaged logs: a right answer or one clear line, quickly and in little memory, even if the checksums are right."""
 
 import base64
 import random
@@ -24,7 +24,7 @@ GROWTH_MAX_KIB = 1 << 20
 
 @dataclass
 class Message:
-    """A record batch of the file: where its head and its body are, and what its checksum is of."""
+    """A record batch of the file: the positions of its head and body, and the input of its checksum."""
 
     head: slice
     body: slice
@@ -133,7 +133,7 @@ def test_a_damaged_log_gives_a_right_answer_or_one_line(tmp_path, damage):
 
 
 def test_text_of_damaged_files_is_escaped_in_messages(tmp_path):
-    """A NUL in a checksum went through C, which knows no text with NUL in it."""
+    """A NUL in a checksum must survive C, whose strings end at NUL."""
     path = tmp_path / "damaged.arrow"
     message = messages()[0]
     at = LOG.index(message.checksum(LOG[message.body], message.values), message.head.start)

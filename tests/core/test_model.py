@@ -1,4 +1,4 @@
-"""Networks of queues through Python: the engine itself is held in crates/core/tests/queueing."""
+"""Networks of queues through Python; crates/core/tests/queueing tests the engine itself."""
 
 import json
 import math
@@ -171,7 +171,7 @@ def test_the_forwarding_time_follows_the_routing_table() -> None:
 
 @cache
 def compared() -> dict[str, tuple[Quantity, float]]:
-    """What is published of the test-bed and what the model says, under the calibration that is for it."""
+    """The published values of the test-bed and those of the model, under its calibration."""
     return {
         quantity.name: (quantity, quantity.compute(quantity.judged_by))
         for quantity in quantities()
@@ -196,7 +196,7 @@ def test_published_utilisations_are_met_within_5_points(station: str, clock: str
 def test_statements_of_the_chapter_hold() -> None:
     statements = check_statements()
     assert statements.height == 11
-    # What does not hold says why.
+    # Statements that do not hold have a note why.
     broken = statements.filter(~pl.col("holds"))
     assert [row["statement"] for row in broken.iter_rows(named=True)] == [
         "Figure 3.9: a queue for each function is not a good model",
@@ -208,7 +208,7 @@ def test_statements_of_the_chapter_hold() -> None:
 def test_every_quantity_says_whether_it_is_a_prediction() -> None:
     for quantity in quantities():
         assert quantity.kind in KINDS and quantity.judged_by in CALIBRATIONS
-        # What depends on numbers that the source does not give may not look like a prediction.
+        # Values that depend on unpublished numbers are no predictions.
         assert quantity.section != "3.8.1" or quantity.kind != "predicted", quantity.name
 
 
@@ -226,7 +226,7 @@ def test_the_numbers_of_the_chapter_are_there() -> None:
     }
     for name, value in published.items():
         assert listed[name].published == value
-    # What its own reading was inferred from is no prediction.
+    # A value that calibrated the model is no prediction.
     assert listed[("3.8.2", "saturation, 1 GHz")].kind == "input"
     for quantity in listed.values():
         is_far = quantity.section < "3.7.4" and abs(quantity.error(quantity.compute("A"))) > 0.02

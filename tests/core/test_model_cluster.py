@@ -74,7 +74,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def nobody() -> str:
-    """Return an address at which nobody listens."""
+    """Return an address without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -97,7 +97,7 @@ def test_a_cluster_has_the_same_results_as_this_machine(cluster: Cluster) -> Non
     def point_and_worker(point: int) -> tuple[int, int]:
         return point, os.getpid()
 
-    # Both workers worked, and nobody else.
+    # Both workers computed points, and no other process.
     places = map_in_order(cluster.address, point_and_worker, range(40))
     assert [point for point, _ in places] == list(range(40))
     assert {where for _, where in places} == {worker.pid for worker in cluster.workers}

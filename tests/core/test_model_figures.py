@@ -12,12 +12,12 @@ def test_a_figure_has_rows_for_every_panel_and_is_written(name: str, tmp_path: P
     figure = FIGURES[name]
     paths = write(name, tmp_path, quick=True)
     assert [path.suffix for path in paths] == [".csv", ".html", ".png", ".svg"]
-    # Opened without a network, the page has all it needs.
+    # The page is self-contained.
     page = paths[1].read_text()
     assert 'src="http' not in page and len(page) > 500_000
     assert all(path.stat().st_size > 1000 for path in paths[1:])
     assert figure.title in paths[3].read_text()
-    # What it simplifies stands in the picture.
+    # The picture names its simplifications.
     assert figure.note[:40] in paths[3].read_text()
 
 

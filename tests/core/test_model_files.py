@@ -114,13 +114,13 @@ def test_a_mutated_file_on_the_command_line_is_one_line_and_exit_status_2(
             main(["model", "run", str(path), "--duration", "100us", "--warm-up", "0", "--replications", "1",
                   "--events-max", "1000000", "--jobs-max", "100000"])  # fmt: skip
         statuses.append(ended.value.code)
-        said = capsys.readouterr()
+        output = capsys.readouterr()
         if ended.value.code == 0:
-            assert said.err == "" and said.out
+            assert output.err == "" and output.out
         else:
-            assert ended.value.code == 2, said.err
-            assert said.out == ""
-            assert re.fullmatch(rf"parshall: model: {re.escape(str(path))}: [^\n]+; [^\n]+\n", said.err), said.err
+            assert ended.value.code == 2, output.err
+            assert output.out == ""
+            assert re.fullmatch(rf"parshall: model: {re.escape(str(path))}: [^\n]+; [^\n]+\n", output.err), output.err
     assert statuses.count(0) > 3 and statuses.count(2) > 20
 
 
@@ -147,7 +147,7 @@ def test_how_a_model_is_written_changes_no_result(name: str, tmp_path: Path) -> 
     assert expected["replications"][0]["events"] > 50
 
 
-# A model with one field too many, and where the schema describes the part that has it.
+# Kind of part -> (its path in the model, its short-form fields, which the engine does not have).
 PARTS = {
     "ModelFile": ([], set()),
     "Source": (["sources", 0], set()),
@@ -184,7 +184,7 @@ def test_a_built_model_is_checked_like_a_file() -> None:
 
 
 def test_10_000_stations_are_checked_in_seconds() -> None:
-    # They took minutes when each part was looked for among all others.
+    # A linear search for each part would take minutes.
     model = Model("row").source("c", "poisson:mean=10us", "q0")
     for number in range(10_000):
         model.station(f"s{number}").queue(

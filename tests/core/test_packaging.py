@@ -12,7 +12,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODULES = {"vl-convert-python": "vl_convert", "typing-extensions": "typing_extensions"}
 # Modules that come with a package, which chooses their version.
 PARTS = {"pydantic": {"pydantic_core"}}
-# Methods that need a package that nobody imports.
+# Methods that need a package without importing it.
 METHODS = {"to_pandas": "pandas"}
 REQUIREMENT = re.compile(r"([\w-]+)((?:[<>=!~]=?[\w.]+,?)*)")
 

@@ -59,7 +59,7 @@ def test_packets_within_test_namespaces_need_no_confirmation(situation):
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "pattern"),
     [
         (reasons(Link("lo", None, is_loopback=True)), "it is the loopback"),
         (reasons(ETH0), "it is not a test interface"),
@@ -101,8 +101,8 @@ def test_packets_within_test_namespaces_need_no_confirmation(situation):
         (reasons(veth(2, THERE), beyond=[BACK, Link("m", "macvlan", None, None, None, 9, HOST)]), "of this host"),
     ],
 )
-def test_harmful_interfaces_need_confirmation(found, said):
-    assert any(re.search(said, reason) for reason in found), found
+def test_harmful_interfaces_need_confirmation(found, pattern):
+    assert any(re.search(pattern, reason) for reason in found), found
 
 
 @pytest.mark.parametrize(

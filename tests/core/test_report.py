@@ -1,4 +1,4 @@
-"""Reports: complete in one file, small, escaped, and honest about what does not balance."""
+"""Reports: complete in one file, small, escaped; they report accounts that do not balance."""
 
 import io
 import json
@@ -143,8 +143,8 @@ def test_unbalanced_accounts_are_reported(tmp_path):
     ledger["hooks"][1] = hook_account("tcp_egress", 9, logged=2, lost={"overwritten": 4})
     log = log_of(table, ledger=ledger)
     log.flows = log.flows.set_column(log.flows.schema.get_field_index("packets_seen"), "packets_seen", [[5]])
-    said = findings(ledger, pl.DataFrame(pl.from_arrow(log.flows)), 3)
-    assert said == [
+    found = findings(ledger, pl.DataFrame(pl.from_arrow(log.flows)), 3)
+    assert found == [
         "hook tcp_egress: +3 of 9 seen are unaccounted",
         "flow 1, packets: +3 of 5 seen are unaccounted",
         "4 overwritten, but 0 gaps in the sequence numbers",
@@ -241,7 +241,7 @@ def test_a_late_or_lossy_link_gives_a_warning(tmp_path):
 
 
 def test_a_truncated_log_may_have_records_of_unknown_flows(tmp_path):
-    """Rows reach the file before the flow table that goes with them."""
+    """Rows reach the file before their flow table."""
     whole = log_of(many_flows(3, 100, np.random.default_rng(11), span_s=1))
     cut = log_of(whole.records, flows=whole.flows.slice(0, 2), complete=False)
     page = page_of(write_report({"cut": cut}, tmp_path, "Cut", images=False))

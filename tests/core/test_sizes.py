@@ -153,9 +153,9 @@ def test_packets_of_length_0_have_the_length_of_tshark(tmp_path):
         for rest, wire in frames:
             file.write(struct.pack("<IIII", 1, 0, 12 + len(rest), wire) + bytes(12) + rest)
     fields = [argument for name in ("ip.len", "ipv6.plen", "ipv6.opt.jumbo") for argument in ("-e", name)]
-    told = subprocess.run(["tshark", "-r", path, "-T", "fields", *fields], capture_output=True, text=True, check=True)
+    result = subprocess.run(["tshark", "-r", path, "-T", "fields", *fields], capture_output=True, text=True, check=True)
     sizes = []
-    for line in told.stdout.splitlines():
+    for line in result.stdout.splitlines():
         length, payload, jumbo_payload = line.split("\t")
         sizes.append(int(length) if length else 40 + int(jumbo_payload or payload))
     assert len(sizes) == len(frames)

@@ -1,4 +1,4 @@
-"""Logs that tests write themselves, byte by byte as docs/formats/tcp-log.md has them, without our writer."""
+"""Logs that tests write themselves, byte by byte after docs/formats/tcp-log.md, without Parshall's writer."""
 
 import base64
 import io
@@ -160,7 +160,7 @@ def write_log(
             file.write(message.serialize())
         last, written = None, b""
         for batch in batches:
-            # A batch that comes again and again is encoded once.
+            # A repeated batch is encoded once.
             if batch is not last:
                 last, written = batch, _with_crc(schema, batch, {}, compression)
             file.write(written)
@@ -185,11 +185,11 @@ def _with_crc(schema: pa.Schema, batch: pa.RecordBatch, metadata: dict[str, str]
 
 
 def random_columns(rows: int, flows: int, seed: int, begin_ns: int = 1_700_000_000_000_000_000) -> dict[str, Any]:
-    """Return columns with values all over the place, in the order of time."""
+    """Return columns with random values of all magnitudes, in the order of time."""
     generator = np.random.default_rng(seed)
 
     def numbers(bits: int) -> Any:
-        # As many bits in use as chance will have it, so that small and large values are there.
+        # A random number of significant bits, so that small and large values occur.
         return generator.integers(0, 1 << 62, rows) >> (62 - generator.integers(0, bits + 1, rows))
 
     columns: dict[str, Any] = {}

@@ -23,7 +23,7 @@ from parshall.doctor.probes import probe_host
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 RUN_DIRECTORY = Path("/run/parshall")
-# A frame that nobody answers: an EtherType for experiments (IEEE 802).
+# An EtherType for experiments (IEEE 802), which no host answers.
 EXPERIMENT = 0x88B5
 _numbers = itertools.count(1)
 
@@ -37,7 +37,7 @@ def has_tcx() -> bool:
 
 
 def skip_without_tcx() -> None:
-    """Skip what no other hook can do."""
+    """Skip a test that needs tcx."""
     if not has_tcx():
         pytest.skip("this kernel has no tcx, by which sent packets are captured: see attach.tcx of `parshall doctor`")
 
@@ -69,7 +69,7 @@ class Capturer(RunningCommand):
                 "it has subscribed",
                 lambda: self.has_ended() or len(subscribers_of(self.ring, self.process.pid)) >= subscribers,
             )
-            # A file has its name when it has begun.
+            # A file gets its name when its writing begins.
             files = [after for before, after in pairwise(arguments) if before in ("-w", "--write") and after != "-"]
             until("its files are there", lambda: self.has_ended() or all(Path(file).exists() for file in files))
         except BaseException:
@@ -81,7 +81,7 @@ class Capturer(RunningCommand):
         return super().end(number, timeout_s)
 
     def keeper(self) -> int:
-        """Process number of the keeper."""
+        """Process ID of the keeper."""
         return rings()[self.ring]["keeper_pid"]
 
 
@@ -100,14 +100,14 @@ def rings() -> dict[str, dict[str, Any]]:
 
 
 def subscribers_of(ring: str, process: int | None = None) -> list[dict[str, Any]]:
-    """Subscribers of a ring, of a process alone if one is given."""
+    """Subscribers of a ring; with `process`, only those of that process."""
     found = rings().get(ring, {}).get("subscribers", [])
     return [one for one in found if process in (None, one["pid"])]
 
 
-def account_of(said: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The ledger that a capture gave as JSON, after it was held against itself."""
-    (line,) = said.stdout.splitlines()
+def account_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The ledger that a capture printed as JSON, after a check that it balances."""
+    (line,) = result.stdout.splitlines()
     ledger = json.loads(line)["ledger"]
     check_balance(ledger)
     return ledger

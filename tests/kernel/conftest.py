@@ -123,7 +123,7 @@ class Probe:
         with source.enter():
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with destination.enter():
-            # Somebody must listen, or every packet is answered by an ICMP error.
+            # Without a listener, the host answers every packet with an ICMP error.
             self._sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._sink.bind((link.address(destination), PORT))
         self._socket.connect((link.address(destination), PORT))
@@ -156,7 +156,7 @@ def probe() -> Iterator[Callable[..., Probe]]:
 
 @pytest.fixture
 def nothing_is_left() -> Iterator[None]:
-    """No cgroup of a logger that this session started is there after a test."""
+    """Fail when a logger of this session leaves a cgroup after a test."""
     from tcp_logger import STARTED
 
     from parshall.testbed import names
@@ -185,13 +185,13 @@ def pair(ends: tuple[Any, Any, Any]) -> tuple[Any, Any, str]:
 
 
 @pytest.fixture
-def road(bed: Any) -> tuple[Any, Any, Any]:
+def xdp_link(bed: Any) -> tuple[Any, Any, Any]:
     """Two hosts and a link whose receiving end takes redirected frames."""
     from parshall.testbed import offloads
 
     sender, receiver = bed.host("sender"), bed.host("receiver")
     link = bed.link(sender, receiver)
-    # The host's own packets would leave open what was lost of the generator's.
+    # With packets of the host itself, losses of the generator's would be unknown.
     sender.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"])
     with receiver.enter():
         offloads.switch(link.interface(receiver), True)

@@ -1,4 +1,4 @@
-"""TCP conversations between hosts of a testbed, and what others saw of them."""
+"""TCP conversations between hosts of a testbed, as tcpdump and ss see them."""
 
 import json
 import socket
@@ -63,7 +63,7 @@ def transfer(source: socket.socket, sink: socket.socket, payload_bytes: int) -> 
 
 @dataclass(frozen=True)
 class Packet:
-    """What a sniffer says of a segment; sequence numbers are absolute, time in seconds."""
+    """A segment as tcpdump captured it; sequence numbers are absolute."""
 
     time_s: float
     source_address: str
@@ -106,11 +106,11 @@ class Tcpdump:
         raise AssertionError("tcpdump did not start")
 
     def stop(self, wait: Callable[..., None]) -> list[Packet]:
-        """End tcpdump when it has written the marker, and return what it saw: it must be all."""
+        """End tcpdump when it has written the marker, and return its packets; it must not have dropped any."""
         wait(f"{self.path.name} holds the marker", lambda: MARKER in self.path.read_bytes()[-4096:])
         self._process.terminate()
-        _, said = self._process.communicate(timeout=30)
-        assert "0 packets dropped by kernel" in said, said
+        _, errors = self._process.communicate(timeout=30)
+        assert "0 packets dropped by kernel" in errors, errors
         fields = [
             "frame.time_epoch",
             "ip.src",
@@ -146,7 +146,7 @@ class Tcpdump:
 
 
 def send_marker(source: Any, address: str, port: int) -> None:
-    """Send a packet that tells every witness on its way that all before it has passed."""
+    """Send a packet that marks the end of a capture: all earlier packets have passed."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with source.enter():
         marking = socket.socket(family, socket.SOCK_DGRAM)
@@ -155,7 +155,7 @@ def send_marker(source: Any, address: str, port: int) -> None:
 
 
 def socket_statistics(host: Any, port: int) -> dict[str, str]:
-    """What ``ss -ti`` says of the one established connection with this local or remote port."""
+    """Return the values of ``ss -ti`` for the one established connection with this port at either end."""
     text = host.run(["ss", "-tinHO", "state", "established", f"( sport = :{port} or dport = :{port} )"]).stdout
     (line,) = text.strip().splitlines()
     found = {}

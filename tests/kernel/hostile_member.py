@@ -1,6 +1,6 @@
-"""A member of a ring's group that is hostile: it says anything to the keeper, reads now and then, goes at any moment.
+"""A hostile member of a ring's group: it sends anything to the keeper, reads now and then, disconnects at any moment.
 
-``python tests/kernel/hostile_member.py RING SECONDS`` attacks for a time, and prints what was said and answered.
+``python tests/kernel/hostile_member.py RING SECONDS`` attacks, and prints the numbers of messages and answers.
 """
 
 import array
@@ -21,19 +21,19 @@ RUN_DIRECTORY = Path("/run/parshall")
 MEMBER = 65534
 LIST = {"request": "list"}
 JOIN = {"request": "join", "version": 1}
-# Of one message to the keeper; longer ones come in parts.
+# Limit of one packet to the keeper; longer messages are split.
 PART_BYTES = 128 << 10
-# The keeper answers most requests sooner; what it never answers must not hold the attack up.
+# The keeper answers most requests sooner; an unanswered one must not delay the attack.
 ANSWER_S = 0.002
 
 
-class Knock:
-    """A connection to a ring's keeper that says whatever it likes."""
+class KeeperConnection:
+    """A connection to a ring's keeper, for any message."""
 
     def __init__(self, ring: str, user: int = MEMBER) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(60)
-        # The keeper sees who we are as we connect.
+        # The keeper reads the peer's credentials when it connects.
         groups = os.getgroups()
         os.setgroups([])
         os.setegid(user)
@@ -45,17 +45,17 @@ class Knock:
             os.setegid(0)
             os.setgroups(groups)
 
-    def say(self, what: Any) -> None:
+    def send(self, what: Any) -> None:
         """Send a message."""
         self.socket.send(what if isinstance(what, bytes) else json.dumps(what).encode())
 
-    def hear(self) -> tuple[dict[str, Any] | None, list[int]]:
-        """Return the next message, or None at the end, and the descriptors that came beside it."""
+    def receive(self) -> tuple[dict[str, Any] | None, list[int]]:
+        """Return the next message, or None at the end, and the descriptors that it carried."""
         room = socket.CMSG_SPACE(4 * struct.calcsize("i"))
         try:
             data, beside, _, _ = self.socket.recvmsg(1 << 20, room)
         except ConnectionResetError:
-            # Whoever closed had not read all that we said; what it said comes behind.
+            # The keeper closed with unread messages; its last message is still readable.
             data, beside, _, _ = self.socket.recvmsg(1 << 20, room)
         descriptors = array.array("i")
         for _, _, sent in beside:
@@ -63,19 +63,19 @@ class Knock:
         return (json.loads(data) if data else None), list(descriptors)
 
     def refusal(self) -> str:
-        """Return why we were refused: the last that is said before the end."""
-        message, _ = self.hear()
+        """Return the reason of a refusal: the last message before the keeper closes."""
+        message, _ = self.receive()
         assert message is not None
         assert message["answer"] == "refused", message
         return message["message"]
 
     def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self.socket.close()
 
 
 def hostile_message(random: Random) -> bytes:
-    """Return what is nearly a request: of every field other values, bytes that are others, parts without an end."""
+    """Return an almost valid request: wrong values, flipped bytes, or an unfinished message."""
     # ldh [12]; jeq #0x800, 0, 1; ret #96; ret #0
     program = [0x28 << 48 | 12, 0x15 << 48 | 1 << 32 | 0x800, 6 << 48 | 96, 6 << 48]
     for _ in range(random.randrange(3)):
@@ -103,38 +103,38 @@ def hostile_message(random: Random) -> bytes:
 
 
 def attack(ring: str, random: Random, goes_on: Callable[[int], bool]) -> tuple[int, int]:
-    """Say anything until `goes_on`, asked with the number of messages, says no; return how many, and the answers."""
-    knocks: list[Knock] = []
-    said = answered = 0
+    """Send until `goes_on`, called with the number of messages, returns false; count messages and answers."""
+    connections: list[KeeperConnection] = []
+    sent_messages = answered = 0
     try:
-        while goes_on(said):
-            if len(knocks) < 8 or random.random() < 0.01:
-                knocks.append(Knock(ring))
-                knocks[-1].socket.setblocking(False)
-            number = random.randrange(len(knocks))
-            knock = knocks[number]
+        while goes_on(sent_messages):
+            if len(connections) < 8 or random.random() < 0.01:
+                connections.append(KeeperConnection(ring))
+                connections[-1].socket.setblocking(False)
+            number = random.randrange(len(connections))
+            connection = connections[number]
             try:
-                knock.say(hostile_message(random))
-                said += 1
-                if random.random() < 0.5 and select.select([knock.socket], [], [], ANSWER_S)[0]:
-                    message, descriptors = knock.hear()
+                connection.send(hostile_message(random))
+                sent_messages += 1
+                if random.random() < 0.5 and select.select([connection.socket], [], [], ANSWER_S)[0]:
+                    message, descriptors = connection.receive()
                     answered += message is not None
                     for descriptor in descriptors:
                         os.close(descriptor)
             except BlockingIOError:
                 pass
             except OSError:
-                knocks.pop(number).close()
-            if len(knocks) > 24:
-                knocks.pop(random.randrange(len(knocks))).close()
+                connections.pop(number).close()
+            if len(connections) > 24:
+                connections.pop(random.randrange(len(connections))).close()
     finally:
-        for knock in knocks:
-            knock.close()
-    return said, answered
+        for connection in connections:
+            connection.close()
+    return sent_messages, answered
 
 
 if __name__ == "__main__":
     end_s = time.monotonic() + float(sys.argv[2])
-    # It may be told to go before.
+    # A signal may end it early.
     with contextlib.suppress(KeyboardInterrupt):
         print(*attack(sys.argv[1], Random(1), lambda _: time.monotonic() < end_s))

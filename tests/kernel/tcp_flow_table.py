@@ -14,7 +14,7 @@ def ours(log: Any, port: int) -> list[dict[str, Any]]:
 
 
 def the_close(log: Any, flow: dict[str, Any]) -> dict[str, Any]:
-    """The one row that tells how a flow ended."""
+    """The close event of a flow."""
     (row,) = rows_of(log).filter(flow=flow["flow"], event="close").to_dicts()
     return row
 
@@ -35,5 +35,5 @@ def retransmissions_of(active: socket.socket) -> int:
 
 
 def backoff_of(active: socket.socket) -> int:
-    """tcpi_backoff of a socket: how often its timer has gone off since it was heard last."""
+    """tcpi_backoff of a socket: consecutive expirations of its timer."""
     return active.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[4]

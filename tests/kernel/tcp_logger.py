@@ -15,7 +15,7 @@ from running_command import RunningCommand
 import parshall
 
 PARSHALL = Path(sys.executable).with_name("parshall")
-# Process numbers of the loggers of this session.
+# Process IDs of the loggers of this session.
 STARTED: set[int] = set()
 # Six programs for events, two for packets.
 HOOKS = 8
@@ -58,16 +58,16 @@ def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[s
     with subprocess.Popen([PARSHALL, *arguments], **settings) as process:
         STARTED.add(process.pid)
         try:
-            said = process.communicate(timeout=60)
+            output = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
-    return subprocess.CompletedProcess(process.args, process.returncode, *said)
+    return subprocess.CompletedProcess(process.args, process.returncode, *output)
 
 
-def the_complaint(said: str) -> str:
-    """The one line that the command said, without its name."""
-    (line,) = (line for line in said.splitlines() if ": started, " not in line)
+def error_line(errors: str) -> str:
+    """The one line of error output, without the command's name."""
+    (line,) = (line for line in errors.splitlines() if ": started, " not in line)
     assert line.startswith("parshall: tcp: "), line
     return line.removeprefix("parshall: tcp: ")
 
@@ -90,7 +90,7 @@ def packets_of(rows: pl.DataFrame, flow: int) -> pl.DataFrame:
 
 
 def check_log(path: Path, *, is_thinned: bool = False) -> tuple[Any, dict[str, Any]]:
-    """Hold a log that has ended against its ledger, hook by hook and flow by flow.
+    """Check a finished log against its ledger, hook by hook and flow by flow.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def check_log(path: Path, *, is_thinned: bool = False) -> tuple[Any, dict[str, A
         "events balance": pl.col("events_seen") == pl.col("events_logged") + lost_events,
         "packets are there": pl.col("packets_logged") == pl.col("packets"),
         "events are there": pl.col("events_logged") == pl.col("events"),
-        # Every packet has a number of its own, so what is not in the log is a gap in the numbers.
+        # Packets are numbered, so a missing packet leaves a gap in the numbers.
         "numbers differ": pl.col("distinct") == pl.col("packets"),
         "numbers are below what was seen": pl.col("last") <= pl.col("packets_seen"),
     }

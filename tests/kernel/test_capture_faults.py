@@ -1,4 +1,4 @@
-"""What `parshall capture` does when something is wrong: one clear line, the right status, no traces."""
+"""What `parshall capture` does when something is wrong: one clear line, the right status, no leftovers."""
 
 import fcntl
 import grp
@@ -35,29 +35,29 @@ def place(bed: Any) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def lonely() -> Iterator[Any]:
-    """Give a host without links, one for all who make nothing there."""
+    """Yield a host without links, shared by tests that create nothing on it."""
     from parshall.testbed import Testbed
 
     with Testbed() as testbed:
         yield testbed.host("lonely")
 
 
-def the_complaint(said: subprocess.CompletedProcess[str]) -> str:
-    """The one line that the command said, without its name."""
-    (line,) = (line for line in said.stderr.splitlines() if ": started, " not in line)
+def error_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line of error output, without the command's name."""
+    (line,) = (line for line in result.stderr.splitlines() if ": started, " not in line)
     assert line.startswith("parshall: capture: "), line
     return line.removeprefix("parshall: capture: ")
 
 
-def test_thousands_of_ports_are_a_filter(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_filter_may_have_thousands_of_ports(place: Place, until: Any, tmp_path: Path) -> None:
     ports = " or ".join(f"port {port}" for port in range(1_000, 3_700))
     outputs = [tmp_path / "not-of-these.pcapng", tmp_path / "all.pcapng"]
     asked = ["--filter", f"not ({ports})", "--write", outputs[0], "--filter", "", "--write", outputs[1]]
     where = ["-i", place.interface, "--direction", "in"]
     with Capturer(until, place.host, *where, *asked, "--json", subscribers=2) as capturer:
         place.send(50)
-        said = capturer.end()
-    assert said.returncode == 0, said.stderr
+        result = capturer.end()
+    assert result.returncode == 0, result.stderr
     assert [numbers_of(output) for output in outputs] == [list(range(50))] * 2
 
 
@@ -121,34 +121,34 @@ def test_a_wrong_request_is_refused_in_one_line(
     name = ring_name()
     rest = [] if "--write" in arguments else ["--write", tmp_path / "x.pcapng"]
     rest += [] if "--name" in arguments or "--join" in arguments else ["--name", name]
-    said = run(lonely, *arguments, *rest)
-    assert (said.returncode, said.stdout) == (status, "")
-    assert the_complaint(said).startswith(says), said.stderr
-    assert len(said.stderr) < 500
+    result = run(lonely, *arguments, *rest)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert error_line(result).startswith(says), result.stderr
+    assert len(result.stderr) < 500
 
 
-def test_a_filter_that_does_not_compile_names_the_column_and_leaves_the_ring_alone(
+def test_an_invalid_filter_is_reported_with_its_column_and_the_ring_continues(
     place: Place, until: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.pcapng"
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
         place.send(10)
         for where in (["--join", capture.ring], ["-i", place.interface, "--name", ring_name()]):
-            said = run(place.host, *where, "--filter", "udp port 53 and host", "-w", tmp_path / "y.pcapng")
-            assert said.returncode == 2
-            complaint = the_complaint(said)
-            assert complaint.startswith("filter 'udp port 53 and host': can't parse filter expression: syntax error")
-            assert complaint.endswith("at column 21 (its end); see pcap-filter(7)")
+            result = run(place.host, *where, "--filter", "udp port 53 and host", "-w", tmp_path / "y.pcapng")
+            assert result.returncode == 2
+            errors = error_line(result)
+            assert errors.startswith("filter 'udp port 53 and host': can't parse filter expression: syntax error")
+            assert errors.endswith("at column 21 (its end); see pcap-filter(7)")
         assert len(subscribers_of(capture.ring)) == 1
         place.send(10)
         until("they are there", lambda: says_logged(capture, file, 20))
-        said = capture.end()
-    assert said.returncode == 0
+        result = capture.end()
+    assert result.returncode == 0
     assert numbers_of(file) == list(range(20))
-    account_of(said)
+    account_of(result)
 
 
-def test_an_interface_that_goes_down_and_comes_back(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_capture_continues_after_its_interface_was_down(place: Place, until: Any, tmp_path: Path) -> None:
     file = tmp_path / "x.pcapng"
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
         place.send(10)
@@ -157,9 +157,9 @@ def test_an_interface_that_goes_down_and_comes_back(place: Place, until: Any, tm
         until("the carrier is back", lambda: is_running(place))
         place.send(10)
         until("it is there", lambda: says_logged(capture, file, 20))
-        said = capture.end()
-    assert said.returncode == 0
-    lines = said.stderr.splitlines()
+        result = capture.end()
+    assert result.returncode == 0
+    lines = result.stderr.splitlines()
     assert f"parshall: capture: interface {place.interface} went down; the capture goes on when it is up again" in lines
     assert f"parshall: capture: interface {place.interface} is up again" in lines
     assert numbers_of(file) == list(range(20))
@@ -174,7 +174,7 @@ def is_running(place: Place) -> bool:
 
 
 def says_logged(_capture: Capturer, file: Path, packets: int) -> bool:
-    """Whether so many frames are in the file."""
+    """Whether the file has at least `packets` frames."""
     return len(numbers_of(file)) >= packets
 
 
@@ -185,11 +185,11 @@ def test_an_interface_that_disappears_ends_the_capture_with_everything_written(
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
         place.send(10)
         place.host.run(["ip", "link", "del", place.interface])
-        said = capture.end(number=None)
-    assert said.returncode == 1
-    assert f"no interface of ring {capture.ring} is left" in said.stderr.splitlines()[-1]
+        result = capture.end(number=None)
+    assert result.returncode == 1
+    assert f"no interface of ring {capture.ring} is left" in result.stderr.splitlines()[-1]
     assert numbers_of(file) == list(range(10))
-    account_of(said)
+    account_of(result)
 
 
 def test_a_change_of_the_mtu_is_reported(place: Place, until: Any, tmp_path: Path) -> None:
@@ -199,12 +199,12 @@ def test_a_change_of_the_mtu_is_reported(place: Place, until: Any, tmp_path: Pat
             host.run(["ip", "link", "set", name, "mtu", "4000"])
         place.send(5, frame_bytes=4014)
         until("they are there", lambda: says_logged(capture, file, 5))
-        said = capture.end()
-    assert f"interface {place.interface} has an MTU of 4000 bytes now" in said.stderr
+        result = capture.end()
+    assert f"interface {place.interface} has an MTU of 4000 bytes now" in result.stderr
     assert [len(one) for _, one in packets_of(file) if len(one) > 2000] == [4014] * 5
 
 
-def test_a_full_disk_costs_its_own_file_alone(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_full_disk_affects_only_the_file_on_it(place: Place, until: Any, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", small], check=True)
@@ -216,10 +216,10 @@ def test_a_full_disk_costs_its_own_file_alone(place: Place, until: Any, tmp_path
         ) as capture:
             place.send(1000, frame_bytes=1000)
             until("the second file has all", lambda: says_logged(capture, files[1], 1000))
-            said = capture.end()
-        assert said.returncode == 1
-        assert f"{files[0]}: takes no more" in said.stderr
-        first, second = account_of(said)["subscribers"]
+            result = capture.end()
+        assert result.returncode == 1
+        assert f"{files[0]}: takes no more" in result.stderr
+        first, second = account_of(result)["subscribers"]
         assert total(first, "unwritten") > 0
         assert total(second, "unwritten") == 0
         assert len(packets_of(files[0])) == total(first, "logged")
@@ -239,13 +239,13 @@ def test_only_root_and_the_group_of_a_ring_may_join(place: Place, until: Any, tm
         with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng", *options) as capture:
             try:
                 command = [*as_nobody, PARSHALL, "capture", "--join", capture.ring, "-w", file, "--duration", "0.2"]
-                said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+                result = subprocess.run(command, capture_output=True, text=True, timeout=60)
             finally:
                 file.unlink(missing_ok=True)
-            assert said.returncode == status, said.stderr
+            assert result.returncode == status, result.stderr
             if status:
-                assert the_complaint(said).startswith(f"ring {capture.ring}: you may not read it")
-            assert ("waits for readers of root and of its founder only" in said.stderr) == ("slow" in options)
+                assert error_line(result).startswith(f"ring {capture.ring}: you may not read it")
+            assert ("waits for readers of root and of its founder only" in result.stderr) == ("slow" in options)
             capture.end()
 
 
@@ -264,13 +264,13 @@ def test_promiscuous_mode_ends_with_the_capture_however_that_ends(place: Place, 
 def test_another_xdp_program_stays_attached(place: Place, until: Any, tmp_path: Path) -> None:
     arguments = ("-i", place.interface, "--hook", "xdp")
     with Capturer(until, place.host, *arguments, "-w", tmp_path / "x.pcapng") as capture:
-        said = run(place.host, *arguments, "-w", tmp_path / "y.pcapng", "--name", ring_name())
-        assert said.returncode == 2
-        assert f"interface {place.interface}: another XDP program is attached to it" in the_complaint(said)
+        result = run(place.host, *arguments, "-w", tmp_path / "y.pcapng", "--name", ring_name())
+        assert result.returncode == 2
+        assert f"interface {place.interface}: another XDP program is attached to it" in error_line(result)
         assert capture.end().returncode == 0
 
 
-def test_progress_is_shown_on_a_terminal_alone(place: Place, until: Any, tmp_path: Path) -> None:
+def test_progress_is_shown_only_on_a_terminal(place: Place, until: Any, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng", stderr=theirs) as capture:
         os.close(theirs)
@@ -298,8 +298,8 @@ def test_ctrl_c_ends_the_whole_group_but_leaves_the_keeper_to_the_others(
             assert founder.end(number=None).returncode == 0
             until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
             place.send(10)
-            said = joiner.end()
-    assert said.returncode == 0
+            result = joiner.end()
+    assert result.returncode == 0
     assert numbers_of(file) == list(range(10))
 
 
@@ -307,15 +307,15 @@ def test_doctor_removes_the_socket_of_a_keeper_that_was_killed(place: Place, unt
     with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng") as capture:
         os.kill(capture.keeper(), signal.SIGKILL)
         capture.end(number=None)
-    said = subprocess.run([PARSHALL, "doctor", "--clean", "--json"], capture_output=True, text=True, check=False)
-    assert f"capture ring {capture.ring}" in json.loads(said.stdout)["removed"]
+    result = subprocess.run([PARSHALL, "doctor", "--clean", "--json"], capture_output=True, text=True, check=False)
+    assert f"capture ring {capture.ring}" in json.loads(result.stdout)["removed"]
 
 
 def test_the_next_ring_removes_the_socket_of_a_keeper_that_was_killed(place: Place, until: Any, tmp_path: Path) -> None:
     with Capturer(until, place.host, "-i", place.interface, "-w", tmp_path / "x.pcapng") as capture:
         os.kill(capture.keeper(), signal.SIGKILL)
         capture.end(number=None)
-    # A keeper that was killed before it had its name leaves a draft.
+    # A keeper that was killed before it renamed its socket leaves a draft.
     draft = Path(f"/run/parshall/.{capture.process.pid}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(str(draft))
@@ -376,7 +376,7 @@ def test_a_capture_that_is_cancelled_while_its_filter_compiles_changes_nothing(
 ) -> None:
     from parshall.capture import Capture, Output, Ring
 
-    # Behind `vlan` a list is compiled as a whole: long enough to be given up, short enough to be waited for.
+    # After `vlan`, libpcap compiles a list as a whole: slowly enough to cancel, quickly enough to wait for.
     ports = " or ".join(f"port {port}" for port in range(1_000, 1_220))
     file = tmp_path / "precious.pcapng"
     file.write_bytes(b"precious")
@@ -384,7 +384,7 @@ def test_a_capture_that_is_cancelled_while_its_filter_compiles_changes_nothing(
     with lonely.enter(), pytest.raises(KeyboardInterrupt):
         Capture([output], Ring(["lo"], name=ring_name()), is_stopping=lambda: True)
 
-    assert threads_named("parshall-start"), "it was through already"
+    assert threads_named("parshall-start"), "the filter was already compiled"
     until("the filter is compiled", lambda: not threads_named("parshall-start"), 60)
     assert file.read_bytes() == b"precious"
 
@@ -425,22 +425,22 @@ print("has gone", flush=True)
 
 
 def test_a_capture_with_unread_batches_can_be_garbage_collected(place: Place) -> None:
-    """The reader waits for somebody to take a batch, and must not be waited for."""
+    """The reader thread waits until a batch is taken; the collector must not wait for that thread."""
     program = place.host.popen(
         [sys.executable, "-c", FORGETFUL, place.interface],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert program.stdout.readline() == "captures\n"
-        # More batches than may wait: the reader looks for packets every 10 ms at the latest.
+        # More batches than the queue holds: the reader polls at least every 10 ms.
         for _ in range(40):
             place.send(5)
             time.sleep(0.02)
-        said, _ = program.communicate("\n", timeout=20)
+        output, _ = program.communicate("\n", timeout=20)
     finally:
         program.kill()
         program.wait()
-    assert said == "has gone\n"
+    assert output == "has gone\n"
 
 
 @pytest.mark.parametrize("backend", ["ring", "af-packet"])
@@ -458,7 +458,7 @@ def test_two_outputs_need_two_files(lonely: Any, tmp_path: Path, backend: str) -
 
 
 def test_a_removed_interface_is_noticed_among_hundreds_of_new_ones(place: Place, until: Any, tmp_path: Path) -> None:
-    """What the kernel tells of interfaces is more than a socket holds."""
+    """The kernel's notifications overflow the netlink socket."""
     file = tmp_path / "x.pcapng"
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file, "--json") as capture:
         place.send(10)
@@ -470,9 +470,9 @@ def test_a_removed_interface_is_noticed_among_hundreds_of_new_ones(place: Place,
             place.host.run(["ip", "-batch", str(tmp_path / "batch")])
         finally:
             os.kill(keeper, signal.SIGCONT)
-        said = capture.end(number=None)
-    assert said.returncode == 1
-    assert f"no interface of ring {capture.ring} is left" in said.stderr.splitlines()[-1]
+        result = capture.end(number=None)
+    assert result.returncode == 1
+    assert f"no interface of ring {capture.ring} is left" in result.stderr.splitlines()[-1]
     assert numbers_of(file) == list(range(10))
 
 
@@ -486,10 +486,10 @@ def test_an_interface_of_an_unsupported_kind_is_refused_with_a_remedy(bed: Any, 
         fcntl.ioctl(tun, tun_set_link, ppp)
     try:
         for more in ([], ["--backend", "af-packet"]):
-            said = run(host, "-i", "tun-test", "-w", tmp_path / "x.pcapng", *more)
-            assert said.returncode == 2
-            complaint = the_complaint(said)
-            assert "ARPHRD 512" in complaint and complaint.endswith("capture it with tcpdump"), complaint
+            result = run(host, "-i", "tun-test", "-w", tmp_path / "x.pcapng", *more)
+            assert result.returncode == 2
+            errors = error_line(result)
+            assert "ARPHRD 512" in errors and errors.endswith("capture it with tcpdump"), errors
     finally:
         os.close(tun)
 
@@ -499,12 +499,12 @@ def test_af_xdp_refuses_a_large_mtu_with_a_remedy(place: Place, until: Any, tmp_
     place.peer.run(["ip", "link", "set", place.peer_interface, "mtu", "9000"])
     place.host.run(["ip", "link", "set", place.interface, "mtu", "9000"])
     arguments = ("-i", place.interface, "--count", "1", "-w", tmp_path / "x.pcapng")
-    said = run(place.host, *arguments, "--backend", "af-xdp")
-    assert said.returncode == 2
-    complaint = the_complaint(said)
-    assert complaint.startswith(f"interface {place.interface}: the MTU of its peer is too large for AF_XDP")
-    assert complaint.endswith("set an MTU of 3400 or less there, or give --backend af-packet, which takes any")
-    # What it says helps.
+    result = run(place.host, *arguments, "--backend", "af-xdp")
+    assert result.returncode == 2
+    errors = error_line(result)
+    assert errors.startswith(f"interface {place.interface}: the MTU of its peer is too large for AF_XDP")
+    assert errors.endswith("set an MTU of 3400 or less there, or give --backend af-packet, which takes any")
+    # The remedy works.
     place.peer.run(["ip", "link", "set", place.peer_interface, "mtu", "3400"])
     with place.host.enter():
         process = subprocess.Popen([PARSHALL, "capture", *arguments, "--backend", "af-xdp"], stderr=subprocess.DEVNULL)

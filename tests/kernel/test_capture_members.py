@@ -1,4 +1,4 @@
-"""Members of a ring's group, spoken for by raw sockets: they may look, and harm nobody but themselves."""
+"""Members of a ring's group, played by raw sockets: they may read, and can harm only themselves."""
 
 import contextlib
 import grp
@@ -24,11 +24,11 @@ from capturer import (
     subscribers_of,
     total,
 )
-from hostile_member import JOIN, LIST, MEMBER, PART_BYTES, Knock, attack
+from hostile_member import JOIN, LIST, MEMBER, PART_BYTES, KeeperConnection, attack
 
 pytestmark = pytest.mark.kernel
 GROUP = grp.getgrgid(MEMBER).gr_name
-# Of one member, as docs/security.md has them.
+# Maximum of one member, as in docs/security.md.
 CONNECTIONS = 32
 # Numbers of capabilities(7): NET_ADMIN, SYS_ADMIN, PERFMON, BPF.
 CAPABILITIES = 1 << 12 | 1 << 21 | 1 << 38 | 1 << 39
@@ -36,7 +36,7 @@ CAPABILITIES = 1 << 12 | 1 << 21 | 1 << 38 | 1 << 39
 
 @pytest.fixture
 def ring(bed: Any, until: Any, tmp_path: Path) -> Iterator[tuple[Capturer, Sender]]:
-    """Give a capture by root in a slow ring that members of a group may join, and who sends to it."""
+    """Yield a capture by root in a slow ring that a group may join, and a sender of packets to it."""
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right)
     sender = Sender(left, link.interface(left))
@@ -46,18 +46,18 @@ def ring(bed: Any, until: Any, tmp_path: Path) -> Iterator[tuple[Capturer, Sende
         Capturer(until, right, *arguments, "--group", GROUP, "--policy", "slow", "--buffer", "1M") as capture,
     ):
         yield capture, sender
-    until("the keeper has gone", lambda: capture.ring not in rings())
+    until("the keeper has exited", lambda: capture.ring not in rings())
 
 
 @contextlib.contextmanager
-def knocking(ring: str, count: int) -> Iterator[list[Knock]]:
-    """Connect so many times as a member; close all of it in the end."""
+def member_connections(ring: str, count: int) -> Iterator[list[KeeperConnection]]:
+    """Open `count` connections as a member; close them at the end."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(contextlib.closing(Knock(ring))) for _ in range(count)]
+        yield [stack.enter_context(contextlib.closing(KeeperConnection(ring))) for _ in range(count)]
 
 
-def honest(capture: Capturer, sender: Sender, until: Any) -> None:
-    """End a capture to which more is sent than the ring holds, half of it at a time: all must be in its file."""
+def assert_complete(capture: Capturer, sender: Sender, until: Any) -> None:
+    """Send six times half a ring, then end the capture: its file must have every packet."""
     file = Path(capture.process.args[capture.process.args.index("-w") + 1])
     for batch in range(1, 7):
         sender.send([frame(number, 1000) for number in range(500)])
@@ -70,102 +70,108 @@ def honest(capture: Capturer, sender: Sender, until: Any) -> None:
 
 
 def test_a_member_cannot_write_to_the_ring_or_delay_others(ring: tuple[Capturer, Sender], until: Any) -> None:
-    """Whoever may say how far it has read can say that it never reads, and silence a slow ring for all."""
+    """A member that could write its read position could block a slow ring for all."""
     capture, sender = ring
-    with knocking(capture.ring, 1) as (knock,), contextlib.closing(Knock(capture.ring, 0)) as root:
-        knock.say(JOIN)
-        description, descriptors = knock.hear()
+    with (
+        member_connections(capture.ring, 1) as (connection,),
+        contextlib.closing(KeeperConnection(capture.ring, 0)) as root,
+    ):
+        connection.send(JOIN)
+        description, descriptors = connection.receive()
         assert description["answer"] == "ring"
         assert description["reader_slot"] is None
         assert len(descriptors) == 1
         with pytest.raises(PermissionError):
             mmap.mmap(descriptors[0], mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        root.say(JOIN)
-        description, of_root = root.hear()
+        root.send(JOIN)
+        description, of_root = root.receive()
         assert description["reader_slot"] is not None
         assert len(of_root) == 2
         for descriptor in (*descriptors, *of_root):
             os.close(descriptor)
-        honest(capture, sender, until)
+        assert_complete(capture, sender, until)
 
 
-def test_members_that_do_not_read_delay_no_other(ring: tuple[Capturer, Sender], until: Any) -> None:
+def test_members_that_do_not_read_delay_no_others(ring: tuple[Capturer, Sender], until: Any) -> None:
     capture, sender = ring
-    with knocking(capture.ring, CONNECTIONS) as knocks:
-        for knock in knocks:
-            knock.socket.setblocking(False)
-            # As many as there is room for: the answers to them are longer.
+    with member_connections(capture.ring, CONNECTIONS) as connections:
+        for connection in connections:
+            connection.socket.setblocking(False)
+            # Until the socket is full: the answers are longer than the requests.
             with contextlib.suppress(BlockingIOError, ConnectionError):
                 while True:
-                    knock.say(LIST)
-        # A keeper that waits for one of them is not heard of within its patience.
+                    connection.send(LIST)
+        # A keeper that waited for one of them would not answer in time.
         listed = subprocess.run([PARSHALL, "capture", "--list", "--json"], capture_output=True, text=True, timeout=60)
         (ours,) = (one for one in json.loads(listed.stdout) if capture.ring in str(one))
         assert "unreadable" not in ours
-        honest(capture, sender, until)
+        assert_complete(capture, sender, until)
 
 
 def test_the_connections_of_one_member_are_limited_and_others_get_theirs(
     ring: tuple[Capturer, Sender], until: Any
 ) -> None:
     capture, sender = ring
-    with knocking(capture.ring, CONNECTIONS):
-        with knocking(capture.ring, 1) as (knock,):
-            assert knock.refusal() == (
+    with member_connections(capture.ring, CONNECTIONS):
+        with member_connections(capture.ring, 1) as (connection,):
+            assert connection.refusal() == (
                 f"ring {capture.ring}: user {MEMBER} has {CONNECTIONS} connections to it, and may have {CONNECTIONS}; "
                 "end one first"
             )
-            assert knock.hear()[0] is None
-        # One that has not yet asked when it is refused hears why, too.
-        with knocking(capture.ring, 1) as (knock,):
+            assert connection.receive()[0] is None
+        # A connection that is refused before its first request gets the reason, too.
+        with member_connections(capture.ring, 1) as (connection,):
             with contextlib.suppress(BrokenPipeError):
-                knock.say(LIST)
-            assert "end one first" in knock.refusal()
+                connection.send(LIST)
+            assert "end one first" in connection.refusal()
         assert len(subscribers_of(capture.ring)) == 1
-        honest(capture, sender, until)
+        assert_complete(capture, sender, until)
 
 
 def test_silent_and_endless_connections_are_closed(ring: tuple[Capturer, Sender], until: Any) -> None:
     capture, sender = ring
-    with knocking(capture.ring, 2) as (silent, unfinished):
-        unfinished.say(JOIN)
-        _, descriptors = unfinished.hear()
+    with member_connections(capture.ring, 2) as (silent, unfinished):
+        unfinished.send(JOIN)
+        _, descriptors = unfinished.receive()
         for descriptor in descriptors:
             os.close(descriptor)
-        unfinished.say(b"+" + bytes(1000))
-        for knock in (silent, unfinished):
-            assert "it waited 10 s for a whole request" in knock.refusal()
-            assert knock.hear()[0] is None
-        honest(capture, sender, until)
+        unfinished.send(b"+" + bytes(1000))
+        for connection in (silent, unfinished):
+            assert "it waited 10 s for a whole request" in connection.refusal()
+            assert connection.receive()[0] is None
+        assert_complete(capture, sender, until)
 
 
-def test_a_long_message_is_not_gathered(ring: tuple[Capturer, Sender], until: Any) -> None:
+def test_an_overlong_message_is_refused(ring: tuple[Capturer, Sender], until: Any) -> None:
     capture, sender = ring
-    with knocking(capture.ring, 1) as (knock,):
+    with member_connections(capture.ring, 1) as (connection,):
         with contextlib.suppress(ConnectionError):
             for _ in range(64):
-                knock.say(b"+" + b"[" * PART_BYTES)
-        assert "that is no request, or one that is too long" in knock.refusal()
-    with knocking(capture.ring, 1) as (knock,):
-        knock.say(b"no JSON")
-        assert "that is no request, or one that is too long" in knock.refusal()
-    honest(capture, sender, until)
+                connection.send(b"+" + b"[" * PART_BYTES)
+        assert "that is no request, or one that is too long" in connection.refusal()
+    with member_connections(capture.ring, 1) as (connection,):
+        connection.send(b"no JSON")
+        assert "that is no request, or one that is too long" in connection.refusal()
+    assert_complete(capture, sender, until)
 
 
 def test_unfinished_messages_of_all_members_together_are_bounded(ring: tuple[Capturer, Sender], until: Any) -> None:
-    """Each is as long as one may be: 24 MiB, of which 16 are kept."""
+    """Each has the maximum length: 24 MiB in all, of which 16 are kept."""
     capture, sender = ring
-    with knocking(capture.ring, 24) as knocks:
-        for knock in knocks:
-            knock.socket.setblocking(True)
+    with member_connections(capture.ring, 24) as connections:
+        for connection in connections:
+            connection.socket.setblocking(True)
             with contextlib.suppress(ConnectionError):
                 for _ in range(7):
-                    knock.say(b"+" + b"[" * PART_BYTES)
-        until("one has been let go", lambda: any(select.select([knock.socket], [], [], 0)[0] for knock in knocks))
-        honest(capture, sender, until)
+                    connection.send(b"+" + b"[" * PART_BYTES)
+        until(
+            "one has been disconnected",
+            lambda: any(select.select([connection.socket], [], [], 0)[0] for connection in connections),
+        )
+        assert_complete(capture, sender, until)
 
 
-def test_the_keeper_keeps_what_it_needs(ring: tuple[Capturer, Sender], until: Any) -> None:
+def test_the_keeper_has_only_the_privileges_it_needs(ring: tuple[Capturer, Sender], until: Any) -> None:
     capture, sender = ring
     keeper = Path(f"/proc/{capture.keeper()}")
     status = dict(line.split(":", 1) for line in (keeper / "status").read_text().splitlines())
@@ -177,7 +183,7 @@ def test_the_keeper_keeps_what_it_needs(ring: tuple[Capturer, Sender], until: An
     assert status["Seccomp"].strip() == "2"
     assert (keeper / "cwd").readlink() == Path("/")
     assert capture.process.poll() is None
-    # It still takes in others, and times the programs.
+    # It can still admit members and time the programs.
     joiner = subprocess.Popen(
         [PARSHALL, "capture", "--join", capture.ring, "-w", "/dev/null", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -189,17 +195,17 @@ def test_the_keeper_keeps_what_it_needs(ring: tuple[Capturer, Sender], until: An
     finally:
         joiner.kill()
         joiner.communicate()
-    honest(capture, sender, until)
+    assert_complete(capture, sender, until)
 
 
 def test_hostile_messages_change_nothing_for_others(ring: tuple[Capturer, Sender], until: Any) -> None:
-    """Connections that say anything, read now and then, and go at any moment."""
+    """Connections send anything, read now and then, and close at any moment."""
     capture, sender = ring
     count = int(os.environ.get("PARSHALL_HOSTILE_MESSAGES", "3000"))
     keeper = Path(f"/proc/{capture.keeper()}")
-    _, answered = attack(capture.ring, Random(count), lambda said: said < count)
+    _, answered = attack(capture.ring, Random(count), lambda sent_messages: sent_messages < count)
     assert answered > count / 10
     status = dict(line.split(":", 1) for line in (keeper / "status").read_text().splitlines())
     assert int(status["VmHWM"].split()[0]) < 256 << 10, status["VmHWM"]
-    until("all others have gone", lambda: len(subscribers_of(capture.ring)) == 1, 60)
-    honest(capture, sender, until)
+    until("all others have left", lambda: len(subscribers_of(capture.ring)) == 1, 60)
+    assert_complete(capture, sender, until)

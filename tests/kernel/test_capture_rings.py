@@ -1,4 +1,4 @@
-"""Rings that several processes read: who comes, goes, stalls or dies does not disturb the others."""
+"""Rings with several readers: joining, leaving, stalling or dying disturbs no other reader."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def place(bed: Any) -> Iterator[Place]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(until: Any) -> Iterator[None]:
-    """No ring that a test founded is there after it."""
+    """Fail when a ring that a test created outlives it."""
     before = set(rings())
     yield
     prefix = f"test-{os.getpid()}-"
@@ -72,7 +72,7 @@ def numbers_of(path: Path) -> list[int]:
 
 
 def capture(place: Place, until: Any, file: Path, *arguments: Any, **options: Any) -> Capturer:
-    """Capture what arrives, as the founder of a ring or as one who joins."""
+    """Capture what arrives, as founder or as member of a ring."""
     where = () if "join" in options else ("-i", place.interface, "--direction", "in")
     return Capturer(until, place.host, *where, "--write", file, "--json", *arguments, **options)
 
@@ -84,20 +84,20 @@ def test_a_new_member_gets_later_packets_and_the_founder_loses_none(place: Place
         with capture(place, until, second, join=founder.ring) as joiner:
             assert len(subscribers_of(founder.ring)) == 2
             place.send(100)
-            said = joiner.end()
+            result = joiner.end()
         place.send(100)
-        founder_said = founder.end()
-    assert said.returncode == founder_said.returncode == 0, said.stderr + founder_said.stderr
+        founder_result = founder.end()
+    assert result.returncode == founder_result.returncode == 0, result.stderr + founder_result.stderr
     assert numbers_of(second) == list(range(100, 200))
     assert numbers_of(first) == list(range(300))
-    account = account_of(said)["subscribers"][0]
+    account = account_of(result)["subscribers"][0]
     assert total(account, "logged") == 100
     assert total(account, "filtered") == 0
-    assert total(account_of(founder_said)["subscribers"][0], "logged") >= 300
+    assert total(account_of(founder_result)["subscribers"][0], "logged") >= 300
 
 
 def test_discarded_packets_are_captured_and_reach_no_socket(place: Place, until: Any, tmp_path: Path) -> None:
-    """Wanted or not: on a mirror port no packet is this host's business."""
+    """Whether a filter selects them or not: no packet at a mirror port is for this host."""
     every_protocol = 3
     with place.host.enter():
         stack = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every_protocol))
@@ -123,10 +123,10 @@ def test_discarded_packets_are_captured_and_reach_no_socket(place: Place, until:
 
 
 def test_only_xdp_discards(place: Place) -> None:
-    said = run(place.host, "-i", place.interface, "--discard", "--write", "/dev/null")
-    assert said.returncode == 2
-    assert "--hook xdp" in said.stderr
-    assert len(said.stderr.splitlines()) == 1
+    result = run(place.host, "-i", place.interface, "--discard", "--write", "/dev/null")
+    assert result.returncode == 2
+    assert "--hook xdp" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
@@ -138,7 +138,7 @@ def test_no_member_loses_packets_while_others_join_and_leave(
     stop = threading.Event()
 
     def send() -> None:
-        # A pace that leaves the machine to the others; what is asked needs no flood.
+        # A low rate, which leaves CPU time to the others.
         while not stop.wait(0.001):
             place.send(5)
 
@@ -170,10 +170,10 @@ def test_members_continue_without_the_founder(place: Place, until: Any, tmp_path
             founder.end(number)
             until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
             place.send(100)
-            said = joiner.end()
-    assert said.returncode == 0
+            result = joiner.end()
+    assert result.returncode == 0
     assert numbers_of(second) == list(range(200))
-    account_of(said)
+    account_of(result)
 
 
 def test_a_joiner_that_is_killed_leaves_nothing(place: Place, until: Any, tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_a_joiner_that_is_killed_leaves_nothing(place: Place, until: Any, tmp_pa
             joiner.end(signal.SIGKILL)
         place.send(100)
         until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
-        said = founder.end()
+        result = founder.end()
     assert numbers_of(first) == list(range(100))
-    account_of(said)
+    account_of(result)
 
 
 def test_members_report_a_killed_keeper_and_end(place: Place, until: Any, tmp_path: Path) -> None:
@@ -194,25 +194,25 @@ def test_members_report_a_killed_keeper_and_end(place: Place, until: Any, tmp_pa
         place.send(100)
         os.kill(founder.keeper(), signal.SIGKILL)
         for one, file in zip((founder, joiner), files, strict=True):
-            said = one.end(number=None)
-            assert said.returncode == 1
+            result = one.end(number=None)
+            assert result.returncode == 1
             line = f"parshall: capture: the keeper of ring {founder.ring} died"
-            assert [text for text in said.stderr.splitlines() if text.startswith(line)]
-            assert not json.loads(said.stdout)["ledger"]["complete"]
+            assert [text for text in result.stderr.splitlines() if text.startswith(line)]
+            assert not json.loads(result.stdout)["ledger"]["complete"]
             assert numbers_of(file) == list(range(100))
-    # Its socket is there, and stands in nobody's way.
+    # Its socket remains, and does not prevent a new ring of that name.
     assert (RUN_DIRECTORY / f"{founder.ring}.ring").exists()
-    said = run(place.host, "--join", founder.ring, "-w", tmp_path / "x.pcapng")
-    assert said.returncode == 2
-    assert "its keeper died" in said.stderr
+    result = run(place.host, "--join", founder.ring, "-w", tmp_path / "x.pcapng")
+    assert result.returncode == 2
+    assert "its keeper died" in result.stderr
     again = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", files[0], "--duration", "0.1")
     assert again.returncode == 0, again.stderr
-    until("the keeper has put it away", lambda: not (RUN_DIRECTORY / f"{founder.ring}.ring").exists())
+    until("the keeper has removed it", lambda: not (RUN_DIRECTORY / f"{founder.ring}.ring").exists())
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
 def test_the_account_counts_what_a_stopped_reader_loses(place: Place, until: Any, tmp_path: Path, policy: str) -> None:
-    """Under fast-reader preference it alone loses; under slow-reader preference all lose alike."""
+    """With the fast policy it alone loses packets; with the slow policy all lose the same."""
     files = [tmp_path / "first.pcapng", tmp_path / "second.pcapng"]
     arguments = ("--policy", policy, "--buffer", "1M")
     with capture(place, until, files[0], *arguments) as founder:
@@ -224,12 +224,12 @@ def test_the_account_counts_what_a_stopped_reader_loses(place: Place, until: Any
             stopped.process.send_signal(signal.SIGCONT)
             until("it reads again", lambda: stopped.process.poll() is None)
             place.send(50)
-            stopped_said = stopped.end()
-        founder_said = founder.end()
+            stopped_result = stopped.end()
+        founder_result = founder.end()
     cause = "overwritten" if policy == "fast" else "dropped"
-    for said, file, loses in ((founder_said, files[0], policy == "slow"), (stopped_said, files[1], True)):
-        assert said.returncode == 0
-        (account,) = account_of(said)["subscribers"]
+    for result, file, loses in ((founder_result, files[0], policy == "slow"), (stopped_result, files[1], True)):
+        assert result.returncode == 0
+        (account,) = account_of(result)["subscribers"]
         lost = total(account, cause)
         assert (lost > 0) == loses, account
         assert sum(account["interfaces"][0]["lost"].values()) == lost
@@ -240,7 +240,7 @@ def test_the_account_counts_what_a_stopped_reader_loses(place: Place, until: Any
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
 def test_a_slow_reader(place: Place, until: Any, tmp_path: Path, policy: str) -> None:
-    """It loses alone under fast-reader preference; under slow-reader preference all get the same packets."""
+    """With the fast policy it alone loses packets; with the slow policy all get the same packets."""
     file, crawled, fifo = tmp_path / "all.pcapng", tmp_path / "crawled.pcapng", tmp_path / "fifo"
     os.mkfifo(fifo)
     pipe = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -255,19 +255,19 @@ def test_a_slow_reader(place: Place, until: Any, tmp_path: Path, policy: str) ->
         capture(place, until, file, "--policy", policy, "--buffer", "1M") as founder,
         capture(place, until, fifo, join=founder.ring) as crawler,
     ):
-        # Six times what the ring holds, of which it takes a quarter in time.
+        # Six times the capacity of the ring, of which it reads a quarter in time.
         for _ in range(500):
             place.send(50)
             with suppress(BlockingIOError):
                 received.append(os.read(pipe, 4096))
         rest = threading.Thread(target=drain)
         rest.start()
-        crawler_said, founder_said = crawler.end(), founder.end()
+        crawler_result, founder_result = crawler.end(), founder.end()
         rest.join()
     os.close(pipe)
     crawled.write_bytes(b"".join(received))
-    crawler_account = account_of(crawler_said)["subscribers"][0]
-    founder_account = account_of(founder_said)["subscribers"][0]
+    crawler_account = account_of(crawler_result)["subscribers"][0]
+    founder_account = account_of(founder_result)["subscribers"][0]
     assert len(numbers_of(crawled)) <= total(crawler_account, "logged") < place.sent
     if policy == "fast":
         assert total(crawler_account, "overwritten") > 0
@@ -289,9 +289,9 @@ def test_a_killed_reader_does_not_delay_the_others(place: Place, until: Any, tmp
         for _ in range(20):
             place.send(100, frame_bytes=1400)
             sent = place.sent
-            until("the founder reads along", lambda sent=sent: has_read(founder, first, sent))
-        said = founder.end()
-    (account,) = account_of(said)["subscribers"]
+            until("the founder keeps up", lambda sent=sent: has_read(founder, first, sent))
+        result = founder.end()
+    (account,) = account_of(result)["subscribers"]
     assert total(account, "dropped") == 0
     assert numbers_of(first) == list(range(place.sent))
 
@@ -304,9 +304,9 @@ def has_read(_capture: Capturer, file: Path, packets: int) -> bool:
 def test_the_65th_subscriber_is_refused_and_the_others_stay(place: Place, until: Any, tmp_path: Path) -> None:
     sixty_four = [argument for number in range(64) for argument in ("--write", tmp_path / f"{number}.pcapng")]
     with Capturer(until, place.host, "-i", place.interface, *sixty_four, "--json", subscribers=64) as founder:
-        said = run(place.host, "--join", founder.ring, "-w", tmp_path / "more.pcapng")
-        assert said.returncode == 1
-        (line,) = said.stderr.splitlines()
+        result = run(place.host, "--join", founder.ring, "-w", tmp_path / "more.pcapng")
+        assert result.returncode == 1
+        (line,) = result.stderr.splitlines()
         assert f"ring {founder.ring} has 64 subscribers, and 1 more" in line
         place.send(10)
         ledger = account_of(founder.end())
@@ -314,19 +314,19 @@ def test_the_65th_subscriber_is_refused_and_the_others_stay(place: Place, until:
     assert numbers_of(tmp_path / "63.pcapng") == list(range(10))
 
 
-def test_a_ring_that_is_not_there_cannot_be_joined(place: Place, tmp_path: Path) -> None:
-    said = run(place.host, "--join", "nobody-has-this", "-w", tmp_path / "x.pcapng")
-    assert said.returncode == 2
-    assert said.stderr == (
+def test_joining_an_unknown_ring_is_refused(place: Place, tmp_path: Path) -> None:
+    result = run(place.host, "--join", "nobody-has-this", "-w", tmp_path / "x.pcapng")
+    assert result.returncode == 2
+    assert result.stderr == (
         "parshall: capture: ring nobody-has-this: no such ring; `parshall capture --list` shows those that run\n"
     )
 
 
-def test_a_name_that_is_taken_says_how_to_join(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_taken_name_is_refused_with_a_hint_to_join(place: Place, until: Any, tmp_path: Path) -> None:
     with capture(place, until, tmp_path / "first.pcapng") as founder:
-        said = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", tmp_path / "x.pcapng")
-        assert said.returncode == 2
-        assert f"join it with --join {founder.ring}" in said.stderr
+        result = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", tmp_path / "x.pcapng")
+        assert result.returncode == 2
+        assert f"join it with --join {founder.ring}" in result.stderr
         founder.end()
 
 
@@ -342,11 +342,11 @@ def test_a_second_ring_at_an_interface_warns_of_the_first(place: Place, until: A
     with capture(place, until, tmp_path / "first.pcapng", "-q") as first:
         with capture(place, until, tmp_path / "second.pcapng", "-q") as second:
             hint = f"ring {first.ring} takes packets at {place.interface} already"
-            said = second.end()
-        assert said.returncode == 0
-        (line,) = said.stderr.splitlines()
+            result = second.end()
+        assert result.returncode == 0
+        (line,) = result.stderr.splitlines()
         assert hint in line and f"--join {first.ring}" in line
-        # An interface of that name in another namespace is another one.
+        # The same name in another namespace is another interface.
         other = bed.host("other")
         other.run(["ip", "link", "add", place.interface, "type", "veth", "peer", "name", "end"])
         where = ("-i", place.interface, "--name", ring_name(), "--write", tmp_path / "x.pcapng", "--duration", "0.2")
@@ -365,22 +365,22 @@ def test_a_long_list_beside_short_filters_costs_little_memory(place: Place, unti
     with Capturer(until, place.host, *where, *asked, "--json", subscribers=5) as founder:
         status = Path(f"/proc/{founder.keeper()}/status").read_text()
         place.send(50)
-        said = founder.end()
+        result = founder.end()
     peak_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
     assert peak_kib < 200_000
-    assert said.returncode == 0, said.stderr
+    assert result.returncode == 0, result.stderr
     assert numbers_of(files[4]) == list(range(50))
-    account_of(said)
+    account_of(result)
 
 
 def children_of(process: int) -> list[int]:
-    """Processes that a process started and that have not ended."""
+    """The running children of a process."""
     listed = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [int(child) for child in listed if state_of(int(child)) != "Z"]
 
 
 def state_of(process: int) -> str:
-    """The letter of /proc/PID/stat; Z when the process is no more."""
+    """The state letter of /proc/PID/stat; Z when the process has ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -415,20 +415,20 @@ def test_leaving_does_not_wait_for_a_join(place: Place, until: Any, tmp_path: Pa
     with capture(place, until, first) as founder, capture(place, until, second, join=founder.ring) as other:
         joiner, _ = join_that_stands_still(place, until, founder, third)
         place.send(100)
-        said = other.end()
-        assert said.returncode == 0, said.stderr
+        result = other.end()
+        assert result.returncode == 0, result.stderr
         assert numbers_of(second) == list(range(100))
-        # It is tried again, now undisturbed.
+        # The keeper tries again, undisturbed.
         until("it has joined", lambda: len(subscribers_of(founder.ring, joiner.pid)) == 10, timeout_s=60)
         place.send(100)
         joiner.send_signal(signal.SIGINT)
-        _, complaint = joiner.communicate(timeout=60)
-        assert joiner.returncode == 0, complaint
+        _, errors = joiner.communicate(timeout=60)
+        assert joiner.returncode == 0, errors
         assert numbers_of(tmp_path / "third.900.pcapng") == list(range(100, 200))
-        founder_said = founder.end()
+        founder_result = founder.end()
     assert numbers_of(first) == list(range(200))
-    account_of(said)
-    account_of(founder_said)
+    account_of(result)
+    account_of(founder_result)
 
 
 def test_a_join_whose_programs_do_not_load_is_refused_in_one_line(place: Place, until: Any, tmp_path: Path) -> None:
@@ -437,13 +437,13 @@ def test_a_join_whose_programs_do_not_load_is_refused_in_one_line(place: Place, 
         place.send(50)
         joiner, making = join_that_stands_still(place, until, founder, tmp_path / "second.pcapng")
         os.kill(making, signal.SIGKILL)
-        _, complaint = joiner.communicate(timeout=60)
+        _, errors = joiner.communicate(timeout=60)
         assert joiner.returncode == 1
-        (line,) = complaint.splitlines()
+        (line,) = errors.splitlines()
         assert "to merge and load them takes more than" in line
         assert len(subscribers_of(founder.ring)) == 1
         place.send(50)
-        said = founder.end()
-    assert said.returncode == 0, said.stderr
+        result = founder.end()
+    assert result.returncode == 0, result.stderr
     assert numbers_of(first) == list(range(100))
-    account_of(said)
+    account_of(result)

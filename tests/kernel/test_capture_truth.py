@@ -1,4 +1,4 @@
-"""Packets that are written are those that passed: held against tcpdump on the same interface."""
+"""Captured packets are those that passed: compared with tcpdump on the same interface."""
 
 import fcntl
 import os
@@ -48,7 +48,7 @@ class Pair:
 
 @pytest.fixture
 def pair(bed: Any, request: pytest.FixtureRequest) -> Iterator[Pair]:
-    """Give a pair of hosts; a parameter is what the link is to be like."""
+    """Yield a pair of hosts; a parameter has the options of the link."""
     made = Pair(bed, **getattr(request, "param", {}))
     yield made
     made.close()
@@ -56,7 +56,7 @@ def pair(bed: Any, request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @contextmanager
 def tcpdump(until: Callable[..., None], pair: Pair, path: Path, *arguments: str) -> Iterator[Callable[[int], None]]:
-    """Run tcpdump at the right host; give a function that waits until it has so many packets."""
+    """Run tcpdump at the right host; yield a function that waits until it has `count` packets."""
     command = ["tcpdump", "-i", pair.interface, "-U", "--immediate-mode", "-B", "65536", "-w", str(path), *arguments]
     process = pair.right.popen(command, stderr=subprocess.PIPE, text=True)
     assert "listening" in next(line for line in process.stderr if "listening" in line or "error" in line)
@@ -113,42 +113,42 @@ def test_the_file_has_the_packets_of_tcpdump(
         pair.senders[1].send(numbered(300))
         expected = {"in": 500, "out": 300}.get((arguments_of_tcpdump or ["both"])[-1], 800)
         has(expected)
-        said = capture.end()
-    assert said.returncode == 0, said.stderr
+        result = capture.end()
+    assert result.returncode == 0, result.stderr
     written = only_numbered(tmp_path, ours)
     assert written == classic_packets(theirs.read_bytes())
     assert len(written) == expected
-    (subscriber,) = account_of(said)["subscribers"]
+    (subscriber,) = account_of(result)["subscribers"]
     assert total(subscriber, "logged") == total(subscriber, "seen") >= expected
 
 
 def test_without_tcx_it_warns_that_outbound_packets_are_missing(pair: Pair, until: Any, tmp_path: Path) -> None:
-    """Nobody asked for a hook: that of the kernel at hand is taken, and its ledger and its words say what it saw."""
+    """By default, the best hook of this kernel is used; ledger and warning say what it sees."""
     ours = tmp_path / "ours.pcapng"
     with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--json", "-q") as capture:
         pair.senders[1].send(numbered(30))
         pair.senders[0].send(numbered(50))
         until("all has been written", lambda: len(only_numbered(tmp_path, ours)) >= (80 if has_tcx() else 50))
-        said = capture.end()
-    assert said.returncode == 0, said.stderr
-    (subscriber,) = account_of(said)["subscribers"]
+        result = capture.end()
+    assert result.returncode == 0, result.stderr
+    (subscriber,) = account_of(result)["subscribers"]
     hooks = {hook["hook"].removeprefix(f"{pair.interface} ") for hook in subscriber["hooks"]}
     if has_tcx():
         assert hooks == {"in (tcx)", "out (tcx)"}
-        assert len(only_numbered(tmp_path, ours)) == 80 and not said.stderr
+        assert len(only_numbered(tmp_path, ours)) == 80 and not result.stderr
     else:
         assert hooks == {"in (xdp)"}
         assert len(only_numbered(tmp_path, ours)) == 50
-        assert f"what {pair.interface} sends is not captured" in said.stderr and said.stderr.count("\n") == 1
+        assert f"what {pair.interface} sends is not captured" in result.stderr and result.stderr.count("\n") == 1
 
 
 @pytest.mark.optional
 def test_a_hook_that_the_kernel_lacks_is_refused_in_one_line(pair: Pair, tmp_path: Path) -> None:
     if has_tcx():
         pytest.skip("this kernel has tcx")
-    said = run(pair.right, "-i", pair.interface, "--hook", "tcx", "--write", tmp_path / "none.pcapng")
-    assert said.returncode == 2 and said.stderr.count("\n") == 1
-    assert "tcx cannot be attached" in said.stderr and "--hook xdp --direction in" in said.stderr
+    result = run(pair.right, "-i", pair.interface, "--hook", "tcx", "--write", tmp_path / "none.pcapng")
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "tcx cannot be attached" in result.stderr and "--hook xdp --direction in" in result.stderr
 
 
 def only_numbered(tmp_path: Path, path: Path) -> Packets:
@@ -163,7 +163,7 @@ def only_numbered(tmp_path: Path, path: Path) -> Packets:
 @pytest.mark.parametrize("pair", [{"mtu": 3400}], indirect=True, ids=["mtu 3400"])
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 def test_a_packet_of_every_length_is_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:
-    """Short ones are copied by the programs themselves, long ones by a helper."""
+    """The programs copy short packets themselves, and long ones with a helper."""
     if hook == "tcx":
         skip_without_tcx()
     ours = tmp_path / "ours.pcapng"
@@ -172,22 +172,22 @@ def test_a_packet_of_every_length_is_whole(pair: Pair, until: Any, tmp_path: Pat
     arguments += ("--filter", f"ether proto {EXPERIMENT}")
     with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
         pair.senders[0].send(frames)
-        said = capture.end(number=None)
-    assert said.returncode == 0, said.stderr
+        result = capture.end(number=None)
+    assert result.returncode == 0, result.stderr
     assert packets_of(ours) == [(len(one), one) for one in frames]
 
 
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 @pytest.mark.parametrize("snaplen", [1, 31, 32, 33, 63, 64, 65, 1513])
-def test_a_snapshot_has_exactly_so_many_bytes(pair: Pair, until: Any, tmp_path: Path, hook: str, snaplen: int) -> None:
+def test_a_snapshot_has_exactly_snaplen_bytes(pair: Pair, until: Any, tmp_path: Path, hook: str, snaplen: int) -> None:
     ours = tmp_path / "ours.pcapng"
     frames = numbered(100)
     arguments = ("--hook", hook, "--direction", "in", "--count", str(len(frames)), "--snaplen", str(snaplen))
     arguments += ("--filter", f"ether proto {EXPERIMENT}")
     with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
         pair.senders[0].send(frames)
-        said = capture.end(number=None)
-    assert said.returncode == 0, said.stderr
+        result = capture.end(number=None)
+    assert result.returncode == 0, result.stderr
     assert packets_of(ours) == [(len(one), one[:snaplen]) for one in frames]
 
 
@@ -200,13 +200,13 @@ def test_jumbo_frames_are_whole(pair: Pair, until: Any, tmp_path: Path, hook: st
     arguments = ("--hook", hook, "--direction", "in", "--count", "200", "--filter", f"ether proto {EXPERIMENT}")
     with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
         pair.senders[0].send(frames)
-        said = capture.end(number=None)
-    assert said.returncode == 0, said.stderr
+        result = capture.end(number=None)
+    assert result.returncode == 0, result.stderr
     assert packets_of(ours) == [(len(one), one) for one in frames]
 
 
 def test_packets_of_an_interface_without_link_layer_are_whole(bed: Any, until: Any, tmp_path: Path) -> None:
-    """A tun has IP packets and nothing before them; filters count from there."""
+    """Packets of a tun begin with the IP header; offsets in filters begin there, too."""
     tun_set_interface, tun_without_information = 0x400454CA, 0x1001
     host = bed.host("tunnel")
     with host.enter():
@@ -243,17 +243,17 @@ def test_a_packet_of_the_stack_may_be_larger_than_any_wire_allows(pair: Pair, un
     ):
         with connection(pair.left, pair.right, pair.link.address(pair.right), 9100) as (active, passive):
             transfer(active, passive, 3_000_000)
-        said = capture.end()
-        has(total(account_of(said)["subscribers"][0], "logged"))
+        result = capture.end()
+        has(total(account_of(result)["subscribers"][0], "logged"))
     written = packets_of(ours)
-    # Where two CPUs receive, tcpdump may have two packets the other way round. A difference would fill screens.
+    # Where two CPUs receive, tcpdump may swap two packets. A diff of the lists would fill screens.
     is_same = sorted(written) == sorted(classic_packets(theirs.read_bytes()))
     assert is_same
     assert max(wire for wire, _ in written) > 60_000
 
 
-def test_a_vlan_tag_beside_the_packet_is_written_in_its_place(pair: Pair, until: Any, tmp_path: Path) -> None:
-    """The kernel takes it out before any program at tcx sees the packet."""
+def test_a_stripped_vlan_tag_is_restored(pair: Pair, until: Any, tmp_path: Path) -> None:
+    """The kernel strips the tag before tcx programs see the packet."""
     ours, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcap"
     frames = []
     for number in range(100):
@@ -265,8 +265,8 @@ def test_a_vlan_tag_beside_the_packet_is_written_in_its_place(pair: Pair, until:
     ):
         pair.senders[0].send(frames)
         has(len(frames))
-        said = capture.end()
-    assert said.returncode == 0
+        result = capture.end()
+    assert result.returncode == 0
     written = [one for one in packets_of(ours) if one[1][12:14] == b"\x81\x00"]
     assert written == [(len(one), one) for one in frames] == classic_packets(theirs.read_bytes())
 
@@ -276,17 +276,17 @@ def test_other_programs_read_the_file(pair: Pair, until: Any, tmp_path: Path) ->
     with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--count", "50") as capture:
         pair.senders[0].send(numbered(50))
         assert capture.end(number=None).returncode == 0
-    told = subprocess.run(["capinfos", "-T", "-r", "-c", ours], capture_output=True, text=True, check=True)
-    assert told.stdout.split()[-1] == "50"
+    result = subprocess.run(["capinfos", "-T", "-r", "-c", ours], capture_output=True, text=True, check=True)
+    assert result.stdout.split()[-1] == "50"
     fields = ["-T", "fields", "-e", "frame.len", "-e", "frame.interface_name"]
-    told = subprocess.run(["tshark", "-r", ours, *fields], capture_output=True, text=True, check=True)
-    lines = [line.split("\t") for line in told.stdout.splitlines()]
+    result = subprocess.run(["tshark", "-r", ours, *fields], capture_output=True, text=True, check=True)
+    lines = [line.split("\t") for line in result.stdout.splitlines()]
     assert {name for _, name in lines} == {pair.interface}
     assert len(lines) == 50
 
 
 def test_a_pipe_gets_packets_while_they_arrive(pair: Pair, until: Any, tmp_path: Path) -> None:
-    """Nothing but the capture is on standard output."""
+    """Standard output has only the capture."""
     with Capturer(until, pair.right, "-i", pair.interface, "-w", "-", "--json", text=False) as capture:
         reader = subprocess.Popen(
             ["tcpdump", "-r", "-", "-c", "40", "-w", "-"],
@@ -296,12 +296,12 @@ def test_a_pipe_gets_packets_while_they_arrive(pair: Pair, until: Any, tmp_path:
         pair.senders[0].send(numbered(40))
         read, _ = reader.communicate(timeout=20)
         assert len(classic_packets(read)) == 40
-        # Its reader has gone, which is how a pipe ends.
+        # The reader has closed the pipe, which ends the capture.
         pair.senders[0].send(numbered(40))
-        _, said = capture.process.communicate(timeout=20)
+        _, errors = capture.process.communicate(timeout=20)
         assert capture.process.returncode == 0
-        # What came when nobody read any more is in the account.
-        done = subprocess.CompletedProcess([], 0, said.decode().splitlines()[-1], "")
+        # The account includes packets after the reader closed.
+        done = subprocess.CompletedProcess([], 0, errors.decode().splitlines()[-1], "")
         (account,) = account_of(done)["subscribers"]
         assert total(account, "seen") > 40
 
@@ -317,9 +317,9 @@ def test_each_filter_fills_its_own_file_in_one_pass(pair: Pair, until: Any, tmp_
     arguments += ["--filter", "", "--write", all_file, "--json"]
     with Capturer(until, pair.right, "-i", pair.interface, *arguments, subscribers=4) as capture:
         pair.senders[0].send(frames)
-        until("all are through", lambda: capture_has(pair, 300))
-        said = capture.end()
-    ledger = account_of(said)
+        until("all have arrived", lambda: capture_has(pair, 300))
+        result = capture.end()
+    ledger = account_of(result)
     for kind, file, account in zip(kinds, files, ledger["subscribers"], strict=False):
         assert [one for _, one in packets_of(file)] == [one for one in frames if one[12:14] == kind.to_bytes(2, "big")]
         assert total(account, "logged") == 100
@@ -328,7 +328,7 @@ def test_each_filter_fills_its_own_file_in_one_pass(pair: Pair, until: Any, tmp_
 
 
 def capture_has(pair: Pair, packets: int) -> bool:
-    """Whether so many packets came in at the right host."""
+    """Whether the right host received at least `packets` packets."""
     statistics = pair.right.run(["cat", f"/sys/class/net/{pair.interface}/statistics/rx_packets"], check=False)
     return int(statistics.stdout or packets) >= packets
 
@@ -343,24 +343,24 @@ def test_socket_captures_write_the_same_packets(pair: Pair, until: Any, tmp_path
     rounds = iter(range(0, len(frames), 50))
 
     def has_enough() -> bool:
-        # It begins somewhere in the row.
+        # The capture begins at any packet of the sequence.
         if process.poll() is None and (start := next(rounds, None)) is not None:
             pair.senders[0].send(frames[start : start + 50])
         return process.poll() is not None
 
-    until("it has what it was to count", has_enough)
-    output, complaint = process.communicate(timeout=20)
-    assert process.returncode == 0, complaint
+    until("it has reached its count", has_enough)
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
     written = [one for _, one in packets_of(ours) if one[12:14] == EXPERIMENT.to_bytes(2, "big")]
     first = int.from_bytes(written[0][14:18], "big")
     assert written == frames[first : first + len(written)]
     assert len(packets_of(ours)) == 100
-    (account,) = account_of(subprocess.CompletedProcess(command, 0, output, complaint))["subscribers"]
+    (account,) = account_of(subprocess.CompletedProcess(command, 0, output, errors))["subscribers"]
     assert total(account, "logged") == 100
 
 
 def test_socket_captures_have_no_rings(pair: Pair, tmp_path: Path) -> None:
     for arguments in (["--join", "ring"], ["-i", pair.interface, "--name", "ring"]):
-        said = run(pair.right, *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
-        assert said.returncode == 2
-        assert said.stderr.startswith("parshall: capture: --backend af-packet: ")
+        result = run(pair.right, *arguments, "--backend", "af-packet", "-w", tmp_path / "x.pcapng")
+        assert result.returncode == 2
+        assert result.stderr.startswith("parshall: capture: --backend af-packet: ")

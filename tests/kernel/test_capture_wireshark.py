@@ -1,4 +1,4 @@
-"""Wireshark's way to us: by its protocol, and by tshark itself."""
+"""Captures that Wireshark starts: by the extcap protocol, and by tshark itself."""
 
 import os
 import shutil
@@ -64,8 +64,8 @@ def test_packets_go_into_the_pipe_until_wireshark_ends_it(place: Place, until: A
             place.sender.send([frame(number, 200) for number in range(50)])
             until("they are through", lambda: file.stat().st_size > 50 * 200)
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=20)
-            assert process.returncode == 0, said
+            _, errors = process.communicate(timeout=20)
+            assert process.returncode == 0, errors
             assert cat.wait(timeout=20) == 0
         finally:
             process.kill()
@@ -86,11 +86,11 @@ def test_tshark_captures_through_extcap(place: Place, until: Any, tshark: str, t
     try:
         until("it captures", lambda: any(ring["subscribers"] for name, ring in rings().items() if name not in before))
         place.sender.send([frame(number, 200) for number in range(20)])
-        _, said = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode == 0, said
-    assert packets_of(file) == [(200, frame(number, 200)) for number in range(20)], said
+    assert process.returncode == 0, errors
+    assert packets_of(file) == [(200, frame(number, 200)) for number in range(20)], errors
     until("nothing of it is left", lambda: not set(rings()) - before)
 
 
@@ -109,7 +109,7 @@ def test_a_ring_that_runs_is_joined(place: Place, until: Any, tmp_path: Path) ->
                 received = b""
                 while frame(1, 200) not in received:
                     received += read.read1(65536)
-            # The reader has gone: the capture ends at the next packet.
+            # The reader has closed the pipe: the capture ends at the next packet.
             place.sender.send([frame(2, 200)])
             assert joiner.wait(timeout=20) == 0
         finally:

@@ -33,9 +33,9 @@ MEASURING = {
 }
 
 
-def command_of(name: str, road: Any, directory: Path) -> tuple[list[str | Path], str]:
+def command_of(name: str, xdp_link: Any, directory: Path) -> tuple[list[str | Path], str]:
     """Return a command that measures at a link of this test, and its first line."""
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     words, says = MEASURING[name]
     values = {
         "dir": directory,
@@ -49,8 +49,8 @@ def command_of(name: str, road: Any, directory: Path) -> tuple[list[str | Path],
 
 
 @pytest.mark.parametrize("name", MEASURING)
-def test_a_line_reports_the_start(road: Any, name: str, tmp_path: Path) -> None:
-    command, line = command_of(name, road, tmp_path)
+def test_a_line_reports_the_start(xdp_link: Any, name: str, tmp_path: Path) -> None:
+    command, line = command_of(name, xdp_link, tmp_path)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             first = process.stderr.readline()
@@ -62,11 +62,11 @@ def test_a_line_reports_the_start(road: Any, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tcp", "capture", "gen", "cpu"])
-def test_quiet_prints_nothing(road: Any, name: str, tmp_path: Path) -> None:
-    command, _ = command_of(name, road, tmp_path)
+def test_quiet_prints_nothing(xdp_link: Any, name: str, tmp_path: Path) -> None:
+    command, _ = command_of(name, xdp_link, tmp_path)
     command += ["--quiet", "-d", "200ms", *(["-a"] if name == "cpu" else [])]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (said.returncode, said.stderr) == (0, "")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_log_of_one_namespace_has_its_sockets_only(ends: Any, tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_log_of_another_namespace_sees_nothing(ends: Any, tmp_path: Path) -> N
     assert log.stop().flows == 0
 
 
-def test_a_ring_of_a_namespace_is_joined_from_another(road: Any, tmp_path: Path, until: Any) -> None:
-    _, receiver, link = road
+def test_a_ring_of_a_namespace_is_joined_from_another(xdp_link: Any, tmp_path: Path, until: Any) -> None:
+    sender, receiver, link = xdp_link
     name = f"netns-{os.getpid()}"
     where = ["-i", link.interface(receiver), "--netns", receiver.path, "--name", name]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -108,15 +108,15 @@ def test_a_ring_of_a_namespace_is_joined_from_another(road: Any, tmp_path: Path,
         with subprocess.Popen([PARSHALL, "capture", "--join", name, "-w", files[1], "--json"], **pipe) as second:
             assert "started" in second.stderr.readline()
             sent = subprocess.run(
-                [PARSHALL, "gen", "-i", link.interface(road[0]), "--netns", road[0].namespace, "-c", "1k", "--json"],
+                [PARSHALL, "gen", "-i", link.interface(sender), "--netns", sender.namespace, "-c", "1k", "--json"],
                 capture_output=True, text=True, timeout=60,
             )  # fmt: skip
             assert json.loads(sent.stdout)["arrived"] == 1000
             ledgers = []
             for process in (second, first):
                 process.send_signal(signal.SIGINT)
-                said, _ = process.communicate(timeout=30)
-                ledgers.append(json.loads(said)["ledger"])
+                output, _ = process.communicate(timeout=30)
+                ledgers.append(json.loads(output)["ledger"])
     for ledger, file in zip(ledgers, reversed(files), strict=True):
         assert ledger["complete"]
         counted = subprocess.run(
@@ -136,11 +136,11 @@ def test_a_pipe_whose_reader_closes_it_is_no_failure(ends: Any, command: str) ->
         try:
             assert process.stdout.read(4)
             process.stdout.close()
-            # A log is written once a second, and a pipe tells by a write only that nobody reads.
+            # A log is written once a second, and only a write shows that a pipe has no reader.
             while process.poll() is None:
                 with connection(left, right, link.address(right), PORT) as (active, passive):
                     transfer(active, passive, 10_000)
-            said = process.stderr.read()
+            errors = process.stderr.read()
         finally:
             process.kill()
-    assert (process.returncode, said) == (0, b"")
+    assert (process.returncode, errors) == (0, b"")

@@ -69,10 +69,10 @@ def test_objects_that_are_not_there_are_named(monkeypatch, root) -> None:
     assert "/nonexistent/tcp.bpf.o: No such file" in probes["program.of_tcp"].detail
 
 
-def test_the_generator_and_the_program_of_af_xdp_run(objects: Path, road: Any, tmp_path: Path, until: Any) -> None:
-    _, receiver, link = road
+def test_the_generator_and_the_program_of_af_xdp_run(objects: Path, xdp_link: Any, tmp_path: Path, until: Any) -> None:
+    _, receiver, link = xdp_link
     for name, workload in WORKLOADS.items():
-        account = generator(road, count=COUNT, seed=1, backend="xdp", **workload).wait().account
+        account = generator(xdp_link, count=COUNT, seed=1, backend="xdp", **workload).wait().account
         assert (account["sent"], account["arrived"]) == (COUNT, COUNT), name
     trace = tmp_path / "trace.pcap"
     command = [PARSHALL, "capture", "-i", link.interface(receiver), "--count", str(COUNT), "--write", trace]
@@ -80,11 +80,11 @@ def test_the_generator_and_the_program_of_af_xdp_run(objects: Path, road: Any, t
         capture = subprocess.Popen([*command, "--backend", "af-xdp"], stderr=subprocess.PIPE, text=True)
     try:
         until("af-xdp has its program", lambda: "xdp" in receiver.run(["ip", "link"]).stdout or capture.poll(), 120)
-        generator(road, count=COUNT, seed=2, sizes="60-1500", src="10.0.0.1-10.0.0.9").wait()
+        generator(xdp_link, count=COUNT, seed=2, sizes="60-1500", src="10.0.0.1-10.0.0.9").wait()
         assert capture.wait(120) == 0, capture.stderr.read()
     finally:
         capture.kill()
         capture.wait()
         capture.stderr.close()
-    account = generator(road, count=COUNT, backend="xdp", replay=trace).wait().account
+    account = generator(xdp_link, count=COUNT, backend="xdp", replay=trace).wait().account
     assert (account["sent"], account["arrived"]) == (COUNT, COUNT)

@@ -1,4 +1,4 @@
-"""The tour, as a user runs it: it ends well, its report and its accounts are right, nothing stays."""
+"""The tour, as a user runs it: it succeeds, report and ledgers are right, nothing is left behind."""
 
 import json
 import os
@@ -24,10 +24,10 @@ def tour(root, tmp_path_factory):
     return directory, demo("--duration", 3, "-o", directory, "--json")
 
 
-def test_the_tour_ends_well_and_leaves_a_report(tour):
+def test_the_tour_succeeds_and_writes_a_report(tour):
     directory, ended = tour
     assert ended.returncode == 0
-    # On a busy machine it says that the link was late; nothing else may be said.
+    # On a busy machine it warns that the link was late; no other message is allowed.
     assert [line for line in ended.stderr.splitlines() if "too busy" not in line] == []
     report = Path(json.loads(ended.stdout)["report"])
     assert report == directory / "report.html"
@@ -57,12 +57,12 @@ def test_each_log_holds_its_end_of_both_flows(tour):
     import parshall
 
     directory, ended = tour
-    told = {flow["port"]: flow for flow in json.loads(ended.stdout)["flows"]}
-    assert [flow["congestion_control"] for flow in told.values()] == ["cubic", "bbr"]
+    reported = {flow["port"]: flow for flow in json.loads(ended.stdout)["flows"]}
+    assert [flow["congestion_control"] for flow in reported.values()] == ["cubic", "bbr"]
     for name, port, is_passive in (("sender", "remote_port", False), ("receiver", "local_port", True)):
         rows = parshall.read(directory / f"{name}.arrow").flows.to_pylist()
         assert {row[port]: row["congestion_control"] for row in rows} == {
-            number: flow["congestion_control"] for number, flow in told.items()
+            number: flow["congestion_control"] for number, flow in reported.items()
         }
         assert [row["passive"] for row in rows] == [is_passive] * 2
 
@@ -72,7 +72,7 @@ def test_the_log_has_the_bytes_that_the_programs_moved(tour):
     from parshall.figures import reduce
 
     directory, ended = tour
-    told = {flow["port"]: flow for flow in json.loads(ended.stdout)["flows"]}
+    reported = {flow["port"]: flow for flow in json.loads(ended.stdout)["flows"]}
     for name, port, measure in (
         ("sender", "remote_port", "acknowledged"),
         ("receiver", "local_port", "received"),
@@ -80,7 +80,7 @@ def test_the_log_has_the_bytes_that_the_programs_moved(tour):
         log = parshall.read(directory / f"{name}.arrow")
         for row in reduce(log).table.iter_rows(named=True):
             assert row["measure"] == measure
-            moved = told[row[port]]["received_bytes"]
+            moved = reported[row[port]]["received_bytes"]
             # The FIN takes one sequence number; the receiver's log begins with the first data.
             assert 0 <= moved + 1 - row["bytes"] <= 1448
 
@@ -90,11 +90,11 @@ def test_the_flows_fill_the_bottleneck_and_its_queue(tour):
     result = json.loads(ended.stdout)
     relay = result["testbed"]["statistics"][0].get("relay")
     if relay is None:
-        pytest.skip("the link was played by the kernel, which keeps another account")
+        pytest.skip("the kernel played the link and has other counters")
     assert relay["a_to_b"]["queue_peak_packets"] == 100
     assert sum(relay["a_to_b"]["own_lost"].values()) == 0
     received_bytes = sum(flow["received_bytes"] for flow in result["flows"])
-    # 95.64 Mbit/s of payload are possible; slow start and the way back take some.
+    # 95.64 Mbit/s of payload are possible; slow start and the reverse path take some.
     assert 0.6 * 95.64e6 / 8 * 3 < received_bytes < 1.1 * 95.64e6 / 8 * 3
 
 
@@ -117,17 +117,17 @@ def test_an_interrupted_demo_keeps_its_logs(root, tmp_path, moment):
     for line in running.stdout:
         if moment in line:
             break
-    # As a terminal does it: to everything in its foreground.
+    # As a terminal does: to the whole foreground process group.
     os.killpg(running.pid, signal.SIGINT)
-    rest, complaint = running.communicate(timeout=60)
+    rest, errors = running.communicate(timeout=60)
     assert running.returncode == 0
-    assert [line for line in complaint.splitlines() if "too busy" not in line] == []
+    assert [line for line in errors.splitlines() if "too busy" not in line] == []
     assert "Report:" in rest
     assert (tmp_path / "report.html").exists()
 
 
-def test_it_runs_where_no_control_groups_are_mounted(bed, tmp_path):
-    """`ip netns exec` puts a new /sys in place: the groups are mounted for us alone, and the ends must find theirs."""
+def test_the_tour_runs_where_no_cgroups_are_mounted(bed, tmp_path):
+    """`ip netns exec` mounts a new /sys: the tour mounts the cgroups privately, and both ends must find theirs."""
     inside = ["ip", "netns", "exec", bed.host("outer").path.name]
     done = subprocess.run(
         [*inside, PARSHALL, "demo", "--duration", "1", "--json", "-o", tmp_path],
@@ -148,7 +148,7 @@ def test_a_wrong_duration_is_a_usage_error_in_one_line(tmp_path, duration):
     assert not (tmp_path / "none").exists()
 
 
-def test_nothing_stays_behind(tour):
+def test_nothing_is_left_behind(tour):
     owners = {path.name.split("-")[1] for path in Path("/run/netns").glob("parshall-*")}
-    # Others may measure on this machine; what is ours belongs to processes that are gone.
+    # Other runs may be active on this machine; leftovers belong to processes that have ended.
     assert not [pid for pid in owners if not Path(f"/proc/{pid}").exists()]

@@ -10,11 +10,11 @@ import pytest
 pytestmark = pytest.mark.kernel
 
 
-def test_stamps_show_loss_reordering_and_latency(road):
+def test_stamps_show_loss_reordering_and_latency(xdp_link):
     from parshall.capture import Capture, Output, Ring
     from parshall.generate import Generator, Reception
 
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     with receiver.enter():
         capture = Capture([Output(None, "udp port 9", snaplen=64)], Ring([link.interface(receiver)]), count=5000)
     run = Generator(link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=5000, seed=4, stamp=True)
@@ -42,10 +42,10 @@ RECEIVE = [sys.executable, "-m", "parshall", "gen", "--receive", "--json"]
         ({"protocol": "253"}, ["--protocol", "253"]),
     ],
 )
-def test_the_receiver_reports_loss_and_latency(road, headers, options):
+def test_the_receiver_reports_loss_and_latency(xdp_link, headers, options):
     from parshall.generate import Generator
 
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     command = [*RECEIVE, "-i", link.interface(receiver), "--count", "5000", *options]
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
@@ -55,27 +55,27 @@ def test_the_receiver_reports_loss_and_latency(road, headers, options):
         link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=5000, stamp=True, **headers
     )
     run.wait()
-    told, complaint = program.communicate(timeout=60)
-    assert program.returncode == 0, complaint
-    account = json.loads(told)
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    account = json.loads(output)
     assert account["received"] == 5000 == account["sent"]
     assert account["lost"] == account["duplicates"] == account["capture_lost"] == 0
     least_ns, median_ns, *_ = account["latency_ns"]
     assert -1e6 < least_ns <= median_ns < 1e7
 
 
-def test_the_receiver_counts_lost_packets(road):
+def test_the_receiver_counts_lost_packets(xdp_link):
     from parshall.generate import Generator
 
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     command = [*RECEIVE, "-i", link.interface(receiver), "--count", "5000", "--duration", "5"]
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
     options = {"sizes": "80", "count": 3000, "stamp": True, "pps": 50e3}
     Generator(link.interface(sender), netns=sender.path, **options).wait()
-    told, complaint = program.communicate(timeout=60)
-    assert program.returncode == 0, complaint
-    account = json.loads(told)
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    account = json.loads(output)
     assert (account["received"], account["lost"]) == (3000, 2000)
 
 
@@ -88,10 +88,10 @@ def test_an_option_of_the_sending_end_is_refused(option):
     assert refused.stderr.count("\n") == 1
 
 
-def test_the_receiver_counts_the_packets_of_several_senders(road):
+def test_the_receiver_counts_the_packets_of_several_senders(xdp_link):
     from parshall.generate import Generator
 
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     command = [*RECEIVE, "-i", link.interface(receiver), "--count", "20000", "--duration", "8"]
     program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "receiving at" in program.stderr.readline()
@@ -99,9 +99,9 @@ def test_the_receiver_counts_the_packets_of_several_senders(road):
     options = {"sizes": "80", "count": 20000, "stamp": True, "pps": 50e3}
     run = Generator(link.interface(sender), netns=sender.path, cpu=cpus, **options)
     sent = run.wait().account
-    told, complaint = program.communicate(timeout=60)
-    assert program.returncode == 0, complaint
-    account = json.loads(told)
-    # A veth holds 256 packets while its other end has no CPU: what did not fit, both ends must tell.
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    account = json.loads(output)
+    # A veth queues 256 packets while its peer has no CPU; both ends must report the dropped ones.
     assert (sent["sent"], account["duplicates"], account["capture_lost"]) == (20000, 0, 0)
     assert (account["received"], account["lost"]) == (sent["arrived"], sent["lost"])

@@ -1,4 +1,4 @@
-"""The generator: bytes as the seed promises, an account that balances, honest refusals."""
+"""The generator: the bytes of the seed, an account that balances, clear refusals."""
 
 import fcntl
 import json
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
-def tap(road):
-    with tapped(road) as read:
+def tap(xdp_link):
+    with tapped(xdp_link) as read:
         yield read
 
 
@@ -55,11 +55,11 @@ def source_address(frame):
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_the_packets_of_the_seed_arrive(road, tap, name, pace, backend):
+def test_the_packets_of_the_seed_arrive(xdp_link, tap, name, pace, backend):
     from parshall import _native
 
     count = 200
-    run = generator(road, count=count, seed=11, backend=backend, **WORKLOADS[name], **pace)
+    run = generator(xdp_link, count=count, seed=11, backend=backend, **WORKLOADS[name], **pace)
     account = run.wait().account
     assert (account["sent"], account["not_sent"]) == (count, 0)
     frames = tap(count)
@@ -78,43 +78,43 @@ def test_the_packets_of_the_seed_arrive(road, tap, name, pace, backend):
 
 
 @pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
-def test_sockets_send_packets_longer_than_a_page(road, tap, backend):
+def test_sockets_send_packets_longer_than_a_page(xdp_link, tap, backend):
     from parshall import _native
 
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     for host in (sender, receiver):
         host.run(["ip", "link", "set", "dev", link.interface(host), "mtu", "9000"])
     with pytest.raises(UsageError, match="--backend af-packet and af-xdp"):
-        generator(road, sizes="9000", count=1)
-    run = generator(road, sizes="3900-9000", count=300, seed=2, backend=backend)
+        generator(xdp_link, sizes="9000", count=1)
+    run = generator(xdp_link, sizes="3900-9000", count=300, seed=2, backend=backend)
     account = run.wait().account
     assert (account["sent"], account["lost"], account["error"]) == (300, 0, None)
     assert tap(300) == [frame for _, frame in _native.planned_frames(json.dumps(run.request), [0] * 300)]
 
 
-def test_every_backend_gives_the_same_digest(road):
+def test_every_backend_gives_the_same_digest(xdp_link):
     ways = ("xdp", "af-packet", "af-xdp")
-    runs = [generator(road, sizes="imix", count=5000, seed=8, backend=backend).wait() for backend in ways]
+    runs = [generator(xdp_link, sizes="imix", count=5000, seed=8, backend=backend).wait() for backend in ways]
     assert len({run.digest for run in runs}) == 1
     assert [run.account["arrived"] for run in runs] == [5000] * 3
 
 
 @pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
-def test_sockets_send_to_a_peer_without_napi(road, backend):
+def test_sockets_send_to_a_peer_without_napi(xdp_link, backend):
     from parshall.testbed import offloads
 
-    _, receiver, link = road
+    _, receiver, link = xdp_link
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
-    account = punctual_account(road, 50e3, 0.005, sizes="64", count=20_000, pps=20e3, backend=backend)
+    account = punctual_account(xdp_link, 50e3, 0.005, sizes="64", count=20_000, pps=20e3, backend=backend)
     assert account["sent"] == account["arrived"] == 20_000
 
 
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, backend, pace):
-    sender, _, link = road
-    run = generator(road, sizes="64", backend=backend, **pace)
+def test_an_interface_that_goes_down_ends_the_run_with_its_account(xdp_link, until, backend, pace):
+    sender, _, link = xdp_link
+    run = generator(xdp_link, sizes="64", backend=backend, **pace)
     until("some packets were sent", lambda: run.status()["packets"] > 500)
     sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
     until("it ended by itself", lambda: run.status()["has_ended"])
@@ -125,9 +125,9 @@ def test_an_interface_that_goes_down_ends_the_run_with_its_account(road, until, 
 
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_an_interface_that_is_removed_ends_the_run_with_its_account(road, until, backend, pace):
-    sender, _, link = road
-    run = generator(road, sizes="64", backend=backend, count=10**9, **pace)
+def test_an_interface_that_is_removed_ends_the_run_with_its_account(xdp_link, until, backend, pace):
+    sender, _, link = xdp_link
+    run = generator(xdp_link, sizes="64", backend=backend, count=10**9, **pace)
     until("some packets were sent", lambda: run.status()["packets"] > 500)
     sender.run(["ip", "link", "del", "dev", link.interface(sender)])
     until("it ended by itself", lambda: run.status()["has_ended"])
@@ -137,9 +137,9 @@ def test_an_interface_that_is_removed_ends_the_run_with_its_account(road, until,
 
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, until, backend):
-    sender, _, link = road
-    run = generator(road, sizes="64", backend=backend, pps=20e3, stamp=True)
+def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(xdp_link, tap, until, backend):
+    sender, _, link = xdp_link
+    run = generator(xdp_link, sizes="64", backend=backend, pps=20e3, stamp=True)
     until("some packets were sent", lambda: run.status()["packets"] > 500)
     name = link.interface(sender)
     sender.run(["ip", "-batch", "-"], input=f"link set dev {name} down\nlink set dev {name} up\n")
@@ -148,14 +148,14 @@ def test_an_interface_that_is_down_for_a_moment_ends_the_run_too(road, tap, unti
     assert "went down" in account["error"]
     assert account["sent"] == account["arrived"] + account["lost"] > 500
     numbers = [int.from_bytes(frame[42:50], "big") for frame in tap(account["arrived"])]
-    # What arrived is the beginning of the plan, but for what was sent while it was down.
+    # The arrived packets are the first of the plan, without those sent while it was down.
     assert sum(later - earlier != 1 for earlier, later in pairwise(numbers)) <= 1 and numbers[0] == 0
 
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_a_temporary_loss_of_carrier_is_counted_and_the_run_continues(road, until, backend):
-    sender, receiver, link = road
-    run = generator(road, sizes="64", backend=backend, pps=10e3)
+def test_a_temporary_loss_of_carrier_is_counted_and_the_run_continues(xdp_link, until, backend):
+    sender, receiver, link = xdp_link
+    run = generator(xdp_link, sizes="64", backend=backend, pps=10e3)
     until("some packets were sent", lambda: run.status()["packets"] > 500)
 
     def has_carrier() -> bool:
@@ -163,8 +163,8 @@ def test_a_temporary_loss_of_carrier_is_counted_and_the_run_continues(road, unti
         return json.loads(shown.stdout)[0]["operstate"] == "UP"
 
     receiver.run(["ip", "link", "set", "dev", link.interface(receiver), "down"])
-    # The kernel tells of carriers a second later when it has told of one before.
-    until("the kernel has told of the carrier", lambda: not has_carrier())
+    # After one notification of a carrier, the kernel delays the next by a second.
+    until("the kernel has reported the carrier", lambda: not has_carrier())
     receiver.run(["ip", "link", "set", "dev", link.interface(receiver), "up"])
     before = run.status()["packets"]
     until("more was sent", lambda: run.status()["packets"] > before + 500)
@@ -183,24 +183,24 @@ def test_packets_longer_than_an_ip_length_field_are_refused():
         _native.describe_workload(json.dumps(REQUEST | {"sizes": "40-65536"}))
 
 
-def test_the_command_that_loses_its_interface_fails_and_gives_the_account(road, tap):
-    sender, _, link = road
+def test_the_command_that_loses_its_interface_fails_and_gives_the_account(xdp_link, tap):
+    sender, _, link = xdp_link
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--sizes", "60", "--pps", "10k", "--src-mac", SOURCE_MAC, "--json"]
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         tap(500)
         sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
-        text, complaint = program.communicate(timeout=30)
+        text, errors = program.communicate(timeout=30)
     finally:
         program.kill()
     assert program.returncode == 1
-    assert "went down" in complaint and complaint.count("\n") == 2
-    assert json.loads(text)["error"] in complaint
+    assert "went down" in errors and errors.count("\n") == 2
+    assert json.loads(text)["error"] in errors
 
 
-def test_the_account_balances_and_the_digest_repeats(road):
-    accounts = [generator(road, count=30_000, sizes="thesis", seed=seed).wait().account for seed in (5, 5, 6)]
+def test_the_account_balances_and_the_digest_repeats(xdp_link):
+    accounts = [generator(xdp_link, count=30_000, sizes="thesis", seed=seed).wait().account for seed in (5, 5, 6)]
     for account in accounts:
         assert account["asked"] == account["sent"] + account["not_sent"] == 30_000
         assert account["sent"] == account["arrived"] + account["lost"]
@@ -208,61 +208,61 @@ def test_the_account_balances_and_the_digest_repeats(road):
     assert accounts[0]["digest"] == accounts[1]["digest"] != accounts[2]["digest"]
 
 
-def test_losses_are_unknown_when_other_senders_share_the_interface(road):
+def test_losses_are_unknown_when_other_senders_share_the_interface(xdp_link):
     from parshall.cli.gen_text import account_lines
 
     with (
-        generator(road, sizes="64", pps=2000, count=2000) as run,
-        generator(road, sizes="64", pps=2000, count=2000) as other,
+        generator(xdp_link, sizes="64", pps=2000, count=2000) as run,
+        generator(xdp_link, sizes="64", pps=2000, count=2000) as other,
     ):
         accounts = [run.wait().account, other.wait().account]
     for account in accounts:
         assert account["sent"] == 2000 < account["transmitted"]
         assert account["arrived"] is None and account["lost"] is None
-        said = "\n".join(account_lines(account))
-        assert f"transmitted {account['transmitted'] - 2000:,} more, from other" in said
-        assert "losses are unknown; it counted 0 as dropped" in said
+        text = "\n".join(account_lines(account))
+        assert f"transmitted {account['transmitted'] - 2000:,} more, from other" in text
+        assert "losses are unknown; it counted 0 as dropped" in text
 
 
-def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(road, until):
-    run = generator(road, sizes="imix", seed=3, pps=200e3)
+def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(xdp_link, until):
+    run = generator(xdp_link, sizes="imix", seed=3, pps=200e3)
     until("some packets were sent", lambda: run.status()["packets"] > 2000)
     run.stop()
     account = run.wait().account
     assert account["asked"] is None and account["sent"] > 2000
     assert account["sent"] == account["arrived"] + account["lost"]
-    again = generator(road, sizes="imix", seed=3, count=account["sent"]).wait().account
+    again = generator(xdp_link, sizes="imix", seed=3, count=account["sent"]).wait().account
     assert again["digest"] == account["digest"]
 
 
-def test_more_packets_than_the_ring_holds(road):
-    account = generator(road, sizes="60", count=1_500_000, seed=1).wait().account
+def test_more_packets_than_the_ring_holds(xdp_link):
+    account = generator(xdp_link, sizes="60", count=1_500_000, seed=1).wait().account
     assert account["sent"] == 1_500_000 == account["arrived"] + account["lost"]
 
 
-def test_gaps_keep_their_mean(road):
-    account = punctual_account(road, 50e3, 0.005, sizes="64", count=20_000, pps=20e3)
+def test_gaps_keep_their_mean(xdp_link):
+    account = punctual_account(xdp_link, 50e3, 0.005, sizes="64", count=20_000, pps=20e3)
     assert account["gaps"]["error_p99"] is not None and account["gaps"]["ks_distance"] is None
 
 
-def test_packets_due_at_the_same_time_leave_together(road):
+def test_packets_due_at_the_same_time_leave_together(xdp_link):
     gap = "bursts:size=2,inside=0ns,period=100us"
-    account = punctual_account(road, 50e3, 0.005, sizes="64", count=20_000, gap=gap)
+    account = punctual_account(xdp_link, 50e3, 0.005, sizes="64", count=20_000, gap=gap)
     first, *_ = account["gaps"]["quantiles_ns"]
     assert first == account["gaps"]["quantiles_ns"][2] == 0
 
 
-def test_it_refuses_before_it_sends(road):
+def test_it_refuses_before_it_sends(xdp_link):
     from parshall.testbed import offloads
 
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     with pytest.raises(UsageError, match="longer than the MTU"):
-        generator(road, sizes="2000", count=1)
+        generator(xdp_link, sizes="2000", count=1)
     for count in (0, 1 << 64):
         with pytest.raises(UsageError, match=rf"--count {count}: expected a number from 1 to 2\^64 - 1"):
-            generator(road, sizes="64", count=count)
+            generator(xdp_link, sizes="64", count=count)
     with pytest.raises(UsageError, match="the mean is missing"):
-        generator(road, sizes="64", gap="poisson")
+        generator(xdp_link, sizes="64", gap="poisson")
     with pytest.raises(ParshallError, match="no such interface"):
         from parshall.generate import Generator
 
@@ -271,13 +271,13 @@ def test_it_refuses_before_it_sends(road):
         offloads.switch(link.interface(receiver), False)
     for sizes in ("64", "2000"):
         with pytest.raises(ParshallError, match=r"has no NAPI.*gro on") as refusal:
-            generator(road, sizes=sizes, count=1)
-        # What the host must mend is no wrong request, also when the request is wrong besides.
+            generator(xdp_link, sizes=sizes, count=1)
+        # A fault of the host is reported as such, even if the request is wrong, too.
         assert not isinstance(refusal.value, UsageError)
 
 
-def test_pktgen_is_driven_or_named_as_missing(road):
-    sender, _, link = road
+def test_pktgen_sends_or_is_reported_missing(xdp_link):
+    sender, _, link = xdp_link
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--backend", "pktgen", "--sizes", "64", "--count", "1000"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -298,17 +298,17 @@ def pktgen():
 
 @pytest.mark.optional
 @pytest.mark.parametrize("family", ["ipv4", "ipv6", "tagged"])
-def test_pktgen_sends_the_requested_packets(road, tap, pktgen, family):
+def test_pktgen_sends_the_requested_packets(xdp_link, tap, pktgen, family):
     flows = {
         "ipv4": {"src": "10.0.0.1-10.0.0.3", "dst": "10.1.0.1", "dport": "7-8"},
         "ipv6": {"src": "fd00::1", "dst": "fd00:1::1"},
         "tagged": {"vlan": "5.3"},
     }
-    account = generator(road, sizes="imix", count=600, backend="pktgen", **flows[family]).wait().account
+    account = generator(xdp_link, sizes="imix", count=600, backend="pktgen", **flows[family]).wait().account
     assert (account["sent"], account["arrived"], account["error"]) == (600, 600, None)
     frames = tap(600)
     tag_bytes = 4 if family == "tagged" else 0
-    # Its own stamp of 16 bytes is in every packet behind the headers.
+    # pktgen puts its own stamp of 16 bytes behind the headers.
     shortest = {"ipv4": 60, "ipv6": 14 + 40 + 8 + 16, "tagged": 14 + 20 + 8 + 16}[family]
     assert {len(frame) - tag_bytes for frame in frames} == {shortest, 590, 1514}
     if family == "tagged":
@@ -319,18 +319,18 @@ def test_pktgen_sends_the_requested_packets(road, tap, pktgen, family):
 
 
 @pytest.mark.optional
-def test_pktgen_that_is_stopped_reports_what_it_sent(road, tap, pktgen):
-    run = generator(road, sizes="64", pps=1000, backend="pktgen")
+def test_pktgen_that_is_stopped_reports_what_it_sent(xdp_link, tap, pktgen):
+    run = generator(xdp_link, sizes="64", pps=1000, backend="pktgen")
     tap(500)
     run.stop()
     account = run.wait().account
-    # At 1000 a second, so that a run that began anew would have told of a few.
+    # At 1000 packets/s, a run that restarted would report only a few.
     assert account["sent"] == account["arrived"] >= 500
     assert account["elapsed_ns"] > 0.4e9
 
 
-def test_the_generator_refuses_other_than_test_interfaces(road):
-    sender, *_ = road
+def test_the_generator_refuses_other_than_test_interfaces(xdp_link):
+    sender, *_ = xdp_link
     result = subprocess.run(
         [sys.executable, "-m", "parshall", "gen", "-i", "lo", "--netns", str(namespace(sender)), "--count", "5"],
         capture_output=True,
@@ -341,8 +341,8 @@ def test_the_generator_refuses_other_than_test_interfaces(road):
     assert "--yes-on lo" in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_ctrl_c_gives_the_account(road, tap):
-    sender, _, link = road
+def test_ctrl_c_gives_the_account(xdp_link, tap):
+    sender, _, link = xdp_link
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json"]
     account = json.loads(said_after_ctrl_c(command, lambda: tap(500)))
@@ -350,8 +350,8 @@ def test_ctrl_c_gives_the_account(road, tap):
     assert account["sent"] == account["arrived"] + account["lost"]
 
 
-def test_the_command_prints_its_account(road):
-    sender, _, link = road
+def test_the_command_prints_its_account(xdp_link):
+    sender, _, link = xdp_link
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9"]
     text = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -363,15 +363,15 @@ def test_the_command_prints_its_account(road):
     assert account["digest"] in text.stdout
 
 
-def test_the_digest_is_not_claimed_for_arrived_packets(road):
-    account = generator(road, sizes="64", count=10).wait().account
+def test_the_digest_is_not_claimed_for_arrived_packets(xdp_link):
+    account = generator(xdp_link, sizes="64", count=10).wait().account
     (line,) = [line for line in account_lines(account) if account["digest"] in line]
     assert "of the planned packets" in line
 
 
-def captured_span_s(road, tmp_path, count, *options):
+def captured_span_s(xdp_link, tmp_path, count, *options):
     """Account of a run of the command; packets, and seconds from first to last, by tcpdump at the peer."""
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     path = tmp_path / "arrived.pcap"
     command = ["tcpdump", "-i", link.interface(receiver), "-Q", "in", "-s", "64", "-B", "65536", "-w", str(path)]
     command += ["--immediate-mode", "-c", str(count), "udp"]
@@ -391,31 +391,31 @@ def captured_span_s(road, tmp_path, count, *options):
 
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_a_duration_counts_from_the_first_packet(road, tmp_path, backend):
+def test_a_duration_counts_from_the_first_packet(xdp_link, tmp_path, backend):
     options = ["--sizes", "64", "--pps", "2k", "--duration", "1", "--backend", backend]
-    account, packets, span_s = captured_span_s(road, tmp_path, 2000, *options)
-    # The last of them is due half a millisecond before the end, whatever the start has cost.
+    account, packets, span_s = captured_span_s(xdp_link, tmp_path, 2000, *options)
+    # The last packet is due half a millisecond before the end, however long the start took.
     assert account["sent"] == packets == 2000
     assert span_s == pytest.approx(1.0, abs=0.06)
 
 
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_a_flood_lasts_for_its_duration(road, backend):
-    account = generator(road, sizes="64", duration_s=0.5, backend=backend).wait().account
+def test_a_flood_lasts_for_its_duration(xdp_link, backend):
+    account = generator(xdp_link, sizes="64", duration_s=0.5, backend=backend).wait().account
     assert account["error"] is None and account["sent"] > 1000
-    # To the end of the senders, who may have to wait for their CPU.
+    # Until all senders have ended, which may have to wait for their CPU.
     assert 0.5e9 <= account["elapsed_ns"] < 1.5e9
 
 
-def test_a_duration_is_the_same_packets_each_time(road):
-    runs = [generator(road, sizes="imix", pps=20e3, gap="poisson", duration_s=0.3).wait() for _ in range(2)]
+def test_a_duration_gives_the_same_packets_each_time(xdp_link):
+    runs = [generator(xdp_link, sizes="imix", pps=20e3, gap="poisson", duration_s=0.3).wait() for _ in range(2)]
     assert runs[0].digest == runs[1].digest and runs[0].account["sent"] == runs[1].account["sent"] > 5000
 
 
-def test_a_run_whose_packets_are_all_lost_fails(road):
-    sender, *_ = road
+def test_a_run_whose_packets_are_all_lost_fails(xdp_link):
+    sender, *_ = xdp_link
     with sender.enter(), Path("/dev/net/tun").open("r+b", buffering=0) as tap:
-        # Who holds it never reads.
+        # Its holder never reads.
         fcntl.ioctl(tap, 0x400454CA, struct.pack("16sH22x", b"silent", 0x1002))  # TUNSETIFF, IFF_TAP | IFF_NO_PI
         sender.run(["ip", "link", "set", "dev", "silent", "up"])
         command = [sys.executable, "-m", "parshall", "gen", "-i", "silent", "--netns", str(namespace(sender)), "--json"]
@@ -426,8 +426,8 @@ def test_a_run_whose_packets_are_all_lost_fails(road):
     assert result.stderr.count("\n") == 1 and json.loads(result.stdout)["lost"] == 50
 
 
-def test_an_account_warns_first_of_gaps_that_the_host_changed(road):
-    account = generator(road, sizes="64", count=200_000, pps=100e6, gap="poisson").wait().account
+def test_an_account_warns_first_of_gaps_that_the_host_changed(xdp_link):
+    account = generator(xdp_link, sizes="64", count=200_000, pps=100e6, gap="poisson").wait().account
     gaps = account["gaps"]
     assert gaps["late_share"] > 0.5 and not gaps["is_shape_kept"]
     first = next(account_lines(account))
@@ -436,8 +436,8 @@ def test_an_account_warns_first_of_gaps_that_the_host_changed(road):
     assert next(account_lines(account | {"gaps": gaps | kept})).startswith("packets")
 
 
-def test_the_cpu_profile_has_the_time_of_the_programs(road, tmp_path):
-    sender, _, link = road
+def test_the_cpu_profile_has_the_time_of_the_programs(xdp_link, tmp_path):
+    sender, _, link = xdp_link
     output = tmp_path / "profile.json"
     command = [
         sys.executable,
@@ -466,5 +466,5 @@ def test_the_cpu_profile_has_the_time_of_the_programs(road, tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     (hook,) = [hook for hook in json.loads(output.read_text())["hooks"] if hook["name"] == "generate"]
-    # Readings are a tenth of a second apart, and the program goes with the command.
+    # Readings are a tenth of a second apart, and the program is unloaded when the command ends.
     assert hook["runs"] >= 50_000 and 0 < hook["run_ns"] < 2e9

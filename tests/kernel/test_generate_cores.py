@@ -22,16 +22,16 @@ pytestmark = [
 
 
 @pytest.fixture
-def road(road):
+def xdp_link(xdp_link):
     """The same with two queues at both ends."""
-    for host in road[1::-1]:
-        host.run(["ethtool", "-L", road[2].interface(host), "rx", "2", "tx", "2"])
-    return road
+    for host in xdp_link[1::-1]:
+        host.run(["ethtool", "-L", xdp_link[2].interface(host), "rx", "2", "tx", "2"])
+    return xdp_link
 
 
 @pytest.fixture
-def tap(road):
-    with tapped(road) as read:
+def tap(xdp_link):
+    with tapped(xdp_link) as read:
         yield read
 
 
@@ -42,11 +42,11 @@ def numbers(frames):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
 @pytest.mark.parametrize("count", [1, 2001])
-def test_each_packet_of_the_seed_arrives_once(road, tap, backend, pace, count):
+def test_each_packet_of_the_seed_arrives_once(xdp_link, tap, backend, pace, count):
     from parshall import _native
 
     run = generator(
-        road,
+        xdp_link,
         cpu=CPUS,
         count=count,
         seed=11,
@@ -72,19 +72,19 @@ def test_each_packet_of_the_seed_arrives_once(road, tap, backend, pace, count):
     assert frames == [frame for _, frame in _native.planned_frames(json.dumps(run.request), sent_ns)]
 
 
-def test_the_digest_is_that_of_a_single_sender(road):
+def test_the_digest_is_that_of_a_single_sender(xdp_link):
     digests, arrived = set(), set()
     for backend in BACKENDS:
         for cpu in (CPUS[0], CPUS, CPUS[::-1]):
-            account = generator(road, sizes="imix", count=30_001, seed=8, backend=backend, cpu=cpu).wait().account
+            account = generator(xdp_link, sizes="imix", count=30_001, seed=8, backend=backend, cpu=cpu).wait().account
             digests.add(account["digest"])
             arrived.add(account["arrived"])
             assert account["sizes"]["mean_bytes"] > 300
     assert (len(digests), arrived) == (1, {30_001})
 
 
-def test_flows_of_one_sender_keep_their_order(road, tap):
-    generator(road, cpu=CPUS, count=4000, sizes="60", stamp=True, src="10.0.0.1-10.0.0.4").wait()
+def test_flows_of_one_sender_keep_their_order(xdp_link, tap):
+    generator(xdp_link, cpu=CPUS, count=4000, sizes="60", stamp=True, src="10.0.0.1-10.0.0.4").wait()
     flows = {}
     for frame in tap(4000):
         flows.setdefault(frame[26:30], []).append(int.from_bytes(frame[STAMP[0]], "big"))
@@ -94,8 +94,8 @@ def test_flows_of_one_sender_keep_their_order(road, tap):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 100e3}], ids=["flood", "paced"])
-def test_a_stopped_run_has_sent_the_beginning_of_the_plan(road, until, backend, pace):
-    run = generator(road, sizes="imix", seed=3, cpu=CPUS, backend=backend, **pace)
+def test_a_stopped_run_has_sent_the_beginning_of_the_plan(xdp_link, until, backend, pace):
+    run = generator(xdp_link, sizes="imix", seed=3, cpu=CPUS, backend=backend, **pace)
     until("some packets were sent", lambda: run.status()["packets"] > 20_000)
     run.stop()
     run.stop()
@@ -104,14 +104,14 @@ def test_a_stopped_run_has_sent_the_beginning_of_the_plan(road, until, backend, 
     assert account["sent"] == account["arrived"] + account["lost"]
     first, second = (sender["sent"] for sender in account["senders"])
     assert (first + second, first - second in (0, 1)) == (account["sent"], True)
-    again = generator(road, sizes="imix", seed=3, count=account["sent"]).wait().account
+    again = generator(xdp_link, sizes="imix", seed=3, count=account["sent"]).wait().account
     assert again["digest"] == account["digest"]
 
 
 @pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
-def test_an_interface_that_goes_down_ends_all_senders(road, until, backend):
-    sender, _, link = road
-    run = generator(road, sizes="64", pps=50e3, backend=backend, cpu=CPUS)
+def test_an_interface_that_goes_down_ends_all_senders(xdp_link, until, backend):
+    sender, _, link = xdp_link
+    run = generator(xdp_link, sizes="64", pps=50e3, backend=backend, cpu=CPUS)
     until("some packets were sent", lambda: run.status()["packets"] > 500)
     sender.run(["ip", "link", "set", "dev", link.interface(sender), "down"])
     until("it ended by itself", lambda: run.status()["has_ended"])
@@ -120,14 +120,14 @@ def test_an_interface_that_goes_down_ends_all_senders(road, until, backend):
     assert account["sent"] == sum(sender["sent"] for sender in account["senders"])
 
 
-def test_the_gaps_of_all_senders_follow_one_distribution(road):
-    # Two senders that went by two laws would send in pairs, or half as often.
-    account = punctual_account(road, 25e3, 0.05, sizes="64", count=8000, pps=40e3, cpu=CPUS)
+def test_the_gaps_of_all_senders_follow_one_distribution(xdp_link):
+    # Two senders with one gap process each would send in pairs, or half as often.
+    account = punctual_account(xdp_link, 25e3, 0.05, sizes="64", count=8000, pps=40e3, cpu=CPUS)
     assert account["gaps"]["quantiles_ns"][3] > 1e3
 
 
-def command(road, *options):
-    sender, _, link = road
+def command(xdp_link, *options):
+    sender, _, link = xdp_link
     return [
         *(sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))),
         *("--src-mac", SOURCE_MAC, *options),
@@ -137,15 +137,15 @@ def command(road, *options):
 LISTED = ",".join(map(str, CPUS))
 
 
-def test_ctrl_c_gives_one_account(road, tap):
-    text = said_after_ctrl_c(command(road, "--cpu", LISTED, "--sizes", "60", "--pps", "50k"), lambda: tap(500))
+def test_ctrl_c_gives_one_account(xdp_link, tap):
+    text = said_after_ctrl_c(command(xdp_link, "--cpu", LISTED, "--sizes", "60", "--pps", "50k"), lambda: tap(500))
     assert text.count("packets   requested until stopped, sent ") == 1
     for cpu in CPUS:
         assert text.count(f"CPU {cpu}: sent ") == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "errors"),
     [
         (["--cpu", f"{CPUS[0]},4000"], "--cpu 4000: expected a CPU of this host"),
         (["--cpu", f"{CPUS[0]},{CPUS[0]}"], "each CPU once"),
@@ -158,27 +158,27 @@ def test_ctrl_c_gives_one_account(road, tap):
         (["--queue", "2", "--backend", "af-xdp"], "has no queue 2"),
     ],
 )
-def test_an_impossible_request_is_refused_in_one_line(road, options, complaint):
-    refused = subprocess.run(command(road, "--count", "10", *options), capture_output=True, text=True, timeout=60)
+def test_an_impossible_request_is_refused_in_one_line(xdp_link, options, errors):
+    refused = subprocess.run(command(xdp_link, "--count", "10", *options), capture_output=True, text=True, timeout=60)
     assert refused.returncode in (1, 2)
-    assert complaint in refused.stderr and refused.stderr.count("\n") == 1
+    assert errors in refused.stderr and refused.stderr.count("\n") == 1
 
 
-def test_af_xdp_sends_by_the_requested_queue(road):
+def test_af_xdp_sends_by_the_requested_queue(xdp_link):
     for options in ({"queue": 1}, {"queue": [1, 0], "cpu": CPUS}):
-        account = generator(road, sizes="80", count=3000, backend="af-xdp", **options).wait().account
+        account = generator(xdp_link, sizes="80", count=3000, backend="af-xdp", **options).wait().account
         assert account["sent"] == account["arrived"] == 3000
     # The queue that another has is busy; the next one is free.
-    first = generator(road, sizes="80", pps=1000, backend="af-xdp", queue=1)
+    first = generator(xdp_link, sizes="80", pps=1000, backend="af-xdp", queue=1)
     with pytest.raises(ParshallError, match="queue 1 has an AF_XDP socket already"):
-        generator(road, sizes="80", count=1, backend="af-xdp", queue=1)
-    account = generator(road, sizes="80", count=50, backend="af-xdp").wait().account
+        generator(xdp_link, sizes="80", count=1, backend="af-xdp", queue=1)
+    account = generator(xdp_link, sizes="80", count=50, backend="af-xdp").wait().account
     assert account["sent"] == 50 <= account["transmitted"]
     first.stop()
     first.wait()
 
 
-def test_a_number_below_zero_is_no_cpu(road):
+def test_a_number_below_zero_is_no_cpu(xdp_link):
     for wrong in (-1, [], [0, -1]):
         with pytest.raises(UsageError, match="--cpu"):
-            generator(road, count=1, cpu=wrong)
+            generator(xdp_link, count=1, cpu=wrong)

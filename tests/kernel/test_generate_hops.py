@@ -1,6 +1,6 @@
-"""What arrives at the last of several hops, each of which changes frames on their way, as tcpdump writes it down.
+"""Frames behind hops that change them, as tcpdump captures them.
 
-The expected frames are those of the plan with what the hop does to a frame, done here byte by byte.
+The expected frames are those of the plan, changed here byte by byte as the hop changes them.
 """
 
 import itertools
@@ -56,7 +56,7 @@ def untagged(frame):
 
 
 def whole(frame):
-    """The frame without what pads it."""
+    """The frame without padding."""
     if frame[12:14] == b"\x81\x00":
         return frame[:16] + whole(untagged(frame))[12:]
     length = 54 + int.from_bytes(frame[18:20], "big") if is_ipv6(frame) else 14 + int.from_bytes(frame[16:18], "big")
@@ -95,7 +95,7 @@ def with_right_checksums(frame):
 
 
 def routed(frame, macs):
-    """A router's: MAC addresses, one hop less, no padding."""
+    """The frame behind a router: new MAC addresses, TTL one less, no padding."""
     frame = bytearray(macs + frame[12:])
     frame[21 if is_ipv6(frame) else 22] -= 1
     return with_right_checksums(whole(bytes(frame)))
@@ -103,7 +103,7 @@ def routed(frame, macs):
 
 @dataclass
 class Hop:
-    """Where frames are sent to, where they are captured, and what becomes of each."""
+    """Where frames are sent to, where they are captured, and how each is changed."""
 
     destination_mac: str
     host: object
@@ -126,8 +126,8 @@ def up(host, *interfaces):
         host.run(["ip", "link", "set", "dev", interface, "up"])
 
 
-def router(bed, road):
-    _, middle, link = road
+def router(bed, xdp_link):
+    _, middle, link = xdp_link
     last = bed.host("last")
     behind = bed.link(middle, last)
     for name, value in [
@@ -154,11 +154,11 @@ def nft(host, rules):
     host.run(["nft", "-f", "-"], input=rules)
 
 
-def nat(bed, road):
-    hop = router(bed, road)
-    road[1].sysctl("net.netfilter.nf_conntrack_tcp_be_liberal", 1)
+def nat(bed, xdp_link):
+    hop = router(bed, xdp_link)
+    xdp_link[1].sysctl("net.netfilter.nf_conntrack_tcp_be_liberal", 1)
     nft(
-        road[1],
+        xdp_link[1],
         """
         table inet translation {
             chain before { type nat hook prerouting priority dstnat
@@ -182,11 +182,11 @@ def nat(bed, road):
     return hop
 
 
-def payload_rewriter(bed, road):
+def payload_rewriter(bed, xdp_link):
     """Every third packet gets other bytes where its payload was."""
-    hop = router(bed, road)
+    hop = router(bed, xdp_link)
     nft(
-        road[1],
+        xdp_link[1],
         """
         table inet rewriting {
             chain on_the_way { type filter hook forward priority 0
@@ -217,8 +217,8 @@ def add_or_skip(host, command):
         pytest.skip(f"not in this kernel: {error}")
 
 
-def vlan(bed, road):
-    _, middle, link = road
+def vlan(bed, xdp_link):
+    _, middle, link = xdp_link
     lower = link.interface(middle)
     add_or_skip(middle, ["ip", "link", "add", "link", lower, "name", "tagged", "type", "vlan", "id", "77"])
     up(middle, "tagged")
@@ -231,9 +231,9 @@ def vlan(bed, road):
     return Hop(mac(middle, lower), middle, "tagged", expected, options)
 
 
-def tagged_stack(bed, road):
-    """The kernel takes the tag out of the frame, and tcpdump puts it back."""
-    _, middle, link = road
+def tagged_stack(bed, xdp_link):
+    """The kernel strips the tag from the frame, and tcpdump restores it."""
+    _, middle, link = xdp_link
     lower = link.interface(middle)
     options = {"vlan": "77.5"}
     return Hop(mac(middle, lower), middle, lower, lambda frame, number: frame, options)
@@ -246,18 +246,18 @@ def bridged(middle, *ports):
     up(middle, "br0")
 
 
-def bridge(bed, road):
-    _, middle, link = road
+def bridge(bed, xdp_link):
+    _, middle, link = xdp_link
     last = bed.host("last")
     behind = bed.link(middle, last)
     bridged(middle, link.interface(middle), behind.interface(middle))
     return Hop("02:00:00:00:00:77", last, behind.interface(last), lambda frame, number: frame, {})
 
 
-def tagging_bridge(bed, road):
-    """A bridge that takes the tag off."""
-    hop = bridge(bed, road)
-    _, middle, link = road
+def tagging_bridge(bed, xdp_link):
+    """A bridge that removes the tag."""
+    hop = bridge(bed, xdp_link)
+    _, middle, link = xdp_link
     add_or_skip(middle, ["ip", "link", "set", "br0", "type", "bridge", "vlan_filtering", "1"])
     (out,) = [name for name in ports(middle) if name != link.interface(middle)]
     middle.run(["bridge", "vlan", "add", "dev", link.interface(middle), "vid", "77"])
@@ -272,8 +272,8 @@ def ports(middle):
     return [port["ifname"] for port in shown]
 
 
-def tunnel(bed, road):
-    _, middle, link = road
+def tunnel(bed, xdp_link):
+    _, middle, link = xdp_link
     last = bed.host("last")
     behind = bed.link(middle, last)
     for host, other in ((middle, last), (last, middle)):
@@ -285,9 +285,9 @@ def tunnel(bed, road):
     return Hop("02:00:00:00:00:77", last, "vx0", lambda frame, number: frame, {})
 
 
-def decapsulating(bed, road):
-    """The end of a tunnel: the frames that are replayed lie in VXLAN."""
-    _, middle, link = road
+def decapsulating(bed, xdp_link):
+    """The end of a tunnel: replayed frames are encapsulated in VXLAN."""
+    _, middle, link = xdp_link
     lower = link.interface(middle)
     add = f"ip link add vx0 type vxlan id 42 dstport 4789 dev {lower} local {link.address(middle)}"
     middle.run(add.split())
@@ -301,7 +301,7 @@ HOPS += [pytest.param(hop, marks=pytest.mark.optional) for hop in (vlan, tagging
 
 
 class Tcpdump:
-    """What tcpdump has written of packets of these tests."""
+    """The packets of these tests that tcpdump has captured."""
 
     def __init__(self, host, interface, path):
         command = [
@@ -325,7 +325,7 @@ class Tcpdump:
         self.path, self.read_bytes = path, 24
 
     def frames(self, count):
-        """Wait for so many more; packets of others are left out."""
+        """Wait for `count` more frames; ignore those of other senders."""
         found, deadline = [], time.monotonic() + 3
         while len(found) < count:
             octets = self.path.read_bytes()
@@ -375,16 +375,16 @@ def encapsulated(frame, to_mac, to_address):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("make", HOPS)
-def test_behind_a_hop_the_planned_packets_arrive_as_the_hop_changes_them(bed, road, tmp_path, make, backend):
-    hop = make(bed, road)
+def test_behind_a_hop_the_planned_packets_arrive_as_the_hop_changes_them(bed, xdp_link, tmp_path, make, backend):
+    hop = make(bed, xdp_link)
     common = {"backend": backend, "dst_mac": hop.destination_mac, "seed": 4}
-    run = generator(road, count=1, **REPLAYED, **common, **hop.options)
+    run = generator(xdp_link, count=1, **REPLAYED, **common, **hop.options)
     run.wait()
     trace = planned(run, [0] * 37)
     workloads = dict(WORKLOADS)
     if make is decapsulating:
         workloads = {}
-        to_address = bytes(map(int, road[2].address(road[1]).split(".")))
+        to_address = bytes(map(int, xdp_link[2].address(xdp_link[1]).split(".")))
         trace = [encapsulated(frame, hop.destination_mac, to_address) for frame in trace if len(frame) < 1400]
     write_trace(tmp_path / "replayed.pcap", trace)
     tcpdump = Tcpdump(hop.host, hop.interface, tmp_path / "last.pcap")
@@ -394,12 +394,12 @@ def test_behind_a_hop_the_planned_packets_arrive_as_the_hop_changes_them(bed, ro
         for workload, options in [*workloads.items(), ("replayed", None)]:
             if make is nat and options is not None:
                 # Of packets that come at once, the connection tracking takes one for the first of a TCP connection.
-                generator(road, count=1, **options, **common).wait()
+                generator(xdp_link, count=1, **options, **common).wait()
                 tcpdump.frames(1)
             if options is None:
-                run = generator(road, replay=tmp_path / "replayed.pcap", count=COUNT, gap="none", backend=backend)
+                run = generator(xdp_link, replay=tmp_path / "replayed.pcap", count=COUNT, gap="none", backend=backend)
             else:
-                run = generator(road, count=COUNT, **options, **common, **hop.options)
+                run = generator(xdp_link, count=COUNT, **options, **common, **hop.options)
             account = run.wait().account
             assert (account["sent"], account["error"]) == (COUNT, None)
             try:
@@ -411,7 +411,7 @@ def test_behind_a_hop_the_planned_packets_arrive_as_the_hop_changes_them(bed, ro
             has_stamps = options is not None and options.get("stamp")
             frames = planned(run, stamps(found) if has_stamps else [0] * COUNT) if options else (trace * COUNT)[:COUNT]
             expected = [whole(hop.expected(frame, number)) for number, frame in enumerate(frames)]
-            # What pads short frames belongs to whoever sends them last.
+            # The last sender pads short frames.
             found = [whole(frame) for frame in found]
             if found != expected:
                 different = sum(a != b for a, b in zip(found, expected, strict=True))

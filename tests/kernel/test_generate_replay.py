@@ -18,22 +18,22 @@ from peak_memory import peak_memory
 
 BACKENDS = ("xdp", "af-packet", "af-xdp")
 CPUS = sorted(os.sched_getaffinity(0))[:2]
-# Where a number tells frames apart.
+# Offset of the number that distinguishes frames.
 NUMBER = slice(42, 50)
 
 pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
-def tap(road):
-    with tapped(road) as read:
+def tap(xdp_link):
+    with tapped(xdp_link) as read:
         yield read
 
 
-def give_queues(road, cpus):
+def give_queues(xdp_link, cpus):
     """A queue at both ends for each CPU that sends."""
-    for host in road[1::-1]:
-        host.run(["ethtool", "-L", road[2].interface(host), "rx", str(len(cpus)), "tx", str(len(cpus))])
+    for host in xdp_link[1::-1]:
+        host.run(["ethtool", "-L", xdp_link[2].interface(host), "rx", str(len(cpus)), "tx", str(len(cpus))])
 
 
 def numbered(count, longest=1514):
@@ -60,11 +60,11 @@ def on_the_wire(frame):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_replay_sends_the_bytes_of_the_trace_at_their_times(road, tap, frames, tmp_path, backend):
+def test_a_replay_sends_the_bytes_of_the_trace_at_their_times(xdp_link, tap, frames, tmp_path, backend):
     trace = tmp_path / "trace.pcap"
     write_trace(trace, frames, gap_us=200)
     arriving = [on_the_wire(frame) for frame in frames]
-    account = generator(road, replay=trace, backend=backend).wait().account
+    account = generator(xdp_link, replay=trace, backend=backend).wait().account
     assert (account["asked"], account["sent"], account["lost"], account["backend"]) == (50, 50, 0, backend)
     # Gaps of 0.2 to 9.8 ms. The host may take the CPU away for some ms, also before the last packet; what was late
     # then follows at once.
@@ -73,18 +73,18 @@ def test_a_replay_sends_the_bytes_of_the_trace_at_their_times(road, tap, frames,
     assert (median, high) == pytest.approx((5e6, 9e6), rel=0.35)
     assert account["sizes"]["ks_distance"] < 1e-3
     assert tap(50) == arriving
-    stretched = generator(road, replay=trace, backend=backend, pps=100).wait().account
+    stretched = generator(xdp_link, replay=trace, backend=backend, pps=100).wait().account
     assert stretched["elapsed_ns"] == pytest.approx(490e6, rel=0.25)
     assert stretched["digest"] == account["digest"]
     assert tap(50) == arriving
-    again = generator(road, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3).wait().account
+    again = generator(xdp_link, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3).wait().account
     assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(1e6, rel=0.25)
     assert tap(120) == list(islice(cycle(arriving), 120))
 
 
-def captured(road, trace, run, count):
+def captured(xdp_link, trace, run, count):
     """What tcpdump writes while a replay runs."""
-    _, receiver, link = road
+    _, receiver, link = xdp_link
     command = ["tcpdump", "-i", link.interface(receiver), "-U", "-c", str(count), "-w", str(trace)]
     program = receiver.popen([*command, "ether proto 0x88b5"], stderr=subprocess.PIPE, text=True)
     try:
@@ -103,13 +103,13 @@ def captured(road, trace, run, count):
     return found
 
 
-def test_tcpdump_finds_the_file_at_the_other_end(road, tmp_path):
+def test_tcpdump_finds_the_file_at_the_other_end(xdp_link, tmp_path):
     frames = numbered(400)
     write_trace(tmp_path / "sent.pcap", frames, gap_us=1)
     found = captured(
-        road,
+        xdp_link,
         tmp_path / "arrived.pcap",
-        lambda: generator(road, replay=tmp_path / "sent.pcap", backend="xdp").wait(),
+        lambda: generator(xdp_link, replay=tmp_path / "sent.pcap", backend="xdp").wait(),
         400,
     )
     assert found == [on_the_wire(frame) for frame in frames]
@@ -118,12 +118,12 @@ def test_tcpdump_finds_the_file_at_the_other_end(road, tmp_path):
 @pytest.mark.parametrize("cpu", [CPUS[:1], CPUS], ids=["one CPU", "two CPUs"])
 @pytest.mark.parametrize("pace", [{}, {"gap": "poisson", "pps": 50e3}], ids=["flood", "paced"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_trace_longer_than_a_block_repeats(road, tap, tmp_path, backend, pace, cpu):
+def test_a_trace_longer_than_a_block_repeats(xdp_link, tap, tmp_path, backend, pace, cpu):
     # 2.4 MB: the kernel's program has them in three blocks.
-    give_queues(road, cpu)
+    give_queues(xdp_link, cpu)
     frames = numbered(3001)
     write_trace(tmp_path / "trace.pcap", frames)
-    run = generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=5003, **pace)
+    run = generator(xdp_link, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=5003, **pace)
     account = run.wait().account
     assert (account["sent"], account["lost"], account["error"]) == (5003, 0, None)
     found = tap(5003)
@@ -135,11 +135,11 @@ def test_a_trace_longer_than_a_block_repeats(road, tap, tmp_path, backend, pace,
     assert found == promised
 
 
-def test_digest_and_account_are_the_same_for_every_backend(road, frames, tmp_path):
-    give_queues(road, CPUS)
+def test_digest_and_account_are_the_same_for_every_backend(xdp_link, frames, tmp_path):
+    give_queues(xdp_link, CPUS)
     write_trace(tmp_path / "trace.pcap", frames)
     accounts = [
-        generator(road, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=20_001).wait().account
+        generator(xdp_link, replay=tmp_path / "trace.pcap", backend=backend, cpu=cpu, count=20_001).wait().account
         for backend in BACKENDS
         for cpu in (CPUS[:1], CPUS)
     ]
@@ -150,37 +150,37 @@ def test_digest_and_account_are_the_same_for_every_backend(road, frames, tmp_pat
     assert len({account["digest"] for account in accounts}) == 1
     frames[20] = frames[20][:-1] + bytes([frames[20][-1] ^ 1])
     write_trace(tmp_path / "trace.pcap", frames)
-    other = generator(road, replay=tmp_path / "trace.pcap", count=20_001).wait()
+    other = generator(xdp_link, replay=tmp_path / "trace.pcap", count=20_001).wait()
     assert other.digest != accounts[0]["digest"]
 
 
-def test_a_flood_of_a_trace_arrives(road, tmp_path):
+def test_a_flood_of_a_trace_arrives(xdp_link, tmp_path):
     write_trace(tmp_path / "trace.pcap", numbered(1000))
-    account = generator(road, replay=tmp_path / "trace.pcap", count=1_500_000, backend="xdp").wait().account
+    account = generator(xdp_link, replay=tmp_path / "trace.pcap", count=1_500_000, backend="xdp").wait().account
     assert account["sent"] == 1_500_000
     assert account["sent"] == account["arrived"] + account["lost"] and account["arrived"] > 1_400_000
     assert account["sizes"]["ks_distance"] < 1e-3
 
 
-def test_a_replay_that_is_stopped_has_sent_the_beginning(road, until, tmp_path):
-    give_queues(road, CPUS)
+def test_a_replay_that_is_stopped_has_sent_the_beginning(xdp_link, until, tmp_path):
+    give_queues(xdp_link, CPUS)
     write_trace(tmp_path / "trace.pcap", numbered(777))
     for cpu in (CPUS[:1], CPUS):
-        run = generator(road, replay=tmp_path / "trace.pcap", cpu=cpu, count=10**9)
+        run = generator(xdp_link, replay=tmp_path / "trace.pcap", cpu=cpu, count=10**9)
         until("some packets were sent", lambda run=run: run.status()["packets"] > 20_000)
         run.stop()
         account = run.wait().account
         assert account["sent"] == account["arrived"] + account["lost"] > 20_000
-        again = generator(road, replay=tmp_path / "trace.pcap", count=account["sent"]).wait().account
+        again = generator(xdp_link, replay=tmp_path / "trace.pcap", count=account["sent"]).wait().account
         assert again["digest"] == account["digest"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_interface_that_is_down_for_a_while_ends_a_replay(road, tap, until, tmp_path, backend):
-    sender, _, link = road
+def test_an_interface_that_is_down_for_a_while_ends_a_replay(xdp_link, tap, until, tmp_path, backend):
+    sender, _, link = xdp_link
     frames = numbered(300)
     write_trace(tmp_path / "trace.pcap", frames)
-    run = generator(road, replay=tmp_path / "trace.pcap", backend=backend, count=10**6, gap="fixed", pps=30e3)
+    run = generator(xdp_link, replay=tmp_path / "trace.pcap", backend=backend, count=10**6, gap="fixed", pps=30e3)
     until("some packets were sent", lambda: run.status()["packets"] > 3000)
     for state in ("down", "up"):
         sender.run(["ip", "link", "set", "dev", link.interface(sender), state])
@@ -194,90 +194,90 @@ def test_an_interface_that_is_down_for_a_while_ends_a_replay(road, tap, until, t
     assert numbers[0] == 0 and sum(step != 1 for step in steps) <= 1 and len(numbers) > 3000
 
 
-def jumbo(road):
-    sender, receiver, link = road
+def jumbo(xdp_link):
+    sender, receiver, link = xdp_link
     for host in (sender, receiver):
         host.run(["ip", "link", "set", "dev", link.interface(host), "mtu", "9000"])
 
 
-def needs_a_kernel_that_tells(road):
-    sender, _, link = road
+def needs_a_kernel_that_tells(xdp_link):
+    sender, _, link = xdp_link
     with sender.enter():
         if interface_facts(link.interface(sender), None).takes_xdp_frames is None:
             pytest.skip("this kernel does not tell whether an interface sends redirected frames (6.3 does)")
 
 
-def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(road, tap, tmp_path):
-    needs_a_kernel_that_tells(road)
-    jumbo(road)
+def test_frames_up_to_a_page_go_by_live_frames_and_longer_ones_by_a_socket(xdp_link, tap, tmp_path):
+    needs_a_kernel_that_tells(xdp_link)
+    jumbo(xdp_link)
     frames = numbered(20, longest=3367)
     frames[4] = frames[4][:42] + bytes(range(256)) * 12 + bytes(253)
     assert len(frames[4]) == 3367
     write_trace(tmp_path / "trace.pcap", frames)
-    account = generator(road, replay=tmp_path / "trace.pcap").wait().account
+    account = generator(xdp_link, replay=tmp_path / "trace.pcap").wait().account
     assert (account["backend"], account["sent"], account["lost"]) == ("xdp", 20, 0)
     assert tap(20) == [on_the_wire(frame) for frame in frames]
     frames[4] += b"\0"
     write_trace(tmp_path / "trace.pcap", frames)
     refusal = "--replay with frame 5 of 3368 bytes: expected frames of at most 3367 bytes.*--backend af-packet"
     with pytest.raises(UsageError, match=refusal):
-        generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
-    account = generator(road, replay=tmp_path / "trace.pcap").wait().account
+        generator(xdp_link, replay=tmp_path / "trace.pcap", backend="xdp")
+    account = generator(xdp_link, replay=tmp_path / "trace.pcap").wait().account
     assert (account["backend"], account["sent"], account["lost"]) == ("af-packet", 20, 0)
     assert tap(20) == [on_the_wire(frame) for frame in frames]
 
 
-def test_a_peer_that_takes_no_live_frames_gets_the_trace_from_a_socket(road, tap, frames, tmp_path):
+def test_a_peer_that_takes_no_live_frames_gets_the_trace_from_a_socket(xdp_link, tap, frames, tmp_path):
     from parshall.testbed import offloads
 
-    needs_a_kernel_that_tells(road)
-    _, receiver, link = road
+    needs_a_kernel_that_tells(xdp_link)
+    _, receiver, link = xdp_link
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
     write_trace(tmp_path / "trace.pcap", frames)
-    account = generator(road, replay=tmp_path / "trace.pcap").wait().account
+    account = generator(xdp_link, replay=tmp_path / "trace.pcap").wait().account
     assert (account["backend"], account["arrived"]) == ("af-packet", 50)
     assert tap(50) == [on_the_wire(frame) for frame in frames]
     with pytest.raises(ParshallError, match="ethtool -K PEER gro on"):
-        generator(road, replay=tmp_path / "trace.pcap", backend="xdp")
+        generator(xdp_link, replay=tmp_path / "trace.pcap", backend="xdp")
 
 
-def test_a_file_that_cannot_be_replayed_is_refused(road, frames, tmp_path):
+def test_a_file_that_cannot_be_replayed_is_refused(xdp_link, frames, tmp_path):
     trace = tmp_path / "trace.pcap"
     write_trace(trace, frames)
     with pytest.raises(UsageError, match="--backend xdp, af-packet or af-xdp"):
-        generator(road, replay=trace, backend="pktgen")
+        generator(xdp_link, replay=trace, backend="pktgen")
     with pytest.raises(UsageError, match="neither --stamp nor --vlan"):
-        generator(road, replay=trace, stamp=True)
+        generator(xdp_link, replay=trace, stamp=True)
     with trace.open("ab") as file:
         file.write(struct.pack("<IIII", 6, 0, 60, 1000) + bytes(60))
     with pytest.raises(ParshallError, match=r"packet 51 is not whole, 60 of 1000 bytes"):
-        generator(road, replay=trace)
+        generator(xdp_link, replay=trace)
 
 
 @pytest.mark.parametrize(
-    ("frame_bytes", "said"),
+    ("frame_bytes", "message"),
     [
         (60, "MiB of memory that a file of its length may; expected a shorter file"),
         (9014, "packet 1 of 9000 bytes is longer"),
     ],
 )
-def test_a_bomb_is_refused_before_it_fills_the_memory(road, tmp_path, frame_bytes, said):
-    sender, _, link = road
+def test_a_bomb_is_refused_before_it_fills_the_memory(xdp_link, tmp_path, frame_bytes, message):
+    sender, _, link = xdp_link
     record = struct.pack("<IIII", 0, 0, frame_bytes, frame_bytes) + bytes(frame_bytes)
     member = gzip.compress(record * ((16 << 20) // len(record)), 9)
     head = gzip.compress(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
     (tmp_path / "bomb.pcap.gz").write_bytes(head + member * 150)
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", sender.namespace]
     status, output, peak_mib = peak_memory(*command, "--replay", tmp_path / "bomb.pcap.gz", "--count", 10)
-    assert status == 2 and said in output and output.count("\n") == 1
+    assert status == 2 and message in output and output.count("\n") == 1
     # What the interpreter and its libraries take is not the file's.
     _, _, without_mib = peak_memory(*command, "--replay", tmp_path / "no-such-file", "--count", 10)
     assert peak_mib - without_mib < 192
 
 
-def test_a_replay_needs_a_file_that_can_be_read_twice(road, tmp_path):
+def test_a_replay_needs_a_file_that_can_be_read_twice(xdp_link, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for trace in ("-", tmp_path / "pipe", "/dev/stdin"):
         with pytest.raises(UsageError, match=rf"--replay {trace}: expected a regular file"):
-            generator(road, replay=trace)
+            generator(xdp_link, replay=trace)

@@ -75,8 +75,8 @@ def running(*arguments: object, sign: str = "started") -> Iterator["subprocess.P
 def test_a_refused_output_leaves_the_old_file(arguments: list[object], status: int, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(OLD)
-    said = run(*(file if argument == "FILE" else argument for argument in arguments))
-    assert said.returncode == status, said.stderr
+    result = run(*(file if argument == "FILE" else argument for argument in arguments))
+    assert result.returncode == status, result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert file.read_bytes() == OLD
 
@@ -91,17 +91,17 @@ def test_no_command_replaces_its_own_input(arguments: list[str], link: Any, tmp_
     if link is not None:
         output = tmp_path / "other"
         link(file, output)
-    said = run(*(file if word == "IN" else word for word in arguments), "-q", "-o", output)
-    assert said.returncode == 2
-    assert f"{output}: is also an input, and would be replaced; name another output" in said.stderr
+    result = run(*(file if word == "IN" else word for word in arguments), "-q", "-o", output)
+    assert result.returncode == 2
+    assert f"{output}: is also an input, and would be replaced; name another output" in result.stderr
     assert file.read_bytes() == content
 
 
 def test_names_and_commands_that_are_not_utf_8_are_logged(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"a\xff.arrow")
     path.write_bytes(OLD)
-    said = subprocess.run([*command(*TCP), path, "--", "true", b"b\xff"], capture_output=True, timeout=60)
-    assert said.returncode == 0, said.stderr
+    result = subprocess.run([*command(*TCP), path, "--", "true", b"b\xff"], capture_output=True, timeout=60)
+    assert result.returncode == 0, result.stderr
     log = parshall.read(path)
     assert log.complete
     assert log.environment["command"] == "true 'b?'"
@@ -128,12 +128,12 @@ def test_a_file_has_one_writer(first: list[Any], tmp_path: Path) -> None:
     with running(*first, file):
         for second in (TCP, CAPTURE, SOCKET, CONVERT, ["cpu", "-q", "-d", "1", "-o"]):
             before = file.stat().st_ino
-            said = run(*second, file)
-            told = f"parshall: {second[0]}: {file}: another process is writing it; name another file\n"
-            assert (said.returncode, said.stderr) == (1, told)
+            result = run(*second, file)
+            expected = f"parshall: {second[0]}: {file}: another process is writing it; name another file\n"
+            assert (result.returncode, result.stderr) == (1, expected)
             assert file.stat().st_ino == before
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    # When nobody writes it any more it may be taken.
+    # When its writer has ended, it may be replaced.
     assert run(*CONVERT, file).returncode == 0
     assert file.read_text().startswith("local_address")
 
@@ -142,9 +142,9 @@ def test_a_series_of_files_has_one_writer(tmp_path: Path) -> None:
     file, last = tmp_path / "t.pcapng", tmp_path / "t.000001.pcapng"
     rotation = ("--rotate-time", "1h", "--rotate-files", "1")
     with running(*CAPTURE, file, *rotation):
-        said = run(*CAPTURE, file, *rotation)
-        assert (said.returncode, last.exists()) == (1, True)
-        assert said.stderr == f"parshall: capture: {last}: another process is writing it; name another file\n"
+        result = run(*CAPTURE, file, *rotation)
+        assert (result.returncode, last.exists()) == (1, True)
+        assert result.stderr == f"parshall: capture: {last}: another process is writing it; name another file\n"
     assert [path.name for path in tmp_path.iterdir()] == [last.name]
     # Who is refused for another reason removes no file of the series.
     assert run(*CAPTURE, file, *rotation, "--group", "no-such-group-here").returncode == 2
@@ -175,10 +175,10 @@ def test_a_signal_ends_the_wait_for_the_reader_of_a_fifo(
     process = subprocess.Popen(command(*where), stderr=subprocess.PIPE)
     until("it waits", lambda: waits_for_a_reader(process, fifo))
     process.send_signal(number)
-    told = process.communicate(timeout=10)[1]
+    errors = process.communicate(timeout=10)[1]
     status = process.returncode
-    assert status == 130 or (number == signal.SIGTERM and status in (143, -signal.SIGTERM)), told
-    assert told == b""
+    assert status == 130 or (number == signal.SIGTERM and status in (143, -signal.SIGTERM)), errors
+    assert errors == b""
     assert {path.name for path in tmp_path.iterdir()} == {"fifo", "other"}
     assert other.read_bytes() == OLD
 
@@ -201,11 +201,11 @@ def test_fifos_devices_and_descriptors_are_written_to_as_they_are(arguments: lis
         place = tmp_path / name
         place.write_bytes(before)
         with place.open(mode or "rb") as out:
-            said = subprocess.run(
+            result = subprocess.run(
                 command(*arguments, "/dev/stdout", *ends), stdout=out if mode else subprocess.PIPE, timeout=60
             )
-        got = place.read_bytes() if mode else said.stdout
-        assert said.returncode == 0
+        got = place.read_bytes() if mode else result.stdout
+        assert result.returncode == 0
         assert got[: len(before) + 4] == before + through_fifo[:4]
 
 

@@ -24,7 +24,7 @@ from parshall import pcap
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 KIND = f"ether proto {EXPERIMENT:#x}"
 SYSTEM_LIBRARY = "libpcap.so.0.8"
-# `sendto` of another library or the kernel's own clock reads: what two looks at one packet may differ by.
+# `sendto` of another library or the kernel's own clock reads: maximum difference of two time stamps of a packet.
 TIME_TOLERANCE_NS = 1_000_000
 
 
@@ -94,14 +94,14 @@ def stamped(path: Path) -> list[tuple[int, int, bytes]]:
 
 
 def check_same(ring: list[tuple[int, int, bytes]], own: list[tuple[int, int, bytes]]) -> None:
-    """Hold two captures of the same packets against each other."""
+    """Compare two captures of the same packets."""
     assert [packet[1:] for packet in ring] == [packet[1:] for packet in own]
     assert max(abs(one[0] - other[0]) for one, other in zip(ring, own, strict=True)) < TIME_TOLERANCE_NS
 
 
-def counts(said: str) -> list[int]:
+def counts(errors: str) -> list[int]:
     """The numbers of tcpdump's account: captured, received by filter, dropped by kernel."""
-    return [int(number) for number in re.findall(r"^(\d+) packets? ", said, re.MULTILINE)]
+    return [int(number) for number in re.findall(r"^(\d+) packets? ", errors, re.MULTILINE)]
 
 
 def is_written(path: Path, packets: int) -> bool:
@@ -134,8 +134,8 @@ def test_tcpdump_writes_the_same_packets_and_counts(place: Place, until: Callabl
             place.answerer.send([frame(number + 1, 1514)])
         files = [tmp_path / "ring.pcap", tmp_path / "socket.pcap"]
         until("all is written", lambda: all(is_written(file, 200) for file in files))
-        said = [program.end(signal.SIGINT).stderr for program in programs]
-    assert counts(said[0]) == counts(said[1]) == [200, 200, 0]
+        errors = [program.end(signal.SIGINT).stderr for program in programs]
+    assert counts(errors[0]) == counts(errors[1]) == [200, 200, 0]
     check_same(*map(stamped, files))
 
 
@@ -156,8 +156,8 @@ def test_tcpdump_prints_the_same_conversation(place: Place, until: Callable[...,
                 transfer(client, server, 100_000)
             until("both have seen the end", lambda: all(file.read_text().count("Flags [F") == 2 for file in files))
             until("both have seen as much", lambda: len({len(file.read_text().splitlines()) for file in files}) == 1)
-            said = [program.end(signal.SIGINT).stderr for program in (on_ring, own)]
-    assert counts(said[0]) == counts(said[1])
+            errors = [program.end(signal.SIGINT).stderr for program in (on_ring, own)]
+    assert counts(errors[0]) == counts(errors[1])
     # A line of tcpdump begins with the time; some go on with what a protocol says.
     printed = [re.findall(r"^\d+\.\d+ (.*)", file.read_text(), re.MULTILINE) for file in files]
     # Two CPUs may send at the same time, so that the order of the two directions is that of the looker.
@@ -273,7 +273,7 @@ def test_files_rotate_and_privileges_are_dropped(place: Place, until: Callable[.
         for program in programs:
             program.wait_for("listening on")
         status = Path(f"/proc/{programs[0].process.pid}/status")
-        until("it is nobody", lambda: "\nUid:\t65534\t" in status.read_text())
+        until("it runs as nobody", lambda: "\nUid:\t65534\t" in status.read_text())
         place.sender.send([frame(number, 1514) for number in range(1500)])
         files = [directory / f"{name}{number}" for name in ("ring", "socket") for number in range(3)]
         until("all is written", lambda: all(file.exists() for file in files))
@@ -300,11 +300,11 @@ def test_programs_that_start_together_share_one_ring(place: Place, until: Callab
         programs[0].process.kill()
         until("it has left", lambda: len(next(iter(rings().values()))["subscribers"]) == 3)
         place.sender.send([frame(number, 60) for number in range(10)])
-        said = [program.end(signal.SIGINT).stderr for program in programs[1:]]
+        errors = [program.end(signal.SIGINT).stderr for program in programs[1:]]
     finally:
         for program in programs:
             program.__exit__()
-    assert [counts(one)[1] for one in said] == [10, 10, 10]
+    assert [counts(one)[1] for one in errors] == [10, 10, 10]
     until("the ring has ended", lambda: not rings())
 
 
@@ -337,11 +337,11 @@ def test_a_ring_that_is_full_of_readers_leaves_the_packet_socket(place: Place) -
         while name not in rings() or len(rings()[name]["subscribers"]) < 64:
             assert not full.has_ended(), full.end().stderr
         with Program(place, True, "tcpdump", "-i", place.interface, "-c", "1", "-n", KIND) as program:
-            said = program.wait_for("listening on")
+            errors = program.wait_for("listening on")
             place.sender.send([frame(1, 60)])
             assert counts(program.end().stderr)[0] == 1
         assert re.search(
-            r"^parshall: interface .*64.*; capturing by a packet socket, without the ring$", said, re.MULTILINE
+            r"^parshall: interface .*64.*; capturing by a packet socket, without the ring$", errors, re.MULTILINE
         )
         full.end(signal.SIGINT)
 
@@ -409,10 +409,10 @@ def test_a_member_of_the_group_needs_no_capability(place: Place, until: Callable
     with Program(place, False, PARSHALL, "capture", *ring):
         until("the ring runs", lambda: name in rings() and rings()[name]["subscribers"])
         with Program(place, False, *command) as program:
-            said = program.wait_for("listening on")
+            errors = program.wait_for("listening on")
             place.sender.send([frame(number, 60) for number in range(3)])
             done = program.end()
-    assert "without the ring" not in said
+    assert "without the ring" not in errors
     assert done.returncode == 0
     assert counts(done.stderr) == [3, 3, 0]
 

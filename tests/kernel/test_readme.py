@@ -1,4 +1,4 @@
-"""Every example of README.md and of the pages on logs runs as it is printed, in one directory."""
+"""The examples of README.md and of the pages on logs run as printed, in one directory."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.kernel
 
 ROOT = Path(__file__).parents[2]
-# What stands for "CMD..." in the examples: a conversation of some packets.
+# Replaces "CMD..." in the examples: a conversation of some packets.
 CONVERSATION = """
 import socket
 with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -8,11 +8,11 @@ import pytest
 pytestmark = pytest.mark.kernel
 
 
-def test_live_counts_are_those_that_were_sent(road, tmp_path):
+def test_live_counts_are_those_that_were_sent(xdp_link, tmp_path):
     from parshall.generate import Generator
     from parshall.sizes import Counts
 
-    sender, receiver, link = road
+    sender, receiver, link = xdp_link
     target = tmp_path / "live.dist"
     command = [sys.executable, "-m", "parshall", "sizes", "--from", "live", "-i", link.interface(receiver)]
     command += ["--count", "20000", "--to", "dist", "-o", str(target)]
@@ -20,9 +20,9 @@ def test_live_counts_are_those_that_were_sent(road, tmp_path):
     assert "counting at" in program.stderr.readline()
     run = Generator(link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=21_000, seed=4)
     run.wait()
-    _, complaint = program.communicate(timeout=60)
-    assert program.returncode == 0, complaint
-    assert "seen 20,000" in complaint and "lost by capture 0" in complaint
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    assert "seen 20,000" in errors and "lost by capture 0" in errors
     counts = dict(Counts.from_dist(target).pairs)
     # Hosts may say something of their own.
     assert sum(counts[size] for size in (40, 576, 1500)) >= 19_900

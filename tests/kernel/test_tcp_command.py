@@ -65,10 +65,10 @@ def test_an_interrupt_goes_to_the_command_and_parshall_exits_with_its_status(unt
     with Logger(until, "-o", tmp_path / "log", "--", "sh", "-c", code, start_new_session=True) as logger:
         assert logger.process.stdout.readline() == "ready\n"
         os.killpg(logger.process.pid, signal.SIGINT)
-        said = logger.end()
-    assert (said.returncode, said.stdout) == (5, "interrupted\n")
+        result = logger.end()
+    assert (result.returncode, result.stdout) == (5, "interrupted\n")
     check_log(tmp_path / "log")
-    assert "cost:" in said.stderr
+    assert "cost:" in result.stderr
 
 
 def test_a_command_that_ends_by_sigint(until: Any, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_command_that_ends_by_sigint(until: Any, tmp_path: Path) -> None:
         until_some(until, lambda: (group / "cgroup.procs").read_text().split())
         until("the command runs", lambda: runs_sleep(group))
         os.killpg(logger.process.pid, signal.SIGINT)
-        said = logger.end()
-    assert said.returncode == 130
+        result = logger.end()
+    assert result.returncode == 130
     check_log(tmp_path / "log")
 
 
@@ -86,8 +86,8 @@ def test_a_request_to_end_reaches_the_command(until: Any, tmp_path: Path) -> Non
     with Logger(until, "-o", tmp_path / "log", "--", "sleep", "60") as logger:
         group = the_cgroup_of(logger.process.pid, until)
         until("the command runs", lambda: runs_sleep(group))
-        said = logger.end(signal.SIGTERM)
-    assert said.returncode == 143
+        result = logger.end(signal.SIGTERM)
+    assert result.returncode == 143
     check_log(tmp_path / "log")
 
 
@@ -211,7 +211,7 @@ def test_after_a_kill_doctor_removes_the_cgroup(until: Any, tmp_path: Path) -> N
 
 def a_killed_logger(until: Any, directory: Path) -> tuple[Path, int]:
     """The control group that a logger of a command left when it was killed, and the command, which goes on."""
-    # The command must not hold the pipes on which the logger speaks.
+    # The command must not hold the logger's output pipes.
     quiet = ["sh", "-c", "exec sleep 60 >/dev/null 2>&1"]
     with Logger(until, "-o", directory / "log", "--", *quiet) as logger:
         group = the_cgroup_of(logger.process.pid, until)
@@ -229,7 +229,7 @@ def the_cgroup_of(pid: int, until: Any) -> Path:
 
 
 def until_some(until: Any, look: Any) -> Any:
-    """What a look gives when it gives something."""
+    """Poll `look` until it returns something, and return that."""
     found: list[Any] = []
 
     def has_come() -> bool:
@@ -241,7 +241,7 @@ def until_some(until: Any, look: Any) -> Any:
 
 
 def runs_sleep(group: Path) -> bool:
-    """Whether the process in the group is the command already, and not yet to become it."""
+    """Whether the process in the group has already executed the command."""
     for pid in (group / "cgroup.procs").read_text().split():
         with contextlib.suppress(OSError):
             return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"

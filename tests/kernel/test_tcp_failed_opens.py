@@ -46,7 +46,7 @@ def test_a_refused_connection_and_another_attempt_of_the_same_socket(ends: Any, 
 
 
 def test_the_resets_of_closed_ports_make_no_flow(ends: Any, tmp_path: Path) -> None:
-    """The kernel sends them from raw sockets of its own, which say that their protocol is TCP and have no ports."""
+    """The kernel sends them from its own raw sockets, whose protocol is TCP and which have no ports."""
     left, right, link = ends
     refused = next(_ports)
     with TcpLog(tmp_path / "log") as log:
@@ -60,7 +60,7 @@ def test_the_resets_of_closed_ports_make_no_flow(ends: Any, tmp_path: Path) -> N
 
 
 def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
-    """Nobody answers: SYNs are sent again, each an event, and the last state is SYN_SENT."""
+    """SYNs are retransmitted, each an event; the last state is SYN_SENT."""
     left, right, link = ends
     port = next(_ports)
     left.sysctl("net.ipv4.tcp_syn_retries", 1)
@@ -69,7 +69,7 @@ def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
     right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
     with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         with socket.create_server((link.address(right), port)), left.enter(), socket.socket() as active:
-            # A process that waits is not needed: TCP gives up by itself after 1 + 2 seconds, or
+            # No process needs to wait: TCP times out after 1 + 2 seconds, or
             # when the socket is closed.
             active.setblocking(False)
             assert active.connect_ex((link.address(right), port)) != 0
@@ -83,17 +83,17 @@ def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
     (again,) = rows.filter(event="retransmit").to_dicts()
     assert (again["pkt_flags"], again["payload_bytes"]) == (SYN, 0)
     assert again["pkt_seq"] == rows.filter(event="packet")["pkt_seq"][0]
-    # The server's side never became a socket; its account is there all the same.
+    # The server's side never became a socket, but has an account.
     assert len(servers) == 1
     assert servers[0]["passive"]
     assert servers[0]["packets_seen"] >= 2
 
 
 def test_an_aborted_handshake_and_a_new_one_between_the_same_ends(ends: Any, tmp_path: Path) -> None:
-    """A client that gives up before it is accepted and comes again from the same port: two flows."""
+    """A client aborts before it is accepted, and connects again from the same port: two flows."""
     left, right, link = ends
     port, client_port = next(_ports), next(_ports)
-    # No SYN-ACK gets through, so the listener keeps a handshake that comes to nothing.
+    # No SYN-ACK gets through, so the listener keeps an unfinished handshake.
     right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
     with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener:

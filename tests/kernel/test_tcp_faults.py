@@ -1,4 +1,4 @@
-"""What `parshall tcp` does when something is wrong: one clear line, the right status, no traces."""
+"""What `parshall tcp` does when something is wrong: one clear line, the right status, no leftovers."""
 
 import contextlib
 import itertools
@@ -22,11 +22,11 @@ from tcp_logger import (
     PARSHALL,
     Logger,
     check_log,
+    error_line,
     links_of,
     rows_of,
     run,
     small_disk,
-    the_complaint,
     total,
 )
 
@@ -123,7 +123,7 @@ def test_a_refusal_is_one_line_and_changes_nothing(
     log.write_text("an older log")
     answer = run("tcp", "-o", log, *arguments)
     assert answer.stdout == ""
-    assert re.search(words, the_complaint(answer.stderr)), answer.stderr
+    assert re.search(words, error_line(answer.stderr)), answer.stderr
     assert answer.returncode == status
     assert log.read_text() == "an older log"
     assert list(tmp_path.iterdir()) == [log]
@@ -143,7 +143,7 @@ def test_a_refusal_is_one_line_and_changes_nothing(
 def test_an_output_that_cannot_be_created(output: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     answer = run("tcp", "-o", tmp_path / output, "--duration", "1")
-    assert re.search(words, the_complaint(answer.stderr))
+    assert re.search(words, error_line(answer.stderr))
     assert answer.returncode == 2
 
 
@@ -152,10 +152,10 @@ def test_without_privileges(tmp_path: Path) -> None:
     answer = subprocess.run(
         [*WITHOUT_CAPABILITIES, PARSHALL, "tcp", "-o", log, "--", "true"], capture_output=True, text=True, timeout=60
     )
-    said = the_complaint(answer.stderr)
+    error = error_line(answer.stderr)
     assert answer.returncode == 2
     # Whichever is met first.
-    assert "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF" in said or "CAP_SYS_ADMIN" in said
+    assert "CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF" in error or "CAP_SYS_ADMIN" in error
     assert not log.exists()
 
 
@@ -166,8 +166,8 @@ def test_without_type_information(tmp_path: Path) -> None:
         ["unshare", "-m", "sh", "-c", hide, "sh", PARSHALL, "tcp", "-o", log, "--duration", "1"],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    said = the_complaint(answer.stderr)
-    assert "type information is missing; boot a kernel built with CONFIG_DEBUG_INFO_BTF=y" in said
+    error = error_line(answer.stderr)
+    assert "type information is missing; boot a kernel built with CONFIG_DEBUG_INFO_BTF=y" in error
     assert answer.returncode == 1
     assert not log.exists()
 
@@ -179,19 +179,19 @@ def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any,
     port = next(_ports)
     with small_disk(tmp_path / "disk", "2m") as disk, Traffic(pair, port, 2_000_000):
         with Logger(until, "-o", disk / "log", "--port", str(port), "--json") as logger:
-            said = logger.end()
+            result = logger.end()
         log = parshall.read(disk / "log")
         rows = rows_of(log)
         assert shutil.disk_usage(disk).free == 0
-    assert said.returncode == 1
-    complaint = the_complaint(said.stderr)
+    assert result.returncode == 1
+    errors = error_line(result.stderr)
     assert re.search(
-        rf"log {disk}/log: No space left on device.* after \d+ bytes; make room, or log to another disk", complaint
+        rf"log {disk}/log: No space left on device.* after \d+ bytes; make room, or log to another disk", errors
     )
     assert not log.complete
     assert log.truncation
-    account = json.loads(said.stdout)
-    assert account["failure"] in complaint
+    account = json.loads(result.stdout)
+    assert account["failure"] in errors
     ledger = account["ledger"]
     check_balance(ledger)
     causes = {cause: sum(each["lost"][cause] for each in ledger["hooks"]) for cause in ledger["hooks"][0]["lost"]}
@@ -206,7 +206,7 @@ def test_a_disk_without_any_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "4k") as disk:
         (disk / "full").write_bytes(bytes(4096))
         answer = run("tcp", "-o", disk / "log", "--duration", "1")
-    assert re.search(r"log .*No space left on device.* after 0 bytes; make room", the_complaint(answer.stderr))
+    assert re.search(r"log .*No space left on device.* after 0 bytes; make room", error_line(answer.stderr))
     assert answer.returncode == 1
 
 
@@ -242,10 +242,10 @@ def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals
     port, path = next(_ports), tmp_path / "log"
     with Traffic(pair, port), Logger(until, "-o", path, "--port", str(port)) as logger:
         until("there are records", lambda: path.stat().st_size > 100_000)
-        said = logger.end(number)
-    assert (said.returncode, said.stdout) == (0, "")
+        result = logger.end(number)
+    assert (result.returncode, result.stdout) == (0, "")
     log, ledger = check_log(path)
-    _, first, *table = said.stderr.splitlines()
+    _, first, *table = result.stderr.splitlines()
     assert first == f"{path}: {log.flows.num_rows:,} flows"
     assert table[0].split() == ["seen", "filtered", "thinned", "logged", "lost"]
     for line, account in zip(table[1:], ledger["hooks"], strict=False):
@@ -311,9 +311,9 @@ def test_json_is_one_object_and_nothing_else(pair: Any, until: Any, tmp_path: Pa
     with Logger(until, "-o", tmp_path / "log", "--port", str(port), "--json", "-q") as logger:
         with connection(*pair, port) as (active, passive):
             transfer(active, passive, 10_000)
-        said = logger.end(signal.SIGINT)
-    assert (said.returncode, said.stderr) == (0, "")
-    account = json.loads(said.stdout)
+        result = logger.end(signal.SIGINT)
+    assert (result.returncode, result.stderr) == (0, "")
+    account = json.loads(result.stdout)
     assert account.keys() == {"log", "flows", "ledger", "failure"}
     assert (account["log"], account["flows"], account["failure"]) == (str(tmp_path / "log"), 2, None)
     assert account["ledger"] == check_log(tmp_path / "log")[1]
@@ -368,9 +368,9 @@ def test_a_second_log_to_the_same_file_is_refused(pair: Any, until: Any, tmp_pat
         until("there are records", lambda: path.stat().st_size > 100_000)
         second = run("tcp", "-o", path, "--duration", "1")
         assert logger.end(signal.SIGINT).returncode == 0
-    assert the_complaint(second.stderr) == f"{path}: another process is writing it; name another file"
+    assert error_line(second.stderr) == f"{path}: another process is writing it; name another file"
     assert second.returncode == 1
     check_log(path)
-    # When nobody writes it any more it may be taken, as every file that is there.
+    # When its writer has ended, it may be replaced like any file.
     assert run("tcp", "-o", path, "--port", str(port), "--duration", "0.1").returncode == 0
     assert len(check_log(path)[0].records) == 0

@@ -109,14 +109,14 @@ def test_options_are_those_that_were_agreed(ends: Any, changed: str, tmp_path: P
         with connection(left, right, link.address(right), port) as (active, passive):
             active.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
             transfer(active, passive, 10_000)
-            said = {host: words_of_ss(host, port) for host in (left, right)}
+            words = {host: words_of_ss(host, port) for host in (left, right)}
             numbers = {host: socket_statistics(host, port) for host in (left, right)}
     logged, _ = check_log(log.path)
     for flow, host in zip(ours(logged, port), (left, right), strict=True):
-        assert flow["sack"] == ("sack" in said[host]) == (changed != "tcp_sack")
-        assert flow["timestamps"] == ("ts" in said[host]) == (changed != "tcp_timestamps")
+        assert flow["sack"] == ("sack" in words[host]) == (changed != "tcp_sack")
+        assert flow["timestamps"] == ("ts" in words[host]) == (changed != "tcp_timestamps")
         assert flow["window_scaling"] == ("wscale" in numbers[host]) == (changed != "tcp_window_scaling")
-        assert flow["ecn"] == ("ecn" in said[host]) == (changed == "tcp_ecn")
+        assert flow["ecn"] == ("ecn" in words[host]) == (changed == "tcp_ecn")
         assert flow["advmss_bytes"] == int(numbers[host]["advmss"])
         assert flow["mss_clamp_bytes"] == 1460
         last = (

@@ -159,7 +159,7 @@ def json_of(ledger: dict[str, Any]) -> str:
 
 
 def test_a_syn_ack_that_is_sent_again_makes_no_flow(ends: Any, tmp_path: Path) -> None:
-    """The SYN came before the log: half a connection would be all that the log could tell."""
+    """The SYN came before the log, which could show only half of the connection."""
     port = next(_ports)
     with listening(ends, port) as peers:
         peers.send(1, SYN)

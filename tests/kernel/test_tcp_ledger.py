@@ -59,11 +59,11 @@ def test_the_ledger_counts_what_a_stalled_reader_loses(pair: Any, policy: str, u
         flood(pair, port, 20_000_000)
         logger.process.send_signal(signal.SIGCONT)
         flood(pair, port, 1_000_000)
-        said = logger.end(signal.SIGINT)
-    assert said.returncode == 0
+        result = logger.end(signal.SIGINT)
+    assert result.returncode == 0
     cause = "dropped" if policy == "slow" else "overwritten"
     lost = assert_lost(path, cause)
-    assert f"{lost:,} {cause}" in said.stderr
+    assert f"{lost:,} {cause}" in result.stderr
 
 
 def assert_lost(path: Path, cause: str) -> int:

@@ -117,19 +117,19 @@ def test_a_number_that_is_no_process_is_refused(tmp_path: Path) -> None:
         TcpLog(tmp_path / "log", pid=ended.pid)
     with pytest.raises(UsageError, match=r"--pid -1: no such process"):
         TcpLog(tmp_path / "log", pid=[os.getpid(), -1])
-    asked, told = threading.Event(), []
+    asked, thread_ids = threading.Event(), []
 
     def wait() -> None:
-        told.append(threading.get_native_id())
+        thread_ids.append(threading.get_native_id())
         asked.wait(30)
 
     thread = threading.Thread(target=wait)
     thread.start()
     try:
-        while not told:
+        while not thread_ids:
             thread.join(0.01)
         with pytest.raises(UsageError, match=rf"is a thread of process {os.getpid()}; give --pid {os.getpid()}"):
-            TcpLog(tmp_path / "log", pid=told[0])
+            TcpLog(tmp_path / "log", pid=thread_ids[0])
     finally:
         asked.set()
         thread.join()

@@ -38,10 +38,10 @@ def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_pa
     again = rows.filter(event="retransmit")
     close = the_close(logged, client)
     assert in_all > 10
-    # "retrans:now/total"; what comes after is the FIN, which may be lost, too.
+    # "retrans:now/total"; only the FIN follows, which may be lost, too.
     assert int(state["retrans"].split("/")[1]) == in_all
     assert again["gso_segs"].sum() == close["total_retrans"] >= in_all
-    # Each tells the header of a packet that went out.
+    # Each event has the header of a sent packet.
     header = ["pkt_seq", "pkt_ack", "pkt_flags", "payload_bytes"]
     sent = rows.filter(event="packet", direction="out")
     assert again.join(sent, on=header, how="anti").is_empty()
@@ -55,7 +55,7 @@ def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_pa
         if words and words[0].startswith("Tcp")
     }
     assert counted["TcpRetransSegs"] == close["total_retrans"]
-    # What was sent again had been sent before.
+    # Every retransmitted segment was sent before.
     sent = rows.filter(event="packet", direction="out")
     assert set(again["pkt_seq"]) <= set(sent["pkt_seq"])
     changes = rows.filter(event="congestion_state")["ca_state"].to_list()
@@ -74,13 +74,13 @@ def test_events_of_a_lossy_link_agree_with_the_kernels_counters(bed: Any, tmp_pa
 
 
 def test_failed_retransmissions_are_not_counted(ends: Any, until: Any, tmp_path: Path) -> None:
-    """Some kernels tell of attempts, too: without a route nothing is sent again."""
+    """Some kernels also report failed attempts: without a route nothing is sent."""
     left, right, link = ends
     port = next(_ports)
     with TcpLog(tmp_path / "log", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 1_000)
-            # The answers are lost, so that there is something to be sent again; then there is no way to send it.
+            # First the ACKs are lost, so that TCP retransmits; then the route is missing, so that it cannot.
             right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
             active.sendall(bytes(1_000))
             until("it was sent again", lambda: retransmissions_of(active) >= 1)

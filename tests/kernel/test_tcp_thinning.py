@@ -73,7 +73,7 @@ def test_every_nth_packet_also_when_records_are_lost(ends: Any, policy: str, tmp
 
 
 def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, one_cpu: int, tmp_path: Path) -> None:
-    """Two logs of the same packets at once: the one tells what the other must hold."""
+    """Two logs of the same packets at once: the full one gives what the other must have."""
     left, right = bed.host("left"), bed.host("right")
     # A short queue, so that the window goes up and down.
     link = bed.link(left, right, rate_bps=100e6, delay_ms=2, queue_packets=30, cpu=one_cpu)
@@ -239,8 +239,8 @@ def test_one_cgroup(ends: Any, tmp_path: Path) -> None:
                     with listener.accept()[0] as passive:
                         while passive.recv(65536):
                             pass
-                    _, said = client.communicate(timeout=10)
-                    assert client.returncode == 0, said
+                    _, errors = client.communicate(timeout=10)
+                    assert client.returncode == 0, errors
     finally:
         group.remove()
     logged, ledger = check_log(log.path)

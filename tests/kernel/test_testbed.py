@@ -297,8 +297,8 @@ def test_tc_accepts_the_parameters_of_netem(bed, delay_ms):
     from parshall.testbed.disciplines import netem_parameters
     from parshall.testbed.shaping import Shaping
 
-    told = netem_parameters(Shaping(delay_ms=delay_ms, loss=0.1))
-    command = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", *told]
+    parameters = netem_parameters(Shaping(delay_ms=delay_ms, loss=0.1))
+    command = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", *parameters]
     result = bed.host("a").run(command, check=False)
     assert result.returncode == 0 or "Specified qdisc kind is unknown" in result.stderr, result.stderr
 
@@ -362,11 +362,11 @@ def test_the_environment_is_that_of_the_host_and_not_of_the_machine(bed):
     a, b = bed.host("a"), bed.host("b")
     bed.link(a, b, mtu=1400)
     with a.enter():
-        told = environment()["interfaces"]
-    assert told["eth0"]["mtu_bytes"] == 1400
-    assert told["eth0"]["state"] == "up"
-    assert told["eth0"]["driver"] == "veth"
-    assert told["lo"]["driver"] is None
+        interfaces = environment()["interfaces"]
+    assert interfaces["eth0"]["mtu_bytes"] == 1400
+    assert interfaces["eth0"]["state"] == "up"
+    assert interfaces["eth0"]["driver"] == "veth"
+    assert interfaces["lo"]["driver"] is None
 
 
 def test_a_link_takes_the_numbers_of_numpy(bed):
@@ -377,12 +377,16 @@ def test_a_link_takes_the_numbers_of_numpy(bed):
         loss=np.float32(0.25), queue_packets=np.int64(50), queue_bytes=np.float64(90_000), overhead_bytes=np.uint8(24),
         mtu=np.int64(1400), seed=np.uint32(7), cpu=np.int64(CPUS[-1]), backend="relay",
     )  # fmt: skip
-    told = json.loads(json.dumps(bed.describe()))
-    assert told["links"][0]["a_to_b"] == {
+    described = json.loads(json.dumps(bed.describe()))
+    assert described["links"][0]["a_to_b"] == {
         "rate_bps": 5e7, "delay_ms": 1, "jitter_ms": 0, "jitter_law": "uniform", "loss": 0.25,
         "queue_packets": 50, "queue_bytes": 90_000, "overhead_bytes": 24,
     }  # fmt: skip
-    assert (told["links"][0]["mtu"], told["links"][0]["seed"], told["hosts"][0]["cpu"]) == (1400, 7, CPUS[0])
+    assert (described["links"][0]["mtu"], described["links"][0]["seed"], described["hosts"][0]["cpu"]) == (
+        1400,
+        7,
+        CPUS[0],
+    )
     assert json.dumps(link.statistics())
 
 
@@ -520,7 +524,7 @@ def test_a_program_outlives_the_thread_that_started_it(bed):
 
 
 def has_ended(pid):
-    """Whether a process runs no more, be it that nobody has yet asked how it ended."""
+    """Whether a process has ended; a zombie has."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The threads of this process by the names that Parshall gives them. No waiting: callers do that."""
+"""The threads of this process by the names that Parshall gives them; callers do the waiting."""
 
 import contextlib
 from pathlib import Path

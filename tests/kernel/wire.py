@@ -1,4 +1,4 @@
-"""A generator and everything that arrives from it, for the tests of several files."""
+"""A generator and the packets that arrive from it."""
 
 import signal
 import socket
@@ -15,24 +15,24 @@ ETH_P_ALL = 3
 SO_RCVBUFFORCE = 33
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 TP_STATUS_VLAN_VALID = 1 << 4
-# Not the interface's own, whose host also speaks for itself.
+# Not the interface's own address, from which the host sends, too.
 SOURCE_MAC = "02:50:00:00:00:01"
 
 
 def namespace(host: Any) -> Any:
-    """Return what the generator is told of a host."""
+    """Return the namespace of a host, as the generator takes it."""
     return host.path
 
 
-def generator(road: Any, **options: Any) -> Any:
+def generator(xdp_link: Any, **options: Any) -> Any:
     """Start a generator at the sending end."""
     from parshall.generate import Generator
 
-    sender, _, link = road
+    sender, _, link = xdp_link
     return Generator(link.interface(sender), netns=namespace(sender), src_mac=SOURCE_MAC, **options)
 
 
-def punctual_account(road: Any, mean_ns: float, tolerance: float, **options: Any) -> dict[str, Any]:
+def punctual_account(xdp_link: Any, mean_ns: float, tolerance: float, **options: Any) -> dict[str, Any]:
     """Return the account of the first of three runs whose mean gap is as it was asked for.
 
     On a busy machine the end of a run may be late, by some ms: it should last a second. An error of the generator's
@@ -40,7 +40,7 @@ def punctual_account(road: Any, mean_ns: float, tolerance: float, **options: Any
     """
     means_ns = []
     for _ in range(3):
-        account: dict[str, Any] = generator(road, **options).wait().account
+        account: dict[str, Any] = generator(xdp_link, **options).wait().account
         means_ns.append(account["gaps"]["mean_ns"])
         if means_ns[-1] == pytest.approx(mean_ns, rel=tolerance):
             return account
@@ -48,7 +48,7 @@ def punctual_account(road: Any, mean_ns: float, tolerance: float, **options: Any
 
 
 def write_trace(path: Any, frames: list[bytes], gap_us: int = 0) -> None:
-    """Write a capture file in which every gap is longer than the one before it by so much."""
+    """Write a capture file in which every gap is `gap_us` longer than the one before it."""
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
         for number, frame in enumerate(frames):
@@ -63,17 +63,17 @@ def said_after_ctrl_c(command: list[str], wait: Callable[[], object]) -> str:
     try:
         wait()
         program.send_signal(signal.SIGINT)
-        text, complaint = program.communicate(timeout=30)
+        text, errors = program.communicate(timeout=30)
     finally:
         program.kill()
-    assert program.returncode == 0, complaint
+    assert program.returncode == 0, errors
     return text
 
 
 @contextmanager
-def tapped(road: Any) -> Iterator[Callable[[int], list[bytes]]]:
-    """Give a function that reads so many frames as they were on the wire: the tag that the kernel took out is back."""
-    _, receiver, link = road
+def tapped(xdp_link: Any) -> Iterator[Callable[[int], list[bytes]]]:
+    """Yield a function that reads `count` frames as on the wire, with the VLAN tag that the kernel stripped."""
+    _, receiver, link = xdp_link
     with receiver.enter():
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)

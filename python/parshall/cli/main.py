@@ -117,7 +117,7 @@ def run_command(name: str, arguments: Sequence[str]) -> int:
             raise
         return print_error(f"{name}: {'; '.join(import_problem(error))}", USAGE)
     except OSError as error:
-        # A full output without a name is standard output: errors of opened files have a name.
+        # Errors of files have a name; one without a name is a full standard output.
         is_full = error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
         thing = f"{error.filename}: " if error.filename is not None else "standard output: " if is_full else ""
         if thing == "standard output: ":

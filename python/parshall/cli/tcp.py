@@ -1,4 +1,4 @@
-"""``parshall tcp``: parse the options, make the log, show how it goes, give the account."""
+"""``parshall tcp``: parse the options, write the log, show progress, print the ledger."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ COMMAND_SETTINGS = {
     "context_settings": {"allow_interspersed_args": False},
     "epilog": "With CMD, only the sockets of CMD and its children are logged; the exit status is that of CMD.",
 }
-# Why a command is ended before its end.
+# Why CMD was ended early.
 _REASONS = {End.ENDED: "because the log had ended", End.TIME_OVER: "after {:g} s"}
 
 
@@ -112,7 +112,7 @@ def command(
 
 
 def _end(child: Command, end: End, duration_s: float | None) -> int:
-    """End a command that still runs, and return its status; after a signal it is waited for."""
+    """End a command that still runs, and return its status; after a signal, wait for it without a limit."""
     if child.has_ended():
         return child.wait()
     child.request_end()

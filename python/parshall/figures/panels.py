@@ -56,7 +56,7 @@ class Panel:
         kept += [pl.col(column) != value for column, value in self.without.items()]
         kept.append(pl.col(self.y).is_not_null() & (pl.col(self.y) > 0 if self.logarithmic else pl.lit(True)))
         rows = table.filter(*kept).select(self.x, self.y, self.colour)
-        # Of long traces, every n-th row is enough.
+        # Draw every n-th row of a long trace.
         return rows.gather_every(max(1, -(-rows.height // ROWS_MAX)))
 
 

@@ -152,8 +152,8 @@ class Reduction:
         Shape (flows of the flow table or with records of full sockets, columns of the flow table and 18 more), in
         ascending order of ``flow``: ``records`` (of full sockets, null when there is none), ``begin_s`` and
         ``duration_s`` (from the first record of the log), ``measure`` ("acknowledged" or "received"), ``bytes``,
-        ``megabytes``, ``Mbps`` (mean over the duration, null for a single moment); ``sent_payload``; null for flows
-        that sent none, ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_max_ms``, ``min_rtt_ms``, ``retransmitted``
+        ``megabytes``, ``Mbps`` (mean over the duration, null if that is 0); ``sent_payload``; null for flows
+        that sent none: ``cwnd_max`` (segments), ``srtt_mean_ms``, ``srtt_max_ms``, ``min_rtt_ms``, ``retransmitted``
         (segments); ``other_end`` (the flow that is the other end of the connection, null when it is not in the log) and
         ``is_counted`` (false for one end of such a connection, so that sums have each connection once).
     drawn : list of int

@@ -36,7 +36,7 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         from distributed import Client
     except ImportError:
         raise UsageError("--cluster: Dask is not installed; install it: pip install 'parshall[cluster]'") from None
-    # Dask logs every lost connection in many lines; our errors have the important part.
+    # Dask logs every lost connection in many lines; our messages have the cause.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
         _check_reachable(address, timeout_s)
@@ -59,7 +59,7 @@ def connected(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
 def _check_reachable(address: str, timeout_s: float) -> None:
     """Connect to an address once, and raise the error that a client would raise.
 
-    A client whose connection fails stays half initialised, and deadlocks if it is collected while another one
+    A client whose connection fails stays half initialised, and deadlocks if it is garbage-collected while another one
     starts. So a client is created only after a connection has succeeded.
     """
     from distributed.comm.core import connect

@@ -30,7 +30,7 @@ QUANTILES = (0.1, 0.5, 0.9, 0.99, 0.999)
 
 
 def read_trace(path: Path) -> pl.DataFrame:
-    """Read a measurement: one row a packet, in the order of arrivals.
+    """Read a measurement: one row per packet, in the order of arrivals.
 
     Returns
     -------

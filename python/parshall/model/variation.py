@@ -69,7 +69,7 @@ def _multiply_rates(data: dict[str, Any], value: str | float, name: str) -> None
 
 
 def current_value(model: Model, key: str) -> Any:
-    """Return the present value of a setting of a network; None if it has none."""
+    """Return the current value of a setting of a network; None if it has none."""
     if key == LOAD_FACTOR:
         return 1
     at, field = _place(model.as_dict(), key, title(model))

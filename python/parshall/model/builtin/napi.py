@@ -68,7 +68,7 @@ class LinuxNapi(Traffic):
             model.source("interrupts", self.interrupt_period_ms * 1e6, "interrupts")
             model.queue("interrupts", "cpu0", self.interrupt_us * 1e3, RESIDUE, priority=0)
         if self.task_load > 0:
-            # Tasks of 1 ms at the rate that makes the load.
+            # Tasks of 1 ms on average, at the rate that gives `task_load`.
             model.source("tasks", f"poisson:mean={1e6 / self.task_load!r}ns", "tasks")
             model.queue("tasks", "cpu0", "exponential:mean=1ms", RESIDUE, priority=2, capacity_packets=1000)
         model.station("link")
