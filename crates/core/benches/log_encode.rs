@@ -1,7 +1,7 @@
 //! CPU time to write a record into the log:
 //! `cargo bench -p parshall-core --bench log_encode -- FILE...`
 //!
-//! Each FILE is a TCP log of real traffic: the coding must not be fitted to what a program makes up. Prints
+//! Each FILE is a TCP log of real traffic, so that the encoding is not tuned to synthetic records. Prints
 //! nanoseconds of CPU a record for the transposition and for the encoding, and the bytes of a record, with
 //! every codec; and the encoding and the bytes of arrow's own writer. Of three runs the fastest counts.
 
@@ -17,7 +17,7 @@ use parshall_core::tcp_log::{BatchEncoder, Codec, LogReader, Scale, StateColumns
 use std::hint::black_box;
 
 const BATCH_ROWS: usize = 8192;
-/// The clock of the records, so that times of a log become positive again.
+/// The clock of the records, so that times of a log become positive.
 const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const HZ: u32 = 1000;
 /// Packets of a sample of the delivery rate; the log keeps the rate only.
@@ -79,7 +79,7 @@ fn records_of(batch: &RecordBatch) -> Vec<TcpStateRecord> {
     records
 }
 
-/// CPU time of this thread; the machine may be shared, wall time would count the others.
+/// CPU time of this thread; the machine may be shared, wall time would include other processes.
 fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -106,7 +106,7 @@ fn fastest(measure: impl Fn() -> Measured) -> Measured {
     })
 }
 
-/// What the log's own writer does.
+/// The log's own writer.
 fn ours(records: &[TcpStateRecord], codec: Codec) -> Measured {
     let mut columns = StateColumns::new(BATCH_ROWS, Scale::new(OFFSET_NS, HZ));
     let mut encoder = BatchEncoder::new().expect("memory for zstd");
@@ -137,7 +137,7 @@ fn ours(records: &[TcpStateRecord], codec: Codec) -> Measured {
     }
 }
 
-/// What arrow's writer makes of the same batches.
+/// arrow's writer with the same batches.
 fn arrows(batches: &[RecordBatch], compression: CompressionType, level: Option<i32>) -> Measured {
     let options = IpcWriteOptions::default()
         .try_with_compression(Some(compression))

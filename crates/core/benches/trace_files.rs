@@ -1,4 +1,4 @@
-//! What a packet costs in a capture file: nanoseconds of CPU and bytes a second, written and read.
+//! Cost of a packet in a capture file: nanoseconds of CPU and bytes per second, written and read.
 //!
 //! `cargo bench --workspace --bench trace_files [-- MILLION_PACKETS [DIRECTORY]]`
 
@@ -13,7 +13,7 @@ fn cpu_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Bytes as packets have them: a header that changes little, and a payload that compresses by half.
+/// Bytes like those of packets: a header that changes little, and a payload that compresses by half.
 fn packets(bytes: usize) -> Vec<Vec<u8>> {
     let mut state = 88_172_645_463_325_252u64;
     (0..1024u32)

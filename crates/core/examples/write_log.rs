@@ -1,5 +1,5 @@
-//! Writes a small log of two made-up connections: how `LogWriter` is used, and where
-//! `tests/data/small.arrow` comes from.
+//! Writes a small log of two synthetic connections: an example of `LogWriter`, and the source of
+//! `tests/data/small.arrow`.
 //!
 //! `cargo run --release -p parshall-core --example write_log -- tests/data/small.arrow`
 

@@ -1,10 +1,10 @@
-//! Writes a log of many made-up records: what `benches/long_log.py` reads.
+//! Writes a log of many synthetic records for `benches/long_log.py`.
 //!
 //! `cargo run --release -p parshall-core --example write_long_log -- FILE RECORDS FLOWS`
 //!
-//! Bulk senders, about a million packets a second together: data out in bursts, acknowledgements in,
-//! a congestion window that grows and that losses cut, round-trip times that wander. At most 100 flows
-//! are open at a time; when there are to be more, each ends and makes room for the next.
+//! Bulk senders, about a million packets a second together: data out in bursts, acknowledgements in, a
+//! congestion window that grows and that losses reduce, round-trip times that vary. At most 100 flows are
+//! open at a time; with more flows, each ends before another begins.
 
 use parshall_core::abi::{
     DIRECTION_IN, DIRECTION_NONE, DIRECTION_OUT, EVENT_CONGESTION_STATE, EVENT_PACKET,

@@ -1,13 +1,13 @@
 //! The Rust mirror of `bpf/abi.h`: records as they lie in the ring.
 //!
-//! Only layouts live here, no meaning. A test of the kernel crate compares every size and offset
-//! with the BTF of the compiled eBPF objects, so this file cannot drift from the header.
+//! This file holds layouts only. A test of the kernel crate compares every size and offset with the BTF of
+//! the compiled eBPF objects, so this file cannot drift from the header.
 
 /// Bytes of a lane before its data.
 pub const LANE_HEADER_BYTES: usize = 4096;
-/// Bytes behind a lane's data into which the last record may run, where records are small.
+/// Bytes behind a lane's data for the end of its last record, in rings of small records.
 pub const LANE_SLACK_BYTES: usize = 4096;
-/// Number of equal parts of a lane whose first record is remembered.
+/// Number of equal parts of a lane; the lane header has the position of each part's first record.
 pub const LANE_INDEX_SLOTS: usize = 64;
 /// Alignment and granularity of records.
 pub const RECORD_ALIGN_BYTES: usize = 8;
@@ -21,7 +21,7 @@ pub const RECORD_TCP_FLOW_END: u16 = 3;
 /// `record_header.kind` of a [`CaptureRecord`] and the packet behind it.
 pub const RECORD_PACKET: u16 = 4;
 
-/// Subscribers of one capture ring.
+/// Maximum number of subscribers of one capture ring.
 pub const CAPTURE_SUBSCRIBERS_MAX: usize = 64;
 /// Maximum bytes of a packet in a capture ring.
 pub const CAPTURE_SNAPLEN_MAX: u32 = 262_144;
@@ -30,18 +30,18 @@ pub const CAPTURE_SLACK_BYTES: usize = CAPTURE_SNAPLEN_MAX as usize + 4096;
 /// The copying program's slot in the jump table of a generated program.
 pub const CAPTURE_JUMP_COPY: u32 = 0;
 
-/// Readers of one ring.
+/// Maximum number of readers of one ring.
 pub const RING_READERS_MAX: usize = 64;
 /// Lanes of the TCP instrument's packet ring for each CPU, see `enum tcp_lane`.
 pub const TCP_LANES_PER_CPU: usize = 2;
-/// Hosts that a filter may name.
+/// Maximum number of hosts in a filter.
 pub const FILTER_HOSTS_MAX: usize = 16;
-/// Ports that a filter may name.
+/// Maximum number of ports in a filter.
 pub const FILTER_PORTS_MAX: usize = 16;
-/// Processes that a filter may name.
+/// Maximum number of processes in a filter.
 pub const FILTER_PIDS_MAX: usize = 16;
 
-/// Number of places in the kernel that write records and keep accounts.
+/// Number of hooks of the TCP instrument.
 pub const TCP_HOOK_COUNT: usize = 6;
 
 /// `tcp_state_record.direction`: into this host.
@@ -64,15 +64,15 @@ pub const EVENT_CLOSE: u8 = 3;
 pub const FLOW_IS_IPV6: u32 = 1;
 /// `tcp_flow_record.flags`: the connection is older than the log.
 pub const FLOW_BEGAN_BEFORE: u32 = 2;
-/// `tcp_flow_record.flags`: accepted, not connected.
+/// `tcp_flow_record.flags`: a passive open: accept(2), not connect(2).
 pub const FLOW_PASSIVE: u32 = 4;
-/// `tcp_flow_record.flags`: selective acknowledgements were agreed.
+/// `tcp_flow_record.flags`: SACK was negotiated.
 pub const FLOW_SACK: u32 = 8;
-/// `tcp_flow_record.flags`: time stamps were agreed.
+/// `tcp_flow_record.flags`: timestamps were negotiated.
 pub const FLOW_TIMESTAMPS: u32 = 16;
-/// `tcp_flow_record.flags`: explicit congestion notification was agreed.
+/// `tcp_flow_record.flags`: ECN was negotiated.
 pub const FLOW_ECN: u32 = 32;
-/// `tcp_flow_record.flags`: window scaling was agreed.
+/// `tcp_flow_record.flags`: window scaling was negotiated.
 pub const FLOW_WINDOW_SCALING: u32 = 64;
 /// `tcp_flow_end_record.flags`: the socket was destroyed; otherwise it outlived the log.
 pub const FLOW_END_DESTROYED: u32 = 1;
@@ -81,11 +81,11 @@ pub const FLOW_END_DESTROYED: u32 = 1;
 pub const HEADER_WORDS_MAX: usize = 10;
 /// Bytes of a `frame_image`.
 pub const FRAME_IMAGE_BYTES: usize = 4096;
-/// Replayed trace: bytes of a block at which a frame may begin.
+/// Replayed trace: bytes of a block in which frames may begin.
 pub const TRACE_BLOCK_BYTES: usize = 1 << 20;
 /// Replayed trace: bytes behind a block in which its last frame may end.
 pub const TRACE_SLACK_BYTES: usize = 4096;
-/// `generate_options.transport`: nothing above IP.
+/// `generate_options.transport`: no transport header.
 pub const TRANSPORT_NONE: u32 = 0;
 /// `generate_options.transport`: UDP.
 pub const TRANSPORT_UDP: u32 = 1;
@@ -98,12 +98,12 @@ pub const GENERATE_FAILURE_PLACE: u64 = 1;
 pub const GENERATE_FAILURE_CONTENT: u64 = 2;
 /// The frame cannot be cut to the packet's length.
 pub const GENERATE_FAILURE_CUT: u64 = 3;
-/// The interface is no longer there.
+/// The interface was removed.
 pub const GENERATE_FAILURE_INTERFACE: u64 = 4;
 
-/// `srtt`-like values that have no sample yet.
+/// A value such as `min_rtt_us` without a sample.
 pub const NO_SAMPLE: u32 = u32::MAX;
-/// Linux's initial slow start threshold.
+/// Linux's initial slow start threshold (`TCP_INFINITE_SSTHRESH`).
 pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 
 /// Types that may be read from any properly sized and aligned bytes.
@@ -356,13 +356,13 @@ plain! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureAccount {
-    /// The subscribers of the run that is being counted.
+    /// The subscribers of the current run of packets.
     pub run_subscribers: u64,
     /// Packets of this run.
     pub run_records: u64,
     /// Packets that each subscriber's filter matched, without the run.
     pub matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
-    /// Of these, packets for which there was no room in the ring.
+    /// Of these, packets dropped because the ring was full.
     pub refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
 }
 
@@ -379,7 +379,7 @@ impl CaptureAccount {
 
 /// Reads a value from bytes that may be unaligned.
 ///
-/// Returns `None` when there are fewer bytes than the type has.
+/// Returns `None` if the input is shorter than the type.
 pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     let bytes = bytes.get(..size_of::<T>())?;
     // SAFETY: the length was checked, `read_unaligned` needs no alignment, and `Plain` promises
@@ -389,7 +389,7 @@ pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
 
 /// Views the value at the start of aligned words, without a copy.
 ///
-/// Returns `None` when there are fewer bytes than the type has.
+/// Returns `None` if the input is shorter than the type.
 pub fn view_plain<T: Plain>(words: &[u64]) -> Option<&T> {
     view_plain_slice(words).first()
 }
@@ -402,14 +402,14 @@ pub fn view_plain_slice<T: Plain>(words: &[u64]) -> &[T] {
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<T>(), count) }
 }
 
-/// The bytes that lie in words.
+/// Views words as bytes.
 pub fn bytes_of_words(words: &[u64]) -> &[u8] {
-    // SAFETY: bytes need no alignment, every byte of a word is initialised, and the size is theirs.
+    // SAFETY: bytes need no alignment, every byte of a word is initialised, and the size is that of `words`.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
-/// The bytes of a value.
+/// Views a value as bytes.
 pub fn plain_bytes<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: `Plain` promises that there is no padding, so every byte is initialised.
+    // SAFETY: `Plain` promises no padding, so every byte is initialised.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }

@@ -1,4 +1,4 @@
-//! The ledger: what the measuring saw, kept and lost, per hook, and what it cost.
+//! The ledger: events seen, logged and lost at each hook, and the cost of measuring.
 //!
 //! It must balance: `seen = filtered + thinned + logged + lost`. The kernel counts `seen`,
 //! `filtered`, `thinned`, `dropped` and `written`; the reader counts what it took from the ring and,
@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The places that keep an account, in the order of `enum tcp_hook` of `bpf/abi.h`.
+/// The hooks that keep an account, in the order of `enum tcp_hook` of `bpf/abi.h`.
 pub const TCP_HOOK_NAMES: [&str; crate::abi::TCP_HOOK_COUNT] = [
     "tcp_ingress",
     "tcp_egress",
@@ -16,7 +16,7 @@ pub const TCP_HOOK_NAMES: [&str; crate::abi::TCP_HOOK_COUNT] = [
     "tcp_flow",
 ];
 
-/// Why events that should have been logged were not.
+/// Lost events by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)] // a count that an older log lacks is 0
 pub struct Lost {
@@ -26,9 +26,9 @@ pub struct Lost {
     pub dropped: u64,
     /// The kernel did not run the program because it was already running on this CPU.
     pub missed: u64,
-    /// No memory for what the kernel side keeps of a flow, so its packets could not be followed.
+    /// The kernel side had no memory for a flow, so its packets could not be followed.
     pub failed: u64,
-    /// Read from the ring, but the file could not take it (disk full).
+    /// Read from the ring, but not written to the file (disk full).
     pub unwritten: u64,
 }
 
@@ -47,15 +47,15 @@ pub struct HookAccount {
     pub hook: String,
     /// Events of interest that reached the hook.
     pub seen: u64,
-    /// Not wanted by the filters.
+    /// Rejected by the filters.
     pub filtered: u64,
-    /// Wanted, but thinned out (`--ppl`, `--on-change`).
+    /// Accepted, but thinned out (`--ppl`, `--on-change`).
     pub thinned: u64,
     /// In the log.
     pub logged: u64,
     /// Not in the log, by cause.
     pub lost: Lost,
-    /// Packets without a socket of interest (not TCP, or not ours): outside `seen`.
+    /// Packets without a socket that the log follows: outside `seen`.
     pub unowned: u64,
 }
 
@@ -70,7 +70,7 @@ impl HookAccount {
     }
 }
 
-/// What the measuring cost.
+/// The cost of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)] // a count that an older log lacks is 0
 pub struct Cost {
@@ -108,9 +108,9 @@ pub struct Ledger {
     /// Gaps that the reader found in the lanes' sequence numbers: must equal the sum of
     /// `lost.overwritten`.
     pub sequence_gaps: u64,
-    /// Cost of the measuring.
+    /// Cost of measuring.
     pub cost: Cost,
-    /// False in the snapshots taken while hooks were running: those need not balance.
+    /// False in snapshots taken while hooks were running, which need not balance.
     pub complete: bool,
 }
 
@@ -211,7 +211,7 @@ mod tests {
     proptest! {
         /// A reader of the log sees the numbers that the summary had, to the last bit.
         #[test]
-        fn seconds_come_back_as_they_were_written(
+        fn seconds_are_read_back_exactly(
             ns in any::<u64>(),
             wall_s in any::<f64>().prop_filter("JSON has finite numbers only", |s| s.is_finite()),
         ) {

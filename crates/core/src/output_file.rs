@@ -1,5 +1,5 @@
-//! Output files. A new file is written beside the old one, and takes its name when its start or all of it is written. A
-//! file that another process is writing is refused.
+//! Output files. A new file is written under a temporary name beside the old file, which it replaces once its
+//! head, or all of it, is written. A file that another process is writing is refused.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,16 +13,16 @@ use rustix::io::Errno;
 
 /// Interval between attempts to open a FIFO without a reader: an open(2) that waits ignores signals.
 const READER_INTERVAL: Duration = Duration::from_millis(20);
-/// As many symbolic links as the kernel follows.
+/// Maximum number of symbolic links, as in the kernel (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
-/// Bytes of a name that its temporary file keeps, so that a long one still fits.
+/// Maximum bytes of a name in the name of its temporary file, which must not exceed `NAME_MAX`.
 const NAME_BYTES_KEPT: usize = 200;
 
-/// Why there is no output file.
+/// Why an output file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum OutputError {
-    /// It cannot be made.
+    /// It cannot be created.
     #[error("{}: cannot be written: {source}; name a file in a directory that you may write to", path.display())]
     Create { path: PathBuf, source: io::Error },
     /// Another process writes it.
@@ -39,26 +39,27 @@ pub enum OutputError {
     Stopped { path: PathBuf },
 }
 
-/// The place of an output file, which takes it by [`Place::take`]. If it is dropped before, the new file is removed,
-/// and the old one stays.
+/// The path of an output file. [`Place::take`] moves the new file there. Without it, a drop removes the new
+/// file and keeps the old one.
 #[derive(Debug)]
 pub struct Place {
     /// The path as the caller gave it.
     path: PathBuf,
     /// The same without symbolic links.
     target: PathBuf,
-    /// The new file; `None` once it is in its place, and for what is written to as it is: a FIFO, a device.
+    /// The new file; `None` once it is in its place, and for FIFOs, devices and descriptors, which are opened
+    /// directly.
     part: Option<PathBuf>,
     /// The file at the place, locked, so that no other Parshall process replaces it.
     existing: Option<File>,
 }
 
-/// Opens a file for writing. A file that exists stays as it is until [`Place::take`]; the new one gets its owner and
-/// permissions. The new file is locked as long as it is open. A FIFO is opened when it has a reader; before that the
-/// call fails when `is_stopping` returns true. A descriptor (`/dev/stdout`) is appended to.
+/// Opens a file for writing. A file that exists stays as it is until [`Place::take`]; the new one gets its
+/// owner and permissions. The new file is locked as long as it is open. The call waits until a FIFO has a
+/// reader, and fails if `is_stopping` returns true before. A descriptor (`/dev/stdout`) is appended to.
 ///
 /// # Errors
-/// [`OutputError`]; nothing was changed then.
+/// [`OutputError`]; no file is changed then.
 pub fn create(
     path: &Path,
     is_stopping: &mut dyn FnMut() -> bool,
@@ -113,7 +114,7 @@ impl Place {
     /// Puts the new file into its place.
     ///
     /// # Errors
-    /// [`OutputError`]; what was there stays then.
+    /// [`OutputError`]; the old file stays then.
     pub fn take(&mut self) -> Result<(), OutputError> {
         let Some(part) = self.part.clone() else {
             return Ok(());
@@ -127,7 +128,7 @@ impl Place {
                 }
                 // Another process created one meanwhile.
                 Err(Errno::EXIST) => self.lock_existing()?,
-                // A file system without that flag, or a reason that the next call gives, too.
+                // The file system lacks the flag, or the next call fails for the same reason.
                 Err(_) => {}
             }
         }
@@ -144,7 +145,7 @@ impl Place {
         }
     }
 
-    /// Opens what is no file as it is.
+    /// Opens a FIFO or a device.
     fn open_special(
         &self,
         is_fifo: bool,
@@ -226,7 +227,7 @@ impl Place {
             });
             let part = self.target.with_file_name(part_name);
             match File::create_new(&part) {
-                // Another thread's, or that of a process that was killed.
+                // It belongs to another thread, or a killed process left it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 created => {
                     let file = created?;
@@ -246,8 +247,8 @@ impl Drop for Place {
     }
 }
 
-/// The path without symbolic links, so that their target is replaced, not a link. `None` is a link below `/proc`, for a
-/// descriptor.
+/// The path without symbolic links, so that their target is replaced, not a link. `None` for a link below
+/// `/proc`: a descriptor.
 fn resolve(given: &Path) -> Result<Option<PathBuf>, OutputError> {
     let fail = |source: io::Error| OutputError::Create {
         path: given.into(),
@@ -278,10 +279,10 @@ fn resolve(given: &Path) -> Result<Option<PathBuf>, OutputError> {
     Err(fail(Errno::LOOP.into()))
 }
 
-/// Refuses what another user put into a directory with the sticky bit, such as /tmp: through another user's link root
-/// would overwrite any file, and another user's file would keep its owner. The kernel's rules (`protected_symlinks`,
-/// `protected_regular` and `protected_fifos` of proc_sys_fs(5)) apply when a file is opened by name; here the owner is
-/// checked before.
+/// Refuses files and links of other users in a directory with the sticky bit, such as /tmp. Through such a
+/// link, root would overwrite any file; such a file would keep its owner. The kernel's rules
+/// (`protected_symlinks`, `protected_regular` and `protected_fifos` of proc_sys_fs(5)) apply when a file is
+/// opened by name; here the owner is checked before.
 fn check_owner(given: &Path, whole: &Path, metadata: &fs::Metadata) -> Result<(), OutputError> {
     let Some(directory) = whole.parent().and_then(|parent| fs::metadata(parent).ok()) else {
         return Ok(());
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_without_a_reader_is_stopped_and_one_with_a_reader_is_written_to() {
+    fn a_fifo_is_opened_once_it_has_a_reader() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("fifo");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);

@@ -1,4 +1,4 @@
-//! Full disks, killed writers, readers that go away: what is on the disk opens, and the account holds.
+//! Full disks, killed writers, readers that leave: the file on the disk opens, and the account balances.
 
 use parshall_core::trace::*;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// Tells a test that runs again in a process of its own where to write.
+/// The environment variable with the path for a test that runs again in a child process.
 const CHILD: &str = "PARSHALL_TRACE_CHILD";
 
 fn packet(number: u64, captured: &[u8]) -> Packet<'_> {
@@ -49,8 +49,8 @@ fn read(path: &Path) -> (Vec<u64>, Option<Reader>, Result<(), TraceError>) {
     }
 }
 
-/// Holds that tshark finds so many packets in a file, and nothing wrong with it. `zstd` also shows that what it
-/// compressed is whole; behind a full disk there is a second frame, which Wireshark 4.0 does not find.
+/// Checks that tshark finds this many packets and no fault in a file. `zstd` also checks its frames; after a
+/// full disk the file has a second frame, which Wireshark 4.0 does not read.
 fn tshark_reads(path: &Path, packets: usize, disk_was_full: bool) {
     let count = "tshark -n -T fields -e frame.number -r";
     let file = path.display();
@@ -86,7 +86,7 @@ fn is_ascending(numbers: &[u64]) -> bool {
     numbers.is_sorted_by(|before, after| before < after)
 }
 
-/// A disk with so much room, which somebody may change.
+/// A disk with limited space, which a test may change.
 #[derive(Clone)]
 struct SmallDisk {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -167,7 +167,7 @@ fn all_kinds() -> impl Iterator<Item = WriterOptions> {
 }
 
 #[test]
-fn a_full_disk_costs_only_what_it_did_not_take() {
+fn a_full_disk_loses_only_unwritten_packets() {
     for options in all_kinds() {
         // Compressed, so that one frame is full, and a part of the next.
         let room_bytes = match options.compression {
@@ -231,7 +231,7 @@ fn a_full_disk_costs_only_what_it_did_not_take() {
 }
 
 #[test]
-fn a_disk_that_has_room_again_gets_the_rest() {
+fn writing_continues_when_the_disk_has_room_again() {
     for options in all_kinds() {
         let disk = SmallDisk::new(50_000);
         let sink = Box::new(disk.clone());
@@ -267,7 +267,7 @@ fn a_disk_that_has_room_again_gets_the_rest() {
     }
 }
 
-/// Runs a test of this file again in a process of its own.
+/// Runs a test of this file again in a child process.
 fn child(test: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command
@@ -283,7 +283,7 @@ fn child_path() -> Option<PathBuf> {
 }
 
 #[test]
-#[ignore = "the process that killed_writers_leave_what_was_ticked kills"]
+#[ignore = "the process that killed_writers_leave_all_packets_of_the_last_tick kills"]
 fn write_until_killed() {
     let Some(path) = child_path() else { return };
     let options = WriterOptions {
@@ -304,7 +304,7 @@ fn write_until_killed() {
 }
 
 #[test]
-fn killed_writers_leave_what_was_ticked() {
+fn killed_writers_leave_all_packets_of_the_last_tick() {
     let directory = tempfile::tempdir().expect("a directory");
     for name in ["t.pcapng", "t.pcap", "t.pcapng.gz", "t.pcapng.zst"] {
         let path = directory.path().join(name);
@@ -428,21 +428,21 @@ fn a_full_tmpfs_holds_what_it_took() {
 }
 
 #[test]
-fn a_reader_that_follows_a_pipe_gets_every_packet_at_once_and_may_go() {
+fn a_reader_of_a_pipe_gets_every_packet_at_once_and_may_leave() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
         .expect("a pipe");
     // Opening a pipe waits for the other side.
-    let (said, heard) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let reading = std::thread::spawn({
         let path = path.clone();
         move || {
             let mut reader = Reader::open(&path).expect("a head");
             for _ in 0..100 {
                 let packet = reader.next().expect("good").expect("a packet");
-                said.send(packet.time_ns).expect("somebody hears");
+                sender.send(packet.time_ns).expect("a receiver");
             }
         }
     });
@@ -453,13 +453,13 @@ fn a_reader_that_follows_a_pipe_gets_every_packet_at_once_and_may_go() {
         writer.write(&packet(number, &[0; 60])).expect("read");
         writer.caught_up().expect("read");
         let patience = std::time::Duration::from_secs(20);
-        assert_eq!(heard.recv_timeout(patience), Ok(number));
+        assert_eq!(receiver.recv_timeout(patience), Ok(number));
     }
     reading.join().expect("it ended well");
     writer
         .write(&packet(100, &[0; 60]))
         .expect("it waits in the buffer");
-    let error = writer.caught_up().expect_err("nobody reads");
+    let error = writer.caught_up().expect_err("the reader has left");
     assert!(error.is_reader_gone(), "{error}");
     for number in 101..100_000 {
         writer
@@ -469,7 +469,7 @@ fn a_reader_that_follows_a_pipe_gets_every_packet_at_once_and_may_go() {
     let Finished {
         accounts, result, ..
     } = writer.finish(&seen(100_000));
-    assert!(result.expect_err("nobody reads").is_reader_gone());
+    assert!(result.expect_err("the reader has left").is_reader_gone());
     let unwritten: u64 = accounts
         .iter()
         .map(|account| account.written.unwritten)
@@ -481,7 +481,7 @@ fn a_reader_that_follows_a_pipe_gets_every_packet_at_once_and_may_go() {
 }
 
 #[test]
-fn a_file_that_cannot_be_made_is_named() {
+fn the_error_names_a_file_that_cannot_be_created() {
     let path = Path::new("/proc/nothing/t.pcapng");
     let error = Writer::create(path, &WriterOptions::default(), &Section::default(), &[])
         .err()

@@ -1,5 +1,5 @@
-//! Files that others write: the other byte order, other resolutions, old blocks, many sections,
-//! variants of classic pcap.
+//! Files of other programs: the other byte order, other resolutions, old blocks, many sections, variants of
+//! classic pcap.
 
 use parshall_core::trace::*;
 use std::io::Cursor;
@@ -95,7 +95,7 @@ fn sections_of_either_byte_order_follow_each_other() {
         builder.section();
         builder.interface(0, Some(9), 0).interface(0, None, 100);
         builder.block(0x0bad, |block| {
-            block.raw(b"what nobody knows");
+            block.raw(b"of unknown content");
         });
         builder.packet(1, 7, &[1, 2, 3]).packet(0, 1 << 40, &[4]);
         bytes.extend(builder.bytes);
@@ -118,7 +118,7 @@ fn sections_of_either_byte_order_follow_each_other() {
 }
 
 #[test]
-fn old_and_simple_packets_are_packets() {
+fn old_and_simple_packet_blocks_are_read() {
     let mut builder = Builder::new(true);
     builder.section().interface(5, None, 0);
     builder.block(2, |block| {

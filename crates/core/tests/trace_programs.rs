@@ -1,6 +1,6 @@
 //! The programs of the field read every capture file that Parshall writes: tshark, capinfos, tcpdump.
 //!
-//! They come with `make test`. Where one is missing its test says so and passes; under CI it fails.
+//! They come with `make test`. If one is missing, its test prints so and passes; under CI it fails.
 
 use parshall_core::ledger::Lost;
 use parshall_core::trace::*;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 const START_NS: u64 = 1_763_766_000_123_456_789;
 const PACKETS: u64 = 3000;
 
-/// Whether a program is there; under CI it must be.
+/// Whether a program is installed; under CI it must be.
 fn has(program: &str) -> bool {
     let there = Command::new(program)
         .arg("--version")
@@ -28,8 +28,8 @@ fn has(program: &str) -> bool {
     there
 }
 
-/// The standard output of a program that must succeed without a word on standard error, but for
-/// what `expected_noise` starts.
+/// The standard output of a program that must succeed without output on standard error, except lines that
+/// start with `expected_noise`.
 fn output_of(program: &str, arguments: &[&str], expected_noise: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
@@ -286,7 +286,7 @@ fn tcpdump_reads_every_kind() {
         let path = directory.path().join(name);
         write(&path, &options);
         let path = path.to_str().expect("text");
-        // libpcap does not decompress: gzip and zstd do, which also shows that they take the file for good.
+        // libpcap does not decompress: gzip and zstd do, which also checks the compression.
         let decompress = match options.compression {
             Compression::None => "cat",
             Compression::Gzip => "gzip -dc",

@@ -1,4 +1,4 @@
-//! Many files in place of one: sizes, times, numbers and names hold, and each file that ended is complete in itself.
+//! Rotation: sizes, times, numbers and names are as requested, and each finished file is complete.
 
 use parshall_core::trace::*;
 use std::path::Path;
@@ -91,7 +91,7 @@ fn writer(path: &Path, rotation: Rotation) -> Writer {
 }
 
 #[test]
-fn no_file_is_larger_than_asked_and_none_much_smaller() {
+fn files_have_at_most_the_requested_size_and_not_much_less() {
     for name in [
         "t.pcapng",
         "t.pcap",
@@ -146,7 +146,7 @@ fn no_file_is_larger_than_asked_and_none_much_smaller() {
 }
 
 #[test]
-fn time_and_size_work_together_and_the_oldest_files_go() {
+fn files_rotate_by_time_and_size_and_the_oldest_are_removed() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.pcapng");
     let rotation = Rotation {
@@ -190,7 +190,7 @@ fn time_and_size_work_together_and_the_oldest_files_go() {
 }
 
 #[test]
-fn a_file_whose_time_is_over_ends_without_a_packet_but_no_empty_files_pile_up() {
+fn files_rotate_by_time_without_packets_but_never_empty() {
     let directory = tempfile::tempdir().expect("a directory");
     let rotation = Rotation {
         time_ns: Some(1000),
@@ -211,7 +211,7 @@ fn a_file_whose_time_is_over_ends_without_a_packet_but_no_empty_files_pile_up() 
 }
 
 #[test]
-fn a_number_of_files_alone_is_refused() {
+fn a_number_of_files_without_size_or_time_is_refused() {
     let options = WriterOptions {
         rotation: Rotation {
             files: Some(3),
@@ -232,7 +232,7 @@ fn a_number_of_files_alone_is_refused() {
 }
 
 #[test]
-fn a_directory_that_went_away_is_one_error_and_counted() {
+fn a_removed_directory_gives_one_error_and_counted_packets() {
     let directory = tempfile::tempdir().expect("a directory");
     let inside = directory.path().join("inside");
     std::fs::create_dir(&inside).expect("room");

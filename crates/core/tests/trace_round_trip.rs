@@ -1,4 +1,4 @@
-//! What is written is read again; what was damaged is read up to the damage.
+//! Files are read back as written, and damaged files up to the damage.
 
 use parshall_core::ledger::Lost;
 use parshall_core::trace::*;
@@ -198,7 +198,7 @@ fn read(bytes: Vec<u8>) -> (Vec<Owned>, Result<(), TraceError>) {
             Ok(Some(packet)) => packets.push(Owned::of(&packet)),
             Ok(None) => return (packets, Ok(())),
             Err(error) => {
-                assert!(matches!(reader.next(), Ok(None)), "nothing after an error");
+                assert!(matches!(reader.next(), Ok(None)), "none after an error");
                 return (packets, Err(error));
             }
         }
@@ -276,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_file_gives_the_packets_before_the_cut_and_says_so(
+    fn a_truncated_file_gives_the_packets_before_the_cut_and_an_error(
         packets in packets(),
         compression in compressions(),
         pcap in any::<bool>(),
@@ -296,7 +296,7 @@ proptest! {
             prop_assert!(message.starts_with("memory: "), "{}", message);
             prop_assert!(!message.contains('\n'), "{}", message);
         } else {
-            // Cut between two blocks, or two frames: nothing can tell.
+            // A cut between two blocks or two frames cannot be detected.
             let (_, result) = read(bytes[..bytes.len() - 1].to_vec());
             prop_assert!(result.is_err());
         }
@@ -379,7 +379,7 @@ fn a_packet_of_an_unknown_interface_is_refused() {
 }
 
 #[test]
-fn other_kinds_of_files_are_named() {
+fn errors_describe_other_kinds_of_files() {
     for (bytes, expected) in [
         (b"".as_slice(), "is empty"),
         (b"\xfd7zXZ\0\0\0", "compressed with xz"),

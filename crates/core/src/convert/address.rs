@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// As SIFTR 1.2 does: IPv6 as eight groups without leading zeros and without `::`.
+/// As in SIFTR 1.2: IPv6 as eight groups without leading zeros and without `::`.
 pub fn full(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),
@@ -21,8 +21,8 @@ pub fn short(address: IpAddr) -> String {
     }
 }
 
-/// As ttprobe and Web10G's logger do: IPv6 as eight groups of four, in upper case (a reader drops
-/// lines in which it finds a letter from a to z).
+/// As in ttprobe and Web10G's logger: IPv6 as eight groups of four, in upper case (a reader drops lines in
+/// which it finds a letter from a to z).
 pub fn upper(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),

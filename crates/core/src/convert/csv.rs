@@ -1,5 +1,5 @@
-//! All rows with all columns, the flow's addresses in front, so that one file holds everything. Times are
-//! nanoseconds since 1970; null is empty.
+//! All rows and columns, the flow's addresses first, so that one file holds everything. Times are nanoseconds
+//! since 1970; null is an empty field.
 
 use super::error::ConvertError;
 use super::source::Source;

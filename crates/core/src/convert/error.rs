@@ -50,7 +50,7 @@ pub enum ConvertError {
 const LINES_A_GB: i128 = 2_500_000;
 
 impl From<::parquet::errors::ParquetError> for ConvertError {
-    /// An error of the output is no failure of Parquet's library.
+    /// An error of the output is not one of the Parquet library.
     fn from(error: ::parquet::errors::ParquetError) -> Self {
         match error {
             ::parquet::errors::ParquetError::External(source) => match source.downcast() {

@@ -50,17 +50,17 @@ impl Format {
         "parquet",
     ];
 
-    /// The name of this one.
+    /// The name of the format.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 
-    /// False when a terminal should not see it.
+    /// Whether it is text, which a terminal can show.
     pub fn is_text(self) -> bool {
         !matches!(self, Format::TtprobeBinary | Format::Parquet)
     }
 
-    /// What to put behind the name of the log.
+    /// The suffix behind the name of the log.
     pub fn suffix(self) -> &'static str {
         match self {
             Format::Siftr13 | Format::Siftr12 => ".siftr.log",

@@ -29,7 +29,7 @@ use std::io::{BufWriter, Read, Seek, Write};
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvertOptions {
-    /// Poll the flows at this interval instead of writing a line a packet (`web10g` only).
+    /// Poll the flows at this interval instead of writing a line per packet (`web10g` only).
     pub every_ns: Option<u64>,
 }
 
@@ -49,8 +49,8 @@ pub struct ConvertReport {
 ///
 /// # Errors
 /// [`ConvertError::Log`] when the log is damaged, [`ConvertError::Write`] when `out` fails,
-/// [`ConvertError::NoFlow`] when the format needs a flow and there is none,
-/// [`ConvertError::Option`] for an option that the format does not have.
+/// [`ConvertError::NoFlow`] when the format needs a flow and the log has none, [`ConvertError::Option`] for
+/// an option that the format does not have.
 pub fn convert<R: Read + Seek>(
     reader: LogReader<R>,
     format: Format,

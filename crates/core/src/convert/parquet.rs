@@ -1,5 +1,5 @@
-//! All rows with all columns as Parquet. The metadata of the log become those of the file, with the
-//! flow table and the ledger as JSON under `parshall.flows_table` and `parshall.ledger`.
+//! All rows and columns as Parquet. The file has the metadata of the log, and the flow table and the ledger
+//! as JSON under `parshall.flows_table` and `parshall.ledger`.
 
 use super::error::ConvertError;
 use super::source::Source;
@@ -11,7 +11,7 @@ use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::io::{Read, Seek, Write};
 use std::sync::Arc;
 
-/// The writer keeps a group in memory.
+/// The writer keeps a row group in memory.
 const GROUP_ROWS: usize = 1 << 20;
 
 pub fn write<R: Read + Seek>(

@@ -1,4 +1,4 @@
-//! One row of a log, out of the columns of a batch.
+//! One row of a log, from the columns of a batch.
 
 use crate::tcp_log::columns::column_table;
 use arrow::array::{Array, AsArray};
@@ -28,7 +28,7 @@ macro_rules! value {
     ($kind:ident null) => { Option<$kind> };
 }
 
-/// Numbers that are never null, as a slice; names are their indices. Where a log lacks the column they are 0.
+/// Numbers that are never null, as a slice; names are their indices. If a log lacks the column, they are 0.
 macro_rules! array {
     (time, $array:expr) => {
         $array.as_primitive::<TimestampNanosecondType>().values()
@@ -74,7 +74,7 @@ macro_rules! cell {
     };
 }
 
-/// Puts `null` behind the type of columns that have nulls, and calls a macro with that.
+/// Calls a macro with the columns, with `null` behind the type of nullable ones.
 macro_rules! with_null {
     ($callback:ident, $kind:ident, never $(, $argument:expr)*) => { $callback!($kind $(, $argument)*) };
     ($callback:ident, $kind:ident, from $(, $argument:expr)*) => { $callback!($kind null $(, $argument)*) };
@@ -83,7 +83,7 @@ macro_rules! with_null {
 macro_rules! rows {
     (|$record:ident, $scale:ident| $($name:ident: $kind:ident $(($names:ident))?, $null:ident $(($null_from:expr))?,
         $unit:literal => $value:expr;)*) => {
-        /// A row. Names and units are those of the log's columns.
+        /// A row, with the names and units of the log's columns.
         #[allow(non_snake_case, missing_docs)]
         #[derive(Clone, Copy, Debug, Default, PartialEq)]
         pub struct Row { $(pub $name: with_null!(value, $kind, $null),)* }
@@ -108,7 +108,7 @@ impl Row {
         self.cwnd_segments.saturating_mul(self.mss_bytes)
     }
 
-    /// The slow start threshold in bytes; `infinite_bytes` when it is not yet set or beyond that.
+    /// The slow start threshold in bytes; at most `infinite_bytes`, which also means that it is not yet set.
     pub fn ssthresh_bytes(&self, infinite_bytes: u32) -> u32 {
         self.ssthresh_segments.map_or(infinite_bytes, |segments| {
             segments.saturating_mul(self.mss_bytes).min(infinite_bytes)

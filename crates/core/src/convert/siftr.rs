@@ -1,4 +1,4 @@
-//! What the versions of SIFTR share: FreeBSD's numbers and the counts of the footer.
+//! Common parts of the versions of SIFTR: FreeBSD's numbers and the counts of the footer.
 
 use super::error::ConvertError;
 use super::format::Format;
@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
 use std::net::IpAddr;
 
-/// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`), for Linux's "not yet set".
+/// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`), for Linux's
+/// `TCP_INFINITE_SSTHRESH`.
 pub const SSTHRESH_INFINITE_BYTES: u32 = 65_535 << 14;
-/// FreeBSD's number of `ESTABLISHED`; SIFTR skips packets of connections below it.
+/// FreeBSD's number of `ESTABLISHED`; SIFTR skips packets of connections in lower states.
 const ESTABLISHED: u8 = 4;
-/// review_siftr_log, a reader of version 1.3, has room for fewer bytes of the last line than this.
+/// review_siftr_log, a reader of version 1.3, has a buffer of this size for the last line.
 pub const FOOTER_BYTES_MAX: usize = 1000;
 /// Longer values in the first line overrun a known reader.
 const HEADER_VALUE_CHARS_MAX: usize = 7;
@@ -37,7 +38,7 @@ pub fn state(linux: u8) -> u8 {
     }
 }
 
-/// The bits of FreeBSD's `t_flags` that the flow table knows.
+/// The bits of FreeBSD's `t_flags` that follow from the flow table.
 pub fn t_flags(flow: &FlowRow) -> u32 {
     const REQ_SCALE_AND_RCVD_SCALE: u32 = 0x60;
     const REQ_TSTMP_AND_RCVD_TSTMP: u32 = 0x180;
@@ -93,7 +94,7 @@ pub fn release(environment: &str) -> String {
     kernel.or_else(|| find(&parsed)).unwrap_or("0").to_string()
 }
 
-/// 6 when there is an IPv6 flow, else 4.
+/// 6 with an IPv6 flow, else 4.
 pub fn ip_mode<R: Read + Seek>(source: &Source<R>) -> u8 {
     if source.flows().values().any(|flow| flow.ip_version() == 6) {
         6
@@ -113,7 +114,7 @@ pub struct ListedFlow {
 #[derive(Default)]
 pub struct Counts {
     lines: [u64; 2],
-    /// Packets of connections below ESTABLISHED, by direction.
+    /// Packets of connections before ESTABLISHED, by direction.
     below_established: [u64; 2],
     /// Packets of handshakes that have no socket yet, by direction.
     without_socket: [u64; 2],
@@ -156,7 +157,7 @@ impl Counts {
         self.lines[0] + self.lines[1]
     }
 
-    /// Packets that the log lacks, by direction: SIFTR counts them as skipped without memory.
+    /// Packets missing from the log, by direction: SIFTR counts them as skipped for lack of memory.
     pub fn lost<R: Read + Seek>(source: &Source<R>) -> [u64; 2] {
         Self::of_packet_hooks(source, |account| account.lost.total())
     }
@@ -174,7 +175,7 @@ impl Counts {
         })
     }
 
-    /// Packets by direction, logged or not: also those that were thinned out, as SIFTR counts them.
+    /// Packets by direction, logged or thinned out, as SIFTR counts them.
     pub fn packets<R: Read + Seek>(&self, source: &Source<R>, lost: [u64; 2]) -> [u64; 2] {
         let thinned = Self::of_packet_hooks(source, |account| account.thinned);
         [0, 1].map(|side| {
@@ -214,7 +215,7 @@ pub fn write_lines<R: Read + Seek, W: Write>(
     Ok(counts)
 }
 
-/// The fields of the first line that all versions have.
+/// The common fields of the first line.
 pub fn start_fields<R: Read + Seek>(source: &Source<R>) -> String {
     let (seconds, us) = seconds_and_us(source.start_ns());
     format!("enable_time_secs={seconds}\tenable_time_usecs={us:06}")

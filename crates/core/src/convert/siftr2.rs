@@ -12,7 +12,7 @@ use super::siftr::{
 use super::source::Source;
 use std::io::{Read, Seek, Write};
 
-/// `PATH_MAX` of Linux: review_siftr2_log has room for fewer bytes of a line than this.
+/// `PATH_MAX` of Linux: review_siftr2_log has a buffer of this size for a line.
 const LINE_BYTES_MAX: usize = 4096;
 
 pub fn write<R: Read + Seek>(

@@ -13,9 +13,9 @@ use super::source::Source;
 use crate::abi::DIRECTION_OUT;
 use std::io::{Read, Seek, Write};
 
-/// Ticks a second that the header claims.
+/// Ticks per second in the header.
 const HZ: u64 = 1000;
-/// Units of srtt in a tick that the header claims.
+/// Units of srtt per tick in the header.
 const TCP_RTT_SCALE: u64 = 32;
 
 pub fn write<R: Read + Seek>(
@@ -30,8 +30,8 @@ pub fn write<R: Read + Seek>(
     );
     let counts = write_lines(source, out, Format::Siftr12, &head, |out, row, flow| {
         let (seconds, us) = row.seconds_and_us();
-        // The hash is that of FreeBSD with hashes switched off: the log holds no packet bytes. The bandwidth
-        // window is 0, as FreeBSD has written it since it has none.
+        // The log has no packet bytes, so the hash is FreeBSD's with hashes disabled. The bandwidth window is
+        // 0, as in FreeBSD without one.
         writeln!(
             out,
             "{},0x00000000,{seconds}.{us:06},{},{},{},{},{},{},0,{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},0,{}",
@@ -70,7 +70,7 @@ fn scaled_srtt(srtt_us: u32) -> u64 {
     (u64::from(srtt_us) * HZ * TCP_RTT_SCALE + 500_000) / 1_000_000
 }
 
-/// The smoothed RTT in ticks of 1 ms, as the log holds no single samples. At least one tick, as 0 means no RTT.
+/// The smoothed RTT in ticks of 1 ms, since the log has no single samples. At least one tick, as 0 means no RTT.
 fn rtt_ticks(srtt_us: u32) -> u64 {
     match srtt_us {
         0 => 0,

@@ -1,4 +1,4 @@
-//! A log whose flow table is known before the first row.
+//! A log whose flow table is read before the first row.
 
 use super::error::ConvertError;
 use super::format::Format;
@@ -44,7 +44,7 @@ impl<R: Read + Seek> Source<R> {
         self.flows.clone()
     }
 
-    /// The last ledger, of zeros when there is none.
+    /// The last ledger; all zeros if the log has none.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -63,7 +63,7 @@ impl<R: Read + Seek> Source<R> {
         first_flow.into_iter().chain(first_row).min().unwrap_or(0)
     }
 
-    /// The error for formats that need a flow, when no flow had a packet of the format.
+    /// The error for formats that need a flow, when no flow has a packet for the format.
     pub fn no_flow(&self, format: Format) -> ConvertError {
         ConvertError::NoFlow {
             path: self.reader.path().to_string(),
@@ -98,7 +98,7 @@ impl<R: Read + Seek> Source<R> {
         Ok(())
     }
 
-    /// As [`Source::for_each_row`], packets only: no older format knows other events.
+    /// As [`Source::for_each_row`], packets only: older formats have no other events.
     pub fn for_each_packet(
         &mut self,
         mut each: impl FnMut(&Row, &FlowRow) -> Result<(), ConvertError>,
@@ -124,7 +124,7 @@ impl<R: Read + Seek> Source<R> {
         self.warnings.push(warning);
     }
 
-    /// All warnings, with those about the log itself.
+    /// All warnings, including warnings about the log itself.
     pub fn into_warnings(mut self) -> Vec<String> {
         let path = self.reader.path();
         if let Some(truncation) = self.reader.truncation() {

@@ -1,4 +1,4 @@
-//! ttprobe 0.1.2, text: 17 values a line. Source is this host in both directions, as in tcp_probe.
+//! ttprobe 0.1.2, text: 17 values per line. Source is this host in both directions, as in tcp_probe.
 
 use super::address;
 use super::error::ConvertError;
@@ -9,7 +9,7 @@ use crate::abi::DIRECTION_IN;
 use crate::tcp_log::FlowRow;
 use std::io::{Read, Seek, Write};
 
-/// ttprobe multiplies in 32 bits, so the threshold that is not yet set wraps; here it is clamped.
+/// ttprobe multiplies in 32 bits, so the initial threshold wraps; here it is clamped.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
 
 pub fn write<R: Read + Seek>(
@@ -55,9 +55,9 @@ fn ssthresh_bytes(row: &Row) -> u32 {
         })
 }
 
-/// `skb->len` at ttprobe's hooks: of a sent packet the payload, as the header comes later; of a received one with the
-/// TCP header. The log does not hold the header's length. It is computed from the options that Linux sends if they
-/// were agreed, without the blocks of selective acknowledgements.
+/// `skb->len` at ttprobe's hooks: the payload of a sent packet, whose header is added later; with the TCP
+/// header for a received one. The log does not hold the header's length. It is computed from the options that
+/// Linux sends if they were negotiated, without the blocks of selective acknowledgements.
 pub fn skb_bytes(row: &Row, flow: &FlowRow) -> u32 {
     if row.direction != DIRECTION_IN {
         return row.payload_bytes;

@@ -8,7 +8,7 @@ use super::ttprobe::skb_bytes;
 use std::io::{Read, Seek, Write};
 
 const RECORD_BYTES: usize = 96;
-/// Linux's threshold that is not yet set.
+/// Linux's `TCP_INFINITE_SSTHRESH`.
 const SSTHRESH_INFINITE_SEGMENTS: u32 = 0x7fff_ffff;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;

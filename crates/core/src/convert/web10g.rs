@@ -1,7 +1,7 @@
-//! The log of TEACUP's Web10G logger: 123 values a line with the names of RFC 4898.
+//! The log of TEACUP's Web10G logger: 123 values per line with the names of RFC 4898.
 //!
-//! Without an interval, a line a packet. With one, a line a flow at every poll instant, holding the
-//! state as of that instant, so that polling and event-driven sampling can be compared on the same flow.
+//! Without an interval, it has a line per packet. With one, it has a line per flow at every poll instant with
+//! the state at that instant, so that polling and event-driven sampling can be compared on the same flow.
 
 use super::error::ConvertError;
 use super::row::NEW_SYN_RECV;
@@ -85,14 +85,14 @@ fn polled<R: Read + Seek>(
         }
         Ok(())
     })?;
-    // One more poll sees the state after the last event.
+    // One more poll has the state after the last event.
     if let Some(poll_ns) = next_ns {
         lines += poll(&mut accounts, out, poll_ns)?;
     }
     Ok(lines)
 }
 
-/// The time for which flows are polled, added up over them.
+/// The total polling time of all flows.
 fn polled_ns(flows: &BTreeMap<u32, FlowRow>) -> i128 {
     let end_ns = flows.values().map(|flow| flow.last_time_ns).max();
     flows
@@ -107,7 +107,7 @@ fn polled_ns(flows: &BTreeMap<u32, FlowRow>) -> i128 {
         .sum()
 }
 
-/// Refuses an interval at which this time makes too many lines.
+/// Refuses an interval that gives too many lines in this time.
 fn refuse_more(polled_ns: i128, every_ns: i64) -> Result<(), ConvertError> {
     let lines = polled_ns / i128::from(every_ns);
     if lines > LINES_MAX {

@@ -1,4 +1,4 @@
-//! What Web10G's kernel patch counts for a connection, accumulated from the rows of a log.
+//! The counters of Web10G's kernel patch for a connection, accumulated from the rows of a log.
 
 use super::address;
 use super::error::ConvertError;
@@ -11,7 +11,7 @@ use crate::tcp_log::FlowRow;
 use std::io::Write;
 
 const COLUMNS: usize = 123;
-/// The slow start threshold while it is not set.
+/// The initial slow start threshold.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
 const CA_OPEN: u8 = 0;
 /// `TcpEStatsNegotiated` of RFC 4898.
@@ -19,7 +19,7 @@ const ENABLED: u64 = 1;
 const SELF_DISABLED: u64 = 2;
 const PEER_DISABLED: u64 = 3;
 
-/// What this host offers in handshakes, from the environment of the log.
+/// Options that this host offers in handshakes, from the environment of the log.
 #[derive(Clone, Copy, Default)]
 pub struct Settings {
     timestamps: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the environment of a log; what it lacks is unknown.
+    /// Reads the environment of a log; missing options are unknown.
     pub fn of(environment: &str) -> Self {
         let parsed = serde_json::from_str::<serde_json::Value>(environment).unwrap_or_default();
         let value = |name: &str| {
@@ -43,7 +43,7 @@ impl Settings {
     }
 }
 
-/// Which host disabled an option: this one when it does not offer the option, or when that is unknown.
+/// Which host disabled an option: this one if it does not offer the option, or if that is unknown.
 fn negotiated(agreed: bool, offered: Option<bool>) -> u64 {
     match (agreed, offered) {
         (true, _) => ENABLED,
@@ -52,7 +52,7 @@ fn negotiated(agreed: bool, offered: Option<bool>) -> u64 {
     }
 }
 
-/// What keeps a sender from sending.
+/// The reason why a sender does not send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Receiver,
@@ -81,7 +81,7 @@ struct Range {
 }
 
 impl Default for Range {
-    /// The extremes of no value.
+    /// The extremes of an empty set.
     fn default() -> Self {
         Self {
             min: u32::MAX,
@@ -152,7 +152,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Of a connection that has not been seen yet.
+    /// The account of a connection before its first event.
     pub fn new(flow: &FlowRow, settings: &Settings) -> Self {
         Self {
             flow: flow.clone(),
@@ -178,7 +178,7 @@ impl Account {
         } else if row.event == EVENT_RETRANSMIT {
             self.retransmitted_bytes += u64::from(row.payload_bytes);
         }
-        // Before there is a socket, the state fields are 0 and mean nothing.
+        // Without a socket, the state fields are 0 and have no meaning.
         if (ESTABLISHED..NEW_SYN_RECV).contains(&row.state) {
             self.established |= matches!(row.state, 1 | 4..=6 | 8 | 9 | 11);
             self.take_state(row);
@@ -223,7 +223,7 @@ impl Account {
         }
     }
 
-    /// A duplicate acknowledgement repeats the number and the window of the segment before (RFC 5681).
+    /// A duplicate acknowledgement has the number and the window of the previous one (RFC 5681).
     fn take_sent_ack(&mut self, row: &Row, bare_ack: bool) {
         let sent = Sent {
             ack: row.pkt_ack,
@@ -276,7 +276,7 @@ impl Account {
         if row.ca_state == before {
             return;
         }
-        // A timeout reduces the window also when something else has done so before.
+        // A timeout reduces the window even after an earlier reduction.
         if row.ca_state == CA_LOSS || row.ca_state >= CA_CWR && before <= CA_DISORDER {
             self.congestion_signals += 1;
             self.pre_congestion_cwnd_sum_bytes += u64::from(self.last.cwnd_bytes());
@@ -319,7 +319,7 @@ impl Account {
         self.limit = Some(limit);
     }
 
-    /// Writes the line with this time stamp.
+    /// Writes the line with this timestamp.
     pub fn write(&self, out: &mut impl Write, time_ns: i64) -> Result<(), ConvertError> {
         let (seconds, us) = seconds_and_us(time_ns);
         let flow = &self.flow;
@@ -482,8 +482,8 @@ fn pipe_bytes(row: &Row) -> u64 {
     row.packets_in_flight() * u64::from(row.mss_bytes)
 }
 
-/// Bytes that wait for their first transmission: the send queue without bytes in flight. The queue counts memory with
-/// its overhead, so this overestimates.
+/// Bytes not yet sent: the send queue without bytes in flight. The queue counts memory with its overhead, so
+/// this overestimates.
 fn unsent_bytes(row: &Row) -> u32 {
     row.sndbuf_used_bytes.saturating_sub(row.in_flight_bytes())
 }

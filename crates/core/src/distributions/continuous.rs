@@ -5,7 +5,7 @@ use super::error::{checked, finite, positive};
 use super::{Distribution, DistributionError, Rng};
 use std::fmt;
 
-/// Equal density between `low` and `high`.
+/// Uniform between `low` and `high`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Uniform {
     low: f64,
@@ -99,7 +99,7 @@ pub struct Erlang {
 
 display_as!(Erlang, "erlang:stages={},mean={}", stages, mean);
 
-/// More stages vary by less than 1.6 % of the mean: take `normal` or `constant`.
+/// With more stages, the standard deviation is below 1.6 % of the mean: use `normal` or `constant`.
 const STAGES_MAX: u32 = 4096;
 
 impl Erlang {
@@ -168,7 +168,7 @@ impl Distribution for Erlang {
     }
 }
 
-/// With probability `p` an exponential time of the mean that belongs to it.
+/// A mixture of exponential distributions: branch i with probability p_i and its mean.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hyperexponential {
     // (probability, mean); the probabilities add up to 1.
@@ -179,7 +179,7 @@ impl Hyperexponential {
     /// The mixture of exponentials of these means with these weights (which need not add up to 1).
     ///
     /// # Errors
-    /// When there are none, not as many of one as of the other, or one is not finite and above 0.
+    /// When the lists are empty or differ in length, or a number is not finite and above 0.
     pub fn new(weights: &[f64], means: &[f64]) -> Result<Self, DistributionError> {
         if weights.is_empty() || weights.len() != means.len() {
             let found = format!("{} weights for {} means", weights.len(), means.len());
@@ -228,7 +228,7 @@ impl Distribution for Hyperexponential {
             .min(1.0)
     }
 
-    /// By bisection between the quantiles of the quickest and the slowest branch.
+    /// By bisection between the quantiles of the fastest and the slowest branch.
     fn quantile(&self, probability: f64) -> f64 {
         let probability = probability.clamp(0.0, 1.0);
         let unit = -libm::log1p(-probability);
@@ -304,8 +304,7 @@ impl Pareto {
         )
     }
 
-    /// The residual time of this distribution at a random moment: the density is
-    /// P(X > x) / mean.
+    /// The residual life at a random time: its density is P(X > x) / mean.
     pub(super) fn sample_residual(&self, rng: &mut Rng) -> f64 {
         let unit = rng.unit();
         let flat = (self.shape - 1.0) / self.shape;

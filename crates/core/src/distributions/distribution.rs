@@ -10,10 +10,10 @@ use std::str::FromStr;
 
 /// A distribution of a real number. Units are those of its parameters.
 pub trait Distribution {
-    /// Expected value; infinite for a heavy tail that has none.
+    /// Expected value; may be infinite for a heavy tail.
     fn mean(&self) -> f64;
 
-    /// Variance; infinite for a heavy tail that has none.
+    /// Variance; may be infinite for a heavy tail.
     fn variance(&self) -> f64;
 
     /// P(X <= x).
@@ -22,8 +22,8 @@ pub trait Distribution {
     /// The smallest x with P(X <= x) >= `probability`; `probability` is held to [0, 1].
     fn quantile(&self, probability: f64) -> f64;
 
-    /// A draw: by default the quantile of one uniform number, so that two distributions drawn from equal
-    /// random number streams move together.
+    /// A draw: by default the quantile of one uniform number, so that distributions drawn from equal random
+    /// number streams are positively correlated (common random numbers).
     fn sample(&self, rng: &mut Rng) -> f64 {
         self.quantile(rng.open_unit())
     }
@@ -115,19 +115,19 @@ any_distribution! {
     enum
     /// One value.
     Constant,
-    /// Equal density between two bounds.
+    /// Uniform.
     Uniform,
-    /// Memoryless.
+    /// Exponential.
     Exponential,
-    /// Sum of exponential stages.
+    /// Erlang: a sum of exponential stages.
     Erlang,
     /// Mixture of exponentials.
     Hyperexponential,
-    /// Power tail.
+    /// Pareto: a power-law tail.
     Pareto,
-    /// Stretched exponential.
+    /// Weibull: a stretched exponential.
     Weibull,
-    /// Its logarithm is normal.
+    /// Lognormal: its logarithm is normal.
     Lognormal,
     /// Normal.
     Normal,
@@ -135,7 +135,7 @@ any_distribution! {
     Geometric,
     /// Draws from samples.
     Empirical,
-    /// Equal density within each bin of a histogram.
+    /// Uniform within each bin of a histogram.
     Histogram,
 }
 

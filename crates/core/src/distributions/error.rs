@@ -2,7 +2,7 @@
 
 use crate::excerpt::excerpt;
 
-/// Characters of a text that an error shows.
+/// Maximum number of characters of a text in an error.
 const SHOWN: usize = 200;
 
 /// An invalid distribution. The message is one line.

@@ -4,7 +4,7 @@ use super::distribution::display_as;
 use super::error::{finite, positive};
 use super::{Distribution, DistributionError};
 
-/// Mean and standard deviation. It can be negative: as a time, cut it off where it is used.
+/// Mean and standard deviation. It can be negative: users of times set negative values to 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Normal {
     mean: f64,
@@ -187,7 +187,7 @@ impl Lognormal {
         })
     }
 
-    /// The distribution with this mean and standard deviation of its own.
+    /// The distribution that itself has this mean and standard deviation.
     ///
     /// # Errors
     /// When one of them is not finite and above 0.

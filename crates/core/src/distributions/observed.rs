@@ -18,7 +18,7 @@ impl Empirical {
     /// The distribution of these samples, in any order.
     ///
     /// # Errors
-    /// When there are none, or one is not finite.
+    /// Without samples, or when one is not finite.
     pub fn new(mut samples: Vec<f64>) -> Result<Self, DistributionError> {
         if samples.is_empty() {
             return Err(DistributionError::parameter(
@@ -56,7 +56,7 @@ impl Distribution for Empirical {
         self.mean
     }
 
-    /// Of the samples as a whole population: divided by n.
+    /// The population variance: divided by n.
     fn variance(&self) -> f64 {
         self.variance
     }
@@ -86,10 +86,10 @@ impl fmt::Display for Empirical {
     }
 }
 
-/// Equal density within each bin, bins weighted by their counts.
+/// Uniform within each bin; bins are weighted by their counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    // Bounds of the bins, ascending: one more than there are bins.
+    // Bounds of the bins, ascending: one more than bins.
     bounds: Arc<[f64]>,
     // P(X <= bounds[i]): from 0 to 1.
     cumulative: Arc<[f64]>,
@@ -99,7 +99,7 @@ impl Histogram {
     /// The distribution of `counts[i]` values between `bounds[i]` and `bounds[i + 1]`.
     ///
     /// # Errors
-    /// When there is not one bound more than counts, bounds do not ascend, a count is negative or
+    /// When the number of bounds is not that of counts plus 1, bounds do not ascend, a count is negative or
     /// all are 0.
     pub fn new(bounds: &[f64], counts: &[f64]) -> Result<Self, DistributionError> {
         let wrong = |parameter, found: String, expected| {
@@ -109,7 +109,7 @@ impl Histogram {
             return Err(wrong(
                 "bounds",
                 format!("{} for {} counts", bounds.len(), counts.len()),
-                "one more than there are counts",
+                "one more than counts",
             ));
         }
         for pair in bounds.windows(2) {
@@ -189,7 +189,7 @@ impl Distribution for Histogram {
 
     fn quantile(&self, probability: f64) -> f64 {
         let probability = probability.clamp(0.0, 1.0);
-        // The first bin whose end reaches it; empty bins before the first value are passed over.
+        // The first bin whose end reaches it; empty bins before the first value are skipped.
         let end = self.cumulative[1..]
             .partition_point(|&value| value < probability || value == 0.0)
             .min(self.cumulative.len() - 2)

@@ -9,8 +9,8 @@ pub const RNG_NAME: &str = "PCG64 XSL-RR (rand_pcg 0.10), seeded by SplitMix64 o
 /// PCG64 (XSL-RR 128/64, O'Neill 2014), with the conversions to real numbers and ranges that belong
 /// to the sequence: they are written here, not taken from a library that may change them.
 ///
-/// One seed has 2^64 streams, so that sizes, gaps and flows (or the stations of a model) draw
-/// independently: how many numbers one of them takes does not move the others.
+/// One seed has 2^64 streams, so that sizes, gaps and flows (or the stations of a model) draw independently:
+/// the number of draws of one does not change the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng {
     pcg: Pcg64,

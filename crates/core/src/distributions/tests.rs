@@ -116,7 +116,8 @@ fn known_values_match_theory() {
     );
     let heavy: AnyDistribution = "pareto:shape=1,scale=1".parse().unwrap();
     assert!(heavy.mean().is_infinite() && heavy.variance().is_infinite());
-    // Mean 3 and squared coefficient of variation 4; each branch bears half of the mean (Tijms 1994).
+    // Mean 3 and squared coefficient of variation 4; each branch contributes half of the mean (balanced
+    // means, Tijms 1994).
     let often = (1.0 + 0.6_f64.sqrt()) / 2.0;
     let weights = [often, 1.0 - often];
     let balanced = Hyperexponential::new(&weights, &weights.map(|weight| 1.5 / weight)).unwrap();
@@ -159,7 +160,7 @@ const FIRST_BITS: [u64; 3] = [
 const FIRST_EXPONENTIAL: u64 = 0x3fb8_10c1_e212_07b5;
 
 #[test]
-fn messages_name_parameter_value_and_what_is_expected() {
+fn messages_name_parameter_value_and_expectation() {
     for (text, message) in [
         (
             "exponential:mean=-1",
@@ -257,7 +258,7 @@ proptest! {
         for _ in 0..50 {
             let sample = distribution.sample(&mut rng);
             let bin = bounds.partition_point(|bound| *bound <= sample).clamp(1, widths.len()) - 1;
-            // A draw may stand on the very edge of a bin that has something.
+            // A draw may be exactly the bound of a nonempty bin.
             let touches = counts[bin] > 0.0
                 || (bin > 0 && counts[bin - 1] > 0.0 && sample - bounds[bin] < 1e-9)
                 || (bin + 1 < counts.len() && counts[bin + 1] > 0.0 && bounds[bin + 1] - sample < 1e-9);

@@ -1,5 +1,5 @@
-//! Turns a classic program into a graph of decisions, by carrying it out on values instead of
-//! numbers. Registers and scratch memory vanish: the questions contain their values.
+//! Turns a classic program into a decision diagram by symbolic execution. Registers and scratch memory
+//! vanish: the questions contain their values.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,11 +11,11 @@ use super::condition::{Asked, Condition};
 use super::decision::{ConditionId, Decisions, NodeId};
 use super::value::ValueId;
 
-/// Places times values at which a program may be. What libpcap compiles has about as many as
-/// instructions; a program that is written to have more is refused.
+/// Maximum number of states (instruction and register values) of a program. Programs of libpcap have about
+/// one for each instruction; a program made to have more is refused.
 const STATES_MAX: usize = 65_536;
 
-/// What the registers hold at a place; what does not matter there is `None`.
+/// The values of the registers before an instruction; `None` for registers that are not live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     position: usize,
@@ -24,7 +24,7 @@ struct State {
     scratch: [Option<ValueId>; SCRATCH_WORDS],
 }
 
-/// A straight piece of program: questions with the answers that it needs, then an end.
+/// A basic block: questions with their required answers, then a branch or return.
 struct Step {
     /// Each question with the answer that continues; the other one rejects.
     demands: Vec<(ConditionId, bool)>,
@@ -42,7 +42,7 @@ enum End {
     },
 }
 
-/// The graph of a program.
+/// The decision diagram of a program.
 ///
 /// # Errors
 /// [`ProgramError`] when it reads scratch memory that it did not write, or has too many states.
@@ -85,7 +85,7 @@ impl Builder<'_> {
         Ok(steps)
     }
 
-    /// The number of a state, after what does not matter there is taken out.
+    /// The number of a state, without values that are not live.
     fn state(&mut self, mut state: State) -> Result<usize, ProgramError> {
         let live = self.live[state.position];
         if !live.has_register(Register::Accumulator) {
@@ -111,7 +111,7 @@ impl Builder<'_> {
         Ok(number)
     }
 
-    /// Goes on from a state to the next branch or return.
+    /// Executes from a state to the next branch or return.
     fn walk(
         &mut self,
         mut state: State,
@@ -247,14 +247,14 @@ impl Builder<'_> {
         self.demand(asked, true, demands).then_some(value)
     }
 
-    /// Notes that a value must not be 0; `false` when it always is.
+    /// Requires that a value is not 0; `false` if it always is.
     fn demand_nonzero(&mut self, value: ValueId, demands: &mut Vec<(ConditionId, bool)>) -> bool {
         let zero = self.decisions.values.constant(0);
         let asked = Condition::compare(&self.decisions.values, Relation::Equal, value, zero);
         self.demand(asked, false, demands)
     }
 
-    /// Notes that a question must have an answer; `false` when it never has it.
+    /// Requires an answer to a question; `false` if it never has it.
     fn demand(
         &mut self,
         asked: Asked,
@@ -280,7 +280,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Makes the nodes, those of later places first: jumps only go forward.
+    /// Makes the nodes, those of later instructions first: jumps only go forward.
     fn assemble(&mut self, steps: &[Step]) -> NodeId {
         let mut nodes = vec![NodeId::REJECT; steps.len()];
         let order: BTreeSet<(usize, usize)> = self

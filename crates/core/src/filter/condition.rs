@@ -1,9 +1,9 @@
-//! Questions about a frame, and what the answer to one says about another.
+//! Questions about a frame, and the answers that one answer implies.
 
 use super::classic::Relation;
 use super::value::{Value, ValueId, Values};
 
-/// A question whose answer is yes or no.
+/// A yes-or-no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// The frame has at least this many bytes: guards loads at constant offsets.
@@ -30,7 +30,7 @@ pub enum Condition {
     },
 }
 
-/// What a condition asks about. Only conditions on the same subject say something of each other.
+/// What a condition is about. Only conditions on the same subject can imply each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
     Length,
@@ -40,7 +40,7 @@ pub enum Subject {
     Pair(ValueId, ValueId),
 }
 
-/// A condition as a filter asked it: known at once, or a question, and whether its answer is negated.
+/// The result of building a condition: a known answer, or a question and whether its answer is negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The answer does not depend on the frame.
@@ -62,7 +62,7 @@ impl Asked {
 }
 
 impl Condition {
-    /// Brings a comparison into its one form, so that filters that ask the same ask it alike.
+    /// Brings a comparison into canonical form, so that equal questions of several filters are identical.
     pub fn compare(values: &Values, relation: Relation, left: ValueId, right: ValueId) -> Asked {
         match (values.as_constant(left), values.as_constant(right)) {
             (Some(left), Some(right)) => Asked::Known(relation.holds(left, right)),
@@ -131,7 +131,7 @@ impl Condition {
             return Asked::Known(false);
         }
         let (relation, constant, opposite) = match (relation, constant) {
-            // All bits, and more than nothing: not 0.
+            // Any of all bits: not 0.
             (Relation::AnyBit, u32::MAX) | (Relation::Greater, 0) => (Relation::Equal, 0, true),
             _ => (relation, constant, false),
         };
@@ -153,7 +153,7 @@ impl Condition {
         }
     }
 
-    /// The answer to `other` when this condition has the answer `answer`, if that decides it.
+    /// The answer to `other` that `answer` to this condition implies, if any.
     ///
     /// Both must have the same [`Subject`].
     pub fn implies(&self, answer: bool, other: &Self) -> Option<bool> {
@@ -166,7 +166,7 @@ impl Condition {
         }
     }
 
-    /// The answer for a frame; `None` when it asks a value that the frame does not have.
+    /// The answer for a frame; `None` when the frame lacks a value of the condition.
     pub fn evaluate(
         &self,
         values: &Values,
@@ -206,19 +206,19 @@ fn opposite(asked: Asked) -> Asked {
     }
 }
 
-/// What an answer leaves of the numbers that a subject can be.
+/// The numbers that a subject can be after an answer.
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
     Range(u32, u32),
     AllBut(u32),
-    /// Those that have at least one of these bits.
+    /// Numbers with at least one of these bits.
     WithBit(u32),
-    /// Those that have none of these bits.
+    /// Numbers with none of these bits.
     WithoutBits(u32),
 }
 
 impl Numbers {
-    /// The numbers for which a condition has an answer; `None` when there are none.
+    /// The numbers for which a condition has an answer; `None` for the empty set.
     fn of(condition: &Condition, answer: bool) -> Option<Self> {
         let (relation, constant) = question(condition)?;
         Some(match (relation, answer) {
@@ -233,7 +233,7 @@ impl Numbers {
         })
     }
 
-    /// The answer that all of these numbers give, if they agree.
+    /// The common answer for all of these numbers, if they have one.
     fn decide(self, condition: &Condition) -> Option<bool> {
         let (relation, constant) = question(condition)?;
         match (self, relation) {

@@ -1,4 +1,4 @@
-//! Filters as graphs of decisions: at every node one question, at the ends yes or no.
+//! Filters as decision diagrams: each node asks one question, and the terminals accept or reject.
 
 use std::collections::HashMap;
 
@@ -8,23 +8,23 @@ use super::value::Values;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConditionId(u32);
 
-/// Number of a node in its [`Decisions`]. A node's number is greater than those behind it.
+/// Number of a node in its [`Decisions`]. It is greater than the numbers of its successors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// The filter does not want the frame.
+    /// The filter rejects the frame.
     pub const REJECT: Self = Self(0);
-    /// The filter wants the frame.
+    /// The filter accepts the frame.
     pub const ACCEPT: Self = Self(1);
 
-    /// Whether there is nothing left to ask.
-    pub const fn is_end(self) -> bool {
+    /// Whether the filter has accepted or rejected.
+    pub const fn is_terminal(self) -> bool {
         self.0 < 2
     }
 }
 
-/// One question and where each answer leads.
+/// One question and the successor for each answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
     pub condition: ConditionId,
@@ -39,7 +39,7 @@ pub struct Decisions {
     conditions: Vec<(Condition, Subject)>,
     condition_numbers: HashMap<Condition, ConditionId>,
     nodes: Vec<Decision>,
-    /// The subjects asked at or behind each node, one bit for several of them.
+    /// The subjects of the questions at and behind each node. Several subjects share a bit.
     subjects_behind: Vec<u64>,
     node_numbers: HashMap<Decision, NodeId>,
     restrictions: HashMap<(NodeId, ConditionId, bool), NodeId>,
@@ -67,12 +67,12 @@ impl Decisions {
         self.conditions[id.0 as usize].1
     }
 
-    /// The node of a number; not for the ends.
+    /// The node with this number, which is no terminal.
     pub fn node(&self, id: NodeId) -> Decision {
         self.nodes[id.0 as usize - 2]
     }
 
-    /// The node that asks `condition`; when both answers lead to the same, that.
+    /// The node that asks `condition`; if both answers lead to the same node, that node.
     pub fn decide(&mut self, condition: ConditionId, yes: NodeId, no: NodeId) -> NodeId {
         if yes == no {
             return yes;
@@ -93,7 +93,7 @@ impl Decisions {
     }
 
     fn subjects_behind(&self, id: NodeId) -> u64 {
-        if id.is_end() {
+        if id.is_terminal() {
             0
         } else {
             self.subjects_behind[id.0 as usize - 2]
@@ -104,13 +104,13 @@ impl Decisions {
         self.visits
     }
 
-    /// How many nodes there are, for [`Decisions::forget`].
+    /// Number of nodes, for [`Decisions::forget`].
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Drops all nodes but the first `nodes`, and what is known of restrictions: the memory of a
-    /// merge, of which only the questions stay.
+    /// Frees the memory of a merge: drops all restrictions and all nodes but the first `nodes`. Conditions
+    /// stay.
     pub fn forget(&mut self, nodes: usize) {
         for decision in self.nodes.drain(nodes..) {
             self.node_numbers.remove(&decision);
@@ -122,17 +122,17 @@ impl Decisions {
         self.node_numbers.shrink_to_fit();
     }
 
-    /// All nodes from `root` on, without the ends, those that come later in a filter first.
+    /// All nodes reachable from `root`, without the terminals, successors first.
     pub fn reachable(&self, root: NodeId) -> Vec<NodeId> {
         self.reachable_with(root, |_| true)
     }
 
-    fn reachable_with(&self, root: NodeId, wanted: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+    fn reachable_with(&self, root: NodeId, is_included: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
         let mut found = Vec::new();
         let mut seen = std::collections::HashSet::new();
         let mut open = vec![root];
         while let Some(id) = open.pop() {
-            if id.is_end() || !wanted(id) || !seen.insert(id) {
+            if id.is_terminal() || !is_included(id) || !seen.insert(id) {
                 continue;
             }
             found.push(id);
@@ -143,8 +143,7 @@ impl Decisions {
         found
     }
 
-    /// The rest of a filter at `root` if `condition` has the answer `answer`, without the questions that this
-    /// decides.
+    /// The filter at `root`, given `answer` to `condition`, without the questions that this decides.
     pub fn restrict(&mut self, root: NodeId, condition: ConditionId, answer: bool) -> NodeId {
         let bit = subject_bit(self.subject(condition));
         if self.subjects_behind(root) & bit == 0 {

@@ -7,16 +7,16 @@ use crate::abi::{CAPTURE_SNAPLEN_MAX, CAPTURE_SUBSCRIBERS_MAX};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum FilterError {
-    /// None, or too many.
+    /// No subscribers, or too many.
     #[error(
         "filters: {found} subscribers, expected 1 to {CAPTURE_SUBSCRIBERS_MAX}; detach the hook or share it among fewer"
     )]
     Subscriptions { found: usize },
-    /// A bit that the verdict does not have.
+    /// A number without a bit in the verdict.
     #[error("filters: subscriber {found}, expected 0 to {}; give it a free number", CAPTURE_SUBSCRIBERS_MAX - 1)]
     Subscriber { found: u32 },
-    /// Two subscribers have one bit.
-    #[error("filters: subscriber {subscriber} is there twice; give each a number of its own")]
+    /// Two subscribers have the same bit.
+    #[error("filters: subscriber {subscriber} occurs twice; give each a number of its own")]
     SubscriberTwice { subscriber: u32 },
     /// The snapshot length is too large.
     #[error(

@@ -11,21 +11,21 @@ use super::simplify::simplify;
 use super::stage::{Budget, Edge, Stage, ranks};
 use super::value::Known;
 
-/// Questions in a stage, beyond which its filters are spread over two: so that the program stays
-/// far from the verifier's limit with 64 filters and three views of a frame.
+/// Maximum number of questions in a stage; beyond it, the filters are split over two stages. Thus the program
+/// with 64 filters and three views of a frame stays far below the verifier's limit.
 const QUESTIONS_MAX: usize = 4096;
-/// Questions in a stage for each one that its filters have alone. More make the program a little
-/// quicker and the verifier's work much longer.
+/// Maximum ratio of questions in a stage to those of its filters alone. More make the program a little faster
+/// and its verification much slower.
 const QUESTIONS_PER_NODE: usize = 8;
 /// Maximum number of nodes to visit for one stage, each of which may take some 100 bytes until the
 /// stage is done.
 const STAGE_VISITS_MAX: u64 = 2_000_000;
 /// Maximum number of nodes to visit in all: filters that are not merged by then run one after another.
 const VISITS_MAX: u64 = 4 * STAGE_VISITS_MAX;
-/// A filter of more nodes is merged with no other: every question would cost as many visits.
+/// Maximum nodes of a filter that is merged with others: every question costs as many visits.
 const NODES_MERGED_MAX: usize = 512;
 
-/// A filter and the subscribers, as bits, that have it.
+/// A filter and its subscribers, as bits.
 type Filter = (NodeId, u64);
 
 /// A subscriber and its filter.
@@ -44,7 +44,7 @@ pub struct Subscription {
 pub struct MergedFilter {
     pub(super) decisions: Decisions,
     pub(super) stages: Vec<Stage>,
-    /// Snapshot lengths and who wants them, the longest first.
+    /// Snapshot lengths and their subscribers, the longest first.
     pub(super) snaplens: Vec<(u32, u64)>,
 }
 
@@ -57,9 +57,8 @@ impl MergedFilter {
         Self::of_stages(subscriptions, groups)
     }
 
-    /// Lets every filter have a stage of its own, unless it is identical to another one: the shortest
-    /// program, for a verifier to which the merged one is too long. A packet costs what all the filters
-    /// cost one by one.
+    /// Gives every distinct filter a stage of its own: the shortest program, for a verifier that refuses the
+    /// merged one as too long. The filters run one after the other for each packet.
     ///
     /// # Errors
     /// As [`MergedFilter::new`].
@@ -83,7 +82,7 @@ impl MergedFilter {
                     source,
                 }
             })?;
-            // Shorter ones are lean as their compiler made them.
+            // The compiler has optimised shorter filters.
             if decisions.reachable(root).len() > NODES_MERGED_MAX {
                 root = simplify(&mut decisions, root);
                 root = search(&mut decisions, root);
@@ -121,7 +120,7 @@ impl MergedFilter {
         })
     }
 
-    /// Which subscribers want a frame, as bits, when all of the frame is at hand.
+    /// The subscribers whose filters accept a frame, as bits. `frame` is the whole frame.
     pub fn subscribers(&self, frame: &[u8]) -> u64 {
         let mut known = Known::default();
         self.stages
@@ -130,7 +129,7 @@ impl MergedFilter {
             .fold(0, |all, accepted| all | accepted)
     }
 
-    /// The longest snapshot that one of these subscribers wants, in bytes; 0 for none.
+    /// The maximum snapshot length of these subscribers, in bytes; 0 without subscribers.
     pub fn snaplen_bytes(&self, subscribers: u64) -> u32 {
         self.snaplens
             .iter()
@@ -138,7 +137,7 @@ impl MergedFilter {
             .map_or(0, |(snaplen_bytes, _)| *snaplen_bytes)
     }
 
-    /// Questions in the whole program: its length, whatever the frame.
+    /// Number of questions in the whole program.
     pub fn questions(&self) -> usize {
         self.stages.iter().map(|stage| stage.questions.len()).sum()
     }

@@ -1,10 +1,10 @@
 //! Many packet filters as one program.
 //!
-//! The filters of all subscribers of a capture, as classic BPF programs, become one graph of
-//! questions about a frame ([`MergedFilter`]), and that one eBPF program ([`emit`]) which yields
-//! the set of subscribers that want the frame. What filters have in common is asked once. The
-//! verdict of each is that of libpcap's interpreter on the frame as it was on the wire; what
-//! cannot be merged is refused by name. How it works, and why: `docs/filters.md`.
+//! The filters of all subscribers of a capture, as classic BPF programs, become one decision diagram
+//! ([`MergedFilter`]) and then one eBPF program ([`emit`]), which finds the subscribers whose filters accept
+//! a frame. A question that filters share is asked once. Each filter has the verdict of libpcap's interpreter
+//! for the frame on the wire. A filter that cannot be merged is refused by name. `docs/filters.md` describes
+//! the method.
 //!
 //! ```
 //! use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};

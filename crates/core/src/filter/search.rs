@@ -1,9 +1,9 @@
-//! Looks a value up among many numbers by halving, instead of comparing it with one after another.
+//! Replaces a row of comparisons of a value by a binary search.
 //!
-//! `port 1000 or port 1001 or ...` asks for each number whether a port is it, source and destination
-//! in turn. If their "yes" leads to the same node, such questions can be asked of one value after the
-//! other, of each by a search tree over its numbers. Consecutive numbers become a range. This saves time
-//! for each packet; and the verifier keeps at most 8,192 jumps open, one for each comparison in a row.
+//! `port 1000 or port 1001 or ...` compares source and destination port with each number in turn. If "yes"
+//! always leads to the same node, the comparisons can be grouped by value, with a search tree over the
+//! numbers of each. Consecutive numbers become a range. This saves time for each packet, and keeps the
+//! program within the 8,192 open jumps of the verifier, one for each comparison in a row.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,10 +12,10 @@ use super::condition::{Asked, Condition};
 use super::decision::{Decisions, NodeId};
 use super::value::ValueId;
 
-/// Questions in a row that a search pays for.
+/// Minimum number of questions in a row for a search.
 const ROW_MIN: usize = 8;
 
-/// First and last of numbers that follow each other.
+/// First and last of consecutive numbers.
 type Range = (u32, u32);
 
 /// The filter with its rows of comparisons as searches.
@@ -42,8 +42,7 @@ pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
                     None => numbers.push((value, vec![number])),
                 }
             }
-            // In the order in which values come first: what guards a value (a divisor that is not 0)
-            // stays before it.
+            // Values are in order of first use, so that a guard (a divisor is not 0) stays before its value.
             numbers
                 .into_iter()
                 .rev()
@@ -56,7 +55,7 @@ pub fn search(decisions: &mut Decisions, root: NodeId) -> NodeId {
     made.get(&root).copied().unwrap_or(root)
 }
 
-/// What a node compares, when that is one value with one number.
+/// The value and the number that a node compares, if it does so.
 fn comparison(decisions: &Decisions, node: NodeId) -> Option<(ValueId, u32)> {
     match decisions.condition(decisions.node(node).condition) {
         Condition::Holds {
@@ -73,7 +72,7 @@ fn next_in_row(decisions: &Decisions, node: NodeId) -> Option<NodeId> {
     comparison(decisions, node)?;
     let decision = decisions.node(node);
     let next = decision.no;
-    let goes_on = !next.is_end()
+    let goes_on = !next.is_terminal()
         && comparison(decisions, next).is_some()
         && decisions.node(next).yes == decision.yes;
     goes_on.then_some(next)

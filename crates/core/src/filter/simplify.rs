@@ -1,9 +1,9 @@
-//! Removes the questions of one long filter whose answers are known already.
+//! Removes questions of a long filter whose answers are already known.
 //!
-//! libpcap does so for filters that it compiles as a whole. A long list is compiled in pieces, each
-//! of which asks anew whether the packet is IPv4. Restricting the filter at every question, as
-//! merging does, would take the square of its length: here each path through the filter keeps the answers to
-//! the most frequent questions, and paths that reach the same node with the same answers are one.
+//! libpcap does so for filters that it compiles as a whole. A long list is compiled in pieces, and each piece
+//! tests again whether the packet is IPv4. Restricting the filter at every question, as merging does, would
+//! take quadratic time: here each path through the filter keeps the answers to the most frequent questions,
+//! and paths that reach the same node with the same answers are one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use super::decision::{ConditionId, Decisions, NodeId};
 const TRACKED_MAX: usize = 64;
 /// Maximum number of paths to a node, on average; beyond it the filter stays as it is.
 const PATHS_PER_NODE: usize = 64;
-/// Maximum number of paths in all: each takes some 200 bytes meanwhile.
+/// Maximum number of paths in all: each takes some 200 bytes.
 const PATHS_MAX: usize = 1_000_000;
 
 /// Answers, by bits of the questions.
@@ -33,10 +33,10 @@ impl Answers {
     }
 }
 
-/// A node, and what is known there of the questions at or behind it.
+/// A node, and the known answers to the questions at or behind it.
 type Place = (NodeId, Answers);
 
-/// The filter without questions that those before them decide.
+/// The filter without questions that earlier answers decide.
 pub fn simplify(decisions: &mut Decisions, root: NodeId) -> NodeId {
     let nodes = decisions.reachable(root);
     let paths = Paths::new(decisions, &nodes);
@@ -55,14 +55,14 @@ pub fn simplify(decisions: &mut Decisions, root: NodeId) -> NodeId {
 
 struct Paths<'a> {
     decisions: &'a Decisions,
-    /// The bit of each question that is tracked, and what follows from no and from yes.
+    /// The bit of each tracked question, and the answers that no and yes imply.
     tracked: HashMap<ConditionId, (u64, [Answers; 2])>,
-    /// The tracked questions that are asked at or behind a node.
+    /// The tracked questions at or behind a node.
     behind: HashMap<NodeId, u64>,
 }
 
 impl<'a> Paths<'a> {
-    /// `nodes` are those of the filter, later ones first.
+    /// `nodes` are the nodes of the filter, successors first.
     fn new(decisions: &'a Decisions, nodes: &[NodeId]) -> Self {
         let mut times: HashMap<ConditionId, usize> = HashMap::new();
         for node in nodes {
@@ -114,7 +114,7 @@ impl<'a> Paths<'a> {
             let behind = self.behind.get(&node).copied().unwrap_or(0);
             answers.yes &= behind;
             answers.no &= behind;
-            if node.is_end() {
+            if node.is_terminal() {
                 return (node, answers);
             }
             let decision = self.decisions.node(node);
@@ -127,8 +127,8 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// All reachable places, each with its question and the places that the answers lead to, later ones first. `None`
-    /// if there are more than `limit`.
+    /// All reachable places, each with its question and the places that the answers lead to, later ones
+    /// first. `None` if more than `limit`.
     fn explore(
         &self,
         start: Place,
@@ -138,7 +138,7 @@ impl<'a> Paths<'a> {
         let mut done: HashSet<Place> = HashSet::new();
         let mut open = vec![start];
         while let Some(&place) = open.last() {
-            if place.0.is_end() || done.contains(&place) {
+            if place.0.is_terminal() || done.contains(&place) {
                 open.pop();
                 continue;
             }
@@ -160,7 +160,7 @@ impl<'a> Paths<'a> {
             open.extend(
                 [yes, no]
                     .into_iter()
-                    .filter(|next| !next.0.is_end() && !done.contains(next)),
+                    .filter(|next| !next.0.is_terminal() && !done.contains(next)),
             );
             if open.len() == before {
                 order.push((place, decision.condition, yes, no));

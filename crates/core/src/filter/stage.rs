@@ -1,8 +1,8 @@
-//! A stage: one graph of decisions that answers for several filters at once.
+//! A stage: one decision diagram for several filters.
 //!
-//! Filters that ask the same question continue together; if an answer decides what another filter
-//! would ask later, that question is removed. A place in the stage is the set of what each filter has
-//! left, so two paths with the same rest meet again.
+//! Filters that ask the same question continue together; if an answer decides what another filter would ask
+//! later, that question is removed. A state of the stage is the residue of each filter, so two paths with
+//! equal residues join.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,13 +11,13 @@ use super::decision::{ConditionId, Decisions, NodeId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
-    /// Subscribers whose filters this answer makes accept, as bits.
+    /// Subscribers whose filters accept with this answer, as bits.
     pub accepts: u64,
     /// The next question; `None` when the stage is done.
     pub to: Option<usize>,
 }
 
-/// One question for all filters that have it before them.
+/// One question for all filters that have yet to ask it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     pub condition: ConditionId,
@@ -25,18 +25,18 @@ pub struct Question {
     pub no: Edge,
 }
 
-/// A graph of questions. An edge leads only to a question further behind.
+/// A graph of questions in topological order.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// What is known before any question, and the first of them.
+    /// The edge to the first question, with the subscribers that accept without one.
     pub entry: Edge,
     pub questions: Vec<Question>,
 }
 
-/// What the filters that are not decided yet have left: node and subscribers, in order of nodes.
+/// The residues of the undecided filters: node and subscribers, in order of nodes.
 type Residue = Vec<(NodeId, u64)>;
 
-/// How much a stage may cost before its filters are spread over two.
+/// Limits of a stage; beyond them, its filters are split over two stages.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub questions: usize,
@@ -82,8 +82,7 @@ impl Stage {
         Self { entry, questions }.reduced()
     }
 
-    /// Merges filters; `None` when that costs more than the budget. In both cases
-    /// `decisions` is unchanged.
+    /// Merges filters; `None` if that exceeds the budget. Leaves `decisions` unchanged.
     pub fn merge(
         decisions: &mut Decisions,
         ranks: &HashMap<Subject, usize>,
@@ -108,8 +107,7 @@ impl Stage {
         is_within.then(|| Self { entry, questions }.reduced())
     }
 
-    /// Drops questions whose answer does not matter, joins those that are alike, and puts each
-    /// before those that it leads to.
+    /// Drops questions whose answer does not matter, joins identical ones, and sorts them topologically.
     fn reduced(self) -> Self {
         let mut reduction = Reduction {
             questions: Vec::new(),
@@ -174,7 +172,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The edge to what is left of filters.
+    /// The edge to the residues of filters.
     fn edge(&mut self, filters: impl Iterator<Item = (NodeId, u64)>) -> Edge {
         let mut accepts = 0;
         let mut left: BTreeMap<NodeId, u64> = BTreeMap::new();
@@ -200,7 +198,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// Chooses the question for what is left, and follows both answers.
+    /// Chooses the next question for these residues, and follows both answers.
     fn ask(&mut self, residue: &Residue) -> Question {
         let decisions = &*self.decisions;
         let condition = residue
@@ -211,7 +209,7 @@ impl<'a> Product<'a> {
                 (self.ranks.get(&subject), subject, *condition)
             })
             .expect("a residue holds at least one filter");
-        // A filter alone was made lean by its compiler; restricting it would only unfold it.
+        // The compiler has optimised a filter that is alone; restricting it would only unfold it.
         let (yes, no): (Residue, Residue) = if let [(node, subscribers)] = residue[..] {
             let decision = decisions.node(node);
             (
@@ -241,7 +239,7 @@ impl<'a> Product<'a> {
 }
 
 struct Reduction {
-    /// Each behind those that it leads to.
+    /// Successors first.
     questions: Vec<Question>,
     numbers: HashMap<Question, usize>,
     resolved: Vec<Option<Edge>>,

@@ -1,4 +1,4 @@
-//! Properties of merged filters, and of what they are made of.
+//! Properties of merged filters and their parts.
 
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn small_number() -> impl Strategy<Value = u32> {
     prop_oneof![0_u32..20, Just(0x800), any::<u32>()]
 }
 
-/// Straight instructions, each with its place in the random order of codes.
+/// Instructions without jumps, each with its index among the random codes.
 fn straight() -> impl Strategy<Value = ClassicInstruction> {
     let load = prop::sample::select(vec![0x20_u16, 0x28, 0x30, 0x40, 0x48, 0x50, 0xb1]);
     let alu = prop::sample::select(vec![
@@ -94,7 +94,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Merged, every filter says what it says alone, for every frame.
+    /// For every frame, every merged filter has the verdict that it has alone.
     #[test]
     fn a_merged_set_is_the_set_of_its_filters(
         programs in prop::collection::vec(program(), 1..10),
@@ -113,7 +113,7 @@ proptest! {
         }
     }
 
-    /// An answer that is said to follow from another one does.
+    /// Implied answers are right.
     #[test]
     fn implied_answers_hold(
         (first, second) in (relation(), relation()),
@@ -139,7 +139,7 @@ proptest! {
         }
     }
 
-    /// Every jump of an emitted program stays in it, and every instruction is one.
+    /// An emitted program has valid instructions only, and no jump leaves it.
     #[test]
     fn an_emitted_program_is_whole(programs in prop::collection::vec(program(), 1..6)) {
         let merged = MergedFilter::new(&subscribe(&programs)).unwrap();
@@ -192,7 +192,7 @@ fn common_prefixes_are_asked_once() {
 
 /// A load behind the end rejects in its own filter and no other.
 #[test]
-fn a_missing_byte_concerns_one_filter() {
+fn a_missing_byte_rejects_in_one_filter_only() {
     let programs = vec![two_tests(0x800, 60, 0), two_tests(0x800, 14, 0x45)];
     let merged = MergedFilter::new(&subscribe(&programs)).unwrap();
     let mut frame = vec![0; 61];
@@ -203,8 +203,8 @@ fn a_missing_byte_concerns_one_filter() {
 }
 
 #[test]
-fn filters_without_anything_in_common_are_spread() {
-    // Sets of what is left multiply when each filter asks for bytes of its own.
+fn filters_without_common_questions_are_split_over_stages() {
+    // States multiply when each filter loads bytes of its own.
     let programs: Vec<_> = (0..64_u32)
         .map(|number| {
             let mut program: Vec<ClassicInstruction> = Vec::new();
@@ -230,8 +230,8 @@ fn filters_without_anything_in_common_are_spread() {
 }
 
 #[test]
-fn a_very_long_filter_stays_by_itself() {
-    // Each asks one byte for a value, and that a thousand times over in one half word after another.
+fn a_very_long_filter_has_a_stage_of_its_own() {
+    // Each compares one byte, and does so a thousand times in successive half words.
     let long = |first: u32| {
         let mut program = Vec::new();
         for step in 0..1000 {
@@ -359,7 +359,7 @@ fn subscribers_are_checked() {
 
 /// A jump that 16 bits do not hold becomes a long one, forwards and across a branch.
 #[test]
-fn far_jumps_arrive() {
+fn long_jumps_reach_their_labels() {
     let mut assembler = Assembler::default();
     let (end, start) = (assembler.label(), assembler.label());
     assembler.place(start);

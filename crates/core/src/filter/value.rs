@@ -1,5 +1,5 @@
-//! Values that a filter computes from a frame, each known by one number however many filters and
-//! instructions compute it.
+//! Value numbering: each value that filters compute from a frame has one number in all filters and
+//! instructions.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ impl ValueId {
     }
 }
 
-/// The origin of a value. All are unsigned, of 32 bits.
+/// How a value is computed. All values are unsigned, of 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     Constant(u32),
@@ -44,7 +44,7 @@ pub enum Value {
 #[derive(Clone, Debug, Default)]
 pub struct Values {
     values: Vec<Value>,
-    /// The greatest number each can be.
+    /// The maximum of each value.
     maxima: Vec<u32>,
     numbers: HashMap<Value, ValueId>,
 }
@@ -75,7 +75,7 @@ impl Values {
     }
 
     pub fn load(&mut self, width: Width, offset: u32) -> ValueId {
-        self.intern(Value::Load { width, offset }, greatest(width))
+        self.intern(Value::Load { width, offset }, maximum_of(width))
     }
 
     /// A load at `index + offset`; `None` when no frame is that long.
@@ -89,13 +89,13 @@ impl Values {
                     index,
                     offset,
                 };
-                self.intern(value, greatest(width))
+                self.intern(value, maximum_of(width))
             }
         })
     }
 
-    /// Moves the constant part of an index into the offset, so that loads beside each other share
-    /// their index; `None` when the sum exceeds 32 bits.
+    /// Moves the constant part of an index into the offset, so that loads of neighbouring bytes share their
+    /// index; `None` when the sum exceeds 32 bits.
     pub fn anchor(&mut self, index: ValueId, offset: u32) -> Option<(ValueId, u32)> {
         if let Some(constant) = self.as_constant(index) {
             return Some((self.constant(0), constant.checked_add(offset)?));
@@ -140,7 +140,7 @@ impl Values {
         Some(self.intern_computed(operator, left, right))
     }
 
-    /// Whether `left` should stand on the right: constants do, else the greater number.
+    /// Whether `left` belongs on the right, for a canonical order: constants do, else the greater number.
     fn goes_right(&self, left: ValueId, right: ValueId) -> bool {
         match (
             self.as_constant(left).is_some(),
@@ -202,18 +202,20 @@ impl Values {
     }
 
     fn intern_computed(&mut self, operator: Arithmetic, left: ValueId, right: ValueId) -> ValueId {
-        let (most, by) = (self.maximum(left), self.maximum(right));
+        let (left_maximum, right_maximum) = (self.maximum(left), self.maximum(right));
         let constant = self.as_constant(right);
         let maximum = match operator {
-            Arithmetic::And => most.min(by),
-            Arithmetic::Or | Arithmetic::ExclusiveOr => ones_up_to(most | by),
-            Arithmetic::Add => most.saturating_add(by),
-            Arithmetic::Multiply => most.saturating_mul(by),
-            Arithmetic::Divide => constant.map_or(most, |divisor| most / divisor.max(1)),
-            Arithmetic::Remainder => most.min(by.saturating_sub(1)),
-            Arithmetic::ShiftRight => constant.map_or(most, |bits| most >> bits),
+            Arithmetic::And => left_maximum.min(right_maximum),
+            Arithmetic::Or | Arithmetic::ExclusiveOr => ones_up_to(left_maximum | right_maximum),
+            Arithmetic::Add => left_maximum.saturating_add(right_maximum),
+            Arithmetic::Multiply => left_maximum.saturating_mul(right_maximum),
+            Arithmetic::Divide => {
+                constant.map_or(left_maximum, |divisor| left_maximum / divisor.max(1))
+            }
+            Arithmetic::Remainder => left_maximum.min(right_maximum.saturating_sub(1)),
+            Arithmetic::ShiftRight => constant.map_or(left_maximum, |bits| left_maximum >> bits),
             Arithmetic::ShiftLeft => match constant {
-                Some(bits) if most.leading_zeros() >= bits => most << bits,
+                Some(bits) if left_maximum.leading_zeros() >= bits => left_maximum << bits,
                 _ => u32::MAX,
             },
             Arithmetic::Subtract => u32::MAX,
@@ -272,7 +274,7 @@ impl Values {
 #[derive(Clone, Debug, Default)]
 pub struct Known(HashMap<ValueId, Option<u32>>);
 
-const fn greatest(width: Width) -> u32 {
+const fn maximum_of(width: Width) -> u32 {
     match width {
         Width::Byte => 0xff,
         Width::Half => 0xffff,

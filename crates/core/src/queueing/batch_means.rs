@@ -1,13 +1,13 @@
-//! Batch means: one long run divided into batches, and how far they are from independent (Law, Simulation Modeling and
-//! Analysis, 9.5.3).
+//! Batch means: one long run divided into batches, and how nearly independent they are (Law, Simulation
+//! Modeling and Analysis, 9.5.3).
 
 use super::network::Network;
 use super::result::Replication;
 use super::series::relaxation;
 use super::statistics::Counts;
 
-/// Minimum number of parts of a batch, and of all batches together. The correlation of this many parts is estimated far
-/// better than that of the few batches, which is known to 1 / sqrt(batches) only.
+/// Minimum number of parts of a batch, and of all batches together. The autocorrelation of this many parts is
+/// estimated far better than that of the few batches, which has a standard error of 1 / sqrt(batches).
 const PARTS_MIN: u32 = 8;
 const PARTS_OF_RUN: u32 = 160;
 
@@ -81,8 +81,8 @@ pub(super) fn relaxation_times(batches: &[Replication], measure: usize) -> f64 {
     all as f64 / batches.len() as f64 / time
 }
 
-/// The ratio of the variance between batches to that between independent runs, for a correlation that decays
-/// exponentially and batches that last this many relaxation times.
+/// The ratio of the variance between batches to that between independent runs, for an autocorrelation that
+/// decays exponentially and batches that last this many relaxation times.
 pub(super) fn variance_ratio(relaxation_times: f64) -> f64 {
     if relaxation_times.is_infinite() {
         return 1.0;

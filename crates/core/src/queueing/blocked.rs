@@ -73,8 +73,8 @@ impl BlockedPacket {
     }
 }
 
-/// The names of queues that wait for each other for ever, the first again at the end. `is_held_up` says of each station
-/// whether it makes no progress before one of its blocked packets leaves.
+/// The names of queues that wait for each other for ever, the first again at the end. `is_held_up`: whether
+/// each station makes no progress before one of its blocked packets leaves.
 pub(super) fn find_deadlock<S: Scale>(
     network: &Network,
     queues: &Queues<S>,

@@ -105,7 +105,7 @@ fn can_deadlock(network: &Network) -> bool {
                 .extend(places.map(|place| network.queues[place].station as usize));
         }
     }
-    // Remove stations without predecessors one by one (Kahn 1962). If some are left, they have a cycle.
+    // Remove stations without predecessors one by one (Kahn 1962). The remaining ones have a cycle.
     let mut predecessors = vec![0; next.len()];
     next.iter().flatten().for_each(|&to| predecessors[to] += 1);
     let mut open: Vec<usize> = (0..next.len())

@@ -36,8 +36,8 @@ impl<const N: usize> Calendar for Scan<N> {
         self.0[event]
     }
 
-    // A loop over numbers is unrolled without a jump. It ends with the servers, which have the smallest numbers: their
-    // times were just changed, and the comparisons before need not wait for them.
+    // The compiler unrolls this loop without branches. It ends with the servers, which have the smallest
+    // numbers: their times have just been stored, and the other comparisons need not wait for these stores.
     #[inline(always)]
     fn next(&self) -> (usize, u64) {
         let (mut first, mut earliest) = (N - 1, self.0[N - 1]);

@@ -354,7 +354,7 @@ impl<'n, S: Scale> Engine<'n, S> {
         jobs.remove(job);
     }
 
-    /// A packet leaves if there is room where it goes next; otherwise it is blocked after service.
+    /// A packet leaves if its next queue has room; otherwise it is blocked after service.
     #[inline(never)]
     fn complete_or_block(&mut self, completion: Completion) {
         let network = self.network;
@@ -392,7 +392,7 @@ impl<'n, S: Scale> Engine<'n, S> {
         self.check_soon_if_too_many();
     }
 
-    /// Blocked packets leave for which there is room, the longest wait first.
+    /// Lets blocked packets leave that have room downstream, the longest wait first.
     #[cold]
     #[inline(never)]
     fn release(&mut self) {
@@ -418,7 +418,7 @@ impl<'n, S: Scale> Engine<'n, S> {
         self.watchdog.has_too_many(self.stations.queues.jobs.len())
     }
 
-    /// Clones may be many packets in few events. If there are too many, the run is checked after this event.
+    /// Few events may make many clones. With too many packets inside, the run is checked after this event.
     #[inline(always)]
     fn check_soon_if_too_many(&mut self) -> bool {
         let has_too_many = self.has_too_many();
@@ -494,7 +494,7 @@ impl<'n, S: Scale> Engine<'n, S> {
         self.trace = self.trace.as_ref().map(|_| Trace::default());
     }
 
-    /// What was counted.
+    /// The counts of the run.
     pub fn counts(&mut self) -> Counts<'_> {
         self.stations.settle_work();
         let queues = &self.stations.queues;

@@ -41,7 +41,7 @@ pub enum ModelError {
         expected: String,
     },
     /// A part that no packet reaches.
-    #[error("{kind} {name:?} is reached by no source; lead a route to it, or remove it")]
+    #[error("{kind} {name:?}: no source reaches it; add a route to it, or remove it")]
     Unreachable { kind: &'static str, name: String },
     /// Packets of a class have no route.
     #[error(
@@ -54,7 +54,7 @@ pub enum ModelError {
         class: String,
     },
     /// A cycle of transitions that block before service.
-    #[error("the blocking transitions {} form a circle, in which all can wait for each other for ever; let one of them lose packets instead (blocks = false)", path(.queues))]
+    #[error("the blocking transitions {} form a cycle, which can deadlock; let one of them lose packets instead (blocks = false)", path(.queues))]
     Deadlock {
         /// The queues of the cycle, the first again at the end.
         queues: Vec<String>,
@@ -69,7 +69,7 @@ pub enum ModelError {
     },
     /// An unlimited queue at an overloaded station.
     #[error(
-        "station {station:?} has a load of {} and queue {queue:?} has no limit, so it grows for ever; lower the load, limit the queue, or allow unstable networks", rounded(*.load)
+        "station {station:?} has a load of {} and queue {queue:?} has no limit, so it grows without bound; lower the load, limit the queue, or allow unstable networks", rounded(*.load)
     )]
     Unstable {
         station: String,
@@ -78,10 +78,10 @@ pub enum ModelError {
     },
     /// A loop that packets of an endless source do not leave.
     #[error(
-        "queue {queue:?}: packets of class {class:?} that come here go round for ever; lead a route from there to a sink, or let the source end after some packets"
+        "queue {queue:?}: packets of class {class:?} that come here circulate for ever; add a route to a sink, or let the source end after some packets"
     )]
     Trapped { queue: String, class: String },
-    /// Events go on while no time passes.
+    /// Events occur while no time passes.
     #[error(
         "more than {events} events at the same instant, after {time_s:.9} s, mostly of queue {queue:?}; give a service time to a queue of the loop, or a gap to the source"
     )]
@@ -110,7 +110,7 @@ pub enum ModelError {
     },
     /// Time exceeds 64 bits.
     #[error(
-        "the run reached the end of time, 213 days of the model; run it for a shorter duration_ns"
+        "the run reached the maximum time, 213 days of the model; run it for a shorter duration_ns"
     )]
     EndOfTime,
     /// The caller asked to stop.

@@ -41,7 +41,7 @@ pub(super) struct PollingPlan {
 }
 
 impl LevelPlan {
-    /// The parameters of its policy, if that is polling.
+    /// The parameters of the policy if it is polling.
     pub fn polling(&self) -> Option<&PollingPlan> {
         match &self.policy {
             PolicyPlan::Polling(plan) => Some(plan),

@@ -15,7 +15,7 @@
 //! | `sampler`, `service_time`, `routes`, `sources`, `levels`, `network` | a network, with names resolved |
 //! | `order`, `reachability`, `blocking_cycles`, `traffic` | checks of a whole network |
 //! | `build` | from a model to a network |
-//! | `series`, `statistics`, `jobs`, `trace` | packets, and what is counted of them |
+//! | `series`, `statistics`, `jobs`, `trace` | packets and their statistics |
 //! | `calendar`, `scale`, `dispatch_list`, `queues`, `policy`, `level`, `sharing`, `station`, `stations` | the parts of the engine |
 //! | `blocked`, `watchdog`, `run_options`, `engine` | the event loop |
 //! | `latency`, `result`, `interval`, `batch_means`, `estimate` | from counts to results |

@@ -14,9 +14,10 @@ pub struct Model {
     pub classes: Vec<String>,
     /// The sources of packets.
     pub sources: Vec<Source>,
-    /// The stations that serve the queues. At the same time, services end in the order of their stations.
+    /// The stations that serve the queues. Services that end at the same time end in the order of the
+    /// stations.
     pub stations: Vec<Station>,
-    /// The queues. If two are equal for a policy, the first is served.
+    /// The queues. If a policy ranks two equal, the first is served.
     pub queues: Vec<Queue>,
     /// Names of the sinks, where packets leave.
     pub sinks: Vec<String>,
@@ -49,7 +50,7 @@ fn no_length() -> Amount {
     Amount::Number(0.0)
 }
 
-/// A number of servers that work on queues.
+/// One or more servers that serve queues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Station {
@@ -209,7 +210,7 @@ pub struct Queue {
     /// When a packet frees its place.
     #[serde(default)]
     pub frees: Frees,
-    /// Service times; a packet has the first one that is for its class.
+    /// Service times; a packet has the first that applies to its class.
     pub service: Vec<Service>,
     /// Serves several packets together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,7 +253,7 @@ pub enum Blocking {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// The classes it is for; empty for all.
+    /// The classes that it applies to; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
     /// Time per packet, ns.
@@ -298,13 +299,13 @@ pub struct Batch {
 pub struct Transition {
     /// The queues or sinks that it leads to. The probabilities sum to 1.
     pub to: Vec<Choice>,
-    /// The classes it is for; empty for all.
+    /// The classes that it applies to; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
     /// The class that packets get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub becomes: Option<String>,
-    /// Packets wait while the queue that it leads to is full, and are not lost; `Queue::blocking` says when.
+    /// Packets wait while the queue that it leads to is full, and are not lost; see [`Queue::blocking`].
     #[serde(default)]
     pub blocks: bool,
 }

@@ -229,8 +229,8 @@ impl Runner<'_> {
         Ok(replication)
     }
 
-    /// Determines the warm-up time with a run of its own. Returns the time in ps, and whether the latencies reach a
-    /// steady state.
+    /// Determines the warm-up time with a pilot run. Returns the time in ps, and whether the latencies reach
+    /// a steady state.
     fn pilot(&self, duration_ps: u64) -> Result<(u64, bool), ModelError> {
         // No replication has this number, so its random numbers are independent.
         let pilot = at_scale_of!(self.network, self.simulate(u64::from(u32::MAX)))?;

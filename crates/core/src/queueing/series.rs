@@ -1,10 +1,10 @@
-//! Series of numbers: batch means in constant memory, the warm-up, correlation.
+//! Series of numbers: batch means in constant memory, the warm-up, autocorrelation.
 
 /// Maximum number of batches; a long series has at least half as many.
 const BATCHES_MAX: usize = 4096;
 
-/// Means of consecutive batches of equal size. The size is 1 at first; when there are too many batches, each two become
-/// one.
+/// Means of consecutive batches of equal size. The size is 1 at first; at the maximum number of batches, each
+/// pair is merged.
 #[derive(Clone, Debug)]
 pub struct Series {
     sums: Vec<f64>,
@@ -59,9 +59,9 @@ impl Series {
     }
 }
 
-/// Number of values of a series that belong to its warm-up, by MSER-5 (White, Cobb, Spratt, WSC 2000): the truncation
-/// that minimises the standard error of the mean of the rest. None if that is more than half of the series: the series
-/// is too short, or there is no steady state.
+/// Number of values of a series that belong to its warm-up, by MSER-5 (White, Cobb, Spratt, WSC 2000): the
+/// truncation that minimises the standard error of the mean of the rest. None if that is more than half of
+/// the series: the series is too short, or has no steady state.
 pub fn warm_up(series: &[f64]) -> Option<usize> {
     const BATCH: usize = 5;
     let means: Vec<f64> = series
@@ -75,7 +75,7 @@ pub fn warm_up(series: &[f64]) -> Option<usize> {
         sum += mean;
         squares += mean * mean;
         let count = (means.len() - truncated) as f64;
-        // MSER of a handful of batches is small by accident (White 1997).
+        // MSER of a handful of batches may be small by chance (White 1997).
         if count < 5.0 {
             continue;
         }
@@ -87,8 +87,8 @@ pub fn warm_up(series: &[f64]) -> Option<usize> {
     (means.len() >= 10 && best.1 <= means.len() / 2).then_some(best.1 * BATCH)
 }
 
-/// Estimate of the lag-1 correlation of a series. NaN if all values are equal.
-fn lag_1_correlation(series: &[f64]) -> f64 {
+/// Estimate of the lag-1 autocorrelation of a series. NaN if all values are equal.
+fn lag_1_autocorrelation(series: &[f64]) -> f64 {
     let mean = series.iter().sum::<f64>() / series.len() as f64;
     let squares: f64 = series.iter().map(|value| (value - mean).powi(2)).sum();
     let products = series
@@ -97,15 +97,15 @@ fn lag_1_correlation(series: &[f64]) -> f64 {
     products.sum::<f64>() / squares
 }
 
-/// Relaxation time of a series, in values: of the process with exponentially decaying correlation whose means over
-/// consecutive periods have the lag-1 correlation of this series. 0 if the correlation is not positive, infinite if it
-/// is almost 1, NaN if all values are equal.
+/// Relaxation time of a series, in values: of the process with exponentially decaying autocorrelation whose
+/// means over consecutive periods have the lag-1 autocorrelation of this series. 0 if that is not positive,
+/// infinite if it is almost 1, NaN if all values are equal.
 pub(super) fn relaxation(series: &[f64]) -> f64 {
-    let correlation = lag_1_correlation(series);
+    let correlation = lag_1_autocorrelation(series);
     if correlation.is_nan() || correlation <= 0.0 {
         return if correlation.is_nan() { f64::NAN } else { 0.0 };
     }
-    // Bisection: the correlation falls from 1 to 0 as the period, in relaxation times, rises.
+    // Bisection: the correlation of the means falls from 1 to 0 as the period, in relaxation times, rises.
     let (mut short, mut long) = (1e-6_f64, 1e6_f64);
     if correlation >= correlation_of_means(short) {
         return f64::INFINITY;
@@ -121,11 +121,11 @@ pub(super) fn relaxation(series: &[f64]) -> f64 {
     1.0 / long
 }
 
-/// The correlation of the means over two consecutive periods of a process with exponentially decaying correlation. The
-/// period is in relaxation times.
+/// The correlation of the means over two consecutive periods of a process with exponentially decaying
+/// autocorrelation. The period is in relaxation times.
 fn correlation_of_means(period: f64) -> f64 {
     let decayed = -libm::expm1(-period);
-    // By its power series where the difference of almost equal numbers would cancel.
+    // Short periods use the power series: the difference of almost equal numbers would cancel.
     let rest = if period < 1e-3 {
         period * period * (0.5 - period / 6.0)
     } else {
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn lag_1_correlations_of_known_series() {
+    fn lag_1_autocorrelations_of_known_series() {
         let alternating: Vec<f64> = (0..1000).map(|i| f64::from(i % 2)).collect();
-        assert!((lag_1_correlation(&alternating) + 1.0).abs() < 0.01);
+        assert!((lag_1_autocorrelation(&alternating) + 1.0).abs() < 0.01);
         let rising: Vec<f64> = (0..1000).map(f64::from).collect();
-        assert!((lag_1_correlation(&rising) - 1.0).abs() < 0.01);
-        assert!(lag_1_correlation(&[2.0, 2.0, 2.0]).is_nan());
+        assert!((lag_1_autocorrelation(&rising) - 1.0).abs() < 0.01);
+        assert!(lag_1_autocorrelation(&[2.0, 2.0, 2.0]).is_nan());
     }
 
     #[test]

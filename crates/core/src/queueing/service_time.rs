@@ -49,7 +49,7 @@ impl ServiceTime {
                 return Err(ModelError::value(
                     place,
                     "the distribution",
-                    "a process of gaps",
+                    "a gap process",
                     "a distribution of times",
                 ));
             }
@@ -98,7 +98,7 @@ impl ServiceTime {
                 base,
                 per_byte,
             } => {
-                // A trace that has ended restarts.
+                // A trace restarts at its end.
                 let value = sampler
                     .sample(bytes, rng)
                     .or_else(|| sampler.sample(bytes, rng))

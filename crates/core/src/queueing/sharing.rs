@@ -113,7 +113,7 @@ impl<'n> Shared<'n> {
         self.packets.len() == 0
     }
 
-    /// The time of the next departure; `NEVER` if there is none.
+    /// The time of the next departure; `NEVER` without packets.
     pub fn next_departure(&self) -> u64 {
         self.packets.next_departure().unwrap_or(NEVER)
     }

@@ -79,7 +79,7 @@ fn check_size(size: &Sampler, amount: &Amount, place: &str) -> Result<(), ModelE
     let refuse = |value, expected| Err(ModelError::value(place, "a value", value, expected));
     match size {
         Sampler::Table(..) => return refuse("a table over the length", "an amount of bytes"),
-        Sampler::Gaps(_) => return refuse("a process of gaps", "an amount of bytes"),
+        Sampler::Gaps(_) => return refuse("a gap process", "an amount of bytes"),
         _ => {}
     }
     // Samples of a distribution are rounded. Given values must be whole.

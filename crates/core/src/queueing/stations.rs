@@ -103,7 +103,7 @@ impl<'n, S: Scale> Stations<'n, S> {
         true
     }
 
-    /// Gives servers to waiting packets until there are no more of one or the other.
+    /// Gives servers to waiting packets until one of them runs out.
     #[inline]
     pub fn dispatch(&mut self, station: usize) {
         loop {
@@ -111,11 +111,11 @@ impl<'n, S: Scale> Stations<'n, S> {
             if S::special(state.visits_empty) {
                 return self.visit_next_queue(station);
             }
-            let wanted = match state.idle {
+            let levels = match state.idle {
                 0 => state.ready & self.preempting_levels(state),
                 _ => state.ready,
             };
-            let Some(next) = self.first_servable_level(station, wanted) else {
+            let Some(next) = self.first_servable_level(station, levels) else {
                 self.end_polling_cycles(station);
                 return;
             };
@@ -168,15 +168,15 @@ impl<'n, S: Scale> Stations<'n, S> {
         servers.find(|&server| self.servers[server].job == NONE)
     }
 
-    /// The first of the wanted levels with a servable packet.
+    /// The first of these levels with a servable packet.
     #[inline(always)]
-    fn first_servable_level(&self, station: usize, mut wanted: u64) -> Option<NextLevel> {
+    fn first_servable_level(&self, station: usize, mut levels: u64) -> Option<NextLevel> {
         let state = &self.stations[station];
         let mut yielding = None;
-        while wanted != 0 {
-            let level = wanted.trailing_zeros() as usize;
-            let bit = wanted & wanted.wrapping_neg();
-            wanted ^= bit;
+        while levels != 0 {
+            let level = levels.trailing_zeros() as usize;
+            let bit = levels & levels.wrapping_neg();
+            levels ^= bit;
             let queue = self.single_queues[state.first_level + level];
             if queue != NONE {
                 let blocks = state.blocking & bit != 0;

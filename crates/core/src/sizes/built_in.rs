@@ -19,7 +19,7 @@ pub const BUILT_IN: [(&str, &str); 4] = [
     ),
 ];
 
-/// Counts of a built-in distribution; None if there is none of this name.
+/// Counts of a built-in distribution; None if the name is unknown.
 pub fn built_in(name: &str) -> Option<SizeCounts> {
     match name {
         "imix" => Some(of(&[(40, 7), (576, 4), (1500, 1)])),
@@ -39,9 +39,9 @@ fn of(pairs: &[(u32, u64)]) -> SizeCounts {
     counts
 }
 
-/// Packets of the heavy hitters: the thesis prints no table, so these were chosen to keep what it says. The
-/// three most frequent (40, 52, 1500) are more than 55 % of the packets, the twenty most frequent more than
-/// 75 %; peaks stand at 40-64, 552, 576 and 1420-1500; 40 bytes have about 179 of 1000 cells;
+/// Packets of the heavy hitters: the thesis has no table, so these were chosen to have the properties in its
+/// text. The three most frequent (40, 52, 1500) are more than 55 % of the packets, the twenty most frequent
+/// more than 75 %; peaks stand at 40-64, 552, 576 and 1420-1500; 40 bytes have about 179 of 1000 cells;
 /// 180,000 packets/s are about 915 Mbit/s, which is a mean of 635 bytes.
 const THESIS_HEAVY: [(u32, u64); 20] = [
     (1500, 22_900),

@@ -1,12 +1,12 @@
-//! Dividing a number of cells by shares.
+//! Apportions cells to shares.
 
-/// Whole cells for shares, `cells` in all: every share gets its whole part, and the cells that are
-/// left go to the largest remainders (Hamilton's method; ties to the first). No other division into whole
-/// cells has a smaller greatest error. The printed f = rho * p (4.10) says nothing of rounding: cut
-/// off, up to one cell of each entry is lost.
+/// Apportions `cells` whole cells in proportion to `weights`. Every share gets the integer part of its quota,
+/// and the remaining cells go to the largest remainders (Hamilton's method; ties to the first). No other
+/// apportionment has a smaller maximum error. The thesis gives f = rho * p (4.10) without rounding;
+/// truncation would lose up to one cell of each entry.
 ///
-/// `weights` need not add up to anything; when their sum is 0, no share gets a cell.
-pub(super) fn divide(cells: u32, weights: &[f64]) -> Vec<u32> {
+/// `weights` need not sum to 1; if their sum is 0, no share gets a cell.
+pub(super) fn apportion(cells: u32, weights: &[f64]) -> Vec<u32> {
     let sum: f64 = weights.iter().sum();
     if sum <= 0.0 {
         return vec![0; weights.len()];
@@ -15,9 +15,9 @@ pub(super) fn divide(cells: u32, weights: &[f64]) -> Vec<u32> {
         .iter()
         .map(|weight| weight / sum * f64::from(cells))
         .collect();
-    // Rounding of the sum must not give more cells than there are.
+    // Rounding of the sum must not give more than `cells` cells.
     let mut left = cells;
-    let mut divided: Vec<u32> = exact
+    let mut apportioned: Vec<u32> = exact
         .iter()
         .map(|share| {
             let whole = (share.floor() as u32).min(left);
@@ -27,11 +27,11 @@ pub(super) fn divide(cells: u32, weights: &[f64]) -> Vec<u32> {
         .collect();
     let mut order: Vec<usize> = (0..weights.len()).filter(|&i| weights[i] > 0.0).collect();
     order.sort_by(|&a, &b| {
-        let remainder = |index: usize| exact[index] - f64::from(divided[index]);
+        let remainder = |index: usize| exact[index] - f64::from(apportioned[index]);
         remainder(b).total_cmp(&remainder(a)).then(a.cmp(&b))
     });
     for index in order.into_iter().cycle().take(left as usize) {
-        divided[index] += 1;
+        apportioned[index] += 1;
     }
-    divided
+    apportioned
 }

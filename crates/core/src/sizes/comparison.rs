@@ -33,16 +33,16 @@ pub struct HeavyHitter {
 /// Distances (total variation) between counted sizes, their representation and draws from it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Comparison {
-    /// The part of the bins: the distance of counted sizes from outliers and bins with
-    /// infinitely fine cells.
+    /// The error of the bins: the distance of counted sizes from outliers and bins with infinitely fine
+    /// cells.
     pub bins_distance: f64,
-    /// The part of whole cells, at most: the distance of the fine cells from the real ones.
+    /// The maximum error of whole cells: the distance of infinitely fine cells from the real ones.
     pub cells_distance: f64,
     /// The distance of counted sizes from the representation; at most the sum of the two above.
     pub represented_distance: f64,
     /// Draws that were compared.
     pub draws: u64,
-    /// The expected part of chance for this number of draws: sum of sqrt(p (1 - p) / (2 pi draws)), the mean
+    /// The expected sampling error for this number of draws: sum of sqrt(p (1 - p) / (2 pi draws)), the mean
     /// of the distance of a sample from its distribution in the normal approximation.
     pub chance_distance: f64,
     /// The distance of counted sizes from the draws.

@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum SizesError {
-    /// A line that is not what its format says.
+    /// A line that its format does not allow.
     #[error("{source_name}:{line}: {found:?}: expected {expected}")]
     Line {
         source_name: String,
@@ -15,14 +15,14 @@ pub enum SizesError {
         found: String,
         expected: String,
     },
-    /// The input ended too early or says too little.
+    /// The input ended too early or is incomplete.
     #[error("{source_name}: {found}; expected {expected}")]
     Incomplete {
         source_name: String,
         found: String,
         expected: String,
     },
-    /// Nothing that a distribution could be made of.
+    /// No packets for a distribution.
     #[error(
         "no packet sizes from 1 to {maximum_bytes} bytes ({above_maximum} above): give an input with packets, or a larger maximum"
     )]
@@ -52,13 +52,13 @@ pub enum SizesError {
         source_name: String,
         source: io::Error,
     },
-    /// The output took less than it was given.
+    /// The output could not be written.
     #[error("cannot be written: {0}; make room or name another output")]
     Write(#[source] io::Error),
 }
 
 impl SizesError {
-    /// Whether the request itself was wrong, and not what a file says.
+    /// Whether the request itself was wrong, and not the content of a file.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Parameter { .. } | Self::Spec { .. })
     }

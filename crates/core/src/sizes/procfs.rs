@@ -41,12 +41,12 @@ pub fn write_procfs(
 
 /// Reads what [`write_procfs`] or createDist wrote, with or without `pgset`.
 ///
-/// createDist cuts its cells off to whole numbers, so that its arrays may have cells left: of the outliers they
-/// are misses, of the bins they are not drawn.
+/// createDist truncates its cells to whole numbers, so its arrays may have empty cells. Those of the outliers
+/// refer to the bins; those of the bins are not drawn.
 ///
 /// # Errors
-/// [`SizesError::Line`] for a line that is none of the three or outside its range;
-/// [`SizesError::Incomplete`] when lines are missing or nothing could be drawn; [`SizesError::Read`].
+/// [`SizesError::Line`] for an unknown line or a number outside its range; [`SizesError::Incomplete`] when
+/// lines are missing or nothing could be drawn; [`SizesError::Read`].
 pub fn read_procfs(input: impl BufRead, source_name: &str) -> Result<TwoStage, SizesError> {
     let mut reader = Reader {
         source_name,

@@ -16,7 +16,7 @@ const EXPECTED: &str = "a size, LOW-HIGH, fixed:SIZE, uniform:LOW-HIGH, imix, im
 pub enum SizeDistribution {
     /// All the same, bytes.
     Fixed(u32),
-    /// Every size of a range alike, bytes.
+    /// Uniform over a range, bytes.
     Uniform {
         /// Smallest.
         low_bytes: u32,
@@ -59,7 +59,7 @@ impl SizeDistribution {
         )?)))
     }
 
-    /// Draw a size, bytes.
+    /// Draws a size, bytes.
     pub fn sample(&self, rng: &mut Rng) -> u32 {
         match self {
             Self::Fixed(size_bytes) => *size_bytes,

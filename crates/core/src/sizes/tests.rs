@@ -1,4 +1,4 @@
-//! From counts to procfs and back to sizes, and what may be wrong on the way.
+//! Counts, their representation and its text, draws from it, and invalid input.
 
 use super::*;
 use crate::distributions::Rng;
@@ -19,9 +19,9 @@ fn procfs(distribution: &TwoStage) -> String {
 }
 
 #[test]
-fn the_equations_by_hand() {
-    // Bin 40-59: an outlier of 900 among 19 others with 100 in all. Its average is 100 / 19, so that
-    // the bin has 100 + 100 / 19 packets, and the outlier 900 less that.
+fn the_representation_follows_the_equations() {
+    // Bin 40-59: an outlier of 900 packets, and 19 other sizes with 100 packets, 100 / 19 on average. The bin
+    // gets 100 + 100 / 19 packets, the outlier 900 - 100 / 19.
     let mut pairs = vec![(40, 900), (1500, 1000)];
     pairs.extend([(41, 60), (50, 30), (59, 10)]);
     let parameters = Parameters {
@@ -35,14 +35,14 @@ fn the_equations_by_hand() {
         "dist 2000 20 1500 2 1\noutl 40 895\noutl 1500 1000\nhist 40 2000\n"
     );
     let probabilities = distribution.probabilities();
-    // 105 of 2000 cells miss; one in 20 of the bin's draws is 40 bytes.
+    // 105 of 2000 cells are empty; one in 20 draws from the bin is 40 bytes.
     assert!((probabilities[40] - (895.0 + 105.0 / 20.0) / 2000.0).abs() < 1e-12);
     assert!((probabilities[41] - 105.0 / 20.0 / 2000.0).abs() < 1e-12);
     assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-12);
 }
 
 #[test]
-fn surrounded_lines_are_those_of_the_generator_script() {
+fn pgset_lines_match_the_generator_script() {
     let distribution = TwoStage::from_counts(&counts(&[(64, 3)]), &Parameters::default()).unwrap();
     let mut text = Vec::new();
     write_procfs(&distribution, &mut text, true).unwrap();
@@ -79,7 +79,7 @@ fn sizes_above_the_maximum_are_left_out_and_counted() {
 }
 
 #[test]
-fn nothing_is_no_distribution() {
+fn empty_input_has_no_distribution() {
     assert!(matches!(
         TwoStage::from_counts(&SizeCounts::new(), &Parameters::default()),
         Err(SizesError::Empty { .. })
@@ -121,7 +121,7 @@ fn more_outliers_than_cells_lose_no_probability() {
         .sum();
     assert!(cells >= 10, "{}", procfs(&distribution));
     assert!((distribution.probabilities().iter().sum::<f64>() - 1.0).abs() < 1e-12);
-    // One heavy hitter keeps its cells beside them.
+    // A heavy hitter keeps its cells beside them.
     let mut pairs = pairs;
     pairs.push((1500, 500));
     let distribution = TwoStage::from_counts(&counts(&pairs), &parameters).unwrap();
@@ -189,7 +189,7 @@ fn ten_million_sizes_keep_the_heavy_hitters_and_the_bound() {
     let bound =
         comparison.bins_distance + comparison.cells_distance + 1.2 * comparison.chance_distance;
     assert!(distance <= bound, "{distance} > {bound}: {comparison:?}");
-    // Cells as fine as the counts leave only the bins and chance.
+    // With cells as fine as the counts, only the bins cause an error.
     let fine = Parameters {
         precision: 1 << 20,
         ..parameters
@@ -203,7 +203,7 @@ fn ten_million_sizes_keep_the_heavy_hitters_and_the_bound() {
 }
 
 #[test]
-fn sizes_and_dist_are_read_as_they_are_written() {
+fn written_sizes_and_dist_files_are_read_back() {
     let counted = read_sizes(&b"40 40\n1500\n 52\t40 # a comment\n"[..], "sizes").unwrap();
     assert_eq!(counted, counts(&[(40, 3), (52, 1), (1500, 1)]));
     for separator in [' ', ':', ',', '\t'] {
@@ -221,7 +221,7 @@ fn sizes_and_dist_are_read_as_they_are_written() {
 }
 
 #[test]
-fn bad_lines_are_named_with_file_number_and_what_was_expected() {
+fn errors_in_lines_name_file_line_and_expectation() {
     let line = |result: Result<SizeCounts, SizesError>| result.unwrap_err().to_string();
     assert_eq!(
         line(read_sizes(&b"40\nforty\n"[..], "a.sizes")),
@@ -251,7 +251,7 @@ fn bad_lines_are_named_with_file_number_and_what_was_expected() {
 }
 
 #[test]
-fn bad_procfs_is_named_with_its_line() {
+fn errors_in_procfs_name_the_line() {
     let error = |text: &str| read_procfs(text.as_bytes(), "p").unwrap_err().to_string();
     for (text, message) in [
         (
@@ -301,8 +301,8 @@ fn bad_procfs_is_named_with_its_line() {
 }
 
 #[test]
-fn lost_cells_of_a_createdist_file_are_not_drawn() {
-    // Cut off: 3 + 3 of 10 outlier cells, 3 + 6 of 10 bin cells.
+fn empty_cells_of_a_createdist_file_are_not_drawn() {
+    // Rounded down: 3 + 3 of 10 outlier cells, 3 + 6 of 10 bin cells.
     let text = "pgset \"dist 10 20 1500 2 2\"\npgset \"outl 40 3\"\npgset \"outl 52 3\"\npgset \"hist 60 3\"\n\
                 pgset \"hist 1480 6\"\npgset \"flag PKTSIZE_REAL\"\n";
     let distribution = read_procfs(text.as_bytes(), "old").unwrap();
@@ -347,8 +347,8 @@ fn size_distribution_texts_are_parsed() {
 }
 
 proptest! {
-    /// Whatever was counted: the representation is a distribution within the maximum, whole cells
-    /// move each entry by less than a cell, and its text is read back as it is.
+    /// For any counts: the probabilities sum to 1, the distance is at most that of bins and cells, and the
+    /// text is read back unchanged.
     #[test]
     fn any_distribution_is_represented(
         pairs in prop::collection::vec((1_u32..2000, 1_u64..100_000), 1..200),
@@ -384,9 +384,9 @@ proptest! {
         }
     }
 
-    /// Cells finer than the packets: what is left is what the bins make necessary.
+    /// With cells finer than the counts, only the bins cause an error.
     #[test]
-    fn fine_cells_leave_what_the_bins_make_necessary(
+    fn with_fine_cells_only_the_bins_cause_an_error(
         pairs in prop::collection::vec((1_u32..=1500, 1_u64..1000), 1..100),
         bin_bytes in 1_u32..100,
     ) {
@@ -401,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in "(pgset \")?(dist|outl|hist|flag|)[ 0-9\"\n]{0,60}") {
+    fn arbitrary_text_never_panics(text in "(pgset \")?(dist|outl|hist|flag|)[ 0-9\"\n]{0,60}") {
         let _ = read_procfs(text.as_bytes(), "p");
         let _ = read_dist(text.as_bytes(), "d", ' ');
         let _ = read_sizes(text.as_bytes(), "s");
@@ -409,17 +409,17 @@ proptest! {
     }
 
     #[test]
-    fn cells_are_divided_without_remainder(
+    fn apportioned_cells_sum_to_all_cells(
         weights in prop::collection::vec(0.0_f64..1e6, 1..50),
         cells in 0_u32..5000,
     ) {
-        let divided = cells::divide(cells, &weights);
+        let apportioned = cells::apportion(cells, &weights);
         let sum: f64 = weights.iter().sum();
         prop_assume!(sum > 0.0);
-        prop_assert_eq!(divided.iter().sum::<u32>(), cells);
-        for (weight, got) in weights.iter().zip(&divided) {
+        prop_assert_eq!(apportioned.iter().sum::<u32>(), cells);
+        for (weight, share) in weights.iter().zip(&apportioned) {
             let exact = weight / sum * f64::from(cells);
-            prop_assert!((f64::from(*got) - exact).abs() < 1.0 + 1e-6);
+            prop_assert!((f64::from(*share) - exact).abs() < 1.0 + 1e-6);
         }
     }
 }
@@ -530,11 +530,11 @@ fn length_0_stands_for_the_length_of_the_frame() {
             (without_payload, 46),
             (ipv6_with_options(&jumbo(70_000)), 70_040),
             (ipv6_with_options(&padded), 70_040),
-            // The option is there, and tells nothing.
+            // A jumbo payload option of length 0.
             (ipv6_with_options(&jumbo(0)), 65_000),
             (cut_option, 70_041),
             (ipv6_with_options(&[1, 200, 0, 0, 0, 0]), 80_000),
-            // Too little, and too much.
+            // Too short, and too long.
             (ipv4(0), 19),
             (ipv6(0), 39),
             (ipv4(0), 4_000_000_000),
@@ -554,14 +554,14 @@ fn length_0_stands_for_the_length_of_the_frame() {
     assert_eq!(counted, counts(&expected));
     assert_eq!((ledger.ipv4, ledger.ipv6), (2, 7));
     assert_eq!((ledger.cut_short, ledger.length_of_frame), (4, 6));
-    // The link header and tags are no part of the packet.
+    // The link header and tags are not part of the packet.
     let tagged = ethernet(&[0x81, 0, 0, 5, 8, 0], &ipv4(0));
     let (counted, _) = count(cut_pcap(1, &[(tagged, 18 + 3000)]));
     assert_eq!(counted, counts(&[(3000, 1)]));
 }
 
 #[test]
-fn a_count_can_be_interrupted() {
+fn counting_can_be_interrupted() {
     let packets: Vec<_> = std::iter::repeat_n(ethernet(&[8, 0], &ipv4(40)), 70_000).collect();
     let source = Box::new(std::io::Cursor::new(pcap(1, &packets)));
     let mut reader = crate::trace::Reader::new(source, "made.pcap").unwrap();
@@ -573,7 +573,7 @@ fn a_count_can_be_interrupted() {
 }
 
 #[test]
-fn gaps_of_a_trace_are_its_times() {
+fn gaps_of_a_trace_are_differences_of_its_times() {
     // One second and 5 us from packet to packet.
     let packet = ethernet(&[8, 0], &ipv4(40));
     let file = pcap(1, &[packet.clone(), packet.clone(), packet.clone(), packet]);
@@ -586,7 +586,7 @@ fn gaps_of_a_trace_are_its_times() {
 }
 
 #[test]
-fn bins_of_one_size_are_the_sizes_that_were_counted() {
+fn bins_of_width_1_represent_the_counts_exactly() {
     let counted = counts(&[(1, 100), (2, 100), (3, 800)]);
     let parameters = Parameters {
         bin_bytes: 1,

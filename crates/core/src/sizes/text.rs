@@ -5,14 +5,14 @@ use crate::distributions::Rng;
 use crate::excerpt::excerpt;
 use std::io::{BufRead, Write};
 
-/// Characters of a line that an error shows.
+/// Maximum number of characters of a line in an error.
 pub(super) const SHOWN: usize = 60;
 
 /// A line longer than this is no line of ours: a binary file must not be read as one line.
 const LINE_MAX_BYTES: usize = 1 << 16;
 
-/// Hands each line without its end to `take`, with its number from 1. Comments (`#`) and empty lines are
-/// passed over.
+/// Hands each line without its end to `take`, with its number from 1. It skips comments (`#`) and empty
+/// lines.
 pub(super) fn lines(
     mut input: impl BufRead,
     source_name: &str,
@@ -58,7 +58,7 @@ pub(super) fn lines(
 /// Reads a sequence of sizes, separated by blanks or line ends, in any number.
 ///
 /// # Errors
-/// [`SizesError::Line`] for what is no size from 1 to `SIZE_MAX_BYTES`; [`SizesError::Read`].
+/// [`SizesError::Line`] for a text that is no size from 1 to `SIZE_MAX_BYTES`; [`SizesError::Read`].
 pub fn read_sizes(input: impl BufRead, source_name: &str) -> Result<SizeCounts, SizesError> {
     let mut counts = SizeCounts::new();
     lines(input, source_name, |line, text| {
@@ -82,7 +82,7 @@ pub fn read_sizes(input: impl BufRead, source_name: &str) -> Result<SizeCounts, 
 /// files, one after the other, are read as one.
 ///
 /// # Errors
-/// [`SizesError::Line`] for what is no such pair; [`SizesError::Read`].
+/// [`SizesError::Line`] for a line that is no such pair; [`SizesError::Read`].
 pub fn read_dist(
     input: impl BufRead,
     source_name: &str,
@@ -138,7 +138,7 @@ pub fn write_sizes(
     rng: &mut Rng,
     mut output: impl Write,
 ) -> Result<SizeCounts, SizesError> {
-    // Every line that there can be, made once.
+    // Every possible line, made once.
     let lines: Vec<String> = (0..=distribution.maximum_bytes())
         .map(|size| format!("{size}\n"))
         .collect();

@@ -11,7 +11,7 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// What became of the packets of a capture file: seen = ipv4 + ipv6 + not_ip + cut_short.
+/// The account of a capture file's packets: seen = ipv4 + ipv6 + not_ip + cut_short.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TraceLedger {
     /// Packets in the file.
@@ -20,12 +20,12 @@ pub struct TraceLedger {
     pub ipv4: u64,
     /// IPv6 packets, counted.
     pub ipv6: u64,
-    /// Packets that are no IP, which is what createDist passes over, too.
+    /// Packets other than IP, which createDist skips, too.
     pub not_ip: u64,
     /// Packets too short or too damaged for the length in their IP header.
     pub cut_short: u64,
-    /// Of the IP packets, those with length 0 in the header, as segments have that the interface is to cut
-    /// (TSO, BIG TCP). Their length is that of the frame.
+    /// Of the IP packets, those with length 0 in the header, as before segmentation by the interface (TSO,
+    /// BIG TCP). Their length is that of the frame.
     pub length_of_frame: u64,
     /// Packets that the capture lost, as far as the file has them.
     pub lost_by_capture: u64,
@@ -51,11 +51,11 @@ pub enum CountError {
 /// Packets between two calls of `goes_on`.
 const ASK_EVERY: u64 = 1 << 16;
 
-/// Counts the IP packets of a capture file by the length in their header, which is right where the capture cut
-/// the packets off, and where Ethernet padded them. Where it is 0 the jumbo payload option (RFC 2675) has the
-/// length, or else the frame.
+/// Counts the IP packets of a capture file by the length in their header, which is right also for truncated
+/// packets and for frames that Ethernet padded. If it is 0, the length is that of the jumbo payload option
+/// (RFC 2675) or else of the frame.
 ///
-/// It calls `goes_on` now and then with the number of packets so far, and stops when that returns false.
+/// It calls `goes_on` every 65,536 packets with the number so far, and stops when that returns false.
 ///
 /// # Errors
 /// [`CountError`]; what was counted before is lost.
@@ -161,7 +161,7 @@ fn network_packet(bytes: &[u8], wire_bytes: u32, link_type: u16) -> Found {
         LINK_TYPE_LINUX_SLL => (be16(14), 16),
         LINK_TYPE_LINUX_SLL2 => (be16(0), 20),
         LINK_TYPE_RAW | LINK_TYPE_IPV4 | LINK_TYPE_IPV6 => (by_version(bytes, 0), 0),
-        // A protocol family before the packet, whose number is each system's own.
+        // A protocol family before the packet, whose numbers differ between systems.
         LINK_TYPE_NULL | LINK_TYPE_LOOP => (by_version(bytes, 4), 4),
         _ => return Found::NotIp,
     };

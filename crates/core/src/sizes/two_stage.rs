@@ -1,10 +1,10 @@
 //! The two-stage representation: an array of outliers, an array of bins.
 
-use super::cells::divide;
+use super::cells::apportion;
 use super::{SIZE_MAX_BYTES, SizeCounts, SizesError};
 use crate::distributions::Rng;
 
-/// How a distribution is represented; the names of the thesis in brackets.
+/// Parameters of the representation, with the symbols of the thesis in brackets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameters {
     /// Largest size that is considered, bytes (N_ps).
@@ -13,12 +13,12 @@ pub struct Parameters {
     pub precision: u32,
     /// Sizes in a bin, bytes (sigma_bin).
     pub bin_bytes: u32,
-    /// Share of all packets from which on a size is an outlier (p_Omega_bound).
+    /// Minimum share of all packets of an outlier (p_Omega_bound).
     pub outlier_share: f64,
 }
 
 impl Default for Parameters {
-    /// Those of the program `createDist`. The text gives 2 % for the outliers, the program 0.002.
+    /// The defaults of `createDist`. For outliers the text of the thesis gives 2 %, the program 0.002.
     fn default() -> Self {
         Self {
             maximum_bytes: 1500,
@@ -29,7 +29,7 @@ impl Default for Parameters {
     }
 }
 
-/// 2^24 cells are 64 MiB of sizes: finer than any trace is long.
+/// 2^24 cells take 64 MiB.
 const PRECISION_MAX: u32 = 1 << 24;
 
 impl Parameters {
@@ -72,9 +72,9 @@ pub struct CellSize {
 
 /// A distribution of sizes in two arrays of cells.
 ///
-/// A size is drawn as in Figure 4.3: a cell of the outliers at random; when it is empty (-1 there), a
-/// cell of the bins at random and a size of this bin at random. A bin holds the sizes from 1 to the
-/// maximum only, so that the last one may be narrower than the others.
+/// A draw (Figure 4.3) picks a cell of the outliers at random. If that cell is empty (-1 there), the draw
+/// picks a cell of the bins and a size of its bin. Bins hold sizes from 1 to the maximum only, so the last
+/// one may be narrower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TwoStage {
     precision: u32,
@@ -82,8 +82,8 @@ pub struct TwoStage {
     maximum_bytes: u32,
     outliers: Vec<CellSize>,
     bins: Vec<CellSize>,
-    // The arrays: cell -> size, cell -> first size of the bin. Cells of the outliers beyond the
-    // array's end are the empty ones.
+    // The arrays: cell -> size, cell -> first size of the bin. Cells of the outliers beyond the array's end
+    // are empty.
     outlier_cells: Vec<u32>,
     bin_cells: Vec<u32>,
 }
@@ -96,15 +96,15 @@ impl TwoStage {
     pub fn from_counts(counts: &SizeCounts, parameters: &Parameters) -> Result<Self, SizesError> {
         let parameters = parameters.checked()?;
         let stages = Stages::of(counts, &parameters)?;
-        // A size that would round to no cell of the first stage stays in its bin, where it is at least
-        // averaged; the rarest first, since then the others may get a cell.
+        // An outlier whose share rounds to no cell of the first stage returns to its bin. The rarest is the
+        // first to return, since others may get a cell then.
         let mut outliers = stages.outliers();
         let (outlier_weights, bin_weights, outlier_cells, miss) = loop {
             let (outlier_weights, bin_weights) = stages.weights(&outliers);
             let bins: f64 = bin_weights.iter().map(|(_, weight)| weight).sum();
             let mut weights = outlier_weights.clone();
             weights.push(bins);
-            let mut cells = divide(parameters.precision, &weights);
+            let mut cells = apportion(parameters.precision, &weights);
             let miss = cells.pop().unwrap_or(0);
             let without = (0..outliers.len())
                 .filter(|&index| cells[index] == 0)
@@ -119,13 +119,13 @@ impl TwoStage {
             .map(|(&size_bytes, cells)| CellSize { size_bytes, cells })
             .collect();
         let bins = if miss == 0 {
-            // Less than half a cell in all: they can never be reached.
+            // All cells of the first stage are outliers, so no draw reaches the bins.
             Vec::new()
         } else {
             let weights: Vec<f64> = bin_weights.iter().map(|(_, weight)| *weight).collect();
             (bin_weights
                 .iter()
-                .zip(divide(parameters.precision, &weights)))
+                .zip(apportion(parameters.precision, &weights)))
             .map(|(&(size_bytes, _), cells)| CellSize { size_bytes, cells })
             .filter(|bin| bin.cells > 0)
             .collect()
@@ -133,8 +133,8 @@ impl TwoStage {
         Ok(Self::of_cells(&parameters, outliers, bins))
     }
 
-    /// From cells that were checked: sizes from 1 (bins: 0) to the maximum, no more outlier cells
-    /// than the precision, and a bin if there are fewer.
+    /// Builds the arrays from checked cells: sizes from 1 (bins: 0) to the maximum, no more outlier cells
+    /// than the precision, and at least one bin if fewer.
     pub(super) fn of_cells(
         parameters: &Parameters,
         outliers: Vec<CellSize>,
@@ -182,19 +182,19 @@ impl TwoStage {
         &self.bins
     }
 
-    /// Draw a size, bytes.
+    /// Draws a size, bytes.
     pub fn sample(&self, rng: &mut Rng) -> u32 {
         let cell = rng.below(u64::from(self.precision)) as usize;
         if let Some(&size_bytes) = self.outlier_cells.get(cell) {
             return size_bytes;
         }
-        // Only filled cells: a foreign file may leave cells empty.
+        // A file of another program may leave cells empty; this array has only the filled ones.
         let cell = rng.below(self.bin_cells.len() as u64) as usize;
         let (low, width) = bin_sizes(self.bin_cells[cell], self.bin_bytes, self.maximum_bytes);
         low + rng.below(u64::from(width)) as u32
     }
 
-    /// Probability of each size, index in bytes, from 0 to the maximum: what an endless draw gives.
+    /// Probability of each size from 0 to the maximum; the index is the size in bytes.
     pub fn probabilities(&self) -> Vec<f64> {
         let mut probabilities = vec![0.0; self.maximum_bytes as usize + 1];
         let precision = f64::from(self.precision);
@@ -220,7 +220,7 @@ pub(super) fn bin_sizes(start: u32, bin_bytes: u32, maximum_bytes: u32) -> (u32,
     (low, end.saturating_sub(low).max(1))
 }
 
-/// Counts as the equations need them.
+/// Counts, with the equations of section 4.2.3.
 pub(super) struct Stages<'a> {
     counts: &'a SizeCounts,
     parameters: Parameters,
@@ -256,12 +256,11 @@ impl<'a> Stages<'a> {
             .collect()
     }
 
-    /// (4.3) to (4.8): packets of each outlier less the average of its bin, and (first size, packets)
-    /// of each bin with as many averages more. A draw from the bin gives the average back to the
-    /// outlier.
+    /// (4.3) to (4.8): the packets of each outlier minus the average of its bin, and (first size, packets) of
+    /// each bin plus these averages. Draws from the bin return the average to the outlier.
     ///
-    /// The printed bins are j = 1 ... n_bin from j * sigma on, so that sizes below sigma have none;
-    /// here bin 0 has them.
+    /// In the thesis, bins j = 1 ... n_bin begin at j * sigma, so sizes below sigma have no bin; here they
+    /// have bin 0.
     pub fn weights(&self, outliers: &[u32]) -> (Vec<f64>, Vec<(u32, f64)>) {
         let Parameters {
             maximum_bytes,
@@ -273,7 +272,7 @@ impl<'a> Stages<'a> {
             .map(|&size| self.counts.of(size) as f64)
             .collect();
         let mut bins = Vec::new();
-        // Bins of one size begin at 1: that of size 0 would have none.
+        // Bins of width 1 begin at 1: a bin of size 0 would be empty.
         let first = u32::from(bin_bytes == 1);
         for start in (first..=maximum_bytes).step_by(bin_bytes as usize) {
             let (low, width) = bin_sizes(start, bin_bytes, maximum_bytes);
@@ -286,7 +285,7 @@ impl<'a> Stages<'a> {
                 .sum();
             let mut weight = (all - outlying) as f64;
             if weight > 0.0 {
-                // There is a size that is no outlier, so that this is no division by 0.
+                // A size in the bin is no outlier, so this does not divide by 0.
                 let average = weight / f64::from(width - members);
                 for outlier in &mut outlier_weights[inside] {
                     *outlier -= average;
@@ -298,7 +297,7 @@ impl<'a> Stages<'a> {
         (outlier_weights, bins)
     }
 
-    /// Probability of each size if cells were infinitely fine: what the bins alone make of it.
+    /// Probability of each size with infinitely fine cells: only the bins cause an error.
     pub fn ideal(&self) -> Vec<f64> {
         let mut probabilities = vec![0.0; self.parameters.maximum_bytes as usize + 1];
         let outliers = self.outliers();

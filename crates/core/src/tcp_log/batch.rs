@@ -1,4 +1,4 @@
-//! Transposed columns into the body of a record batch message.
+//! Encodes columns as the body of a record batch message.
 
 use super::columns::{COLUMNS, Column, Kind};
 use super::compression::{BufferCompressor, Codec};
@@ -10,10 +10,10 @@ use arrow::ipc::{Buffer, FieldNode};
 use flatbuffers::FlatBufferBuilder;
 use std::io;
 
-/// A tick with more bytes, of very many flows, frees its memory.
+/// Maximum bytes that are kept after a tick; a tick with very many flows frees its memory.
 const TICK_BYTES_KEPT: usize = 1 << 20;
 
-/// A column in which all rows of a batch have one value, and its buffer: most batches have the same.
+/// A constant column of a batch, and its buffer, which is the same for most batches.
 #[derive(Clone, Default)]
 struct Constant {
     value: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct BatchEncoder {
 }
 
 impl BatchEncoder {
-    /// Allocates what all batches need.
+    /// Allocates the buffers of all batches.
     ///
     /// # Errors
     /// [`LogError::Encode`] when zstd has no memory.
@@ -178,7 +178,7 @@ impl BatchEncoder {
         Ok(())
     }
 
-    /// Notes the buffer that began at `start` and pads the body, which began at `body_at`.
+    /// Records the buffer that began at `start` and pads the body, which began at `body_at`.
     fn end_buffer(&mut self, body_at: usize, start: usize, body: &mut Vec<u8>) {
         let bytes = body.len() - start;
         self.buffers

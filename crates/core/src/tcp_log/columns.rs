@@ -66,7 +66,7 @@ pub struct Column {
     pub kind: Kind,
     /// Its unit; empty when it has none.
     pub unit: &'static str,
-    /// Values from here upwards mean "none" and are null in the file.
+    /// Values from this one on mean "none" and are null in the file.
     pub null_from: Option<u64>,
 }
 
@@ -174,7 +174,7 @@ mod tests {
         std::fs::read_to_string(root.join(name)).unwrap()
     }
 
-    /// Name, type and unit of a column, as the page of the format has them.
+    /// Name, type and unit of a column, as the format's page shows them.
     fn described(column: &Column) -> (String, String, String) {
         let kind = match column.kind {
             Kind::TimestampNs => "timestamp, UTC",

@@ -1,4 +1,4 @@
-//! How the rows of a log are compressed.
+//! Compression of the rows of a log.
 
 use lz4_flex::frame::{BlockSize, FrameEncoder, FrameInfo};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ const NOT_COMPRESSED: i64 = -1;
 /// Bytes of the length prefix of a buffer.
 pub const PREFIX_BYTES: usize = 8;
 
-/// The compression that a log is written with.
+/// The compression of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
@@ -24,13 +24,13 @@ pub enum Compression {
     Lz4,
     /// zstd level 1 for all batches: about half the bytes of LZ4.
     Zstd,
-    /// None.
+    /// No compression.
     None,
 }
 
 impl Compression {
-    /// Records a second from which CPU time counts more than bytes: zstd would take more than about a
-    /// hundredth of a CPU, which the traffic may need.
+    /// Records a second from which CPU time matters more than bytes: zstd would take more than about 1 % of a
+    /// CPU, which the traffic may need.
     const LZ4_FROM_PER_S: u64 = 25_000;
 
     /// The codec for `rows` records within `span_ns` nanoseconds.
@@ -53,18 +53,18 @@ pub enum Codec {
     Lz4,
     /// zstd frames.
     Zstd,
-    /// The values as they are. Lengths precede them as they precede frames: they show damage in the head.
+    /// The values as they are. Lengths precede them, as with frames, and reveal damage in the head.
     None,
 }
 
-/// Compresses buffers as the bodies of Arrow messages have them.
+/// Compresses buffers for bodies of Arrow messages.
 pub struct BufferCompressor {
     lz4: FrameEncoder<Vec<u8>>,
     zstd: Compressor<'static>,
 }
 
 impl BufferCompressor {
-    /// Allocates what all buffers need.
+    /// Allocates the compressors.
     ///
     /// # Errors
     /// When zstd has no memory.
@@ -80,7 +80,7 @@ impl BufferCompressor {
     /// the frame is not shorter.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub fn add(&mut self, raw: &[u8], codec: Codec, body: &mut Vec<u8>) -> io::Result<()> {
         let begin = body.len();
         body.extend_from_slice(&(raw.len() as i64).to_le_bytes());
@@ -104,7 +104,7 @@ impl BufferCompressor {
     }
 
     fn add_lz4(&mut self, raw: &[u8], body: &mut Vec<u8>) -> io::Result<()> {
-        // The encoder keeps its tables from frame to frame; it writes where the body is meanwhile.
+        // The encoder keeps its tables between frames, and the body is its output meanwhile.
         std::mem::swap(self.lz4.get_mut(), body);
         let result = self
             .lz4

@@ -26,19 +26,19 @@ pub(super) fn plain(text: &str) -> String {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum LogError {
-    /// The header handed to the writer cannot be used.
+    /// The header is invalid.
     #[error("log header: {key} is {found}, expected {expected}")]
     Header {
         key: &'static str,
         found: String,
         expected: &'static str,
     },
-    /// The file took less than it was given. The writer keeps the rest and can continue.
+    /// The file took only a part of the bytes. The writer keeps the rest and can continue.
     #[error(
         "log: writing failed after {written_bytes} bytes: {source}; make room, the log goes on where it stopped"
     )]
     Write {
-        /// Bytes that the file has taken.
+        /// Bytes written to the file.
         written_bytes: u64,
         source: io::Error,
     },

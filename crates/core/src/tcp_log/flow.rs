@@ -1,4 +1,4 @@
-//! One row of the flow table: what a connection is, and its account.
+//! One row of the flow table: a connection and its account.
 
 use crate::abi::{
     FLOW_BEGAN_BEFORE, FLOW_ECN, FLOW_IS_IPV6, FLOW_PASSIVE, FLOW_SACK, FLOW_TIMESTAMPS,
@@ -27,7 +27,7 @@ macro_rules! flow_columns {
             socket_cookie: u64 => record.socket_cookie;
             /// The control group of the socket.
             cgroup_id: u64 => record.cgroup_id;
-            /// Its path, when it could be found.
+            /// Its path, if known.
             cgroup: Option<String> => None;
             /// The kernel's number of the network namespace.
             netns_cookie: u64 => record.netns_cookie;
@@ -39,7 +39,7 @@ macro_rules! flow_columns {
             pid: Option<u32> => (record.pid != 0).then_some(record.pid);
             /// The user that owns the socket.
             uid: u32 => record.uid;
-            /// Accepted, not connected.
+            /// A passive open: accept(2), not connect(2).
             passive: bool => flag(FLOW_PASSIVE);
             /// Older than the log.
             began_before: bool => flag(FLOW_BEGAN_BEFORE);
@@ -47,43 +47,43 @@ macro_rules! flow_columns {
             mss_clamp_bytes: u32 => record.mss_clamp_bytes;
             /// The MSS option of this host.
             advmss_bytes: u32 => record.advmss_bytes;
-            /// Selective acknowledgements were agreed.
+            /// SACK was negotiated.
             sack: bool => flag(FLOW_SACK);
-            /// Time stamps were agreed.
+            /// Timestamps were negotiated.
             timestamps: bool => flag(FLOW_TIMESTAMPS);
-            /// Explicit congestion notification was agreed.
+            /// ECN was negotiated.
             ecn: bool => flag(FLOW_ECN);
-            /// Window scaling was agreed.
+            /// Window scaling was negotiated.
             window_scaling: bool => flag(FLOW_WINDOW_SCALING);
-            /// First sight, `CLOCK_REALTIME`.
+            /// First event, `CLOCK_REALTIME`.
             first_time_ns: i64 => time_ns;
-            /// Last sight, `CLOCK_REALTIME`.
+            /// Last event, `CLOCK_REALTIME`.
             last_time_ns: i64 => time_ns;
             /// The socket was destroyed.
             ended: bool => false;
             /// Packets that reached the hooks.
             packets_seen: u64 => 0;
-            /// Packets that the filters did not want.
+            /// Packets that the filters rejected.
             packets_filtered: u64 => 0;
             /// Packets that were thinned out.
             packets_thinned: u64 => 0;
             /// Packets in the log.
             packets_logged: u64 => 0;
-            /// Packets that the ring refused.
+            /// Packets that the full ring dropped.
             packets_dropped: u64 => 0;
             /// Packets overwritten in the ring.
             packets_overwritten: u64 => 0;
-            /// Packets that the file could not take.
+            /// Packets that could not be written to the file.
             packets_unwritten: u64 => 0;
-            /// Events that are no packets, and reached the hooks.
+            /// Events other than packets that reached the hooks.
             events_seen: u64 => 0;
             /// Such events in the log.
             events_logged: u64 => 0;
-            /// Such events that the ring refused.
+            /// Such events that the full ring dropped.
             events_dropped: u64 => 0;
             /// Such events overwritten in the ring.
             events_overwritten: u64 => 0;
-            /// Such events that the file could not take.
+            /// Such events that could not be written to the file.
             events_unwritten: u64 => 0;
         }
     };
@@ -93,7 +93,7 @@ pub(super) use flow_columns;
 macro_rules! flow_row {
     (|$record:ident, $flag:ident, $time_ns:ident|
         $($(#[$doc:meta])* $name:ident: $type:ty => $value:expr;)*) => {
-        /// A connection. The last row of a flow in a log is the one that holds.
+        /// A connection. The last row of a flow in a log is valid.
         #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
         pub struct FlowRow { $($(#[$doc])* pub $name: $type,)* }
 

@@ -1,4 +1,4 @@
-//! The flow table as an Arrow table, and as the text that a tick carries.
+//! The flow table as an Arrow table, and as the text of a tick.
 
 use super::flow::{FlowRow, flow_columns};
 use super::message::buffer_bytes;
@@ -104,7 +104,7 @@ macro_rules! columns {
         ///
         /// # Errors
         /// [`ArrowError::SchemaError`] when a column is missing or has another type,
-        /// [`ArrowError::ParseError`] when an address is none.
+        /// [`ArrowError::ParseError`] when an address is invalid.
         pub fn flow_rows(batch: &RecordBatch) -> Result<Vec<FlowRow>, ArrowError> {
             $(let $name = column::<<$type as Cell>::Array>(batch, stringify!($name))?;)*
             (0..batch.num_rows())

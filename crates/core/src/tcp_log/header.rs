@@ -1,4 +1,4 @@
-//! The head of a log: where, when and how it was made.
+//! The head of a log: environment, clock and options.
 
 use super::error::{LogError, plain};
 use arrow::datatypes::Metadata;
@@ -30,7 +30,7 @@ impl LogHeader {
     /// The clock's `monotonic_offset_ns`.
     ///
     /// # Errors
-    /// [`LogError::Header`] when a text is no JSON, the offset is missing, or `hz` is 0.
+    /// [`LogError::Header`] when a text is not JSON, the offset is missing, or `hz` is 0.
     pub fn monotonic_offset_ns(&self) -> Result<i64, LogError> {
         for (key, text) in [
             ("environment", &self.environment),
@@ -74,8 +74,8 @@ impl LogHeader {
     /// From the schema metadata of the file `path`.
     ///
     /// # Errors
-    /// [`LogError::NotALog`] when the format is another one, [`LogError::NewerVersion`] when its
-    /// version is newer than [`FORMAT_VERSION`].
+    /// [`LogError::NotALog`] when the file has another format, [`LogError::NewerVersion`] when its version is
+    /// newer than [`FORMAT_VERSION`].
     pub fn from_metadata(path: &str, metadata: &Metadata) -> Result<Self, LogError> {
         let not_a_log = |found: String| LogError::NotALog {
             path: path.to_string(),

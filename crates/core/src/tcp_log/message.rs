@@ -1,7 +1,6 @@
 //! Messages of an Arrow IPC stream: marker, length, flatbuffer, body.
 //!
-//! arrow's writer puts no custom metadata on a batch, and compresses columns that stay the same in every
-//! batch.
+//! arrow's writer cannot add custom metadata to a batch, and compresses constant columns in every batch.
 
 use super::compression::Codec;
 use super::error::LogError;
@@ -30,11 +29,11 @@ pub const KEY_CRC32: &str = "parshall.crc32";
 pub const KEY_FLOWS: &str = "parshall.flows";
 /// The ledger so far, as JSON.
 pub const KEY_LEDGER: &str = "parshall.ledger";
-/// `"true"` on the last tick of a log that ended as it should.
+/// `"true"` on the last tick of a complete log.
 pub const KEY_FINAL: &str = "parshall.final";
 
-/// CRC-32 (that of zlib) of a message: the row count as 8 bytes little-endian, the values of the
-/// other metadata keys in the order of the message, the body.
+/// CRC-32 (as in zlib) of a message: the row count as 8 bytes little-endian, the values of the other metadata
+/// keys in the order of the message, the body.
 pub fn checksum(rows: u64, values: &[(&str, &str)], body: &[u8]) -> String {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&rows.to_le_bytes());

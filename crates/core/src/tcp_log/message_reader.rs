@@ -1,4 +1,4 @@
-//! Splits a stream into messages, and distinguishes a cut end from a damaged middle.
+//! Splits a stream into messages, and distinguishes a truncated log from a damaged one.
 
 use super::error::{LogError, plain};
 use super::message::{CONTINUATION, KEY_CRC32, checksum};
@@ -16,7 +16,7 @@ const HEAD_BYTES: usize = 8;
 pub struct Truncation {
     /// First byte of the file that could not be used.
     pub at_byte: u64,
-    /// What is missing.
+    /// The missing part.
     pub reason: String,
 }
 
@@ -38,7 +38,7 @@ pub struct RawMessage {
     pub body: Vec<u8>,
 }
 
-/// The error of a head that the library refuses. It spans lines, of which the first says what is wrong.
+/// The error of a head that the library refuses: the first of its lines, which describes the fault.
 fn no_arrow_message(error: &str) -> String {
     let reason = error.lines().next().unwrap_or_default();
     format!("its head is no Arrow message ({reason})")
@@ -217,7 +217,8 @@ impl<R: Read> MessageReader<R> {
         }
     }
 
-    /// Up to `bytes` bytes; fewer at the end of the file. Allocates as bytes come, not as claimed.
+    /// Up to `bytes` bytes; fewer at the end of the file. Allocates for bytes that are present, not for a
+    /// claimed length.
     fn take_bytes(&mut self, bytes: u64) -> Result<Vec<u8>, LogError> {
         let mut taken = Vec::with_capacity(bytes.min(1 << 22) as usize);
         (&mut self.inner)

@@ -1,8 +1,8 @@
 //! The native log of TCP states: one Arrow IPC stream that any Arrow reader opens.
 //!
-//! Rows are record batches with the columns of [`columns::COLUMNS`]. The table of the flows and the
-//! ledger are custom metadata of record batches without rows, the *ticks*. So the file needs no index, can be cut
-//! anywhere, and the part before the cut opens.
+//! Rows are record batches with the columns of [`columns::COLUMNS`]. The table of the flows and the ledger
+//! are custom metadata of record batches without rows, the *ticks*. So the file needs no index, and can be
+//! read up to wherever it is truncated.
 
 mod batch;
 pub mod columns;

@@ -1,4 +1,4 @@
-//! Reads a log: rows batch by batch, and with them the flows and the ledger.
+//! Reads a log: rows in batches, flows and ledger.
 
 use super::error::LogError;
 use super::flow::FlowRow;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// A log that is being read: an iterator over its record batches.
 ///
-/// [`LogReader::flows`] and [`LogReader::ledger`] hold what was read so far, all of it after the last
+/// [`LogReader::flows`] and [`LogReader::ledger`] have the content read so far, and all of it after the last
 /// batch; [`LogReader::survey`] reads them ahead.
 pub struct LogReader<R: Read> {
     messages: MessageReader<R>,
@@ -42,7 +42,7 @@ impl LogReader<File> {
     /// Opens a file.
     ///
     /// # Errors
-    /// [`LogError::Read`], and those of [`LogReader::new`].
+    /// [`LogError::Read`], and as [`LogReader::new`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let name = path.as_ref().display().to_string();
         let file = File::open(path).map_err(|source| LogError::Read {
@@ -105,7 +105,7 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Reads some columns only; batches have them in the order of the file, and the others are not
-    /// decompressed. A name that is not among the columns is left out.
+    /// decompressed. Unknown names are ignored.
     ///
     /// # Errors
     /// [`LogError::Read`] when zstd has no memory.
@@ -136,7 +136,7 @@ impl<R: Read> LogReader<R> {
     }
 
     /// The schema of the batches, with the metadata of the file. Columns that an older version of the format
-    /// lacks are there, and null.
+    /// lacks are null.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
@@ -146,7 +146,7 @@ impl<R: Read> LogReader<R> {
         &self.flows
     }
 
-    /// Takes the flows read so far out of the reader: of a flood of connections there is no second copy.
+    /// Moves the flows read so far out of the reader, so that a flood of connections is not kept twice.
     pub fn take_flows(&mut self) -> BTreeMap<u32, FlowRow> {
         std::mem::take(&mut self.flows)
     }
@@ -161,7 +161,7 @@ impl<R: Read> LogReader<R> {
         self.truncation.as_ref()
     }
 
-    /// True when the log ended as it should; known after the last batch or a survey.
+    /// Whether the log is complete; known after the last batch or a survey.
     pub fn is_complete(&self) -> bool {
         self.is_final && self.truncation.is_none()
     }
@@ -184,7 +184,7 @@ impl<R: Read> LogReader<R> {
         Ok(None)
     }
 
-    /// The message of a step; otherwise notes how the log has ended.
+    /// The message of a step; without one, records how the log ended.
     fn open_step(&mut self, step: Step) -> Option<RawMessage> {
         match step {
             Step::Message(message) => return Some(message),
@@ -246,8 +246,8 @@ impl<R: Read> LogReader<R> {
 }
 
 impl<R: Read + Seek> LogReader<R> {
-    /// Reads flows, ledger and completeness ahead, without the rows, and comes back to the first row.
-    /// Damage is not reported here: reading the rows comes to it.
+    /// Reads flows, ledger and completeness ahead, without the rows, and returns to the first row. It does
+    /// not report damage; reading the rows does.
     ///
     /// # Errors
     /// [`LogError::Read`].

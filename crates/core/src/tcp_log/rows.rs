@@ -25,9 +25,9 @@ const ROWS_MAX: i64 = 1 << 17;
 
 pub struct RowDecoder {
     schema: SchemaRef,
-    /// Which of [`COLUMNS`] the file has.
+    /// The [`COLUMNS`] that the file has.
     present: Vec<bool>,
-    /// Which of [`COLUMNS`] the batches have.
+    /// The [`COLUMNS`] that the batches have.
     wanted: Vec<bool>,
     dictionaries: Vec<Option<ArrayRef>>,
     decompressor: Decompressor<'static>,
@@ -50,7 +50,7 @@ impl RowDecoder {
         })
     }
 
-    /// The rows of a message; the error says what is wrong with it.
+    /// The rows of a message; the error describes the fault.
     pub fn decode(&mut self, head: BatchHead<'_>, body: &[u8]) -> Result<RecordBatch, String> {
         let rows = row_count(head)?;
         let codec = codec_of(head)?;
@@ -108,7 +108,7 @@ impl RowDecoder {
                     .map_err(in_column)?,
             );
         }
-        // There may be no column that has the number of rows.
+        // Without columns, the number of rows must be set.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
             .map_err(|error| error.to_string())
@@ -244,7 +244,7 @@ fn names_array(keys: Int8Array, names: &ArrayRef) -> Result<ArrayRef, String> {
     }
 }
 
-/// Rows of a batch, when the number is possible.
+/// Rows of a batch, if the number is valid.
 pub fn row_count(head: BatchHead<'_>) -> Result<usize, String> {
     if (0..=ROWS_MAX).contains(&head.length()) {
         Ok(head.length() as usize)

@@ -25,12 +25,12 @@ impl Scale {
         }
     }
 
-    /// `CLOCK_REALTIME` of a `CLOCK_MONOTONIC`.
+    /// Converts `CLOCK_MONOTONIC` to `CLOCK_REALTIME`.
     pub(super) fn realtime_ns(&self, monotonic_ns: u64) -> i64 {
         (monotonic_ns as i64).wrapping_add(self.monotonic_offset_ns)
     }
 
-    /// Microseconds of some jiffies; `u32::MAX` when they are more.
+    /// Jiffies in microseconds, at most `u32::MAX`.
     pub(super) fn us_of_jiffies(&self, jiffies: u32) -> u32 {
         match self.us_per_jiffy {
             Some(us) => jiffies.saturating_mul(us),
@@ -56,8 +56,8 @@ pub(super) fn delivery_rate_Bps(record: &TcpStateRecord) -> u64 {
     }
 }
 
-/// An index into names; what the kernel side never writes becomes the last name, so that every index of a
-/// log has a name.
+/// An index into names. Invalid indices, which the kernel side never writes, become the last one, so that
+/// every index has a name.
 pub(super) fn clamped(index: u8, names: &[&str]) -> u8 {
     index.min(names.len() as u8 - 1)
 }

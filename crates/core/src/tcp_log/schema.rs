@@ -40,7 +40,7 @@ fn field(column: &Column) -> Field {
     )
 }
 
-/// The Arrow type of a column. Indices are signed because pandas takes no unsigned ones.
+/// The Arrow type of a column. Indices are signed because pandas does not accept unsigned ones.
 pub fn data_type(kind: Kind) -> DataType {
     match kind {
         Kind::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),

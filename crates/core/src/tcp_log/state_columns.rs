@@ -5,7 +5,7 @@ use super::scale::{Scale, clamped, delivery_rate_Bps, known_state};
 use crate::abi::TcpStateRecord;
 use arrow::datatypes::{ArrowNativeType, ToByteSlice};
 
-/// Records of a block: 128 of them are 22 KiB, which leaves space in a first-level cache of 32 KiB.
+/// Records of a block: 128 of them are 22 KiB, which leaves space in an L1 cache of 32 KiB.
 const BLOCK_RECORDS: usize = 128;
 
 /// The bytes of all values, or of one value when all are equal.
@@ -36,7 +36,7 @@ macro_rules! storage {
 macro_rules! state_columns {
     (|$record:ident, $scale:ident| $($name:ident: $kind:ident $(($names:ident))?, $null:ident $(($null_from:expr))?,
         $unit:literal => $value:expr;)*) => {
-        /// Records transposed, waiting to be encoded.
+        /// Transposed records to be encoded.
         #[allow(non_snake_case)]
         pub struct StateColumns {
             rows: usize,
@@ -73,8 +73,8 @@ macro_rules! state_columns {
                 taken
             }
 
-            /// Calls `each` with every column and the bytes of its values (those of one value when all are
-            /// equal), in the order of the file.
+            /// Calls `each` with every column and the bytes of its values (of one value when all are equal),
+            /// in the order of the file.
             ///
             /// # Errors
             /// The first error of `each`.
@@ -95,23 +95,23 @@ macro_rules! state_columns {
 column_table!(state_columns);
 
 impl StateColumns {
-    /// Rows that wait.
+    /// Buffered rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// True when [`StateColumns::append`] would take nothing.
+    /// Whether the capacity is reached.
     pub fn is_full(&self) -> bool {
         self.rows == self.capacity
     }
 
-    /// Nanoseconds from the first row that waits to the last.
+    /// Nanoseconds from the first buffered row to the last.
     pub fn span_ns(&self) -> u64 {
         let ends_ns = self.time_ns.first().zip(self.time_ns.last());
         ends_ns.map_or(0, |(first, last)| last.abs_diff(*first))
     }
 
-    /// Flow, event (an index of [`EVENT_NAMES`]) and direction of every row that waits.
+    /// Flow, event (an index of [`EVENT_NAMES`]) and direction of every buffered row.
     pub fn flows_and_events(&self) -> impl Iterator<Item = (u32, u8, u8)> {
         (0..self.rows).map(|row| (self.flow[row], self.event[row], self.direction[row]))
     }

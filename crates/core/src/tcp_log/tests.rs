@@ -1,4 +1,4 @@
-//! The log as a whole: what is written is read, and nothing that is read makes the reader panic.
+//! The log as a whole: the reader returns what was written, and no input makes it panic.
 
 use super::columns::{CA_STATE_NAMES, DIRECTION_NAMES, EVENT_NAMES, STATE_NAMES};
 use super::compression::BufferCompressor;
@@ -59,7 +59,7 @@ fn name_at<'a>(batch: &'a RecordBatch, name: &str, row: usize) -> &'a str {
         .value(column.key(row).unwrap())
 }
 
-/// Every column of a row against the record, by the rules of the format written out once more.
+/// Compares every column of a row with the record, by a second implementation of the format's rules.
 fn assert_row(record: &TcpStateRecord, batch: &RecordBatch, row: usize) {
     let u32s: [(&str, u32); 25] = [
         ("flow", record.flow),
@@ -161,7 +161,7 @@ fn assert_row(record: &TcpStateRecord, batch: &RecordBatch, row: usize) {
     assert_eq!(u16_at("gso_segs"), record.gso_segs);
 }
 
-/// Arbitrary records with the values that have a meaning of their own drawn often.
+/// Arbitrary records, with special values drawn often.
 fn records(
     count: impl Into<prop::collection::SizeRange>,
 ) -> impl Strategy<Value = Vec<TcpStateRecord>> {
@@ -170,11 +170,11 @@ fn records(
         any::<[u8; 8]>(),
         0..8u8,
     )
-        .prop_map(|(seed, spice, special)| {
+        .prop_map(|(seed, factors, special)| {
             let mut bytes = [0u8; 176];
             for (index, byte) in bytes.iter_mut().enumerate() {
                 *byte = seed[index % 32]
-                    .wrapping_mul(spice[index % 8] | 1)
+                    .wrapping_mul(factors[index % 8] | 1)
                     .wrapping_add((index / 32) as u8);
             }
             let mut record = record_of(&bytes);
@@ -262,9 +262,9 @@ fn some_records(count: usize) -> Vec<TcpStateRecord> {
         .collect()
 }
 
-/// Each record differs from the one before in one byte, of every word and field in turn.
+/// Each record differs from the one before in one byte; every byte has its turn.
 #[test]
-fn a_change_of_any_byte_alone_is_seen() {
+fn a_change_of_a_single_byte_is_read_back() {
     let mut bytes = [0; size_of::<TcpStateRecord>()];
     let records: Vec<_> = (size_of::<RecordHeader>()..bytes.len())
         .map(|byte| {
@@ -278,10 +278,9 @@ fn a_change_of_any_byte_alone_is_seen() {
     }
 }
 
-/// Every third byte of a log is damaged, with each compression another one: nothing panics, and no row that
-/// differs gets through.
+/// Damages every third byte of a log, from another start for each compression: no panic, and no wrong row.
 #[test]
-fn every_single_damaged_byte_is_harmless() {
+fn a_damaged_byte_never_gives_a_wrong_row() {
     let records = some_records(150);
     for (first, compression) in (0..).zip([Compression::Lz4, Compression::Zstd, Compression::None])
     {
@@ -296,7 +295,8 @@ fn every_single_damaged_byte_is_harmless() {
     }
 }
 
-/// The checksums of a hostile log are right: a damaged frame gives an error or values of the right length.
+/// A hostile log has valid checksums, so the decompressor gets damaged frames. It returns an error or values
+/// of the right length.
 #[test]
 fn damaged_frames_are_refused() {
     for compression in [Compression::Lz4, Compression::Zstd] {
@@ -325,7 +325,7 @@ fn damaged_frames_are_refused() {
                 if let Ok(found) = decoder.decompress(&bytes, codec, values.len()) {
                     assert_eq!(found.len(), values.len());
                 }
-                // A frame of LZ4 may lack its end mark.
+                // An LZ4 frame may lack its end mark.
                 if let Ok(found) = decoder.decompress(&bytes[..at], codec, values.len()) {
                     assert_eq!(found.as_slice(), values);
                 }
@@ -334,9 +334,9 @@ fn damaged_frames_are_refused() {
     }
 }
 
-/// Cut at every byte: all whole messages before the cut are read, and the rest is said to be missing.
+/// Cut at every byte: all whole messages before the cut are read, and the rest is reported missing.
 #[test]
-fn a_cut_anywhere_costs_only_what_is_behind_it() {
+fn a_truncated_log_is_read_up_to_the_cut() {
     let records = some_records(200);
     let good = log_of(&records, 64, 100);
     let head = log_of(&[], 64, 100);
@@ -364,7 +364,7 @@ fn a_cut_anywhere_costs_only_what_is_behind_it() {
 }
 
 #[test]
-fn zeros_behind_the_last_message_are_a_cut() {
+fn zeros_behind_the_last_message_are_a_truncation() {
     let mut bytes = log_of(&some_records(10), 64, 100);
     bytes.truncate(bytes.len() - 8);
     let end = bytes.len() as u64;
@@ -375,7 +375,7 @@ fn zeros_behind_the_last_message_are_a_cut() {
 }
 
 #[test]
-fn a_damaged_middle_names_file_and_byte() {
+fn the_error_of_a_damaged_log_names_file_and_byte() {
     let mut bytes = log_of(&some_records(300), 64, 100);
     let head = log_of(&[], 64, 100).len();
     let middle = head + (bytes.len() - head) / 2;
@@ -394,7 +394,7 @@ fn a_damaged_middle_names_file_and_byte() {
 }
 
 #[test]
-fn other_files_are_named_for_what_they_are() {
+fn errors_describe_files_that_are_not_logs() {
     for (bytes, found) in [
         (&b""[..], "an empty file"),
         (b"hello, this is text", "not an Arrow stream"),
@@ -420,7 +420,7 @@ fn other_files_are_named_for_what_they_are() {
 }
 
 #[test]
-fn a_newer_version_says_what_to_do() {
+fn the_error_of_a_newer_version_asks_for_an_upgrade() {
     let mut metadata = header().to_metadata();
     metadata.insert("parshall.format_version".into(), "2".into());
     let bytes = super::message::stream_start(metadata).unwrap();
@@ -442,7 +442,7 @@ fn a_clock_without_offset_is_refused() {
 }
 
 #[test]
-fn a_survey_knows_the_flows_before_the_rows() {
+fn a_survey_reads_the_flows_before_the_rows() {
     let bytes = log_of(&some_records(250), 64, 100);
     let mut reader = LogReader::new(io::Cursor::new(bytes), "test".into()).unwrap();
     reader.survey().unwrap();
@@ -457,9 +457,9 @@ fn a_survey_knows_the_flows_before_the_rows() {
 }
 
 #[test]
-fn a_flow_table_that_is_made_to_fill_memory_is_refused() {
+fn a_flow_table_that_claims_too_much_memory_is_refused() {
     let mut bytes = BASE64.decode(encode_flows(&[flow(1)]).unwrap()).unwrap();
-    // Short buffers are not compressed, and say -1.
+    // Short buffers are not compressed: their length field is -1.
     let at = bytes
         .windows(8)
         .position(|eight| eight == [0xff; 8])
@@ -526,8 +526,8 @@ impl Write for Disk {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever room there is and whenever more comes: the file opens, and
-    /// rows written + rows counted as unwritten = rows pushed.
+    /// For any free space, whenever more is freed: the file opens, and rows written + rows counted as
+    /// unwritten = rows pushed.
     #[test]
     fn a_full_disk_loses_only_what_is_counted(rooms in prop::collection::vec(0..20_000usize, 10), first in 20_000..40_000usize) {
         let mut writer = LogWriter::create_with(Disk { taken: Vec::new(), room: first }, &header(), 64).unwrap();

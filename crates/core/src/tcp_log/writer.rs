@@ -14,12 +14,12 @@ use crate::ledger::Ledger;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Rows of a full batch; 8192 rows of 150 bytes stay in a second-level cache of 2 MiB.
+/// Rows of a full batch; 8192 rows of 150 bytes stay in an L2 cache of 2 MiB.
 const BATCH_ROWS: usize = 8192;
-/// Room for a few batches; what a tick with very many flows takes beyond is freed.
+/// Room for a few batches; memory beyond it, after a tick with very many flows, is freed.
 const PENDING_BYTES_KEPT: usize = 4 << 20;
 
-/// Rows of one flow that the file could not take, by the hook that they came from.
+/// Rows of one flow that could not be written, by hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwritten {
     /// In the order of `enum tcp_hook`.
@@ -53,20 +53,20 @@ type UnwrittenByFlow = BTreeMap<u32, Unwritten>;
 
 /// Writes a log to any [`Write`]. A message goes to it in one or two writes, so no buffering is needed.
 ///
-/// When the writer underneath fails (disk full), the error is returned and the log stays usable:
-/// what was begun is finished as soon as there is room, so the file never has a hole. Rows that come
-/// while there is no room are dropped batch by batch and counted in [`LogWriter::unwritten`].
+/// When the writer underneath fails (disk full), it returns the error, and the log stays usable. A message
+/// that was begun is completed as soon as there is room, so the file never has a hole. Meanwhile, rows are
+/// dropped batch by batch and counted in [`LogWriter::unwritten`].
 pub struct LogWriter<W: Write> {
     inner: W,
     columns: StateColumns,
     encoder: BatchEncoder,
     compression: Compression,
     monotonic_offset_ns: i64,
-    /// Encoded, and not yet taken by `inner` from `pending_at` on.
+    /// Encoded bytes; those from `pending_at` on are not yet written.
     pending: Vec<u8>,
     pending_at: usize,
     pending_rows: UnwrittenByFlow,
-    /// Flows of ticks that could not be written: they go with the next one.
+    /// Flows of ticks that could not be written; the next tick has them.
     held_flows: BTreeMap<u32, FlowRow>,
     unwritten: UnwrittenByFlow,
     written_bytes: u64,
@@ -74,7 +74,7 @@ pub struct LogWriter<W: Write> {
 }
 
 impl<W: Write> LogWriter<W> {
-    /// Starts a log: writes its head.
+    /// Starts a log, and writes its head.
     ///
     /// # Errors
     /// [`LogError::Header`] when the header cannot be used, [`LogError::Write`] when `inner` fails.
@@ -128,8 +128,8 @@ impl<W: Write> LogWriter<W> {
     /// Adds records; a few hundred at a time are the fastest.
     ///
     /// # Errors
-    /// [`LogError::Write`] when `inner` fails. All records were taken nevertheless: they wait, or
-    /// they are counted in [`LogWriter::unwritten`].
+    /// [`LogError::Write`] when `inner` fails. Every record is still either in a batch or counted in
+    /// [`LogWriter::unwritten`].
     pub fn push_block(&mut self, mut records: &[TcpStateRecord]) -> Result<(), LogError> {
         let mut result = Ok(());
         while !records.is_empty() {
@@ -148,10 +148,10 @@ impl<W: Write> LogWriter<W> {
         result
     }
 
-    /// Encodes the rows that wait, however few, and flushes.
+    /// Encodes the buffered rows, however few, and flushes.
     ///
     /// # Errors
-    /// [`LogError::Write`] when `inner` fails; the rows still wait.
+    /// [`LogError::Write`] when `inner` fails; the rows stay buffered.
     pub fn flush(&mut self) -> Result<(), LogError> {
         self.encode_rows()?;
         self.flush_pending()
@@ -165,10 +165,10 @@ impl<W: Write> LogWriter<W> {
     }
 
     /// Flushes, then writes the flows that are new or changed since the last tick and the ledger so far.
-    /// `is_final` marks the last tick of a log that ends as it should.
+    /// `is_final` marks the last tick of a complete log.
     ///
     /// # Errors
-    /// [`LogError::Write`] when `inner` fails; the flows go with the next tick then.
+    /// [`LogError::Write`] when `inner` fails; the next tick has the flows then.
     pub fn tick(
         &mut self,
         flows: Vec<FlowRow>,
@@ -185,7 +185,7 @@ impl<W: Write> LogWriter<W> {
         let mut values = Vec::new();
         let table;
         if !self.held_flows.is_empty() {
-            // Of a flood of connections there should be no second copy.
+            // A flood of connections must not be kept twice.
             let held: Vec<FlowRow> = std::mem::take(&mut self.held_flows).into_values().collect();
             let encoded = encode_flows(&held);
             if encoded.is_err() {
@@ -199,14 +199,14 @@ impl<W: Write> LogWriter<W> {
             values.push((KEY_FINAL, "true"));
         }
         self.encoder.tick(&values, &mut self.pending);
-        // From here on the flows are in `pending`, which is never dropped.
+        // The flows are now in `pending`, which is never dropped.
         self.flush_pending()
     }
 
-    /// Ends the stream. The final tick should have been written; without it readers report the log as cut.
+    /// Ends the stream, after the final tick. Without that tick, readers report the log as truncated.
     ///
     /// # Errors
-    /// [`LogError::Write`] when `inner` fails. What waited is then counted in [`LogWriter::unwritten`].
+    /// [`LogError::Write`] when `inner` fails. Buffered rows are then counted in [`LogWriter::unwritten`].
     pub fn finish(&mut self) -> Result<(), LogError> {
         let result = self.flush().and_then(|()| {
             self.pending.extend_from_slice(&END_OF_STREAM);
@@ -223,17 +223,17 @@ impl<W: Write> LogWriter<W> {
         result
     }
 
-    /// Nanoseconds from the records' clock to that of the log, for [`FlowRow::new`].
+    /// Nanoseconds to add to the records' clock for that of the log, for [`FlowRow::new`].
     pub fn monotonic_offset_ns(&self) -> i64 {
         self.monotonic_offset_ns
     }
 
-    /// Rows dropped because the file took nothing, by flow; cumulative.
+    /// Rows dropped because they could not be written, by flow; cumulative.
     pub fn unwritten(&self) -> &BTreeMap<u32, Unwritten> {
         &self.unwritten
     }
 
-    /// Rows dropped, by the hook that they came from; cumulative.
+    /// Rows dropped, by hook; cumulative.
     pub fn unwritten_by_hook(&self) -> [u64; TCP_HOOK_COUNT] {
         let mut total = Unwritten::default();
         for rows in self.unwritten.values() {
@@ -242,12 +242,12 @@ impl<W: Write> LogWriter<W> {
         total.by_hook
     }
 
-    /// Bytes that the file has taken.
+    /// Bytes written to the file.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// Rows that the file has taken.
+    /// Rows written to the file.
     pub fn written_rows(&self) -> u64 {
         self.written_rows
     }
@@ -262,7 +262,7 @@ impl<W: Write> LogWriter<W> {
         &mut self.inner
     }
 
-    /// The output; rows that still wait are lost.
+    /// The output; buffered rows are lost.
     pub fn into_inner(self) -> W {
         self.inner
     }

@@ -1,4 +1,4 @@
-//! How much memory the content of a file may take, for those who keep all of it.
+//! Memory limit for callers that keep the whole content of a file.
 
 use std::path::Path;
 

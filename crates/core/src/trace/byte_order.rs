@@ -8,7 +8,7 @@ pub(super) enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The 16 bits at `at`; 0 where there are no bytes, so lengths must be checked before.
+    /// The 16 bits at `at`; 0 beyond the end, so the caller must check lengths.
     #[inline]
     pub(super) fn u16(self, bytes: &[u8], at: usize) -> u16 {
         match self {
@@ -17,7 +17,7 @@ impl ByteOrder {
         }
     }
 
-    /// The 32 bits at `at`; 0 where there are no bytes, so lengths must be checked before.
+    /// The 32 bits at `at`; 0 beyond the end, so the caller must check lengths.
     #[inline]
     pub(super) fn u32(self, bytes: &[u8], at: usize) -> u32 {
         match self {
@@ -26,7 +26,7 @@ impl ByteOrder {
         }
     }
 
-    /// The 64 bits at `at`; 0 where there are no bytes, so lengths must be checked before.
+    /// The 64 bits at `at`; 0 beyond the end, so the caller must check lengths.
     pub(super) fn u64(self, bytes: &[u8], at: usize) -> u64 {
         let first = u64::from(self.u32(bytes, at));
         let second = u64::from(self.u32(bytes, at + 4));

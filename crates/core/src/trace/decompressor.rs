@@ -10,7 +10,7 @@ const MAGIC_BYTES: usize = 8;
 /// A source of bytes that may move to another thread.
 pub(super) type Source = Box<dyn Read + Send>;
 
-/// What a file starts with: no more than [`MAGIC_BYTES`], less when it is shorter.
+/// The first [`MAGIC_BYTES`] of a file, or all of a shorter one.
 fn first_bytes(source: &mut Source) -> io::Result<Vec<u8>> {
     let mut first = Vec::with_capacity(MAGIC_BYTES);
     source.take(MAGIC_BYTES as u64).read_to_end(&mut first)?;
@@ -22,7 +22,7 @@ pub(super) fn decompress(mut source: Source) -> io::Result<(Source, Vec<u8>)> {
     let first = first_bytes(&mut source)?;
     let whole = Cursor::new(first.clone()).chain(source);
     let mut plain: Source = match first.as_slice() {
-        // All members of a file are its content, so one that was written in pieces is read to its end.
+        // A file that was written in pieces has several members; all of them are read.
         [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(
             BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, whole),
         )),

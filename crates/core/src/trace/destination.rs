@@ -7,8 +7,8 @@ use super::writer::WriterOptions;
 use crate::output_file::Place;
 use std::path::Path;
 
-/// A file, the first of a series, a FIFO, a device or standard output, open for a [`super::Writer`]. What exists stays
-/// as it is until [`super::Writer::take_place`].
+/// A file, the first of a series, a FIFO, a device or standard output, open for a [`super::Writer`]. An
+/// existing file stays until [`super::Writer::take_place`].
 pub struct Destination {
     pub(super) series: Option<FileSeries>,
     pub(super) output: Output,
@@ -19,8 +19,8 @@ impl Destination {
     /// Opens it. `-` is standard output. It waits until a FIFO has a reader, or `is_stopping` returns true.
     ///
     /// # Errors
-    /// [`TraceError::Create`] when the file cannot be made, [`TraceError::Option`] when options contradict each
-    /// other.
+    /// [`TraceError::Create`] when the file cannot be created, [`TraceError::Option`] when options contradict
+    /// each other.
     pub fn open(
         path: &Path,
         options: &WriterOptions,

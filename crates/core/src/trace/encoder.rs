@@ -1,4 +1,5 @@
-//! Encodes packets, heads and statistics in either format, and finds the borders of packets in encoded bytes.
+//! Encodes packets, heads and statistics in either format, and finds the boundaries of packets in encoded
+//! bytes.
 
 use super::error::TraceError;
 use super::format::Format;
@@ -83,7 +84,7 @@ impl Encoder {
         }
     }
 
-    /// Maximum bytes that a packet takes besides its own.
+    /// Maximum overhead of a packet, bytes.
     #[inline]
     pub(super) fn overhead_bytes(&self, packet: &Packet) -> usize {
         match self.format {
@@ -92,7 +93,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a packet, of whose bytes it takes `captured`.
+    /// Appends a packet, with the bytes `captured`.
     #[inline]
     pub(super) fn packet(&self, out: &mut Vec<u8>, packet: &Packet, captured: &[u8]) {
         match self.format {
@@ -101,7 +102,7 @@ impl Encoder {
         }
     }
 
-    /// Appends the statistics of all interfaces. Classic pcap has no place for them.
+    /// Appends the statistics of all interfaces. Classic pcap does not have them.
     pub(super) fn statistics(
         &self,
         out: &mut Vec<u8>,

@@ -7,10 +7,10 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum TraceError {
-    /// A file cannot be made.
+    /// A file cannot be created.
     #[error(transparent)]
     Create(#[from] OutputError),
-    /// The file took less than it was given. The writer keeps the rest, and can continue.
+    /// The file took only a part of the bytes. The writer keeps the rest, and can continue.
     #[error(
         "{path}: takes no more after {written_bytes} bytes: {source}; what is in it opens, packets from now on are counted as unwritten until there is room"
     )]
@@ -20,7 +20,7 @@ pub enum TraceError {
         written_bytes: u64,
         source: io::Error,
     },
-    /// The reader of the pipe closed it: no fault, but nothing more can be written.
+    /// The reader of the pipe closed it. This is no fault, but no more can be written.
     #[error("{path}: its reader closed the pipe after {written_bytes} bytes")]
     ReaderGone {
         path: String,

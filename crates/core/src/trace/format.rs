@@ -4,7 +4,7 @@ use super::error::TraceError;
 use serde::Deserialize;
 use std::path::Path;
 
-/// How packets are written down.
+/// The format of a capture file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -15,22 +15,22 @@ pub enum Format {
     Pcap,
 }
 
-/// How a file is compressed.
+/// The compression of a capture file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// gzip (RFC 1952), one member a flush.
+    /// gzip (RFC 1952), one member per flush.
     Gzip,
-    /// Zstandard (RFC 8878), one frame a flush.
+    /// Zstandard (RFC 8878), one block per flush.
     Zstd,
 }
 
 impl Format {
-    /// The format that a file name asks for: classic for `.pcap` and `.cap` (also before `.gz` and
-    /// `.zst`), else pcapng.
+    /// The format for a file name: classic for `.pcap` and `.cap` (also before `.gz` and `.zst`), else
+    /// pcapng.
     pub fn of_name(path: &Path) -> Self {
         let name = path.to_string_lossy();
         let name = name.strip_suffix(Compression::of_name(path).suffix());
@@ -42,7 +42,7 @@ impl Format {
 }
 
 impl Compression {
-    /// The compression that a file name asks for, by its end: `.gz`, `.zst`, else none.
+    /// The compression for a file name, by its suffix: `.gz`, `.zst`, else none.
     pub fn of_name(path: &Path) -> Self {
         match path.extension() {
             Some(extension) if extension == "gz" => Self::Gzip,
@@ -51,7 +51,7 @@ impl Compression {
         }
     }
 
-    /// What a file name with this compression ends in; empty for none.
+    /// The suffix of file names; empty without compression.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::None => "",
@@ -61,11 +61,11 @@ impl Compression {
     }
 }
 
-/// Compresses pieces: what was written since the last flush.
+/// Compresses pieces. A piece is everything written since the last flush.
 ///
-/// The file opens if the process or the disk fails. A piece of gzip is a member
-/// of its own. Pieces of zstd are blocks of one frame, because Wireshark 4.0 reads no second one; behind the
-/// last of them stands [`Compressor::ending`], which the next piece overwrites.
+/// The file still opens if the process or the disk fails. Each piece of gzip is a member. Pieces of zstd are
+/// blocks of one frame, because Wireshark 4.0 reads only the first frame. [`Compressor::ending`] follows the
+/// last piece; the next piece overwrites it.
 pub(super) struct Compressor {
     kind: Kind,
 }
@@ -75,9 +75,9 @@ enum Kind {
     Zstd(zstd::stream::raw::Encoder<'static>),
 }
 
-/// Level of zstd: 500 MB/s and core; level 3 takes 1.6 times as long for some percent.
+/// Level of zstd: 500 MB/s per core. Level 3 takes 1.6 times as long for a few percent.
 const ZSTD_LEVEL: i32 = 1;
-/// An empty block that says that it is the frame's last (RFC 8878, 3.1.1.2). The frame has no checksum.
+/// An empty block, marked as the frame's last (RFC 8878, 3.1.1.2). The frame has no checksum.
 const ZSTD_LAST_BLOCK: [u8; 3] = [1, 0, 0];
 
 impl Compressor {
@@ -101,7 +101,7 @@ impl Compressor {
         }
     }
 
-    /// The next piece refers to none of those before.
+    /// Forgets the pieces so far: the next piece does not refer to them.
     ///
     /// # Errors
     /// [`TraceError::Compress`].
@@ -140,7 +140,7 @@ fn compress_blocks(
     use zstd::stream::raw::{InBuffer, Operation as _, OutBuffer};
     let mut input = InBuffer::around(bytes);
     loop {
-        // What is in `out` stays, and there is always room for more.
+        // Keeps the content of `out`, and always makes room for more.
         out.reserve(zstd::zstd_safe::compress_bound(bytes.len() - input.pos()));
         let done_bytes = out.len();
         let mut output = OutBuffer::around_pos(out, done_bytes);

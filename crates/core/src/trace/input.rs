@@ -1,4 +1,4 @@
-//! The bytes of a capture file through one buffer, with the place of each.
+//! Buffered input of a capture file, with the position of each byte.
 
 use super::decompressor::{Source, decompress, looks_like};
 use super::error::TraceError;
@@ -15,7 +15,7 @@ pub(super) struct Input {
     /// The bytes `at..end` of the buffer are read and not consumed.
     at: usize,
     end: usize,
-    /// Place of `buffer[0]` in the uncompressed file.
+    /// Position of `buffer[0]` in the uncompressed file.
     base_bytes: u64,
     has_ended: bool,
     /// Why reading ended before the end of the file.
@@ -25,7 +25,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Looks into the file; returns its first bytes, too.
+    /// Reads the start of the file, and returns its first bytes, too.
     pub(super) fn new(source: Source, name: String) -> Result<(Self, Vec<u8>), TraceError> {
         let (source, first) = match decompress(source) {
             Ok(opened) => opened,
@@ -53,17 +53,17 @@ impl Input {
         &self.name
     }
 
-    /// Makes `wanted` bytes ready, or as many as the file still has.
+    /// Makes `count` bytes ready, or as many as the file still has.
     #[inline]
-    pub(super) fn ready(&mut self, wanted: usize) -> usize {
-        if self.end - self.at < wanted {
-            self.fill(wanted);
+    pub(super) fn ready(&mut self, count: usize) -> usize {
+        if self.end - self.at < count {
+            self.fill(count);
         }
         self.end - self.at
     }
 
     #[cold]
-    fn fill(&mut self, wanted: usize) {
+    fn fill(&mut self, count: usize) {
         if self.has_ended {
             return;
         }
@@ -71,10 +71,10 @@ impl Input {
         self.base_bytes += self.at as u64;
         self.end -= self.at;
         self.at = 0;
-        if self.buffer.len() < wanted {
-            self.buffer.resize(wanted, 0);
+        if self.buffer.len() < count {
+            self.buffer.resize(count, 0);
         }
-        while self.end < wanted {
+        while self.end < count {
             match self.source.read(&mut self.buffer[self.end..]) {
                 Ok(0) => {
                     self.has_ended = true;
@@ -96,14 +96,14 @@ impl Input {
         &self.buffer[self.at..self.end]
     }
 
-    /// Passes over bytes that are ready. Those of the last [`Input::bytes`] stay where they are until
-    /// more are made ready: see [`Input::passed`].
+    /// Consumes bytes that are ready. The bytes of the last [`Input::bytes`] stay in place until more are
+    /// made ready: see [`Input::passed`].
     #[inline]
     pub(super) fn pass(&mut self, bytes: usize) {
         self.at += bytes.min(self.end - self.at);
     }
 
-    /// The last `bytes` that were passed over.
+    /// The last `bytes` that were consumed.
     #[inline]
     pub(super) fn passed(&self, bytes: usize) -> &[u8] {
         &self.buffer[self.at - bytes..self.at]
@@ -174,7 +174,7 @@ impl Input {
     }
 }
 
-/// Whether the data cause an error of reading, as decompressors report it, and not the machine.
+/// Whether the data cause a read error, as decompressors report it, and not the system.
 fn is_damage(error: &io::Error) -> bool {
     error.raw_os_error().is_none()
 }

@@ -10,7 +10,7 @@ pub const LINK_TYPE_LOOP: u16 = 108;
 pub const LINK_TYPE_IPV4: u16 = 228;
 /// Link type of IPv6 packets without anything before them, `LINKTYPE_IPV6`.
 pub const LINK_TYPE_IPV6: u16 = 229;
-/// Link type of Linux cooked capture of version 2, `LINKTYPE_LINUX_SLL2`: what tcpdump writes of all interfaces.
+/// Link type of Linux cooked capture of version 2, `LINKTYPE_LINUX_SLL2`: tcpdump's for all interfaces.
 pub const LINK_TYPE_LINUX_SLL2: u16 = 276;
 /// Link type of packets that start with their IP header, `LINKTYPE_RAW`.
 pub const LINK_TYPE_RAW: u16 = 101;
@@ -26,16 +26,16 @@ pub struct Interface {
     pub description: Option<String>,
     /// Link type, a number of libpcap's registry.
     pub link_type: u16,
-    /// Most bytes that were captured of a packet; 0 means no limit.
+    /// Snapshot length; 0 means no limit.
     pub snaplen_bytes: u32,
-    /// The filter that chose the packets, in libpcap's language.
+    /// The capture filter, in pcap-filter(7) syntax.
     pub filter: Option<String>,
     /// Bits per second.
     pub speed_bps: Option<u64>,
     /// Operating system of the host of the interface, as `uname` reports it.
     pub os: Option<String>,
-    /// Nanoseconds of one unit of the times in the file, rounded down; 1 in what Parshall writes.
-    /// Times are converted by the reader, so this says only how exact they are.
+    /// Nanoseconds of one unit of the times in the file, rounded down; 1 in what Parshall writes. Times are
+    /// converted by the reader, so this is only their precision.
     pub resolution_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Where capture files go, and how they stay readable when the disk is full.
+//! Outputs of capture files, which stay readable when the disk is full.
 
 use super::error::TraceError;
 use crate::output_file::{self, OutputError, Place};
@@ -21,20 +21,20 @@ pub trait Sink: Send {
     /// When it could be cut, but that failed.
     fn cut(&mut self, length_bytes: u64) -> io::Result<bool>;
 
-    /// Lets the next write begin at `position_bytes`, over the bytes there. False when it cannot (a pipe).
+    /// Makes the next write begin at `position_bytes`, over the bytes there. False when it cannot (a pipe).
     ///
     /// # Errors
     /// When it could, but that failed.
     fn overwrite_from(&mut self, position_bytes: u64) -> io::Result<bool>;
 
-    /// Whether a reader may follow, so that packets should not wait in a buffer.
+    /// Whether a reader may follow live, so that packets should not stay in a buffer.
     fn is_live(&self) -> bool;
 }
 
 /// A file, a pipe or a device.
 struct FileSink {
     file: File,
-    /// Where our bytes start, when it is a file that can be cut.
+    /// The position of our first byte, if it is a file that can be cut.
     start: Option<u64>,
     /// We opened it, and not for appending.
     is_own: bool,
@@ -90,7 +90,7 @@ impl Sink for FileSink {
     }
 }
 
-/// What is written to, and how far.
+/// An output and its position.
 pub(super) struct Output {
     sink: Box<dyn Sink>,
     name: String,
@@ -152,12 +152,12 @@ impl Output {
         self.sink.is_live()
     }
 
-    /// Writes all of `piece`, and behind it `ending`, which the next piece overwrites: the file is
-    /// whole in between. Where nothing can be overwritten, the ending is left to [`Output::end`].
+    /// Writes all of `piece`, and behind it `ending`, which the next piece overwrites: the file is whole in
+    /// between. If the output cannot be overwritten, [`Output::end`] writes the ending.
     ///
     /// # Errors
-    /// As [`Output::put`]. None of the piece is in the file then, and what was before it is ended: the next
-    /// piece must stand by itself.
+    /// As [`Output::put`]. The file has none of the piece then, and the ending of the previous one: the next
+    /// piece must be independent.
     pub(super) fn put_piece(&mut self, piece: &[u8], ending: &[u8]) -> Result<(), TraceError> {
         let overwrites = matches!(self.sink.overwrite_from(self.position_bytes), Ok(true));
         let before = if self.owes_ending { ending } else { &[] };
@@ -196,8 +196,8 @@ impl Output {
         }
     }
 
-    /// Writes all of `bytes`, or as much as `boundary` allows: given how many bytes went out before
-    /// the failure, it says how many of them may stay. Returns how many are in, and what failed.
+    /// Writes all of `bytes`, or a part after a failure: `boundary` maps the number of bytes written before
+    /// it to the number that may stay. Returns that number and the failure.
     pub(super) fn put(
         &mut self,
         bytes: &[u8],

@@ -1,4 +1,4 @@
-//! One packet as a capture file has it.
+//! One packet of a capture file.
 
 /// Direction of a packet, seen from the interface; the numbers are those of pcapng.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ pub struct Packet<'a> {
     pub time_ns: u64,
     /// Its direction.
     pub direction: Direction,
-    /// Bytes that it had on the wire, without the frame check sequence unless the interface gives it.
+    /// Bytes that it had on the wire, without the frame check sequence unless the interface delivers it.
     pub wire_bytes: u32,
     /// Its first bytes, as many as were captured.
     pub captured: &'a [u8],

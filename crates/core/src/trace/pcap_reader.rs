@@ -14,7 +14,7 @@ const MAGIC_KUZNETZOV: u32 = 0xa1b2_cd34;
 /// IxNetwork, hardware and software stamps: nanoseconds, and the file's length in the head.
 const MAGIC_IXIA_HARDWARE: u32 = 0x1c00_01ac;
 const MAGIC_IXIA_SOFTWARE: u32 = 0x1c00_01ab;
-/// Records that are longer than this are damage, whatever the head allows.
+/// Records that are longer than this are damage, for any snapshot length in the head.
 const CAPTURED_MAX_BYTES: u32 = 16 << 20;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -73,7 +73,7 @@ impl PcapReader {
         };
         let snaplen_bytes = order.u32(head, 16);
         let interface = Interface {
-            // The upper half is about frame check sequences.
+            // The upper half describes frame check sequences.
             link_type: order.u32(head, 20) as u16,
             snaplen_bytes,
             resolution_ns: ns_per_fraction,
@@ -90,7 +90,7 @@ impl PcapReader {
         Ok(Some((reader, interface)))
     }
 
-    /// Passes over the next record.
+    /// Skips the next record.
     #[inline]
     pub(super) fn next(&mut self, input: &mut Input) -> Result<Option<Found>, TraceError> {
         let header_bytes = self.record_header_bytes;

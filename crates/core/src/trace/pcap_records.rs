@@ -6,7 +6,7 @@ use super::packet::Packet;
 pub(super) const MAGIC_NS: u32 = 0xa1b2_3c4d;
 /// Bytes of a record before the packet.
 pub(super) const RECORD_HEADER_BYTES: usize = 16;
-/// What tcpdump takes for "no limit"; readers refuse more.
+/// tcpdump's value for "no limit"; readers refuse more.
 pub(super) const SNAPLEN_MAX_BYTES: u32 = 262_144;
 
 /// Appends the head of a file.
@@ -23,7 +23,7 @@ pub(super) fn head(out: &mut Vec<u8>, link_type: u16, snaplen_bytes: u32) {
     out.extend_from_slice(&u32::from(link_type).to_le_bytes());
 }
 
-/// Appends a packet, of whose bytes it takes `captured`.
+/// Appends a packet, with the bytes `captured`.
 #[inline]
 pub(super) fn packet(out: &mut Vec<u8>, packet: &Packet, captured: &[u8]) {
     let captured_bytes = captured.len() as u32;

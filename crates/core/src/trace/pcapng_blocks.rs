@@ -43,7 +43,7 @@ pub(super) const OPTION_MAX_BYTES: usize = u16::MAX as usize;
 /// Bytes of an enhanced packet block before the packet.
 pub(super) const ENHANCED_PACKET_HEADER_BYTES: usize = 28;
 
-/// Most bytes of an enhanced packet block around the packet: head, padding, flags, losses, a comment, the end.
+/// Maximum bytes of an enhanced packet block around the packet: head, padding, flags, losses, a comment, the end.
 #[inline]
 pub(super) fn packet_overhead_bytes(comment: Option<&str>) -> usize {
     ENHANCED_PACKET_HEADER_BYTES + 3 + 8 + 12 + 4 + 4 + comment.map_or(0, |text| text.len() + 7)
@@ -92,7 +92,7 @@ pub(super) fn interface(out: &mut Vec<u8>, interface: &Interface) -> Result<(), 
         }
         option(out, IF_TSRESOL, &[9]);
         if let Some(filter) = &interface.filter {
-            // The first byte says that a libpcap expression follows.
+            // The first byte marks a libpcap expression.
             text_option(out, "filter", IF_FILTER, &format!("\0{filter}"))?;
         }
         if let Some(os) = &interface.os {
@@ -103,14 +103,14 @@ pub(super) fn interface(out: &mut Vec<u8>, interface: &Interface) -> Result<(), 
     })
 }
 
-/// Appends a packet, of whose bytes it takes `captured`.
+/// Appends a packet, with the bytes `captured`.
 #[inline]
 pub(super) fn packet(out: &mut Vec<u8>, packet: &Packet, captured: &[u8]) {
     let has_direction = packet.direction != Direction::Unknown;
     if !has_direction || packet.lost_before != 0 || packet.comment.is_some() {
         return packet_with_options(out, packet, captured);
     }
-    // Most packets have a direction and no other options: three pieces make their block.
+    // Most packets have a direction and no other options: three writes make their block.
     let pad_bytes = captured.len().wrapping_neg() & 3;
     let total_bytes = ENHANCED_PACKET_HEADER_BYTES + captured.len() + pad_bytes + 16;
     let total = (total_bytes as u32).to_le_bytes();
@@ -183,7 +183,7 @@ pub(super) fn statistics(
     account: &Account,
 ) -> Result<(), TraceError> {
     let statistics = &account.statistics;
-    let wanted = statistics.seen.saturating_sub(statistics.filtered);
+    let accepted = statistics.seen.saturating_sub(statistics.filtered);
     let lost_before_writer = statistics.lost.total();
     block(out, INTERFACE_STATISTICS, |out| {
         out.extend_from_slice(&interface.to_le_bytes());
@@ -197,7 +197,7 @@ pub(super) fn statistics(
         if let Some(dropped) = statistics.dropped_by_interface {
             option(out, ISB_IFDROP, &dropped.to_le_bytes());
         }
-        option(out, ISB_FILTERACCEPT, &wanted.to_le_bytes());
+        option(out, ISB_FILTERACCEPT, &accepted.to_le_bytes());
         option(out, ISB_OSDROP, &lost_before_writer.to_le_bytes());
         option(out, ISB_USRDELIV, &account.written.handed.to_le_bytes());
         end_of_options(out);
@@ -205,7 +205,7 @@ pub(super) fn statistics(
     })
 }
 
-/// A time as options have it: the high half first, each half little-endian.
+/// A time in an option: the high half first, each half little-endian.
 fn time(time_ns: u64) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&((time_ns >> 32) as u32).to_le_bytes());

@@ -12,15 +12,15 @@ use super::section::Section;
 
 /// The packet block of drafts before 2010; files with it are still around.
 const OLD_PACKET: u32 = 2;
-/// Longer blocks are damage; Wireshark draws the line at the same place.
+/// Longer blocks are damage; Wireshark has the same limit.
 const BLOCK_MAX_BYTES: usize = 16 << 20;
-/// Most bytes of a block of which more is kept than its last packet.
+/// Maximum bytes of a block that is kept for more than its last packet.
 const KEPT_BLOCK_MAX_BYTES: usize = 1 << 20;
 /// Maximum bytes that are kept of interfaces, however many the file has.
 const KEPT_MAX_BYTES: usize = 64 << 20;
 /// Memory that a text takes besides its bytes.
 const TEXT_BYTES: usize = size_of::<String>() + 16;
-/// Type and length before the content of a block, the length once more behind it.
+/// Type and length before the content of a block, the length again behind it.
 const FRAME_BYTES: usize = 12;
 /// The default of `if_tsresol`: microseconds.
 const DEFAULT_TSRESOL: u8 = 6;
@@ -30,7 +30,7 @@ pub(super) struct PcapngReader {
     order: ByteOrder,
     /// Number of the first interface of the section among all of the file.
     first_interface: usize,
-    /// Of the interfaces of the section: what a unit of time is, and how much was captured.
+    /// Time resolution and snapshot length of the section's interfaces.
     interfaces: Vec<(Resolution, u32)>,
 }
 
@@ -44,7 +44,7 @@ impl PcapngReader {
         })
     }
 
-    /// Passes over everything up to the next packet, and keeps descriptions and statistics.
+    /// Skips to the next packet, and keeps descriptions and statistics.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -115,7 +115,7 @@ impl PcapngReader {
             }
             input.pass(block_bytes);
             if let Some(mut found) = found {
-                // Counted from the start of the content; wanted from the end of the block.
+                // It counts from the start of the content; the caller needs it from the end of the block.
                 found.behind_bytes = block_bytes - 8 - found.behind_bytes;
                 return Ok(Some(found));
             }

@@ -33,17 +33,17 @@ pub struct Counters {
     pub comments: Vec<String>,
 }
 
-/// What a file contained so far besides packets.
+/// Content of a file so far, other than packets.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) section: Section,
     pub(super) interfaces: Vec<Interface>,
     pub(super) counters: Vec<Option<Counters>>,
-    /// What the interfaces and counters take, bytes.
+    /// Memory of the interfaces and counters, bytes.
     pub(super) kept_bytes: usize,
 }
 
-/// A packet in the bytes that the input has just passed over.
+/// A packet in the bytes that were just consumed.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) interface: u32,
@@ -52,7 +52,7 @@ pub(super) struct Found {
     pub(super) wire_bytes: u32,
     pub(super) lost_before: u64,
     pub(super) captured_bytes: usize,
-    /// Bytes from the start of the packet to the end of the bytes that were passed over.
+    /// Bytes from the start of the packet to the end of the consumed bytes.
     pub(super) behind_bytes: usize,
     /// The comment, counted from the start of the packet's bytes: where it starts, how long it is.
     pub(super) comment: Option<(usize, usize)>,
@@ -106,7 +106,7 @@ impl Reader {
         }
     }
 
-    /// Reads from anything; `name` is for messages.
+    /// Reads from any source; `name` is for messages.
     ///
     /// # Errors
     /// [`TraceError::Read`] when it cannot be read, [`TraceError::NotATrace`] when it is something else,
@@ -131,11 +131,11 @@ impl Reader {
         })
     }
 
-    /// The next packet, which is good until the next call; `None` at the end.
+    /// The next packet, which is valid until the next call; `None` at the end.
     ///
     /// # Errors
     /// [`TraceError::Read`], [`TraceError::Truncated`], [`TraceError::Corrupt`], after all packets before the
-    /// fault were delivered. After an error there is nothing more.
+    /// fault. After an error it returns `None`.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator cannot lend its items"
@@ -179,7 +179,7 @@ impl Reader {
         &self.contents.section
     }
 
-    /// All interfaces so far; [`Packet::interface`] counts through all sections.
+    /// All interfaces so far; [`Packet::interface`] numbers them across sections.
     pub fn interfaces(&self) -> &[Interface] {
         &self.contents.interfaces
     }

@@ -1,4 +1,4 @@
-//! What a unit of time is in a pcapng file: `if_tsresol` and `if_tsoffset`.
+//! The unit of time in a pcapng file: `if_tsresol` and `if_tsoffset`.
 
 const NS_PER_S: u128 = 1_000_000_000;
 
@@ -37,7 +37,7 @@ impl Resolution {
         }
     }
 
-    /// Nanoseconds since 1970, rounded down; times outside of 64 bits become the earliest or the latest.
+    /// Nanoseconds since 1970, rounded down; times outside 64 bits are clamped.
     #[inline]
     pub(super) fn to_ns(self, time: u64) -> u64 {
         if self.unit == Unit::Nanoseconds(1) && self.offset_ns == 0 {

@@ -1,4 +1,4 @@
-//! Many files in place of one: when the next begins, their names, which are removed.
+//! Rotation of capture files: when the next begins, names, and removal of the oldest.
 
 use super::error::TraceError;
 use super::format::Compression;
@@ -9,21 +9,20 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// When a new file begins, and how many there may be. What is `None` sets no limit; size and time
-/// work together: whichever comes first.
+/// When a new file begins, and the maximum number of files. `None` sets no limit. With both size and time,
+/// the first to be reached counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// Most bytes of a file as it is on the disk. Only a single packet that is larger makes a larger
-    /// file.
+    /// Maximum bytes of a file on the disk. Only a single larger packet makes a larger file.
     pub size_bytes: Option<u64>,
     /// A file that has packets ends this long after it began.
     pub time_ns: Option<u64>,
-    /// Most files, with the one that is being written: the oldest is removed for a new one.
+    /// Maximum number of files, including the current one: a new file removes the oldest.
     pub files: Option<u32>,
 }
 
 impl Rotation {
-    /// Whether there will be more than one file.
+    /// Whether a capture may have several files.
     pub fn is_on(&self) -> bool {
         self.size_bytes.is_some() || self.time_ns.is_some()
     }
@@ -71,12 +70,12 @@ impl FileSeries {
         Ok(series)
     }
 
-    /// Opens the next file, which has its name when it takes its place.
+    /// Opens the next file; [`FileSeries::take`] gives it its name.
     pub(super) fn open(&mut self) -> Result<(Output, Place), TraceError> {
         while self.path(self.next).symlink_metadata().is_ok() {
             self.next += 1;
         }
-        // Do not wait for a FIFO that has got this name meanwhile.
+        // Do not wait for a FIFO that now has this name.
         Output::file(&self.path(self.next), &mut || true)
     }
 
@@ -88,7 +87,7 @@ impl FileSeries {
         Ok(())
     }
 
-    /// Makes room for the next file and opens it. The second result is that of making room.
+    /// Makes room for the next file and opens it. The second result is from making room.
     pub(super) fn open_next(&mut self) -> (Result<Output, TraceError>, Result<(), TraceError>) {
         let removed = self.make_room();
         let output = self.open().and_then(|(output, mut place)| {
@@ -98,7 +97,7 @@ impl FileSeries {
         (output, removed)
     }
 
-    /// Removes the oldest files, so that the next one is not too many.
+    /// Removes the oldest files, so that the next one is within the limit.
     pub(super) fn make_room(&mut self) -> Result<(), TraceError> {
         let mut removed = Ok(());
         let Some(files) = self.files else {
@@ -128,7 +127,7 @@ impl FileSeries {
             .join(format!("{stem}.{number:0NUMBER_DIGITS$}{suffix}"))
     }
 
-    /// The numbers of the files that are there.
+    /// The numbers of the existing files.
     fn numbers(&self) -> io::Result<Vec<u64>> {
         let directory = match self.directory.as_os_str().is_empty() {
             true => Path::new("."),
@@ -170,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_stands_before_the_endings() {
+    fn the_number_precedes_the_suffixes() {
         for (name, stem, suffix) in [
             ("day.pcapng.zst", "day", ".pcapng.zst"),
             ("a.b.pcap", "a.b", ".pcap"),
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_goes_on_where_an_earlier_one_ended_and_keeps_the_bound() {
+    fn a_series_continues_an_earlier_one_within_the_limit() {
         let directory = tempfile::tempdir().expect("a directory");
         for number in [3, 4, 12] {
             fs::write(directory.path().join(format!("t.{number:06}.pcap")), b"x").expect("a file");

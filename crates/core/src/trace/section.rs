@@ -1,6 +1,6 @@
 //! The host and the program that made a capture file.
 
-/// The environment of a capture, for the section header of pcapng; classic pcap has no place for it.
+/// The environment of a capture, for the section header of pcapng; classic pcap does not have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
     /// Processor and machine.

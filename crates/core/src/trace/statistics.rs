@@ -1,10 +1,10 @@
-//! The account of an interface, as a capture file carries it.
+//! The account of an interface, as in a capture file.
 
 use crate::ledger::Lost;
 
-/// What was seen and lost at an interface since the capture started, as its reader knows it. The
-/// writer adds what only it knows: how many packets are in the files and how many the files did not
-/// take, so that `seen = filtered + logged + lost`.
+/// The packets seen and lost at an interface since the capture started, as counted by the reader of the ring.
+/// The writer adds the packets in the files and the packets that it could not write. Then `seen = filtered +
+/// logged + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Start of the capture, nanoseconds since 1970-01-01 UTC.
@@ -13,9 +13,9 @@ pub struct Statistics {
     pub end_ns: u64,
     /// Packets that reached the hook.
     pub seen: u64,
-    /// Packets that the filter of this file did not want.
+    /// Packets that the filter of this file rejected.
     pub filtered: u64,
-    /// Packets that were wanted and did not reach the writer, by cause. The writer adds its own
+    /// Packets that the filter accepted but that did not reach the writer, by cause. The writer adds its own
     /// count to `unwritten`.
     pub lost: Lost,
     /// Packets that the interface or its driver dropped since the capture started, when it counts them.
@@ -25,14 +25,14 @@ pub struct Statistics {
     pub complete: bool,
 }
 
-/// What the writer knows of the packets of an interface, since it was made.
+/// The writer's counts of an interface's packets, since the writer was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Packets handed to the writer.
     pub handed: u64,
-    /// Of those, lost because no file could take them.
+    /// Of these, packets that could not be written.
     pub unwritten: u64,
-    /// Packets handed over for the file that is being written now.
+    /// Packets handed over for the current file.
     pub in_file: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// All losses, with what the files did not take.
+    /// All losses, with the unwritten packets.
     pub fn lost(&self) -> Lost {
         Lost {
             unwritten: self.statistics.lost.unwritten + self.written.unwritten,

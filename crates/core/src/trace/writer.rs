@@ -13,14 +13,14 @@ use super::statistics::{Account, Statistics, Written};
 use crate::output_file::Place;
 use std::path::Path;
 
-/// Bytes that wait for one write: large enough that the system call costs nothing, small enough to
-/// stay in the second-level cache.
+/// Bytes of a buffer for one write: large enough to make the cost of the system call negligible, small enough
+/// for the L2 cache.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The same with compression, which finds more in longer pieces.
+/// The same with compression, which is better for longer pieces.
 const BUFFER_COMPRESSED_BYTES: usize = 1 << 20;
-/// Readers (Wireshark, libpcap) take longer packets for damage.
+/// Readers (Wireshark, libpcap) regard longer packets as damage.
 const CAPTURED_MAX_BYTES: u32 = 262_144;
-/// Bytes that are freed on a full disk besides those of the last statistics: two pages.
+/// Bytes freed on a full disk, in addition to those of the last statistics: two pages.
 const RESERVE_BYTES: usize = 8192;
 /// Interval between ledgers in a growing file, in case the process is killed.
 const LEDGER_INTERVAL_NS: u64 = 10_000_000_000;
@@ -32,20 +32,20 @@ pub struct WriterOptions {
     pub format: Format,
     /// Compression of the file.
     pub compression: Compression,
-    /// Most bytes that are written of a packet; 0 means all, up to 262,144.
+    /// Maximum bytes written of a packet; 0 means all, up to 262,144.
     pub snaplen_bytes: u32,
     /// When a new file begins.
     pub rotation: Rotation,
 }
 
-/// How a capture ended.
+/// The result of a capture.
 #[derive(Debug)]
 pub struct Finished {
     /// By interface.
     pub accounts: Vec<Account>,
-    /// Bytes of all its files together, also of those that a rotation removed.
+    /// Bytes of all files, including those that rotation removed.
     pub bytes: u64,
-    /// Whether all could be written.
+    /// Whether everything could be written.
     pub result: Result<(), TraceError>,
 }
 
@@ -66,10 +66,9 @@ pub struct Finished {
 /// # }
 /// ```
 ///
-/// A method that returns an error has nevertheless done what it could: the packet was taken, or it
-/// is counted in [`Written::unwritten`]. When the disk is full there is one error; packets are then
-/// counted as unwritten without trying until [`Writer::tick`] finds room again. The file always
-/// ends at a whole packet.
+/// After an error, every packet is in the buffer or counted in [`Written::unwritten`]. A full disk gives one
+/// error; then packets are counted as unwritten until [`Writer::tick`] finds room again. The file always ends
+/// at a whole packet.
 pub struct Writer {
     encoder: Encoder,
     compressor: Option<Compressor>,
@@ -77,7 +76,7 @@ pub struct Writer {
     rotation: Rotation,
     series: Option<FileSeries>,
     output: Option<Output>,
-    /// That of the first file, until it is taken.
+    /// The place of the first file, until the file is moved there.
     place: Option<Place>,
     /// Bytes of the files before this one.
     ended_bytes: u64,
@@ -90,7 +89,7 @@ pub struct Writer {
     written: Vec<Written>,
     /// The accounts at the last tick.
     accounts: Vec<Account>,
-    /// The output took no more: no attempt before the next tick.
+    /// The last write failed; the next attempt is at the next tick.
     is_stalled: bool,
     /// The time of the file's first packet.
     began_ns: Option<u64>,
@@ -99,7 +98,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file at `path`, or the first of a series. `-` is standard output; a FIFO will do, too.
+    /// Creates the file at `path`, or the first of a series. `-` is standard output; `path` may be a FIFO.
     ///
     /// # Errors
     /// Those of [`Destination::open`], [`Writer::create_at`] and [`Writer::take_place`].
@@ -115,11 +114,11 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes the head of a capture to an open destination. A file has its name from [`Writer::take_place`] on; without
-    /// it, what was there stays.
+    /// Writes the head of a capture to an open destination. [`Writer::take_place`] gives the file its name;
+    /// until then, an older file stays.
     ///
     /// # Errors
-    /// [`TraceError::Option`] when what is asked for does not fit together, [`TraceError::Write`].
+    /// [`TraceError::Option`] when options contradict each other, [`TraceError::Write`].
     pub fn create_at(
         destination: Destination,
         options: &WriterOptions,
@@ -152,7 +151,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes to anything that takes bytes; `name` is for messages. There is no rotation then.
+    /// Writes to a sink, without rotation; `name` is for messages.
     ///
     /// # Errors
     /// As [`Writer::create`].
@@ -178,12 +177,12 @@ impl Writer {
         let encoder = Encoder::new(options.format, section, interfaces, options.snaplen_bytes)?;
         let buffer_bytes = match (options.compression, options.rotation.size_bytes) {
             (Compression::None, None) => BUFFER_BYTES,
-            // What waits while no file can be made must fit into one.
+            // Packets that are buffered while no file can be created must fit into one.
             (Compression::None, Some(size_bytes)) => {
                 let most = usize::try_from(size_bytes).unwrap_or(usize::MAX);
                 BUFFER_BYTES.min(most.saturating_sub(2 * encoder.statistics_bytes()))
             }
-            // The size of a file is known only after compression, so no piece may be a large part of it.
+            // The size of a file is known only after compression, so pieces must be small parts of it.
             (_, Some(size_bytes)) => {
                 BUFFER_COMPRESSED_BYTES.min((size_bytes / 16).max(4096) as usize)
             }
@@ -216,7 +215,7 @@ impl Writer {
         })
     }
 
-    /// Writes a packet, or takes it into the buffer.
+    /// Writes or buffers a packet.
     ///
     /// # Errors
     /// [`TraceError::UnknownInterface`], and those of [`Writer::flush`] when the buffer was full.
@@ -238,7 +237,7 @@ impl Writer {
         self.write_and_flush(packet, captured, needed_bytes)
     }
 
-    /// As [`Writer::write`], when there may be something to write out before.
+    /// As [`Writer::write`], when the buffer may have to be written first.
     #[inline(never)]
     fn write_and_flush(
         &mut self,
@@ -273,8 +272,8 @@ impl Writer {
         result
     }
 
-    /// Reports that there is nothing more to write at the moment: the reader of a pipe gets all packets so far.
-    /// For files it does nothing.
+    /// Writes the buffer if the output is a pipe. Call it when no packet is waiting, so that the pipe's
+    /// reader has all packets so far.
     ///
     /// # Errors
     /// As [`Writer::flush`].
@@ -285,20 +284,20 @@ impl Writer {
         }
     }
 
-    /// Writes out what waits.
+    /// Writes the buffer.
     ///
     /// # Errors
-    /// [`TraceError::Write`] when the output takes no more: what waits then still waits.
-    /// [`TraceError::ReaderGone`] when the reader of a pipe closed it: nothing more can be written.
+    /// [`TraceError::Write`] when the output takes no more; the buffer is kept. [`TraceError::ReaderGone`]
+    /// when the reader of a pipe closed it: nothing more can be written.
     pub fn flush(&mut self) -> Result<(), TraceError> {
         self.write_buffer()
     }
 
-    /// To be called once a second: flushes (also when a full disk had stalled the writer), ends a file
-    /// whose time is over, and takes over the accounts of all interfaces as of `now_ns`.
+    /// Call it once a second. It flushes (also after a full disk stalled the writer), ends a file whose time
+    /// is over, and takes over the accounts of all interfaces as of `now_ns`.
     ///
     /// # Errors
-    /// As [`Writer::flush`]; a disk that is still full is no new error.
+    /// As [`Writer::flush`]; a disk that is still full gives no second error.
     pub fn tick(&mut self, now_ns: u64, statistics: &[Statistics]) -> Result<(), TraceError> {
         let rotated = match self.series {
             Some(_) => self.rotate_if_due(now_ns, 0),
@@ -322,9 +321,9 @@ impl Writer {
         rotated.and(flushed)
     }
 
-    /// Writes what waits and the final accounts. What cannot be written is dropped and counted.
+    /// Writes the buffer and the final accounts. What cannot be written is dropped and counted.
     ///
-    /// The accounts hold also when the file could not take all.
+    /// The accounts balance even if not everything could be written.
     pub fn finish(mut self, statistics: &[Statistics]) -> Finished {
         let result = self.end_file(Some(statistics));
         Finished {
@@ -344,7 +343,7 @@ impl Writer {
         &self.written
     }
 
-    /// Bytes in the file that is being written, without what waits.
+    /// Bytes in the current file, without the buffer.
     pub fn file_bytes(&self) -> u64 {
         self.output.as_ref().map_or(0, Output::position_bytes)
     }
@@ -362,7 +361,7 @@ impl Writer {
 
     fn rotate_if_due(&mut self, now_ns: u64, needed_bytes: usize) -> Result<(), TraceError> {
         if self.output.is_none() || self.written.iter().all(|written| written.in_file == 0) {
-            // Its time begins with its first packet, which this may be.
+            // The file's time begins with its first packet, which may be this one.
             self.began_ns = (needed_bytes > 0).then_some(now_ns);
             return Ok(());
         }
@@ -405,7 +404,7 @@ impl Writer {
         result
     }
 
-    /// Opens the next file of the series and begins it in the empty buffer.
+    /// Opens the next file of the series.
     fn open_next(&mut self) -> Result<(), TraceError> {
         let Some(series) = &mut self.series else {
             return Ok(());
@@ -414,8 +413,8 @@ impl Writer {
         output.map(|output| self.output = Some(output)).and(removed)
     }
 
-    /// Writes what waits and the accounts: `statistics`, or those of the last tick. What cannot be
-    /// written is dropped and counted. Leaves the buffer with the head of the next file.
+    /// Writes the buffer and the accounts: `statistics`, or those of the last tick. What cannot be written is
+    /// dropped and counted. Leaves the buffer with the head of the next file.
     fn end_file(&mut self, statistics: Option<&[Statistics]>) -> Result<(), TraceError> {
         let mut result = self.write_buffer();
         if result.is_err() {
@@ -499,7 +498,7 @@ impl Writer {
                     self.buffer.clear();
                     self.waiting.clear();
                 } else {
-                    // The buffer is compressed again; the output has nothing of this piece.
+                    // The output has none of this piece, so the next attempt compresses the buffer again.
                     compressor.restart()?;
                 }
                 result
@@ -507,7 +506,7 @@ impl Writer {
         }
     }
 
-    /// Drops the packets that wait, and counts them as unwritten.
+    /// Drops the buffered packets, and counts them as unwritten.
     fn drop_buffer(&mut self) {
         for interface in self.waiting.drain(..) {
             let written = &mut self.written[interface as usize];

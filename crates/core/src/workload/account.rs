@@ -5,22 +5,21 @@ use crate::distributions::GapDistribution;
 use crate::sizes::SizeDistribution;
 use serde::Serialize;
 
-/// Number of gaps that are kept for the quantiles; beyond it every second one is dropped, again and again.
+/// Number of gaps that are kept for the quantiles; beyond it, every second one is dropped.
 const GAPS_KEPT: usize = 1 << 18;
-/// Relative distance below a gap at which the distribution is compared too: enough for the rounding of its scale, and
-/// far below the resolution of clocks.
+/// Relative distance below a gap at which the distribution is also compared: more than the rounding of its
+/// scale, far below the resolution of clocks.
 const JUST_BELOW: f64 = 1e-9;
-/// Gaps do not keep their shape when more than this share of the packets left a mean gap late or later ...
+/// Gaps do not keep their shape when more than this share of the packets left late by at least a mean gap ...
 const LATE_SHARE_MAX: f64 = 0.05;
-/// ... or when gaps of a continuous distribution are farther from it than this, and than twice what chance alone
-/// exceeds.
+/// ... or when gaps of a continuous distribution are farther from it than this, and than twice `ks_bound`.
 const KS_DISTANCE_MAX: f64 = 0.1;
 const PROBABILITIES: [f64; 7] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 
 /// Quantiles at 1, 10, 25, 50, 75, 90 and 99 %.
 pub type Quantiles = [f64; 7];
 
-/// Gathers what was sent.
+/// Statistics of the packets sent.
 #[derive(Debug)]
 pub struct Account {
     sizes: Vec<u64>,
@@ -43,7 +42,7 @@ pub struct Account {
 pub struct SizeAccount {
     /// Mean of the sizes sent, bytes of the IP packet.
     pub mean_bytes: f64,
-    /// Mean of the distribution, raised where it had to be.
+    /// Mean of the distribution, with sizes raised to the minimum.
     pub asked_mean_bytes: f64,
     /// Quantiles of the sizes sent.
     pub quantiles_bytes: Quantiles,
@@ -51,7 +50,7 @@ pub struct SizeAccount {
     pub asked_quantiles_bytes: Quantiles,
     /// Kolmogorov-Smirnov distance of the sizes sent from the distribution.
     pub ks_distance: f64,
-    /// What chance alone exceeds once in 20 runs, see [`ks_bound`].
+    /// Critical value of this distance at a level of 5 %, see [`ks_bound`].
     pub ks_bound: f64,
     /// Share of the distribution's sizes that are too small for headers and stamp; these packets were raised.
     pub too_small_share: f64,
@@ -70,21 +69,20 @@ pub struct GapAccount {
     pub asked_quantiles_ns: Option<Quantiles>,
     /// Kolmogorov-Smirnov distance from the distribution; None where it is not known in closed form.
     pub ks_distance: Option<f64>,
-    /// What chance alone exceeds once in 20 runs with this number of gaps, see [`ks_bound`].
+    /// Critical value of this distance at a level of 5 %, see [`ks_bound`].
     pub ks_bound: Option<f64>,
-    /// 99th percentile of |gap - asked gap| / asked mean, when all gaps are to be the same.
+    /// 99th percentile of |gap - requested gap| / requested mean, if all requested gaps are equal.
     pub error_p99: Option<f64>,
-    /// Mean of how late packets were, ns after they were due.
+    /// Mean lateness of the packets, ns.
     pub late_mean_ns: f64,
-    /// The latest of them, ns.
+    /// Maximum lateness, ns.
     pub late_max_ns: u64,
-    /// Share of the packets that left the distribution's mean gap late or later: their gaps are those of the host.
+    /// Share of the packets that left late by at least the distribution's mean gap: the host determined their gaps.
     pub late_share: f64,
-    /// Whether the gaps have the shape that was asked for: at most 5 % of the packets were so late, and the distance
+    /// Whether the gaps have the requested shape: at most 5 % of the packets were so late, and the distance
     /// from a continuous distribution is at most 0.1, or twice `ks_bound`.
     pub is_shape_kept: bool,
-    /// How far the mean lies from the distribution's by chance, as relative standard deviation; None where that is not
-    /// known.
+    /// Relative standard deviation of the mean gap by chance; None where it is not known.
     pub mean_spread: Option<f64>,
 }
 
@@ -201,7 +199,7 @@ impl Account {
         })
     }
 
-    /// The gaps and their distribution; None when their times are unknown or there are none.
+    /// The gaps and their distribution; None without gaps or send times.
     pub fn gaps(&self, distribution: &GapDistribution) -> Option<GapAccount> {
         if self.gaps_ns.is_empty() {
             return None;
@@ -222,7 +220,7 @@ impl Account {
             errors.sort_by(f64::total_cmp);
             at(&errors, 0.99)
         });
-        // The distance from a distribution with a single step only shows that no clock is exact.
+        // The distance from a distribution with a single step only shows the errors of the clock.
         let ks_distance = match fixed {
             Some(_) => None,
             None => ks_distance(&sorted, distribution),
@@ -232,7 +230,7 @@ impl Account {
             .map(|_| PROBABILITIES.map(|p| distribution.quantile(p).unwrap_or(f64::NAN)));
         let bound = ks_distance.map(|_| ks_bound(sorted.len() as u64));
         let late_share = self.late as f64 / self.packets() as f64;
-        // A distribution with steps is far from what any clock measures.
+        // Gaps of a real clock are always far from a distribution with steps.
         let is_far = asked_quantiles_ns.is_some()
             && ks_distance
                 .zip(bound)
@@ -283,8 +281,8 @@ fn cumulative(distribution: &SizeDistribution, length: usize) -> Vec<f64> {
     }
 }
 
-/// Greatest distance of the samples' distribution function from the distribution's: at each of the samples' steps, and
-/// just below it, since the distribution may have a step there, too.
+/// Maximum distance of the empirical distribution function from the distribution's: at each step, and just
+/// below it, since the distribution may have a step there, too.
 fn ks_distance(sorted: &[f64], distribution: &GapDistribution) -> Option<f64> {
     let count = sorted.len() as f64;
     let (mut below, mut distance) = (0, 0.0_f64);

@@ -1,4 +1,4 @@
-//! Numbers that flows range over: IP addresses, MAC addresses, ports.
+//! IP and MAC addresses as numbers, and their ranges.
 
 use super::WorkloadError;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ pub(super) fn ip_range(
             .parse()
             .ok()
             .filter(|prefix| *prefix <= width)
-            .ok_or_else(|| wrong("has no such prefix length"))?;
+            .ok_or_else(|| wrong("has an invalid prefix length"))?;
         let hosts = (1_u128.checked_shl(width - prefix)).map_or(u128::MAX, |size| size - 1);
         let low = number & !hosts;
         return Ok((ip_address(low, is_ipv6), ip_address(low | hosts, is_ipv6)));
@@ -49,7 +49,7 @@ pub(super) fn ip_range(
         None => (address(text)?, address(text)?),
     };
     if first.is_ipv4() != last.is_ipv4() {
-        return Err(wrong("goes from one family to the other"));
+        return Err(wrong("mixes IPv4 and IPv6"));
     }
     if first > last {
         return Err(wrong("ends before it begins"));

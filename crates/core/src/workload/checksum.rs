@@ -27,7 +27,7 @@ pub(super) fn finish(sum: u64) -> u16 {
     !fold(sum)
 }
 
-/// UDP has no checksum 0: that would say that there is none.
+/// A UDP checksum of 0 means no checksum, so 0 is sent as all ones.
 pub(super) fn finish_udp(sum: u64) -> u16 {
     match finish(sum) {
         0 => 0xffff,

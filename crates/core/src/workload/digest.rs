@@ -3,12 +3,12 @@
 use super::{Packet, Packets};
 use twox_hash::XxHash3_128;
 
-/// XXH3-128 over headers and payload of the workload, and over the varying fields of every packet
-/// sent, in their order. The send time of a stamp is not in it.
+/// XXH3-128 over headers and payload of the workload, and over the varying fields of every packet sent, in
+/// their order. It leaves out the send times in stamps.
 #[derive(Clone)]
 pub struct Digest {
     hash: XxHash3_128,
-    // The hash is fast on long input, and each call is slow.
+    // Packets are hashed together: the hash is fast on long input only.
     pending: Vec<u8>,
 }
 

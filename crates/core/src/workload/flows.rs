@@ -142,7 +142,7 @@ impl Flows {
         Ok(self)
     }
 
-    /// Sets the number of flows; without it there are as many as the longest range has values.
+    /// Sets the number of flows; by default, the number of values of the longest range.
     ///
     /// # Errors
     /// When it is not 1 to [`FLOWS_MAX`].

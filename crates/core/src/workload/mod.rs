@@ -1,5 +1,5 @@
-//! Workloads: sizes distribution x gap distribution x flows x seed. The kernel sends what is calculated here, byte for
-//! byte: the [`Plan`] has the fields of every packet, and [`Packets`] builds it.
+//! Workloads: size distribution x gap distribution x flows x seed. The kernel sends the packets calculated
+//! here, byte for byte: the [`Plan`] has the fields of every packet, and [`Packets`] builds it.
 
 mod account;
 mod address;

@@ -1,4 +1,4 @@
-//! The bytes of packets: the reference for those that the kernel side sends.
+//! The bytes of packets: the reference for the kernel side.
 
 use super::checksum::{finish, finish_udp, fold, sum};
 use super::header::{Header, Layout};

@@ -2,7 +2,7 @@
 
 use super::{Workload, WorkloadError};
 
-/// Bytes of an Ethernet line that a frame takes besides its own: preamble 8, check sequence 4, gap 12.
+/// Bytes of an Ethernet line for a frame in addition to its own: preamble 8, check sequence 4, gap 12.
 pub const LINE_OVERHEAD_BYTES: f64 = 24.0;
 
 /// A requested rate.

@@ -101,7 +101,7 @@ impl Replay {
         if replay.ends.is_empty() {
             return Err(refused("has no packets".into(), ethernet));
         }
-        // From the last frame to the first of the next round: as long as the others are in the mean.
+        // From the last frame to the first of the next round: the mean of the other gaps.
         let rounds = replay.gaps_ns.len().max(1) as f64;
         let mean_ns = replay.gaps_ns.iter().sum::<f64>() / rounds;
         replay.gaps_ns.push(mean_ns);
@@ -115,7 +115,7 @@ impl Replay {
         (self.bytes.capacity() + lists) as u64
     }
 
-    /// How many frames there are.
+    /// Number of frames.
     pub fn frames(&self) -> usize {
         self.ends.len()
     }
@@ -137,7 +137,7 @@ impl Replay {
         &self.bytes
     }
 
-    /// Gaps between the frames, ns, as many as there are frames.
+    /// Gaps after each frame, ns.
     pub fn gaps_ns(&self) -> &[f64] {
         &self.gaps_ns
     }

@@ -1,4 +1,4 @@
-//! Packets that are valid whatever they are made of, and the same for the same seed.
+//! Packets are valid for every workload, and the same for the same seed.
 
 use super::*;
 use crate::distributions::GapDistribution;
@@ -20,7 +20,7 @@ fn flows(source: &str, destination: &str) -> Flows {
     Flows::between(source, destination).unwrap()
 }
 
-/// Every field of a frame looked up in its bytes, and every checksum calculated from the start.
+/// Checks every field of a frame, and every checksum by a full calculation.
 fn check_frame(frame: &[u8], workload: &Workload, packet: &Packet) {
     let be16 = |offset: usize| u16::from_be_bytes([frame[offset], frame[offset + 1]]);
     let total = |bytes: &[u8]| {
@@ -150,7 +150,7 @@ fn a_seed_fixes_bytes_and_order() {
         ..first.clone()
     };
     assert_ne!(digest(&first, 1000), digest(&other, 1000));
-    // Gaps are not bytes, and draw from a stream of their own.
+    // Gaps have a random number stream of their own, and are not in the digest.
     let slower = Workload {
         gaps: GapDistribution::fixed(5.0).unwrap(),
         ..first.clone()
@@ -165,7 +165,7 @@ fn the_digest_of_a_seed_is_fixed_for_ever() {
 }
 
 #[test]
-fn small_sizes_are_raised_to_what_the_headers_need() {
+fn small_sizes_are_raised_to_the_length_of_the_headers() {
     let tcp6 = {
         let mut flows = flows("fd00::1", "fd00::2");
         flows.protocol = Protocol::Tcp;
@@ -190,7 +190,7 @@ fn a_rate_becomes_a_mean_gap() {
     let fixed = workload("1500", "none", flows("10.0.0.1", "10.0.0.2"));
     assert_eq!(Rate::Packets(1e6).mean_gap_ns(&fixed).unwrap(), 1000.0);
     assert_eq!(Rate::Bits(1e9).mean_gap_ns(&fixed).unwrap(), 8.0 * 1514.0);
-    // 81,274 packets of 1500 bytes fill a gigabit line.
+    // 81,274 packets of 1500 bytes a second fill a gigabit link.
     let full = Rate::Load {
         share: 1.0,
         line_bps: 1e9,
@@ -211,7 +211,7 @@ fn a_rate_becomes_a_mean_gap() {
 }
 
 #[test]
-fn flows_that_cannot_be_are_named() {
+fn errors_describe_invalid_flows() {
     let message = |result: Result<Flows, WorkloadError>| result.unwrap_err().to_string();
     assert_eq!(
         message(Flows::between("10.0.0.1", "fd00::1")),
@@ -240,7 +240,7 @@ fn flows_that_cannot_be_are_named() {
     assert_eq!(flows("fd00::/64", "fd00::1").count, FLOWS_MAX);
 }
 
-/// The account of so many packets of a plan, all of them on time.
+/// The account of the first `count` packets of a plan, all on time.
 fn account_on_time(workload: &Workload, count: usize) -> Account {
     let packets = Packets::of(workload);
     let mut account = Account::new(workload);

@@ -1,11 +1,11 @@
-//! A second of processor time and 256 MiB of Rust's heap for one input; ten seconds to merge filters.
+//! A second of CPU time and 256 MiB of Rust's heap for one input; ten seconds to merge filters.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 const SECONDS_MAX: f64 = 1.0;
-/// Bounded by its visits, which the checks of a build for fuzzing make slow: see docs/filters.md.
+/// A merge is limited by visits, which are slow in a fuzzing build: see docs/filters.md.
 const MERGE_SECONDS_MAX: f64 = 10.0;
 const BYTES_MAX: isize = 256 << 20;
 
@@ -14,11 +14,11 @@ thread_local! {
     static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which remembers by thread how much was taken at most.
+/// The system's allocator, with the current and the peak number of bytes of each thread.
 struct Counting;
 
 fn count(bytes: isize) {
-    // A thread that ends has no such variables any more, and its last bytes do not matter.
+    // A thread that ends has already dropped these variables, and its last bytes do not matter.
     let _ = LIVE_BYTES.try_with(|live| {
         live.set(live.get() + bytes);
         let _ = PEAK_BYTES.try_with(|peak| peak.set(peak.get().max(live.get())));
@@ -55,24 +55,24 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn processor_s() -> f64 {
+fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Lets a parser of this name work, and panics when it took too much. What other threads took is not counted.
+/// Runs the parser of this name, and panics if it exceeds a limit. Other threads do not count.
 pub fn within<R>(name: &str, work: impl FnOnce() -> R) -> R {
     let began_bytes = LIVE_BYTES.get();
     PEAK_BYTES.set(began_bytes);
-    let began_s = processor_s();
+    let began_s = cpu_s();
     let done = work();
-    let spent_s = processor_s() - began_s;
+    let spent_s = cpu_s() - began_s;
     let taken_bytes = PEAK_BYTES.get() - began_bytes;
-    let most_s = match name {
+    let limit_s = match name {
         "filters" => MERGE_SECONDS_MAX,
         _ => SECONDS_MAX,
     };
-    assert!(spent_s <= most_s, "it took {spent_s:.2} s");
+    assert!(spent_s <= limit_s, "it took {spent_s:.2} s");
     assert!(
         taken_bytes <= BYTES_MAX,
         "it took {} MiB",
@@ -82,12 +82,12 @@ pub fn within<R>(name: &str, work: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn inputs_that_take_too_much_are_found() {
+fn exceeded_limits_are_detected() {
     let found = |work: fn()| std::panic::catch_unwind(|| within("test", work)).is_err();
     assert!(found(|| drop(std::hint::black_box(vec![1_u8; 257 << 20]))));
     assert!(!found(|| drop(std::hint::black_box(vec![1_u8; 255 << 20]))));
     assert!(found(|| {
-        let began_s = processor_s();
-        while processor_s() < began_s + 1.1 {}
+        let began_s = cpu_s();
+        while cpu_s() < began_s + 1.1 {}
     }));
 }

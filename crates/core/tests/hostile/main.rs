@@ -1,8 +1,7 @@
-//! What anybody may put into a file, against everything that reads files: no panic, and within [`limits`] of time
-//! and memory.
+//! Hostile input to everything that reads files: no panic, and within [`limits`] of time and memory.
 //!
-//! As tests the parsers get some thousand mutants each of what our own writers made. `make attack` gives the same
-//! functions to a fuzzer that is guided by coverage, for as long as one likes: `tests/hostile/fuzz`.
+//! Each test parses some thousand mutants of files that our own writers made. `make attack` runs the same
+//! functions under a coverage-guided fuzzer: `tests/hostile/fuzz`.
 
 mod limits;
 mod mutants;

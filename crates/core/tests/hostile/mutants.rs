@@ -1,4 +1,4 @@
-//! Files that were damaged a little, at random.
+//! Files with a few random faults.
 
 use rand::{Rng, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -49,7 +49,7 @@ pub fn each(name: &str, seeds: &[Vec<u8>], parse: impl Fn(&[u8]) -> bool) {
     }
 }
 
-/// Keeps the input that was too much for `parse`, and says where.
+/// Saves the input on which `parse` failed, and prints its path.
 fn attack(name: &str, input: &[u8], parse: impl Fn(&[u8]) -> bool) -> bool {
     catch_unwind(AssertUnwindSafe(|| parse(input))).unwrap_or_else(|panic| {
         let kept = env::temp_dir().join(format!("parshall-{name}-{}", std::process::id()));

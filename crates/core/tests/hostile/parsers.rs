@@ -1,4 +1,4 @@
-//! Everything that reads what others wrote, to its end. Each says whether it understood its input.
+//! Every parser of foreign input, run to the end of its input. Each returns whether the input was valid.
 
 use parshall_core::convert::{self, ConvertOptions};
 use parshall_core::distributions::{AnyDistribution, Distribution as _, GapDistribution, Rng};
@@ -199,12 +199,12 @@ pub fn filters(bytes: &[u8]) -> bool {
         return false;
     };
     for frame in crate::seeds::frames() {
-        let wanted = merged.subscribers(&frame);
+        let accepted = merged.subscribers(&frame);
         for subscription in &subscriptions {
-            let wants = subscription.program.run(&frame) != 0;
+            let accepts = subscription.program.run(&frame) != 0;
             assert_eq!(
-                wanted >> subscription.subscriber & 1 == 1,
-                wants,
+                accepted >> subscription.subscriber & 1 == 1,
+                accepts,
                 "{subscription:?}"
             );
         }

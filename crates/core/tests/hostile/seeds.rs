@@ -1,4 +1,4 @@
-//! Good inputs of every kind, small, made by our own writers where there is one.
+//! Small valid inputs of every kind, made by our own writers where possible.
 
 use parshall_core::abi::{TcpFlowRecord, TcpStateRecord, read_plain};
 use parshall_core::ledger::{HookAccount, Ledger};
@@ -10,7 +10,7 @@ use parshall_core::trace::{
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// A model with every field that there is.
+/// A model with every field.
 const EVERY_FIELD: &[u8] = include_bytes!("model.json");
 
 pub fn logs() -> Vec<Vec<u8>> {
@@ -21,7 +21,7 @@ pub fn conversions() -> Vec<Vec<u8>> {
     logs()
 }
 
-/// A whole log of so many records of three flows.
+/// A complete log of this many records of three flows.
 fn log(records: u64) -> Vec<u8> {
     let header = LogHeader {
         environment: r#"{"kernel":{"release":"6.18.0"}}"#.into(),

@@ -198,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn packets_that_enter_leave_are_lost_or_are_inside(model in a_network(), seed in any::<u64>()) {
+    fn every_packet_has_left_or_was_lost_or_is_inside(model in a_network(), seed in any::<u64>()) {
         let options = RunOptions {
             seed,
             duration_ns: Some(2000.0 * US),
@@ -220,8 +220,8 @@ proptest! {
             let left: u64 = replication.sinks.iter().map(|sink| sink.packets + sink.clones).sum();
             prop_assert_eq!((lost, left), (balance.lost, balance.left));
             for (queue, length) in model.queues.iter().zip(&replication.lengths) {
-                if let (Some(places), Frees::AtEnd) = (queue.capacity_packets, queue.frees) {
-                    prop_assert!(length.longest <= u64::from(places), "{} held {}", queue.name, length.longest);
+                if let (Some(capacity), Frees::AtEnd) = (queue.capacity_packets, queue.frees) {
+                    prop_assert!(length.longest <= u64::from(capacity), "{} held {}", queue.name, length.longest);
                 }
             }
             for (station, load) in model.stations.iter().zip(&replication.stations) {

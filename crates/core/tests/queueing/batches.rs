@@ -1,4 +1,4 @@
-//! Confidence intervals: how often those of M/M/1 hold its known mean, by batches and by replications.
+//! Coverage of confidence intervals for the known mean of M/M/1, by batches and by replications.
 
 use crate::networks::*;
 use parshall_core::queueing::{RunOptions, warm_up};
@@ -19,7 +19,7 @@ fn options(seed: u64, customers: f64, parts: u32, by_batches: bool) -> RunOption
     }
 }
 
-/// How many of 100 intervals of 95 % hold the mean, and in how many runs the batches are uncorrelated.
+/// Number of 95 % intervals, of 100, that cover the mean, and number of runs with uncorrelated batches.
 fn coverage(customers: f64, parts: u32, by_batches: bool) -> (usize, usize) {
     let model = single(exponential(1.0 / RATE), exponential(1.0));
     let runs = (0..100).map(|seed| {
@@ -32,37 +32,38 @@ fn coverage(customers: f64, parts: u32, by_batches: bool) -> (usize, usize) {
         )
     });
     let runs: Vec<_> = runs.collect();
-    let held = runs.iter().filter(|run| run.0).count();
-    (held, runs.iter().filter(|run| run.1 == Some(true)).count())
+    let covered = runs.iter().filter(|run| run.0).count();
+    let uncorrelated = runs.iter().filter(|run| run.1 == Some(true));
+    (covered, uncorrelated.count())
 }
 
-// Of 100 intervals of 95 % fewer than 88 hold with probability 0.0015.
+// Of 100 intervals of 95 %, fewer than 88 cover the mean with probability 0.0015.
 #[test]
 fn intervals_of_long_batches_cover_the_mean() {
-    let (held, uncorrelated) = coverage(100_000.0, 20, true);
-    println!("{held} of 100 intervals hold the mean, {uncorrelated} are of uncorrelated batches");
-    assert!(held >= 88, "{held}");
+    let (covered, uncorrelated) = coverage(100_000.0, 20, true);
+    println!("{covered} of 100 intervals cover the mean, {uncorrelated} are uncorrelated");
+    assert!(covered >= 88, "{covered}");
     assert!(uncorrelated >= 95, "{uncorrelated}");
 }
 
 #[test]
 fn intervals_of_replications_cover_the_mean() {
-    let (held, _) = coverage(5_000.0, 20, false);
-    println!("{held} of 100 intervals hold the mean");
-    assert!(held >= 88, "{held}");
+    let (covered, _) = coverage(5_000.0, 20, false);
+    println!("{covered} of 100 intervals cover the mean");
+    assert!(covered >= 88, "{covered}");
 }
 
 #[test]
 fn short_batches_are_reported_as_correlated() {
-    // 50 customers a batch are about as long as the correlation of their waiting times.
-    let (held, uncorrelated) = coverage(5_000.0, 100, true);
-    println!("{held} of 100 intervals hold the mean, {uncorrelated} are of uncorrelated batches");
-    assert!(held < 88, "{held}");
+    // A batch of 50 customers is about as long as the autocorrelation time of their waiting times.
+    let (covered, uncorrelated) = coverage(5_000.0, 100, true);
+    println!("{covered} of 100 intervals cover the mean, {uncorrelated} are uncorrelated");
+    assert!(covered < 88, "{covered}");
     assert!(uncorrelated <= 25, "{uncorrelated}");
 }
 
-/// Of 100 intervals of the utilisation at a load of .9: how many hold it, and how many runs are said to be of batches
-/// that are long enough.
+/// Number of intervals, of 100, that cover a utilisation of .9, and number of runs with batches reported as
+/// uncorrelated.
 fn coverage_of_utilisation(customers_of_batch: f64) -> (usize, usize) {
     let load = 0.9;
     let model = single(exponential(1.0 / load), exponential(1.0));
@@ -74,8 +75,8 @@ fn coverage_of_utilisation(customers_of_batch: f64) -> (usize, usize) {
         };
         let results = simulate(&model, &options);
         let interval = estimate(&results, "s", "", "utilisation").interval;
-        let is_held = (interval.mean - load).abs() <= interval.half_width.unwrap();
-        (is_held, results.is_uncorrelated == Some(true))
+        let is_covered = (interval.mean - load).abs() <= interval.half_width.unwrap();
+        (is_covered, results.is_uncorrelated == Some(true))
     });
     let runs: Vec<_> = runs.collect();
     let count = |is: fn(&(bool, bool)) -> bool| runs.iter().filter(|run| is(run)).count();
@@ -84,13 +85,15 @@ fn coverage_of_utilisation(customers_of_batch: f64) -> (usize, usize) {
 
 #[test]
 fn intervals_of_a_high_utilisation_cover_it_or_are_reported_as_correlated() {
-    // The queue of M/M/1 at .9 forgets in some 190 services: 5000 of them are enough, 500 are not.
-    let (held, believed) = coverage_of_utilisation(5000.0);
-    println!("5000 customers: {held} of 100 hold, {believed} are believed");
-    assert!(held >= 88 && believed >= 60, "{held} {believed}");
-    let (held, believed) = coverage_of_utilisation(500.0);
-    println!("500 customers: {held} of 100 hold, {believed} are believed");
-    assert!(believed <= 5, "{believed}");
+    // The autocorrelation time of M/M/1 at .9 is some 190 services: batches of 5000 are long enough, of 500
+    // are not.
+    let (covered, uncorrelated) = coverage_of_utilisation(5000.0);
+    println!("5000 customers: {covered} of 100 cover it, {uncorrelated} are uncorrelated");
+    assert!(covered >= 88, "{covered}");
+    assert!(uncorrelated >= 60, "{uncorrelated}");
+    let (covered, uncorrelated) = coverage_of_utilisation(500.0);
+    println!("500 customers: {covered} of 100 cover it, {uncorrelated} are uncorrelated");
+    assert!(uncorrelated <= 5, "{uncorrelated}");
 }
 
 #[test]
@@ -118,28 +121,28 @@ fn batches_divide_one_run_without_gaps() {
 #[test]
 fn batches_are_added_until_the_interval_is_narrow() {
     let model = single(exponential(1.0 / RATE), exponential(1.0));
-    let wanted = RunOptions {
+    let requested = RunOptions {
         relative_half_width: Some(0.03),
         replications_max: 2000,
         ..options(5, 20_000.0, 10, true)
     };
-    let results = simulate(&model, &wanted);
+    let results = simulate(&model, &requested);
     assert_eq!(results.is_precise, Some(true));
     assert!(results.replications.len() > 10);
     let interval = estimate(&results, "out", "c", "latency_ns").interval;
     assert!(interval.half_width.unwrap() <= 0.03 * interval.mean);
-    // What is not reached is said.
+    // A precision that is not reached is reported.
     let few = RunOptions {
         replications_max: 12,
-        ..wanted
+        ..requested
     };
     assert_eq!(simulate(&model, &few).is_precise, Some(false));
 }
 
 #[test]
 fn the_pilot_run_finds_the_warm_up_of_a_filling_queue() {
-    // Of three packets in 2 us two are served: 2000 places are taken after 4000 us, and who comes then leaves
-    // 2000 us later. From 6000 us on all latencies are alike.
+    // Three packets arrive in 2 us and two are served, so the queue of 2000 is full after 4000 us. A packet
+    // that arrives then leaves 2000 us later: from 6000 us on, all latencies are alike.
     let mut model = single(exponential(1.0 / 1.5), constant(1.0));
     model.queues[0].capacity_packets = Some(2000);
     let options = RunOptions {
@@ -155,7 +158,7 @@ fn the_pilot_run_finds_the_warm_up_of_a_filling_queue() {
     assert!((5000.0..8000.0).contains(&warm_up_us), "{warm_up_us}");
     let latency = estimate(&results, "out", "c", "latency_ns").interval.mean / US;
     assert!((latency - 2000.0).abs() < 5.0, "{latency}");
-    // Without the warm-up the mean is that of the filling, too.
+    // Without a warm-up, the mean includes the filling.
     let whole = RunOptions {
         warm_up_ns: Some(0.0),
         ..options

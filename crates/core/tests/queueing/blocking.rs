@@ -1,4 +1,4 @@
-//! Blocking after service: against Markov chains that are solved numerically here, and courses written by hand.
+//! Blocking after service: against Markov chains solved numerically, and schedules worked out by hand.
 
 use crate::networks::*;
 use parshall_core::queueing::{
@@ -42,7 +42,7 @@ fn tandem(
     model
 }
 
-/// What the stationary distribution of the tandem says.
+/// Measures from the stationary distribution of the tandem.
 struct Expected {
     loss: f64,
     lengths: (f64, f64),
@@ -83,7 +83,7 @@ fn solve(rate: f64, second: f64, room: (u32, u32), work: impl Fn(u32, u32) -> f6
             to((open, blocked, next - 1), second);
         }
     }
-    // Steps of the chain that looks at itself as often as its quickest state changes.
+    // Steps of the uniformised chain, at the rate of its fastest state.
     let mut out = vec![0.0; states.len()];
     moves.iter().for_each(|&(from, _, rate)| out[from] += rate);
     let quickest = out.iter().copied().fold(0.0, f64::max) * 1.01;
@@ -177,7 +177,7 @@ fn blocking_tandems_agree_with_their_markov_chains() {
                 "{shown}: {found}, expected {expected}"
             );
         }
-        // Nothing is lost for want of room at the second.
+        // The second queue loses no packets.
         assert_eq!(get("q2", "c", "loss"), 0.0);
     }
 }
@@ -250,7 +250,7 @@ fn the_packet_blocked_longest_leaves_first_at_any_station() {
 }
 
 /// Two queues that send half of their packets to each other.
-fn circle(room: u32) -> Model {
+fn cycle(room: u32) -> Model {
     let mut model = single(exponential(1.0), exponential(0.3));
     model
         .stations
@@ -280,7 +280,7 @@ fn circle(room: u32) -> Model {
 
 #[test]
 fn a_deadlock_ends_the_run_with_the_names_of_its_queues() {
-    let network = Network::new(circle(1), &Traces::default(), false).unwrap();
+    let network = Network::new(cycle(1), &Traces::default(), false).unwrap();
     let options = RunOptions {
         duration_ns: Some(1e9),
         warm_up_ns: Some(0.0),
@@ -303,8 +303,8 @@ fn a_deadlock_ends_the_run_with_the_names_of_its_queues() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("queues q -> q wait"), "{text}");
-    // With room for all that come it cannot happen: no run ends so.
-    let mut model = circle(50);
+    // With room for all arrivals no deadlock is possible.
+    let mut model = cycle(50);
     model.sources[0].packets = Some(40);
     let done = simulate(
         &model,
@@ -314,15 +314,15 @@ fn a_deadlock_ends_the_run_with_the_names_of_its_queues() {
         },
     );
     assert!(done.replications.iter().all(|one| one.balance.left == 40));
-    // Of two that block before service, as before, the circle itself is refused.
-    let mut model = circle(1);
+    // Of two that block before service, as before, the cycle itself is refused.
+    let mut model = cycle(1);
     for queue in &mut model.queues {
         queue.blocking = Blocking::BeforeService;
         queue.to.iter_mut().for_each(|way| way.to.truncate(1));
         queue.to[0].to[0].probability = 1.0;
     }
     model.queues[1].to.push(Transition::to("out"));
-    assert!(refused(&model).contains("form a circle"));
+    assert!(refused(&model).contains("form a cycle"));
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn block_before(model: &mut Model, queue: usize, to: &str) {
 #[test]
 fn only_cycles_that_block_before_service_are_refused() {
     let name = |number: usize| format!("q{number}");
-    // Two circles of two, and a queue between them.
+    // Two cycles of two, and a queue between them.
     let leads = [
         [name(1), "out".into()],
         [name(0), name(2)],
@@ -409,7 +409,7 @@ fn only_cycles_that_block_before_service_are_refused() {
     ];
     let mut model = pairs(&leads);
     Network::new(model.clone(), &Traces::default(), false).unwrap();
-    // It is on neither circle.
+    // It is on neither cycle.
     block_before(&mut model, 2, "q3");
     Network::new(model.clone(), &Traces::default(), false).unwrap();
     block_before(&mut model, 4, "q3");
@@ -426,7 +426,7 @@ fn a_cycle_of_ten_thousand_stations_is_checked() {
     let mut model = pairs(&leads);
     Network::new(model.clone(), &Traces::default(), false).unwrap();
     block_before(&mut model, 7_000, "q7001");
-    assert!(refused(&model).contains("form a circle"));
+    assert!(refused(&model).contains("form a cycle"));
 }
 
 #[test]

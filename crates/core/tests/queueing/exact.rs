@@ -1,4 +1,4 @@
-//! What must be exact for every single packet: recursions over recorded arrivals and services.
+//! Exact times of every packet: recursions over recorded arrivals and services.
 
 use crate::networks::*;
 use parshall_core::queueing::{
@@ -83,8 +83,8 @@ proptest! {
 
     #[test]
     fn work_conserving_disciplines_are_busy_at_the_same_times(first in class(), second in class(), third in class()) {
-        // The last packet to leave a busy period ends it, whoever it is: the ends of the busy periods
-        // are those of Lindley's recursion on the merged arrivals.
+        // The last packet to leave ends a busy period under any discipline: the ends of the busy periods are
+        // those of Lindley's recursion on the merged arrivals.
         let classes = [first, second, third];
         let mut merged: Vec<(u64, usize, u64)> = Vec::new();
         for (number, (gaps, services)) in classes.iter().enumerate() {
@@ -116,7 +116,7 @@ proptest! {
             prop_assert_eq!(left.len(), at.len());
             prop_assert_eq!(left.last(), ends.last(), "{:?} {:?}", kind, shared);
             for end in &ends {
-                prop_assert!(left.binary_search(end).is_ok(), "{:?} {:?}: nobody leaves at {}", kind, shared, end);
+                prop_assert!(left.binary_search(end).is_ok(), "{:?} {:?}: no departure at {}", kind, shared, end);
             }
             let worked = results.replications[0].stations[0].utilisation * results.replications[0].time_s * 1e9;
             prop_assert!((worked - work.iter().sum::<u64>() as f64).abs() < 1e-3);
@@ -149,7 +149,7 @@ fn a_departure_makes_room_for_an_arrival_at_the_same_time() {
 
 #[test]
 fn interrupted_packets_keep_their_position_and_their_work() {
-    // c1 begins at 10 with 100 of work; c0 interrupts it from 50 to 80: it leaves at 140, before the c1 of 20.
+    // c1 starts at 10 with 100 of work; c0 interrupts it from 50 to 80: it leaves at 140, before the c1 of 20.
     let classes = [(vec![50], vec![30]), (vec![10, 10], vec![100, 5])];
     let (model, traces) = recorded_classes(StationKind::PreemptiveResume, &classes);
     let results = simulate_with(&model, &traced_though_unstable(), &traces);

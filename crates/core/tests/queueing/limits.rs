@@ -1,4 +1,4 @@
-//! What would run for ever, or take all memory, is refused or ends with one line.
+//! A model that would run for ever or take all memory is refused, or its run ends with an error of one line.
 
 use crate::networks::*;
 use parshall_core::queueing::{
@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 #[track_caller]
-fn says(text: &str, parts: &[&str]) {
+fn assert_contains(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is missing in: {text}");
     }
@@ -29,7 +29,7 @@ fn short() -> RunOptions {
     }
 }
 
-/// Queues in a row, each at a station of its own, with a way back from each to the one before.
+/// Queues in series, each at a station of its own, with feedback from each to the previous one.
 fn row(queues: usize, back: f64) -> Model {
     let name = |number: usize| format!("q{number}");
     let mut model = Model {
@@ -86,12 +86,12 @@ fn feedback_in_a_large_network_counts_towards_its_load() {
     model.queues[1000].service = vec![Service::plain(constant(3.99))];
     assert!(Network::new(model.clone(), &Traces::default(), false).is_ok());
     model.queues[1000].service = vec![Service::plain(constant(4.01))];
-    says(&refused(&model), &["station \"s1000\"", "load of 1.00"]);
+    assert_contains(&refused(&model), &["station \"s1000\"", "load of 1.00"]);
 }
 
 #[test]
 fn a_check_ends_when_stopped() {
-    // So weak a way out keeps flows going round for longer than anybody waits.
+    // With so small a probability to leave, flows circulate almost for ever.
     let stop = AtomicBool::new(true);
     let mut model = row(2, 0.0);
     model.queues[1].to[0].to = vec![
@@ -114,11 +114,11 @@ fn loops_without_exit_are_refused() {
         let mut model = single(exponential(2.0), service);
         model.queues[0].to = vec![Transition::to("q")];
         model.sinks.clear();
-        says(&refused(&model), &["queue \"q\"", "go round for ever"]);
+        assert_contains(&refused(&model), &["queue \"q\"", "circulate for ever"]);
         // Clones that come back are as many more.
         model.queues[0].to.push(Transition::to("out"));
         model.sinks.push("out".into());
-        says(&refused(&model), &["queue \"q\"", "go round for ever"]);
+        assert_contains(&refused(&model), &["queue \"q\"", "circulate for ever"]);
     }
 }
 
@@ -131,7 +131,7 @@ fn loops_without_service_time_end_with_an_error() {
     model.sources[0].packets = Some(3);
     let options = short();
     let text = error_of(&model, &options).to_string();
-    says(&text, &["same instant", "queue \"q\"", "service time"]);
+    assert_contains(&text, &["same instant", "queue \"q\"", "service time"]);
     model.queues[0].service = vec![Service::plain(constant(1.0))];
     assert_eq!(simulate(&model, &options).replications[0].balance.inside, 3);
 }
@@ -150,7 +150,7 @@ fn batches_of_clones_end_at_the_limit_of_packets() {
         jobs_max: 100_000,
         ..short()
     };
-    says(
+    assert_contains(
         &error_of(&model, &options).to_string(),
         &["jobs_max", "queue \"q\""],
     );
@@ -162,7 +162,7 @@ fn gaps_and_quanta_below_a_picosecond_are_refused() {
         Amount::Number(1e-9),
         Amount::Text("poisson:mean=0.001ns".into()),
     ] {
-        says(
+        assert_contains(
             &refused(&single(gap, constant(0.0))),
             &["source \"c\"", "gap_ns is", "at least 0.1"],
         );
@@ -171,7 +171,7 @@ fn gaps_and_quanta_below_a_picosecond_are_refused() {
     model.stations[0].policies = policy(Policy::RoundRobin {
         quantum_ns: Some(1e-9),
     });
-    says(&refused(&model), &["station \"s\"", "quantum_ns is 1e-9"]);
+    assert_contains(&refused(&model), &["station \"s\"", "quantum_ns is 1e-9"]);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn runs_with_too_many_events_are_refused() {
         events_max: 1_000_000,
         ..short()
     };
-    says(
+    assert_contains(
         &error_of(&model, &options).to_string(),
         &["at least 2.0e6 events", "events_max 1000000"],
     );
@@ -192,7 +192,7 @@ fn runs_with_too_many_events_are_refused() {
     model.stations[0].policies = policy(Policy::RoundRobin {
         quantum_ns: Some(0.01),
     });
-    says(
+    assert_contains(
         &error_of(&model, &options).to_string(),
         &["events_max 1000000"],
     );
@@ -214,7 +214,7 @@ fn invalid_lengths_and_times_are_refused() {
             },
             "0.5",
         ),
-        (Amount::Text("poisson:mean=2us".into()), "a process of gaps"),
+        (Amount::Text("poisson:mean=2us".into()), "a gap process"),
         (
             Amount::Table {
                 bytes: vec![1.0],
@@ -223,9 +223,9 @@ fn invalid_lengths_and_times_are_refused() {
             "a table over the length",
         ),
     ] {
-        says(&sized(size), &["source \"c\", size_bytes", found]);
+        assert_contains(&sized(size), &["source \"c\", size_bytes", found]);
     }
-    says(
+    assert_contains(
         &refused(&single(exponential(2.0), Amount::Number(1e30))),
         &["queue \"q\", law_ns", "1e30", "1e16"],
     );
@@ -235,20 +235,20 @@ fn invalid_lengths_and_times_are_refused() {
 fn contradictory_fields_are_refused() {
     let mut model = single(exponential(2.0), constant(1.0));
     model.queues[0].service.push(Service::plain(constant(2.0)));
-    says(
+    assert_contains(
         &refused(&model),
         &["queue \"q\"", "service 2 is never used"],
     );
     let mut model = single(exponential(2.0), constant(1.0));
     model.queues[0].weight = 2.0;
-    says(
+    assert_contains(
         &refused(&model),
         &["queue \"q\"", "weight is 2", "weighted-fair"],
     );
     let mut model = single(exponential(2.0), constant(1.0));
     model.stations[0].kind = StationKind::Delay;
     model.stations[0].servers = 4;
-    says(
+    assert_contains(
         &refused(&model),
         &["station \"s\"", "servers is 4", "delay"],
     );
@@ -257,11 +257,11 @@ fn contradictory_fields_are_refused() {
         .into_iter()
         .chain(policy(Policy::RoundRobin { quantum_ns: None }));
     model.stations[0].policies = twice.collect();
-    says(
+    assert_contains(
         &refused(&model),
         &["station \"s\"", "priority 0 is given twice"],
     );
     let mut model = single(exponential(2.0), constant(1.0));
     model.stations[0].servers = u32::MAX;
-    says(&refused(&model), &["servers is 4294967295"]);
+    assert_contains(&refused(&model), &["servers is 4294967295"]);
 }

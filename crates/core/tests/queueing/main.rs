@@ -1,4 +1,4 @@
-//! The queueing engine against what is known exactly.
+//! The queueing engine against exact results.
 
 mod balance;
 mod batches;

@@ -79,7 +79,7 @@ pub fn single(gap: Amount, service: Amount) -> Model {
     }
 }
 
-/// One station with a queue of its own for each of several classes, priorities in their order.
+/// One station with a queue for each class, priorities in the order of the classes.
 pub fn prioritised(kind: StationKind, classes: &[(Amount, Amount)]) -> Model {
     let names: Vec<String> = (0..classes.len())
         .map(|class| format!("c{class}"))
@@ -101,7 +101,7 @@ pub fn prioritised(kind: StationKind, classes: &[(Amount, Amount)]) -> Model {
     model
 }
 
-/// One run whose packets are all told.
+/// One run with a trace of all packets.
 pub fn traced() -> RunOptions {
     RunOptions {
         replications: 1,

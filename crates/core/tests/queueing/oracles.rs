@@ -1,5 +1,5 @@
-//! Closed formulas. Each must lie inside the 99 % confidence interval of 20 independent replications,
-//! and that interval must be narrow, or it would hold anything.
+//! Closed formulas. Each value must lie inside a narrow 99 % confidence interval of 20 independent
+//! replications.
 
 use crate::networks::*;
 use parshall_core::queueing::{
@@ -41,7 +41,7 @@ fn holds(
         );
         assert!(
             half_width < narrow * expected,
-            "{measure} at {place}: {mean} +- {half_width} is too wide to tell"
+            "{measure} at {place}: {mean} +- {half_width} is too wide"
         );
     }
 }
@@ -125,9 +125,9 @@ fn m_m_1_k() {
 }
 
 #[test]
-fn m_d_1_k_has_k_places_besides_the_server() {
+fn m_d_1_k_has_room_for_k_packets_besides_the_server() {
     for (waiting, loss) in [(10, 0.0023534), (50, 3.005e-4)] {
-        // With 50 waiting places the load must be .95 for a loss that can be seen at all.
+        // With 50 waiting places, only a load as high as .95 gives a measurable loss.
         let rho = if waiting == 10 { 0.8 } else { 0.95 };
         let mut model = single(exponential(1.0 / rho), constant(1.0));
         model.queues[0].capacity_packets = Some(waiting);
@@ -296,7 +296,7 @@ fn feedback_with_probability_multiplies_the_visits() {
 
 #[test]
 fn weighted_fair_queueing_gives_max_min_fair_shares() {
-    // Capacity 1; c0 asks for .1 and gets it; the rest is shared 1 : 2 between c1 and c2, who ask for 1 each.
+    // Capacity 1; c0 requests .1 and gets it; c1 and c2 request 1 each and share the rest 1 : 2.
     let gaps = [10.0, 1.0, 1.0];
     let classes: Vec<_> = gaps
         .iter()

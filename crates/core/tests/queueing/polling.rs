@@ -1,4 +1,4 @@
-//! Policies whose course can be written down by hand: polling, round robin, batches, blocking.
+//! Policies with schedules worked out by hand: polling, round robin, batches, blocking.
 
 use crate::networks::*;
 use parshall_core::queueing::{
@@ -23,7 +23,7 @@ fn order(
     model.queues[..apart]
         .iter_mut()
         .for_each(|queue| queue.priority = 0);
-    // Somebody occupies the server for an instant, so that all have come before the choice is made.
+    // A packet occupies the server for an instant, so that all have arrived before the choice.
     model.classes.push("first".into());
     model
         .sources

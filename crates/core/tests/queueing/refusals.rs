@@ -1,4 +1,4 @@
-//! What is wrong with a model is said in one line that names the thing, the value and the remedy.
+//! Errors of models are one line with the part, the value and the remedy.
 
 use crate::networks::*;
 use parshall_core::queueing::{
@@ -7,7 +7,7 @@ use parshall_core::queueing::{
 use std::sync::atomic::AtomicBool;
 
 #[track_caller]
-fn says(text: &str, parts: &[&str]) {
+fn assert_contains(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is missing in: {text}");
     }
@@ -17,16 +17,16 @@ fn says(text: &str, parts: &[&str]) {
 fn unknown_names_are_refused() {
     let mut model = single(exponential(2.0), exponential(1.0));
     model.queues[0].station = "cpv".into();
-    says(
+    assert_contains(
         &refused(&model),
         &["queue \"q\"", "station \"cpv\"", "there are s"],
     );
     let mut model = single(exponential(2.0), exponential(1.0));
     model.queues[0].to[0].to[0].place = "oout".into();
-    says(&refused(&model), &["queue \"q\"", "\"oout\"", "q, out"]);
+    assert_contains(&refused(&model), &["queue \"q\"", "\"oout\"", "q, out"]);
     let mut model = single(exponential(2.0), exponential(1.0));
     model.queues.push(model.queues[0].clone());
-    says(&refused(&model), &["\"q\"", "rename"]);
+    assert_contains(&refused(&model), &["\"q\"", "rename"]);
 }
 
 #[test]
@@ -60,14 +60,14 @@ fn invalid_numbers_are_refused() {
             ["trace \"nowhere\"", "there is none"],
         ),
     ] {
-        says(&refused(&single(exponential(2.0), service)), &parts);
+        assert_contains(&refused(&single(exponential(2.0), service)), &parts);
     }
     let mut model = single(exponential(2.0), exponential(1.0));
     model.queues[0].to[0].to[0].probability = 0.9;
-    says(&refused(&model), &["queue \"q\"", "0.9", "expected 1"]);
+    assert_contains(&refused(&model), &["queue \"q\"", "0.9", "expected 1"]);
     let mut model = single(exponential(2.0), exponential(1.0));
     model.stations[0].servers = 0;
-    says(&refused(&model), &["station \"s\"", "servers is 0"]);
+    assert_contains(&refused(&model), &["station \"s\"", "servers is 0"]);
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn invalid_numbers_of_a_trace_are_refused() {
         .add("gaps", &[1.0, f64::NAN])
         .unwrap_err()
         .to_string();
-    says(&error, &["trace \"gaps\"", "value 1 is NaN"]);
-    says(
+    assert_contains(&error, &["trace \"gaps\"", "value 1 is NaN"]);
+    assert_contains(
         &traces.add("gaps", &[]).unwrap_err().to_string(),
         &["length is 0"],
     );
@@ -87,7 +87,7 @@ fn invalid_numbers_of_a_trace_are_refused() {
 #[test]
 fn unstable_networks_are_refused_unless_allowed() {
     let model = single(exponential(0.8), exponential(1.0));
-    says(
+    assert_contains(
         &refused(&model),
         &["station \"s\"", "load of 1.250", "queue \"q\""],
     );
@@ -101,15 +101,15 @@ fn unstable_networks_are_refused_unless_allowed() {
             place: "q".into(),
             probability: 0.6,
         });
-    says(&refused(&model), &["load of 1.250"]);
-    // A finite queue may be overloaded; what comes after it is not known.
+    assert_contains(&refused(&model), &["load of 1.250"]);
+    // A finite queue may be overloaded; the traffic behind it is not known.
     let mut model = single(exponential(0.5), exponential(1.0));
     model.queues[0].capacity_packets = Some(5);
     assert!(Network::new(model, &Traces::default(), false).is_ok());
 }
 
 #[test]
-fn a_network_that_proves_unstable_ends_at_the_limit_of_packets() {
+fn an_unstable_network_ends_at_the_limit_of_packets() {
     let model = single(exponential(0.5), exponential(1.0));
     let network = Network::new(model, &Traces::default(), true).unwrap();
     let options = RunOptions {
@@ -121,7 +121,7 @@ fn a_network_that_proves_unstable_ends_at_the_limit_of_packets() {
     let error = run(&network, &options, &AtomicBool::new(false))
         .unwrap_err()
         .to_string();
-    says(&error, &["queue \"q\"", "jobs_max"]);
+    assert_contains(&error, &["queue \"q\"", "jobs_max"]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn unreachable_parts_are_refused() {
     model
         .queues
         .push(queue("lonely", "s", exponential(1.0), "out"));
-    says(
+    assert_contains(
         &refused(&model),
         &["queue \"lonely\"", "reached by no source"],
     );
@@ -138,10 +138,10 @@ fn unreachable_parts_are_refused() {
     model
         .stations
         .push(station("idle", StationKind::NonPreemptive));
-    says(&refused(&model), &["station \"idle\""]);
+    assert_contains(&refused(&model), &["station \"idle\""]);
     let mut model = single(exponential(2.0), exponential(1.0));
     model.sinks.push("drain".into());
-    says(&refused(&model), &["sink \"drain\""]);
+    assert_contains(&refused(&model), &["sink \"drain\""]);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn packets_without_a_route_are_refused() {
     let mut model = single(exponential(2.0), exponential(1.0));
     model.classes.push("other".into());
     model.queues[0].to[0].classes = vec!["other".into()];
-    says(
+    assert_contains(
         &refused(&model),
         &["queue \"q\"", "class \"c\"", "no route"],
     );
@@ -171,7 +171,7 @@ fn cycles_of_blocking_are_refused() {
         queue.capacity_packets = Some(3);
         queue.frees = Frees::AtEnd;
     }
-    says(&refused(&model), &["q -> q2 -> q", "blocks = false"]);
+    assert_contains(&refused(&model), &["q -> q2 -> q", "blocks = false"]);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_quantum_before_a_blocking_transition_is_refused() {
         quantum_ns: Some(10.0),
     });
     model.queues[0].to[0].blocks = true;
-    says(&refused(&model), &["queue \"q\"", "quantum_ns"]);
+    assert_contains(&refused(&model), &["queue \"q\"", "quantum_ns"]);
 }
 
 /// The error of a run of a stable network.
@@ -195,13 +195,13 @@ fn refused_run(options: &RunOptions, is_stopped: bool) -> String {
 #[test]
 fn runs_without_an_end_are_refused() {
     let error = refused_run(&RunOptions::default(), false);
-    says(&error, &["duration_ns", "never end"]);
+    assert_contains(&error, &["duration_ns", "never end"]);
     let options = RunOptions {
         duration_ns: Some(1e18),
         warm_up_ns: Some(0.0),
         ..RunOptions::default()
     };
-    says(&refused_run(&options, false), &["213 days"]);
+    assert_contains(&refused_run(&options, false), &["213 days"]);
 }
 
 #[test]
@@ -212,12 +212,12 @@ fn a_run_ends_when_stopped() {
         events_max: u64::MAX,
         ..RunOptions::default()
     };
-    says(&refused_run(&options, true), &["stopped"]);
+    assert_contains(&refused_run(&options, true), &["stopped"]);
 }
 
 #[test]
 fn traffic_of_a_lossy_queue_is_not_counted_before_the_run() {
-    // c0 asks for twice the server and loses what it does not get; fairness leaves c1 its tenth.
+    // c0 requests twice the capacity and loses the excess; fair queueing leaves c1 its tenth.
     let classes = [
         (exponential(0.5), exponential(1.0)),
         (exponential(10.0), exponential(1.0)),

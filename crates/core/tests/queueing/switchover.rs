@@ -1,6 +1,6 @@
-//! Polling with times to switch between queues, against closed forms: the pseudo-conservation laws of Boxma and
-//! Groenendijk (Journal of Applied Probability 24, 1987, 949-964) where empty queues are visited, too, and the
-//! M/G/1 queue with set-up times where they are not.
+//! Polling with times to switch between queues, against closed forms: the pseudo-conservation laws of Boxma
+//! and Groenendijk (Journal of Applied Probability 24, 1987, 949-964) if empty queues are visited, too, and
+//! the M/G/1 queue with set-up times if not.
 
 use crate::networks::*;
 use parshall_core::queueing::{Model, Policy, RunOptions, Traces, Visited};
@@ -40,8 +40,7 @@ fn options() -> RunOptions {
     }
 }
 
-/// Mean waits, from arrival to the start of the service without what the service costs besides, us: the sojourn
-/// minus 1 us.
+/// Mean waits, from arrival to the start of service without switching, us: the sojourn time minus 1 us.
 fn waits(model: &Model) -> Vec<f64> {
     let results = simulate(model, &options());
     let of = |number: usize| {
@@ -55,7 +54,8 @@ fn waits(model: &Model) -> Vec<f64> {
     (0..model.queues.len()).map(of).collect()
 }
 
-/// Sum of load x mean wait over the queues by the law for constant switching, exponential services of mean 1 us.
+/// Sum of load x mean wait over the queues by the pseudo-conservation law for constant switching, exponential
+/// services of mean 1 us.
 fn conserved(rates: &[f64], switch_us: f64, is_exhaustive: bool) -> f64 {
     let load: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
@@ -158,7 +158,7 @@ fn an_idle_polling_server_keeps_switching_queues() {
         results.replications[0].trace.packets.left,
         [65_000, 88_000, 229_000]
     );
-    // Three arrivals, three services, and the steps with somebody waiting: nothing happens while all are empty.
+    // Three arrivals, three services, and the switches while a packet waits: no events while all queues are empty.
     assert!(results.replications[0].events < 20);
 }
 

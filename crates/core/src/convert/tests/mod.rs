@@ -124,7 +124,7 @@ fn incoming(flow: u32, time_ns: u64) -> TcpStateRecord {
     }
 }
 
-/// What must never appear: a packet below ESTABLISHED and an event that is no packet.
+/// Two packets, with a packet before ESTABLISHED and an event that is no packet, which no format contains.
 fn with_noise() -> Vec<TcpStateRecord> {
     vec![
         TcpStateRecord {

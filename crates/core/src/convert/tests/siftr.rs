@@ -40,7 +40,7 @@ fn siftr_1_2_golden() {
     assert!((srtt_ms - 20.125).abs() < 0.02, "{srtt_ms}");
 }
 
-/// Column 27 counts ticks of 1 ms, as TEACUP takes it; 0 is for a connection that has no sample yet.
+/// Column 27 is in ticks of 1 ms, as TEACUP reads it; 0 means no sample yet.
 #[test]
 fn the_enhanced_rtt_of_siftr_1_2_is_in_ticks() {
     for (srtt_us, ticks) in [
@@ -85,7 +85,7 @@ fn new_data_is_in_flight_in_siftr_1_2_only() {
     }
 }
 
-/// `tcp_compute_pipe` leaves out what was acknowledged selectively or is lost, and adds what was sent again.
+/// `tcp_compute_pipe` leaves out SACKed and lost bytes, and adds retransmitted ones.
 #[test]
 fn siftr2_has_the_pipe() {
     let record = TcpStateRecord {
@@ -117,7 +117,7 @@ fn ipv6_addresses_are_written_as_each_version_writes_them() {
     }
 }
 
-/// A flow without a line has no facts that anybody measured, and readers divide by its number of records.
+/// A flow without a line has no measured facts, and readers divide by its number of records.
 #[test]
 fn the_last_line_lists_only_flows_that_have_lines() {
     let handshake = TcpStateRecord {
@@ -135,7 +135,7 @@ fn the_last_line_lists_only_flows_that_have_lines() {
         let footer = written.lines().last().unwrap();
         assert!(footer.contains("5001") && !footer.contains("5002") && !footer.contains("5003"));
         if format == Format::Siftr2 {
-            // The facts are those of the first packet, as siftr2 notes them.
+            // The facts are from the first packet, as in siftr2.
             assert!(footer.contains("\tglobal_flow_cnt=1\t") && footer.contains(",cubic,1448,"));
         } else {
             assert!(footer.contains("num_outbound_skipped_pkts_tcpcb=0\t"));
@@ -163,7 +163,7 @@ const FREEBSD_STATES: [u8; 13] = [0, 4, 2, 3, 6, 9, 10, 0, 5, 8, 1, 7, 3];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A reader of SIFTR 1.3 gets back what was logged, for any values.
+    /// A reader of SIFTR 1.3 gets the logged values, for any values.
     #[test]
     fn siftr_1_3_parses_back(
         rows in prop::collection::vec((any::<[u32; 8]>(), 0..13u8, any::<bool>(), 0..4u8), 0..80),

@@ -1,4 +1,4 @@
-//! Tables for others: CSV, Parquet, and the rows that all conversions read.
+//! CSV, Parquet, and the rows that all conversions read.
 
 use super::*;
 use crate::convert::row::{self, Row};

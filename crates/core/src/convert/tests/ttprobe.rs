@@ -60,8 +60,8 @@ fn the_threshold_is_the_current_one() {
     }
 }
 
-/// `skb->len` has the TCP header on the way in and has it not on the way out; a handshake without a socket has no skb
-/// that ttprobe sees.
+/// `skb->len` includes the TCP header of received packets, not of sent ones; ttprobe gets no skb of a
+/// handshake without a socket.
 #[test]
 fn the_length_is_that_of_the_hook() {
     let mut plain = flow(1, false);

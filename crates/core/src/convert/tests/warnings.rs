@@ -1,4 +1,4 @@
-//! What a conversion refuses, warns of and counts.
+//! Refusals, warnings and counts of conversions.
 
 use super::web10g::web10g_lines;
 use super::*;
@@ -21,7 +21,7 @@ fn a_log_without_packets_of_sockets_is_refused_by_siftr_only() {
                 );
                 assert!(out.is_empty());
             }
-            // These formats are of sockets: of a handshake they know nothing.
+            // These formats are about sockets, and have no handshakes.
             Format::Ttprobe | Format::TtprobeBinary | Format::Web10g => {
                 assert_eq!((result.unwrap().rows, out.len()), (0, 0), "{format}");
             }
@@ -50,7 +50,7 @@ fn a_log_without_packets_of_sockets_is_refused_by_siftr_only() {
 }
 
 #[test]
-fn a_long_last_line_is_warned_of() {
+fn a_long_last_line_gives_a_warning() {
     for count in [5u32, 30, 50, 90] {
         let flows: Vec<FlowRow> = (1..=count).map(|number| flow(number, false)).collect();
         let packets: Vec<_> = (1..=count).map(|number| packet(number, 1)).collect();
@@ -79,7 +79,7 @@ fn a_long_last_line_is_warned_of() {
 }
 
 #[test]
-fn losses_and_missing_flows_are_said() {
+fn losses_and_missing_flows_give_warnings() {
     let lost = Lost {
         overwritten: 4,
         ..Default::default()
@@ -141,13 +141,13 @@ fn the_interval_is_for_web10g_only() {
 }
 
 #[test]
-fn a_polled_view_beyond_all_measure_is_refused_before_a_line_is_written() {
+fn a_polling_interval_with_too_many_lines_is_refused_before_writing() {
     let second = 1_000_000_000;
     let mut busy = flow(1, false);
     busy.last_time_ns = busy.first_time_ns + 10 * second;
     let mut gone = flow(2, false);
     gone.ended = true;
-    // The second is of a log that was cut: its flow table does not tell of the pause.
+    // The second is of a log that was cut: its flow table does not have the pause.
     for (records, flows, least_ns) in [
         (vec![packet(1, 1000)], vec![busy, gone], "101"),
         (
@@ -166,11 +166,11 @@ fn a_polled_view_beyond_all_measure_is_refused_before_a_line_is_written() {
             assert!(out.is_empty());
             error.to_string()
         };
-        let said = refused(1);
-        assert!(said.contains("option every: 1 ns make"), "{said}");
+        let text = refused(1);
+        assert!(text.contains("option every: 1 ns make"), "{text}");
         assert!(
-            said.ends_with(&format!("poll every {least_ns} ns or less often")),
-            "{said}"
+            text.ends_with(&format!("poll every {least_ns} ns or less often")),
+            "{text}"
         );
     }
     let long = web10g_lines(&[packet(1, 1000)], &[flow(1, false)], Some(1));
@@ -194,17 +194,17 @@ fn packets_that_were_thinned_out_are_in_the_total_of_siftr() {
         let mut out = Vec::new();
         let log = log_with(&[packet(1, 1), incoming(1, 2)], &[flow(1, false)], &ledger);
         convert(log, format, &mut out, ConvertOptions::default()).unwrap();
-        let said = String::from_utf8(out).unwrap();
+        let text = String::from_utf8(out).unwrap();
         assert!(
-            said.contains(
+            text.contains(
                 "num_inbound_tcp_pkts=10\tnum_outbound_tcp_pkts=91\ttotal_tcp_pkts=101\t"
             ),
-            "{said}"
+            "{text}"
         );
     }
 }
 
-/// A file that takes so many bytes.
+/// A file with limited space.
 struct Disk(usize);
 
 impl std::io::Write for Disk {
@@ -223,7 +223,7 @@ impl std::io::Write for Disk {
 }
 
 #[test]
-fn a_full_disk_is_the_disks_failure_in_every_format() {
+fn a_full_disk_is_a_write_error_in_every_format() {
     for format in Format::ALL {
         for room_bytes in [0, 10] {
             let log = log_with(&with_noise(), &[flow(1, false)], &Ledger::default());

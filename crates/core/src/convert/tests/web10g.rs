@@ -144,7 +144,7 @@ fn web10g_polls_the_state_as_of_each_instant() {
     );
 }
 
-/// A handshake that came to nothing has no socket, and Web10G shows no connection before it is established.
+/// A failed handshake has no socket, and Web10G shows no connection before it is established.
 #[test]
 fn a_handshake_is_not_seen() {
     let ms = 1_000_000;
@@ -187,7 +187,7 @@ fn a_handshake_is_not_seen() {
     );
 }
 
-/// `DupAcksOut` and `DupAckEpisodes` are of acknowledgements sent, `ECESent` counts how often ECE was set.
+/// `DupAcksOut` and `DupAckEpisodes` count acknowledgements sent, `ECESent` segments with ECE.
 #[test]
 fn acknowledgements_are_counted_on_the_side_that_rfc_4898_names() {
     let out = |time_ns, pkt_ack, rcv_wnd_bytes, pkt_flags| TcpStateRecord {
@@ -229,7 +229,7 @@ fn elapsed_time_ends_with_the_last_segment() {
     assert_eq!(last[16..19], ["1", "5", "1700000000000000"]);
 }
 
-/// A timeout is a congestion signal also when the window has been reduced before.
+/// A timeout is a congestion signal even if the window was reduced before.
 #[test]
 fn a_timeout_in_recovery_is_a_signal_of_its_own() {
     let at = |time_ns, ca_state| TcpStateRecord {
@@ -246,7 +246,7 @@ fn a_timeout_in_recovery_is_a_signal_of_its_own() {
     );
 }
 
-/// What was not agreed was not offered by this host, or was declined by the peer.
+/// Either this host did not offer an option that was not negotiated, or the peer declined it.
 #[test]
 fn a_refused_option_names_the_host_that_refused_it() {
     let mut plain = flow(1, false);

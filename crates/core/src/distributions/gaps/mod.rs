@@ -67,10 +67,10 @@ impl GapDistribution {
         Self::renewal(Exponential::new(mean_gap_ns)?.into())
     }
 
-    /// Independent gaps of any distribution, in ns. Where the distribution is negative the gap is 0.
+    /// Independent gaps of any distribution, in ns. Negative draws give a gap of 0.
     ///
     /// # Errors
-    /// When its mean, without that, is not finite and above 0.
+    /// When the mean of these gaps is not finite and above 0.
     pub fn renewal(distribution: AnyDistribution) -> Result<Self, DistributionError> {
         positive("gap", "mean", distribution.mean())?;
         Ok(Self::of(Shape::Renewal(distribution)))
@@ -116,10 +116,10 @@ impl GapDistribution {
         })))
     }
 
-    /// The gaps of a trace in their order, again from the start when they are used up.
+    /// The gaps of a trace in their order, repeated from the start.
     ///
     /// # Errors
-    /// When there are none, one is negative or not finite, or all are 0.
+    /// Without gaps, or when one is negative or not finite, or all are 0.
     pub fn recorded(gaps_ns: Vec<f64>) -> Result<Self, DistributionError> {
         let wrong =
             |found, expected| DistributionError::parameter("trace", "gaps", found, expected);
@@ -164,8 +164,7 @@ impl GapDistribution {
             }
     }
 
-    /// The same distribution with another mean gap: all its times are stretched alike, except that the
-    /// packets inside a burst stay as far apart as they were.
+    /// The same distribution with another mean gap: all its times are scaled, except the gaps inside a burst.
     ///
     /// # Errors
     /// When `mean_gap_ns` is not finite and above 0, too short for the bursts, or there are no gaps.
@@ -233,7 +232,7 @@ impl GapDistribution {
         let count = gaps as f64;
         let spread = match &self.shape {
             Shape::None | Shape::Recorded(_) | Shape::ParetoOnOff(_) => return None,
-            // What is cut at 0 varies less.
+            // Setting negative gaps to 0 reduces the variance.
             Shape::Renewal(distribution) => {
                 distribution.variance().sqrt() / (distribution.mean_cut_at_0() * count.sqrt())
             }
@@ -246,7 +245,7 @@ impl GapDistribution {
         Some(spread).filter(|spread| spread.is_finite())
     }
 
-    /// Starts a sequence of gaps; on/off sources start in their state at a packet.
+    /// Starts a sequence of gaps; on/off sources start in the state that a packet sees.
     pub fn start(&self, rng: &mut Rng) -> GapProcess {
         GapProcess::new(self, rng)
     }

@@ -4,11 +4,11 @@ use crate::distributions::error::{checked, positive};
 use crate::distributions::{Distribution, DistributionError, Geometric, Pareto, Rng};
 use std::fmt;
 
-/// `sources` independent sources in slotted time. On and off periods are geometric; while a source is
-/// on, its gaps are geometric. This is the traffic of the second kind of the software router's
-/// validation (four sources), with a high ratio of peak to mean.
+/// `sources` independent sources in slotted time. On and off periods are geometric; while a source is on, its
+/// gaps are geometric. The validation of the software router uses four such sources for traffic with a high
+/// peak-to-mean ratio.
 ///
-/// Packets of different sources in one slot leave together: their gap is 0.
+/// The gap between packets of different sources in one slot is 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GeometricOnOff {
     sources: u32,
@@ -27,7 +27,7 @@ const SLOTS_MAX: f64 = 1e12;
 /// Maximum mean number of on periods until a source sends a packet.
 const PERIODS_MAX: f64 = 1000.0;
 
-/// Maximum ratio of off to on periods: beyond it on periods are lost in the rounding of times.
+/// Maximum ratio of off to on periods: beyond it, rounding of times loses on periods.
 const OFF_MAX: f64 = 1e9;
 
 impl GeometricOnOff {
@@ -64,9 +64,9 @@ impl GeometricOnOff {
         self.slot_ns * self.gap_slots.mean() / (share * f64::from(self.sources))
     }
 
-    /// The relative standard deviation of the mean of this many gaps: that of the packets in as long a time, from the
-    /// variance of a period's packets (W. L. Smith, Regenerative Stochastic Processes, 1955), and at most that of
-    /// sources which keep their state.
+    /// Relative standard deviation of the mean of this many gaps. It is that of the number of packets in the
+    /// same time: asymptotic for a regenerative process (W. L. Smith, Regenerative Stochastic Processes,
+    /// 1955), and at most as if the sources kept their state.
     pub(super) fn mean_spread(&self, gaps: f64) -> f64 {
         let (on, off) = (self.on_slots.mean(), self.off_slots.mean());
         let in_a_slot = 1.0 / self.gap_slots.mean();
@@ -80,8 +80,9 @@ impl GeometricOnOff {
         squared.min(frozen).sqrt()
     }
 
-    /// The first packet, at time 0, is one like every other, so that every gap has the distribution's mean: it is as
-    /// likely from each source, which is on then, while the others are as at a random moment.
+    /// The state that an arbitrary packet sees (Palm distribution), so that every gap has the distribution's
+    /// mean. The packet, at time 0, is from each source with the same probability. The other sources are in
+    /// their stationary state.
     pub(super) fn start(&self, rng: &mut Rng) -> GeometricSources {
         let first = rng.below(u64::from(self.sources)) as u32;
         let sources = (0..self.sources).map(|number| {
@@ -93,7 +94,7 @@ impl GeometricOnOff {
             } else {
                 GeometricSource::start(self, rng)
             };
-            // In a slot, sources send in their order, so these have sent in the first slot already.
+            // In a slot, sources send in their order, so these sources have already sent in the first slot.
             if number <= first && source.packet_slot == 0 {
                 source.find_packet(1, self, rng);
             }
@@ -133,14 +134,14 @@ fn check_periods(
     Ok(())
 }
 
-/// One source: the slot of its next packet, and the first slot that is no longer on.
+/// One source: the slot of its next packet, and the first slot after its on period.
 #[derive(Debug, Clone)]
 struct GeometricSource {
     packet_slot: u64,
     off_slot: u64,
 }
 
-/// Sources and where they are.
+/// The sources and their state.
 #[derive(Debug, Clone)]
 pub(super) struct GeometricSources {
     distribution: GeometricOnOff,
@@ -150,7 +151,7 @@ pub(super) struct GeometricSources {
 
 impl GeometricSource {
     fn start(distribution: &GeometricOnOff, rng: &mut Rng) -> Self {
-        // What is left of a geometric period at a random moment is geometric again.
+        // The residual life of a geometric period is geometric.
         let share = distribution.on_slots.mean()
             / (distribution.on_slots.mean() + distribution.off_slots.mean());
         let on_slot = if rng.unit() < share {
@@ -166,7 +167,8 @@ impl GeometricSource {
         source
     }
 
-    /// Moves to the next packet, looking from the slot `from` on, which is on if it is before `off_slot`.
+    /// Finds the next packet at or after the slot `from`. The source is on in that slot if it is before
+    /// `off_slot`.
     fn find_packet(&mut self, from: u64, distribution: &GeometricOnOff, rng: &mut Rng) {
         let mut from = from;
         loop {
@@ -176,7 +178,7 @@ impl GeometricSource {
                 self.packet_slot = packet_slot;
                 return;
             }
-            // It would fall beyond this period. Without memory, the next period draws anew.
+            // It is beyond this on period. The gap is memoryless, so the next period draws anew.
             from = self.off_slot + slots(&distribution.off_slots, rng);
             self.off_slot = from + slots(&distribution.on_slots, rng);
         }
@@ -251,14 +253,15 @@ impl ParetoOnOff {
         Ok(distribution)
     }
 
-    /// A source sends once in `gap_ns` of its on time, which runs on from period to period.
+    /// A source sends one packet per `gap_ns` of on time, summed over its on periods.
     pub fn mean_gap_ns(&self) -> f64 {
         let share = self.on_ns.mean() / (self.on_ns.mean() + self.off_ns.mean());
         self.gap_ns / (share * f64::from(self.sources))
     }
 
-    /// The first packet, at time 0, is one like every other, so that every gap has the distribution's mean: it is as
-    /// likely from each source, which is on then, while the others are as at a random moment.
+    /// The state that an arbitrary packet sees (Palm distribution), so that every gap has the distribution's
+    /// mean. The packet, at time 0, is from each source with the same probability. The other sources are in
+    /// their stationary state.
     pub(super) fn start(&self, rng: &mut Rng) -> ParetoSources {
         let first = rng.below(u64::from(self.sources)) as u32;
         let sources = (0..self.sources).map(|number| {
@@ -279,8 +282,7 @@ impl ParetoOnOff {
     }
 }
 
-/// One source, seen from the last packet of all: times are relative to it, so that they stay small
-/// and exact however long it runs.
+/// One source. Times are relative to the last packet of all sources, so that they stay small and exact.
 #[derive(Debug, Clone)]
 struct ParetoSource {
     packet_ns: f64,
@@ -288,7 +290,7 @@ struct ParetoSource {
     off_ns: f64,
 }
 
-/// Sources and where they are.
+/// The sources and their state.
 #[derive(Debug, Clone)]
 pub(super) struct ParetoSources {
     distribution: ParetoOnOff,
@@ -313,7 +315,7 @@ impl ParetoSource {
         source
     }
 
-    /// Moves the next packet on by `on_time_ns` of on time.
+    /// Delays the next packet by `on_time_ns` of on time.
     fn advance(&mut self, on_time_ns: f64, distribution: &ParetoOnOff, rng: &mut Rng) {
         let mut left_ns = on_time_ns;
         while self.packet_ns + left_ns > self.off_ns {

@@ -14,7 +14,7 @@ fn mean(gaps: &[f64]) -> f64 {
 
 #[test]
 fn every_distribution_has_its_documented_mean() {
-    // (distribution, relative tolerance): heavy tails come to their mean slowly.
+    // (distribution, relative tolerance): means of heavy tails converge slowly.
     let cases = [
         ("fixed:mean=1us", 1e-12),
         ("poisson:mean=1us", 0.01),
@@ -23,7 +23,7 @@ fn every_distribution_has_its_documented_mean() {
         ("pareto:shape=3,mean=1us", 0.02),
         ("lognormal:variation=1,mean=1us", 0.02),
         ("uniform:low=0,high=2us", 0.01),
-        // What would be below 0 is 0.
+        // Negative gaps become 0.
         ("uniform:low=-1us,high=3us", 0.01),
         ("normal:mean=1us,deviation=1us", 0.01),
         ("bursts:size=8,inside=100ns,period=1ms", 1e-9),

@@ -7,7 +7,7 @@ pub enum ProgramError {
     /// There is no instruction.
     #[error("filter program: it is empty, expected at least a return; give a compiled filter")]
     Empty,
-    /// The code means nothing.
+    /// The code is invalid.
     #[error(
         "filter program: instruction {position} has the unknown code {code:#06x}; give the output of a pcap-filter compiler"
     )]
@@ -40,12 +40,12 @@ pub enum ProgramError {
         "filter: instruction {position} jumps back, and loops (protochain) cannot be merged; name the protocol itself, as in 'ip6 proto 6'"
     )]
     Loop { position: usize },
-    /// The program asks for something outside the frame.
+    /// The program loads data outside the frame.
     #[error(
         "filter: instruction {position} asks for {what}, which is not in the frame; leave that out of the expression"
     )]
     Ancillary { position: usize, what: &'static str },
-    /// Too many combinations of values reach a place of the program.
+    /// Too many combinations of values reach an instruction.
     #[error(
         "filter: the program has more than {limit} combinations of place and values; split the expression into several filters"
     )]

@@ -51,11 +51,11 @@ pub enum Arithmetic {
     Divide,
     /// Remainder; the filter rejects when the divisor is 0.
     Remainder,
-    /// Bits of both.
+    /// Bitwise and.
     And,
-    /// Bits of either.
+    /// Bitwise or.
     Or,
-    /// Bits of one of them.
+    /// Bitwise exclusive or.
     ExclusiveOr,
     /// Shift to the left.
     ShiftLeft,
@@ -80,7 +80,7 @@ impl Arithmetic {
         })
     }
 
-    /// Whether the operands may change places.
+    /// Whether the operation is commutative.
     pub const fn commutes(self) -> bool {
         matches!(
             self,
@@ -89,7 +89,7 @@ impl Arithmetic {
     }
 }
 
-/// What a branch asks of the accumulator, unsigned.
+/// Unsigned comparison of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Relation {
     /// Both are the same.
@@ -190,7 +190,7 @@ impl ClassicInstruction {
     /// Decodes the instruction that stands at `position`.
     ///
     /// # Errors
-    /// [`ProgramError`] that names the instruction when it is not one, or never can be carried out.
+    /// [`ProgramError`] that names the instruction if it is invalid.
     pub fn decode(self, position: usize) -> Result<Operation, ProgramError> {
         let unknown = || ProgramError::UnknownInstruction {
             position,
@@ -278,7 +278,7 @@ impl ClassicInstruction {
         Ok(word as usize)
     }
 
-    /// A constant offset; beyond 2 GiB Linux keeps what is no byte of the frame.
+    /// A constant offset. From 2 GiB on, it is a negative offset of Linux's ancillary data (`SKF_AD_OFF`).
     fn absolute(self, position: usize) -> Result<u32, ProgramError> {
         if self.k >= 0x8000_0000 {
             return Err(ProgramError::Ancillary {
@@ -323,13 +323,13 @@ impl ClassicInstruction {
     }
 }
 
-/// What Linux keeps at the negative offset `k`, and the words of the filter language that ask it.
+/// Linux's ancillary data at the negative offset `k`, and the keyword of the filter language.
 fn ancillary(k: u32) -> &'static str {
     match k.wrapping_add(0x1000) {
         0 => "the protocol of the socket buffer",
         4 => "the packet's direction (inbound, outbound)",
         8 => "the interface's index (ifindex)",
         44 | 48 | 60 => "the VLAN tag beside the frame",
-        _ => "what Linux keeps beside the frame",
+        _ => "Linux's ancillary data",
     }
 }

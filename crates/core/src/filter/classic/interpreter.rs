@@ -3,7 +3,7 @@
 use super::{ClassicProgram, Operand, Operation, Register, SCRATCH_WORDS, Source, Width};
 
 impl ClassicProgram {
-    /// Runs the program on a whole frame and returns what it returns: 0 rejects.
+    /// Runs the program on a whole frame. Returns its return value: 0 rejects.
     ///
     /// A load behind the frame's end and a division by 0 reject.
     pub fn run(&self, frame: &[u8]) -> u32 {

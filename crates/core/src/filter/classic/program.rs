@@ -2,7 +2,7 @@
 
 use super::{ClassicInstruction, Operation, ProgramError, Register, Source};
 
-/// A program all of whose instructions are known, and which can neither loop nor run off its end.
+/// A program of valid instructions that can neither loop nor run off its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassicProgram {
     operations: Vec<Operation>,
@@ -12,7 +12,7 @@ impl ClassicProgram {
     /// Decodes and checks the instructions.
     ///
     /// # Errors
-    /// [`ProgramError`] names the first instruction that cannot be.
+    /// [`ProgramError`] names the first invalid instruction.
     pub fn new(instructions: &[ClassicInstruction]) -> Result<Self, ProgramError> {
         if instructions.is_empty() {
             return Err(ProgramError::Empty);
@@ -38,7 +38,7 @@ impl ClassicProgram {
         &self.operations
     }
 
-    /// Which registers and scratch words matter in front of each instruction.
+    /// The registers and scratch words that are live before each instruction.
     pub(in crate::filter) fn live(&self) -> Vec<Live> {
         let mut live = vec![Live(0); self.operations.len()];
         for (position, operation) in self.operations.iter().enumerate().rev() {

@@ -1,4 +1,4 @@
-//! Puts instructions in a row and finds the distances of jumps.
+//! Assembles instructions and resolves jumps.
 
 use super::{Bits, Instruction, Operand, Register, Test};
 
@@ -33,7 +33,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// A label without a place.
+    /// A label that is not placed.
     pub fn label(&mut self) -> Label {
         self.labels += 1;
         self.jumped_to.push(false);
@@ -85,8 +85,8 @@ impl Assembler {
 
     /// The finished program, and where its maps are to be filled in.
     ///
-    /// A jump of 16 bits is made a long one when it has to be, which may push others apart: that
-    /// is repeated until nothing changes.
+    /// A 16-bit jump becomes a long one if its distance requires it. That may lengthen other jumps, so it is
+    /// repeated until no jump changes.
     pub fn finish(&self) -> (Vec<Instruction>, Vec<Relocation>) {
         let mut far = vec![false; self.items.len()];
         loop {

@@ -87,9 +87,9 @@ pub enum Alu {
     Multiply = 0x20,
     /// Unsigned quotient.
     Divide = 0x30,
-    /// Bits of either.
+    /// Bitwise or.
     Or = 0x40,
-    /// Bits of both.
+    /// Bitwise and.
     And = 0x50,
     /// Shift to the left.
     ShiftLeft = 0x60,
@@ -97,7 +97,7 @@ pub enum Alu {
     ShiftRight = 0x70,
     /// Unsigned remainder.
     Remainder = 0x90,
-    /// Bits of one of them.
+    /// Bitwise exclusive or.
     ExclusiveOr = 0xa0,
     /// The second operand.
     Move = 0xb0,
@@ -277,7 +277,7 @@ impl Instruction {
     }
 }
 
-/// Helpers of the kernel, by their numbers in `linux/bpf.h`. None of them asks for a GPL program.
+/// Helpers of the kernel, by their numbers in `linux/bpf.h`. None is restricted to GPL programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Helper {

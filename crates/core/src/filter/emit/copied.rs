@@ -1,5 +1,5 @@
-//! Bytes of a frame whose start was copied to the stack. What lies behind the copy, and so behind
-//! a tag that is not in the packet, a helper loads.
+//! Bytes of a frame whose start was copied to the stack. A helper loads bytes behind the copy, which are also
+//! behind a tag that is not in the packet.
 
 use super::Emitter;
 use super::slots::{COPY, COPY_BYTES, SCRATCH};
@@ -34,7 +34,7 @@ impl Emitter<'_> {
         self.assembler.place(loaded);
     }
 
-    /// Loads byte by byte into r1: the verifier wants what it reads of the stack to be aligned.
+    /// Loads byte by byte into r1: the verifier requires aligned reads of the stack.
     fn load_bytewise(&mut self, width: Width, base: Register, offset: i16) {
         self.put(Instruction::load(Size::Byte, R1, base, offset));
         for byte in 1..width.bytes() as i16 {

@@ -1,9 +1,8 @@
 //! Bytes of a frame that is read in place, in its linear part.
 //!
-//! The verifier wants every load behind a test that the frame reaches so far. One test serves all
-//! loads behind it, and reaches a little further when a frame that is complete does, too. A frame
-//! that fails a test is not decided here: it starts over from a copy, where a byte that is missing
-//! counts only for the filters that ask for it.
+//! The verifier requires a bounds check before every load. One check serves all loads behind it, and reaches
+//! a little further if complete frames do. A frame that fails a check is not decided here: the program starts
+//! over with a copy, where a missing byte matters only to the filters that load it.
 
 use super::questions::Known;
 use super::{Emitter, OFFSET_MAX, TAG_BYTES, TAG_END, TAG_START, Target, View};
@@ -13,8 +12,8 @@ use crate::filter::ebpf::Register::{R1, R2, R5, R6, R7, R8};
 use crate::filter::ebpf::{Alu, Bits, Instruction, Register, Size, Test};
 use crate::filter::value::{Value, ValueId};
 
-/// How much further than asked a test may reach, in bytes: with a port's two the eight bytes that
-/// every transport header has.
+/// Bytes by which a bounds check may reach beyond its load: with the two of a port, the eight that every
+/// transport header has.
 const FURTHER_BYTES: u64 = 6;
 
 impl Emitter<'_> {
@@ -36,7 +35,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Makes certain that the frame reaches to `end`, else it is copied.
+    /// Checks that the frame reaches `end`; otherwise it is copied.
     pub(super) fn reach(&mut self, end: u32, view: View, known: &mut Known) {
         if known.reach >= end {
             return;
@@ -49,7 +48,7 @@ impl Emitter<'_> {
         known.reach = end;
     }
 
-    /// How far to look when `end` is asked for: as far as another load that is not much further.
+    /// The end of the bounds check for `end`: that of another load which is not much further.
     fn further(&self, index: Option<ValueId>, end: u64, usual: u32) -> u64 {
         let most = u64::from(usual).max(end + FURTHER_BYTES).min(OFFSET_MAX);
         self.ends
@@ -58,7 +57,7 @@ impl Emitter<'_> {
             .unwrap_or(end)
     }
 
-    /// Points r5 at an index and makes certain that the frame reaches to `end` from there.
+    /// Points r5 at an index and checks that the frame reaches `end` from there.
     pub(super) fn anchor(
         &mut self,
         index: ValueId,
@@ -88,7 +87,7 @@ impl Emitter<'_> {
         known.anchor = Some((index, end));
     }
 
-    /// The greatest number that the verifier, too, knows a value to be at most.
+    /// The upper bound of a value that the verifier knows, too.
     fn bound_that_verifier_sees(&self, id: ValueId) -> u64 {
         let values = &self.decisions.values;
         match values.get(id) {

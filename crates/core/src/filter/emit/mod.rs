@@ -2,17 +2,17 @@
 //!
 //! | register | holds |
 //! |---|---|
-//! | r1 | the value at hand |
-//! | r2 to r4 | what an instruction or two need |
+//! | r1 | the current value |
+//! | r2 to r4 | scratch |
 //! | r5 | the frame at an index, when the frame is read in place |
 //! | r6 | the context |
 //! | r7, r8 | start and end of the frame's linear part; r8 in a copied frame: bytes of the tag that is not in it |
 //! | r9 | the verdict |
 //!
-//! A value stays in a register only for a question to which a single path leads, and never on the
-//! stack. The verifier follows every path, so it finds the same state wherever paths meet, and its work
-//! grows with the length of the program, not with the number of its paths. For the same reason the answers are
-//! collected in the verdict itself: memory of a map is the one place whose contents the verifier does not follow.
+//! A value stays in a register only for a question to which a single path leads, and never on the stack. The
+//! verifier follows every path, so it finds the same state wherever paths meet, and its work grows with the
+//! length of the program, not with the number of its paths. For the same reason the answers are collected in
+//! the verdict itself: the verifier does not track the contents of map memory.
 
 mod copied;
 mod direct;
@@ -40,7 +40,7 @@ enum View {
     Plain,
     /// In place, but four bytes short: the metadata of the packet have the VLAN tag.
     Tagged,
-    /// From a copy of its start, and by a helper behind that: for what is not in the linear part.
+    /// From a copy of its start, and by a helper behind it: for bytes outside the linear part.
     Copied,
 }
 
@@ -61,6 +61,6 @@ struct Emitter<'a> {
     slots: Slots,
     /// Continues with frames that cannot be read in place.
     copied: Label,
-    /// Ends of the loads, in bytes, of those at constant offsets and of those behind each index.
+    /// Ends of the loads, in bytes: at constant offsets, and behind each index.
     ends: BTreeMap<Option<ValueId>, BTreeSet<u64>>,
 }

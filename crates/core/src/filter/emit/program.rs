@@ -1,4 +1,4 @@
-//! The program around the questions: its start and its end.
+//! The prologue and epilogue around the questions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -19,7 +19,7 @@ use crate::filter::{FilterError, MergedFilter};
 pub enum Map {
     /// `BPF_MAP_TYPE_PERCPU_ARRAY` with one `struct capture_verdict`.
     Verdict,
-    /// `BPF_MAP_TYPE_PROG_ARRAY`; slot 0 takes the frames that a subscriber wants.
+    /// `BPF_MAP_TYPE_PROG_ARRAY`; slot 0 takes the frames that a filter accepts.
     Jumps,
 }
 
@@ -35,7 +35,7 @@ pub struct MapAddress {
 /// A program that lacks only the file descriptors of its maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedProgram {
-    /// For which place it is.
+    /// The hook that it is for.
     pub target: Target,
     /// The instructions.
     pub instructions: Vec<Instruction>,
@@ -55,11 +55,11 @@ const MAPS: [Map; 2] = [Map::Verdict, Map::Jumps];
 
 impl MergedFilter {
     /// Makes the eBPF program that counts a frame as seen and finds its subscribers. If there are any, it
-    /// stores subscribers and snapshot length in the verdict and continues in slot 0 of
-    /// [`Map::Jumps`]. Its verdict is that of the target.
+    /// stores subscribers and snapshot length in the verdict and continues in slot 0 of [`Map::Jumps`]. It
+    /// returns the verdict of the target.
     ///
     /// # Errors
-    /// [`FilterError::TooManyValues`] when one question needs more of the stack than there is.
+    /// [`FilterError::TooManyValues`] when one question exceeds the stack.
     pub fn emit(&self, target: Target) -> Result<EmittedProgram, FilterError> {
         let mut assembler = Assembler::default();
         let copied = assembler.label();
@@ -85,7 +85,7 @@ impl MergedFilter {
         })
     }
 
-    /// Ends of the loads, in bytes, of those at constant offsets and of those behind each index.
+    /// Ends of the loads, in bytes: at constant offsets, and behind each index.
     fn ends(&self) -> BTreeMap<Option<ValueId>, BTreeSet<u64>> {
         let mut ends: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
         for condition in self.conditions() {
@@ -254,7 +254,7 @@ impl Emitter<'_> {
         self.load_bytes(from as i32, COPY + to as i16);
     }
 
-    /// Lets the kernel copy r4 bytes of the packet to the stack.
+    /// Copies r4 bytes of the packet to the stack by a helper.
     pub(super) fn load_bytes(&mut self, from: impl Into<Operand>, to: i16) {
         self.alu64(Alu::Move, R1, R6);
         self.alu64(Alu::Move, R2, from);

@@ -13,7 +13,7 @@ use crate::filter::value::ValueId;
 /// XDP's helper reads no further into a frame, in bytes.
 const XDP_REACH_MAX: u64 = 0xffff;
 
-/// What is known on the path to a question.
+/// Facts that hold on the path to a question.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// The value in r1.
@@ -32,7 +32,7 @@ impl Known {
             .is_some_and(|(at, reach)| at == index && reach >= end)
     }
 
-    /// What two paths to one question have in common.
+    /// The facts that hold on both paths to a question.
     fn meet(self, other: Self) -> Self {
         Self {
             held: None,
@@ -49,7 +49,7 @@ struct Split {
     operand: Operand,
 }
 
-/// The questions of a stage while they are put in a row.
+/// The questions of a stage while they are emitted.
 struct Rows {
     labels: Vec<Label>,
     /// Number of paths that lead to each question.
@@ -83,8 +83,7 @@ impl Rows {
 }
 
 impl Emitter<'_> {
-    /// Puts all questions, for frames that are read through one view; `false` when no frame gets to
-    /// the end through it.
+    /// Emits all questions for one view of frames; `false` if no frame reaches the end through it.
     pub(super) fn questions(&mut self, view: View) -> Result<bool, FilterError> {
         let filter = self.filter;
         let mut known = Some(Known::default());
@@ -139,7 +138,7 @@ impl Emitter<'_> {
                 self.decisions.condition(question.condition),
                 Condition::Reaches { .. } | Condition::ReachesIndexed { .. }
             );
-            // In place, what is not there is looked for in a copy.
+            // A read in place that fails is repeated in a copy.
             if view == View::Copied || !guards {
                 count(question.no);
             }
@@ -274,7 +273,7 @@ impl Emitter<'_> {
         self.go(rows, other, next);
     }
 
-    /// Follows an edge; `next` is the question that is put next.
+    /// Follows an edge; `next` is the question that is emitted next.
     fn go(&mut self, rows: &Rows, edge: Edge, next: Option<usize>) {
         self.fall_through(rows, edge, next);
         if edge.to.is_none() {
@@ -282,7 +281,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Notes who accepts, and jumps when the edge leads to a question that is not the next one.
+    /// Sets the accepting subscribers, and jumps unless the edge leads to the next question.
     fn fall_through(&mut self, rows: &Rows, edge: Edge, next: Option<usize>) {
         if edge.accepts != 0 {
             self.put(Instruction::load(Size::Double, R0, R9, SUBSCRIBERS));
@@ -318,7 +317,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The question that is put next: the first later one to which a path leads.
+/// The question that is emitted next: the first later one to which a path leads.
 fn next(rows: &Rows, at: usize) -> Option<usize> {
     (at + 1..rows.known.len()).find(|to| rows.known[*to].is_some())
 }

@@ -1,19 +1,18 @@
-//! The place in the kernel that a program is for.
+//! The hook that a program is generated for.
 
 /// The kind of eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
-    /// XDP, in front of the stack.
+    /// XDP, before the stack.
     Xdp {
-        /// Whether the program is loaded with `BPF_F_XDP_HAS_FRAGS` and may meet frames of several
-        /// buffers.
+        /// Whether the program is loaded with `BPF_F_XDP_HAS_FRAGS` and may get multi-buffer frames.
         frags: bool,
     },
     /// A classifier: tcx or clsact.
     SchedCls,
 }
 
-/// What frames start with.
+/// The first header of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkLayer {
     /// An Ethernet header.
@@ -23,8 +22,8 @@ pub enum LinkLayer {
 }
 
 impl LinkLayer {
-    /// The shortest frame that real traffic has: an IPv4 header with 8 bytes behind it. A frame
-    /// that is shorter is read from a copy.
+    /// Bytes of the shortest usual frame: an IPv4 header with 8 bytes behind it. The program reads shorter
+    /// frames from a copy.
     pub(super) const fn usual_bytes(self) -> u32 {
         match self {
             Self::Ethernet => 42,
@@ -33,14 +32,14 @@ impl LinkLayer {
     }
 }
 
-/// The place in the kernel that a program is for.
+/// The hook that a program is generated for, and its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The kind of program.
     pub hook: Hook,
-    /// What frames start with.
+    /// The first header of frames.
     pub link_layer: LinkLayer,
-    /// The hook drops all frames (XDP only), wanted or not.
+    /// The hook drops all frames (XDP only), whether a filter accepts them or not.
     pub discard: bool,
 }
 

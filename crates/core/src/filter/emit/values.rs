@@ -1,4 +1,4 @@
-//! Values: arithmetic, and what it does with registers and stack.
+//! Values: arithmetic, registers and stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ impl Emitter<'_> {
         self.compute_both(left, right, view, known, &mut shared)
     }
 
-    /// All values that a condition asks for, also those that others are made of.
+    /// All values of a condition, including operands.
     pub(super) fn values_of(&self, condition: Condition) -> impl Iterator<Item = Value> + '_ {
         let roots: Vec<ValueId> = match condition {
             Condition::Reaches { .. } => Vec::new(),
@@ -188,7 +188,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Computes r1 of r1 and r2.
+    /// Computes r1 from r1 and r2.
     fn combine(&mut self, operator: Arithmetic) {
         let shifts = matches!(operator, Arithmetic::ShiftLeft | Arithmetic::ShiftRight);
         let operation = Instruction::alu(Bits::B32, alu(operator), R1, R2.into());
@@ -205,7 +205,7 @@ impl Emitter<'_> {
         self.put(operation);
     }
 
-    /// Notes a use; a slot is free after the last one.
+    /// Counts a use; a slot is free after the last one.
     fn used(&mut self, id: ValueId, shared: &mut Shared) {
         let Some(uses) = shared.uses.get_mut(&id) else {
             return;
