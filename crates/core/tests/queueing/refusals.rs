@@ -132,7 +132,7 @@ fn unreachable_parts_are_refused() {
         .push(queue("lonely", "s", exponential(1.0), "out"));
     assert_contains(
         &refused(&model),
-        &["queue \"lonely\"", "reached by no source"],
+        &["queue \"lonely\"", "no source reaches it"],
     );
     let mut model = single(exponential(2.0), exponential(1.0));
     model
