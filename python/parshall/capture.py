@@ -33,6 +33,8 @@ _SOCKET_NEEDS = {
     "tpacket-v3": ("CAP_NET_RAW",),
     "af-xdp": ("CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF"),
 }
+# Work on each packet, and the largest number of each kind.
+_LOADS = {"memcpy": 100_000, "zlib": 9}
 _OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
 # A separate process owns the ring, so that the founder can exit while members continue.
 KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
@@ -124,6 +126,9 @@ class Output:
         Default: by the suffix of the file.
     rotate_size_bytes, rotate_time_s, rotate_files : optional
         Start a new file at this size or after this time; keep this many files, and delete the oldest.
+    load : str, optional
+        Work on each packet before it is written, which stands for its analysis: ``memcpy:N`` copies it N times,
+        ``zlib:LEVEL`` compresses it, and discards the result.
     """
 
     path: str | os.PathLike[str] | None
@@ -134,6 +139,7 @@ class Output:
     rotate_size_bytes: int | None = None
     rotate_time_s: float | None = None
     rotate_files: int | None = None
+    load: str | None = None
 
     def _native(self) -> dict[str, Any]:
         check_text("--filter", self.filter)
@@ -157,7 +163,20 @@ class Output:
             "rotate_bytes": self.rotate_size_bytes,
             "rotate_ns": None if self.rotate_time_s is None else round(self.rotate_time_s * 1e9),
             "rotate_files": self.rotate_files,
+            "load": _load(self.load),
         }
+
+
+def _load(text: str | None) -> dict[str, int] | None:
+    """Return the work on each packet as the Rust side takes it."""
+    if text is None:
+        return None
+    check_text("--load", text)
+    name, _, number = text.partition(":")
+    maximum = _LOADS.get(name)
+    if maximum is None or not number.isdecimal() or len(number) > len(str(maximum)) or int(number) > maximum:
+        raise UsageError(f"--load {text}: expected memcpy:N (up to {_LOADS['memcpy']}) or zlib:LEVEL (0 to 9)")
+    return {name: int(number)}
 
 
 class Capture(Session[Summary]):

@@ -76,6 +76,10 @@ def command(
             help="Capture method; all but ring are for comparison",
         ),
     ] = "ring",
+    load: Annotated[
+        str | None,
+        typer.Option("--load", metavar="memcpy:N|zlib:LEVEL", help="Work on each packet, to simulate its analysis"),
+    ] = None,
     show_rings: Annotated[bool, typer.Option("--list", help="List running rings, and exit")] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -92,6 +96,7 @@ def command(
         rotate_size_bytes=rotate_size,
         rotate_time_s=rotate_time,
         rotate_files=rotate_files,
+        load=load,
     )
     ring = None
     if join is None:

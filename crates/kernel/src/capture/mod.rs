@@ -22,6 +22,7 @@ mod grace;
 pub mod keeper;
 pub mod kept_ring;
 mod ledger;
+mod load;
 mod output;
 mod preparation;
 pub mod request;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
 use parshall_core::trace::{
-    Compression, Format, Interface, Rotation, Section, Statistics, TraceError, WriterOptions,
+    Compression, Format, Interface, Packet, Rotation, Section, Statistics, TraceError, WriterOptions,
     Written,
 };
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::CaptureError;
 use super::batch::PacketBatch;
 use super::dispatcher::CompiledFilter;
+use super::load::{Load, LoadRequest};
 use super::request::Subscription;
 use super::sink::{OpenTarget, Sink, Target};
 use super::status::CaptureProgress;
@@ -26,6 +27,8 @@ pub struct Output {
     pub subscription: Subscription,
     /// Where that goes.
     pub target: Target,
+    /// Work on each packet before it is written.
+    pub load: Option<Load>,
 }
 
 /// One subscriber of ours, as it is requested.
@@ -49,6 +52,8 @@ pub struct OutputRequest {
     pub rotate_ns: Option<u64>,
     /// Keep so many files.
     pub rotate_files: Option<u32>,
+    /// See [`Output::load`].
+    pub load: Option<LoadRequest>,
 }
 
 impl OutputRequest {
@@ -76,6 +81,7 @@ impl OutputRequest {
                 snaplen: self.snaplen,
             },
             target,
+            load: self.load.map(Load::from),
         }
     }
 }
@@ -98,6 +104,7 @@ pub(super) struct Opened {
     /// Until its file has begun.
     target: Option<OpenTarget>,
     pub(super) sink: Option<Sink>,
+    load: Option<Load>,
     /// Packets that its sink has been given.
     pub(super) packets: u64,
     /// The reader of its pipe has closed it: what still comes is counted as unwritten.
@@ -109,6 +116,24 @@ impl Opened {
     pub(super) fn is_done(&self, count: Option<u64>) -> bool {
         let is_full = count.is_some_and(|count| self.packets >= count);
         is_full || self.is_abandoned || self.sink.as_ref().is_none_or(Sink::is_over)
+    }
+
+    /// Works on a packet and writes it.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        packet: &Packet<'_>,
+        control: &Control<CaptureProgress>,
+        failure: &mut Option<CaptureError>,
+    ) {
+        if let Some(load) = &mut self.load {
+            load.work(packet.captured);
+        }
+        if let Some(sink) = &mut self.sink
+            && let Err(error) = sink.write(packet)
+        {
+            complain(control, failure, error);
+        }
     }
 
     /// Lets its sink do something, and notes what came of it.
@@ -149,6 +174,7 @@ impl Opened {
         Ok(Self {
             target: Some(output.target.open(is_stopping)?),
             sink: None,
+            load: output.load,
             subscription: output.subscription,
             file,
             packets: 0,

@@ -14,7 +14,7 @@ use super::collector::Collector;
 use super::keeper::message::Event;
 use super::kept_ring::{HookCount, RunTime};
 use super::ledger::{CaptureLedger, SubscriberAccount};
-use super::output::{Opened, complain};
+use super::output::Opened;
 use super::session::Summary;
 use super::sink::Sink;
 use super::status::CaptureProgress;
@@ -193,11 +193,7 @@ impl Run {
                     captured: &bytes[..snaplen],
                     ..Packet::default()
                 };
-                if let Some(sink) = &mut output.sink
-                    && let Err(error) = sink.write(&packet)
-                {
-                    complain(control, failure, error);
-                }
+                output.write(&packet, control, failure);
             }
         })
     }

@@ -10,7 +10,7 @@ use parshall_core::trace::{Packet, Section, Statistics, TraceError};
 use super::CaptureError;
 use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
-use super::output::{Opened, Output, complain};
+use super::output::{Opened, Output};
 use super::request::RingRequest;
 use super::session::{Summary, THREAD};
 use super::sink::Sink;
@@ -198,11 +198,7 @@ impl Reader {
             }
             opened.packets += 1;
             wire_bytes += u64::from(packet.wire_bytes);
-            if let Some(sink) = &mut opened.sink
-                && let Err(error) = sink.write(packet)
-            {
-                complain(control, failure, error);
-            }
+            opened.write(packet, control, failure);
         })?;
         control.update(|progress| {
             progress.packets += opened.packets - before;
