@@ -109,6 +109,11 @@ COMMANDS = {
         Rule(optional=_each_optional("--hooks cannot be used", "host.btf")),
     ),
     "report": Command("parshall.cli.report", "Write a report of logs: figures, losses, cost"),
+    "lab": Command(
+        "parshall.cli.lab",
+        "Run studies: experiments with repeats, and their reports",
+        Rule(uses=("testbed", "tcp", "capture", "gen")),
+    ),
     "demo": Command(
         "parshall.cli.demo",
         "Take the tour: measure a testbed, write a report",

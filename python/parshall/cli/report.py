@@ -16,10 +16,14 @@ from parshall.stopping import exiting_on_signals
 
 LOG_SUFFIX = ".arrow"
 TESTBED_FILE = "testbed.json"
+# What makes a directory that of a study.
+BUNDLE_FILE = "bundle.json"
 
 
 def command(
-    inputs: Annotated[list[Path], typer.Argument(metavar="LOG_OR_DIR...", help="Logs, or directories of logs")],
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="LOG_OR_DIR...", help="Logs, directories of logs, or one or two studies")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="Output directory [default: that of the first log]"),
@@ -27,7 +31,13 @@ def command(
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write report.html, a self-contained page, and its figures as PNG and SVG."""
+    """Write report.html, a self-contained page, and its figures as PNG and SVG.
+
+    Of the directory of a study (`parshall lab`), its report; of two, the second with a comparison.
+    """
+    if any((path / BUNDLE_FILE).is_file() for path in inputs):
+        _report_studies(inputs, output, title, as_json)
+        return
     paths = logs_of(inputs)
     directory = output or paths[0].parent
     testbed_file = next((path / TESTBED_FILE for path in inputs if (path / TESTBED_FILE).is_file()), None)
@@ -44,6 +54,15 @@ def command(
             testbed=_testbed(testbed_file) if testbed_file else None,
             progress=show,
         )
+    print(json.dumps({"report": str(report)}) if as_json else report)
+
+
+def _report_studies(inputs: list[Path], output: Path | None, title: str | None, as_json: bool) -> None:
+    if len(inputs) > 2:
+        raise UsageError(f"{inputs[2]}: a third study; give one, or two to compare: before and after")
+    from parshall.lab.report import write_report
+
+    report = write_report(inputs, output, title)
     print(json.dumps({"report": str(report)}) if as_json else report)
 
 

@@ -255,17 +255,16 @@ def _render(title: str, parts: list[dict[str, Any]], testbed: Mapping[str, Any] 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"count": "{:,}".format, "as_data": as_data, "pretty": _pretty}
-    page = resources.files("parshall.report") / "page"
+    templates.filters |= {"count": "{:,}".format, "as_data": as_data, "pretty": pretty}
     return templates.get_template("report.html.j2").render(
         title=title,
         parts=parts,
         testbed=testbed,
         links=links(testbed) if testbed else [],
         written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        style=Markup((page / "report.css").read_text(encoding="utf-8")),
-        script=Markup((page / "report.js").read_text(encoding="utf-8")),
-        vega=Markup(_vega()) if any(part["figures"] for part in parts) else "",
+        style=Markup(page_text("report.css")),
+        script=Markup(page_text("report.js")),
+        vega=Markup(vega()) if any(part["figures"] for part in parts) else "",
         renderer=lambda specification: "svg" if len(json.dumps(specification)) < _SVG_CHARS_MAX else "canvas",
     )
 
@@ -277,12 +276,19 @@ def as_data(specification: Mapping[str, Any]) -> Markup:
     return Markup(json.dumps(bare, ensure_ascii=True).replace("<", "\\u003c"))
 
 
-def _pretty(value: object) -> str:
+def page_text(name: str) -> str:
+    """Return a file of the page: its styles or a script."""
+    return (resources.files("parshall.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def pretty(value: object) -> str:
+    """Return a value as indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 @cache
-def _vega() -> str:
+def vega() -> str:
+    """Return the library that draws the figures in the page."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # A closing tag would end the script element.
     return bundle.replace("</script", "<\\/script")

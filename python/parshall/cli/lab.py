@@ -1,0 +1,280 @@
+"""``parshall lab``: list and run studies, continue interrupted ones, compare with the published numbers."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from parshall.cli import options
+from parshall.cli.messages import plain_console, say
+from parshall.cli.options import count_option
+from parshall.errors import UsageError, printable
+from parshall.stopping import Stopping
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A built-in study, `all`, or a Python file")]
+Hosts = Annotated[Path | None, typer.Option("--hosts", metavar="FILE", help="Real hosts, one Dask worker each")]
+OnFailure = Annotated[
+    str, typer.Option("--on-failure", metavar="continue|stop", help="When a run fails: mark it, or stop the study")
+]
+
+
+@app.command("list")
+def list_studies(as_json: options.Json = False) -> None:
+    """List the built-in studies, with the time that each takes."""
+    from parshall.lab import laboratory
+
+    rows = []
+    for study in _built_in():
+        times = [
+            laboratory.estimate_s(
+                study, laboratory.plan(study, is_quick=is_quick, repeats=repeats, seed=1), is_quick=is_quick
+            )
+            for is_quick, repeats in ((True, study.quick_repeats), (False, study.repeats))
+        ]
+        rows.append({"name": study.name, "title": study.title, "quick_s": times[0], "full_s": times[1]})
+    if as_json:
+        print(json.dumps(rows))
+        return
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        print(f"{row['name']:{width}}  {row['title']}")
+        print(f"{'':{width}}  {_time(row['full_s'])}, with --quick {_time(row['quick_s'])}")
+
+
+@app.command("run")
+def run_study(
+    study: StudyName,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory of the results [default: lab-STUDY]")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer levels and repeats, shorter workloads")] = False,
+    repeats: Annotated[int | None, count_option("--repeats", help="Runs of each level [default: the study's]")] = None,
+    seed: options.Seed = 1,
+    hosts: Hosts = None,
+    on_failure: OnFailure = "continue",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> int:
+    """Run a study and write its report."""
+    from parshall.lab.study import load
+    from parshall.studies import NAMES, path_of
+
+    _check_on_failure(on_failure)
+    chosen = [path_of(name) for name in (NAMES if study == "all" else [study])]
+    # Every study is read before the first one runs.
+    studies = [(path, load(path)) for path in chosen]
+    done = []
+    with Stopping() as stopping:
+        for path, loaded in studies:
+            base = output or Path("lab-all" if study == "all" else f"lab-{loaded.name}")
+            directory = base / loaded.name if study == "all" else base
+            done.append(
+                _run_one(
+                    loaded, path, directory, quick, repeats, seed, hosts, on_failure == "stop", quiet, stopping, as_json
+                )
+            )
+            if stopping.is_requested():
+                break
+    if as_json:
+        print(json.dumps(done if study == "all" else done[0]))
+    return 130 if stopping.is_requested() else max(_status(each) for each in done)
+
+
+def _check_on_failure(value: str) -> None:
+    if value not in ("continue", "stop"):
+        raise UsageError(f"--on-failure {value}: expected continue or stop")
+
+
+def _run_one(
+    study: Any,
+    path: Path,
+    directory: Path,
+    is_quick: bool,
+    repeats: int | None,
+    seed: int,
+    hosts: Path | None,
+    stops: bool,
+    quiet: bool,
+    stopping: Stopping,
+    as_json: bool,
+) -> dict[str, Any]:
+    from parshall import privileges
+    from parshall.lab import laboratory
+    from parshall.lab.sites import read_hosts
+
+    site = read_hosts(hosts) if hosts else None
+    if site is None:
+        privileges.require_bpf("lab", "CAP_SYS_ADMIN")
+    count = repeats or (study.quick_repeats if is_quick else study.repeats)
+    planned = laboratory.plan(study, is_quick=is_quick, repeats=count, seed=seed)
+    if not quiet:
+        needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
+        say("lab", f"{study.name}: {len(planned)} runs, {_time(needed_s)}, into {directory}")
+    progress = _Progress(study.name, quiet)
+    bundle = laboratory.run(
+        study,
+        path.read_text(),
+        directory,
+        is_quick=is_quick,
+        repeats=repeats,
+        seed=seed,
+        site=site,
+        stops_on_failure=stops,
+        progress=progress.show,
+        stopping=stopping,
+    )
+    progress.end()
+    return _finish(bundle, study, quiet, as_json)
+
+
+@app.command("resume")
+def resume_study(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an interrupted study")],
+    hosts: Hosts = None,
+    on_failure: OnFailure = "continue",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> int:
+    """Run what an interrupted study has left to run, and write its report again."""
+    from parshall.lab import laboratory
+    from parshall.lab.bundle import Bundle
+    from parshall.lab.sites import read_hosts
+
+    _check_on_failure(on_failure)
+    study = laboratory.study_of(Bundle.open(directory))
+    progress = _Progress(study.name, quiet)
+    with Stopping() as stopping:
+        bundle = laboratory.resume(
+            directory,
+            site=read_hosts(hosts) if hosts else None,
+            stops_on_failure=on_failure == "stop",
+            progress=progress.show,
+            stopping=stopping,
+        )
+        progress.end()
+        done = _finish(bundle, study, quiet, as_json)
+    if as_json:
+        print(json.dumps(done))
+    return 130 if stopping.is_requested() else _status(done)
+
+
+def _finish(bundle: Any, study: Any, quiet: bool, as_json: bool) -> dict[str, Any]:
+    """Evaluate a bundle, write its report, and print where it is."""
+    from parshall.lab import laboratory
+    from parshall.lab.evaluation import evaluate
+    from parshall.lab.report import write_report
+
+    evaluation = evaluate(bundle, study)
+    report = write_report([bundle.directory])
+    done, total = laboratory.number_done(bundle), len(bundle.about["plan"])
+    failed = len(evaluation["failures"])
+    unbalanced = sum(ledger["unbalanced"] for ledger in evaluation["ledgers"])
+    if not quiet:
+        if done < total:
+            say("lab", f"{done} of {total} runs are done; go on with: parshall lab resume {bundle.directory}")
+        for failure in evaluation["failures"][:3]:
+            say("lab", f"run {failure['run']} failed: {failure['failure']}")
+        if unbalanced:
+            say("lab", f"{unbalanced} ledgers do not balance; see the report")
+    if not as_json:
+        for statement in evaluation["statements"]:
+            print(f"{_verdict(statement['is_same']):9} {statement['source']}: {statement['measured']}")
+        print(report)
+    return {
+        "study": study.name,
+        "report": str(report),
+        "runs": done,
+        "planned": total,
+        "failed": failed,
+        "unbalanced": unbalanced,
+    }
+
+
+def _verdict(is_same: bool | None) -> str:
+    return {True: "same", False: "different", None: "open"}[is_same]
+
+
+def _status(done: dict[str, Any]) -> int:
+    """1 when nothing was measured or a ledger does not balance."""
+    return int(done["failed"] == done["runs"] or done["unbalanced"] > 0)
+
+
+@app.command("published")
+def published(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Directories of studies, or of `lab run all`")
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Show what the documents say, what was measured here, and whether the shape is the same."""
+    from parshall.lab.report import read_evaluation
+
+    found = [directory for given in directories for directory in _bundles(given)]
+    if not found:
+        raise UsageError(f"{directories[0]}: no study in it; measure them: parshall lab run all")
+    rows = [
+        {"study": evaluation["study"], **statement}
+        for evaluation in map(read_evaluation, found)
+        for statement in evaluation["statements"]
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    from rich.table import Table
+
+    table = Table("study", "where", "published", "measured here", "same shape?", show_lines=True)
+    for row in rows:
+        shape = " ".join(filter(None, [{True: "yes", False: "no", None: "open"}[row["is_same"]], row["reason"]]))
+        table.add_row(*map(printable, (row["study"], row["source"], row["published"], row["measured"], shape)))
+    plain_console().print(table)
+
+
+def _bundles(directory: Path) -> list[Path]:
+    from parshall.lab.bundle import ABOUT
+
+    if (directory / ABOUT).is_file():
+        return [directory]
+    return sorted(path.parent for path in directory.glob(f"*/{ABOUT}"))
+
+
+def _built_in() -> list[Any]:
+    from parshall.lab.study import load
+    from parshall.studies import NAMES, path_of
+
+    return [load(path_of(name)) for name in NAMES]
+
+
+class _Progress:
+    """One line of progress on a terminal; nothing in a pipe."""
+
+    def __init__(self, name: str, quiet: bool) -> None:
+        self._name = name
+        self._is_shown = not quiet and sys.stderr.isatty()
+
+    def show(self, progress: Any) -> None:
+        """Show what runs next, and the time left."""
+        if not self._is_shown:
+            return
+        text = (
+            f"{self._name}: run {progress.done + 1} of {progress.total}, {_time(progress.left_s)} left: {progress.what}"
+        )
+        line = printable(text)[: shutil.get_terminal_size().columns - 1]
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _time(seconds: float) -> str:
+    """Return a time in words."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,50 @@
+"""The laboratory: experiments as data, the measurement cycle, result bundles and their reports.
+
+The command ``parshall lab`` is a thin layer over this package; ``docs/lab.md`` teaches writing a study.
+"""
+
+from parshall.lab.bundle import Bundle
+from parshall.lab.laboratory import resume, run
+from parshall.lab.programs import capture, generate, iperf3, parshall, tcp_log, tcpdump
+from parshall.lab.run import Run
+from parshall.lab.study import (
+    Figure,
+    Finding,
+    Host,
+    Link,
+    Measure,
+    Program,
+    Published,
+    Setting,
+    Statement,
+    Study,
+    grid,
+    load,
+)
+from parshall.lab.table import Table
+
+__all__ = [
+    "Bundle",
+    "Figure",
+    "Finding",
+    "Host",
+    "Link",
+    "Measure",
+    "Program",
+    "Published",
+    "Run",
+    "Setting",
+    "Statement",
+    "Study",
+    "Table",
+    "capture",
+    "generate",
+    "grid",
+    "iperf3",
+    "load",
+    "parshall",
+    "resume",
+    "run",
+    "tcp_log",
+    "tcpdump",
+]

@@ -1,0 +1,232 @@
+"""The result bundle: a directory with everything that a study measured; ``docs/formats/bundle.md`` has the keys."""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from parshall.errors import ParshallError, UsageError
+from parshall.lab.run import RECORD, AbsentError, Run
+from parshall.lab.study import NO_TRAFFIC, Study
+from parshall.whole_file import write_whole
+
+FORMAT_VERSION = 1
+ABOUT, RESULTS, STUDY, RUNS, LOCK = "bundle.json", "results.parquet", "study.py", "runs", ".lock"
+_PART = ".part"
+
+
+class Bundle:
+    """A result bundle.
+
+    Attributes
+    ----------
+    directory : pathlib.Path
+        Its directory.
+    about : dict
+        What is in ``bundle.json``: the study, the plan of the runs, the environment.
+    """
+
+    def __init__(self, directory: Path, about: dict[str, Any]) -> None:
+        self.directory = directory
+        self.about = about
+
+    @staticmethod
+    def create(directory: Path, about: dict[str, Any], study_text: str) -> "Bundle":
+        """Create the bundle of a new study.
+
+        Raises
+        ------
+        UsageError
+            The directory has something in it, or cannot be created.
+        """
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise UsageError(
+                    f"{directory}: is not empty; continue its study (parshall lab resume {directory}), or name "
+                    "another directory with -o"
+                )
+            (directory / RUNS).mkdir()
+        except OSError as error:
+            raise UsageError(f"{directory}: {error.strerror}; name another directory with -o") from None
+        bundle = Bundle(directory, {"format": FORMAT_VERSION, **about})
+        write_whole(directory / STUDY, study_text)
+        bundle.write_about()
+        return bundle
+
+    @staticmethod
+    def open(directory: Path) -> "Bundle":
+        """Open a bundle.
+
+        Raises
+        ------
+        UsageError
+            It is none, or a newer version of Parshall wrote it.
+        """
+        path = directory / ABOUT
+        try:
+            about = json.loads(path.read_text())
+            version = about["format"]
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; name the directory of a study") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path}: is damaged: {error!r}; run the study again") from None
+        if version != FORMAT_VERSION:
+            raise UsageError(f"{path}: format {version}: this version reads {FORMAT_VERSION}; use a newer Parshall")
+        return Bundle(directory, about)
+
+    def write_about(self) -> None:
+        """Write ``bundle.json``."""
+        write_whole(self.directory / ABOUT, json.dumps(self.about, indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the bundle while runs are added.
+
+        Raises
+        ------
+        UsageError
+            Another process adds runs.
+        """
+        descriptor = os.open(self.directory / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"{self.directory}: another process runs this study; wait for it") from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def new_run(self, number: int) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield the directory and the record of a run; it becomes part of the bundle at the end of the block."""
+        final = self._run_directory(number)
+        part = final.with_name(final.name + _PART)
+        shutil.rmtree(part, ignore_errors=True)
+        try:
+            with self.naming_full_disks():
+                part.mkdir()
+                record: dict[str, Any] = {}
+                yield part, record
+                write_whole(part / RECORD, json.dumps(record, indent=1) + "\n")
+                # An earlier run that failed gives way.
+                shutil.rmtree(final, ignore_errors=True)
+                part.rename(final)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+
+    def _run_directory(self, number: int) -> Path:
+        return self.directory / RUNS / f"{number:05}"
+
+    def has_run(self, number: int) -> bool:
+        """Whether a run is finished."""
+        return self._run_directory(number).is_dir()
+
+    def has_failed(self, number: int) -> bool:
+        """Whether a run is finished, and failed."""
+        return self.has_run(number) and bool(self._record(number)["failure"])
+
+    def failures(self, number: int) -> list[str]:
+        """Return why a run failed, each time that it did."""
+        if not self.has_run(number):
+            return []
+        record = self._record(number)
+        return [*record["earlier_failures"], *filter(None, [record["failure"]])]
+
+    def _record(self, number: int) -> dict[str, Any]:
+        path = self._run_directory(number) / RECORD
+        try:
+            record: dict[str, Any] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: is damaged: {error}; remove {path.parent} and resume the study") from None
+        return record
+
+    def runs(self) -> list[Run]:
+        """Return the finished runs, in their order.
+
+        Raises
+        ------
+        UsageError
+            A record is damaged.
+        """
+        numbers = [number for number in range(len(self.about["plan"])) if self.has_run(number)]
+        return [Run(self._run_directory(number), self._record(number)) for number in numbers]
+
+    def table(self, study: Study) -> pl.DataFrame:
+        """Return one row a run: ``run``, ``repeat``, ``control``, ``status``, ``failure``, factors, measures.
+
+        Measures of runs that failed or had no traffic are null. Raises `ParshallError` when a measure fails.
+        """
+        rows = [_row(study, run) for run in self.runs()]
+        schema = {
+            "run": pl.Int64,
+            "repeat": pl.Int64,
+            "control": pl.String,
+            "status": pl.String,
+            "failure": pl.String,
+        } | {measure.name: pl.Float64 for measure in study.measures}
+        columns = [*list(schema)[:5], *study.factors, *list(schema)[5:]]
+        return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None).select(
+            [pl.col(name) if rows and name in rows[0] else pl.lit(None).alias(name) for name in columns]
+        )
+
+    def write_results(self, study: Study) -> Path:
+        """Write the tidy table as Parquet; return its path."""
+        path = self.directory / RESULTS
+        content = io.BytesIO()
+        self.table(study).write_parquet(content)
+        with self.naming_full_disks():
+            write_whole(path, content.getvalue())
+        return path
+
+    @contextlib.contextmanager
+    def naming_full_disks(self) -> Iterator[None]:
+        """Turn the `OSError` of a file of this bundle into a `ParshallError` with the remedy."""
+        try:
+            yield
+        except OSError as error:
+            raise ParshallError(
+                f"{error.filename or self.directory}: {error.strerror}; make room, then parshall lab resume "
+                f"{self.directory}"
+            ) from None
+
+
+def _row(study: Study, run: Run) -> dict[str, Any]:
+    record = run.record
+    row = {
+        "run": record["run"],
+        "repeat": record["repeat"],
+        "control": record["control"],
+        "status": record["status"],
+        "failure": record["failure"],
+        **{name: record["level"].get(name) for name in study.factors},
+    }
+    for measure in study.measures:
+        row[measure.name] = None
+        if record["status"] != "done" or run.control == NO_TRAFFIC:
+            continue
+        try:
+            value = measure.of(run)
+        except AbsentError:
+            continue
+        except Exception as error:
+            raise ParshallError(
+                f"measure {measure.name} of run {record['run']}: {type(error).__name__}: {error}; "
+                f"its outputs are in {run.directory}"
+            ) from error
+        row[measure.name] = None if value is None else float(value)
+    return row
+
+
+def study_text(path: Path) -> str:
+    """Return the text of a study's file, which the bundle keeps."""
+    return path.read_text()

@@ -1,0 +1,251 @@
+"""What follows from a bundle: the data of its figures, findings, statements, controls, summaries. Plain data.
+
+The laboratory evaluates a study when its runs have ended and writes ``evaluation.json``. The report needs nothing
+else, so it runs no code of a bundle, which may come from others.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from parshall.errors import ParshallError
+from parshall.lab.bundle import Bundle
+from parshall.lab.statistics import has_drift, summarise
+from parshall.lab.study import CONTROLS, NO_INSTRUMENTS, Figure, Measure, Study
+from parshall.lab.table import Table
+from parshall.whole_file import write_whole
+
+EVALUATION = "evaluation.json"
+
+
+def table_of(bundle: Bundle, study: Study) -> Table:
+    """Return the table of a bundle."""
+    return Table(study, bundle.table(study), bundle.runs())
+
+
+def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
+    """Evaluate a study and write ``results.parquet`` and ``evaluation.json``.
+
+    Returns
+    -------
+    dict
+        What is in ``evaluation.json``; see ``docs/formats/bundle.md``.
+
+    Raises
+    ------
+    ParshallError
+        A measure, a figure or a statement of the study fails.
+    """
+    table = table_of(bundle, study)
+    bundle.write_results(study)
+    found = {
+        "study": study.name,
+        "title": study.title,
+        "question": study.question,
+        "document": study.document,
+        "factors": study.factors,
+        "measures": {each.name: {"label": each.label, "unit": each.unit} for each in study.measures},
+        "figures": [_figure(figure, table) for figure in study.figures],
+        "statements": [_statement(each, table) for each in study.statements],
+        "controls": list(_controls(table)),
+        "summaries": list(_summaries(table)),
+        "drifting": [measure.name for measure in study.measures if has_drift(list(_blocks(table, measure)))],
+        "ledgers": _ledgers(table),
+        "failures": [
+            {"run": run.record["run"], "level": run.level, "control": run.control, "failure": run.record["failure"]}
+            for run in table.runs
+            if run.record["status"] != "done"
+        ],
+        "links": _links(table),
+    }
+    with bundle.naming_full_disks():
+        write_whole(bundle.directory / EVALUATION, json.dumps(_plain(found), indent=1) + "\n")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: numbers that are not finite become null."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+def _figure(figure: Figure, table: Table) -> dict[str, Any]:
+    study = table.study
+    try:
+        points = figure.rows(table) if figure.rows else _points(figure, table)
+        finding = figure.finding(table) if figure.finding else ""
+    except ParshallError:
+        raise
+    except Exception as error:
+        raise ParshallError(f"figure {figure.name}: {type(error).__name__}: {error}") from error
+    units = [study.measure(name).unit for name in figure.y]
+    title = study.label(figure.y[0]) if len(figure.y) == 1 else (units or [""])[0]
+    is_drawn = not points.is_empty()
+    is_raw = "repeat" not in points.columns
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "finding": finding,
+        "x_title": figure.x_title or (study.label(figure.x) if figure.x else ""),
+        "y_title": figure.y_title or title,
+        "line_title": study.label(figure.colour) if figure.colour else "",
+        "is_log_x": figure.is_log_x,
+        "is_log_y": figure.is_log_y,
+        "is_stepped": figure.is_stepped,
+        "is_scatter": figure.is_scatter,
+        "is_raw": is_raw,
+        "points": points.to_dicts() if is_drawn else [],
+        "means": [] if is_raw or not is_drawn else _means(points).to_dicts(),
+        "published": [{"line": each.label, "x": x, "y": y} for each in figure.published for x, y in each.points],
+    }
+
+
+def _points(figure: Figure, table: Table) -> pl.DataFrame:
+    """Return one row for each run and measure: ``panel``, ``line``, ``level``, ``x``, ``y``, ``repeat``."""
+    study = table.study
+    frame = table.where(figure.where)
+    frames = []
+    for name in figure.y:
+        title = study.measure(name).title or name
+        line = pl.col(figure.colour).cast(pl.String) if figure.colour else pl.lit(title if len(figure.y) > 1 else "")
+        if figure.colour and len(figure.y) > 1:
+            line = pl.concat_str(line, pl.lit(f", {title}"))
+        panel = pl.lit("")
+        if figure.panel:
+            panel = pl.concat_str(pl.lit(f"{figure.panel} "), pl.col(figure.panel).cast(pl.String))
+        factors = [pl.col(factor).cast(pl.String).fill_null("") for factor in study.factors]
+        frames.append(
+            frame.select(
+                panel=panel,
+                line=line.fill_null(""),
+                level=pl.concat_str(factors, separator="/"),
+                x=pl.col(figure.x),
+                y=pl.col(name),
+                repeat=pl.col("repeat"),
+            )
+        )
+    return pl.concat(frames).drop_nulls(["x", "y"])
+
+
+def _means(points: pl.DataFrame) -> pl.DataFrame:
+    """Return mean, minimum and maximum at each level, as the thesis draws them; of x, too, where it is measured."""
+    x, y = pl.col("x"), pl.col("y")
+    for name, default in (("panel", pl.lit("")), ("line", pl.lit("")), ("level", x.cast(pl.String))):
+        if name not in points.columns:
+            points = points.with_columns(default.alias(name))
+    is_number = points.schema["x"].is_numeric()
+    return (
+        points.group_by("panel", "line", "level", maintain_order=True)
+        .agg(
+            x=x.mean() if is_number else x.first(),
+            x_low=x.min() if is_number else x.first(),
+            x_high=x.max() if is_number else x.first(),
+            y=y.mean(),
+            y_low=y.min(),
+            y_high=y.max(),
+            count=pl.len(),
+        )
+        .sort("panel", "line", "x")
+    )
+
+
+def _statement(statement: Any, table: Table) -> dict[str, Any]:
+    try:
+        finding = asdict(statement.check(table))
+    except Exception as error:
+        raise ParshallError(f"statement {statement.source}: {type(error).__name__}: {error}") from error
+    return {"source": statement.source, "published": statement.published, **finding}
+
+
+def _controls(table: Table) -> Iterator[dict[str, Any]]:
+    """Yield what the laboratory itself does: CPU without traffic, measures without instruments."""
+    for control in CONTROLS:
+        runs = table.runs_where(control=control)
+        if not runs:
+            continue
+        busy = summarise([value for run in runs if (value := run.cpu_percent()) is not None])
+        yield {"control": control, "level": runs[0].level, "measure": "CPUs busy (%)", **_as_row(busy)}
+        for measure in table.study.measures:
+            if control != NO_INSTRUMENTS:
+                continue
+            without = table.summary(measure.name, control=control)
+            if without is None:
+                continue
+            level = {name: value for name, value in runs[0].level.items()}
+            beside = table.summary(measure.name, **level)
+            yield {
+                "control": control,
+                "level": level,
+                "measure": measure.label,
+                **_as_row(without),
+                "mean_with": beside.mean if beside else None,
+            }
+
+
+def _as_row(summary: Any) -> dict[str, Any]:
+    return asdict(summary) if summary else {}
+
+
+def _summaries(table: Table) -> Iterator[dict[str, Any]]:
+    """Yield one row for each level and measure."""
+    for level in _levels(table):
+        for measure in table.study.measures:
+            summary = table.summary(measure.name, **level)
+            if summary:
+                values = table.values(measure.name, **level)
+                yield {"level": level, "measure": measure.name, **asdict(summary), "values": values}
+
+
+def _levels(table: Table) -> list[dict[str, Any]]:
+    """Return the levels that ran, in the order of the study."""
+    seen: list[dict[str, Any]] = []
+    ran = [run.level for run in table.runs if not run.control]
+    for level in (*table.study.levels, *table.study.quick_levels, *ran):
+        if level in ran and level not in seen:
+            seen.append(level)
+    return seen
+
+
+def _blocks(table: Table, measure: Measure) -> Iterator[list[float]]:
+    """Yield the values of a measure at each level, in the order of the repeats."""
+    for level in _levels(table):
+        yield table.values(measure.name, **level)
+
+
+def _ledgers(table: Table) -> list[dict[str, Any]]:
+    """Return the sum of the ledgers of each instrument over all runs, and its cost."""
+    found: dict[str, dict[str, Any]] = {}
+    keys = ("seen", "filtered", "thinned", "logged", "lost")
+    for run in table.runs:
+        for name, ledger in run.record.get("ledgers", {}).items():
+            entry = found.setdefault(name, {"program": name, "runs": 0, "unbalanced": 0, "reader_cpu_s": 0.0})
+            entry["runs"] += 1
+            entry["unbalanced"] += not ledger["balances"]
+            for key in keys:
+                entry[key] = entry.get(key, 0) + ledger[key]
+            entry["reader_cpu_s"] += float((ledger["cost"] or {}).get("reader_cpu_s") or 0)
+    return list(found.values())
+
+
+def _links(table: Table) -> dict[str, int]:
+    """Return what the relays of all runs lost themselves: it must be 0 for valid runs."""
+    relays = [
+        link["relay"][direction]
+        for run in table.runs
+        for link in run.record.get("testbed", {}).get("statistics", [])
+        for direction in ("a_to_b", "b_to_a")
+        if "relay" in link
+    ]
+    return {"relayed": len(relays), "own_lost": sum(sum(relay["own_lost"].values()) for relay in relays)}

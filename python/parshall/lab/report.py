@@ -1,0 +1,176 @@
+"""The report of a study: one self-contained HTML page, figures as PNG and SVG; of two bundles, before and after."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
+from parshall.errors import UsageError, file_error
+from parshall.lab.bundle import Bundle
+from parshall.lab.comparison import compare
+from parshall.lab.drawing import draw
+from parshall.lab.evaluation import EVALUATION
+from parshall.report.write import FIGURE_DIRECTORY, PAGE, as_data, page_text, pretty, vega
+from parshall.whole_file import write_whole
+
+_PNG_SCALE = 2.0
+
+
+def read_evaluation(directory: Path) -> dict[str, Any]:
+    """Return the evaluation of a bundle.
+
+    Raises
+    ------
+    UsageError
+        The study has not ended, or the file is damaged.
+    """
+    path = directory / EVALUATION
+    try:
+        evaluation: dict[str, Any] = json.loads(path.read_text())
+    except OSError:
+        raise UsageError(f"{directory}: its study has not ended; go on: parshall lab resume {directory}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is damaged: {error}; parshall lab resume {directory} writes it again") from None
+    return evaluation
+
+
+def write_report(directories: Sequence[Path], output: Path | None = None, title: str | None = None) -> Path:
+    """Write ``report.html`` and the figures of a study; of two bundles, the second with a comparison.
+
+    No code of a bundle runs, so bundles of others can be reported.
+
+    Parameters
+    ----------
+    directories : sequence of pathlib.Path
+        One bundle, or two: before and after a change.
+    output : pathlib.Path, optional
+        Directory of the report. Default: the last bundle.
+    title : str, optional
+        Heading of the page. Default: the title of the study.
+
+    Returns
+    -------
+    pathlib.Path
+        The HTML file.
+
+    Raises
+    ------
+    UsageError
+        A directory has no ended study, or the two are of different studies.
+    """
+    bundles = [Bundle.open(directory) for directory in directories]
+    evaluations = [read_evaluation(directory) for directory in directories]
+    comparison = None
+    if len(bundles) == 2:
+        comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
+    bundle, evaluation = bundles[-1], evaluations[-1]
+    target = output or bundle.directory
+    figures = [_drawn(figure, evaluation) for figure in evaluation["figures"]]
+    page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
+    path = target / PAGE
+    try:
+        images = target / FIGURE_DIRECTORY
+        images.mkdir(parents=True, exist_ok=True)
+        for figure in figures:
+            if figure["specification"]:
+                stem = images / Path(figure["name"]).name
+                svg = vl_convert.vegalite_to_svg(figure["specification"])
+                write_whole(stem.with_suffix(".svg"), svg)
+                write_whole(stem.with_suffix(".png"), vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
+        write_whole(path, page)
+    except OSError as error:
+        raise file_error(error, f"{error.filename or path}: {error.strerror}; name another directory with -o") from None
+    return path
+
+
+def _drawn(figure: dict[str, Any], evaluation: dict[str, Any]) -> dict[str, Any]:
+    specification = draw(figure).to_dict() if figure["points"] else None
+    return {**figure, "specification": specification, "caption": _caption(figure)}
+
+
+def _caption(figure: dict[str, Any]) -> str:
+    """Return what the marks are."""
+    if figure["is_raw"]:
+        text = f"{len(figure['points']):,} values."
+    else:
+        counts = sorted({row["count"] for row in figure["means"]})
+        runs = f"{counts[0]}" if len(set(counts)) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "0"
+        text = f"Marks: mean of {runs} runs; bars: minimum and maximum; faint: every run."
+    return f"{text} Grey diamonds: published." if figure["published"] else text
+
+
+def _render(
+    title: str,
+    bundle: Bundle,
+    evaluation: dict[str, Any],
+    figures: list[dict[str, Any]],
+    comparison: dict[str, Any] | None,
+) -> str:
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("parshall.report", "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {"as_data": as_data, "pretty": pretty, "figures": _significant}
+    return templates.get_template("lab.html.j2").render(
+        title=title,
+        bundle=bundle.about,
+        evaluation=evaluation,
+        figures=figures,
+        comparison=comparison,
+        runs_sentence=runs_sentence(bundle, evaluation),
+        warnings=list(warnings(evaluation)),
+        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        style=Markup(page_text("report.css")),
+        script=Markup(page_text("lab.js")),
+        vega=Markup(vega()),
+    )
+
+
+def _significant(value: float | None) -> str:
+    """Return a number with four significant digits."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def runs_sentence(bundle: Bundle, evaluation: dict[str, Any]) -> str:
+    """Return how many runs there are, and in which order they ran."""
+    planned = len(bundle.about["plan"])
+    failed = len(evaluation["failures"])
+    done = sum(bundle.has_run(number) for number in range(planned))
+    text = f"{done} of {planned} runs" if done < planned else f"{planned} runs"
+    lost = f", of which {failed} failed" if failed else ""
+    return (
+        f"{text}{lost}: every level {bundle.about['repeats']} times, in blocks of one run a level whose order is "
+        f"shuffled (seed {bundle.about['seed']})."
+    )
+
+
+def warnings(evaluation: dict[str, Any]) -> list[str]:
+    """Return what makes numbers doubtful."""
+    found = [
+        f"Run {failure['run']} failed, and is not in the numbers: {failure['failure']}"
+        for failure in evaluation["failures"][:5]
+    ]
+    if len(evaluation["failures"]) > 5:
+        found.append(f"{len(evaluation['failures']) - 5} more runs failed.")
+    found += [
+        f"{row['program']}: {row['unbalanced']} ledgers do not balance."
+        for row in evaluation["ledgers"]
+        if row["unbalanced"]
+    ]
+    if evaluation["drifting"]:
+        names = ", ".join(evaluation["measures"][name]["label"] for name in evaluation["drifting"])
+        found.append(
+            f"The machine changed while it was measured: {names} rose or fell with the order of the repeats "
+            "(Kendall's tau, p < 0.001). Levels are shuffled within each repeat, so differences between levels stand."
+        )
+    return found

@@ -1,0 +1,146 @@
+"""One run: what its programs printed, what links and CPUs counted; measures are functions of it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from parshall.cpu import STATES
+from parshall.errors import ParshallError
+from parshall.lab.study import Level
+
+RECORD = "run.json"
+_PARTS = {"seen", "filtered", "thinned", "logged", "lost"}
+
+
+class AbsentError(ParshallError):
+    """A program did not run in this run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes
+    ----------
+    directory : pathlib.Path
+        Its directory, with the outputs of its programs (``NAME.out``, ``NAME.err``) and their files.
+    record : dict
+        What is in ``run.json``; see ``docs/formats/bundle.md``.
+    """
+
+    directory: Path
+    record: dict[str, Any]
+
+    @property
+    def level(self) -> Level:
+        """The value of each factor."""
+        level: Level = self.record["level"]
+        return level
+
+    @property
+    def control(self) -> str:
+        """Which control run this is: "no traffic", "no instruments"; "" for a run of the study itself."""
+        return str(self.record["control"])
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the start of the workload to its end."""
+        return float(self.record["workload_s"])
+
+    def text(self, program: str) -> str:
+        """Return the standard output of a program.
+
+        Raises
+        ------
+        AbsentError
+            It did not run, as instruments in a run without them.
+        """
+        if program not in self.record["programs"]:
+            raise AbsentError(f"{program}: did not run")
+        return (self.directory / f"{program}.out").read_text(errors="replace")
+
+    def errors(self, program: str) -> str:
+        """Return the standard error of a program."""
+        self.text(program)
+        return (self.directory / f"{program}.err").read_text(errors="replace")
+
+    def result(self, program: str) -> Any:
+        """Return the JSON that a program printed."""
+        return self._results[program] if program in self._results else self._parsed(program)
+
+    @cached_property
+    def _results(self) -> dict[str, Any]:
+        return {}
+
+    def _parsed(self, program: str) -> Any:
+        text = self.text(program)
+        try:
+            self._results[program] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ParshallError(f"{program}: its output is not JSON: {error}") from None
+        return self._results[program]
+
+    def ledger(self, program: str) -> dict[str, Any]:
+        """Return what an instrument counted: ``seen``, ``filtered``, ``thinned``, ``logged``, ``lost``."""
+        self.text(program)
+        ledger: dict[str, Any] = self.record["ledgers"][program]
+        return ledger
+
+    def sent(self, host: str, interface: int = 0, what: str = "packets") -> int:
+        """Return the packets that an interface of a host sent during the workload, after its own counters."""
+        return self._counted(host, interface, f"tx_{what}")
+
+    def received(self, host: str, interface: int = 0, what: str = "packets") -> int:
+        """Return the packets that an interface of a host received during the workload."""
+        return self._counted(host, interface, f"rx_{what}")
+
+    def _counted(self, host: str, interface: int, name: str) -> int:
+        counters = self.record["hosts"][host]["counters"]
+        return int(list(counters.values())[interface][name])
+
+    def cpu_percent(self, host: str = "", cpu: int | None = None) -> float | None:
+        """Return how busy the CPUs were during the workload: 100 % less idle and waiting for disks.
+
+        Parameters
+        ----------
+        host : str
+            A host. Default: the first. Hosts of one testbed share the CPUs of the machine.
+        cpu : int, optional
+            One CPU: 0 is the first, -1 the last. Default: all together, 100 % being all busy.
+        """
+        hosts = self.record["hosts"]
+        usages = hosts[host or next(iter(hosts))]["cpu"]
+        names = sorted((name for name in usages if name != "cpu"), key=lambda name: int(name[3:]))
+        usage = usages.get("cpu" if cpu is None else names[cpu])
+        if usage is None:
+            return None
+        by_state = dict(zip(STATES, usage, strict=True))
+        return float(100.0 - by_state["idle"] - by_state["iowait"])
+
+
+def accounts(ledger: Any) -> Iterator[dict[str, Any]]:
+    """Yield every account of a ledger: what was seen, filtered, thinned, logged and lost."""
+    if isinstance(ledger, dict):
+        if ledger.keys() >= _PARTS:
+            yield ledger
+        for part in ledger.values():
+            yield from accounts(part)
+    elif isinstance(ledger, list):
+        for part in ledger:
+            yield from accounts(part)
+
+
+def lost(account: dict[str, Any]) -> int:
+    """Return what an account lost, for all causes."""
+    return sum(account["lost"].values())
+
+
+def balances(ledger: Any) -> bool:
+    """Whether every account of a ledger balances: seen = filtered + thinned + logged + lost."""
+    return all(
+        account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost(account)
+        for account in accounts(ledger)
+    )

@@ -1,0 +1,432 @@
+"""What a study is made of: levels, hosts, links, programs, measures, figures, statements. Data only."""
+
+import itertools
+import math
+import runpy
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parshall.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from parshall.lab.run import Run
+    from parshall.lab.table import Table
+
+# The value of each factor in one run.
+Level = dict[str, Any]
+
+# Runs that measure the laboratory itself: without traffic, and without instruments.
+NO_TRAFFIC = "no traffic"
+NO_INSTRUMENTS = "no instruments"
+CONTROLS = (NO_TRAFFIC, NO_INSTRUMENTS)
+
+INSTRUMENT, SERVER, WORKLOAD = "instrument", "server", "workload"
+ROLES = (INSTRUMENT, SERVER, WORKLOAD)
+# How long a program may need to start, and to end after it was asked to.
+START_S = 60.0
+END_S = 120.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the study.
+
+    Attributes
+    ----------
+    name : str
+        Letters, digits and ``_``. Commands refer to it as ``{name.address}``, ``{name.interface}``.
+    cpu : int, optional
+        CPU of its programs: 0 is the first CPU of the machine, -1 the last. Default: any.
+    sysctl : mapping
+        Settings below ``net.``, such as ``{"net.ipv4.tcp_congestion_control": "reno"}``.
+    """
+
+    name: str
+    cpu: int | None = None
+    sysctl: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, init=False)
+class Link:
+    """A link between two hosts.
+
+    Attributes
+    ----------
+    a, b : str
+        The hosts.
+    options : dict
+        Arguments of `parshall.testbed.Testbed.link`, such as ``rate_bps``, ``delay_ms``, ``queue_packets``.
+    napi : bool
+        Whether the interfaces run NAPI; on a veth, generated live frames arrive only then.
+    """
+
+    a: str
+    b: str
+    napi: bool
+    options: dict[str, Any]
+
+    def __init__(self, a: str, b: str, *, napi: bool = False, **options: Any) -> None:
+        for name, value in (("a", a), ("b", b), ("napi", napi), ("options", options)):
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that runs on a host during each run.
+
+    Attributes
+    ----------
+    name : str
+        Name of its results: letters, digits, ``_`` and ``-``.
+    host : str
+        Its host.
+    command : sequence of str
+        Program and arguments. ``{host.address}``, ``{host.interface}`` (the first; ``{host.interfaces[1]}`` the
+        second), ``{directory}`` (where it may write files) and ``{ring}`` (a name for a capture ring) are replaced;
+        ``{{`` stands for a brace.
+    role : {"instrument", "server", "workload"}
+        Instruments and servers start before the counters of the links are read, and end by SIGINT when the workload
+        has ended. The workload starts then, all its programs at once, and ends by itself.
+    ready : str
+        When it is ready: a regular expression for a line of its standard error, or ``tcp:PORT``, a port on which it
+        listens. Default: at once.
+    is_json : bool
+        Whether its standard output is one JSON value.
+    cpu : int, optional
+        Its CPU, as for `Host`. Default: that of the host.
+    is_drained : bool
+        Whether SIGINT waits until it uses no more CPU time: tcpdump leaves what it has not read.
+    end_s : float
+        Seconds that it may need to end: after its start (workload), or after SIGINT.
+    statuses : sequence of int
+        Exit statuses of success.
+    """
+
+    name: str
+    host: str
+    command: Sequence[str]
+    role: str = INSTRUMENT
+    ready: str = ""
+    is_json: bool = True
+    cpu: int | None = None
+    is_drained: bool = False
+    end_s: float = END_S
+    statuses: Sequence[int] = (0,)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What runs at one level: hosts, links and programs.
+
+    Attributes
+    ----------
+    duration_s : float
+        How long the workload takes, for the estimate of the time left.
+    """
+
+    hosts: Sequence[Host]
+    links: Sequence[Link]
+    programs: Sequence[Program]
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that each run gives.
+
+    Attributes
+    ----------
+    name : str
+        Name of its column.
+    unit : str
+        Its unit: ``Mbit/s``, ``%``, ``packets``.
+    of : callable
+        Returns the number of a `Run`, or None where it has none; not called for runs without traffic. What a run
+        without instruments lacks (`Run.result` of a program that did not run) gives None by itself.
+    title : str
+        Words for axes and tables. Default: the name.
+    """
+
+    name: str
+    unit: str
+    of: "Callable[[Run], float | None]"
+    title: str = ""
+
+    @property
+    def label(self) -> str:
+        """Title and unit, as axes have them."""
+        return f"{self.title or self.name} ({self.unit})" if self.unit else self.title or self.name
+
+
+@dataclass(frozen=True)
+class Published:
+    """Numbers of a document that a figure shows beside the measured ones.
+
+    Attributes
+    ----------
+    label : str
+        Its name in the legend.
+    points : sequence of (float or str, float)
+        Values of x and y, in the units of the figure.
+    """
+
+    label: str
+    points: Sequence[tuple[float | str, float]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: measures against a factor or a measure.
+
+    Attributes
+    ----------
+    name, title : str
+        File name without suffix, and title.
+    x : str
+        A factor or a measure.
+    y : sequence of str
+        Measures of one unit; several become separate lines.
+    colour, panel : str
+        Factors whose values become lines and panels.
+    where : mapping
+        Levels to draw: values of factors, or a list of values for each.
+    is_log_x, is_log_y : bool
+        Whether an axis is logarithmic.
+    published : sequence of Published
+        Numbers of the document.
+    finding : callable
+        Returns a sentence of what was found, computed from a `Table`.
+    rows : callable, optional
+        Returns other rows to draw from a `Table`: ``x``, ``y``, and optionally ``line`` and ``panel``. With a column
+        ``repeat``, they are values of runs at a ``level`` (default: x), and means are drawn, too.
+    x_title, y_title : str
+        Titles of the axes, for `rows`.
+    is_stepped, is_scatter : bool
+        Whether lines are steps, and whether there are only points; for `rows`.
+    """
+
+    name: str
+    title: str
+    x: str = ""
+    y: Sequence[str] = ()
+    colour: str = ""
+    panel: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    is_log_x: bool = False
+    is_log_y: bool = False
+    published: Sequence[Published] = ()
+    finding: "Callable[[Table], str] | None" = None
+    rows: "Callable[[Table], pl.DataFrame] | None" = None
+    x_title: str = ""
+    y_title: str = ""
+    is_stepped: bool = False
+    is_scatter: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured for a statement of a document.
+
+    Attributes
+    ----------
+    measured : str
+        What was found, with numbers.
+    is_same : bool or None
+        Whether it has the published shape; None where this machine cannot tell.
+    reason : str
+        Why it has not, or why it cannot be told.
+    """
+
+    measured: str
+    is_same: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of a document, and how it is held against the measurements.
+
+    Attributes
+    ----------
+    source : str
+        Figure, table or section of the document.
+    published : str
+        What the document says, with its numbers.
+    check : callable
+        Returns the `Finding` of a `Table`.
+    """
+
+    source: str
+    published: str
+    check: "Callable[[Table], Finding]"
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment: levels x repeats, what runs at each level, and what follows from it.
+
+    Attributes
+    ----------
+    name, title : str
+        Name for the command line, and title of the report.
+    question : str
+        What it measures, in two or three sentences.
+    setting : callable
+        Returns the `Setting` of a level, for a workload of some seconds.
+    levels, quick_levels : sequence of dict
+        The levels, and fewer for ``--quick``; see `grid`. Default: the levels.
+    measures : sequence of Measure
+        What each run gives.
+    figures : sequence of Figure
+        What the report draws.
+    statements : sequence of Statement
+        What the document says.
+    units : mapping
+        Unit of each factor that has one.
+    duration_s, quick_duration_s : float
+        Seconds of the workload.
+    repeats, quick_repeats : int
+        Runs of each level.
+    control_level : dict, optional
+        The level at which the laboratory itself is measured: instruments without traffic, and traffic without
+        instruments. Default: the first level that runs.
+    has_controls : bool
+        Whether to measure the laboratory itself; not for a study without traffic.
+    document : str
+        The document that the study repeats.
+    """
+
+    name: str
+    title: str
+    question: str
+    setting: Callable[[Level, float], Setting]
+    levels: Sequence[Level]
+    measures: Sequence[Measure]
+    figures: Sequence[Figure] = ()
+    statements: Sequence[Statement] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
+    quick_levels: Sequence[Level] = ()
+    duration_s: float = 10.0
+    quick_duration_s: float = 1.0
+    repeats: int = 7
+    quick_repeats: int = 3
+    control_level: Level | None = None
+    has_controls: bool = True
+    document: str = ""
+
+    @property
+    def factors(self) -> list[str]:
+        """The names of the factors, in the order of their first use."""
+        return list(dict.fromkeys(name for level in (*self.levels, *self.quick_levels) for name in level))
+
+    def levels_of(self, *, is_quick: bool) -> list[Level]:
+        """Return the levels that run."""
+        return [*(self.quick_levels or self.levels)] if is_quick else [*self.levels]
+
+    def measure(self, name: str) -> Measure:
+        """Return the measure of a name."""
+        return next(each for each in self.measures if each.name == name)
+
+    def label(self, name: str) -> str:
+        """Return the title of a factor or a measure, with its unit."""
+        if any(each.name == name for each in self.measures):
+            return self.measure(name).label
+        unit = self.units.get(name)
+        return f"{name} ({unit})" if unit else name
+
+
+def grid(**factors: Sequence[Any]) -> list[Level]:
+    """Return every combination of the values of factors; the last factor changes fastest."""
+    return [dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())]
+
+
+def load(path: Path) -> Study:
+    """Return the study of a file: a Python file that defines ``study``.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, fails, or defines no valid study; the message has the line.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; name a study (parshall lab list) or a Python file that defines one")
+    try:
+        defined = runpy.run_path(str(path), run_name="parshall_study")
+    except Exception as error:
+        line = _line_in(path, error)
+        where = f"{path}:{line}" if line else str(path)
+        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+    study = defined.get("study")
+    if not isinstance(study, Study):
+        raise UsageError(f"{path}: defines no study; assign one: study = Study(...)")
+    check(study, str(path))
+    return study
+
+
+def _line_in(path: Path, error: BaseException) -> int | None:
+    """Return the last line of a file in the traceback of an error, or that of its syntax error."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] if lines else None
+
+
+def check(study: Study, where: str) -> None:
+    """Raise `UsageError` unless every level of a study gives a valid setting.
+
+    Parameters
+    ----------
+    where : str
+        The file or the name of the study, for messages.
+    """
+    if not study.levels:
+        raise UsageError(f"{where}: levels: is empty; give at least one, for example grid(flows=[1, 10])")
+    names = [*study.factors, *(measure.name for measure in study.measures)]
+    for name in names:
+        if names.count(name) > 1 or name in ("repeat", "control", "run", "status", "failure"):
+            raise UsageError(f"{where}: {name!r}: is the name of two columns; rename a factor or a measure")
+    for value, what in ((study.repeats, "repeats"), (study.quick_repeats, "quick_repeats")):
+        if value < 1:
+            raise UsageError(f"{where}: {what} {value}: expected at least 1")
+    for level in (*study.levels, *study.quick_levels):
+        try:
+            setting = study.setting(level, study.duration_s)
+        except Exception as error:
+            line = _line_in(Path(where), error)
+            at = f"{where}:{line}" if line else where
+            raise UsageError(f"{at}: setting of {level}: {type(error).__name__}: {error}") from error
+        _check_setting(setting, f"{where}: setting of {level}")
+    known = set(names)
+    for figure in study.figures:
+        used = () if figure.rows else (figure.x, *figure.y)
+        for name in (*used, *filter(None, (figure.colour, figure.panel)), *figure.where):
+            if name not in known:
+                raise UsageError(f"{where}: figure {figure.name}: no factor or measure {name!r}")
+
+
+def _check_setting(setting: Setting, where: str) -> None:
+    if not isinstance(setting, Setting):
+        raise UsageError(f"{where}: is {type(setting).__name__}; expected a Setting")
+    hosts = [host.name for host in setting.hosts]
+    for link in setting.links:
+        for name in (link.a, link.b):
+            if name not in hosts:
+                raise UsageError(f"{where}: link to {name!r}: no such host; hosts are {', '.join(hosts)}")
+    seen: set[str] = set()
+    for program in setting.programs:
+        if program.name in seen:
+            raise UsageError(f"{where}: two programs are called {program.name!r}; rename one")
+        seen.add(program.name)
+        if program.host not in hosts:
+            raise UsageError(f"{where}: program {program.name}: no host {program.host!r}; hosts are {', '.join(hosts)}")
+        if program.role not in ROLES:
+            raise UsageError(f"{where}: program {program.name}: role {program.role!r}: expected {', '.join(ROLES)}")
+    if not any(program.role == WORKLOAD for program in setting.programs):
+        raise UsageError(f"{where}: no program has the role workload; the run would never end")
+    if not (math.isfinite(setting.duration_s) and setting.duration_s >= 0):
+        raise UsageError(f"{where}: duration_s {setting.duration_s}: expected seconds")

@@ -1,0 +1,315 @@
+"""The capture evaluation of the thesis: the share of packets that applications get, and the CPU usage."""
+
+from parshall.lab import Figure, Finding, Measure, Program, Setting, Statement, Study, Table, grid
+from parshall.lab import capture as captured_by
+from parshall.lab.run import Run
+from parshall.lab.study import WORKLOAD, Level
+from parshall.studies.thesis import (
+    DOCUMENT,
+    GAPS_NS,
+    SNIFFER,
+    capturing_rates,
+    filter_50,
+    hosts,
+    rate_kpps,
+    rate_mbps,
+    share_lost,
+    sniffer_cpu,
+    traffic,
+)
+
+# What an application captures with: a plain socket as in 2005, a memory-mapped one, Parshall's ring.
+SOCKET, MAPPED, RING = "socket", "memory-mapped", "ring"
+BACKENDS = {SOCKET: ["--backend", "af-packet"], MAPPED: ["--backend", "tpacket-v3"], RING: []}
+SMALL, LARGE = "256K", "128M"
+BUFFERS = ["128K", "512K", "2M", "8M", "32M", "128M", "256M"]
+# What differs from one application that counts what it gets; the number of applications where there are several.
+PLAIN, FILTER, HEADERS, PIPE = "plain", "filter of 50 instructions", "headers to disk", "pipe to gzip"
+LOADS = {"25 copies": "memcpy:25", "50 copies": "memcpy:50", "zlib 3": "zlib:3", "zlib 9": "zlib:9"}
+APPLICATIONS = {"2 applications": 2, "4 applications": 4, "8 applications": 8}
+HEADER_BYTES = 76
+DISK = "disk alone"
+WORK = [PLAIN, FILTER, *APPLICATIONS, *LOADS, PIPE, HEADERS]
+
+
+def application(level: Level, number: int) -> Program:
+    """Return one application; on a ring, the first creates it."""
+    work, method = level["work"], level["method"]
+    words: list[object] = [] if method == RING and number else [*BACKENDS[method], "--buffer", level["buffer"]]
+    if method == RING:
+        words += ["--join", "{ring}"] if number else ["--name", "{ring}"]
+    if work == FILTER:
+        words += ["--filter", filter_50()]
+    if work == HEADERS:
+        words += ["-s", HEADER_BYTES, "-w", "{directory}/headers.pcap"]
+    if work in LOADS:
+        words += ["--load", LOADS[work]]
+    if work != PIPE:
+        return captured_by(SNIFFER, *words, name=f"app-{number}")
+    # bash gives the pipe a name, and removes it.
+    command = captured_by(SNIFFER, *words, "-w", "/dev/fd/3", name=f"app-{number}")
+    script = 'exec 3> >(exec gzip -3 > /dev/null); exec "$@"'
+    return Program(command.name, SNIFFER, ["bash", "-c", script, "bash", *command.command], ready=command.ready)
+
+
+def setting(level: Level, duration_s: float) -> Setting:
+    """Return a generator of the thesis's packets, and the applications on the sniffer."""
+    at, links = hosts(level["cpus"])
+    if level["work"] == DISK:
+        # As much as a gigabit carries in this time.
+        megabytes = max(1, round(125 * duration_s))
+        words = ["dd", "if=/dev/zero", "of={directory}/disk", "bs=1M", f"count={megabytes}", "conv=fsync"]
+        disk = Program("disk", SNIFFER, words, WORKLOAD, is_json=False, end_s=600)
+        return Setting(at, links, [disk], duration_s)
+    count = APPLICATIONS.get(level["work"], 1)
+    programs = [application(level, number) for number in range(count)]
+    return Setting(at, links, [*programs, traffic(duration_s, level["gap"])], duration_s)
+
+
+def disk_mbps(run: Run) -> float | None:
+    """Return how fast the disk takes bytes, Mbit/s, as dd says."""
+    if run.level["work"] != DISK:
+        return None
+    (run.directory / "disk").unlink(missing_ok=True)
+    last = run.errors("disk").strip().splitlines()[-1]
+    megabytes = int(last.split(" bytes", 1)[0]) / 1e6
+    return 8 * megabytes / float(last.rsplit(", ", 2)[1].split(" ")[0])
+
+
+def of_apps(choose):
+    """Return a measure of the capturing rates of all applications; none for the disk alone."""
+
+    def measure(run: Run) -> float | None:
+        return None if run.level["work"] == DISK else choose(capturing_rates(run))
+
+    return measure
+
+
+def unless_disk(function):
+    """Return a measure that the disk alone does not have."""
+    return lambda run: None if run.level["work"] == DISK else function(run)
+
+
+def mean(rates: list[float]) -> float | None:
+    """Return the mean; None without applications."""
+    return sum(rates) / len(rates) if rates else None
+
+
+def level_of(work: str, method: str = RING, buffer: str = LARGE, cpus: int = 2, gap: int = 0) -> Level:
+    """Return a level."""
+    return {"work": work, "method": method, "buffer": buffer, "cpus": cpus, "gap": gap}
+
+
+def sweep(gaps: list[int], cpus: list[int]) -> list[Level]:
+    """Return the levels over the gaps: every method plain, with small and large buffers; all work on the ring."""
+    common = {"cpus": cpus, "gap": gaps}
+    return [
+        *grid(work=[PLAIN], method=[SOCKET], buffer=[SMALL], **common),
+        *grid(work=[PLAIN], method=[SOCKET, MAPPED, RING], buffer=[LARGE], **common),
+        *grid(work=[*WORK[1:]], method=[MAPPED, RING], buffer=[LARGE], **common),
+    ]
+
+
+def compared(measure: str, before: Level, after: Level, wants: int, reason: str):
+    """Return the check that a measure changes in a direction: 1 up, -1 down, 0 hardly."""
+
+    def check(table: Table) -> Finding:
+        text, sign = table.change(measure, before, after, ".1f")
+        differing = [name for name in before if before[name] != after[name]]
+        changed = ", ".join(f"{name} {before[name]} -> {after[name]}" for name in differing)
+        text = f"{changed}: {text}"
+        found = table.difference(measure, before, after)
+        if found is None or not found.before:
+            return Finding("not measured often enough", None)
+        is_small = max(abs(found.low), abs(found.high)) < 0.1 * abs(found.before)
+        if wants == 0:
+            return Finding(text, True if is_small else False if sign else None, "" if is_small else reason)
+        if sign == 0:
+            return Finding(
+                text, False if is_small else None, reason if is_small else "no difference can be distinguished"
+            )
+        return Finding(text, sign == wants, "" if sign == wants else reason)
+
+    return check
+
+
+def saturation(method: str, buffer: str):
+    """Return the data rate at which an application begins to lose more than 1 %, Mbit/s, and a sentence."""
+
+    def find(table: Table) -> tuple[float | None, str]:
+        where = {"work": PLAIN, "method": method, "buffer": buffer, "cpus": 2}
+        for gap in sorted(table.levels("gap", **where), reverse=True):
+            if table.mean("captured", **where, gap=gap) < 99:
+                rate = table.mean("offered", **where, gap=gap)
+                return rate, f"{method}, {buffer}: first loss above 1 % at {rate:,.0f} Mbit/s"
+        rates = [table.mean("offered", **where, gap=gap) for gap in table.levels("gap", **where)]
+        return None, f"{method}, {buffer}: no loss above 1 % up to {max(rates, default=float('nan')):,.0f} Mbit/s"
+
+    return find
+
+
+def losses_begin(table: Table) -> Finding:
+    """Where each method begins to lose."""
+    found = [saturation(*each)(table) for each in ((SOCKET, SMALL), (SOCKET, LARGE), (MAPPED, LARGE), (RING, LARGE))]
+    rates = [float("inf") if rate is None else rate for rate, _ in found]
+    return Finding(
+        "; ".join(text for _, text in found), rates[1] >= rates[0], "the larger buffer does not help at these rates"
+    )
+
+
+def mapped(table: Table) -> Finding:
+    """Memory-mapped beside plain sockets, at full speed."""
+    return compared("captured_kpps", level_of(PLAIN, SOCKET), level_of(PLAIN, MAPPED), 1, "")(table)
+
+
+def sentence(check):
+    """Return the finding of a figure: what was measured for a statement."""
+    return lambda table: f"{(text := check(table).measured)[:1].upper()}{text[1:]}."
+
+
+def figure(name: str, title: str, **where: object) -> list[Figure]:
+    """Return capturing rate and CPU usage against the data rate."""
+    works = where["work"]
+    colour = "method" if works == [PLAIN] else "work"
+    common = {"where": {"buffer": [LARGE], **where}, "colour": colour, "panel": "cpus"}
+    if colour == "work":
+        common["where"]["method"] = [RING]
+    return [
+        Figure(f"{name}-rate", f"{title}: capturing rate", "offered", ["captured"], **common),
+        Figure(f"{name}-cpu", f"{title}: CPU usage", "offered", ["cpu"], **common),
+    ]
+
+
+filtering = compared(
+    "captured", level_of(PLAIN), level_of(FILTER), 0, "at full speed the filter's time is the packets'"
+)
+eight = compared(
+    "captured_kpps", level_of(PLAIN), level_of("8 applications"), -1, "the readers share one copy of each packet"
+)
+eight_sockets = compared("captured_kpps", level_of(PLAIN, MAPPED), level_of("8 applications", MAPPED), -1, "")
+copies = compared("captured_kpps", level_of(PLAIN), level_of("50 copies"), -1, "a copy takes some 10 ns today")
+zlib = compared("captured_kpps", level_of("zlib 3"), level_of("zlib 9"), -1, "")
+headers = compared(
+    "captured", level_of(PLAIN), level_of(HEADERS), 0, "short packets leave the CPU more time than whole ones"
+)
+one_cpu = compared("captured_kpps", level_of(PLAIN, cpus=1), level_of(PLAIN, cpus=2), 1, "")
+
+QUICK = [0, 20_000]
+study = Study(
+    name="capture",
+    title="How many packets do capturing applications get?",
+    question=(
+        "Packets whose sizes follow the thesis's trace arrive with 26 gaps. Which share do applications get, and how "
+        "busy is their CPU: with small and large buffers, a filter, several applications, work on each packet, and "
+        "headers to disk; with plain and memory-mapped sockets and on Parshall's ring; with one CPU for all, or one "
+        "for the generator and one for the sniffer?"
+    ),
+    document=DOCUMENT,
+    setting=setting,
+    levels=[
+        *sweep(GAPS_NS, [1, 2]),
+        *grid(work=[PLAIN], method=[*BACKENDS], buffer=BUFFERS, cpus=[1, 2], gap=[0]),
+        *grid(work=[DISK], method=[""], buffer=[""], cpus=[2], gap=[0]),
+    ],
+    quick_levels=[
+        *grid(work=[PLAIN], method=[SOCKET], buffer=[SMALL], cpus=[2], gap=QUICK),
+        *grid(work=[PLAIN], method=[*BACKENDS], buffer=[LARGE], cpus=[2], gap=QUICK),
+        *grid(work=[PLAIN], method=[RING], buffer=[LARGE], cpus=[1], gap=[0]),
+        *grid(
+            work=[FILTER, "8 applications", "50 copies", "zlib 3", "zlib 9", PIPE, HEADERS],
+            method=[RING],
+            buffer=[LARGE],
+            cpus=[2],
+            gap=[0],
+        ),
+        *grid(work=["8 applications"], method=[MAPPED], buffer=[LARGE], cpus=[2], gap=[0]),
+        *grid(work=[DISK], method=[""], buffer=[""], cpus=[2], gap=[0]),
+    ],
+    duration_s=3,
+    units={"gap": "ns", "buffer": "bytes"},
+    control_level=level_of(PLAIN, gap=20_000),
+    measures=[
+        Measure("offered", "Mbit/s", unless_disk(rate_mbps), "data rate"),
+        Measure("offered_kpps", "kpps", unless_disk(rate_kpps), "packet rate"),
+        Measure("captured", "%", of_apps(mean), "capturing rate"),
+        Measure("worst", "%", of_apps(lambda rates: min(rates, default=None)), "worst application"),
+        Measure("best", "%", of_apps(lambda rates: max(rates, default=None)), "best application"),
+        Measure(
+            "captured_kpps",
+            "kpps",
+            lambda run: unless_disk(rate_kpps)(run) and rate_kpps(run) * (mean(capturing_rates(run)) or 0) / 100,
+            "packets captured",
+        ),
+        Measure("lost", "%", unless_disk(share_lost), "lost, of the ledgers"),
+        Measure("cpu", "%", sniffer_cpu, "CPU of the sniffer busy"),
+        Measure("disk", "Mbit/s", disk_mbps, "writing to disk"),
+    ],
+    figures=[
+        Figure(
+            "base-rate",
+            "Small buffers and large ones, plain sockets (Figures 6.2, 6.3): capturing rate",
+            "offered",
+            ["captured"],
+            "buffer",
+            "cpus",
+            where={"work": PLAIN, "method": SOCKET, "buffer": [SMALL, LARGE]},
+            finding=sentence(losses_begin),
+        ),
+        Figure(
+            "base-cpu",
+            "Small buffers and large ones, plain sockets (Figures 6.2, 6.3): CPU usage",
+            "offered",
+            ["cpu"],
+            "buffer",
+            "cpus",
+            where={"work": PLAIN, "method": SOCKET, "buffer": [SMALL, LARGE]},
+        ),
+        Figure(
+            "buffers",
+            "Buffers at full speed (Figure 6.4)",
+            "buffer",
+            ["captured"],
+            "method",
+            "cpus",
+            where={"work": PLAIN, "gap": 0, "buffer": BUFFERS},
+        ),
+        *figure("filter", "A filter of 50 instructions (Figure 6.6)", work=[PLAIN, FILTER]),
+        *(
+            Figure(
+                f"applications-{count}",
+                f"{count} applications (Figure {number}): worst, mean and best",
+                "offered",
+                ["worst", "captured", "best"],
+                "method",
+                "cpus",
+                where={"work": f"{count} applications"},
+                finding=sentence(eight) if count == 8 else None,
+            )
+            for count, number in ((2, "6.7"), (4, "6.8"), (8, "6.9"))
+        ),
+        *figure("copies", "Copies of each packet (Figures 6.10, B.2)", work=[PLAIN, "25 copies", "50 copies"]),
+        *figure(
+            "compression",
+            "Compression of each packet (Figures 6.11, 6.12, B.3)",
+            work=[PLAIN, "zlib 3", "zlib 9", PIPE],
+        ),
+        Figure("disk", "Writing to disk (Figure 6.13)", "work", ["disk"], where={"work": DISK}),
+        *figure("headers", "Headers to disk (Figure 6.14)", work=[PLAIN, HEADERS]),
+        *figure("mapped", "Memory-mapped or not, and the ring (Figure 6.15)", work=[PLAIN], method=[*BACKENDS]),
+    ],
+    statements=[
+        Statement(
+            "Figures 6.2, 6.3", "losses begin at 225 Mbit/s, with larger buffers at 650 Mbit/s (Linux)", losses_begin
+        ),
+        Statement("Figure 6.6", "a filter of 50 instructions costs at most 10 points at the highest rates", filtering),
+        Statement("Figure 6.9", "eight applications: Linux's capturing rate drops to nearly 0", eight_sockets),
+        Statement("Figure 6.9, on the ring", "eight applications: Linux's capturing rate drops to nearly 0", eight),
+        Statement("Figure 6.10", "50 copies of each packet lead to drops at moderate rates", copies),
+        Statement(
+            "Figures 6.11, B.3", "compression at level 9 makes all systems drop nearly everything, level 3 less", zlib
+        ),
+        Statement("Figure 6.14", "headers to disk: Linux loses about 10 points in dual processor mode", headers),
+        Statement("Figure 6.15", "memory-mapped sockets outperform plain ones", mapped),
+        Statement("Figures 6.2a, b", "two processors capture more than twice as much as one", one_cpu),
+    ],
+)

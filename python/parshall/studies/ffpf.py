@@ -1,0 +1,170 @@
+"""FFPF: one shared buffer and merged filters beside a socket for each application."""
+
+from parshall.lab import Figure, Finding, Measure, Setting, Statement, Study, Table, capture, grid, tcpdump
+from parshall.lab.programs import PARSHALL
+from parshall.lab.study import Level, Program
+from parshall.studies.thesis import SNIFFER, capturing_rates, hosts, rate_kpps, rate_mbps, sniffer_cpu, traffic
+
+RING, SOCKETS, OURS, MMAP = "tcpdump on the ring", "tcpdump", "our readers", "TPACKET_V3"
+METHODS = [RING, SOCKETS, OURS, MMAP]
+SNAPLENS = [100, 800, 1500]
+RATES = ["100M", "200M", "300M", "400M", "500M", "600M", "1G", "2G", "4G"]
+FULL = "full speed"
+BUFFER = "32M"
+BUFFER_KIB = str(32 << 10)
+
+
+def applications(level: Level) -> list[Program]:
+    """Return the applications of a level, with overlapping interests: all want every packet."""
+    found = []
+    for number in range(level["applications"]):
+        name, snaplen = f"app-{number}", level["snaplen"]
+        if level["method"] in (RING, SOCKETS):
+            program = tcpdump(SNIFFER, "-s", snaplen, "-B", BUFFER_KIB, name=name)
+            if level["method"] == RING:
+                before = [*PARSHALL, "pcap", "--"]
+                program = Program(
+                    name, SNIFFER, [*before, *program.command], ready=program.ready, is_json=False, is_drained=True
+                )
+        elif level["method"] == MMAP:
+            program = capture(SNIFFER, "--backend", "tpacket-v3", "--buffer", BUFFER, "-s", snaplen, name=name)
+        elif number == 0:
+            program = capture(SNIFFER, "--name", "{ring}", "--buffer", BUFFER, "-s", snaplen, name=name)
+        else:
+            program = capture(SNIFFER, "--join", "{ring}", "-s", snaplen, name=name)
+        found.append(program)
+    return found
+
+
+def setting(level: Level, duration_s: float) -> Setting:
+    """Return a generator of packets of 1500 bytes, and the applications on the sniffer."""
+    at, links = hosts()
+    rate = {} if level["rate"] == FULL else {"rate": level["rate"]}
+    programs = [*applications(level), traffic(duration_s, sizes="1500", **rate)]
+    return Setting(at, links, programs, duration_s)
+
+
+def dropped(run) -> float:
+    """Return the packets that the applications did not get, percent, the mean of all."""
+    rates = capturing_rates(run)
+    return 100 - sum(rates) / len(rates)
+
+
+def idle(run) -> float | None:
+    """Return the idle time of the sniffer's CPU, percent."""
+    busy = sniffer_cpu(run)
+    return None if busy is None else 100 - busy
+
+
+ONE = {"snaplen": 100, "applications": 1}
+MANY = {"snaplen": 100, "rate": FULL}
+
+
+def idle_time(table: Table) -> Finding:
+    """One application at the highest rate below full speed."""
+    rate = max(table.levels("rate", applications=1), key=lambda text: RATES.index(text) if text in RATES else -1)
+    text, sign = table.change(
+        "idle", {**ONE, "rate": rate, "method": SOCKETS}, {**ONE, "rate": rate, "method": RING}, ".1f"
+    )
+    return Finding(
+        f"idle time at {rate}bit/s, tcpdump on its socket and on the ring: {text}",
+        None if sign == 0 else sign > 0,
+        "no difference can be distinguished with these repeats" if sign == 0 else "",
+    )
+
+
+def scaling(table: Table) -> Finding:
+    """Drops of many applications at full speed."""
+    most = table.levels("applications", method=RING, rate=FULL)[-1]
+    drops = {method: table.mean("dropped", method=method, applications=most, **MANY) for method in METHODS}
+    ones = {method: table.mean("dropped", method=method, applications=1, **MANY) for method in METHODS}
+    rates = {method: table.mean("delivered", method=method, applications=most, **MANY) for method in METHODS}
+    text = "; ".join(
+        f"{method}: {ones[method]:.0f} % with 1, {drops[method]:.0f} % with {most}, each gets {rates[method]:,.0f} kpps"
+        for method in METHODS
+    )
+    return Finding(
+        f"drops at full speed: {text}",
+        rates[RING] > rates[SOCKETS],
+        "the generator shares the machine, and offers more when less is done for each packet: compare what each gets",
+    )
+
+
+study = Study(
+    name="ffpf",
+    title="One shared buffer, or a socket for each application?",
+    question=(
+        "Packets of 1500 bytes arrive at a sniffer. Unmodified tcpdumps read them from Parshall's shared ring, as in "
+        "FFPF's experiment, or from a packet socket each (Linux Socket Filter); beside them Parshall's own readers and "
+        "memory-mapped sockets (TPACKET_V3). How idle is the CPU, and what is dropped?"
+    ),
+    document="H. Bos et al.: FFPF: Fairly Fast Packet Filters, OSDI 2004, packet sniffing performance",
+    setting=setting,
+    levels=[
+        *grid(method=[RING, SOCKETS], rate=RATES, snaplen=SNAPLENS, applications=[1]),
+        *grid(method=METHODS, rate=["600M", FULL], snaplen=[100, 800], applications=[1, 2, 3, 4, 5, 6, 7, 8]),
+    ],
+    quick_levels=[
+        *grid(method=[RING, SOCKETS], rate=["600M", "4G"], snaplen=[100], applications=[1]),
+        *grid(method=METHODS, rate=[FULL], snaplen=[100], applications=[1, 6]),
+    ],
+    units={"rate": "bit/s", "snaplen": "bytes"},
+    duration_s=5,
+    control_level={"method": RING, "rate": "600M", "snaplen": 100, "applications": 1},
+    measures=[
+        Measure("offered", "kpps", rate_kpps, "packets on the link"),
+        Measure("offered_mbps", "Mbit/s", rate_mbps, "frames on the link"),
+        Measure("idle", "%", idle, "idle time of the sniffer's CPU"),
+        Measure("dropped", "%", dropped, "dropped, mean of the applications"),
+        Measure("worst", "%", lambda run: 100 - min(capturing_rates(run), default=100), "dropped, worst application"),
+        Measure("delivered", "kpps", lambda run: rate_kpps(run) * (100 - dropped(run)) / 100, "delivered to each"),
+    ],
+    figures=[
+        Figure(
+            "idle",
+            "Idle time against data rate (Figure 11)",
+            "offered_mbps",
+            ["idle"],
+            "method",
+            "snaplen",
+            where={"applications": 1, "method": [RING, SOCKETS]},
+            finding=lambda table: f"{idle_time(table).measured}.".capitalize(),
+        ),
+        Figure(
+            "applications-idle",
+            "Idle time against applications (Figure 12)",
+            "applications",
+            ["idle"],
+            "method",
+            "snaplen",
+            where={"rate": ["600M", FULL], "method": METHODS},
+        ),
+        Figure(
+            "applications-dropped",
+            "Drops against applications at full speed (Figure 12, text)",
+            "applications",
+            ["dropped"],
+            "method",
+            "snaplen",
+            where={"rate": FULL},
+            finding=lambda table: f"{scaling(table).measured}.",
+        ),
+        Figure(
+            "applications-delivered",
+            "What each application gets at full speed",
+            "applications",
+            ["delivered"],
+            "method",
+            "snaplen",
+            where={"rate": FULL},
+        ),
+    ],
+    statements=[
+        Statement(
+            "Figure 11",
+            "idle time of FFPF up to twice that of LSF at high rates, depending on the capture length",
+            idle_time,
+        ),
+        Statement("Figure 12", "6 tcpdumps: LSF drops 64 % to 75 %, FFPF 10 % to 15 %", scaling),
+    ],
+)

@@ -1,0 +1,278 @@
+"""SIFTR: what logging TCP state at every packet costs the flows that are logged."""
+
+from collections.abc import Callable
+
+import polars as pl
+
+from parshall.lab import (
+    Figure,
+    Finding,
+    Host,
+    Link,
+    Measure,
+    Published,
+    Setting,
+    Statement,
+    Study,
+    Table,
+    grid,
+    iperf3,
+    tcp_log,
+)
+from parshall.lab.programs import iperf3_bps
+from parshall.lab.run import Run
+from parshall.lab.statistics import paired_difference
+
+PPL = FLOWS = [1, 2, 5, 10, 50, 100]
+# Table IV, Mbit/s without SIFTR.
+TESTBED_1 = [632.716, 626.039, 623.709, 624.716, 620.670, 614.400]
+TESTBED_2 = [562.768, 560.848, 558.416, 556.940, 556.279, 553.566]
+
+
+# A difference of throughput that nobody would notice, as a share.
+SMALL = 0.03
+UNCLEAR = "no difference can be distinguished with these repeats"
+
+
+def setting(level: dict, duration_s: float) -> Setting:
+    """Return two hosts on a cable, each with its CPU; iperf3 from one to the other."""
+    where = {"none": [], "attached": ["sender"], "both": ["sender", "receiver"]}.get(
+        level["logging"], [level["logging"]]
+    )
+    # A port that no flow has: the hooks run, and log nothing.
+    options = ["--port", 1] if level["logging"] == "attached" else ["--ppl", level.get("ppl", 1)]
+    return Setting(
+        hosts=[Host("sender", cpu=0), Host("receiver", cpu=-1)],
+        links=[Link("sender", "receiver")],
+        programs=[
+            *(tcp_log(host, *options, name=f"log-{host}") for host in where),
+            *iperf3("sender", "receiver", duration_s, flows=level["flows"]),
+        ],
+        duration_s=duration_s,
+    )
+
+
+def skipped(run: Run) -> float:
+    """Return the packets that the logs lost, for each Mbit/s of throughput."""
+    ledgers = run.record["ledgers"].values()
+    return sum(ledger["lost"] for ledger in ledgers) / throughput(run)
+
+
+def throughput(run: Run) -> float:
+    """Return the payload that the receiver got, Mbit/s."""
+    return iperf3_bps(run.result("iperf3")) / 1e6
+
+
+def records(run: Run) -> float:
+    """Return how many records a second the logs have."""
+    return sum(ledger["logged"] for ledger in run.record["ledgers"].values()) / run.wall_s
+
+
+def kept(where: dict, line: str) -> Callable[[Table], pl.DataFrame]:
+    """Return rows of the throughput as a share of that without a log, of the same block of runs."""
+
+    def rows(table: Table) -> pl.DataFrame:
+        without = table.where(logging="none").select("repeat", "flows", without="throughput")
+        frame = table.where(where).join(without, on=["repeat", "flows"])
+        x = "flows" if line == "ppl" else "ppl"
+        return frame.select(
+            "repeat",
+            x=pl.col(x),
+            y=100 * pl.col("throughput") / pl.col("without"),
+            line=pl.col(line).cast(pl.String) if line else pl.lit(""),
+            level=pl.concat_str("logging", "ppl", "flows", separator="/"),
+        )
+
+    return rows
+
+
+def verdict(sign: int, reason: str) -> tuple[bool | None, str]:
+    """Return whether a loss of throughput was found; without a difference it stays open."""
+    if sign == 0:
+        return None, UNCLEAR
+    return (True, "") if sign < 0 else (False, reason)
+
+
+OFF, EVERY = {"logging": "none", "flows": 1}, {"logging": "sender", "ppl": 1, "flows": 1}
+
+
+def table_iv(table: Table) -> Finding:
+    """More flows: a little less throughput."""
+    flows = table.levels("flows", logging="none")
+    text, sign = table.change("throughput", OFF, {"logging": "none", "flows": flows[-1]})
+    return Finding(
+        f"{flows[-1]} flows instead of 1: {text}", *verdict(sign, "more flows share the work of both CPUs better here")
+    )
+
+
+def table_v(table: Table) -> Finding:
+    """Attached, but off: no difference."""
+    text, sign = table.change("throughput", OFF, {"logging": "attached", "flows": 1})
+    found = table.difference("throughput", OFF, {"logging": "attached", "flows": 1})
+    if sign < 0:
+        return Finding(text, False, "hooks that filter everything out still run at every packet")
+    is_narrow = found is not None and max(-found.low, found.high) < SMALL * found.before
+    return Finding(text, True if is_narrow else None, "" if is_narrow else UNCLEAR)
+
+
+def granularity(table: Table) -> Finding:
+    """Logging more often costs throughput."""
+    text, sign = table.change("throughput", OFF, EVERY)
+    last = table.levels("ppl", logging="sender")[-1]
+    rare, _ = table.change("throughput", EVERY, {**EVERY, "ppl": last})
+    return Finding(
+        f"every packet logged: {text}; then every {last}th: {rare}",
+        *verdict(sign, "as on testbed 2, where logging widened the gaps between packets"),
+    )
+
+
+def coupling(table: Table) -> Finding:
+    """The cost does not grow with the flows."""
+    frame = kept({"logging": "sender", "ppl": 1}, "ppl")(table).sort("repeat")
+    few, many = frame["x"].min(), frame["x"].max()
+    shares = [frame.filter(x=flows)["y"].to_list() for flows in (few, many)]
+    found = paired_difference(*shares) if len(shares[0]) == len(shares[1]) else None
+    if found is None:
+        return Finding("not measured often enough", None)
+    text = (
+        f"of the throughput without a log, {found.before:.1f} % remain with {few} flow, {found.after:.1f} % with "
+        f"{many} (difference {found.low:+.1f} to {found.high:+.1f} points)"
+    )
+    is_small = max(-found.low, found.high) < 10
+    is_large = found.low > 10 or found.high < -10
+    return Finding(text, True if is_small else False if is_large else None, "" if is_small or is_large else UNCLEAR)
+
+
+def losses(table: Table) -> Finding:
+    """Packets that are not logged, of the ledger."""
+    frame = table.where(logging=["sender", "receiver", "both"])
+    worst = max(table.values("skipped", logging=["sender", "receiver", "both"]))
+    return Finding(
+        f"at most {worst:.2f} packets for each Mbit/s, in {frame.height} runs with ledgers that balance",
+        worst > 0,
+        "" if worst > 0 else "nothing is skipped: the ring of each CPU has no lock that flows could contend for",
+    )
+
+
+def ends(table: Table) -> Finding:
+    """Which end bears the cost."""
+    rates = {end: table.mean("throughput", logging=end, ppl=1, flows=1) for end in ("sender", "receiver", "both")}
+    text = ", ".join(f"{rate:,.0f} at {end}" for end, rate in rates.items())
+    compared, sign = table.change("throughput", EVERY, {"logging": "receiver", "ppl": 1, "flows": 1})
+    cheaper = {1: "as on testbed 1", -1: "as on testbed 2", 0: "no end is cheaper with these repeats"}[sign]
+    return Finding(
+        f"logging every packet, Mbit/s: {text}; receiver instead of sender: {compared}",
+        True if sign else None,
+        f"{cheaper}; the two testbeds contradict each other",
+    )
+
+
+def sentence(finding: Finding) -> str:
+    """Return what was measured as a sentence."""
+    return f"{finding.measured[:1].upper()}{finding.measured[1:]}."
+
+
+study = Study(
+    name="siftr",
+    title="What does a log of TCP state at every packet cost?",
+    question=(
+        "iperf3 sends over a cable between two hosts as fast as TCP goes, while the TCP state of the sender, the "
+        "receiver or both is logged at every n-th packet (ppl: packets per log). The throughput that is lost is the "
+        "cost of logging; the ledger has the packets that were not logged."
+    ),
+    document="L. Stewart, G. Armitage, J. Healy: Characterising the Behaviour and Performance of SIFTR v1.1.0, 2007",
+    setting=setting,
+    levels=[
+        *grid(logging=["none"], flows=FLOWS),
+        *grid(logging=["attached"], flows=[1]),
+        *grid(logging=["sender"], ppl=PPL, flows=FLOWS),
+        *grid(logging=["receiver", "both"], ppl=PPL, flows=[1]),
+    ],
+    quick_levels=[
+        *grid(logging=["none"], flows=[1, 100]),
+        *grid(logging=["attached"], flows=[1]),
+        *grid(logging=["sender"], ppl=[1, 10, 100], flows=[1, 100]),
+        *grid(logging=["receiver", "both"], ppl=[1], flows=[1]),
+    ],
+    units={"ppl": "packets"},
+    control_level=EVERY,
+    duration_s=60,
+    repeats=10,
+    measures=[
+        Measure("throughput", "Mbit/s", throughput, "throughput"),
+        Measure("skipped", "packets per Mbit/s", skipped, "packets not logged"),
+        Measure("records", "1/s", records, "records"),
+        Measure("cpu", "%", lambda run: run.cpu_percent(), "CPUs busy"),
+    ],
+    figures=[
+        Figure(
+            "throughput-ppl",
+            "Throughput with the sender logged, one flow (Figures 5 and 6)",
+            rows=kept({"logging": "sender", "flows": 1}, ""),
+            x_title="packets per log",
+            y_title="throughput (% of that without a log)",
+            is_log_x=True,
+            published=[
+                Published("Figure 5: testbed 1", [(1, 100 * 205 / TESTBED_1[0])]),
+                Published("Figure 6: testbed 2", [(1, 100 * 574 / TESTBED_2[0])]),
+            ],
+            finding=lambda table: sentence(granularity(table)),
+        ),
+        Figure(
+            "throughput-flows",
+            "Throughput with the sender logged, many flows (Figures 7 and 8)",
+            colour="ppl",
+            rows=kept({"logging": "sender"}, "ppl"),
+            x_title="flows",
+            y_title="throughput (% of that without a log)",
+            is_log_x=True,
+            finding=lambda table: sentence(coupling(table)),
+        ),
+        Figure(
+            "baseline",
+            "Throughput without a log (Table IV)",
+            "flows",
+            ["throughput"],
+            where={"logging": "none"},
+            is_log_x=True,
+            published=[
+                Published("Table IV: testbed 1", list(zip(FLOWS, TESTBED_1, strict=True))),
+                Published("Table IV: testbed 2", list(zip(FLOWS, TESTBED_2, strict=True))),
+            ],
+            finding=lambda table: sentence(table_iv(table)),
+        ),
+        Figure(
+            "skipped",
+            "Packets that were not logged, for each Mbit/s (Figures 9 and 10)",
+            "flows",
+            ["skipped"],
+            "ppl",
+            where={"logging": "sender"},
+            is_log_x=True,
+            published=[Published("highest published: testbed 2", [(1, 68.8)]), Published("testbed 1", [(1, 2.1)])],
+            finding=lambda table: f"Not logged: {losses(table).measured}.",
+        ),
+        Figure(
+            "ends",
+            "Logging on sender, receiver or both, one flow (Figures 11 and 12)",
+            colour="logging",
+            rows=kept({"logging": ["sender", "receiver", "both"], "flows": 1}, "logging"),
+            x_title="packets per log",
+            y_title="throughput (% of that without a log)",
+            is_log_x=True,
+            finding=lambda table: sentence(ends(table)),
+        ),
+    ],
+    statements=[
+        Statement("Table IV", "100 flows instead of 1 cost 2.9 % (testbed 1) and 1.6 % (testbed 2)", table_iv),
+        Statement("Table V", "loaded and off: no significant difference (632.7 and 632.6 Mbit/s)", table_v),
+        Statement("Figures 5, 6", "ppl 1 leaves 205 of 633 Mbit/s on testbed 1; 574 of 563 on testbed 2", granularity),
+        Statement("Figures 7, 8", "throughput is not overly coupled with the number of flows (testbed 1)", coupling),
+        Statement(
+            "Figures 9, 10",
+            "2.1 (1 flow, ppl 1) to 16.2 skipped packets per Mbit/s on testbed 1; 25.7 to 68.8 on testbed 2",
+            losses,
+        ),
+        Statement("Figures 11, 12", "cheaper at the receiver on testbed 1, at the sender on testbed 2", ends),
+    ],
+)

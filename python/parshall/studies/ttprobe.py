@@ -1,0 +1,210 @@
+"""ttprobe: the state of TCP at every packet beside the state every millisecond."""
+
+import sys
+
+import polars as pl
+
+from parshall.lab import (
+    Figure,
+    Finding,
+    Host,
+    Link,
+    Measure,
+    Program,
+    Setting,
+    Statement,
+    Study,
+    Table,
+    grid,
+    iperf3,
+    parshall,
+    tcp_log,
+)
+from parshall.lab.run import Run
+from parshall.log import read
+
+PORT = 5201
+POLL = [sys.executable, "-m", "parshall.lab.poll", "--port", str(PORT), "--interval", "1ms"]
+BEGINNING_MS = 30
+SHAPED, FAST = "100 Mbit/s, 6 ms", "1 Gbit/s"
+BOTH = {"path": SHAPED, "method": "both"}
+
+
+def setting(level: dict, duration_s: float) -> Setting:
+    """Return two hosts; one flow, polled, logged at every packet, or both at once."""
+    is_shaped = level["path"] == SHAPED
+    options = {"rate_bps": 100e6, "delay_ms": 3, "queue_packets": 100} if is_shaped else {}
+    instruments = {
+        "events": [tcp_log("sender", "--port", PORT, name="events", is_kept=True)],
+        "polled": [Program("polled", "sender", [*POLL, "-o", "{directory}/polled.csv"], ready="started")],
+        "none": [],
+    }
+    chosen = (
+        [*instruments["events"], *instruments["polled"]] if level["method"] == "both" else instruments[level["method"]]
+    )
+    rate = [] if is_shaped else ["--bitrate", "1G"]
+    return Setting(
+        hosts=[Host("sender", cpu=0), Host("receiver", cpu=-1)],
+        links=[Link("sender", "receiver", **options)],
+        programs=[
+            *chosen,
+            parshall("sender", "cpu", "--interval", "100ms", "--all"),
+            *iperf3("sender", "receiver", duration_s, "--congestion", "cubic", *rate),
+        ],
+        duration_s=duration_s,
+    )
+
+
+def events(run: Run) -> pl.DataFrame:
+    """Return ``time_ns`` and ``cwnd`` of the packets of the flow that carries the data."""
+    run.result("events")
+    log = read(run.directory / "events.arrow")
+    frame = log.to_polars().filter(pl.col("event") == "packet")
+    busiest = frame.group_by("flow").len().sort("len")["flow"][-1]
+    return frame.filter(flow=busiest).sort("time_ns").select(pl.col("time_ns").cast(pl.Int64), cwnd="cwnd_segments")
+
+
+def polled(run: Run) -> pl.DataFrame:
+    """Return ``time_ns`` and ``cwnd`` of the samples of the flow that carries the data."""
+    run.result("polled")
+    frame = pl.read_csv(run.directory / "polled.csv")
+    largest = frame.sort("cwnd_segments")["local_port"][-1]
+    return frame.filter(local_port=largest).select("time_ns", cwnd="cwnd_segments")
+
+
+def changes(frame: pl.DataFrame) -> int:
+    """Return how often the window changed from one row to the next."""
+    return int((frame["cwnd"].diff().drop_nulls() != 0).sum())
+
+
+def missed(run: Run) -> float:
+    """Return the share of the window's changes that polling did not see, percent."""
+    return 100 * (1 - changes(polled(run)) / changes(events(run)))
+
+
+def usages(run: Run) -> list[float]:
+    """Return the CPU usage of every tenth of a second, percent of all CPUs."""
+    profile = run.result("cpu")
+    idle = profile["states"].index("idle")
+    return [100 - line[idle] for line in profile["all"]]
+
+
+def beginning(table: Table) -> pl.DataFrame:
+    """Return the window in the first 30 ms of the first run, by packets and by samples."""
+    runs = table.runs_where(**BOTH)
+    if not runs:
+        return pl.DataFrame()
+    series = {"at every packet": events(runs[0]), "every millisecond": polled(runs[0])}
+    began_ns = series["at every packet"]["time_ns"][0]
+    frames = [
+        frame.select(x=(pl.col("time_ns") - began_ns) / 1e6, y=pl.col("cwnd").cast(pl.Float64), line=pl.lit(name))
+        for name, frame in series.items()
+    ]
+    return pl.concat(frames).filter(pl.col("x").is_between(0, BEGINNING_MS))
+
+
+def usage_cdf(table: Table) -> pl.DataFrame:
+    """Return the distribution of the CPU usage on the fast path, of all runs of a method together."""
+    frames = []
+    for method in ("none", "polled", "events"):
+        values = sorted(value for run in table.runs_where(path=FAST, method=method) for value in usages(run))
+        shares = [(number + 1) / len(values) for number in range(len(values))]
+        frames.append(
+            pl.DataFrame({"x": values, "y": shares}, schema={"x": pl.Float64, "y": pl.Float64}).with_columns(
+                line=pl.lit(method)
+            )
+        )
+    return pl.concat(frames)
+
+
+def samples(table: Table) -> Finding:
+    """How many samples each method has of the same flow."""
+    counts = [table.mean(name, **BOTH) for name in ("events", "samples")]
+    return Finding(
+        f"{counts[0]:,.0f} records at every packet, {counts[1]:,.0f} samples at 1 ms of the same flow "
+        f"({counts[0] / counts[1]:.1f} times as many); polling missed {table.mean('missed', **BOTH):.0f} % of the "
+        "changes of the window",
+        counts[0] > counts[1],
+    )
+
+
+def first_ms(table: Table) -> Finding:
+    """What polling shows of the first 30 ms."""
+    frame = beginning(table)
+    if frame.is_empty():
+        return Finding("not measured", None)
+    counts = [
+        changes(frame.filter(line=name).rename({"y": "cwnd"})) for name in ("at every packet", "every millisecond")
+    ]
+    return Finding(
+        f"the window changed {counts[0]} times in the first {BEGINNING_MS} ms; polling shows {counts[1]}",
+        counts[0] > counts[1],
+    )
+
+
+def cost(table: Table) -> Finding:
+    """CPU of both methods at 1 Gbit/s."""
+    base = {"path": FAST, "method": "none"}
+    texts = [table.change("cpu", base, {**base, "method": name}, ".1f")[0] for name in ("polled", "events")]
+    compared, sign = table.change("cpu", {**base, "method": "polled"}, {**base, "method": "events"}, ".1f")
+    return Finding(
+        f"CPU usage with polling: {texts[0]}; with events: {texts[1]}; events instead of polling: {compared}",
+        None if sign == 0 else sign > 0,
+        {
+            0: "no difference can be distinguished with these repeats",
+            1: "",
+            -1: "Web10G's poller was in C, this one is a Python program; a hook costs less than the probes of 2015",
+        }[sign],
+    )
+
+
+study = Study(
+    name="ttprobe",
+    title="What does polling TCP state miss, and what does recording every packet cost?",
+    question=(
+        "One CUBIC flow at 100 Mbit/s and 6 ms round-trip time is polled every millisecond and logged at every packet "
+        "at once: how many samples does each have, and which changes of the congestion window does polling miss? At "
+        "1 Gbit/s, the CPU usage of each is compared."
+    ),
+    document="R. Al-Saadi: ttprobe v0.1, packet-driven TCP stack statistics gathering for TEACUP, 2015",
+    setting=setting,
+    levels=[BOTH, *grid(path=[FAST], method=["none", "polled", "events"])],
+    control_level=BOTH,
+    duration_s=60,
+    quick_duration_s=2,
+    repeats=10,
+    measures=[
+        Measure("events", "", lambda run: events(run).height, "records, one a packet"),
+        Measure("samples", "", lambda run: polled(run).height, "samples, one a millisecond"),
+        Measure("missed", "%", missed, "changes of the window that polling missed"),
+        Measure("cpu", "%", lambda run: run.cpu_percent(), "CPUs busy"),
+        Measure(
+            "throughput", "Mbit/s", lambda run: run.result("iperf3")["end"]["sum_received"]["bits_per_second"] / 1e6
+        ),
+    ],
+    figures=[
+        Figure(
+            "beginning",
+            "Congestion window in the first 30 ms",
+            rows=beginning,
+            x_title="time since the first packet (ms)",
+            y_title="congestion window (segments)",
+            is_stepped=True,
+            finding=lambda table: f"{first_ms(table).measured[:1].upper()}{first_ms(table).measured[1:]}.",
+        ),
+        Figure(
+            "cpu",
+            "CPU usage at 1 Gbit/s: cumulative distribution over all runs",
+            rows=usage_cdf,
+            x_title="CPU usage in a tenth of a second (% of all CPUs)",
+            y_title="share of the time",
+            is_stepped=True,
+            finding=lambda table: f"{cost(table).measured}.",
+        ),
+    ],
+    statements=[
+        Statement("slide 'Sampling'", "ttprobe captures more samples of the same flow than 1 ms polling", samples),
+        Statement("slide 'CWND of the first 30 ms'", "polling misses changes that events show", first_ms),
+        Statement("slide 'CPU usage'", "events use more CPU than polling at 1 Gbit/s, depending on the traffic", cost),
+    ],
+)

@@ -1,0 +1,364 @@
+"""The laboratory without a kernel: plans, statistics, bundles, reports, wrong studies."""
+
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from parshall.errors import ParshallError, UsageError
+from parshall.lab import Figure, Host, Measure, Program, Setting, Statement, Study, Table, grid, load
+from parshall.lab.bundle import Bundle
+from parshall.lab.comparison import DIFFERENT, SAME, UNSTABLE
+from parshall.lab.evaluation import EVALUATION, evaluate
+from parshall.lab.laboratory import plan
+from parshall.lab.report import write_report
+from parshall.lab.run import RECORD, balances
+from parshall.lab.statistics import difference, has_drift, holm, mean_interval, paired_difference
+from parshall.lab.study import CONTROLS, Finding, check
+from parshall.studies import NAMES, path_of
+
+BUNDLES = 1000
+# A binomial count of 1,000 with 95 % leaves 930 to 970 once in 300 times; the seed is fixed.
+COVERED = range(930, 971)
+
+
+def setting(_level: dict[str, Any], duration_s: float) -> Setting:
+    return Setting([Host("here")], [], [Program("sleep", "here", ["sleep", "0"], "workload")], duration_s)
+
+
+def study_of(**changes: Any) -> Study:
+    made = Study(
+        name="made",
+        title="A study of <made> values",
+        question="What is measured?",
+        setting=setting,
+        levels=grid(load=[1, 2, 3]),
+        measures=[Measure("time", "ms", lambda run: run.record["time"], "time")],
+        figures=[Figure("time", "Time against load", "load", ["time"])],
+    )
+    return replace(made, **changes)
+
+
+def write_bundle(directory: Path, study: Study, times: dict[int, list[float]], text: str = "study = None\n") -> Bundle:
+    """Write a bundle whose runs have these times, by load, in the order of the repeats."""
+    repeats = max(map(len, times.values()))
+    runs = plan(study, is_quick=False, repeats=repeats, seed=1)
+    about = {
+        "study": study.name,
+        "title": study.title,
+        "is_quick": False,
+        "repeats": repeats,
+        "seed": 1,
+        "began": "2026-01-01T00:00:00+00:00",
+        "environment": {"kernel": "6.18", "cpus": 2},
+        "site": {"kind": "testbed"},
+        "plan": runs,
+    }
+    bundle = Bundle.create(directory, about, text)
+    for number, planned in enumerate(runs):
+        with bundle.new_run(number) as (_, record):
+            record.update(
+                run=number, status="done", failure=None, earlier_failures=[], programs={}, ledgers={}, **planned
+            )
+            record.update(
+                workload_s=1.0, hosts={"here": {"counters": {}, "cpu": {"cpu": [0.0] * 3 + [50.0] + [0.0] * 4}}}
+            )
+            record["time"] = times[planned["level"]["load"]][planned["repeat"]]
+    return bundle
+
+
+def table_of(values: dict[int, list[float]]) -> Table:
+    """Return a table of a study with these values, by load."""
+    rows = [
+        {"run": number, "repeat": repeat, "control": "", "status": "done", "failure": None, "load": load, "time": value}
+        for number, (load, listed) in enumerate(values.items())
+        for repeat, value in enumerate(listed)
+    ]
+    return Table(study_of(), pl.DataFrame(rows), [])
+
+
+# --- plans ---------------------------------------------------------------------------------------------------
+
+
+def test_every_repeat_has_each_level_and_control_once_in_an_order_of_its_own() -> None:
+    study = study_of(levels=grid(load=list(range(10))))
+    runs = plan(study, is_quick=False, repeats=4, seed=1)
+    blocks = [[run for run in runs if run["repeat"] == repeat] for repeat in range(4)]
+    assert [run["repeat"] for run in runs] == sorted(run["repeat"] for run in runs)
+    for block in blocks:
+        assert sorted(run["level"]["load"] for run in block if not run["control"]) == list(range(10))
+        assert sorted(run["control"] for run in block if run["control"]) == sorted(CONTROLS)
+    orders = [[(run["level"]["load"], run["control"]) for run in block] for block in blocks]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_a_seed_gives_one_order_and_another_seed_another() -> None:
+    study = study_of(levels=grid(load=list(range(10))))
+    first, again, other = (plan(study, is_quick=False, repeats=2, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_grid_has_every_combination_and_the_last_factor_changes_fastest() -> None:
+    assert grid(a=[1, 2], b="xy") == [{"a": a, "b": b} for a, b in itertools.product([1, 2], "xy")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_built_in_studies_are_valid_and_their_text_stands_alone(name: str, tmp_path: Path) -> None:
+    study = load(path_of(name))
+    assert study.name == name
+    check(study, name)
+    copy = tmp_path / "study.py"
+    copy.write_text(path_of(name).read_text())
+    assert load(copy).levels == study.levels
+    # Each figure and statement stands for a place in its document.
+    assert study.document and study.figures and study.statements
+
+
+# --- statistics -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repeats", [3, 7, 20])
+def test_intervals_of_the_mean_cover_it_as_often_as_they_say(repeats: int) -> None:
+    random = np.random.default_rng(repeats)
+    covered = 0
+    for _ in range(BUNDLES):
+        summary = table_of({1: random.normal(100, 15, repeats).tolist()}).summary("time", load=1)
+        assert summary is not None
+        covered += summary.low <= 100 <= summary.high
+    assert covered in COVERED
+
+
+@pytest.mark.parametrize("repeats", [3, 7, 20])
+def test_intervals_of_differences_within_a_bundle_cover_them_although_the_machine_drifts(repeats: int) -> None:
+    random = np.random.default_rng(repeats)
+    covered = 0
+    for _ in range(BUNDLES):
+        # Both levels of a repeat see the same state of the machine, which changes much between repeats.
+        drift = random.normal(0, 50, repeats)
+        values = {1: 100 + drift + random.normal(0, 5, repeats), 2: 110 + drift + random.normal(0, 5, repeats)}
+        found = table_of({load: each.tolist() for load, each in values.items()}).difference(
+            "time", {"load": 1}, {"load": 2}
+        )
+        assert found is not None
+        covered += found.low <= 10 <= found.high
+    assert covered in COVERED
+
+
+@pytest.mark.parametrize("repeats", [5, 7, 20])
+def test_intervals_of_differences_between_bundles_cover_them_with_unequal_variances(repeats: int) -> None:
+    random = np.random.default_rng(repeats)
+    covered = 0
+    for _ in range(BUNDLES):
+        found = difference(random.normal(100, 5, repeats).tolist(), random.normal(110, 15, repeats).tolist())
+        assert found is not None
+        covered += found.low <= 10 <= found.high
+    assert covered in COVERED
+
+
+def test_an_interval_agrees_with_a_textbook() -> None:
+    # Student (1908): additional hours of sleep of ten patients, mean 1.58, 95 % interval 0.700 to 2.460.
+    first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+    second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+    found = paired_difference(first, second)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.7001, 2.4599), abs=1e-4)
+    assert found.p == pytest.approx(0.002833, abs=1e-6)
+    # Welch's test of the same: 95 % interval -0.2055 to 3.3655, p = 0.07939.
+    welch = difference(first, second)
+    assert welch is not None
+    assert (welch.low, welch.high, welch.p) == pytest.approx((-0.2055, 3.3655, 0.07939), abs=1e-4)
+
+
+def test_constants_differ_exactly_and_single_values_not_at_all() -> None:
+    found = difference([5.0] * 3, [6.0] * 3)
+    assert found is not None and (found.low, found.high, found.p) == (1, 1, 0)
+    assert paired_difference([1.0], [2.0]) is None
+    assert np.isnan(mean_interval([1.0])).all()
+
+
+def test_probabilities_are_corrected_for_their_number() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_drift_is_found_and_noise_is_not() -> None:
+    random = np.random.default_rng(1)
+    noise = [random.normal(100, 3, 7) for _ in range(20)]
+    assert not has_drift([each.tolist() for each in noise])
+    assert has_drift([(each + 2 * np.arange(7)).tolist() for each in noise])
+
+
+# --- bundles --------------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_gives_a_table_with_a_row_for_each_run(tmp_path: Path) -> None:
+    study = study_of()
+    bundle = write_bundle(tmp_path / "b", study, {1: [1, 2], 2: [3, 4], 3: [5, 6]})
+    evaluate(bundle, study)
+    frame = pl.read_parquet(tmp_path / "b/results.parquet")
+    assert frame.columns == ["run", "repeat", "control", "status", "failure", "load", "time"]
+    assert frame.filter(control="").sort("load", "repeat")["time"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert frame.filter(control="no traffic")["time"].null_count() == 2
+
+
+def test_a_failed_run_stays_in_the_table_and_out_of_the_numbers(tmp_path: Path) -> None:
+    study = study_of(has_controls=False)
+    bundle = write_bundle(tmp_path / "b", study, {1: [1, 100], 2: [3, 4], 3: [5, 6]})
+    number = next(n for n, run in enumerate(bundle.about["plan"]) if run["level"]["load"] == 1 and run["repeat"] == 1)
+    path = tmp_path / f"b/runs/{number:05}" / RECORD
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "failed", "failure": "log: it broke"}))
+    evaluation = evaluate(bundle, study)
+    row = pl.read_parquet(tmp_path / "b/results.parquet").filter(run=number).to_dicts()[0]
+    assert (row["status"], row["failure"], row["time"]) == ("failed", "log: it broke", None)
+    assert evaluation["summaries"][0]["values"] == [1]
+    assert "log: it broke" in write_report([tmp_path / "b"]).read_text()
+
+
+def test_only_ledgers_whose_every_account_balances_do() -> None:
+    account = {"seen": 10, "filtered": 1, "thinned": 2, "logged": 3, "lost": {"overwritten": 4}}
+    assert balances({"hooks": [account]})
+    assert not balances({"hooks": [account, account | {"seen": 11}]})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "bundle.json: is damaged"),
+        (b'{"format": 99}', "format 99"),
+        (b"[]", "bundle.json: is damaged"),
+        (b"\xff", "bundle.json: is damaged"),
+    ],
+)
+def test_a_damaged_bundle_is_an_error_with_its_file(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "bundle.json").write_bytes(content)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        write_report([tmp_path])
+
+
+def test_a_directory_with_files_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    with pytest.raises(UsageError, match="is not empty"):
+        Bundle.create(tmp_path, {}, "")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_second_process_cannot_add_runs(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "b", study_of(), {1: [1], 2: [2], 3: [3]})
+    with bundle.locked(), pytest.raises(UsageError, match="another process"):
+        with Bundle.open(tmp_path / "b").locked():
+            pass
+
+
+def test_a_measure_that_fails_names_itself_and_its_run(tmp_path: Path) -> None:
+    study = study_of(measures=[Measure("time", "ms", lambda run: run.record["absent"])])
+    bundle = write_bundle(tmp_path / "b", study, {1: [1], 2: [2], 3: [3]})
+    with pytest.raises(ParshallError, match=r"measure time of run \d+: KeyError: 'absent'"):
+        evaluate(bundle, study)
+
+
+# --- reports --------------------------------------------------------------------------------------------------
+
+
+def test_a_report_says_what_the_data_say(tmp_path: Path) -> None:
+    def finding(table: Table) -> str:
+        return f"From {table.mean('time', load=1):g} to {table.mean('time', load=3):g} ms."
+
+    study = study_of(
+        figures=[Figure("time", "Time against load", "load", ["time"], finding=finding)],
+        statements=[Statement("Figure 1", "time grows", lambda table: Finding(finding(table), True))],
+    )
+    bundle = write_bundle(tmp_path / "b", study, {1: [1, 3], 2: [3, 5], 3: [5, 8]})
+    evaluation = evaluate(bundle, study)
+    (drawn,) = evaluation["figures"]
+    assert [(row["x"], row["y"], row["y_low"], row["y_high"]) for row in drawn["means"]] == [
+        (1, 2, 1, 3),
+        (2, 4, 3, 5),
+        (3, 6.5, 5, 8),
+    ]
+    page = write_report([tmp_path / "b"]).read_text()
+    assert page.count("From 2 to 6.5 ms.") >= 3
+    assert (tmp_path / "b/figures/time.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_report_runs_no_code_of_a_bundle_and_escapes_its_texts(tmp_path: Path) -> None:
+    study = study_of()
+    text = "import pathlib\npathlib.Path('ran').write_text('')\n"
+    bundle = write_bundle(tmp_path / "b", study, {1: [1, 2], 2: [3, 4], 3: [5, 6]}, text)
+    evaluation = evaluate(bundle, study)
+    evaluation["title"] = evaluation["question"] = "<script>alert(1)</script>"
+    evaluation["figures"][0]["title"] = "</script><script>alert(1)</script>"
+    evaluation["figures"][0]["name"] = "../../escaped"
+    (tmp_path / "b" / EVALUATION).write_text(json.dumps(evaluation))
+    page = write_report([tmp_path / "b"]).read_text()
+    assert "<script>alert(1)" not in page
+    assert not Path("ran").exists()
+    assert not list(tmp_path.glob("escaped*")) and not list(tmp_path.parent.glob("escaped*"))
+
+
+def test_two_bundles_are_compared_with_honest_verdicts(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    study = study_of()
+
+    def times(of_load_3: float) -> dict[int, list[float]]:
+        return {load: random.normal(mean, 1, 7).tolist() for load, mean in ((1, 100), (2, 200), (3, of_load_3))}
+
+    for name, mean in (("before", 300.0), ("after", 310.0)):
+        evaluate(write_bundle(tmp_path / name, study, times(mean)), study)
+    page = write_report([tmp_path / "before", tmp_path / "after"], tmp_path / "out").read_text()
+    assert page.count(f'data-label="verdict">{DIFFERENT}') == 1
+    assert page.count(f'data-label="verdict">{SAME}') == 2
+    drifting = {load: [value + 10 * repeat for repeat, value in enumerate(each)] for load, each in times(310).items()}
+    evaluate(write_bundle(tmp_path / "drifting", study, drifting), study)
+    page = write_report([tmp_path / "before", tmp_path / "drifting"], tmp_path / "out").read_text()
+    assert page.count(f'data-label="verdict">{UNSTABLE}') == 3
+
+
+def test_bundles_of_two_studies_are_not_compared(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        study = study_of(name=name)
+        evaluate(write_bundle(tmp_path / name, study, {1: [1], 2: [2], 3: [3]}), study)
+    with pytest.raises(UsageError, match="compare bundles of one study"):
+        write_report([tmp_path / "one", tmp_path / "other"])
+
+
+# --- wrong studies --------------------------------------------------------------------------------------------
+
+GOOD = """
+from parshall.lab import *
+def setting(level, duration_s):
+    return Setting([Host("a")], [], [Program("p", "a", ["true"], "workload")], duration_s)
+study = Study("mine", "title", "question", setting, levels=grid(n=[1]), measures=[])
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("study = Study", "study = (Study", r"mine.py:5: SyntaxError"),
+        ("study = Study", "other = Study", "defines no study"),
+        ('Host("a")', "Host(undefined)", r"mine.py:4: setting of \{'n': 1\}: NameError"),
+        ('"p", "a"', '"p", "b"', "program p: no host 'b'; hosts are a"),
+        ('"workload"', '"server"', "no program has the role workload"),
+        ('"workload"', '"load"', "role 'load': expected instrument, server, workload"),
+        ("levels=grid(n=[1])", "levels=[]", "levels: is empty"),
+        ("grid(n=[1])", "grid(run=[1])", "'run': is the name of two columns"),
+        ("measures=[]", "measures=[], repeats=0", "repeats 0: expected at least 1"),
+        ("measures=[]", 'measures=[], figures=[Figure("f", "t", "m", ["n"])]', "figure f: no factor or measure 'm'"),
+        ("from parshall.lab import *", "raise ValueError('no')", "mine.py:2: ValueError: no"),
+        ("setting, levels", "lambda level, s: None, levels", "is NoneType; expected a Setting"),
+    ],
+)
+def test_a_wrong_study_is_refused_with_file_and_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(GOOD)
+    assert load(path).name == "mine"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(UsageError, match=message) as raised:
+        load(path)
+    assert str(path) in str(raised.value) and "\n" not in str(raised.value)
