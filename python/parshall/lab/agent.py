@@ -137,6 +137,11 @@ class Agent:
         """Return the standard output of a program."""
         return (self._directory / f"{name}.out").read_text(errors="replace")
 
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files of the directory."""
+        for name in names:
+            (self._directory / name).unlink(missing_ok=True)
+
     def files(self) -> dict[str, bytes]:
         """Return all outputs and files, by name; only of a temporary directory."""
         if not self._is_temporary:

@@ -70,6 +70,8 @@ def measure(site: Site, setting: Setting, directory: Path, control: str = "") ->
         hosts = before.hosts_until_now()
         outcomes = {program.name: _end(scene, program) for program in chosen}
         testbed = scene.describe()
+        for program in chosen:
+            scene.agents[program.host].remove(program.scratch)
     return {"programs": outcomes, "hosts": hosts, "testbed": testbed, "workload_s": workload_s}
 
 

@@ -105,6 +105,8 @@ class Program:
         Seconds that it may need to end: after its start (workload), or after SIGINT.
     statuses : sequence of int
         Exit statuses of success.
+    scratch : sequence of str
+        Files in its directory that are removed after the run: large ones that nobody reads.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Program:
     is_drained: bool = False
     end_s: float = END_S
     statuses: Sequence[int] = (0,)
+    scratch: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from parshall.studies.thesis import (
 SOCKET, MAPPED, RING = "socket", "memory-mapped", "ring"
 BACKENDS = {SOCKET: ["--backend", "af-packet"], MAPPED: ["--backend", "tpacket-v3"], RING: []}
 SMALL, LARGE = "256K", "128M"
+# A ring has at least 1 MiB for each CPU.
+BUFFERS_OF_RING = ["2M", "8M", "32M", "128M", "256M"]
 BUFFERS = ["128K", "512K", "2M", "8M", "32M", "128M", "256M"]
 # What differs from one application that counts what it gets; the number of applications where there are several.
 PLAIN, FILTER, HEADERS, PIPE = "plain", "filter of 50 instructions", "headers to disk", "pipe to gzip"
@@ -45,7 +47,7 @@ def application(level: Level, number: int) -> Program:
     if work in LOADS:
         words += ["--load", LOADS[work]]
     if work != PIPE:
-        return captured_by(SNIFFER, *words, name=f"app-{number}")
+        return captured_by(SNIFFER, *words, name=f"app-{number}", scratch=["headers.pcap"])
     # bash gives the pipe a name, and removes it.
     command = captured_by(SNIFFER, *words, "-w", "/dev/fd/3", name=f"app-{number}")
     script = 'exec 3> >(exec gzip -3 > /dev/null); exec "$@"'
@@ -59,7 +61,7 @@ def setting(level: Level, duration_s: float) -> Setting:
         # As much as a gigabit carries in this time.
         megabytes = max(1, round(125 * duration_s))
         words = ["dd", "if=/dev/zero", "of={directory}/disk", "bs=1M", f"count={megabytes}", "conv=fsync"]
-        disk = Program("disk", SNIFFER, words, WORKLOAD, is_json=False, end_s=600)
+        disk = Program("disk", SNIFFER, words, WORKLOAD, is_json=False, end_s=600, scratch=["disk"])
         return Setting(at, links, [disk], duration_s)
     count = APPLICATIONS.get(level["work"], 1)
     programs = [application(level, number) for number in range(count)]
@@ -70,7 +72,6 @@ def disk_mbps(run: Run) -> float | None:
     """Return how fast the disk takes bytes, Mbit/s, as dd says."""
     if run.level["work"] != DISK:
         return None
-    (run.directory / "disk").unlink(missing_ok=True)
     last = run.errors("disk").strip().splitlines()[-1]
     megabytes = int(last.split(" bytes", 1)[0]) / 1e6
     return 8 * megabytes / float(last.rsplit(", ", 2)[1].split(" ")[0])
@@ -208,7 +209,8 @@ study = Study(
     setting=setting,
     levels=[
         *sweep(GAPS_NS, [1, 2]),
-        *grid(work=[PLAIN], method=[*BACKENDS], buffer=BUFFERS, cpus=[1, 2], gap=[0]),
+        *grid(work=[PLAIN], method=[SOCKET, MAPPED], buffer=BUFFERS, cpus=[1, 2], gap=[0]),
+        *grid(work=[PLAIN], method=[RING], buffer=BUFFERS_OF_RING, cpus=[1, 2], gap=[0]),
         *grid(work=[DISK], method=[""], buffer=[""], cpus=[2], gap=[0]),
     ],
     quick_levels=[
