@@ -362,3 +362,16 @@ def test_a_wrong_study_is_refused_with_file_and_line(tmp_path: Path, old: str, n
     with pytest.raises(UsageError, match=message) as raised:
         load(path)
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_change_is_said_in_words_with_its_interval_and_sign() -> None:
+    table = table_of({1: [100, 110, 90], 2: [50, 56, 44], 3: [101, 109, 91]})
+    text, sign = table.change("time", {"load": 1}, {"load": 2})
+    # Differences -50, -54, -46: mean -50, half-width 4.303 * 4 / sqrt(3) = 9.94.
+    assert (text, sign) == ("100 to 50 ms, -50.0 % (95 % interval -59.9 to -40.1 %)", -1)
+    assert table.change("time", {"load": 1}, {"load": 3})[1] == 0
+    in_percent = Table(study_of(measures=[Measure("time", "%", lambda run: None)]), table.frame, [])
+    assert in_percent.change("time", {"load": 1}, {"load": 2}, ".0f")[0].endswith(
+        "-50.0 points (95 % interval -59.9 to -40.1 points)"
+    )
+    assert table.change("time", {"load": 1}, {"load": 9}) == ("not measured often enough", 0)

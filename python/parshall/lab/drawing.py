@@ -1,5 +1,6 @@
 """Draws the figures of a study from their evaluation. It draws, and computes nothing."""
 
+import itertools
 from typing import Any, Literal
 
 import altair as alt
@@ -11,6 +12,8 @@ PANEL_WIDTH_PX, PANEL_HEIGHT_PX = 360, 240
 _COLUMNS = 2
 # Lines with fewer values than this have marks.
 _MARKED_MAX = 300
+# Up to so many whole numbers on the horizontal axis have a tick each.
+_TICKS_MAX = 12
 _PUBLISHED = "#6b7280"
 # Lines have different shapes, too, for those who cannot tell the colours.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -59,7 +62,9 @@ def _panel(figure: dict[str, Any], panel: str, lines: list[str], is_single: bool
     x = alt.X(f"x:{kind}", title=figure["x_title"], scale=_scale(figure["is_log_x"] and kind == "Q", kind))
     if kind == "O":
         x = alt.X("x:O", title=figure["x_title"], sort=None, axis=alt.Axis(labelAngle=0))
-    y = alt.Y("y:Q", title=figure["y_title"], scale=_scale(figure["is_log_y"], "Q"))
+    elif (numbers := _whole_numbers(points)) and not figure["is_log_x"]:
+        x = x.axis(values=numbers)
+    y = alt.Y("y:Q", title=figure["y_title"], scale=_y_scale(figure, points))
     colours = alt.Scale(domain=lines, range=[COLOURS[number % len(COLOURS)] for number in range(len(lines))])
     shapes = alt.Scale(domain=lines, range=[_SHAPES[number % len(_SHAPES)] for number in range(len(lines))])
     legend = (
@@ -112,10 +117,11 @@ def _published(figure: dict[str, Any], x: alt.X, y: alt.Y, kind: str) -> list[al
     numbers = [point["line"] for point in figure["published"]]
     texts = []
     sides: tuple[tuple[bool, Literal["left", "right"]], ...] = ((True, "left"), (False, "right"))
-    for is_only, align in sides:
-        ends = [point for name, point in labels.items() if (numbers.count(name) == 1) == is_only]
+    # Names of neighbouring lines stand above and below them.
+    for (is_only, align), (first, dy) in itertools.product(sides, ((0, -9), (1, 14))):
+        ends = [point for name, point in labels.items() if (numbers.count(name) == 1) == is_only][first::2]
         marks = alt.Chart(alt.InlineData(values=ends)).mark_text(
-            align=align, dx=8 if is_only else 0, dy=0 if is_only else -9, color=_PUBLISHED, fontSize=11
+            align=align, dx=8 if is_only else 0, dy=0 if is_only else dy, color=_PUBLISHED, fontSize=11
         )
         if ends:
             texts.append(marks.encode(x=x, y=y, text="line:N"))
@@ -124,6 +130,21 @@ def _published(figure: dict[str, Any], x: alt.X, y: alt.Y, kind: str) -> list[al
         data.mark_point(color=_PUBLISHED, size=40, shape="diamond").encode(x=x, y=y, detail=group, tooltip=tip),
         *texts,
     ]
+
+
+def _whole_numbers(points: list[dict[str, Any]]) -> list[int]:
+    """Return the values of x when they are few whole numbers: the ticks of the axis then."""
+    values = sorted({point["x"] for point in points})
+    is_count = all(isinstance(value, int) for value in values) and len(values) <= _TICKS_MAX
+    return values if is_count and values and values[-1] <= 2 * _TICKS_MAX else []
+
+
+def _y_scale(figure: dict[str, Any], points: list[dict[str, Any]]) -> alt.Scale:
+    """Return the vertical scale; percentages have the whole range, so that small differences look small."""
+    is_share = figure["y_title"].endswith("(%)") and not figure["is_raw"]
+    if is_share and not figure["is_log_y"] and all(0 <= point["y"] <= 100 for point in points):
+        return alt.Scale(domain=[0, 100])
+    return _scale(figure["is_log_y"], "Q")
 
 
 def _is_drawable(row: dict[str, Any], figure: dict[str, Any]) -> bool:

@@ -249,6 +249,11 @@ class Finding:
     is_same: bool | None
     reason: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """What was measured, as a sentence."""
+        return f"{self.measured[:1].upper()}{self.measured[1:]}."
+
 
 @dataclass(frozen=True)
 class Statement:

@@ -74,19 +74,20 @@ class Table:
         Returns
         -------
         text : str
-            Such as "5,000 to 4,500 Mbit/s, -10.0 % (95 % interval -12.1 to -7.9 %)".
+            Such as "5,000 to 4,500 Mbit/s, -10.0 % (95 % interval -12.1 to -7.9 %)"; of percentages, in points.
         sign : int
             1 or -1 when the interval excludes 0, otherwise 0.
         """
         found = self.difference(measure, before, after)
-        if found is None or not found.before:
-            return "not measured often enough", 0
-        low, high = (100 * bound / found.before for bound in (found.low, found.high))
-        share = 100 * (found.after / found.before - 1)
         unit = self.study.measure(measure).unit
+        if found is None or (unit != "%" and not found.before):
+            return "not measured often enough", 0
+        # Of percentages, the difference itself.
+        scale, of = (1.0, "points") if unit == "%" else (100 / found.before, "%")
+        step, low, high = (scale * each for each in (found.after - found.before, found.low, found.high))
         text = (
-            f"{found.before:{form}} to {found.after:{form}} {unit}, {share:+.1f} % "
-            f"(95 % interval {low:+.1f} to {high:+.1f} %)"
+            f"{found.before:{form}} to {found.after:{form}} {unit}, {step:+.1f} {of} "
+            f"(95 % interval {low:+.1f} to {high:+.1f} {of})"
         )
         return text, (found.low > 0) - (found.high < 0)
 

@@ -165,7 +165,7 @@ def mapped(table: Table) -> Finding:
 
 def sentence(check):
     """Return the finding of a figure: what was measured for a statement."""
-    return lambda table: f"{(text := check(table).measured)[:1].upper()}{text[1:]}."
+    return lambda table: check(table).sentence
 
 
 def figure(name: str, title: str, **where: object) -> list[Figure]:

@@ -128,7 +128,7 @@ study = Study(
             "method",
             "snaplen",
             where={"applications": 1, "method": [RING, SOCKETS]},
-            finding=lambda table: f"{idle_time(table).measured}.".capitalize(),
+            finding=lambda table: idle_time(table).sentence,
         ),
         Figure(
             "applications-idle",
@@ -147,7 +147,7 @@ study = Study(
             "method",
             "snaplen",
             where={"rate": FULL},
-            finding=lambda table: f"{scaling(table).measured}.",
+            finding=lambda table: scaling(table).sentence,
         ),
         Figure(
             "applications-delivered",

@@ -90,11 +90,6 @@ def gaps(table: Table) -> Finding:
     return Finding(f"{text}; {reason}", all(left >= 0.95 * right for left, right in pairwise(rates)))
 
 
-def sentence(finding: Finding) -> str:
-    """Return what was measured as a sentence."""
-    return f"{finding.measured[:1].upper()}{finding.measured[1:]}."
-
-
 study = Study(
     name="generator",
     title="Does the generator follow a distribution of packet sizes, and how fast?",
@@ -125,7 +120,7 @@ study = Study(
             y_title="packets (%)",
             is_log_y=True,
             is_scatter=True,
-            finding=lambda table: sentence(follows(table)),
+            finding=lambda table: follows(table).sentence,
         ),
         Figure(
             "speed",
@@ -134,7 +129,7 @@ study = Study(
             ["kpps"],
             where=FASTEST,
             published=[Published("thesis: 180 kpps on a gigabit link", [(KINDS["thesis"], 180)])],
-            finding=lambda table: sentence(speeds(table)),
+            finding=lambda table: speeds(table).sentence,
         ),
         Figure(
             "speed-bits",
@@ -153,7 +148,7 @@ study = Study(
             is_log_x=True,
             is_log_y=True,
             published=[Published("Figure 6.1", [(100_000, 10), (3_000, 180)])],
-            finding=lambda table: sentence(gaps(table)),
+            finding=lambda table: gaps(table).sentence,
         ),
         Figure(
             "gaps-bits",

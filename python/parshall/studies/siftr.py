@@ -167,11 +167,6 @@ def ends(table: Table) -> Finding:
     )
 
 
-def sentence(finding: Finding) -> str:
-    """Return what was measured as a sentence."""
-    return f"{finding.measured[:1].upper()}{finding.measured[1:]}."
-
-
 study = Study(
     name="siftr",
     title="What does a log of TCP state at every packet cost?",
@@ -216,7 +211,7 @@ study = Study(
                 Published("Figure 5: testbed 1", [(1, 100 * 205 / TESTBED_1[0])]),
                 Published("Figure 6: testbed 2", [(1, 100 * 574 / TESTBED_2[0])]),
             ],
-            finding=lambda table: sentence(granularity(table)),
+            finding=lambda table: granularity(table).sentence,
         ),
         Figure(
             "throughput-flows",
@@ -226,7 +221,7 @@ study = Study(
             x_title="flows",
             y_title="throughput (% of that without a log)",
             is_log_x=True,
-            finding=lambda table: sentence(coupling(table)),
+            finding=lambda table: coupling(table).sentence,
         ),
         Figure(
             "baseline",
@@ -239,7 +234,7 @@ study = Study(
                 Published("Table IV: testbed 1", list(zip(FLOWS, TESTBED_1, strict=True))),
                 Published("Table IV: testbed 2", list(zip(FLOWS, TESTBED_2, strict=True))),
             ],
-            finding=lambda table: sentence(table_iv(table)),
+            finding=lambda table: table_iv(table).sentence,
         ),
         Figure(
             "skipped",
@@ -260,7 +255,7 @@ study = Study(
             x_title="packets per log",
             y_title="throughput (% of that without a log)",
             is_log_x=True,
-            finding=lambda table: sentence(ends(table)),
+            finding=lambda table: ends(table).sentence,
         ),
     ],
     statements=[

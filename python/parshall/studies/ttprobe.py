@@ -190,7 +190,7 @@ study = Study(
             x_title="time since the first packet (ms)",
             y_title="congestion window (segments)",
             is_stepped=True,
-            finding=lambda table: f"{first_ms(table).measured[:1].upper()}{first_ms(table).measured[1:]}.",
+            finding=lambda table: first_ms(table).sentence,
         ),
         Figure(
             "cpu",
@@ -199,7 +199,7 @@ study = Study(
             x_title="CPU usage in a tenth of a second (% of all CPUs)",
             y_title="share of the time",
             is_stepped=True,
-            finding=lambda table: f"{cost(table).measured}.",
+            finding=lambda table: cost(table).sentence,
         ),
     ],
     statements=[
