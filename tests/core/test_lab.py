@@ -269,7 +269,7 @@ def test_a_report_says_what_the_data_say(tmp_path: Path) -> None:
         return f"From {table.mean('time', load=1):g} to {table.mean('time', load=3):g} ms."
 
     study = study_of(
-        figures=[Figure("time", "Time against load", "load", ["time"], finding=finding)],
+        figures=[Figure("time-1.5", "Time against load", "load", ["time"], finding=finding)],
         statements=[Statement("Figure 1", "time grows", lambda table: Finding(finding(table), True))],
     )
     bundle = write_bundle(tmp_path / "b", study, {1: [1, 3], 2: [3, 5], 3: [5, 8]})
@@ -282,7 +282,7 @@ def test_a_report_says_what_the_data_say(tmp_path: Path) -> None:
     ]
     page = write_report([tmp_path / "b"]).read_text()
     assert page.count("From 2 to 6.5 ms.") >= 3
-    assert (tmp_path / "b/figures/time.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "b/figures/time-1.5.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_a_report_runs_no_code_of_a_bundle_and_escapes_its_texts(tmp_path: Path) -> None:

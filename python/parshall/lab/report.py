@@ -78,10 +78,10 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
         images.mkdir(parents=True, exist_ok=True)
         for figure in figures:
             if figure["specification"]:
-                stem = images / Path(figure["name"]).name
+                name = Path(figure["name"]).name
                 svg = vl_convert.vegalite_to_svg(figure["specification"])
-                write_whole(stem.with_suffix(".svg"), svg)
-                write_whole(stem.with_suffix(".png"), vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
+                write_whole(images / f"{name}.svg", svg)
+                write_whole(images / f"{name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
         write_whole(path, page)
     except OSError as error:
         raise file_error(error, f"{error.filename or path}: {error.strerror}; name another directory with -o") from None
