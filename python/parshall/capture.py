@@ -174,7 +174,12 @@ def _load(text: str | None) -> dict[str, int] | None:
     check_text("--load", text)
     name, _, number = text.partition(":")
     maximum = _LOADS.get(name)
-    if maximum is None or not number.isdecimal() or len(number) > len(str(maximum)) or int(number) > maximum:
+    if (
+        maximum is None
+        or not (number.isascii() and number.isdecimal())
+        or len(number) > len(str(maximum))
+        or int(number) > maximum
+    ):
         raise UsageError(f"--load {text}: expected memcpy:N (up to {_LOADS['memcpy']}) or zlib:LEVEL (0 to 9)")
     return {name: int(number)}
 

@@ -138,6 +138,24 @@ def test_a_wrong_request_is_refused_in_one_line(
     assert len(result.stderr) < 500
 
 
+@pytest.mark.parametrize("load", ["memcpy:50", "zlib:3"])
+def test_work_on_each_packet_changes_no_packet(place: Place, until: Any, tmp_path: Path, load: str) -> None:
+    file = tmp_path / "x.pcapng"
+    asked = ["--direction", "in", "--load", load, "-w", file]
+    with Capturer(until, place.host, "-i", place.interface, *asked) as capture:
+        place.send(100)
+        until("they are flushed", lambda: says_logged(capture, file, 100))
+        capture.end()
+    assert numbers_of(file) == list(range(100))
+
+
+@pytest.mark.parametrize("load", ["memcpy", "memcpy:-1", "memcpy:1000000", "zlib:10", "gzip:3", "memcpy:٣"])
+def test_wrong_work_is_refused(lonely: Any, tmp_path: Path, load: str) -> None:
+    result = run(lonely, "-i", "lo", "--load", load, "-w", tmp_path / "x.pcapng")
+    assert result.returncode == 2
+    assert error_line(result).startswith(f"--load {load}: expected memcpy:N (up to 100000) or zlib:LEVEL (0 to 9)")
+
+
 def test_an_invalid_filter_is_reported_with_its_column_and_the_ring_continues(
     place: Place, until: Any, tmp_path: Path
 ) -> None:

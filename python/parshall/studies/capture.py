@@ -285,6 +285,7 @@ study = Study(
                 "method",
                 "cpus",
                 where={"work": f"{count} applications"},
+                y_title="capturing rate (%)",
                 finding=sentence(eight) if count == 8 else None,
             )
             for count, number in ((2, "6.7"), (4, "6.8"), (8, "6.9"))
