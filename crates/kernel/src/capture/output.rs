@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
 use parshall_core::trace::{
-    Compression, Format, Interface, Packet, Rotation, Section, Statistics, TraceError, WriterOptions,
-    Written,
+    Compression, Format, Interface, Packet, Rotation, Section, Statistics, TraceError,
+    WriterOptions, Written,
 };
 use serde::Deserialize;
 
