@@ -33,6 +33,7 @@ LINES = {
     "sizes": ["sizes x.sizes --from sizes --to dist"],
     "cpu": ["cpu -- true", "cpu --hooks -- true"],
     "report": [f"report {LOG} -o report"],
+    "lab": ["lab run model --quick -o lab"],
     "demo": ["demo -o demo --duration 1"],
     "doctor": ["doctor", "doctor --clean"],
 }
