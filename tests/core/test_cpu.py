@@ -74,13 +74,19 @@ def test_a_cpu_that_goes_off_and_comes_back_has_gaps():
 
 def test_the_longest_stretch_below_the_limit():
     lines = [busy(idle) for idle in (99, 50, 99, 40, 41, 42, 95, 10, 20)]
-    stretch = cpu.longest_stretch(lines, 95)
-    assert stretch == range(3, 6)
-    summary = cpu.summarise(lines, stretch)
+    summary = cpu.summarise(lines, 95)
     assert (summary.first, summary.intervals) == (3, 3)
     assert (summary.minimum[3], summary.maximum[3], summary.average[3]) == (40.0, 42.0, 41.0)
-    assert cpu.longest_stretch(lines[:3], 95) == range(1, 2)
-    assert not cpu.longest_stretch([busy(99)], 95) and cpu.summarise([busy(99)], range(0)) is None
+    first = cpu.summarise(lines[:3], 95)
+    assert (first.first, first.intervals) == (1, 1)
+    assert cpu.summarise([busy(99)], 95) is None
+
+
+def test_a_profile_that_keeps_no_lines_has_the_last_one():
+    profile = cpu.Profile(is_kept=False)
+    for ticks in range(0, 50, 10):
+        profile.add({"cpu": (ticks, 0, 0, 0, 0, 0, 0, 0), "cpu0": (ticks, 0, 0, 0, 0, 0, 0, 0)})
+    assert len(profile.lines) == len(profile.per_cpu["cpu0"]) == 1
 
 
 def test_lines_of_the_thesis_are_written_and_read(tmp_path):

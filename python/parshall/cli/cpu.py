@@ -79,9 +79,9 @@ def _opened(path: Path | None) -> Iterator[tuple[IO[Any], Callable[[], None]]]:
 
 def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
     lines, usages = cpu.read_profile(path)
-    stretch = cpu.longest_stretch(usages, limit)
+    stretch = cpu.summarise(usages, limit)
     if as_json:
-        print(json.dumps({"lines": len(lines), "summary": _summary(cpu.summarise(usages, stretch), len(usages[0]))}))
+        print(json.dumps({"lines": len(lines), "summary": _summary(stretch, len(usages[0]))}))
         return 0
     print(*lines, *cpu.summary_lines(usages, limit), sep="\n")
     if not stretch and not quiet:
@@ -102,7 +102,9 @@ def _profile(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    profile, hook_profile, hook_times = cpu.Profile(), cpu.HookProfile(), _hook_times() if hooks else None
+    # Text is written at once, so that a profile of days needs no memory for it.
+    profile, stretch = cpu.Profile(is_kept=as_json), cpu.LongestStretch(limit)
+    hook_profile, hook_times = cpu.HookProfile(), _hook_times() if hooks else None
     profile.add(cpu.read_ticks())
     if hook_times:
         hook_profile.add(hook_times.read())
@@ -119,13 +121,14 @@ def _profile(
             line = profile.add(cpu.read_ticks())
             if hook_times:
                 hook_profile.add(hook_times.read())
+            if line is not None:
+                stretch.add(line)
             if line is not None and not as_json:
                 _print_line(out, profile, line, per_cpu, machine)
                 # Not before: a profile that is killed at its start would leave an empty file.
                 take_place()
     hook_list = hook_profile.times(time.monotonic() - began)
     status = 0 if child is None else exit_status(child.wait())
-    stretch = cpu.longest_stretch(profile.lines, limit)
     if as_json:
         report: dict[str, object] = {
             "interval_s": interval_s,
@@ -133,13 +136,13 @@ def _profile(
             "states": cpu.STATES,
             "all": profile.lines,
             "cpus": profile.per_cpu,
-            "summary": _summary(cpu.summarise(profile.lines, stretch), len(cpu.STATES)),
+            "summary": _summary(stretch.summary, len(cpu.STATES)),
         }
         if hooks:
             report["hooks"] = [asdict(hook) for hook in hook_list]
         print(json.dumps(report), file=out)
     else:
-        _print_summary(out, cpu.summarise(profile.lines, stretch), machine, limit, quiet)
+        _print_summary(out, stretch.summary, machine, limit, quiet)
         for hook in hook_list:
             print(cpu.hook_line(hook), file=out)
         if hooks and not hook_list:

@@ -5,7 +5,7 @@ The command ``parshall cpu`` is a thin layer over this package; after ``cpusage`
 """
 
 from parshall.cpu.hooks import HookProfile, HookTime, hook_line
-from parshall.cpu.profile import Profile, Summary, longest_stretch, summarise
+from parshall.cpu.profile import LongestStretch, Profile, Summary, summarise
 from parshall.cpu.states import STATES, Usage, read_ticks, usage_between
 from parshall.cpu.text import machine_line, read_profile, summary_lines, text_line
 
@@ -13,11 +13,11 @@ __all__ = [
     "STATES",
     "HookProfile",
     "HookTime",
+    "LongestStretch",
     "Profile",
     "Summary",
     "Usage",
     "hook_line",
-    "longest_stretch",
     "machine_line",
     "read_profile",
     "read_ticks",

@@ -1,6 +1,6 @@
 """The CPU time of a run by state, and the stretch in which the machine was busy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from parshall.cpu.states import IDLE, Usage, usage_between
@@ -25,34 +25,53 @@ class Summary:
     average: Usage
 
 
-def longest_stretch(lines: Sequence[Usage], limit: float) -> range:
-    """Return the longest run of lines whose idle share is below `limit` percent; of equal ones, the first.
+class LongestStretch:
+    """The longest run of lines whose idle share is below a limit; of equal ones, the first. It keeps no lines.
 
-    It is empty if no line qualifies. (``trimusage.awk`` misses stretches of a single line.)
+    Parameters
+    ----------
+    limit : float
+        Percent. (``trimusage.awk`` misses stretches of a single line.)
+
+    Attributes
+    ----------
+    summary : Summary or None
+        Its summary so far; None while no line qualifies.
     """
-    longest = range(0)
-    begin = 0
-    for end in range(len(lines) + 1):
-        if end < len(lines) and lines[end][IDLE] < limit:
-            continue
-        if end - begin > len(longest):
-            longest = range(begin, end)
-        begin = end + 1
-    return longest
+
+    def __init__(self, limit: float) -> None:
+        self.summary: Summary | None = None
+        self._limit = limit
+        self._lines = self._intervals = 0
+        self._minimum: Usage = ()
+        self._maximum: Usage = ()
+        self._sum: Usage = ()
+
+    def add(self, line: Usage) -> None:
+        """Add the next line of the profile."""
+        self._lines += 1
+        if line[IDLE] >= self._limit:
+            self._intervals = 0
+            return
+        if self._intervals == 0:
+            self._minimum = self._maximum = line
+            self._sum = (0.0,) * len(line)
+        self._intervals += 1
+        self._minimum = tuple(map(min, self._minimum, line))
+        self._maximum = tuple(map(max, self._maximum, line))
+        self._sum = tuple(map(sum, zip(self._sum, line, strict=True)))
+        if self.summary is None or self._intervals > self.summary.intervals:
+            average = tuple(share / self._intervals for share in self._sum)
+            first = self._lines - self._intervals
+            self.summary = Summary(first, self._intervals, self._minimum, self._maximum, average)
 
 
-def summarise(lines: Sequence[Usage], stretch: range) -> Summary | None:
-    """Return the summary of a stretch of lines; None if it is empty."""
-    if not stretch:
-        return None
-    states = list(zip(*(lines[index] for index in stretch), strict=True))
-    return Summary(
-        first=stretch.start,
-        intervals=len(stretch),
-        minimum=tuple(map(min, states)),
-        maximum=tuple(map(max, states)),
-        average=tuple(sum(state) / len(stretch) for state in states),
-    )
+def summarise(lines: Iterable[Usage], limit: float) -> Summary | None:
+    """Return the summary of the longest stretch of lines whose idle share is below a limit; None without one."""
+    stretch = LongestStretch(limit)
+    for line in lines:
+        stretch.add(line)
+    return stretch.summary
 
 
 @dataclass
@@ -61,12 +80,15 @@ class Profile:
 
     Attributes
     ----------
+    is_kept : bool
+        Whether to keep all lines; otherwise `lines` and `per_cpu` have the last one only.
     lines : list of tuple of float
         Percent of all CPUs together, one tuple for each interval.
     per_cpu : dict of str to list
         The same for each CPU; None for intervals without a tick or with the CPU offline.
     """
 
+    is_kept: bool = True
     lines: list[Usage] = field(default_factory=list)
     per_cpu: dict[str, list[Usage | None]] = field(default_factory=dict)
     _before: dict[str, tuple[int, ...]] | None = None
@@ -81,6 +103,9 @@ class Profile:
             # Too early: the next sample covers this interval, too.
             self._before = before
             return None
+        if not self.is_kept:
+            self.lines.clear()
+            self.per_cpu.clear()
         names = [name for name in ticks if name != "cpu"]
         for name in {*names, *self.per_cpu}:
             history = self.per_cpu.setdefault(name, [None] * len(self.lines))

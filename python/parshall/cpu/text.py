@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from parshall.cpu.profile import longest_stretch
+from parshall.cpu.profile import summarise
 from parshall.cpu.states import IDLE, STATES, Usage
 from parshall.errors import ParshallError, UsageError
 
@@ -80,6 +80,6 @@ def summary_lines(usages: list[Usage], limit: float) -> Iterator[str]:
     states = list(zip(*usages, strict=True))
     yield "Min:" + machine_line(tuple(map(min, states)))
     yield "Max:" + machine_line(tuple(map(max, states)))
-    stretch = longest_stretch(usages, limit)
+    stretch = summarise(usages, limit)
     if stretch:
-        yield "Avg:" + machine_line(tuple(sum(state[i] for i in stretch) / len(stretch) for state in states))
+        yield "Avg:" + machine_line(stretch.average)
