@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from test_lab import FLOWS, PARSHALL, finished
+from test_lab_runs import FLOWS, PARSHALL, finished
 
 from parshall.testbed import Host, Testbed
 
