@@ -351,11 +351,14 @@ def test_a_program_polls_and_forks(place: Place, tmp_path: Path) -> None:
     script.write_text(LIBPCAP + POLLING)
     for on_ring in (True, False):
         with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
-            program.wait_for("ready")
-            place.sender.send([frame(number, 60) for number in range(10)])
+            # One by one: some come while the earlier ones are read.
+            for _ in range(20):
+                program.wait_for("ready")
+                for number in range(100):
+                    place.sender.send([frame(number, 60)])
             done = program.end()
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"idle": [], "packets": 10, "after": [], "child": True}
+        assert json.loads(done.stdout) == {"idle": [], "packets": 2000, "after": [], "child": True}
 
 
 def test_a_program_uses_handles_threads_and_filters_that_no_ring_runs(place: Place, tmp_path: Path) -> None:
@@ -526,12 +529,14 @@ found = {"idle": [number for number, _ in poll.poll(50)], "packets": 0}
 lib.pcap_setnonblock(pcap, 1, error)
 assert lib.pcap_next_ex(pcap, ctypes.byref(header), ctypes.byref(data)) == 0
 lib.pcap_setnonblock(pcap, 0, error)
-print("ready", file=sys.stderr, flush=True)
-while found["packets"] < 10:
-    assert poll.poll(10_000), found
-    # The descriptor says that there is one: this must not wait.
-    found["packets"] += lib.pcap_next_ex(pcap, ctypes.byref(header), ctypes.byref(data))
-found["after"] = [number for number, _ in poll.poll(50)]
+found["after"] = []
+for sent in range(100, 2001, 100):
+    print("ready", file=sys.stderr, flush=True)
+    while found["packets"] < sent:
+        assert poll.poll(10_000), found
+        # The descriptor says that there is one: this must not wait.
+        found["packets"] += lib.pcap_next_ex(pcap, ctypes.byref(header), ctypes.byref(data))
+    found["after"] += [number for number, _ in poll.poll(50)]
 lib.pcap_close(pcap)
 print(json.dumps(found | {"child": True}), flush=True)
 os._exit(0)

@@ -423,15 +423,16 @@ impl Live {
     /// The descriptor stays readable only while packets are there. What the last packet was read into may change.
     pub fn update_ready(&mut self) {
         let Some(ready) = &self.ready else { return };
-        let mut has_next = || {
+        let mut read_until = || {
             let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
-            self.reading.collector.has_next(horizon_ns)
+            let collector = &mut self.reading.collector;
+            (!collector.has_next(horizon_ns)).then_some(horizon_ns)
         };
-        if !has_next() {
-            ready.set(false);
+        if let Some(read_until_ns) = read_until() {
+            ready.clear(read_until_ns);
             // Its thread may have seen one between these two.
-            if has_next() {
-                ready.set(true);
+            if read_until().is_none() {
+                ready.set();
             }
         }
     }

@@ -10,6 +10,7 @@ use parshall_core::abi::CaptureRecord;
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::kept_ring::Start;
 use parshall_kernel::clock::monotonic_ns;
+use parshall_kernel::net::mapping::Mapping;
 use parshall_kernel::ring::memory::Lane;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -29,9 +30,16 @@ pub struct Watched {
 
 /// The descriptor, and the thread behind it.
 pub struct Ready {
-    event: Arc<OwnedFd>,
+    signal: Arc<Signal>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+struct Signal {
+    event: OwnedFd,
+    /// One word: the capture has returned all packets up to this time, nanoseconds of `CLOCK_MONOTONIC`. The thread
+    /// may see them after it. A child that reads after a fork tells the thread of its parent: they have one descriptor.
+    read_until: Mapping,
 }
 
 impl Ready {
@@ -42,7 +50,10 @@ impl Ready {
     pub fn start(watched: &Watched) -> std::io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut ready = Self {
-            event: Arc::new(event),
+            signal: Arc::new(Signal {
+                event,
+                read_until: Mapping::common_after_fork(size_of::<u64>())?,
+            }),
             is_over: Arc::default(),
             thread: None,
         };
@@ -57,10 +68,10 @@ impl Ready {
     pub fn watch(&mut self, watched: &Watched) -> std::io::Result<()> {
         self.end();
         self.is_over = Arc::default();
-        let (event, is_over) = (Arc::clone(&self.event), Arc::clone(&self.is_over));
+        let (signal, is_over) = (Arc::clone(&self.signal), Arc::clone(&self.is_over));
         let watched = watched.clone();
         let thread = std::thread::Builder::new().name("parshall-pcap".into());
-        self.thread = Some(thread.spawn(move || look(&watched, &event, &is_over))?);
+        self.thread = Some(thread.spawn(move || look(&watched, &signal, &is_over))?);
         Ok(())
     }
 
@@ -73,9 +84,16 @@ impl Ready {
         self.watch(watched)
     }
 
-    /// Makes the descriptor readable, or not.
-    pub fn set(&self, is_ready: bool) {
-        set(&self.event, is_ready);
+    /// Makes the descriptor readable.
+    pub fn set(&self) {
+        self.signal.set(true);
+    }
+
+    /// Makes the descriptor not readable: all packets up to this time have been returned.
+    pub fn clear(&self, read_until_ns: u64) {
+        let word = self.signal.read_until.word(0);
+        word.store(read_until_ns, Ordering::SeqCst);
+        self.signal.set(false);
     }
 
     fn end(&mut self) {
@@ -88,13 +106,13 @@ impl Ready {
 
 impl AsFd for Ready {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.signal.event.as_fd()
     }
 }
 
 impl AsRawFd for Ready {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.event.as_raw_fd()
+        self.signal.event.as_raw_fd()
     }
 }
 
@@ -104,31 +122,48 @@ impl Drop for Ready {
     }
 }
 
-fn set(event: &OwnedFd, is_ready: bool) {
-    let mut count = 1u64.to_ne_bytes();
-    // Neither waits: what is readable already stays so, what is not is left.
-    let _ = match is_ready {
-        true => rustix::io::write(event, &count),
-        false => rustix::io::read(event, &mut count),
-    };
+impl Signal {
+    fn set(&self, is_ready: bool) {
+        let mut count = 1u64.to_ne_bytes();
+        // Neither waits: what is readable already stays so, what is not is left.
+        let _ = match is_ready {
+            true => rustix::io::write(&self.event, &count),
+            false => rustix::io::read(&self.event, &mut count),
+        };
+    }
+
+    fn is_read(&self, time_ns: u64) -> bool {
+        time_ns <= self.read_until.word(0).load(Ordering::SeqCst)
+    }
 }
 
-fn look(watched: &Watched, event: &OwnedFd, is_over: &AtomicBool) {
+fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     let mut collector = Collector::new(&watched.lanes, &watched.starts, None, watched.mask, 0);
     // SAFETY: the capture ends this thread before it closes the connection.
     let keeper = unsafe { BorrowedFd::borrow_raw(watched.keeper) };
+    let mut before_ns = 0;
     while !is_over.load(Ordering::Relaxed) {
-        let mut has_some = false;
+        let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
+        let mut newest_ns = 0;
         let note = |record: &CaptureRecord, _: &[u8]| {
-            has_some |= record.interface == watched.interface_number;
+            if record.interface == watched.interface_number {
+                // A hook that was interrupted wrote this one late: the capture may have missed it, too.
+                let is_late = record.time_ns <= before_ns;
+                newest_ns = newest_ns.max(if is_late { u64::MAX } else { record.time_ns });
+            }
         };
-        let taken = collector.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS), note);
-        if has_some {
-            set(event, true);
+        let taken = collector.collect(horizon_ns, note);
+        before_ns = horizon_ns;
+        if newest_ns > 0 && !signal.is_read(newest_ns) {
+            signal.set(true);
+            // It may have been read between these two.
+            if signal.is_read(newest_ns) {
+                signal.set(false);
+            }
         }
         let nap = if taken == 0 { NAP_MAX } else { NAP };
         if has_ended(keeper, nap) {
-            set(event, true);
+            signal.set(true);
             return;
         }
     }

@@ -66,11 +66,18 @@ impl Mapping {
 
     /// Maps zeroed memory of this process.
     pub fn anonymous(length_bytes: usize) -> Result<Self, Errno> {
+        Self::zeroed(length_bytes, MapFlags::PRIVATE)
+    }
+
+    /// Maps zeroed memory that children of this process keep in common with it after a fork.
+    pub fn common_after_fork(length_bytes: usize) -> Result<Self, Errno> {
+        Self::zeroed(length_bytes, MapFlags::SHARED)
+    }
+
+    fn zeroed(length_bytes: usize, flags: MapFlags) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as in `of`.
-        let start = unsafe {
-            mmap_anonymous(ptr::null_mut(), length_bytes, protection, MapFlags::PRIVATE)?
-        };
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), length_bytes, protection, flags)? };
         Self::over(start, length_bytes)
     }
 
