@@ -24,10 +24,10 @@ def main() -> int:
     build = ["cargo", "build", "--release", "--workspace", "--example", "filter_cost"]
     subprocess.run(build, cwd=ROOT, check=True)
     example = ROOT / "target/release/examples/filter_cost"
-    said = subprocess.run([example], check=True, stdout=subprocess.PIPE, text=True).stdout
-    print(said, file=sys.stderr)
+    output = subprocess.run([example], check=True, stdout=subprocess.PIPE, text=True).stdout
+    print(output, file=sys.stderr)
     costs: dict[str, dict[str, dict[str, float]]] = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         if line.endswith("runs"):
             hook = costs.setdefault("xdp" if line.startswith("Xdp") else "tcx", {})
         elif found := LINE.fullmatch(line):

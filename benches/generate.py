@@ -18,9 +18,9 @@ cores_*
     One and two CPUs that send, on a veth with two queues: a flood with the sizes of the thesis, by each of Parshall's
     ways of sending; and 900,000 Poisson arrivals a second, as below.
 poisson_*
-    Poisson arrivals; Kolmogorov-Smirnov distance of the gaps from the exponential law by the generator's own clock,
+    Poisson arrivals; Kolmogorov-Smirnov distance of the gaps from an exponential distribution by the generator's clock,
     and by the clock of an XDP program at the peer that does nothing but note the time: in ns, and in us, as most
-    captures give them (there the law is rounded likewise). ``gap_p10_ns``: what the shortest tenth of
+    captures give them (there the distribution is rounded likewise). ``gap_p10_ns``: what the shortest tenth of
     the gaps is below.
 receiver_floor
     The same program at the peer under a flood: closer to each other than this it cannot tell packets apart.
@@ -72,7 +72,7 @@ FIXED_GAPS_NS = (100_000, 10_000, 2_000, 1_000)
 
 
 @contextmanager
-def road(drop: Path | None, queues: int = 1) -> Iterator[tuple[Host, Host, Link]]:
+def link_of(drop: Path | None, queues: int = 1) -> Iterator[tuple[Host, Host, Link]]:
     """Two hosts and a veth; the receiver drops in XDP, or has NAPI by GRO."""
     with Testbed() as bed:
         sender, receiver = bed.host("sender"), bed.host("receiver")
@@ -109,7 +109,7 @@ def flood(
     drop: Path, seconds: float, cpu: int | list[int], backend: str = "xdp", queues: int = 1, **what: Any
 ) -> dict[str, float]:
     """Parshall as fast as it goes."""
-    with road(drop, queues) as (sender, receiver, link):
+    with link_of(drop, queues) as (sender, receiver, link):
         before = received(receiver, link)
         account = run_generator(sender, link, seconds, cpu, seed=1, backend=backend, **what)
         arrived = received(receiver, link) - before
@@ -125,7 +125,7 @@ def flood(
 
 def floor(drop: Path, passes_on: Path, cpu: int) -> dict[str, float]:
     """Live frames from a program that does nothing but redirect them."""
-    with road(drop) as (sender, receiver, link):
+    with link_of(drop) as (sender, receiver, link):
         name = link.interface(sender)
         sender.run(["ip", "link", "set", "dev", name, "xdpdrv", "obj", str(passes_on), "sec", "xdp"])
         shown = json.loads(sender.run(["ip", "-j", "-d", "link", "show", "dev", name]).stdout)[0]
@@ -143,7 +143,7 @@ def arrivals_ns(receiver: Host, link: Link) -> np.ndarray:
 
 def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
     """Gaps that the program at the peer sees when packets come as fast as they can."""
-    with road(program) as (sender, receiver, link):
+    with link_of(program) as (sender, receiver, link):
         options = {"namespace": sender.path, "cpu": cpu, "sizes": "60", "count": PLACES // 2, "seed": 7}
         Generator(link.interface(sender), **options).wait()
         gaps = np.diff(arrivals_ns(receiver, link))
@@ -152,7 +152,7 @@ def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
 
 def written_trace(drop: Path, directory: Path) -> Path:
     """Write a file of packets of the thesis's distribution, a microsecond apart."""
-    with road(drop) as (sender, _, link):
+    with link_of(drop) as (sender, _, link):
         run = Generator(link.interface(sender), netns=sender.path, sizes="thesis", count=1, seed=1)
         run.wait()
     trace = directory / "thesis.pcap"
@@ -165,7 +165,7 @@ def written_trace(drop: Path, directory: Path) -> Path:
 
 def tcpreplay(drop: Path, seconds: float, cpu: int, trace: Path) -> dict[str, float]:
     """Replay a file from memory at top speed."""
-    with road(drop) as (sender, receiver, link):
+    with link_of(drop) as (sender, receiver, link):
         before = received(receiver, link)
         command = [
             "taskset",
@@ -188,7 +188,7 @@ def tcpreplay(drop: Path, seconds: float, cpu: int, trace: Path) -> dict[str, fl
 
 def trafgen(drop: Path, seconds: float, cpu: int, directory: Path) -> dict[str, float]:
     """Send one packet of 60 bytes again and again."""
-    with road(drop) as (sender, receiver, link):
+    with link_of(drop) as (sender, receiver, link):
         configuration = directory / "one.cfg"
         configuration.write_text("{ 0x02,0,0,0,0,2, 0x02,0,0,0,0,1, 0x08,0x00, fill(0x41, 46) }\n")
         command = [
@@ -238,15 +238,15 @@ def captured_gaps(
 
 
 def ks_exponential(gaps_ns: np.ndarray, mean_ns: float) -> float:
-    """Distance of gaps from the exponential law, on both sides of each step."""
+    """Distance of gaps from the exponential distribution, on both sides of each step."""
     ordered = np.sort(gaps_ns)
-    law = -np.expm1(-ordered / mean_ns)
+    distribution = -np.expm1(-ordered / mean_ns)
     steps = np.arange(len(ordered) + 1) / len(ordered)
-    return float(max(np.abs(law - steps[:-1]).max(), np.abs(law - steps[1:]).max()))
+    return float(max(np.abs(distribution - steps[:-1]).max(), np.abs(distribution - steps[1:]).max()))
 
 
 def ks_rounded(gaps_ns: np.ndarray, mean_ns: float, unit_ns: float) -> float:
-    """Distance when the times of packets are rounded down to a unit, and the law likewise.
+    """Distance when the times of packets are rounded down to a unit, and the distribution likewise.
 
     The first packet lies anywhere in its unit, so that the rounded gap is at most k units with the mean over u in
     (0, 1) of F((k + 1 - u) units).
@@ -256,15 +256,15 @@ def ks_rounded(gaps_ns: np.ndarray, mean_ns: float, unit_ns: float) -> float:
     found = np.cumsum(counts) / counts.sum()
     rate = unit_ns / mean_ns
     k = np.arange(len(found))
-    told = 1 - np.exp(-rate * k) * -math.expm1(-rate) / rate
-    return float(np.abs(found - told).max())
+    expected = 1 - np.exp(-rate * k) * -math.expm1(-rate) / rate
+    return float(np.abs(found - expected).max())
 
 
 def poisson(
     program: Path, cpu: int | list[int], seconds: float, pps: float, backend: str = "xdp", queues: int = 1
 ) -> dict[str, Any]:
     """Poisson arrivals, seen by the generator and by an XDP program at the peer."""
-    with road(program, queues) as (sender, receiver, link):
+    with link_of(program, queues) as (sender, receiver, link):
         with Generator(
             link.interface(sender),
             netns=sender.path,
@@ -294,7 +294,7 @@ def poisson(
 
 def fixed(program: Path, cpu: int, gap_ns: int, seconds: float) -> dict[str, Any]:
     """Equal gaps, seen by the generator and by an XDP program at the peer."""
-    with road(program) as (sender, receiver, link):
+    with link_of(program) as (sender, receiver, link):
         options = fixed_options(gap_ns, seconds)
         with Generator(link.interface(sender), netns=sender.path, cpu=cpu, **options) as generator:
             while not generator.status()["has_ended"]:
@@ -304,7 +304,7 @@ def fixed(program: Path, cpu: int, gap_ns: int, seconds: float) -> dict[str, Any
 
 def fixed_tcpdump(cpu: int, directory: Path, gap_ns: int, seconds: float) -> dict[str, Any]:
     """Equal gaps, seen by the generator and by tcpdump."""
-    with road(None) as (sender, receiver, link):
+    with link_of(None) as (sender, receiver, link):
         options = fixed_options(gap_ns, seconds)
         account, gaps = captured_gaps(sender, receiver, link, cpu, directory, **options)
         return fixed_result(account, gaps, gap_ns) | {"tcpdump": account["tcpdump"]}

@@ -92,9 +92,9 @@ def main() -> int:
             *map(str, (arguments.rounds, arguments.sizes, arguments.ring_mib << 20)),
             *objects,
         ]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     raw: dict[str, dict[str, list[int]]] = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         frame_bytes, name, numbers = line.split("\t")
         raw.setdefault(frame_bytes, {})[name] = json.loads(numbers)
     for frame_bytes, variants in raw.items():

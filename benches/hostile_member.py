@@ -58,7 +58,7 @@ def slot(link: Link, pps: str, seconds: float, *, is_attacked: bool) -> dict[str
         )
     generate = [PARSHALL, "gen", "-i", link.interface(sender), "--pps", pps, "-d", str(seconds), "--json", "-q"]
     sent = json.loads(sender.run([str(word) for word in generate]).stdout)
-    said, answered = map(int, member.communicate()[0].split()) if member else (0, 0)
+    output, answered = map(int, member.communicate()[0].split()) if member else (0, 0)
     capture.send_signal(signal.SIGINT)
     ledger = json.loads(capture.communicate()[0])["ledger"]
     (account,) = ledger["subscribers"][0]["interfaces"]
@@ -70,7 +70,7 @@ def slot(link: Link, pps: str, seconds: float, *, is_attacked: bool) -> dict[str
         "lost": lost,
         "lost_share": lost / max(account["seen"], 1),
         "balances": account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost,
-        "messages": said,
+        "messages": output,
         "answers": answered,
     }
 

@@ -68,8 +68,8 @@ def main() -> int:
         written = measured(writer, log, str(arguments.records), str(arguments.flows))
         measured(writer, short, str(arguments.records // 10), str(arguments.flows))
         reported = measured(sys.executable, "-m", "parshall", "report", log, "-o", page)
-        said = f"{arguments.records:,} records of {arguments.flows:,} flows"
-        is_right = said in (page / "report.html").read_text()
+        output = f"{arguments.records:,} records of {arguments.flows:,} flows"
+        is_right = output in (page / "report.html").read_text()
         conversions = {to: conversion(to, short, log) for to in FORMATS}
         log_bytes = log.stat().st_size
     results = {

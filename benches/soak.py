@@ -154,12 +154,12 @@ def main() -> int:
         comers.end_all()
         for name in ("gen", "tcp", "capture", "cpu"):
             instruments[name].send_signal(signal.SIGINT)
-        said = {name: instruments[name].communicate()[0] for name in ("gen", "tcp", "capture")}
+        outputs = {name: instruments[name].communicate()[0] for name in ("gen", "tcp", "capture")}
         instruments["cpu"].wait()
         for program in (client, server):
             program.kill()
             program.wait()
-    ledgers = {name: json.loads(said[name])["ledger"] for name in ("tcp", "capture")}
+    ledgers = {name: json.loads(outputs[name])["ledger"] for name in ("tcp", "capture")}
     grown = {
         name: {what: growth(of_one, what) for what in of_one[0]} for name, of_one in samples.items() if len(of_one) > 1
     }
@@ -170,7 +170,7 @@ def main() -> int:
         "unbalanced_readers": comers.unbalanced,
         "balances": {name: not any(unbalanced(ledger)) for name, ledger in ledgers.items()},
         "ledgers": ledgers,
-        "gen": json.loads(said["gen"]),
+        "gen": json.loads(outputs["gen"]),
         "growth": grown,
         "last": {name: of_one[-1] for name, of_one in samples.items() if of_one},
         "resident_mib": {

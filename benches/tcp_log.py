@@ -104,9 +104,9 @@ def tcpdump(_bed: Any, hosts: Any, directory: Path, report: Report) -> Iterator[
     captured = dropped = 0
     for dump in dumps:
         dump.terminate()
-        _, said = dump.communicate()
-        captured += counted(said, "packets captured")
-        dropped += counted(said, "packets dropped by kernel")
+        _, output = dump.communicate()
+        captured += counted(output, "packets captured")
+        dropped += counted(output, "packets dropped by kernel")
     report |= {"records": captured, "lost": dropped}
 
 
@@ -126,11 +126,11 @@ def bpftrace(_bed: Any, _hosts: Any, directory: Path, report: Report) -> Iterato
                 raise SystemExit(f"bpftrace: {trace.stderr.read() if trace.stderr else ''}")
         yield
         trace.terminate()
-        _, said = trace.communicate()
+        _, output = trace.communicate()
     with path.open("rb") as file:
         report["records"] = sum(1 for _ in file)
     report["lost"] = sum(
-        int(word) for line in said.splitlines() if "Lost" in line for word in line.split() if word.isdigit()
+        int(word) for line in output.splitlines() if "Lost" in line for word in line.split() if word.isdigit()
     )
 
 
@@ -148,12 +148,12 @@ def wait_for_line(stream: Any, text: str) -> None:
     for line in stream:
         if text in line:
             return
-    raise SystemExit(f"a program ended before it said {text!r}")
+    raise SystemExit(f"a program ended before it printed {text!r}")
 
 
-def counted(said: str, what: str) -> int:
+def counted(output: str, what: str) -> int:
     """Return the number in front of some words, as tcpdump says them at its end."""
-    return next((int(line.split()[0]) for line in said.splitlines() if line.endswith(what)), 0)
+    return next((int(line.split()[0]) for line in output.splitlines() if line.endswith(what)), 0)
 
 
 class Transfer:

@@ -14,7 +14,7 @@
 
 /*
  * Eight bytes an instruction. Neither end needs to be aligned, which the machines that we support do
- * not ask for; said of the type, the compiler would copy byte by byte.
+ * not ask for; set on the type, the compiler would copy byte by byte.
  */
 struct copy_piece {
 	__u64 words[4];

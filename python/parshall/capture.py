@@ -36,7 +36,7 @@ _SOCKET_NEEDS = {
 # Work on each packet, and the largest number of each kind.
 _LOADS = {"memcpy": 100_000, "zlib": 9}
 _OTHER_COMPRESSIONS = (".xz", ".bz2", ".lz4", ".Z")
-# A separate process owns the ring, so that the founder can exit while members continue.
+# A separate process owns the ring, so that the creator can exit while members continue.
 KEEPER = (sys.executable, "-I", "-c", "from parshall._native import keep_capture_ring as keep; keep()")
 
 

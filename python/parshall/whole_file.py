@@ -24,7 +24,7 @@ def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[]
     ------
     file
         The open file.
-    take_place
+    commit
         Moves the new file into place; call it when nothing more can fail. Until then the old file stays; without
         the call, the new file is removed.
 
@@ -40,7 +40,7 @@ def new_file(path: Path, mode: str = "w") -> Iterator[tuple[IO[Any], Callable[[]
     assert descriptor is not None, "the file has just been opened"
     try:
         with os.fdopen(descriptor, mode) as file:
-            yield file, output.take_place
+            yield file, output.commit
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
@@ -66,7 +66,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     OSError
         The file cannot be written.
     """
-    with new_file(path, "wb") as (file, take_place):
+    with new_file(path, "wb") as (file, commit):
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
-        take_place()
+        commit()

@@ -54,7 +54,7 @@ def test_packet_sockets_do_not_need_redirected_frames(backend):
         ({}, True, False, "af-packet"),
         ({"takes_xdp_frames": False}, True, True, "af-packet"),
         ({"takes_xdp_frames": None, "kind": "dummy"}, True, True, "af-packet"),
-        # A law can be changed; then it is better to say why it cannot be sent at full speed.
+        # A distribution can be changed; then it is better to say why it cannot be sent at full speed.
         ({}, False, False, "xdp"),
         ({"takes_xdp_frames": False}, False, True, "xdp"),
         ({"takes_xdp_frames": None}, True, True, "af-packet"),

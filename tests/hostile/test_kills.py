@@ -148,24 +148,24 @@ def test_members_keep_their_accounts_when_another_is_killed(scene: Scene, rounds
     """One of three readers is killed at a time; the others, and the keeper, go on."""
     before = HostState.now()
     for moment_s in moments(rounds):
-        arguments = ("-i", scene.link.interface(scene.right), "-w", scene.directory / "founder", "--json")
-        with Capturer(until, scene.right, *arguments) as founder:
+        arguments = ("-i", scene.link.interface(scene.right), "-w", scene.directory / "creator", "--json")
+        with Capturer(until, scene.right, *arguments) as creator:
             joiners = [
-                Capturer(until, scene.right, "-w", scene.directory / f"joiner-{number}", "--json", join=founder.ring)
+                Capturer(until, scene.right, "-w", scene.directory / f"joiner-{number}", "--json", join=creator.ring)
                 for number in range(2)
             ]
-            readers = [founder, *joiners]
+            readers = [creator, *joiners]
             with contextlib.ExitStack() as stack:
                 for joiner in joiners:
                     stack.enter_context(joiner)
                 victim = readers.pop(random.Random(moment_s).randrange(3))
                 killed(victim.process, moment_s)
-                until("it is forgotten", lambda: len(subscribers_of(founder.ring)) == 2)
+                until("it is forgotten", lambda: len(subscribers_of(creator.ring)) == 2)
                 for reader in readers:
                     said = reader.end()
                     assert said.returncode == 0, said.stderr
                     account_of(said)
-        until("the keeper has gone", lambda ring=founder.ring: ring not in rings())
+        until("the keeper has gone", lambda ring=creator.ring: ring not in rings())
         assert wait_until_clean(before) == [], f"after {moment_s} s"
 
 
@@ -174,11 +174,11 @@ def test_readers_end_when_their_keeper_is_killed(scene: Scene, rounds: int, unti
     before = HostState.now()
     for moment_s in moments(rounds):
         interface = scene.link.interface(scene.right)
-        with Capturer(until, scene.right, "-i", interface, "-w", scene.file) as founder:
-            keeper = founder.keeper()
+        with Capturer(until, scene.right, "-i", interface, "-w", scene.file) as creator:
+            keeper = creator.keeper()
             time.sleep(moment_s)
             os.kill(keeper, signal.SIGKILL)
-            said = founder.end(number=None)
+            said = creator.end(number=None)
         assert said.returncode == 1, said.stderr
         assert "the keeper" in said.stderr, said.stderr
         assert is_whole("capture", scene.file)

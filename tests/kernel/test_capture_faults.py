@@ -63,9 +63,9 @@ def error_line(result: subprocess.CompletedProcess[str]) -> str:
 def test_a_filter_may_have_thousands_of_ports(place: Place, until: Any, tmp_path: Path) -> None:
     ports = " or ".join(f"port {port}" for port in range(1_000, 3_700))
     outputs = [tmp_path / "not-of-these.pcapng", tmp_path / "all.pcapng"]
-    asked = ["--filter", f"not ({ports})", "--write", outputs[0], "--filter", "", "--write", outputs[1]]
+    arguments = ["--filter", f"not ({ports})", "--write", outputs[0], "--filter", "", "--write", outputs[1]]
     where = ["-i", place.interface, "--direction", "in"]
-    with Capturer(until, place.host, *where, *asked, "--json", subscribers=2) as capturer:
+    with Capturer(until, place.host, *where, *arguments, "--json", subscribers=2) as capturer:
         place.send(50)
         result = capturer.end()
     assert result.returncode == 0, result.stderr
@@ -141,8 +141,8 @@ def test_a_wrong_request_is_refused_in_one_line(
 @pytest.mark.parametrize("load", ["memcpy:50", "zlib:3"])
 def test_work_on_each_packet_changes_no_packet(place: Place, until: Any, tmp_path: Path, load: str) -> None:
     file = tmp_path / "x.pcapng"
-    asked = ["--direction", "in", "--load", load, "-w", file]
-    with Capturer(until, place.host, "-i", place.interface, *asked) as capture:
+    arguments = ["--direction", "in", "--load", load, "-w", file]
+    with Capturer(until, place.host, "-i", place.interface, *arguments) as capture:
         place.send(100)
         until("they are flushed", lambda: says_logged(capture, file, 100))
         capture.end()
@@ -274,7 +274,7 @@ def test_only_root_and_the_group_of_a_ring_may_join(place: Place, until: Any, tm
             assert result.returncode == status, result.stderr
             if status:
                 assert error_line(result).startswith(f"ring {capture.ring}: you may not read it")
-            assert ("waits for readers of root and of its founder only" in result.stderr) == ("slow" in options)
+            assert ("waits for readers of root and of its creator only" in result.stderr) == ("slow" in options)
             capture.end()
 
 
@@ -321,11 +321,11 @@ def test_ctrl_c_ends_the_whole_group_but_leaves_the_keeper_to_the_others(
     with Capturer(
         until, place.host, "-i", place.interface, "--direction", "in",
         "-w", tmp_path / "first.pcapng", start_new_session=True,
-    ) as founder:  # fmt: skip
-        with Capturer(until, place.host, "-w", file, "--json", join=founder.ring) as joiner:
-            os.killpg(founder.process.pid, signal.SIGINT)
-            assert founder.end(number=None).returncode == 0
-            until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
+    ) as creator:  # fmt: skip
+        with Capturer(until, place.host, "-w", file, "--json", join=creator.ring) as joiner:
+            os.killpg(creator.process.pid, signal.SIGINT)
+            assert creator.end(number=None).returncode == 0
+            until("it has gone", lambda: len(subscribers_of(creator.ring)) == 1)
             place.send(10)
             result = joiner.end()
     assert result.returncode == 0

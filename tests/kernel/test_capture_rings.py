@@ -72,28 +72,28 @@ def numbers_of(path: Path) -> list[int]:
 
 
 def capture(place: Place, until: Any, file: Path, *arguments: Any, **options: Any) -> Capturer:
-    """Capture what arrives, as founder or as member of a ring."""
+    """Capture what arrives, as creator or as member of a ring."""
     where = () if "join" in options else ("-i", place.interface, "--direction", "in")
     return Capturer(until, place.host, *where, "--write", file, "--json", *arguments, **options)
 
 
-def test_a_new_member_gets_later_packets_and_the_founder_loses_none(place: Place, until: Any, tmp_path: Path) -> None:
+def test_a_new_member_gets_later_packets_and_the_creator_loses_none(place: Place, until: Any, tmp_path: Path) -> None:
     first, second = tmp_path / "first.pcapng", tmp_path / "second.pcapng"
-    with capture(place, until, first) as founder:
+    with capture(place, until, first) as creator:
         place.send(100)
-        with capture(place, until, second, join=founder.ring) as joiner:
-            assert len(subscribers_of(founder.ring)) == 2
+        with capture(place, until, second, join=creator.ring) as joiner:
+            assert len(subscribers_of(creator.ring)) == 2
             place.send(100)
             result = joiner.end()
         place.send(100)
-        founder_result = founder.end()
-    assert result.returncode == founder_result.returncode == 0, result.stderr + founder_result.stderr
+        creator_result = creator.end()
+    assert result.returncode == creator_result.returncode == 0, result.stderr + creator_result.stderr
     assert numbers_of(second) == list(range(100, 200))
     assert numbers_of(first) == list(range(300))
     account = account_of(result)["subscribers"][0]
     assert total(account, "logged") == 100
     assert total(account, "filtered") == 0
-    assert total(account_of(founder_result)["subscribers"][0], "logged") >= 300
+    assert total(account_of(creator_result)["subscribers"][0], "logged") >= 300
 
 
 def test_discarded_packets_are_captured_and_reach_no_socket(place: Place, until: Any, tmp_path: Path) -> None:
@@ -143,12 +143,12 @@ def test_no_member_loses_packets_while_others_join_and_leave(
             place.send(5)
 
     sending = threading.Thread(target=send)
-    with capture(place, until, first, "--hook", hook) as founder:
+    with capture(place, until, first, "--hook", hook) as creator:
         sending.start()
         try:
             for number in range(2):
                 file = tmp_path / f"{number}.pcapng"
-                with capture(place, until, file, "--filter", "greater 60", join=founder.ring) as joiner:
+                with capture(place, until, file, "--filter", "greater 60", join=creator.ring) as joiner:
                     until("it has some", lambda file=file: file.stat().st_size > 100 * 200)
                     account_of(joiner.end())
                 numbers = numbers_of(file)
@@ -156,19 +156,19 @@ def test_no_member_loses_packets_while_others_join_and_leave(
         finally:
             stop.set()
             sending.join()
-        (account,) = account_of(founder.end())["subscribers"]
+        (account,) = account_of(creator.end())["subscribers"]
     assert numbers_of(first) == list(range(place.sent))
     assert not any(account["interfaces"][0]["lost"].values())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["leaves", "is killed"])
-def test_members_continue_without_the_founder(place: Place, until: Any, tmp_path: Path, number: int) -> None:
+def test_members_continue_without_the_creator(place: Place, until: Any, tmp_path: Path, number: int) -> None:
     second = tmp_path / "second.pcapng"
-    with capture(place, until, tmp_path / "first.pcapng") as founder:
-        with capture(place, until, second, join=founder.ring) as joiner:
+    with capture(place, until, tmp_path / "first.pcapng") as creator:
+        with capture(place, until, second, join=creator.ring) as joiner:
             place.send(100)
-            founder.end(number)
-            until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
+            creator.end(number)
+            until("it has gone", lambda: len(subscribers_of(creator.ring)) == 1)
             place.send(100)
             result = joiner.end()
     assert result.returncode == 0
@@ -178,36 +178,36 @@ def test_members_continue_without_the_founder(place: Place, until: Any, tmp_path
 
 def test_a_joiner_that_is_killed_leaves_nothing(place: Place, until: Any, tmp_path: Path) -> None:
     first = tmp_path / "first.pcapng"
-    with capture(place, until, first) as founder:
-        with capture(place, until, tmp_path / "second.pcapng", join=founder.ring) as joiner:
+    with capture(place, until, first) as creator:
+        with capture(place, until, tmp_path / "second.pcapng", join=creator.ring) as joiner:
             joiner.end(signal.SIGKILL)
         place.send(100)
-        until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
-        result = founder.end()
+        until("it has gone", lambda: len(subscribers_of(creator.ring)) == 1)
+        result = creator.end()
     assert numbers_of(first) == list(range(100))
     account_of(result)
 
 
 def test_members_report_a_killed_keeper_and_end(place: Place, until: Any, tmp_path: Path) -> None:
     files = [tmp_path / "first.pcapng", tmp_path / "second.pcapng"]
-    with capture(place, until, files[0]) as founder, capture(place, until, files[1], join=founder.ring) as joiner:
+    with capture(place, until, files[0]) as creator, capture(place, until, files[1], join=creator.ring) as joiner:
         place.send(100)
-        os.kill(founder.keeper(), signal.SIGKILL)
-        for one, file in zip((founder, joiner), files, strict=True):
+        os.kill(creator.keeper(), signal.SIGKILL)
+        for one, file in zip((creator, joiner), files, strict=True):
             result = one.end(number=None)
             assert result.returncode == 1
-            line = f"parshall: capture: the keeper of ring {founder.ring} died"
+            line = f"parshall: capture: the keeper of ring {creator.ring} died"
             assert [text for text in result.stderr.splitlines() if text.startswith(line)]
             assert not json.loads(result.stdout)["ledger"]["complete"]
             assert numbers_of(file) == list(range(100))
     # Its socket remains, and does not prevent a new ring of that name.
-    assert (RUN_DIRECTORY / f"{founder.ring}.ring").exists()
-    result = run(place.host, "--join", founder.ring, "-w", tmp_path / "x.pcapng")
+    assert (RUN_DIRECTORY / f"{creator.ring}.ring").exists()
+    result = run(place.host, "--join", creator.ring, "-w", tmp_path / "x.pcapng")
     assert result.returncode == 2
     assert "its keeper died" in result.stderr
-    again = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", files[0], "--duration", "0.1")
+    again = run(place.host, "-i", place.interface, "--name", creator.ring, "-w", files[0], "--duration", "0.1")
     assert again.returncode == 0, again.stderr
-    until("the keeper has removed it", lambda: not (RUN_DIRECTORY / f"{founder.ring}.ring").exists())
+    until("the keeper has removed it", lambda: not (RUN_DIRECTORY / f"{creator.ring}.ring").exists())
 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
@@ -215,8 +215,8 @@ def test_the_account_counts_what_a_stopped_reader_loses(place: Place, until: Any
     """With the fast policy it alone loses packets; with the slow policy all lose the same."""
     files = [tmp_path / "first.pcapng", tmp_path / "second.pcapng"]
     arguments = ("--policy", policy, "--buffer", "1M")
-    with capture(place, until, files[0], *arguments) as founder:
-        with capture(place, until, files[1], join=founder.ring) as stopped:
+    with capture(place, until, files[0], *arguments) as creator:
+        with capture(place, until, files[1], join=creator.ring) as stopped:
             place.send(50)
             stopped.process.send_signal(signal.SIGSTOP)
             for _ in range(30):
@@ -225,9 +225,9 @@ def test_the_account_counts_what_a_stopped_reader_loses(place: Place, until: Any
             until("it reads again", lambda: stopped.process.poll() is None)
             place.send(50)
             stopped_result = stopped.end()
-        founder_result = founder.end()
+        creator_result = creator.end()
     cause = "overwritten" if policy == "fast" else "dropped"
-    for result, file, loses in ((founder_result, files[0], policy == "slow"), (stopped_result, files[1], True)):
+    for result, file, loses in ((creator_result, files[0], policy == "slow"), (stopped_result, files[1], True)):
         assert result.returncode == 0
         (account,) = account_of(result)["subscribers"]
         lost = total(account, cause)
@@ -252,8 +252,8 @@ def test_a_slow_reader(place: Place, until: Any, tmp_path: Path, policy: str) ->
             received.append(piece)
 
     with (
-        capture(place, until, file, "--policy", policy, "--buffer", "1M") as founder,
-        capture(place, until, fifo, join=founder.ring) as crawler,
+        capture(place, until, file, "--policy", policy, "--buffer", "1M") as creator,
+        capture(place, until, fifo, join=creator.ring) as crawler,
     ):
         # Six times the capacity of the ring, of which it reads a quarter in time.
         for _ in range(500):
@@ -262,35 +262,35 @@ def test_a_slow_reader(place: Place, until: Any, tmp_path: Path, policy: str) ->
                 received.append(os.read(pipe, 4096))
         rest = threading.Thread(target=drain)
         rest.start()
-        crawler_result, founder_result = crawler.end(), founder.end()
+        crawler_result, creator_result = crawler.end(), creator.end()
         rest.join()
     os.close(pipe)
     crawled.write_bytes(b"".join(received))
     crawler_account = account_of(crawler_result)["subscribers"][0]
-    founder_account = account_of(founder_result)["subscribers"][0]
+    creator_account = account_of(creator_result)["subscribers"][0]
     assert len(numbers_of(crawled)) <= total(crawler_account, "logged") < place.sent
     if policy == "fast":
         assert total(crawler_account, "overwritten") > 0
-        assert total(crawler_account, "dropped") == total(founder_account, "dropped") == 0
+        assert total(crawler_account, "dropped") == total(creator_account, "dropped") == 0
         assert set(numbers_of(crawled)) <= set(range(place.sent))
     else:
         assert total(crawler_account, "dropped") > 0
-        assert total(crawler_account, "overwritten") == total(founder_account, "overwritten") == 0
+        assert total(crawler_account, "overwritten") == total(creator_account, "overwritten") == 0
         assert numbers_of(crawled) == numbers_of(file)
 
 
 def test_a_killed_reader_does_not_delay_the_others(place: Place, until: Any, tmp_path: Path) -> None:
     first = tmp_path / "first.pcapng"
-    with capture(place, until, first, "--policy", "slow", "--buffer", "1M") as founder:
-        with capture(place, until, tmp_path / "second.pcapng", join=founder.ring) as killed:
+    with capture(place, until, first, "--policy", "slow", "--buffer", "1M") as creator:
+        with capture(place, until, tmp_path / "second.pcapng", join=creator.ring) as killed:
             killed.process.send_signal(signal.SIGSTOP)
             killed.end(signal.SIGKILL)
-            until("it has gone", lambda: len(subscribers_of(founder.ring)) == 1)
+            until("it has gone", lambda: len(subscribers_of(creator.ring)) == 1)
         for _ in range(20):
             place.send(100, frame_bytes=1400)
             sent = place.sent
-            until("the founder keeps up", lambda sent=sent: has_read(founder, first, sent))
-        result = founder.end()
+            until("the creator keeps up", lambda sent=sent: has_read(creator, first, sent))
+        result = creator.end()
     (account,) = account_of(result)["subscribers"]
     assert total(account, "dropped") == 0
     assert numbers_of(first) == list(range(place.sent))
@@ -303,13 +303,13 @@ def has_read(_capture: Capturer, file: Path, packets: int) -> bool:
 
 def test_the_65th_subscriber_is_refused_and_the_others_stay(place: Place, until: Any, tmp_path: Path) -> None:
     sixty_four = [argument for number in range(64) for argument in ("--write", tmp_path / f"{number}.pcapng")]
-    with Capturer(until, place.host, "-i", place.interface, *sixty_four, "--json", subscribers=64) as founder:
-        result = run(place.host, "--join", founder.ring, "-w", tmp_path / "more.pcapng")
+    with Capturer(until, place.host, "-i", place.interface, *sixty_four, "--json", subscribers=64) as creator:
+        result = run(place.host, "--join", creator.ring, "-w", tmp_path / "more.pcapng")
         assert result.returncode == 1
         (line,) = result.stderr.splitlines()
-        assert f"ring {founder.ring} has 64 subscribers, and 1 more" in line
+        assert f"ring {creator.ring} has 64 subscribers, and 1 more" in line
         place.send(10)
-        ledger = account_of(founder.end())
+        ledger = account_of(creator.end())
     assert {total(account, "overwritten") for account in ledger["subscribers"]} == {0}
     assert numbers_of(tmp_path / "63.pcapng") == list(range(10))
 
@@ -323,19 +323,19 @@ def test_joining_an_unknown_ring_is_refused(place: Place, tmp_path: Path) -> Non
 
 
 def test_a_taken_name_is_refused_with_a_hint_to_join(place: Place, until: Any, tmp_path: Path) -> None:
-    with capture(place, until, tmp_path / "first.pcapng") as founder:
-        result = run(place.host, "-i", place.interface, "--name", founder.ring, "-w", tmp_path / "x.pcapng")
+    with capture(place, until, tmp_path / "first.pcapng") as creator:
+        result = run(place.host, "-i", place.interface, "--name", creator.ring, "-w", tmp_path / "x.pcapng")
         assert result.returncode == 2
-        assert f"join it with --join {founder.ring}" in result.stderr
-        founder.end()
+        assert f"join it with --join {creator.ring}" in result.stderr
+        creator.end()
 
 
 def test_the_list_shows_who_reads_what(place: Place, until: Any, tmp_path: Path) -> None:
-    with capture(place, until, tmp_path / "first.pcapng", "--snaplen", "96", "--policy", "slow") as founder:
+    with capture(place, until, tmp_path / "first.pcapng", "--snaplen", "96", "--policy", "slow") as creator:
         shown = run(place.host, "--list").stdout
-        assert f"{founder.ring}: {place.interface} in (tcx); slow reader, 32 MiB" in shown
-        assert f"process {founder.process.pid}: everything, up to 96 bytes" in shown
-        founder.end()
+        assert f"{creator.ring}: {place.interface} in (tcx); slow reader, 32 MiB" in shown
+        assert f"process {creator.process.pid}: everything, up to 96 bytes" in shown
+        creator.end()
 
 
 def test_a_second_ring_at_an_interface_warns_of_the_first(place: Place, until: Any, tmp_path: Path, bed: Any) -> None:
@@ -360,12 +360,12 @@ LIST = " or ".join(f"port {port}" for port in range(1001, 1200, 2))
 def test_a_long_list_beside_short_filters_costs_little_memory(place: Place, until: Any, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.pcapng" for number in range(5)]
     filters = ["tcp port 80", "udp port 53", "icmp", LIST, f"ether proto {EXPERIMENT}"]
-    asked = [word for filter, file in zip(filters, files, strict=True) for word in ("--filter", filter, "-w", file)]
+    arguments = [word for filter, file in zip(filters, files, strict=True) for word in ("--filter", filter, "-w", file)]
     where = ["-i", place.interface, "--direction", "in"]
-    with Capturer(until, place.host, *where, *asked, "--json", subscribers=5) as founder:
-        status = Path(f"/proc/{founder.keeper()}/status").read_text()
+    with Capturer(until, place.host, *where, *arguments, "--json", subscribers=5) as creator:
+        status = Path(f"/proc/{creator.keeper()}/status").read_text()
         place.send(50)
-        result = founder.end()
+        result = creator.end()
     peak_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
     assert peak_kib < 200_000
     assert result.returncode == 0, result.stderr
@@ -387,10 +387,10 @@ def state_of(process: int) -> str:
         return "Z"
 
 
-def join_that_stands_still(place: Place, until: Any, founder: Capturer, file: Path) -> tuple[Any, int]:
+def join_that_stands_still(place: Place, until: Any, creator: Capturer, file: Path) -> tuple[Any, int]:
     """Join with filters that take a while to load, and stop the process that loads them."""
     ports = [f"port {(port * 7919) % 60_000 + 1}" for port in range(1_000)]
-    command = [PARSHALL, "capture", "--join", founder.ring]
+    command = [PARSHALL, "capture", "--join", creator.ring]
     for number in range(0, len(ports), 100):
         # The last one takes what the test sends.
         wanted = " or ".join(ports[number : number + 100]) + f" or ether proto {EXPERIMENT}"
@@ -400,7 +400,7 @@ def join_that_stands_still(place: Place, until: Any, founder: Capturer, file: Pa
 
     def stands_still() -> bool:
         assert joiner.poll() is None, joiner.communicate()
-        for child in children_of(founder.keeper()):
+        for child in children_of(creator.keeper()):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGSTOP)
                 stopped.append(child)
@@ -412,38 +412,38 @@ def join_that_stands_still(place: Place, until: Any, founder: Capturer, file: Pa
 
 def test_leaving_does_not_wait_for_a_join(place: Place, until: Any, tmp_path: Path) -> None:
     first, second, third = (tmp_path / f"{name}.pcapng" for name in ("first", "second", "third"))
-    with capture(place, until, first) as founder, capture(place, until, second, join=founder.ring) as other:
-        joiner, _ = join_that_stands_still(place, until, founder, third)
+    with capture(place, until, first) as creator, capture(place, until, second, join=creator.ring) as other:
+        joiner, _ = join_that_stands_still(place, until, creator, third)
         place.send(100)
         result = other.end()
         assert result.returncode == 0, result.stderr
         assert numbers_of(second) == list(range(100))
         # The keeper tries again, undisturbed.
-        until("it has joined", lambda: len(subscribers_of(founder.ring, joiner.pid)) == 10, timeout_s=60)
+        until("it has joined", lambda: len(subscribers_of(creator.ring, joiner.pid)) == 10, timeout_s=60)
         place.send(100)
         joiner.send_signal(signal.SIGINT)
         _, errors = joiner.communicate(timeout=60)
         assert joiner.returncode == 0, errors
         assert numbers_of(tmp_path / "third.900.pcapng") == list(range(100, 200))
-        founder_result = founder.end()
+        creator_result = creator.end()
     assert numbers_of(first) == list(range(200))
     account_of(result)
-    account_of(founder_result)
+    account_of(creator_result)
 
 
 def test_a_join_whose_programs_do_not_load_is_refused_in_one_line(place: Place, until: Any, tmp_path: Path) -> None:
     first = tmp_path / "first.pcapng"
-    with capture(place, until, first) as founder:
+    with capture(place, until, first) as creator:
         place.send(50)
-        joiner, making = join_that_stands_still(place, until, founder, tmp_path / "second.pcapng")
+        joiner, making = join_that_stands_still(place, until, creator, tmp_path / "second.pcapng")
         os.kill(making, signal.SIGKILL)
         _, errors = joiner.communicate(timeout=60)
         assert joiner.returncode == 1
         (line,) = errors.splitlines()
         assert "to merge and load them takes more than" in line
-        assert len(subscribers_of(founder.ring)) == 1
+        assert len(subscribers_of(creator.ring)) == 1
         place.send(50)
-        result = founder.end()
+        result = creator.end()
     assert result.returncode == 0, result.stderr
     assert numbers_of(first) == list(range(100))
     account_of(result)

@@ -97,14 +97,14 @@ def test_tshark_captures_through_extcap(place: Place, until: Any, tshark: str, t
 def test_a_ring_that_runs_is_joined(place: Place, until: Any, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with Capturer(until, place.host, "-i", place.interface, "--write", "/dev/null") as founder:
+    with Capturer(until, place.host, "-i", place.interface, "--write", "/dev/null") as creator:
         listed = subprocess.run([PARSHALL, "extcap", "--extcap-interfaces"], capture_output=True, text=True).stdout
-        assert f"{{value=parshall-ring-{founder.ring}}}" in listed
-        command = [PARSHALL, "extcap", "--capture", f"--extcap-interface=parshall-ring-{founder.ring}", "--fifo", fifo]
+        assert f"{{value=parshall-ring-{creator.ring}}}" in listed
+        command = [PARSHALL, "extcap", "--capture", f"--extcap-interface=parshall-ring-{creator.ring}", "--fifo", fifo]
         joiner = subprocess.Popen(command)
         try:
             with fifo.open("rb") as read:
-                until("it has joined", lambda: len(rings()[founder.ring]["subscribers"]) == 2)
+                until("it has joined", lambda: len(rings()[creator.ring]["subscribers"]) == 2)
                 place.sender.send([frame(1, 200)])
                 received = b""
                 while frame(1, 200) not in received:
@@ -114,4 +114,4 @@ def test_a_ring_that_runs_is_joined(place: Place, until: Any, tmp_path: Path) ->
             assert joiner.wait(timeout=20) == 0
         finally:
             joiner.kill()
-        assert founder.end().returncode == 0
+        assert creator.end().returncode == 0

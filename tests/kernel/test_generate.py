@@ -202,7 +202,7 @@ def test_the_command_that_loses_its_interface_fails_and_gives_the_account(xdp_li
 def test_the_account_balances_and_the_digest_repeats(xdp_link):
     accounts = [generator(xdp_link, count=30_000, sizes="thesis", seed=seed).wait().account for seed in (5, 5, 6)]
     for account in accounts:
-        assert account["asked"] == account["sent"] + account["not_sent"] == 30_000
+        assert account["requested"] == account["sent"] + account["not_sent"] == 30_000
         assert account["sent"] == account["arrived"] + account["lost"]
         assert account["sizes"]["ks_distance"] < 0.02
     assert accounts[0]["digest"] == accounts[1]["digest"] != accounts[2]["digest"]
@@ -229,7 +229,7 @@ def test_a_run_that_is_stopped_gives_the_account_of_what_was_sent(xdp_link, unti
     until("some packets were sent", lambda: run.status()["packets"] > 2000)
     run.stop()
     account = run.wait().account
-    assert account["asked"] is None and account["sent"] > 2000
+    assert account["requested"] is None and account["sent"] > 2000
     assert account["sent"] == account["arrived"] + account["lost"]
     again = generator(xdp_link, sizes="imix", seed=3, count=account["sent"]).wait().account
     assert again["digest"] == account["digest"]
@@ -346,7 +346,7 @@ def test_ctrl_c_gives_the_account(xdp_link, tap):
     command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
     command += ["--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json"]
     account = json.loads(said_after_ctrl_c(command, lambda: tap(500)))
-    assert account["asked"] is None and account["sent"] >= 500
+    assert account["requested"] is None and account["sent"] >= 500
     assert account["sent"] == account["arrived"] + account["lost"]
 
 

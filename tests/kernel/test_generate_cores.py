@@ -57,7 +57,7 @@ def test_each_packet_of_the_seed_arrives_once(xdp_link, tap, backend, pace, coun
         **pace,
     )
     account = run.wait().account
-    assert (account["asked"], account["sent"], account["lost"], account["error"]) == (count, count, 0, None)
+    assert (account["requested"], account["sent"], account["lost"], account["error"]) == (count, count, 0, None)
     assert [(sender["cpu"], sender["sent"]) for sender in account["senders"]] == [
         (CPUS[0], count - count // 2),
         (CPUS[1], count // 2),
@@ -100,7 +100,7 @@ def test_a_stopped_run_has_sent_the_beginning_of_the_plan(xdp_link, until, backe
     run.stop()
     run.stop()
     account = run.wait().account
-    assert account["asked"] is None and account["sent"] > 20_000
+    assert account["requested"] is None and account["sent"] > 20_000
     assert account["sent"] == account["arrived"] + account["lost"]
     first, second = (sender["sent"] for sender in account["senders"])
     assert (first + second, first - second in (0, 1)) == (account["sent"], True)

@@ -38,13 +38,13 @@ def add_or_skip(host, *words):
         pytest.skip(f"this kernel makes no such interface: {made.stderr.strip()}")
 
 
-def asked(host, interface):
+def danger_of(host, interface):
     return " and ".join(reasons_to_confirm(interface, host.path))
 
 
 def test_an_interface_of_a_testbed_needs_no_confirmation(hosts):
     left, right, link = hosts
-    assert asked(left, link.interface(left)) == asked(right, link.interface(right)) == ""
+    assert danger_of(left, link.interface(left)) == danger_of(right, link.interface(right)) == ""
 
 
 def test_routers_and_bridges_between_test_hosts_lead_nowhere(bed, hosts):
@@ -55,9 +55,9 @@ def test_routers_and_bridges_between_test_hosts_lead_nowhere(bed, hosts):
     right.run(["ip", "link", "set", link.interface(right), "master", "br0"])
     right.run(["ip", "link", "set", behind.interface(right), "master", "br0"])
     right.run(["ip", "address", "add", "10.9.9.9/24", "dev", "br0"])
-    assert asked(left, link.interface(left)) == ""
+    assert danger_of(left, link.interface(left)) == ""
     # A port of a bridge with addresses of its namespace.
-    assert "br0, which it is connected with, has addresses" in asked(right, link.interface(right))
+    assert "br0, which it is connected with, has addresses" in danger_of(right, link.interface(right))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_default_route_in_parts_and_in_any_table_needs_confirmation(hosts, fam
     left, _, link = hosts
     for route in routes:
         left.run(["ip", family, "route", "add", route, "dev", link.interface(left), "table", table])
-    assert "a default route uses it" in asked(left, link.interface(left))
+    assert "a default route uses it" in danger_of(left, link.interface(left))
 
 
 def test_the_bridge_of_a_port_may_have_the_default_route(hosts):
@@ -83,17 +83,17 @@ def test_the_bridge_of_a_port_may_have_the_default_route(hosts):
     left.run(["ip", "link", "add", "br0", "type", "bridge"])
     left.run(["ip", "link", "set", "br0", "up"])
     left.run(["ip", "link", "set", link.interface(left), "master", "br0"])
-    assert asked(left, link.interface(left)) == ""
+    assert danger_of(left, link.interface(left)) == ""
     left.run(["ip", "route", "add", "default", "dev", "br0"])
-    assert "a default route uses br0" in asked(left, link.interface(left))
+    assert "a default route uses br0" in danger_of(left, link.interface(left))
 
 
 def test_a_peer_in_the_namespace_of_this_host_needs_confirmation(hosts, to_this_host):
     left, right, link = hosts
     inside, outside = to_this_host
-    assert "reach the network namespace of this host" in asked(left, inside)
+    assert "reach the network namespace of this host" in danger_of(left, inside)
     # So is what leads to a host that has such a veth, and what is in a bridge with it.
-    assert "reach the network namespace of this host" in asked(right, link.interface(right))
+    assert "reach the network namespace of this host" in danger_of(right, link.interface(right))
     # Its other end leads to the test hosts only.
     assert reasons_to_confirm(outside) == []
 
@@ -104,12 +104,12 @@ def test_an_unknown_namespace_needs_confirmation(hosts):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "made\n"
         left.run(["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", str(holder.pid)])
-        assert asked(left, "v0") == ""
+        assert danger_of(left, "v0") == ""
         # A tap there is read by a program, which may send on anywhere.
         subprocess.run(
             ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "ip", "tuntap", "add", "tap0", "mode", "tap"], check=True
         )
-        assert "leave through tap0" in asked(left, "v0")
+        assert "leave through tap0" in danger_of(left, "v0")
         holder.stdin.close()
 
 
@@ -128,7 +128,7 @@ def test_a_stacked_interface_needs_the_confirmation_of_its_lower_device(hosts, t
     left, *_ = hosts
     inside, _ = to_this_host
     add_or_skip(left, *(word.format(lower=inside) for word in words))
-    assert "reach the network namespace of this host" in asked(left, "top")
+    assert "reach the network namespace of this host" in danger_of(left, "top")
 
 
 @pytest.mark.optional
@@ -138,7 +138,7 @@ def test_a_member_of_a_bond_needs_confirmation(hosts, kind):
     add_or_skip(left, "many0", "type", kind)
     left.run(["ip", "link", "set", link.interface(left), "down"])
     left.run(["ip", "link", "set", link.interface(left), "master", "many0"])
-    assert "it is a member of many0" in asked(left, link.interface(left))
+    assert "it is a member of many0" in danger_of(left, link.interface(left))
 
 
 def test_the_command_names_the_reason_and_sends_with_yes_on(hosts):

@@ -65,7 +65,7 @@ def test_a_replay_sends_the_bytes_of_the_trace_at_their_times(xdp_link, tap, fra
     write_trace(trace, frames, gap_us=200)
     arriving = [on_the_wire(frame) for frame in frames]
     account = generator(xdp_link, replay=trace, backend=backend).wait().account
-    assert (account["asked"], account["sent"], account["lost"], account["backend"]) == (50, 50, 0, backend)
+    assert (account["requested"], account["sent"], account["lost"], account["backend"]) == (50, 50, 0, backend)
     # Gaps of 0.2 to 9.8 ms. The host may take the CPU away for some ms, also before the last packet; what was late
     # then follows at once.
     assert account["elapsed_ns"] == pytest.approx(245e6, rel=0.25)

@@ -155,11 +155,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let (mut packets, mut events, mut written) = (0, 0, 0);
     while written < records {
-        let seat = below(&mut random, open.len() as u64) as usize;
+        let index = below(&mut random, open.len() as u64) as usize;
         for _ in 0..(1 + below(&mut random, 8)).min(records - written) {
             time_ns += 300 + below(&mut random, 1400);
-            open[seat].step(time_ns, &mut random);
-            writer.push(&open[seat].state)?;
+            open[index].step(time_ns, &mut random);
+            writer.push(&open[index].state)?;
             written += 1;
             if written % RECORDS_PER_TICK == 0 {
                 let mut rows = std::mem::take(&mut changed);
@@ -167,11 +167,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 writer.tick(rows, &Ledger::default(), false)?;
             }
         }
-        let account = &open[seat].row;
+        let account = &open[index].row;
         if account.packets_seen + account.events_seen >= records_per_flow && next_flow < flows {
             next_flow += 1;
             let next = begin(next_flow as u32, time_ns, offset_ns, &mut random);
-            let ended = std::mem::replace(&mut open[seat], next);
+            let ended = std::mem::replace(&mut open[index], next);
             packets += ended.row.packets_seen;
             events += ended.row.events_seen;
             changed.push(ended.row);

@@ -1,4 +1,4 @@
-//! What the programs cost: the kernel's run-time statistics, switched on in short windows only,
+//! The CPU time of the eBPF programs by the kernel's run-time statistics, switched on in short windows only,
 //! because taking the time of every run costs tens of nanoseconds itself.
 
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use crate::clock::monotonic_ns;
 
 const FIRST_WINDOW_NS: u64 = 50_000_000;
 const WINDOW_NS: u64 = 100_000_000;
-/// Time between two windows: short at first, so that a run of a second has some, and doubled each time.
+/// Time between two windows: short at first, so that a run of a second has a few; doubles each time.
 const FIRST_PERIOD_NS: u64 = 250_000_000;
 const PERIOD_MAX_NS: u64 = 5_000_000_000;
 

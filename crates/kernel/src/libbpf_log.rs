@@ -56,8 +56,8 @@ fn take() -> Option<String> {
 }
 
 /// The verifier's last word before its statistics. libbpf says its whole log as one line of ours.
-fn verifier_reason(said: &str) -> Option<&str> {
-    let log = said.split_once("-- BEGIN PROG LOAD LOG --")?.1;
+fn verifier_reason(output: &str) -> Option<&str> {
+    let log = output.split_once("-- BEGIN PROG LOAD LOG --")?.1;
     let log = log.split("-- END PROG LOAD LOG --").next()?;
     log.lines()
         .map(str::trim)
@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn the_verifiers_reason_is_its_last_word_before_its_statistics() {
-        let said = "libbpf: prog 'one': -- BEGIN PROG LOAD LOG --\n0: (85) call 14\n\
+        let output = "libbpf: prog 'one': -- BEGIN PROG LOAD LOG --\n0: (85) call 14\n\
                     unknown func bpf_x#14\nprocessed 9 insns (limit 1000000)\n-- END PROG LOAD LOG --";
-        assert_eq!(verifier_reason(said), Some("unknown func bpf_x#14"));
+        assert_eq!(verifier_reason(output), Some("unknown func bpf_x#14"));
         assert_eq!(verifier_reason("libbpf: failed to load object 'x'"), None);
     }
 }

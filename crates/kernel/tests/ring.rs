@@ -59,7 +59,7 @@ fn check_beginning(record: &[u64]) -> (u64, u64) {
     assert_eq!(
         usize::from(header.kind) + 3,
         header.length_bytes as usize / 8,
-        "the kind tells the length"
+        "the kind implies the length"
     );
     for (place, word) in words.iter().enumerate() {
         assert_eq!(*word, word_of(writer, count, place as u64), "torn record");

@@ -3,7 +3,7 @@
 use libc::{c_char, c_int, c_uchar, c_uint, timeval};
 use parshall_core::filter::classic::ClassicInstruction;
 
-/// `pcap_t`, which only libpcap looks into.
+/// `pcap_t`, opaque to callers.
 #[repr(C)]
 pub struct Pcap {
     _opaque: [u8; 0],
@@ -25,9 +25,9 @@ pub struct PacketHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
-    /// Packets that the filter accepted, with those that were dropped behind it.
+    /// Packets that the filter accepted, including those dropped afterwards.
     pub received: c_uint,
-    /// Of these, packets that were dropped for want of room.
+    /// Of these, packets that were dropped because the buffer was full.
     pub dropped: c_uint,
     /// Packets that the interface dropped.
     pub interface_dropped: c_uint,
@@ -59,7 +59,7 @@ pub const PRECISION_NANO: c_int = 1;
 pub const DIRECTION_IN: c_int = 1;
 pub const DIRECTION_OUT: c_int = 2;
 
-/// `eproto_db`: names of Ethernet's protocols. libpcap does not document it, but exports it.
+/// `eproto_db`: names of Ethernet protocols. libpcap exports it without documentation.
 #[repr(C)]
 pub struct EthernetProtocol {
     name: *const c_char,
@@ -96,6 +96,6 @@ pub static eproto_db: [EthernetProtocol; 13] = [
     },
 ];
 
-/// Kept for old programs; `pcap_lib_version` says more.
+/// Kept for old programs; `pcap_lib_version` is the documented way.
 #[unsafe(no_mangle)]
 pub static pcap_version: [u8; 7] = *b"1.10.3\0";

@@ -8,7 +8,7 @@ use crate::abi::ERROR_BYTES;
 pub struct ErrorText([c_char; ERROR_BYTES]);
 
 impl ErrorText {
-    /// Nothing went wrong yet.
+    /// No error.
     pub const fn new() -> Self {
         Self([0; ERROR_BYTES])
     }

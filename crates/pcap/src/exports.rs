@@ -53,10 +53,10 @@ macro_rules! export {
         /// See the manual page of the same name.
         ///
         /// # Safety
-        /// As libpcap says.
+        /// As libpcap documents.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($pcap: *mut Pcap $(, $argument: $type)*) $(-> $result)? {
-            // SAFETY: the caller keeps what libpcap asks for.
+            // SAFETY: the caller meets libpcap's requirements.
             match unsafe { activated($pcap) } {
                 Some(($handle, $live)) => $ours,
                 // SAFETY: as above.
@@ -166,10 +166,10 @@ macro_rules! export_options {
         /// See the manual page of the same name.
         ///
         /// # Safety
-        /// As libpcap says.
+        /// As libpcap documents.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
-            // SAFETY: the caller keeps what libpcap asks for.
+            // SAFETY: the caller meets libpcap's requirements.
             unsafe { set(pcap, |pcap| system_function!($name: fn(*mut Pcap, c_int) -> c_int)(pcap, $value), |$options| $note) }
         }
     )*};

@@ -5,7 +5,7 @@ use parshall_core::filter::classic::ClassicInstruction;
 
 use crate::abi::{PacketHeader, Pcap, Program};
 
-/// The function of the system's with this name, looked up once. Its type is the one in pcap/pcap.h; stands in `unsafe`.
+/// The system's function with this name, resolved once. The caller's `unsafe` vouches for its type, as in pcap/pcap.h.
 macro_rules! system_function {
     ($name:ident: fn($($type:ty),*) $(-> $result:ty)?) => {{
         static ADDRESS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
@@ -26,10 +26,10 @@ macro_rules! forward {
         /// See the manual page of the same name.
         ///
         /// # Safety
-        /// As libpcap says.
+        /// As libpcap documents.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-            // SAFETY: the caller keeps what libpcap asks for.
+            // SAFETY: the caller meets libpcap's requirements.
             unsafe { system_function!($name: fn($($type),*) $(-> $result)?)($($argument),*) }
         }
     )*};

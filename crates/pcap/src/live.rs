@@ -31,10 +31,10 @@ use crate::ring::{self, Place};
 
 /// Younger packets wait: a hook on another CPU may still write an older one.
 pub const HOLD_BACK_NS: u64 = 1_000_000;
-/// Between two looks at the ring, while packets come and while none comes.
+/// Poll intervals of the ring, with and without packets.
 pub const NAP: Duration = Duration::from_millis(2);
 pub const NAP_MAX: Duration = Duration::from_millis(10);
-/// The two clocks are compared so often.
+/// How often the two clocks are compared.
 const CLOCK_INTERVAL_NS: u64 = 500_000_000;
 /// How long a keeper may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,21 +57,21 @@ pub struct Live {
     pub is_nonblocking: bool,
     /// `DIRECTION_IN`, `DIRECTION_OUT`, or 0 for both.
     pub direction: c_int,
-    /// What `pcap_next` returned last.
+    /// The packet that `pcap_next` returned last.
     pub kept: Kept,
     pub timeout: Option<Duration>,
     precision: c_int,
     interface: Interface,
     place: Place,
     reading: Reading,
-    /// The one before: a callback may still look at a packet of it.
+    /// The one before: a callback may still use a packet of it.
     previous: Option<Collector>,
     retag: Retag,
     offset_ns: i64,
     offset_until_ns: u64,
-    /// Runs here, on all packets, when the kernel cannot run it.
+    /// A filter that the kernel cannot run; runs here, on all packets.
     program: Option<Vec<ClassicInstruction>>,
-    /// Of the subscriptions before this one.
+    /// Counts of the earlier subscriptions.
     counted: Counted,
     interface_drops_before: u64,
     /// Keeps the interface promiscuous, and sends.
@@ -100,7 +100,7 @@ struct Counted {
     dropped: u64,
 }
 
-/// Whether a ring can do what was asked; else the capture is the system's.
+/// Whether a ring can serve this capture; otherwise libpcap of the system does.
 pub fn can_serve(options: &Options) -> bool {
     !options.is_monitor && options.protocol == 0 && options.time_stamp_type == 0
 }
@@ -162,7 +162,7 @@ impl Live {
         };
         live.set_link_type(link_type);
         if options.is_promiscuous && !live.interface.is_loopback {
-            // Members of a ring may lack the right: they see what others made promiscuous.
+            // Members may lack the privilege: they see what others made promiscuous.
             if let Ok(socket) = PacketSocket::open(live.interface.index)
                 && socket.hold_promiscuous().is_ok()
             {
@@ -223,10 +223,10 @@ impl Live {
         None
     }
 
-    /// Waits for packets, at most this long, or until `wake` is readable or the keeper says something.
+    /// Waits for packets, at most this long, or until `wake` or the keeper's connection is readable.
     ///
     /// # Errors
-    /// What ends the capture, as libpcap says it where it knows it.
+    /// What ends the capture, in libpcap's words where it has any.
     pub fn wait(&mut self, most: Duration, wake: &OwnedFd) -> Result<(), String> {
         let timeout = Timespec {
             tv_sec: most.as_secs() as i64,
@@ -259,7 +259,7 @@ impl Live {
         }
     }
 
-    /// Changes the filter. Packets that the one before let through are forgotten, as with a packet socket.
+    /// Changes the filter. Packets that the old filter accepted are discarded, as with a packet socket.
     ///
     /// # Errors
     /// What ends the capture.
@@ -325,7 +325,7 @@ impl Live {
         ))
     }
 
-    /// What one subscription got, by the kernel's counts.
+    /// Counts of one subscription, by the kernel.
     fn count(&self, counts: &[Vec<HookCount>]) -> Counted {
         let hooks = self.place.client.ring.hooks.iter();
         let (mut matched, mut refused) = (0, 0);
@@ -335,7 +335,7 @@ impl Live {
                 refused += count.refused;
             }
         }
-        // What has not been read waits in the ring, or was overwritten: of these there are no more than gaps.
+        // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
         let unread = matched.saturating_sub(refused + self.reading.read);
         let overwritten = unread.min(self.reading.collector.lanes().sequence_gaps());
         Counted {
@@ -344,7 +344,7 @@ impl Live {
         }
     }
 
-    /// What was captured and lost since the start.
+    /// Packets captured and lost since the start.
     ///
     /// # Errors
     /// When the keeper has ended.
@@ -395,7 +395,7 @@ impl Live {
     /// Sends a frame.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn inject(&mut self, frame: &[u8]) -> Result<usize, String> {
         if self.socket.is_none() {
             let socket =
@@ -420,7 +420,7 @@ impl Live {
         Ok(self.ready.as_ref().map_or(-1, |ready| ready.as_raw_fd()))
     }
 
-    /// The descriptor stays readable only while packets are there. What the last packet was read into may change.
+    /// Makes the descriptor unreadable when no packets wait. The bytes of the last packet may change.
     pub fn update_ready(&mut self) {
         let Some(ready) = &self.ready else { return };
         let mut read_until = || {
@@ -452,7 +452,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Its thread looks at the connection, which goes after it.
+        // Its thread uses the connection, so it ends first.
         self.ready = None;
         self.close_dead();
     }
@@ -482,7 +482,7 @@ fn subscribe(
     let snaplen = (snaplen as u32).min(returned.unwrap_or(u32::MAX)).max(1);
     let mut filter = CompiledFilter::default();
     for one in &place.client.ring.interfaces {
-        // The others' packets are never read, and a program may not fit their link type.
+        // Packets of other interfaces are not read, and a program may not fit their link type.
         let program = match one.link_type == interface.link_type {
             true => program,
             false => &[REJECT],

@@ -1,4 +1,4 @@
-//! A descriptor that is readable when packets are there. A ring in memory cannot wake anybody, so a thread looks into it.
+//! A descriptor that is readable when packets wait. A ring in memory cannot wake a poller, so a thread polls it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::live::{HOLD_BACK_NS, NAP, NAP_MAX};
 
-/// What the thread looks at.
+/// What the thread polls.
 #[derive(Clone)]
 pub struct Watched {
     pub lanes: Vec<Lane>,
@@ -24,7 +24,7 @@ pub struct Watched {
     /// Bits of the subscriptions.
     pub mask: u64,
     pub interface_number: u8,
-    /// The connection to the keeper: packets come no more when it ends.
+    /// The connection to the keeper: when it ends, no more packets come.
     pub keeper: std::os::fd::RawFd,
 }
 
@@ -38,7 +38,7 @@ pub struct Ready {
 struct Signal {
     event: OwnedFd,
     /// One word: the capture has returned all packets up to this time, nanoseconds of `CLOCK_MONOTONIC`. The thread
-    /// may see them after it. A child that reads after a fork tells the thread of its parent: they have one descriptor.
+    /// may see them later. Parent and child share it after a fork, as they share the descriptor.
     read_until: Mapping,
 }
 
@@ -125,7 +125,7 @@ impl Drop for Ready {
 impl Signal {
     fn set(&self, is_ready: bool) {
         let mut count = 1u64.to_ne_bytes();
-        // Neither waits: what is readable already stays so, what is not is left.
+        // Neither blocks, and both may be repeated.
         let _ = match is_ready {
             true => rustix::io::write(&self.event, &count),
             false => rustix::io::read(&self.event, &mut count),
@@ -147,7 +147,7 @@ fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
         let mut newest_ns = 0;
         let note = |record: &CaptureRecord, _: &[u8]| {
             if record.interface == watched.interface_number {
-                // A hook that was interrupted wrote this one late: the capture may have missed it, too.
+                // An interrupted hook wrote this record late: the capture may have missed it, too.
                 let is_late = record.time_ns <= before_ns;
                 newest_ns = newest_ns.max(if is_late { u64::MAX } else { record.time_ns });
             }
@@ -156,7 +156,7 @@ fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
         before_ns = horizon_ns;
         if newest_ns > 0 && !signal.is_read(newest_ns) {
             signal.set(true);
-            // It may have been read between these two.
+            // The capture may have read it in between.
             if signal.is_read(newest_ns) {
                 signal.set(false);
             }

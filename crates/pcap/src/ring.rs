@@ -11,11 +11,11 @@ use parshall_kernel::net::interface::Interface;
 use parshall_kernel::os_text::OsText;
 use rustix::fs::{FlockOperation, flock};
 
-/// The program that keeps a ring: words of its command, as a JSON list.
+/// Environment variable with the keeper's command, as a JSON list.
 const KEEPER: &str = "PARSHALL_PCAP_KEEPER";
 /// The ring to join.
 const RING: &str = "PARSHALL_PCAP_RING";
-/// Held while a ring is looked for and created, so that programs that start together share one.
+/// Locked while a ring is searched and created, so that programs that start together share one.
 const LOCK: &str = "/run/parshall/.pcap";
 const RING_BYTES: u64 = 32 << 20;
 
@@ -26,7 +26,7 @@ pub struct Place {
     pub interface_number: u8,
 }
 
-/// Joins the ring at an interface, or creates it with room for so many bytes for each CPU.
+/// Joins the ring at an interface, or creates one with this many bytes for each CPU.
 ///
 /// # Errors
 /// Why there is none, in one line.
@@ -87,7 +87,7 @@ fn interface_number(ring: &RingDescription, name: &str) -> Option<u8> {
         .then_some(inbound.interface_number)
 }
 
-/// Waits for those who are creating a ring. Who may not create one need not wait.
+/// Waits until no other process creates a ring. A process that may not create one does not wait.
 fn lock() -> Option<File> {
     let _ = std::fs::create_dir("/run/parshall");
     let file = File::options()

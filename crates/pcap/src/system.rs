@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 
 use libc::c_void;
 
-/// Names the library, where it is not at a usual place.
+/// Environment variable with the library's path, where it is not at a usual one.
 const VARIABLE: &str = "PARSHALL_PCAP_SYSTEM";
 
-/// Where distributions keep it: Debian, Fedora, Arch.
+/// Usual paths: Debian, Fedora, Arch.
 const PLACES: [&str; 5] = [
     concat!("/usr/lib/", env!("MULTIARCH"), "/libpcap.so.0.8"),
     "/usr/lib64/libpcap.so.1",
@@ -26,7 +26,7 @@ unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// The address of one of its functions; the process ends when there is none, as it would without the library.
+/// The address of one of its functions. Aborts when it is missing, as the loader would without the library.
 pub fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: the handle is the loader's, the name ends with 0.
     let address = unsafe { libc::dlsym(library().0, name.as_ptr()) };
@@ -48,7 +48,7 @@ fn library() -> &'static Library {
             let Ok(path) = CString::new(place.as_os_str().as_bytes()) else {
                 continue;
             };
-            // Its own calls between its functions must stay in it, although ours have the same names.
+            // Calls inside that library must not resolve to ours, which have the same names.
             let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
             // SAFETY: the path ends with 0.
             let handle = unsafe { libc::dlopen(path.as_ptr(), flags) };

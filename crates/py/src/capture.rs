@@ -52,8 +52,8 @@ impl Capture {
         self.0.interfaces().to_vec()
     }
 
-    /// Waits for the next packets: a stream of one batch, or `None` when none came in time. Raises `StopIteration` when
-    /// there will be no more.
+    /// Waits for the next packets: a stream of one batch, or `None` when none came in time. Raises `StopIteration` at the
+    /// end of the capture.
     fn next_batch(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<ArrowStream>> {
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
         match py.detach(|| self.0.next_batch(timeout)).map_err(raise)? {
@@ -113,12 +113,12 @@ fn columns(batch: PacketBatch, interfaces: &[String]) -> Result<RecordBatch, Arr
 /// Keeps a ring for the process at the other end of the standard input, until its last reader has left.
 #[pyfunction]
 pub fn keep_capture_ring(py: Python<'_>) {
-    // SAFETY: this process was started for nothing but this, and nothing else here uses descriptor 0.
-    let founder = unsafe { OwnedFd::from_raw_fd(0) };
-    py.detach(|| keeper::keep(founder));
+    // SAFETY: this process only keeps a ring, and nothing else in it uses descriptor 0.
+    let creator = unsafe { OwnedFd::from_raw_fd(0) };
+    py.detach(|| keeper::keep(creator));
 }
 
-/// The rings of this host as JSON objects: `{"name": ..., ...}` or `{"name": ..., "unreadable": why}`.
+/// The rings of this host as JSON objects: `{"name": ..., ...}` or `{"name": ..., "unreadable": reason}`.
 #[pyfunction]
 pub fn list_capture_rings(py: Python<'_>) -> PyResult<Vec<String>> {
     py.detach(|| {
@@ -135,7 +135,7 @@ pub fn list_capture_rings(py: Python<'_>) -> PyResult<Vec<String>> {
     })
 }
 
-/// Removes what keepers that were killed left; returns the names of their rings.
+/// Removes leftovers of killed keepers; returns the names of their rings.
 #[pyfunction]
 pub fn clean_capture_rings(py: Python<'_>) -> Vec<String> {
     py.detach(keeper::directory::clean)

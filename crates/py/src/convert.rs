@@ -20,7 +20,7 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Hands on what it is given and asks Python for signals now and then.
 struct Interruptible<W> {
     inner: W,
-    asked: Instant,
+    checked_at: Instant,
     interrupt: Option<PyErr>,
 }
 
@@ -28,7 +28,7 @@ impl<W> Interruptible<W> {
     fn new(inner: W) -> Self {
         Self {
             inner,
-            asked: Instant::now(),
+            checked_at: Instant::now(),
             interrupt: None,
         }
     }
@@ -36,8 +36,8 @@ impl<W> Interruptible<W> {
 
 impl<W: Write> Write for Interruptible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.asked.elapsed() >= SIGNAL_INTERVAL {
-            self.asked = Instant::now();
+        if self.checked_at.elapsed() >= SIGNAL_INTERVAL {
+            self.checked_at = Instant::now();
             if let Err(interrupt) = Python::attach(|py| py.check_signals()) {
                 self.interrupt = Some(interrupt);
                 return Err(io::Error::other("stopped by a signal"));

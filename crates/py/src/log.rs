@@ -49,7 +49,7 @@ impl LogReader {
                 .iter()
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect(),
-            // Not the text of the file: what an older log lacks is there, as 0.
+            // Not the file's own text: columns that an older log lacks are added as 0.
             ledger: (reader.ledger().map(serde_json::to_string).transpose()).map_err(to_python)?,
             truncation: reader.truncation().map(ToString::to_string),
             complete: reader.is_complete(),
@@ -57,7 +57,7 @@ impl LogReader {
         })
     }
 
-    /// The rows, or some of their columns, read from the file as they are asked for.
+    /// The rows, or some of their columns, read from the file on demand.
     #[pyo3(signature = (columns=None))]
     fn records(&self, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<ArrowStream> {
         let reader = py
@@ -99,8 +99,7 @@ impl ArrowStream {
 
 #[pymethods]
 impl ArrowStream {
-    /// Hands the stream over; the schema is always ours: the interface allows to ignore
-    /// another one.
+    /// Returns the stream. A requested schema is ignored, as the interface allows.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

@@ -1,4 +1,4 @@
-//! `_native.Simulation`: a queueing model that is run without the interpreter's lock, with Ctrl-C heard.
+//! `_native.Simulation`: runs a queueing model without the interpreter's lock; Ctrl-C interrupts it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::errors::{to_python, usage_to_python};
 use crate::log::ArrowStream;
 use crate::signals::listen;
 
-/// A model that was checked and can be run.
+/// A checked model, ready to run.
 #[pyclass(module = "parshall._native", frozen)]
 pub struct Network(queueing::Network);
 
@@ -39,7 +39,7 @@ impl Network {
 /// See `parshall.model.run`, which documents what is in it.
 #[pyclass(module = "parshall._native", frozen)]
 pub struct Simulation {
-    /// What was found, as JSON.
+    /// The results, as JSON.
     #[pyo3(get)]
     results: String,
     packets: Option<RecordBatch>,
@@ -69,12 +69,12 @@ impl Simulation {
         })
     }
 
-    /// Packets that left, of the first replication; None when they were not asked for.
+    /// Packets that left, of the first replication; None when not requested.
     fn packets(&self) -> Option<ArrowStream> {
         self.packets.as_ref().map(stream)
     }
 
-    /// Their visits of queues; None when they were not asked for.
+    /// Their visits to queues; None when not requested.
     fn visits(&self) -> Option<ArrowStream> {
         self.visits.as_ref().map(stream)
     }
@@ -118,7 +118,7 @@ fn interruptible<T: Send>(
                 stop.store(true, Ordering::Relaxed);
             }
             listened?.map_err(|error| match error {
-                // These are seen only while a model runs.
+                // These errors occur only during a run.
                 ModelError::TooManyJobs { .. }
                 | ModelError::Standstill { .. }
                 | ModelError::Stopped => to_python(error),

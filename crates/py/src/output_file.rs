@@ -46,7 +46,7 @@ impl OutputFile {
     }
 
     /// Puts the file into its place.
-    fn take_place(&mut self) -> PyResult<()> {
+    fn commit(&mut self) -> PyResult<()> {
         self.place.take().map_or(Ok(()), take)
     }
 

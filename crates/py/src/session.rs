@@ -1,4 +1,4 @@
-//! `_native.Session`: what Python sees of every instrument. Requests, statuses and summaries are JSON objects.
+//! `_native.Session`: every instrument's interface for Python. Requests, statuses and summaries are JSON objects.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -51,7 +51,7 @@ impl Session {
         py.detach(|| self.instrument.request_stop());
     }
 
-    /// Ends the instrument and waits for its end.
+    /// Stops the instrument and waits until it has ended.
     fn stop(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.instrument.stop()).map_err(raise)
     }
@@ -71,8 +71,8 @@ pub fn raise(error: impl Into<Failure>) -> PyErr {
     any_error_to_python(&*error, error.is_usage())
 }
 
-/// Starts an instrument in a thread of its own. Until it has begun, a signal gives it up, and so does `is_stopping` when
-/// it returns true: what prepares cannot be interrupted, but nothing comes of it. From then on the start is waited for.
+/// Starts an instrument in a thread. A signal, or `is_stopping` returning true, cancels the start: its preparation
+/// cannot be interrupted, but its result is dropped. Once the instrument runs, the start is waited for.
 pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
     py: Python<'_>,
     is_stopping: Option<&Bound<'_, PyAny>>,
@@ -90,7 +90,7 @@ pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
         })
         .map_err(to_python)?;
     let (started, late) = py.detach(move || {
-        // An interrupt after it began: it ends as one that ran.
+        // Interrupted after the start: it ends like any finished run.
         let mut late = None;
         let started = listen(&receive, |py| match beginning.has_begun() {
             true => Ok(()),

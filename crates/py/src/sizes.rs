@@ -18,7 +18,7 @@ use crate::output_file::{create, take};
 
 type Counts = Vec<(u32, u64)>;
 
-/// Stream of the seed from which `--to sizes` draws; the generator's sizes have the same.
+/// Random number stream of `--to sizes`; the generator draws its sizes from the same.
 const SIZES_STREAM: u64 = 1;
 
 fn raise(error: SizesError) -> PyErr {
@@ -63,7 +63,7 @@ fn open(path: &Path) -> Result<(Box<dyn BufRead + Send>, String), SizesError> {
     }
 }
 
-/// Writes to a file, which takes its place when it is whole; None is the standard output.
+/// Writes to a file that gets its name when it is complete; None is the standard output.
 fn write_to<T: Send>(
     py: Python<'_>,
     path: Option<&Path>,
@@ -128,7 +128,7 @@ pub fn count_trace_sizes(py: Python<'_>, path: PathBuf) -> PyResult<(Counts, Str
     Ok((counts.iter().collect(), ledger))
 }
 
-/// What a gap takes as a number of Python, in the text of the request, and in the distribution.
+/// Bytes that a gap takes as a Python number, in the text of the request, and in the distribution.
 const GAP_BYTES: u64 = 128;
 
 /// Gaps between the packets of a capture file, ns, and how many went back in time.
@@ -139,7 +139,7 @@ pub fn read_trace_gaps(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<f64>, u64
         .map_err(|error| error_to_python(error, false))
 }
 
-/// Counts of a built-in distribution; None if there is none of that name.
+/// Counts of a built-in distribution; None if the name is unknown.
 #[pyfunction]
 pub fn built_in_sizes(name: &str) -> Option<Counts> {
     built_in(name).map(|counts| counts.iter().collect())
@@ -243,7 +243,7 @@ pub fn draw_sizes(
     Ok(drawn.iter().collect())
 }
 
-/// How far a distribution is from what was counted, as JSON.
+/// Distance of a distribution from counted sizes, as JSON.
 #[pyfunction]
 #[pyo3(signature = (counts, distribution, maximum_bytes, precision, bin_bytes, outlier_share, drawn=None))]
 #[allow(clippy::too_many_arguments)] // They are keywords in Python.

@@ -63,8 +63,8 @@ def command(
         if len(cmd) != 2:
             raise UsageError("trim: expected one FILE, the output of parshall cpu or cpusage")
         return _trim(Path(cmd[1]), limit, quiet, as_json)
-    with _opened(output) as (out, take_place):
-        return _profile(out, take_place, cmd, interval, limit, duration, per_cpu, hooks, machine, quiet, as_json)
+    with _opened(output) as (out, commit):
+        return _profile(out, commit, cmd, interval, limit, duration, per_cpu, hooks, machine, quiet, as_json)
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def _trim(path: Path, limit: float, quiet: bool, as_json: bool) -> int:
 
 def _profile(
     out: IO[Any],
-    take_place: Callable[[], None],
+    commit: Callable[[], None],
     cmd: list[str] | None,
     interval_s: float,
     limit: float,
@@ -126,7 +126,7 @@ def _profile(
             if line is not None and not as_json:
                 _print_line(out, profile, line, per_cpu, machine)
                 # Not before: a profile that is killed at its start would leave an empty file.
-                take_place()
+                commit()
     hook_list = hook_profile.times(time.monotonic() - began)
     status = 0 if child is None else exit_status(child.wait())
     if as_json:
@@ -148,7 +148,7 @@ def _profile(
         if hooks and not hook_list:
             print("hooks: no eBPF program ran", file=out)
     out.flush()
-    take_place()
+    commit()
     return status
 
 

@@ -13,7 +13,7 @@ def account_lines(account: dict[str, Any]) -> Iterator[str]:
     """
     if account["gaps"] and not account["gaps"]["is_shape_kept"]:
         yield _gap_warning(account["gaps"])
-    requested = "until stopped" if account["asked"] is None else f"{account['asked']:,}"
+    requested = "until stopped" if account["requested"] is None else f"{account['requested']:,}"
     not_sent = f"not sent {account['not_sent']:,}"
     yield f"packets   requested {requested}, sent {account['sent']:,}, {not_sent}, by {account['backend']}"
     yield f"          {_arrival(account)}"

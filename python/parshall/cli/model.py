@@ -123,10 +123,10 @@ def run_model(
         trace.mkdir(parents=True, exist_ok=True)
         for name, frame in (("packets", results.packets), ("visits", results.visits)):
             if frame is not None:
-                with new_file(trace / f"{name}.arrow", "wb") as (file, take_place):
+                with new_file(trace / f"{name}.arrow", "wb") as (file, commit):
                     frame.write_ipc(file)
                     file.flush()
-                    take_place()
+                    commit()
     if results.data["is_steady"] is False:
         _say("run: no steady state found, so half of the pilot run was discarded; raise --duration")
     if results.data["is_precise"] is False:

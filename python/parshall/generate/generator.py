@@ -52,7 +52,7 @@ class Report:
     def has_failed(self) -> bool:
         """Whether an error ended the run, or no packet was sent, or the interface transmitted none."""
         account = self.account
-        had_to_send = account["asked"] is not None and account["asked"] > 0
+        had_to_send = account["requested"] is not None and account["requested"] > 0
         has_lost_all = account["arrived"] == 0 and account["sent"] > 0
         return account["error"] is not None or has_lost_all or (had_to_send and account["sent"] == 0)
 

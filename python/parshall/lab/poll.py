@@ -40,10 +40,10 @@ class Poller:
         self._port = port
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
         self._socket.settimeout(1.0)
-        asked = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), 0, _ALL_STATES)
+        body = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), 0, _ALL_STATES)
         connection = _PORTS.pack(0, port) + bytes(32 + 4) + b"\xff" * 8
-        length = _HEADER.size + len(asked) + len(connection)
-        self._request = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0) + asked + connection
+        length = _HEADER.size + len(body) + len(connection)
+        self._request = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0) + body + connection
 
     def sample(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield local port, window (segments), threshold (segments) and smoothed round-trip time (us) of each."""
@@ -83,7 +83,7 @@ def main() -> None:
     interval_s = parse_seconds("--interval", arguments.interval)
     poller = Poller(arguments.port)
     samples = late = 0
-    with Stopping() as stopping, new_file(arguments.output) as (file, take_place):
+    with Stopping() as stopping, new_file(arguments.output) as (file, commit):
         print("time_ns,local_port,cwnd_segments,ssthresh_segments,srtt_us", file=file)
         report_start("poll", f"one sample every {arguments.interval}", quiet=False)
         due_s = time.monotonic()
@@ -99,7 +99,7 @@ def main() -> None:
                 due_s = time.monotonic()
             elif stopping.wait(left_s):
                 break
-        take_place()
+        commit()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     print(json.dumps({"samples": samples, "late": late, "cpu_s": usage.ru_utime + usage.ru_stime}))
 

@@ -8,18 +8,18 @@ const FOUND_MAX: usize = 160;
 /// Text from a file for a message: one line, without control characters, and not too long.
 pub(super) fn plain(text: &str) -> String {
     let mut letters = text.chars();
-    let mut said = String::new();
+    let mut escaped = String::new();
     for letter in letters.by_ref().take(FOUND_MAX) {
         if letter.is_control() {
-            said.extend(letter.escape_default());
+            escaped.extend(letter.escape_default());
         } else {
-            said.push(letter);
+            escaped.push(letter);
         }
     }
     if letters.next().is_some() {
-        said.push_str("...");
+        escaped.push_str("...");
     }
-    said
+    escaped
 }
 
 /// An error of the log writer or reader.

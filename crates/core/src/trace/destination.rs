@@ -8,7 +8,7 @@ use crate::output_file::Place;
 use std::path::Path;
 
 /// A file, the first of a series, a FIFO, a device or standard output, open for a [`super::Writer`]. An
-/// existing file stays until [`super::Writer::take_place`].
+/// existing file stays until [`super::Writer::commit`].
 pub struct Destination {
     pub(super) series: Option<FileSeries>,
     pub(super) output: Output,

@@ -101,7 +101,7 @@ impl Writer {
     /// Creates the file at `path`, or the first of a series. `-` is standard output; `path` may be a FIFO.
     ///
     /// # Errors
-    /// Those of [`Destination::open`], [`Writer::create_at`] and [`Writer::take_place`].
+    /// Those of [`Destination::open`], [`Writer::create_at`] and [`Writer::commit`].
     pub fn create(
         path: &Path,
         options: &WriterOptions,
@@ -110,11 +110,11 @@ impl Writer {
     ) -> Result<Self, TraceError> {
         let destination = Destination::open(path, options, &mut || false)?;
         let mut writer = Self::create_at(destination, options, section, interfaces)?;
-        writer.take_place()?;
+        writer.commit()?;
         Ok(writer)
     }
 
-    /// Writes the head of a capture to an open destination. [`Writer::take_place`] gives the file its name;
+    /// Writes the head of a capture to an open destination. [`Writer::commit`] gives the file its name;
     /// until then, an older file stays.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`TraceError::Create`], [`TraceError::Remove`].
-    pub fn take_place(&mut self) -> Result<(), TraceError> {
+    pub fn commit(&mut self) -> Result<(), TraceError> {
         let Some(place) = &mut self.place else {
             return Ok(());
         };

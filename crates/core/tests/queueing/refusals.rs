@@ -129,10 +129,10 @@ fn unreachable_parts_are_refused() {
     let mut model = single(exponential(2.0), exponential(1.0));
     model
         .queues
-        .push(queue("lonely", "s", exponential(1.0), "out"));
+        .push(queue("unreached", "s", exponential(1.0), "out"));
     assert_contains(
         &refused(&model),
-        &["queue \"lonely\"", "no source reaches it"],
+        &["queue \"unreached\"", "no source reaches it"],
     );
     let mut model = single(exponential(2.0), exponential(1.0));
     model

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Probe;
 
-/// The commands of the ethtool call that ask for one feature each.
+/// Commands of the ethtool ioctl, one for each feature.
 const FEATURES: [(&str, u32); 5] = [
     ("tso", 0x1e),
     ("gso", 0x23),
@@ -14,10 +14,10 @@ const FEATURES: [(&str, u32); 5] = [
     ("tx-checksum", 0x16),
 ];
 const SIOCETHTOOL: u64 = 0x8946;
-/// A host of containers has hundreds; a table shows the first.
+/// Limit of the table: a host of containers has hundreds of interfaces.
 const SHOWN: usize = 8;
 
-/// One probe that names the interfaces and what is switched on at each.
+/// One probe that lists the interfaces and the offloads enabled on each.
 pub(super) fn probes() -> Vec<Probe> {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let names: Vec<&str> = interface_names(&table)
@@ -55,7 +55,7 @@ pub(super) fn probes() -> Vec<Probe> {
     vec![Probe::works("interface.offloads", detail)]
 }
 
-/// The names in the table of devices: what stands before a colon, below two lines of heading.
+/// Interface names in /proc/net/dev: the text before the colon, below two header lines.
 fn interface_names(table: &str) -> impl Iterator<Item = &str> {
     table
         .lines()

@@ -35,7 +35,7 @@ const NETWORK: [&str; 2] = ["CAP_BPF", "CAP_NET_ADMIN"];
 const TRACING: [&str; 2] = ["CAP_BPF", "CAP_PERFMON"];
 const NEWER: &str = "a newer kernel, or one configured with this kind of program";
 
-/// What must be said of a program before it can be loaded.
+/// What the loader must know of a program before it can be loaded.
 pub(super) struct Kind {
     program: sys::bpf_prog_type,
     attach: sys::bpf_attach_type,
@@ -212,10 +212,13 @@ fn ours(
     }
     match load() {
         Ok(()) => Probe::works(name, "loaded, with a small ring"),
-        Err(said) => Probe::cannot(
+        Err(message) => Probe::cannot(
             name,
             Cause::Unsupported,
-            said.split("; `parshall doctor`").next().unwrap_or(&said),
+            message
+                .split("; `parshall doctor`")
+                .next()
+                .unwrap_or(&message),
             "Linux 6.1 or newer; if it is one, please report this line",
         ),
     }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A keeper lists its subscribers between two other requests, and never waits.
 const PATIENCE_FOR_A_LIST: Duration = Duration::from_secs(5);
 
-/// The founder of a ring does not wait long for the keepers of other rings.
+/// The creator of a ring does not wait long for the keepers of other rings.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_millis(200);
 
 /// What a keeper says while one reads.
@@ -278,10 +278,10 @@ fn ask_first(
 fn connection_error(ring: &str, error: &io::Error) -> CaptureError {
     match error.kind() {
         io::ErrorKind::TimedOut => CaptureError::keeper(format!(
-            "that of ring {ring} does not answer; end it, and create the ring again"
+            "ring {ring} does not answer; end it, and create the ring again"
         )),
         io::ErrorKind::InvalidData => CaptureError::keeper(format!(
-            "that of ring {ring} does not speak as it should; use the same Parshall as the ring's founder"
+            "ring {ring} sent an unknown message; use the Parshall that created the ring"
         )),
         _ => CaptureError::KeeperGone { ring: ring.into() },
     }

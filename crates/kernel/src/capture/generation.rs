@@ -50,7 +50,7 @@ impl Hook {
 /// What a generation has counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counts {
-    /// Packets that came by.
+    /// Packets that passed the hook.
     pub seen: u64,
     /// Packets that each subscriber's filter matched.
     pub matched: [u64; CAPTURE_SUBSCRIBERS_MAX],

@@ -22,14 +22,14 @@ use crate::ring;
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
 
-/// What one hook counted for one subscriber, while that was one.
+/// Counts of one hook for one subscriber.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookCount {
-    /// Packets that came by.
+    /// Packets that passed the hook.
     pub seen: u64,
     /// Packets that the subscriber's filter matched.
     pub matched: u64,
-    /// Of these, packets that the kernel side had no room for.
+    /// Of these, packets that did not fit into the ring.
     pub refused: u64,
 }
 
@@ -69,7 +69,7 @@ impl RunTime {
 struct Subscriber {
     subscription: Subscription,
     filter: CompiledFilter,
-    /// Of generations that are past, by hook.
+    /// Of replaced generations, by hook.
     past: Vec<HookCount>,
 }
 
@@ -82,7 +82,7 @@ struct KeptHook {
     is_removed: bool,
 }
 
-/// Subscribers that are to come, each with its bit, and their programs.
+/// Subscribers about to join, each with its bit, and their programs.
 pub(super) struct Join {
     bits: Vec<usize>,
     /// The programs.
@@ -123,7 +123,7 @@ impl KeptRing {
             request.preference(),
             CAPTURE_SLACK_BYTES,
         )?;
-        // XDP and tcx run with bottom halves disabled, both of them in whatever context.
+        // XDP and tcx programs run with bottom halves disabled in every context.
         layout.writers_alone = u64::from(ring::bottom_halves_run_alone());
         let maps = RingMaps::make(&layout, cpus, request.discard)?;
         let lanes = Lane::of_map(&maps.ring, cpus, layout, false)?;
@@ -141,7 +141,7 @@ impl KeptRing {
         };
         for (number, interface) in interfaces.iter().enumerate() {
             for direction in hooked_directions(interface, request.directions) {
-                // XDP that came in the place of tcx sees nothing of what is sent: `session` says so.
+                // XDP in place of tcx does not see sent packets: `session` reports it.
                 let replaces_tcx = request.hook == HookChoice::Auto
                     && request.directions == Directions::Both
                     && ring
@@ -160,7 +160,7 @@ impl KeptRing {
         Ok(ring)
     }
 
-    /// Attaches by the first of the chosen kinds that can be.
+    /// Attaches by the first of the chosen kinds that works.
     fn attach(
         &mut self,
         interface: &Interface,
@@ -204,15 +204,15 @@ impl KeptRing {
                     });
                     return Ok(());
                 }
-                // The error of the last kind says what helps.
+                // The error of the last kind names a remedy.
                 Err(error) => failure = Some(error),
             }
         }
         Err(failure.unwrap_or_else(|| CaptureError::load("no hook is possible")))
     }
 
-    /// Begins to take in new subscribers, all or none; [`KeptRing::join`] does it when the programs are
-    /// made. Nothing has changed until then.
+    /// Begins to add subscribers, all or none; [`KeptRing::join`] completes it when the programs are
+    /// ready. Nothing changes until then.
     pub(super) fn prepare_join(
         &self,
         subscriptions: &[(Subscription, CompiledFilter)],
@@ -237,8 +237,8 @@ impl KeptRing {
         Ok(Join { bits, preparation })
     }
 
-    /// Takes in the subscribers for whom programs were prepared. Returns the bit of each, and from which
-    /// position in each lane on what they want is in the ring. No packet of the others is lost.
+    /// Adds the subscribers whose programs were prepared. Returns the bit of each, and the position in each lane
+    /// from which the ring contains their packets. No packet of the others is lost.
     ///
     /// # Errors
     /// [`CaptureError`]; nothing has changed then.
@@ -249,8 +249,8 @@ impl KeptRing {
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
         let Join { bits, preparation } = join;
         let fresh = preparation.finish()?;
-        // The subscriber that had one of these bits before has left, and its last program has ended: what
-        // it wanted lies before these positions.
+        // The previous subscriber with one of these bits has left, and its last program has ended: its packets
+        // lie before these positions.
         let starts = self.starts();
         let before = self.mask();
         for (bit, (subscription, filter)) in bits.iter().zip(subscriptions) {
@@ -270,17 +270,17 @@ impl KeptRing {
         Ok((bits, starts))
     }
 
-    /// Begins to remove subscribers; [`KeptRing::leave`] does it when the programs are made.
+    /// Begins to remove subscribers; [`KeptRing::leave`] completes it when the programs are ready.
     pub(super) fn prepare_leave(&self, bits: &[usize]) -> Result<Preparation, CaptureError> {
         let leaving = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         self.prepare(self.wanted(leaving))
     }
 
-    /// Removes subscribers, for whom programs were prepared. Returns the account of each, and up to which
-    /// position in each lane there may be packets for it.
+    /// Removes subscribers after new programs were prepared. Returns the account of each, and the position in each
+    /// lane up to which it may have packets.
     ///
     /// # Errors
-    /// [`CaptureError`] when the kernel refused the programs for those who stay.
+    /// [`CaptureError`] when the kernel refused the programs of the remaining subscribers.
     pub(super) fn leave(
         &mut self,
         bits: &[usize],
@@ -308,7 +308,7 @@ impl KeptRing {
         Ok((accounts, self.positions()))
     }
 
-    /// What the subscribers want, but those whose bits are set.
+    /// Subscriptions of all subscribers except those whose bits are set.
     fn wanted(&self, leaving: u64) -> Vec<(usize, &Subscription, &CompiledFilter)> {
         let present = self.subscribers.iter().enumerate();
         present
@@ -328,8 +328,8 @@ impl KeptRing {
         Preparation::start(&hooks, &self.maps, &subscribers)
     }
 
-    /// Replaces the programs by others, and books what the ones before had counted for the subscribers
-    /// `served` that are still here. Returns those counts, by hook.
+    /// Replaces the programs and adds the counts of the replaced ones to the subscribers `served` that
+    /// remain. Returns those counts, by hook.
     fn replace(
         &mut self,
         fresh: Vec<Generation>,
@@ -348,7 +348,7 @@ impl KeptRing {
             past.push(std::mem::replace(&mut kept.generation, fresh));
         }
         result = result.and(self.grace.wait());
-        // What the programs before had counted is booked whatever failed: it is known nowhere else.
+        // The counts of the replaced programs are added even after a failure: nothing else has them.
         let mut all = Vec::new();
         for (number, generation) in past.iter().enumerate() {
             match generation.counts() {
@@ -364,7 +364,7 @@ impl KeptRing {
         Ok(all)
     }
 
-    /// Books what a hook's former program had counted for the subscribers `served` that are still here.
+    /// Adds the counts of a hook's replaced program to the subscribers `served` that remain.
     fn book(&mut self, hook: usize, counts: &Counts, run_time: RunTime, served: u64) {
         self.hooks[hook].past_run_time.add(run_time);
         for (bit, subscriber) in self.subscribers.iter_mut().enumerate() {
@@ -376,7 +376,7 @@ impl KeptRing {
         }
     }
 
-    /// What was counted for a subscriber so far, by hook.
+    /// Counts of a subscriber so far, by hook.
     pub fn account(&self, bit: usize) -> Result<Vec<HookCount>, CaptureError> {
         let Some(subscriber) = &self.subscribers[bit] else {
             return Ok(Vec::new());
@@ -413,7 +413,7 @@ impl KeptRing {
             .filter_map(|(bit, one)| Some((bit, &one.as_ref()?.subscription)))
     }
 
-    /// Notes that an interface was removed; true when none is left.
+    /// Marks an interface as removed; true when none is left.
     pub fn mark_removed(&mut self, index: u32) -> bool {
         for kept in &mut self.hooks {
             kept.is_removed |= kept.hook.interface.index == index;
@@ -467,7 +467,7 @@ fn is_removed(error: &io::Error) -> bool {
     )
 }
 
-/// The directions of an interface that have packets of their own: what a loopback sends, it receives.
+/// Directions of an interface to capture: on loopback, every sent packet is also received.
 fn hooked_directions(interface: &Interface, directions: Directions) -> Vec<Direction> {
     match directions {
         Directions::In => vec![Direction::In],

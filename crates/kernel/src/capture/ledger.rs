@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct HookTally {
     /// Interface, way and kind.
     pub hook: String,
-    /// Packets that came by.
+    /// Packets that passed the hook.
     pub seen: u64,
     /// Packets that the filter matched.
     pub matched: u64,

@@ -3,12 +3,12 @@
 //! A ring is held by a small process of its own, the [`keeper`]: it has the maps, the links and the
 //! filters of all subscribers, merged into one program a hook. Every process that captures, the one
 //! that created the ring too, is a [`client`] of the keeper and reads the ring by itself: a
-//! [`session`] is its capture, `run` the thread behind it, a [`collector`] its eyes, an [`output`]
-//! what it wants, and a [`sink`] where the packets go.
+//! [`session`] is its capture, `run` the thread behind it; a [`collector`] reads the ring, an [`output`]
+//! selects packets, and a [`sink`] stores them.
 //!
 //! Inside the keeper, [`kept_ring`] is the ring with its subscribers, `ring_maps` its memory, [`generation`] the
-//! programs that serve one set of them, `preparation` the process that makes these, [`attachment`] a place where packets pass, [`grace`] the wait until
-//! nobody runs the programs of before.
+//! programs that serve one set of them, `preparation` the process that compiles these, [`attachment`] an eBPF
+//! link to a hook, and [`grace`] the wait until no CPU runs the replaced programs.
 
 pub mod attachment;
 pub mod backend;

@@ -206,9 +206,9 @@ impl Opened {
     }
 
     /// Gives its file the name.
-    pub(super) fn take_place(&mut self) -> Result<(), CaptureError> {
+    pub(super) fn commit(&mut self) -> Result<(), CaptureError> {
         match &mut self.sink {
-            Some(sink) => Ok(sink.take_place()?),
+            Some(sink) => Ok(sink.commit()?),
             None => Ok(()),
         }
     }

@@ -88,7 +88,7 @@ impl RingCapture {
         let (bits, starts) =
             client.subscribe(subscriptions.iter().cloned().zip(filters).collect())?;
         for output in &mut outputs {
-            output.take_place()?;
+            output.commit()?;
         }
         let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         let snaplen = subscriptions.iter().map(|one| one.snaplen).max();
@@ -159,7 +159,7 @@ fn notices(client: &Client, others: Vec<(String, String)>, wants_both: bool) -> 
     }
     if ring.layout.wait_for_readers != 0 && client.register.is_none() {
         notices.push(
-            "this ring waits for readers of root and of its founder only: what we are too slow for is overwritten, and \
+            "this ring waits for readers of root and of its creator only: what we are too slow for is overwritten, and \
              counted as lost"
                 .into(),
         );

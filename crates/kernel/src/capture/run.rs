@@ -127,7 +127,7 @@ impl Run {
         }
         Err(CaptureError::Keeper {
             reason: format!(
-                "that of ring {} does not answer; end it, and create the ring again",
+                "ring {} does not answer; end it, and create the ring again",
                 self.client.ring.name
             ),
         })

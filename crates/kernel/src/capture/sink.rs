@@ -64,7 +64,7 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// Writes the head of a file, which has its name from [`Sink::take_place`] on.
+    /// Writes the head of a file, which has its name from [`Sink::commit`] on.
     pub fn begin(
         target: OpenTarget,
         section: &Section,
@@ -82,9 +82,9 @@ impl Sink {
     }
 
     /// Gives a file its name; what was there goes.
-    pub fn take_place(&mut self) -> Result<(), TraceError> {
+    pub fn commit(&mut self) -> Result<(), TraceError> {
         match self {
-            Self::File(writer) => writer.take_place(),
+            Self::File(writer) => writer.commit(),
             Self::Batches(_) => Ok(()),
         }
     }

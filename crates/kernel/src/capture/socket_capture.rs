@@ -88,7 +88,7 @@ impl SocketCapture {
             });
         }
         for reader in &mut readers {
-            reader.opened.take_place()?;
+            reader.opened.commit()?;
         }
         let works = readers
             .into_iter()

@@ -1,5 +1,4 @@
-//! What was read of the ring, by subscriber and hook, and the accounts that follow from it and from what
-//! the kernel counted.
+//! Counts of packets read from the ring, by subscriber and hook. With the kernel's counts they make the accounts.
 
 use parshall_core::ledger::{HookAccount, Lost};
 use parshall_core::trace::{Statistics, Written};
@@ -8,19 +7,19 @@ use super::keeper::message::RingDescription;
 use super::kept_ring::HookCount;
 use super::ledger::HookTally;
 
-/// What was read of the ring.
+/// Counts of packets read from the ring.
 pub(super) struct Tally {
     /// By subscriber and hook.
     pub read: Vec<Vec<u64>>,
-    /// Read after the subscriber had its count: by subscriber and interface.
+    /// Packets beyond the requested count: by subscriber and interface.
     pub thinned: Vec<Vec<u64>>,
-    /// Bytes on the wire of the packets that went to files.
+    /// Bytes on the wire of the packets written to files.
     pub wire_bytes: u64,
     hook_interfaces: Vec<usize>,
 }
 
 impl Tally {
-    /// Nothing was read yet.
+    /// No packets read yet.
     pub fn new(ring: &RingDescription, subscribers: usize) -> Self {
         Self {
             read: vec![vec![0; ring.hooks.len()]; subscribers],
@@ -34,8 +33,8 @@ impl Tally {
         }
     }
 
-    /// The account of one subscriber by interface, as its file carries it. `whole` has what is the same
-    /// for all; `gaps` bounds what can have been overwritten while packets are still on their way.
+    /// The account of one subscriber by interface, as its file contains it. `whole` has the parts that are the same
+    /// for all; `gaps` bounds the overwritten packets while some are still in flight.
     pub fn statistics(
         &self,
         subscriber: usize,
@@ -46,7 +45,7 @@ impl Tally {
         let mut all: Vec<Statistics> = self.thinned[subscriber]
             .iter()
             .map(|thinned| Statistics {
-                // The file knows one reason for what was not wanted.
+                // The format has one counter for filtered and thinned packets.
                 filtered: *thinned,
                 ..whole
             })
@@ -96,7 +95,7 @@ impl Tally {
             .collect()
     }
 
-    /// What kernel and reader counted for one subscriber, by hook.
+    /// Counts of kernel and reader for one subscriber, by hook.
     pub fn hooks(
         &self,
         subscriber: usize,

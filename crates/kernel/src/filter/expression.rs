@@ -11,9 +11,9 @@ use super::mistake::Mistake;
 use super::pieces;
 use super::words::words;
 
-/// What libpcap says when an optimized program would return nothing but 0.
+/// libpcap's message when an optimized program would always return 0.
 pub(super) const REJECTS_ALL: &str = "expression rejects all packets";
-/// Characters of an expression that a message shows: before the place of a mistake, and in all.
+/// Characters of an expression in a message: before the position of a mistake, and in all.
 const SHOWN_BEFORE: usize = 60;
 const SHOWN: usize = 120;
 
@@ -52,11 +52,11 @@ pub enum ExpressionError {
 impl Expression {
     /// Compiles an expression; the empty one matches every frame.
     ///
-    /// `netmask` is that of the interface's IPv4 network, which `ip broadcast` asks for. Names of
-    /// hosts are looked up, which may take as long as the resolver does.
+    /// `netmask` is that of the interface's IPv4 network, which `ip broadcast` needs. Host names are
+    /// resolved, which may take time.
     ///
     /// # Errors
-    /// [`ExpressionError`] with libpcap's message and the place, or the part of the language that
+    /// [`ExpressionError`] with libpcap's message and the position, or the part of the language that
     /// cannot be merged.
     pub fn compile(
         expression: &str,
@@ -93,10 +93,10 @@ impl Expression {
         })
     }
 
-    /// Takes a classic program that something else compiled.
+    /// Wraps a classic BPF program that another program compiled.
     ///
     /// # Errors
-    /// [`ProgramError`] when it is none, or cannot be merged.
+    /// [`ProgramError`] when it is not valid, or cannot be merged.
     pub fn from_instructions(instructions: &[ClassicInstruction]) -> Result<Self, ProgramError> {
         Ok(Self {
             program: ClassicProgram::new(instructions)?,
@@ -104,7 +104,7 @@ impl Expression {
         })
     }
 
-    /// The program as libpcap made it.
+    /// The program as libpcap compiled it.
     pub fn instructions(&self) -> &[ClassicInstruction] {
         &self.instructions
     }
@@ -114,10 +114,10 @@ impl Expression {
         &self.program
     }
 
-    /// What libpcap's own interpreter returns for a whole frame: 0 rejects.
+    /// The return value of libpcap's interpreter for a whole frame: 0 rejects.
     pub fn run_by_libpcap(&self, frame: &[u8]) -> u32 {
         // SAFETY: `ClassicProgram::new` took these instructions: no jump leaves them, and every
-        // way through them ends with a return.
+        // path through them ends with a return.
         unsafe { libpcap::run(&self.instructions, frame) }
     }
 }
@@ -126,7 +126,7 @@ fn column(expression: &str, byte: usize) -> usize {
     expression[..byte].chars().count() + 1
 }
 
-/// The place of a mistake, for a message.
+/// The position of a mistake, for a message.
 fn place(expression: &str, column: Option<usize>) -> String {
     let Some(column) = column else {
         return String::new();
@@ -164,7 +164,7 @@ fn excerpt(expression: &str, column: Option<usize>) -> String {
     )
 }
 
-/// Text as a terminal may have it: what would steer it is spelled out.
+/// Text that is safe for a terminal: control characters are escaped.
 fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -176,7 +176,7 @@ fn printable(text: &str) -> String {
     shown
 }
 
-/// What libpcap says, which may have several lines, and repeats what it was given.
+/// libpcap's message on one line: it may have several lines and repeat the expression.
 fn on_one_line(message: &str) -> String {
     let lines: Vec<&str> = message.lines().map(str::trim).collect();
     printable(lines.join(" ").trim())

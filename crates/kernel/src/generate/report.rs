@@ -26,11 +26,12 @@ impl Progress for GeneratorProgress {
     }
 }
 
-/// The account of a run: asked = sent + not_sent, sent = arrived + lost, where the interface counts, and no other process sent from it.
+/// The account of a run: requested = sent + not_sent. Where the interface counts, and no other process sent from it,
+/// sent = arrived + lost.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Packets that were asked for; None: until stopped.
-    pub asked: Option<u64>,
+    /// Packets that were requested; None: until stopped.
+    pub requested: Option<u64>,
     /// What sent.
     pub backend: BackendKind,
     /// Packets handed to the interface.
@@ -53,11 +54,11 @@ pub struct Report {
     pub rate_pps: f64,
     /// Bits of frames per second.
     pub rate_bps: f64,
-    /// Sizes beside their law.
+    /// Sizes beside their distribution.
     pub sizes: Option<SizeAccount>,
-    /// Gaps beside their law; None when none were asked for.
+    /// Gaps beside their distribution; None when none were requested.
     pub gaps: Option<GapAccount>,
-    /// The law of the gaps.
+    /// The distribution of the gaps.
     pub gap_law: String,
     /// XXH3-128 over headers, payload and what varies of every packet of the plan that was sent, in their order: of
     /// what was handed to the interface, not of what arrived. None when the sender draws by itself.
@@ -106,7 +107,7 @@ impl Report {
         schedule: &Schedule,
         feeder: &Feeder<'_>,
         senders: &[Sent],
-        asked: Option<u64>,
+        requested: Option<u64>,
     ) -> Self {
         let (waited_runs, starved_runs) = schedule.idle();
         let sent = feeder.sent;
@@ -125,12 +126,12 @@ impl Report {
         };
         let frame_bytes = feeder.account.frames_bytes();
         Self {
-            asked,
+            requested,
             backend: senders
                 .first()
                 .map_or_else(BackendKind::default, |sender| sender.backend),
             sent,
-            not_sent: asked.map_or(0, |asked| asked - sent),
+            not_sent: requested.map_or(0, |requested| requested - sent),
             arrived: lost.map(|lost| sent - lost),
             lost,
             lost_counted: counted.map(|counted| counted.lost),
@@ -160,18 +161,18 @@ impl Report {
         mut self,
         workload: &Workload,
         sender: &Sent,
-        asked: Option<u64>,
+        requested: Option<u64>,
     ) -> Self {
         let counts = sender.own_counts;
         let sent = counts.map_or(0, |counts| counts.packets);
         let elapsed_ns = counts.and_then(|counts| counts.elapsed_ns);
         let elapsed_ns = elapsed_ns.unwrap_or(sender.ended_ns - sender.began_ns);
         let rate_pps = sent as f64 * 1e9 / elapsed_ns.max(1) as f64;
-        // It counts no bytes; those of the law, in the mean.
+        // It counts no bytes; the mean of the distribution.
         let frame_bytes = sent as f64 * workload.mean_frame_bytes();
-        self.asked = asked;
-        self.not_sent = asked.map_or(counts.map_or(0, |counts| counts.errors), |asked| {
-            asked.saturating_sub(sent)
+        self.requested = requested;
+        self.not_sent = requested.map_or(counts.map_or(0, |counts| counts.errors), |requested| {
+            requested.saturating_sub(sent)
         });
         self.sent = sent;
         self.senders[0].sent = sent;

@@ -40,9 +40,9 @@ pub struct Request {
     /// MTU of the interface, which no frame of that file may exceed; none: any length.
     #[serde(default)]
     pub mtu_bytes: Option<u32>,
-    /// Law of the sizes, see [`SizeDistribution::parse`].
+    /// Distribution of the sizes, see [`SizeDistribution::parse`].
     pub sizes: String,
-    /// Law of the gaps, see [`GapDistribution::parse`]; none: no gaps, or equal ones when a rate is given.
+    /// Distribution of the gaps, see [`GapDistribution::parse`]; none: no gaps, or equal ones when a rate is given.
     #[serde(default)]
     pub gap: Option<String>,
     /// Gaps of a trace, ns, in place of `gap`.
@@ -211,7 +211,7 @@ impl Request {
             };
             let found = format!("with packets of {largest} bytes");
             let expected = format!(
-                "at most {}, the longest that an IP header can tell",
+                "at most {}, the longest that an IP header can hold",
                 u16::MAX
             );
             return Err(GenerateError::option(option, found, expected));
@@ -219,7 +219,7 @@ impl Request {
         Ok(workload)
     }
 
-    /// Puts the frames of the file into the workload; gives their gaps, unless a law is given for them.
+    /// Puts the frames of the file into the workload; gives their gaps, unless a distribution is given for them.
     fn read_replay(&self, workload: &mut Workload) -> Result<Option<Vec<f64>>, GenerateError> {
         let Some(path) = &self.replay else {
             return Ok(None);

@@ -39,7 +39,7 @@ pub(super) struct Run<'a> {
     pub link: LinkWatch,
     pub control: &'a Control<GeneratorProgress>,
     /// Packets in all; none: until it is stopped.
-    pub asked: Option<u64>,
+    pub requested: Option<u64>,
     /// From the first packet on; none: until all are sent.
     pub duration_ns: Option<u64>,
 }
@@ -77,7 +77,7 @@ impl Run<'_> {
             team,
             mut link,
             control,
-            asked,
+            requested,
             duration_ns,
         } = self;
         let schedule = team.schedule();
@@ -136,7 +136,7 @@ impl Run<'_> {
         let sent = team.join()?;
         feeder.retire_rest();
         report_progress(control, &feeder);
-        let report = Report::of(workload, &schedule, &feeder, &sent, asked);
+        let report = Report::of(workload, &schedule, &feeder, &sent, requested);
         Ok(report.with_fate(link.fate()))
     }
 
@@ -160,7 +160,7 @@ impl Run<'_> {
         let report = Report::of(self.workload, &schedule, &nothing, &sent, None).with_own_counts(
             self.workload,
             &sent[0],
-            self.asked,
+            self.requested,
         );
         Ok(report.with_fate(self.link.fate()))
     }

@@ -39,7 +39,7 @@ impl Generator {
                 team,
                 link,
                 control,
-                asked: count,
+                requested: count,
                 duration_ns,
             };
             match backend {

@@ -421,11 +421,11 @@ fn find_map<'object>(
 pub fn try_programs() -> Result<(), TcpError> {
     let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
     // A cgroup and a process are looked for, so that the verifier sees all that there is.
-    let asked = TcpLogOptions {
+    let request = TcpLogOptions {
         pids: vec![1],
         ..TcpLogOptions::default()
     };
-    let options = asked.to_kernel(layout, layout, 1)?;
+    let options = request.to_kernel(layout, layout, 1)?;
     load_programs(&options, 1, 1).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! What a CPU without a lane sees is dropped, and counted.
+//! A packet on a CPU without a lane is dropped and counted.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -44,7 +44,7 @@ fn a_cpu_that_came_later_drops_and_counts() {
     let host = cgroup::resolve(None).unwrap();
     let mut hooks = TcpHooks::load_with_lanes(&options, host.id, 1).unwrap();
     hooks.attach(&host.path, Directions::Both).unwrap();
-    // What loopback sends it receives on the same CPU.
+    // Loopback receives a packet on the CPU that sent it.
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     for _ in 0..10 {

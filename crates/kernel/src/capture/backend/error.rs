@@ -116,8 +116,8 @@ mod tests {
             (9000, libc::EPERM),
             (9000, libc::EBUSY),
         ] {
-            let said = attaching(mtu_bytes, number);
-            assert!(!said.contains("MTU"), "{said}");
+            let message = attaching(mtu_bytes, number);
+            assert!(!message.contains("MTU"), "{message}");
         }
         assert!(attaching(1500, libc::EBUSY).contains("another XDP program"));
     }

@@ -51,8 +51,8 @@ impl Preparing {
     fn is_ready(&self) -> bool {
         self.preparation().is_none_or(|preparation| {
             let mut waiting = [PollFd::new(preparation, PollFlags::IN)];
-            let said = poll(&mut waiting, Some(&Timespec::default()));
-            matches!(said, Ok(1..)) || preparation.is_late()
+            let ready = poll(&mut waiting, Some(&Timespec::default()));
+            matches!(ready, Ok(1..)) || preparation.is_late()
         })
     }
 }

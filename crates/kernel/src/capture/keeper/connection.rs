@@ -29,7 +29,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// One that has said nothing yet.
+    /// One that has sent no message yet.
     pub fn new(number: u64, mut channel: Channel, user: User) -> Self {
         if !user.is_trusted {
             channel.accept_at_most(MESSAGE_OF_A_MEMBER_MAX_BYTES);
@@ -107,7 +107,7 @@ impl Connection {
     }
 }
 
-/// What is said to those who ask for what cannot be.
+/// The answer to a request that cannot be met.
 pub(super) fn refusal(error: &CaptureError) -> Answer {
     Answer::Refused {
         message: error.to_string(),

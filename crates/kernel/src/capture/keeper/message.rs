@@ -17,7 +17,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// First message of the founder, and only of it.
+    /// First message of the creator, and only of it.
     #[serde(rename = "found")]
     Create {
         /// What to create.

@@ -1,7 +1,7 @@
 //! The process that holds a ring, and nothing else: maps, links, promiscuous sockets, the filters of
 //! all subscribers merged into programs.
 //!
-//! The process that creates a ring starts it, and it lives until the last reader leaves: the founder may
+//! The process that creates a ring starts it, and it lives until the last reader leaves: the creator may
 //! leave before the others. It handles requests one after another, in one thread. A process beside it
 //! makes the programs for other subscribers, which takes long, for one change at a time. A closed
 //! connection has left, and so has a process that died.
@@ -47,7 +47,7 @@ use super::request::{RingRequest, Subscription};
 use crate::cost::CostSampler;
 use crate::net::interface::namespace_number;
 
-/// How long a founder may take for its first message.
+/// How long a creator may take for its first message.
 const FOUNDER_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two updates of the cost sampler.
 const NAP: Timespec = Timespec {
@@ -57,22 +57,22 @@ const NAP: Timespec = Timespec {
 /// Connections taken in one turn.
 const ACCEPTED_MAX: usize = 64;
 
-/// Keeps a ring for the process at the other end of `founder`, and for all who join, until the last of
+/// Keeps a ring for the process at the other end of `creator`, and for all who join, until the last of
 /// them has left. Errors are answers to them.
-pub fn keep(founder: OwnedFd) {
+pub fn keep(creator: OwnedFd) {
     // Ctrl-C in a terminal is meant for those who capture; they say when they have done.
     for signal in [libc::SIGINT, libc::SIGHUP] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     let _ = rustix::thread::set_name(c"parshall-keeper");
-    let mut channel = Channel::new(founder);
+    let mut channel = Channel::new(creator);
     let created = match channel.receive(FOUNDER_PATIENCE) {
         Ok((Request::Create { ring, version }, _)) => {
             check_version(version).and_then(|()| Keeper::create(&ring))
         }
         Ok(_) => Err(CaptureError::keeper("the first message must create a ring")),
-        Err(_) => return, // the founder has left
+        Err(_) => return, // the creator has left
     };
     match created {
         Ok(mut keeper) => {
@@ -237,7 +237,7 @@ impl Keeper {
             .push(Connection::new(self.numbers, channel, user));
     }
 
-    /// Makes the founder the first member, and answers that its ring exists.
+    /// Makes the creator the first member, and answers that its ring exists.
     fn admit(&mut self, channel: Channel) {
         let own = rustix::process::geteuid().as_raw();
         self.connect(channel, User::new(own, own));
@@ -526,7 +526,7 @@ fn shortened(filter: &str) -> String {
 fn check_version(version: u32) -> Result<(), CaptureError> {
     if version != PROTOCOL_VERSION {
         return Err(CaptureError::keeper(format!(
-            "it speaks version {PROTOCOL_VERSION}, not {version}; use the same Parshall as the ring's founder"
+            "it speaks version {PROTOCOL_VERSION}, not {version}; use the Parshall that created the ring"
         )));
     }
     Ok(())

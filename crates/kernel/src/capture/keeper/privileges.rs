@@ -1,4 +1,4 @@
-//! What a keeper gives up once its ring is there: it works on requests of others from then on.
+//! Privileges that a keeper drops once its ring exists: from then on it serves requests of other users.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use rustix::thread::{
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-/// To replace programs when readers come and go.
+/// Needed to replace programs when readers join and leave.
 const FOR_PROGRAMS: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
-/// Besides, for the run-time statistics of programs.
+/// Needed for the run-time statistics of programs.
 const FOR_TIMES: CapabilitySet = CapabilitySet::SYS_ADMIN;
-/// What CAP_SYS_ADMIN and root's files would allow, and no keeper does: starting programs, entering or making
-/// namespaces, mounting, looking into other processes, modules, keys, and what goes round a filter of calls.
+/// System calls that CAP_SYS_ADMIN and root's files would allow and no keeper needs: start programs, enter or make
+/// namespaces, mount, inspect other processes, load modules, use keys, and bypass a seccomp filter.
 const FORBIDDEN: [libc::c_long; 35] = [
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -59,12 +59,12 @@ pub(super) fn give_up() -> io::Result<()> {
     std::env::set_current_dir("/")?;
     set_no_new_privs(true)?;
     keep(FOR_PROGRAMS | FOR_TIMES)?;
-    // A kernel or a processor without such filters keeps the rest of the promise.
+    // Without seccomp filters the dropped capabilities still hold.
     let _ = forbid();
     Ok(())
 }
 
-/// Has the kernel refuse the calls of [`FORBIDDEN`], to what this process starts, too.
+/// Has the kernel refuse the calls of [`FORBIDDEN`] to this process and its children.
 fn forbid() -> Result<(), seccompiler::Error> {
     let filter = SeccompFilter::new(
         FORBIDDEN.iter().map(|&call| (call, Vec::new())).collect(),
@@ -75,7 +75,7 @@ fn forbid() -> Result<(), seccompiler::Error> {
     seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
 }
 
-/// The same for the process that works out what readers asked for: it times nothing.
+/// The same for the process that prepares programs: it needs no run-time statistics.
 pub(in crate::capture) fn give_up_all_but_programs() -> io::Result<()> {
     keep(FOR_PROGRAMS)
 }
@@ -84,11 +84,11 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
     let now = rustix::thread::capabilities(None)?;
     if now.permitted.contains(CapabilitySet::SETPCAP) {
         for gone in CapabilitySet::all().difference(kept).iter() {
-            // Of a capability that this kernel does not know.
+            // This kernel does not know the capability.
             let _ = remove_capability_from_bounding_set(gone);
         }
     }
-    // Where CAP_BPF has not been split from it, or was not given apart, this is what the programs need.
+    // Programs need CAP_SYS_ADMIN where CAP_BPF does not exist or was not granted.
     let kept = if now.permitted.contains(CapabilitySet::BPF) {
         kept
     } else {

@@ -117,26 +117,26 @@ mod tests {
         ring.plan(0, &packet);
         ring.set_end(1);
         ring.set_drawn(1);
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let running = std::thread::spawn({
             let ring = Arc::clone(&ring);
-            move || tell.send(LiveFrames(program).run(&ring))
+            move || sender.send(LiveFrames(program).run(&ring))
         });
-        let result = told.recv_timeout(Duration::from_secs(10));
+        let result = receiver.recv_timeout(Duration::from_secs(10));
         ring.set_stopped(true);
         running.join().unwrap().ok();
         let result = result.expect("the run goes on without end");
-        let said = result.map_or_else(|error| error.to_string(), |()| String::new());
-        Some((said, ring.next()))
+        let message = result.map_or_else(|error| error.to_string(), |()| String::new());
+        Some((message, ring.next()))
     }
 
     #[test]
     fn a_packet_that_cannot_be_sent_ends_the_run_and_does_not_count() {
         for (flow, ip_bytes, expected) in [(7, 64, "its flow"), (1, 60_000, "too long")] {
-            let Some((said, sent)) = run_of(flow, ip_bytes) else {
+            let Some((message, sent)) = run_of(flow, ip_bytes) else {
                 return;
             };
-            assert!(said.contains(expected), "{said}");
+            assert!(message.contains(expected), "{message}");
             assert_eq!(sent, 0);
         }
         assert_eq!(run_of(1, 64), Some((String::new(), 1)));

@@ -126,8 +126,8 @@ fn size_lines(workload: &Workload) -> Result<Vec<String>, GenerateError> {
             format!("max_pkt_size {}", frame(*high_bytes) + 1),
             "flag TXSIZE_RND".to_string(),
         ]),
-        SizeDistribution::TwoStage(law) => {
-            let sizes: Vec<(usize, f64)> = law
+        SizeDistribution::TwoStage(distribution) => {
+            let sizes: Vec<(usize, f64)> = distribution
                 .probabilities()
                 .iter()
                 .enumerate()
@@ -297,23 +297,23 @@ mod tests {
             is_paced: false,
         })
         .unwrap();
-        let told = {
+        let counts = {
             let workload = workload("imix", "fixed:mean=2us");
             let mut pktgen = Pktgen::open(directory.path(), "v0", 1, &workload, Some(41)).unwrap();
             pktgen.run(&ring).unwrap();
             Backend::own_counts(&pktgen).unwrap()
         };
-        assert_eq!((told.packets, told.errors), (41, 2));
-        assert_eq!(told.elapsed_ns, Some(1_811_000));
+        assert_eq!((counts.packets, counts.errors), (41, 2));
+        assert_eq!(counts.elapsed_ns, Some(1_811_000));
         assert_eq!(read("pgctrl"), "start\n");
         assert_eq!(
             read("kpktgend_1"),
             "rem_device_all\nadd_device v0\nrem_device_all\n"
         );
         let device = read("v0");
-        let told: Vec<&str> = device.lines().skip(4).collect();
+        let counts: Vec<&str> = device.lines().skip(4).collect();
         assert_eq!(
-            told,
+            counts,
             [
                 "count 41",
                 "delay 2000",
