@@ -68,6 +68,8 @@ enum record_kind {
 	RECORD_TCP_FLOW = 2,      /* facts of a flow: first sight, and again when one became known */
 	RECORD_TCP_FLOW_END = 3,  /* the flow's account, when its socket is destroyed or the log ends */
 	RECORD_PACKET = 4,        /* struct capture_record and the packet's bytes */
+	RECORD_PATH = 5,          /* struct path_record */
+	RECORD_READ = 6,          /* struct path_read_record */
 };
 
 enum tcp_hook {
@@ -401,6 +403,204 @@ struct capture_record {
 	__u8 direction;
 };
 
+/*
+ * The path instrument. A packet is followed by the address of its sk_buff from its first stage to its
+ * end. Stages are in the order in which packets pass them. The time of a stage is that since the stage
+ * before which the packet passed.
+ */
+enum path_stage {
+	STAGE_GRO = 0,             /* napi_gro_receive_entry, napi_gro_frags_entry */
+	STAGE_NETIF_RX = 1,
+	STAGE_RECEIVE = 2,         /* netif_receive_skb */
+	STAGE_TCX_INGRESS = 3,
+	STAGE_PRE_ROUTING = 4,
+	STAGE_LOCAL_IN = 5,
+	STAGE_SOCKET_IN = 6,       /* cgroup_skb/ingress: the socket is found */
+	STAGE_TCP_RECEIVE = 7,     /* tcp_probe */
+	STAGE_DATA_READY = 8,      /* sk_data_ready */
+	STAGE_COPY = 9,            /* skb_copy_datagram_iovec */
+	STAGE_FORWARD = 10,
+	STAGE_LOCAL_OUT = 11,
+	STAGE_POST_ROUTING = 12,
+	STAGE_SOCKET_OUT = 13,     /* cgroup_skb/egress */
+	STAGE_QUEUE = 14,          /* net_dev_queue */
+	STAGE_QDISC_ENQUEUE = 15,
+	STAGE_QDISC_DEQUEUE = 16,
+	STAGE_START_XMIT = 17,     /* net_dev_start_xmit */
+	STAGE_XMIT = 18,           /* net_dev_xmit */
+	STAGE_DROP = 19,           /* kfree_skb */
+	STAGE_CONSUME = 20,        /* consume_skb */
+	STAGE_PAD = 21,            /* no stage */
+	PATH_STAGE_COUNT = 22,
+};
+
+/* How a packet's path through this host ended. */
+enum path_code {
+	PATH_FORWARDED = 0,
+	PATH_DELIVERED = 1,
+	PATH_SENT = 2,
+	PATH_DROPPED = 3,
+	PATH_CONSUMED = 4,         /* used up by the kernel: ARP, a packet that a tunnel unpacks */
+	PATH_MERGED = 5,           /* GRO put it into another packet */
+	PATH_UNKNOWN = 6,          /* its sk_buff was used again, and no end was seen */
+	PATH_OVERWRITTEN = 7,      /* another packet took its place in the table */
+	PATH_OPEN = 8,             /* under way when measuring ended */
+	PATH_CODE_COUNT = 9,
+};
+
+/* What histograms are kept for, beside the code path. */
+enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3, GROUP_COMMAND = 4 };
+
+#define PATH_FILTER_MAX 256
+
+/* An instruction of classic BPF, which libpcap compiles expressions to. */
+struct classic_instruction {
+	__u16 code;
+	__u8 jt;
+	__u8 jf;
+	__u32 k;
+};
+
+#define PATH_INTERFACES_MAX 16
+
+/* Options of the path programs; constants once they are loaded. */
+struct path_options {
+	struct ring_layout layout;
+	__u64 cgroup_id;                       /* only packets of sockets below it; 0: all */
+	__u32 interfaces[PATH_INTERFACES_MAX]; /* only packets that begin at one of these */
+	__u32 interface_count;                 /* 0: all */
+	__u32 netns_inode;                     /* only packets of this network namespace; 0: all */
+	__u32 every;                           /* every n-th packet that passes the filter */
+	__u32 filter_length;                   /* instructions of path_filter; 0: no filter */
+	__u32 stages;                          /* bit s: stage s is attached */
+	__u32 table_bits;                      /* log2 of the packets that are followed at once */
+	__u32 writes_records;                  /* 0: histograms only */
+	__u32 group;                           /* enum path_group */
+	__u32 groups_max;                      /* groups that have histograms of their own */
+	__u32 reads_headers;                   /* identities are wanted */
+	__u32 follows_readers;                 /* what reads from sockets is followed, too */
+	__u32 unused;
+};
+
+/* Who a packet is: what its headers said at its first stage, and where that was. */
+struct path_identity {
+	__u64 socket_cookie;        /* 0: not known */
+	__u64 cgroup_id;            /* of its socket; 0: not known */
+	__u32 netns_inode;
+	__u32 interface;            /* at its first stage; 0: none yet */
+	__u32 length_bytes;         /* from the network header on */
+	__u32 tcp_seq;
+	__u32 tcp_ack;
+	__u32 payload_bytes;
+	__u32 poll;                 /* number of the NAPI poll on its CPU */
+	__u16 poll_index;           /* which packet of that poll it is, from 1; 0: not in a poll */
+	__u16 gso_segs;             /* wire packets in it, at least 1 */
+	__u16 source_port;          /* ICMP: type * 256 + code */
+	__u16 destination_port;
+	__u16 ip_id;
+	__u8 ip_version;            /* 0: not IP */
+	__u8 protocol;
+	__u16 tcp_flags;
+	__u16 ethernet_protocol;
+	__u32 in_cgroup;            /* its socket is below the control group that is asked for */
+	__u8 source[16];
+	__u8 destination[16];
+};
+
+/* One packet, written at its end. */
+struct path_record {
+	struct record_header header;
+	__u64 time_ns;              /* CLOCK_MONOTONIC, of its first stage */
+	__u32 offset_ns[PATH_STAGE_COUNT]; /* since then; valid where `seen` says so; at most 4.29 s */
+	__u32 seen;                 /* bit s: it passed stage s */
+	__u32 stolen_ns;            /* hardware interrupts on its CPU since STAGE_RECEIVE; ~0: it changed its CPU */
+	__u32 interface_out;        /* 0: it did not leave */
+	__u32 reason;               /* enum skb_drop_reason of the kernel; 0: not dropped */
+	__u16 first_cpu;
+	__u16 last_cpu;
+	__u8 code;                  /* enum path_code */
+	__u8 first_stage;
+	__u8 last_stage;
+	__u8 pad;
+	struct path_identity identity;
+};
+
+/* One call that read from a socket, or waited for it: the reader's side of a delivery. */
+struct path_read_record {
+	struct record_header header;
+	__u64 time_ns;              /* CLOCK_MONOTONIC, when the call returned the data */
+	__u64 ready_ns;             /* first sk_data_ready since the last read; 0: none */
+	__u64 waking_ns;            /* the reader was woken; 0: it was not waiting */
+	__u64 running_ns;           /* it got a CPU */
+	__u64 socket_cookie;
+	__u32 bytes;
+	__u32 pid;
+	char command[16];
+};
+
+/* Per CPU: seen = filtered + thinned + failed + the sum of ended + those that are under way. */
+struct path_account {
+	__u64 seen;                 /* packets at their first stage */
+	__u64 filtered;
+	__u64 thinned;
+	__u64 failed;               /* two CPUs wanted the same place in the table at once */
+	__u64 ended[PATH_CODE_COUNT];
+	__u64 dropped;              /* records without room in the ring */
+	__u64 ungrouped;            /* ended packets whose group found no histograms */
+	__u64 reads;
+	__u64 reads_dropped;
+	__u64 pad[3];
+};
+
+#define PATH_BUCKETS 256
+
+/*
+ * Times of the stages of one group of packets. Buckets are log-linear: 8 to each power of two, so at
+ * most 12.5 % wide. STAGE_PAD has the whole, from the first stage to the last.
+ */
+struct path_histogram {
+	__u64 packets;
+	__u64 sum_ns[PATH_STAGE_COUNT];
+	__u32 max_ns[PATH_STAGE_COUNT];
+	__u32 counts[PATH_STAGE_COUNT][PATH_BUCKETS];
+};
+
+/* What takes a CPU from the packets. */
+enum path_noise {
+	NOISE_SOFTIRQ = 0,          /* + the number of the vector, 0 to 9: HI TIMER NET_TX NET_RX BLOCK ... */
+	NOISE_IRQ = 10,
+	NOISE_TIMER = 11,           /* local timer interrupt */
+	NOISE_NET_RX_DELAY = 12,    /* from softirq_raise to softirq_entry */
+	NOISE_POLL_PACKETS = 13,    /* packets of a NAPI poll, not ns */
+	NOISE_COUNT = 14,
+};
+
+struct path_noise_histogram {
+	__u64 events;
+	__u64 sum_ns;
+	__u64 max_ns;
+	__u64 sum_gap_ns;           /* between the starts of events */
+	__u64 sum_gap_squared_us;   /* in us^2 */
+	__u32 counts[PATH_BUCKETS];
+};
+
+/* Of reads from sockets: from the first moment to the second, in the same histograms as noise. */
+enum path_read_time {
+	READ_TIME_WAKING = 0,       /* data ready, the reader is woken */
+	READ_TIME_RUNNING = 1,      /* woken, it has a CPU */
+	READ_TIME_READ = 2,         /* the last of these, the data is returned */
+	READ_TIME_WHOLE = 3,        /* data ready, returned */
+	READ_TIME_COUNT = 4,
+};
+
+#define PATH_REASONS_MAX 256
+
+/* Drops by reason, of all packets and of those that are followed; the last element has all greater reasons. */
+struct path_drops {
+	__u64 all;
+	__u64 followed;
+};
+
 _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
@@ -419,5 +619,12 @@ _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");
 _Static_assert(sizeof(struct capture_options) == 56, "capture_options");
 _Static_assert(sizeof(struct capture_record) == 56, "capture_record");
+_Static_assert(sizeof(struct path_options) == 168, "path_options");
+_Static_assert(sizeof(struct path_identity) == 96, "path_identity");
+_Static_assert(sizeof(struct path_record) == 240, "path_record");
+_Static_assert(sizeof(struct path_read_record) == 88, "path_read_record");
+_Static_assert(sizeof(struct path_account) == 160, "path_account");
+_Static_assert(sizeof(struct path_histogram) == 22800, "path_histogram");
+_Static_assert(sizeof(struct path_noise_histogram) == 1064, "path_noise_histogram");
 
 #endif

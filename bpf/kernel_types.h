@@ -37,6 +37,7 @@ struct sock_common {
 	possible_net_t skc_net;
 	struct in6_addr___kernel skc_v6_daddr;
 	struct in6_addr___kernel skc_v6_rcv_saddr;
+	struct { __s64 counter; } skc_cookie;
 };
 
 struct sock {
@@ -114,14 +115,30 @@ struct tcp_skb_cb {
 	__u8 tcp_flags;
 };
 
-struct sk_buff { struct sock *sk; char cb[48]; };
+struct net_device { possible_net_t nd_net; int ifindex; };
+struct sk_buff {
+	struct net_device *dev;
+	struct sock *sk;
+	char cb[48];
+	unsigned int len;
+	unsigned int data_len;
+	__be16 protocol;
+	__u16 network_header;
+	int skb_iif;
+	unsigned int end;
+	unsigned char *head;
+	unsigned char *data;
+};
+struct skb_shared_info { unsigned short gso_segs; };
+struct nf_hook_state { struct net_device *in; struct net *net; };
+struct bpf_nf_ctx { const struct nf_hook_state *state; struct sk_buff *skb; };
 /* The field is there where the tracepoint also reports failed attempts, with the error as its third argument. */
 struct trace_event_raw_tcp_retransmit_skb { int err; };
 /* The field is there where interrupts are accounted apart: CONFIG_IRQ_TIME_ACCOUNTING. */
 struct rq { __u64 prev_irq_time; };
 struct socket { struct sock *sk; };
 struct file { void *private_data; };
-struct task_struct { int tgid; char comm[16]; };
+struct task_struct { int pid; int tgid; char comm[16]; };
 
 struct seq_file;
 struct bpf_iter_meta { struct seq_file *seq; __u64 session_id; __u64 seq_num; };
@@ -150,6 +167,7 @@ enum {
 	TCP_ESTABLISHED = 1,
 	TCP_SYN_SENT = 2,
 	TCP_SYN_RECV = 3,
+	TCP_TIME_WAIT = 6,
 	TCP_CLOSE = 7,
 	TCP_LISTEN = 10,
 	TCP_NEW_SYN_RECV = 12,

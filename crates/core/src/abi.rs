@@ -21,6 +21,30 @@ pub const RECORD_TCP_FLOW_END: u16 = 3;
 /// `record_header.kind` of a [`CaptureRecord`] and the packet behind it.
 pub const RECORD_PACKET: u16 = 4;
 
+/// `record_header.kind` of a [`PathRecord`].
+pub const RECORD_PATH: u16 = 5;
+/// `record_header.kind` of a [`PathReadRecord`].
+pub const RECORD_READ: u16 = 6;
+
+/// Number of stages of the path instrument, with one that is none; see `enum path_stage`.
+pub const PATH_STAGE_COUNT: usize = 22;
+/// The number that stands for the whole path in a [`PathHistogram`].
+pub const STAGE_PAD: usize = 21;
+/// Number of code paths; see `enum path_code`.
+pub const PATH_CODE_COUNT: usize = 9;
+/// Maximum instructions of the path instrument's filter.
+pub const PATH_FILTER_MAX: usize = 256;
+/// Maximum interfaces of the path instrument's filter.
+pub const PATH_INTERFACES_MAX: usize = 16;
+/// Buckets of a histogram of times.
+pub const PATH_BUCKETS: usize = 256;
+/// Kinds of noise; see `enum path_noise`.
+pub const NOISE_COUNT: usize = 14;
+/// Times of a read; see `enum path_read_time`.
+pub const READ_TIME_COUNT: usize = 4;
+/// Drop reasons that are counted; the last one has all greater reasons.
+pub const PATH_REASONS_MAX: usize = 256;
+
 /// Maximum number of subscribers of one capture ring.
 pub const CAPTURE_SUBSCRIBERS_MAX: usize = 64;
 /// Maximum bytes of a packet in a capture ring.
@@ -350,7 +374,143 @@ plain! {
         interface: u8,
         direction: u8,
     }
+    /// See `struct path_options`.
+    struct PathOptions = 168 {
+        layout: RingLayout,
+        cgroup_id: u64,
+        interfaces: [u32; PATH_INTERFACES_MAX],
+        interface_count: u32,
+        netns_inode: u32,
+        every: u32,
+        filter_length: u32,
+        stages: u32,
+        table_bits: u32,
+        writes_records: u32,
+        group: u32,
+        groups_max: u32,
+        reads_headers: u32,
+        follows_readers: u32,
+        unused: u32,
+    }
+    /// See `struct path_identity`.
+    struct PathIdentity = 96 {
+        socket_cookie: u64,
+        cgroup_id: u64,
+        netns_inode: u32,
+        interface: u32,
+        length_bytes: u32,
+        tcp_seq: u32,
+        tcp_ack: u32,
+        payload_bytes: u32,
+        poll: u32,
+        poll_index: u16,
+        gso_segs: u16,
+        source_port: u16,
+        destination_port: u16,
+        ip_id: u16,
+        ip_version: u8,
+        protocol: u8,
+        tcp_flags: u16,
+        ethernet_protocol: u16,
+        in_cgroup: u32,
+        source: [u8; 16],
+        destination: [u8; 16],
+    }
+    /// See `struct path_record`.
+    struct PathRecord = 240 {
+        header: RecordHeader,
+        time_ns: u64,
+        offset_ns: [u32; PATH_STAGE_COUNT],
+        seen: u32,
+        stolen_ns: u32,
+        interface_out: u32,
+        reason: u32,
+        first_cpu: u16,
+        last_cpu: u16,
+        code: u8,
+        first_stage: u8,
+        last_stage: u8,
+        pad: u8,
+        identity: PathIdentity,
+    }
+    /// See `struct path_read_record`.
+    struct PathReadRecord = 88 {
+        header: RecordHeader,
+        time_ns: u64,
+        ready_ns: u64,
+        waking_ns: u64,
+        running_ns: u64,
+        socket_cookie: u64,
+        bytes: u32,
+        pid: u32,
+        command: [u8; 16],
+    }
+    /// See `struct path_account`.
+    struct PathAccount = 160 {
+        seen: u64,
+        filtered: u64,
+        thinned: u64,
+        failed: u64,
+        ended: [u64; PATH_CODE_COUNT],
+        dropped: u64,
+        ungrouped: u64,
+        reads: u64,
+        reads_dropped: u64,
+        pad: [u64; 3],
+    }
 }
+
+/// See `struct path_histogram`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PathHistogram {
+    /// Packets that ended.
+    pub packets: u64,
+    /// Sum of each stage's times.
+    pub sum_ns: [u64; PATH_STAGE_COUNT],
+    /// The longest time of each stage.
+    pub max_ns: [u32; PATH_STAGE_COUNT],
+    /// Times of each stage, by bucket.
+    pub counts: [[u32; PATH_BUCKETS]; PATH_STAGE_COUNT],
+}
+
+/// See `struct path_noise_histogram`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PathNoiseHistogram {
+    /// Events.
+    pub events: u64,
+    /// Sum of their times.
+    pub sum_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Sum of the gaps between their starts.
+    pub sum_gap_ns: u64,
+    /// Sum of the squares of these, us^2.
+    pub sum_gap_squared_us: u64,
+    /// Times, by bucket.
+    pub counts: [u32; PATH_BUCKETS],
+}
+
+/// See `struct path_drops`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PathDrops {
+    /// Packets that the kernel dropped for this reason.
+    pub all: u64,
+    /// Of these, packets that were followed.
+    pub followed: u64,
+}
+
+// SAFETY: repr(C) of integers and arrays of integers whose sizes leave no padding.
+unsafe impl Plain for PathHistogram {}
+// SAFETY: as above.
+unsafe impl Plain for PathNoiseHistogram {}
+// SAFETY: as above.
+unsafe impl Plain for PathDrops {}
+
+const _: () = assert!(size_of::<PathHistogram>() == 22800);
+const _: () = assert!(size_of::<PathNoiseHistogram>() == 1064);
 
 /// See `struct capture_account`.
 #[repr(C)]

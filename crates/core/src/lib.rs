@@ -8,6 +8,7 @@ mod excerpt;
 pub mod filter;
 pub mod ledger;
 pub mod output_file;
+pub mod path_log;
 pub mod queueing;
 pub mod sizes;
 pub mod tcp_log;

@@ -36,6 +36,7 @@ fn every_field_lies_where_the_header_says() {
     let objects = [
         &crate::capture::OBJECT,
         &crate::generate::OBJECT,
+        &crate::path::hooks::OBJECT,
         &crate::tcp::hooks::OBJECT,
     ]
     .map(btf_of);

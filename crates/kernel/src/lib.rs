@@ -19,6 +19,7 @@ mod libbpf_log;
 pub mod net;
 mod objects;
 pub mod os_text;
+pub mod path;
 pub mod relay;
 pub mod ring;
 pub mod session;
@@ -44,6 +45,10 @@ pub fn start(
     match name {
         "generate" => any(generate::Generator::start(
             &serde_json::from_str(request)?,
+            beginning,
+        )),
+        "path" => any(path::session::PathProfile::start(
+            serde_json::from_str(request)?,
             beginning,
         )),
         "relay" => any(relay::Relay::start(

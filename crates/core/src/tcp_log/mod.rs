@@ -11,7 +11,7 @@ mod error;
 mod flow;
 mod flow_table;
 mod header;
-mod message;
+pub(crate) mod message;
 mod message_reader;
 mod reader;
 mod rows;

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The path instrument: when each packet passed which stage of the kernel. Every stage is a program of
+ * its own, and only those that are asked for are attached. A stage looks up the packet, takes the
+ * time, and notes it; at the packet's end the times go into histograms and, if asked for, a record.
+ */
+#include "path_filter.h"
+#include "path_noise.h"
+#include "path_read.h"
+
+#define CGROUP_DEPTH_MAX 32
+
+/* ---- the beginning of a packet ---------------------------------------------------------------- */
+
+static __always_inline __u32 netns_of(const struct sk_buff *skb)
+{
+	struct net_device *dev = BPF_CORE_READ(skb, dev);
+
+	return dev ? BPF_CORE_READ(dev, nd_net.net, ns.inum) : 0;
+}
+
+static __always_inline int is_wanted_interface(__u32 interface)
+{
+	for (int i = 0; i < PATH_INTERFACES_MAX; i++) {
+		if (i >= options.interface_count)
+			return 0;
+		if (options.interfaces[i] == interface)
+			return 1;
+	}
+	return 0;
+}
+
+/* Whose packet it is; sockets that are not full ones have no control group. */
+static __noinline int describe_socket(struct path_identity *identity, struct sock *sk)
+{
+	struct cgroup *cgroup;
+	__u8 state;
+
+	if (!identity || !sk)
+		return 0;
+	state = BPF_CORE_READ(sk, __sk_common.skc_state);
+	if (state == TCP_NEW_SYN_RECV || state == TCP_TIME_WAIT)
+		return 0;
+	identity->socket_cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+	cgroup = BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
+	if (!cgroup)
+		return 0;
+	identity->cgroup_id = BPF_CORE_READ(cgroup, kn, id);
+	if (!options.cgroup_id)
+		return 0;
+	for (int depth = 0; depth < CGROUP_DEPTH_MAX && cgroup; depth++) {
+		if (BPF_CORE_READ(cgroup, kn, id) == options.cgroup_id) {
+			identity->in_cgroup = 1;
+			return 0;
+		}
+		cgroup = (struct cgroup *)BPF_CORE_READ(cgroup, self.parent);
+	}
+	return 0;
+}
+
+/* Whether the filters want a packet; fills in its identity where that is asked for. */
+static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns)
+{
+	struct packet_head *head = 0;
+	struct net_device *dev;
+	struct sock *sk;
+
+	if (!skb || !identity)
+		return 0;
+	if (options.netns_inode && netns != options.netns_inode)
+		return 0;
+	dev = BPF_CORE_READ(skb, dev);
+	if (options.interface_count && !is_wanted_interface(dev ? BPF_CORE_READ(dev, ifindex) : 0))
+		return 0;
+	if (options.filter_length || options.reads_headers)
+		head = read_head(skb);
+	if (options.filter_length && !accepts(head))
+		return 0;
+	if (!options.reads_headers)
+		return 1;
+	__builtin_memset(identity, 0, sizeof(*identity));
+	sk = BPF_CORE_READ(skb, sk);
+	if (sk)
+		describe_socket(identity, sk);
+	identity->netns_inode = netns;
+	identity->interface = dev ? BPF_CORE_READ(dev, ifindex) : 0;
+	identity->ethernet_protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
+	identity->gso_segs = 1;
+	if (head) {
+		struct skb_shared_info *shared = (void *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));
+
+		identity->gso_segs = BPF_CORE_READ(shared, gso_segs) ?: 1;
+		identity->length_bytes = head->wire_bytes;
+		describe_headers(identity, head);
+	}
+	return 1;
+}
+
+/* A packet at its first stage. `netns` is 0 where only the packet's device knows it. */
+static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns)
+{
+	const __u64 tag = (__u64)skb;
+	__u32 place = place_of(skb), cpu = bpf_get_smp_processor_id();
+	struct path_packet *packet = packet_at(place);
+	struct path_account *account = account_of(cpu);
+	struct path_identity *identity;
+	struct path_cpu *now;
+	__u32 is_ignored = 0;
+	__u64 old;
+
+	if (!skb || !packet || !account)
+		return 0;
+	old = *(volatile __u64 *)&packet->tag;
+	if (old)
+		end_packet(packet, old, place, old == tag ? PATH_UNKNOWN : PATH_OVERWRITTEN);
+	count(&account->seen);
+	if (__sync_val_compare_and_swap(&packet->tag, TAG_FREE, TAG_TAKEN) != TAG_FREE) {
+		count(&account->failed);
+		return 0;
+	}
+	if (options.netns_inode || options.interface_count || options.filter_length || options.reads_headers) {
+		identity = bpf_map_lookup_elem(&path_identities, &place);
+		if (!identity || !is_wanted(skb, identity, netns ?: netns_of(skb))) {
+			count(&account->filtered);
+			is_ignored = 1;
+		}
+	}
+	if (options.every > 1 && !is_ignored && __sync_fetch_and_add(&thinning_count, 1) % options.every) {
+		count(&account->thinned);
+		is_ignored = 1;
+	}
+	packet->is_ignored = is_ignored;
+	packet->seen = BIT(stage);
+	packet->first_stage = packet->last_stage = stage;
+	if (!is_ignored) {
+		packet->first_cpu = packet->stolen_cpu = cpu;
+		packet->interface_out = 0;
+		packet->reason = 0;
+		if (stage < PATH_STAGE_COUNT)
+			packet->offset_ns[stage] = 0;
+		if (options.writes_records) {
+			now = this_cpu();
+			identity = bpf_map_lookup_elem(&path_identities, &place);
+			if (now && identity) {
+				packet->stolen_from_ns = now->stolen_ns;
+				identity->poll = now->poll;
+				identity->poll_index = stage <= STAGE_RECEIVE ? ++now->poll_index : 0;
+			}
+		}
+		packet->time_ns = bpf_ktime_get_ns();
+	}
+	*(volatile __u64 *)&packet->tag = tag;
+	return 0;
+}
+
+/* ---- stages ------------------------------------------------------------------------------------ */
+
+static __always_inline struct path_packet *find_packet(const void *skb, __u32 *place)
+{
+	struct path_packet *packet;
+
+	*place = place_of(skb);
+	packet = packet_at(*place);
+	return packet && *(volatile __u64 *)&packet->tag == (__u64)skb ? packet : 0;
+}
+
+/* Notes the time of a stage. What passes it more than once, as parts of a GSO packet do, keeps the first. */
+static __always_inline void pass(struct path_packet *packet, const __u32 stage)
+{
+	if (!packet->is_ignored && !(packet->seen & BIT(stage))) {
+		__u64 past_ns = bpf_ktime_get_ns() - packet->time_ns;
+
+		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
+		packet->seen |= BIT(stage);
+	}
+	packet->last_stage = stage;
+}
+
+/* A stage where packets come in: one that is there already is the same only before this stage. */
+static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
+{
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+
+	if (!packet || packet->last_stage > STAGE_RECEIVE || (packet->last_stage == stage && stage != STAGE_RECEIVE) ||
+	    (packet->last_stage > stage)) {
+		begin_packet(skb, stage, 0);
+		return;
+	}
+	pass(packet, stage);
+}
+
+/*
+ * A stage on the way out. Packets of this host begin at the first one that is attached; those that are forwarded
+ * have the number of the interface at which they came in.
+ */
+static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u32 stage, __u32 netns)
+{
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+	int is_old = packet && (packet->seen & (DELIVERING | LEAVING));
+	int is_ours = !skb->skb_iif;
+
+	if (packet && !is_old && (!is_ours || !(packet->seen & ARRIVING))) {
+		pass(packet, stage);
+		return packet;
+	}
+	if (is_ours || !(options.stages & ARRIVING))
+		begin_packet(skb, stage, netns);
+	return 0;
+}
+
+/* A stage that neither begins nor ends a packet. */
+static __always_inline struct path_packet *pass_if_known(const void *skb, const __u32 stage)
+{
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+
+	if (packet)
+		pass(packet, stage);
+	return packet;
+}
+
+static __always_inline void end_at(const void *skb, const __u32 stage)
+{
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+
+	if (!packet)
+		return;
+	pass(packet, stage);
+	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(path_gro, struct sk_buff *skb)
+{
+	begin_packet(skb, STAGE_GRO, 0);
+	return 0;
+}
+
+SEC("tp_btf/napi_gro_frags_entry")
+int BPF_PROG(path_gro_frags, struct sk_buff *skb)
+{
+	begin_packet(skb, STAGE_GRO, 0);
+	return 0;
+}
+
+SEC("tp_btf/netif_rx")
+int BPF_PROG(path_netif_rx, struct sk_buff *skb)
+{
+	arrive(skb, STAGE_NETIF_RX);
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(path_receive, struct sk_buff *skb)
+{
+	arrive(skb, STAGE_RECEIVE);
+	return 0;
+}
+
+/* All but the first run behind the other programs of their hook, so that they see what is let through. */
+#define NF_ACCEPT 1
+
+SEC("netfilter")
+int path_pre_routing(struct bpf_nf_ctx *ctx)
+{
+	pass_if_known(ctx->skb, STAGE_PRE_ROUTING);
+	return NF_ACCEPT;
+}
+
+/* The packet has found its socket, if that is known; when its data is ready, it is still the last one of this CPU. */
+static __always_inline void note_delivery(struct path_packet *packet, const void *skb, struct sock *sk)
+{
+	struct path_identity *identity;
+	struct path_cpu *now;
+	__u32 place = place_of(skb);
+
+	if (!packet || packet->is_ignored)
+		return;
+	if (options.reads_headers && sk) {
+		identity = bpf_map_lookup_elem(&path_identities, &place);
+		if (identity)
+			describe_socket(identity, sk);
+	}
+	if (!(options.stages & BIT(STAGE_DATA_READY)))
+		return;
+	now = this_cpu();
+	if (now)
+		now->delivering = (__u64)skb;
+}
+
+SEC("netfilter")
+int path_local_in(struct bpf_nf_ctx *ctx)
+{
+	note_delivery(pass_if_known(ctx->skb, STAGE_LOCAL_IN), ctx->skb, 0);
+	return NF_ACCEPT;
+}
+
+SEC("netfilter")
+int path_forward(struct bpf_nf_ctx *ctx)
+{
+	pass_if_known(ctx->skb, STAGE_FORWARD);
+	return NF_ACCEPT;
+}
+
+SEC("netfilter")
+int path_local_out(struct bpf_nf_ctx *ctx)
+{
+	begin_packet(ctx->skb, STAGE_LOCAL_OUT, BPF_CORE_READ(ctx->state, net, ns.inum));
+	return NF_ACCEPT;
+}
+
+SEC("netfilter")
+int path_post_routing(struct bpf_nf_ctx *ctx)
+{
+	leave(ctx->skb, STAGE_POST_ROUTING, BPF_CORE_READ(ctx->state, net, ns.inum));
+	return NF_ACCEPT;
+}
+
+void *bpf_cast_to_kern_ctx(void *) __ksym __weak;
+
+SEC("tcx/ingress")
+int path_tcx_ingress(struct __sk_buff *ctx)
+{
+	pass_if_known(bpf_cast_to_kern_ctx(ctx), STAGE_TCX_INGRESS);
+	return -1; /* TCX_NEXT */
+}
+
+SEC("cgroup_skb/ingress")
+int path_socket_in(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+
+	note_delivery(pass_if_known(skb, STAGE_SOCKET_IN), skb, BPF_CORE_READ(skb, sk));
+	return 1;
+}
+
+SEC("cgroup_skb/egress")
+int path_socket_out(struct __sk_buff *ctx)
+{
+	pass_if_known(bpf_cast_to_kern_ctx(ctx), STAGE_SOCKET_OUT);
+	return 1;
+}
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(path_tcp_receive, struct sock *sk, struct sk_buff *skb)
+{
+	note_delivery(pass_if_known(skb, STAGE_TCP_RECEIVE), skb, sk);
+	return 0;
+}
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(path_queue, struct sk_buff *skb)
+{
+	leave(skb, STAGE_QUEUE, 0);
+	return 0;
+}
+
+SEC("tp_btf/qdisc_enqueue")
+int BPF_PROG(path_qdisc_enqueue, void *qdisc, const void *queue, struct sk_buff *skb)
+{
+	pass_if_known(skb, STAGE_QDISC_ENQUEUE);
+	return 0;
+}
+
+SEC("tp_btf/qdisc_dequeue")
+int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, struct sk_buff *skb)
+{
+	if (skb)
+		pass_if_known(skb, STAGE_QDISC_DEQUEUE);
+	return 0;
+}
+
+/* The interface by which a packet leaves: the last one, where one interface stands on another. */
+static __always_inline void note_interface(struct path_packet *packet, const struct net_device *dev)
+{
+	if (!packet->is_ignored && options.writes_records)
+		packet->interface_out = dev->ifindex;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
+{
+	struct path_packet *packet = leave(skb, STAGE_START_XMIT, 0);
+
+	if (!packet)
+		return 0;
+	note_interface(packet, dev);
+	if (!(options.stages & BIT(STAGE_XMIT)))
+		end_packet(packet, *(volatile __u64 *)&packet->tag, place_of(skb), PATH_UNKNOWN);
+	return 0;
+}
+
+/*
+ * The driver has taken the packet, or not (NETDEV_TX_BUSY), and may have freed it, or given it to the peer, where it
+ * has begun anew: then its last stage is another one.
+ */
+SEC("tp_btf/net_dev_xmit")
+int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev, unsigned int length)
+{
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+
+	if (packet && packet->last_stage == STAGE_START_XMIT && !(status & 0xf0)) {
+		pass(packet, STAGE_XMIT);
+		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
+	}
+	return 0;
+}
+
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(path_copy, const struct sk_buff *skb, int bytes)
+{
+	pass_if_known(skb, STAGE_COPY);
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason)
+{
+	__u32 place, cpu = bpf_get_smp_processor_id();
+	__u32 element = cpu * PATH_REASONS_MAX + (reason < PATH_REASONS_MAX ? reason : PATH_REASONS_MAX - 1);
+	struct path_drops *drops = bpf_map_lookup_elem(&path_drops, &element);
+	struct path_packet *packet = find_packet(skb, &place);
+
+	if (drops)
+		count(&drops->all);
+	if (!packet)
+		return 0;
+	/* What has left, or was delivered, and is only now freed by a driver or a socket that closes. */
+	if (packet->seen & LEAVING) {
+		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
+		return 0;
+	}
+	if (drops && !packet->is_ignored)
+		count(&drops->followed);
+	packet->reason = reason;
+	pass(packet, STAGE_DROP);
+	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_DROPPED);
+	return 0;
+}
+
+SEC("tp_btf/consume_skb")
+int BPF_PROG(path_consume, struct sk_buff *skb, void *location)
+{
+	end_at(skb, STAGE_CONSUME);
+	return 0;
+}
+
+/* ---- sweeps -------------------------------------------------------------------------------------- */
+
+/* From where the sweep goes on, and how many packets it ended: in and out of its only caller. */
+__u32 sweep_from;
+__u32 swept;
+#define SWEEP_PLACES 8192u
+
+static long sweep_place(__u64 step, void *context)
+{
+	__u32 place = (sweep_from + (__u32)step) & ((1u << options.table_bits) - 1);
+	struct path_packet *packet = packet_at(place);
+	__u64 tag = packet ? *(volatile __u64 *)&packet->tag : 0;
+
+	if (tag > TAG_TAKEN && end_packet(packet, tag, place, PATH_OPEN))
+		swept++;
+	return 0;
+}
+
+/* Run at the end, when nothing is attached: ends the packets of SWEEP_PLACES places. */
+SEC("syscall")
+int path_sweep(void *context)
+{
+	bpf_loop(SWEEP_PLACES, sweep_place, 0, 0);
+	sweep_from += SWEEP_PLACES;
+	return 0;
+}
+
+/* Brings the records into the object's type information, which the layout test reads. */
+union {
+	struct path_record record;
+	struct path_read_record read;
+} *described_records;
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

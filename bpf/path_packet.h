@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The packets that the path instrument follows: a table that is indexed by a hash of the address of
+ * the sk_buff and tagged with the address. A packet takes its place at its first stage and leaves it
+ * at its end. No single event ends all paths, so a packet whose sk_buff is used again ends there.
+ */
+#ifndef PARSHALL_PATH_PACKET_H
+#define PARSHALL_PATH_PACKET_H
+
+#include "kernel_types.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+#include "maps.h"
+#include "parse.h"
+#include "ring.h"
+
+/* The loader sets them before verification, so that the verifier removes unused code. */
+const volatile struct path_options options SEC(".rodata.options");
+
+/* max_entries and value_size are the loader's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, LANE_HEADER_BYTES + LANE_SLACK_BYTES);
+} path_ring SEC(".maps");
+
+MAPPABLE_ARRAY(struct lane_readers) path_readers SEC(".maps");
+/* Element cpu. */
+MAPPABLE_ARRAY(struct path_account) path_accounts SEC(".maps");
+/* Element cpu * (PATH_CODE_COUNT + groups_max) + group; the first PATH_CODE_COUNT groups are the code paths. */
+MAPPABLE_ARRAY(struct path_histogram) path_histograms SEC(".maps");
+/* Element cpu * PATH_REASONS_MAX + reason. */
+MAPPABLE_ARRAY(struct path_drops) path_drops SEC(".maps");
+
+#define BIT(stage) (1u << (stage))
+#define LEAVING (BIT(STAGE_START_XMIT) | BIT(STAGE_XMIT))
+#define DELIVERING (BIT(STAGE_LOCAL_IN) | BIT(STAGE_SOCKET_IN) | BIT(STAGE_TCP_RECEIVE) | \
+		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
+/* A packet that passed one of these began in this host. */
+#define SENDING BIT(STAGE_LOCAL_OUT)
+#define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
+
+#define TAG_FREE 0ULL
+#define TAG_TAKEN 1ULL /* being made or read; no address of an sk_buff */
+
+/* What all stages touch, in two cache lines. */
+struct path_packet {
+	__u64 tag;
+	__u64 time_ns;
+	__u32 seen;
+	__u16 first_cpu;
+	__u8 first_stage;
+	__u8 last_stage;
+	__u32 is_ignored;   /* filtered or thinned out */
+	__u32 stolen_from_ns; /* low bits of its CPU's account of interrupts */
+	__u16 stolen_cpu;
+	__u16 interface_out;
+	__u32 reason;
+	__u32 offset_ns[PATH_STAGE_COUNT];
+};
+
+/* Elements are looked up by masked numbers; max_entries is a power of two. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_packet);
+} path_packets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_identity);
+} path_identities SEC(".maps");
+
+/* What a CPU is doing. */
+struct path_cpu {
+	__u64 delivering;   /* the sk_buff that was last given to a socket; until its data is ready */
+	__u64 ready_socket; /* the socket whose data was last ready; until a task was woken for it, or another packet came */
+	__u64 irq_from_ns;
+	__u64 stolen_ns;
+	__u64 softirq_from_ns[16];
+	__u64 net_rx_raised_ns;
+	__u64 noise_from_ns[16];  /* start of the last event, for the gaps */
+	__u32 poll;
+	__u32 poll_index;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_cpu);
+} path_cpus SEC(".maps");
+
+struct path_key {
+	__u8 source[16];
+	__u8 destination[16];
+	__u16 source_port;
+	__u16 destination_port;
+	__u32 protocol;
+	__u64 number;       /* of the interface, or the control group */
+	__u64 code;
+};
+
+/* Numbers of the groups that have histograms of their own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct path_key);
+	__type(value, __u32);
+} path_groups SEC(".maps");
+
+__u32 last_group;
+__u64 thinning_count;
+
+static __always_inline struct path_account *account_of(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&path_accounts, &cpu);
+}
+
+static __always_inline struct path_cpu *this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&path_cpus, &cpu);
+}
+
+/* Programs of a CPU may interrupt each other. */
+#define count(where) __sync_fetch_and_add(where, 1)
+
+/*
+ * The verifier lets no pointer be shifted; its low half, copied, is a number. Addresses are multiples of 64, and the
+ * golden ratio spreads them over the high bits.
+ */
+static __always_inline __u32 place_of(const void *skb)
+{
+	__u32 low = (__u32)(__u64)skb;
+
+	return ((low >> 6) * 0x9e3779b1u) >> (32 - options.table_bits);
+}
+
+static __always_inline struct path_packet *packet_at(__u32 place)
+{
+	return bpf_map_lookup_elem(&path_packets, &place);
+}
+
+/* ---- histograms ----------------------------------------------------------------------------- */
+
+/* 8 buckets to each power of two; below 8 the value itself. */
+static __always_inline __u32 bucket_of(__u32 value)
+{
+	__u32 rest = value, log2 = 0;
+
+	if (value < 8) {
+		rest &= 7; /* for the verifier, which does not see that a signed comparison bounds it */
+		barrier();
+		asm volatile("" : "+r"(rest));
+		return rest & 7;
+	}
+	if (rest >> 16) { rest >>= 16; log2 = 16; }
+	if (rest >> 8) { rest >>= 8; log2 += 8; }
+	if (rest >> 4) { rest >>= 4; log2 += 4; }
+	if (rest >> 2) { rest >>= 2; log2 += 2; }
+	if (rest >> 1) log2 += 1;
+	return (((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7)) & (PATH_BUCKETS - 1);
+}
+
+static __noinline __u32 group_of(const struct path_identity *identity, __u32 code)
+{
+	struct path_key key = { .code = code };
+	__u32 *known, group;
+
+	if (!identity)
+		return ~0u;
+	switch (options.group) {
+	case GROUP_INTERFACE:
+		key.number = identity->interface;
+		break;
+	case GROUP_CGROUP:
+		key.number = identity->cgroup_id;
+		break;
+	default:
+		__builtin_memcpy(key.source, identity->source, 16);
+		__builtin_memcpy(key.destination, identity->destination, 16);
+		key.source_port = identity->source_port;
+		key.destination_port = identity->destination_port;
+		key.protocol = identity->protocol;
+	}
+	known = bpf_map_lookup_elem(&path_groups, &key);
+	if (known)
+		return *known;
+	if (last_group >= options.groups_max)
+		return ~0u;
+	group = __sync_fetch_and_add(&last_group, 1);
+	if (group >= options.groups_max)
+		return ~0u;
+	/* Two CPUs may come at once: the group of the second stays empty. */
+	if (bpf_map_update_elem(&path_groups, &key, &group, BPF_NOEXIST)) {
+		known = bpf_map_lookup_elem(&path_groups, &key);
+		return known ? *known : ~0u;
+	}
+	return group;
+}
+
+static __always_inline void add_time(struct path_histogram *histogram, const __u32 stage, __u32 time_ns)
+{
+	histogram->sum_ns[stage] += time_ns;
+	if (time_ns > histogram->max_ns[stage])
+		histogram->max_ns[stage] = time_ns;
+	histogram->counts[stage][bucket_of(time_ns)]++;
+}
+
+/*
+ * Each CPU has histograms of its own. A packet that ends while another one's end is interrupted may take
+ * one count from it: account.ended, which is atomic, has the exact numbers.
+ */
+static __always_inline void add_times(struct path_histogram *histogram, const struct path_packet *packet,
+				      __u32 seen)
+{
+	__u32 before_ns = 0, now_ns = 0;
+
+	histogram->packets++;
+	/* Unrolled, so that the verifier leaves out what is not attached. */
+#pragma clang loop unroll(full)
+	for (int stage = 0; stage < STAGE_PAD; stage++) {
+		if (!(options.stages & BIT(stage)) || !(seen & BIT(stage)))
+			continue;
+		now_ns = packet->offset_ns[stage];
+		if (now_ns)
+			add_time(histogram, stage, now_ns - before_ns);
+		before_ns = now_ns;
+	}
+	add_time(histogram, STAGE_PAD, now_ns);
+}
+
+static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 group)
+{
+	__u32 element = cpu * (PATH_CODE_COUNT + options.groups_max) + group;
+
+	return bpf_map_lookup_elem(&path_histograms, &element);
+}
+
+/* ---- the end of a packet ---------------------------------------------------------------------- */
+
+/* What became of a packet, by the stages that it passed; `otherwise` when they do not tell. */
+static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
+{
+	if (seen & LEAVING)
+		return seen & ARRIVING ? PATH_FORWARDED : PATH_SENT;
+	if (seen & BIT(STAGE_DROP))
+		return PATH_DROPPED;
+	if (seen & DELIVERING)
+		return PATH_DELIVERED;
+	if (seen & BIT(STAGE_CONSUME))
+		return PATH_CONSUMED;
+	if (seen == BIT(STAGE_GRO) && otherwise == PATH_UNKNOWN)
+		return PATH_MERGED;
+	return otherwise;
+}
+
+static __noinline int write_record(struct path_packet *packet, __u32 place, __u32 code)
+{
+	struct path_identity *identity = bpf_map_lookup_elem(&path_identities, &place);
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct path_account *account = account_of(cpu);
+	const struct path_cpu *now = bpf_map_lookup_elem(&path_cpus, &cpu);
+	struct lane_readers *readers = bpf_map_lookup_elem(&path_readers, &cpu);
+	void *lane = bpf_map_lookup_elem(&path_ring, &cpu);
+	struct path_record *record;
+	struct ring_slot slot;
+
+	if (!packet || !identity || !account || !now || !lane)
+		return 0;
+	record = (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_PATH, 0, &slot);
+	if (!record) {
+		count(&account->dropped);
+		return 0;
+	}
+	record->time_ns = packet->time_ns;
+	__builtin_memcpy(record->offset_ns, packet->offset_ns, sizeof(record->offset_ns));
+	record->seen = packet->seen;
+	record->stolen_ns = packet->stolen_cpu == (__u16)cpu ? (__u32)now->stolen_ns - packet->stolen_from_ns : ~0u;
+	record->interface_out = packet->interface_out;
+	record->reason = packet->reason;
+	record->first_cpu = packet->first_cpu;
+	record->last_cpu = cpu;
+	record->code = code;
+	record->first_stage = packet->first_stage;
+	record->last_stage = packet->last_stage;
+	record->pad = 0;
+	__builtin_memcpy(&record->identity, identity, sizeof(*identity));
+	ring_commit(&record->header, &options.layout, &slot);
+	return 0;
+}
+
+/*
+ * Ends the packet at a place, unless another CPU has just done so. The place is free afterwards.
+ * Returns whether this call ended it.
+ */
+static __always_inline int end_packet(struct path_packet *packet, __u64 tag, __u32 place, __u32 otherwise)
+{
+	__u32 cpu, code, group;
+	struct path_histogram *histogram;
+	struct path_account *account;
+
+	if (tag <= TAG_TAKEN || __sync_val_compare_and_swap(&packet->tag, tag, TAG_TAKEN) != tag)
+		return 0;
+	if (packet->is_ignored)
+		goto free;
+	cpu = bpf_get_smp_processor_id();
+	code = code_of(packet->seen, otherwise);
+	account = account_of(cpu);
+	if (!account || code >= PATH_CODE_COUNT)
+		goto free;
+	/* Where packets come in, their socket is known late. */
+	if (options.cgroup_id) {
+		const struct path_identity *identity = bpf_map_lookup_elem(&path_identities, &place);
+
+		if (!identity || !identity->in_cgroup) {
+			count(&account->filtered);
+			goto free;
+		}
+	}
+	count(&account->ended[code]);
+	histogram = histogram_of(cpu, code);
+	if (histogram)
+		add_times(histogram, packet, packet->seen);
+	if (options.group) {
+		group = group_of(bpf_map_lookup_elem(&path_identities, &place), code);
+		histogram = group < options.groups_max ? histogram_of(cpu, PATH_CODE_COUNT + group) : 0;
+		if (histogram)
+			add_times(histogram, packet, packet->seen);
+		else
+			count(&account->ungrouped);
+	}
+	if (options.writes_records)
+		write_record(packet, place, code);
+free:
+	*(volatile __u64 *)&packet->tag = TAG_FREE;
+	return 1;
+}
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The reader's side of a delivery: data becomes ready at a socket, the kernel wakes a task for it, the
+ * task gets a CPU, and reads. Sockets merge packets, so below the receive queue only the socket
+ * identifies data: each read is one record, with the first moment since the last read.
+ */
+#ifndef PARSHALL_PATH_READ_H
+#define PARSHALL_PATH_READ_H
+
+#include "path_filter.h"
+
+#define READERS_MAX 65536
+
+/* A socket whose data is ready and was not yet read. */
+struct path_socket {
+	__u64 ready_ns;
+	__u64 waking_ns;
+	__u64 running_ns;
+	__u32 pid;        /* the thread that was woken */
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, READERS_MAX);
+	__type(key, __u64);
+	__type(value, struct path_socket);
+} path_sockets SEC(".maps");
+
+/* Threads that were woken for a socket and did not run yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, READERS_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} path_woken SEC(".maps");
+
+/* Element cpu * 4 + enum path_read_time. */
+MAPPABLE_ARRAY(struct path_noise_histogram) path_reads SEC(".maps");
+
+static __always_inline void add_read_time(__u32 kind, __u64 value)
+{
+	__u32 element = bpf_get_smp_processor_id() * READ_TIME_COUNT + kind;
+	struct path_noise_histogram *histogram = bpf_map_lookup_elem(&path_reads, &element);
+
+	if (!histogram)
+		return;
+	count(&histogram->events);
+	__sync_fetch_and_add(&histogram->sum_ns, value);
+	if (value > histogram->max_ns)
+		histogram->max_ns = value;
+	__sync_fetch_and_add(&histogram->counts[bucket_of(value < 0xffffffff ? value : 0xffffffff)], 1);
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(path_data_ready, struct sock *sk)
+{
+	struct path_socket fresh = {};
+	struct path_cpu *now = this_cpu();
+	__u64 key = (__u64)sk, skb;
+	struct path_packet *packet;
+	__u32 place;
+
+	if (!now || !now->delivering)
+		return 0;
+	skb = now->delivering;
+	now->delivering = 0;
+	place = place_of((const void *)skb);
+	packet = packet_at(place);
+	if (!packet || *(volatile __u64 *)&packet->tag != skb || packet->is_ignored ||
+	    packet->seen & BIT(STAGE_DATA_READY))
+		return 0;
+	fresh.ready_ns = bpf_ktime_get_ns();
+	packet->offset_ns[STAGE_DATA_READY] = fresh.ready_ns - packet->time_ns;
+	packet->seen |= BIT(STAGE_DATA_READY);
+	packet->last_stage = STAGE_DATA_READY;
+	if (!options.follows_readers)
+		return 0;
+	bpf_map_update_elem(&path_sockets, &key, &fresh, BPF_NOEXIST);
+	now->ready_socket = key;
+	return 0;
+}
+
+/* The first task that is woken after the data of a socket became ready waited for it, or for a poll of it. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(path_waking, struct task_struct *task)
+{
+	struct path_cpu *now = this_cpu();
+	struct path_socket *socket;
+	__u32 thread;
+	__u64 key;
+
+	if (!now || !now->ready_socket)
+		return 0;
+	key = now->ready_socket;
+	now->ready_socket = 0;
+	socket = bpf_map_lookup_elem(&path_sockets, &key);
+	if (!socket || socket->waking_ns)
+		return 0;
+	thread = task->pid;
+	socket->waking_ns = bpf_ktime_get_ns();
+	socket->pid = thread;
+	bpf_map_update_elem(&path_woken, &thread, &key, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(path_switch, unsigned char preempt, struct task_struct *from, struct task_struct *to)
+{
+	struct path_socket *socket;
+	__u32 thread = to->pid;
+	__u64 *key;
+
+	if (!thread)
+		return 0;
+	key = bpf_map_lookup_elem(&path_woken, &thread);
+	if (!key)
+		return 0;
+	socket = bpf_map_lookup_elem(&path_sockets, key);
+	if (socket && !socket->running_ns)
+		socket->running_ns = bpf_ktime_get_ns();
+	bpf_map_delete_elem(&path_woken, &thread);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct path_account *account = account_of(cpu);
+	struct path_read_record *record;
+	struct path_socket *socket;
+	__u64 key = (__u64)sk, time_ns, from_ns;
+	struct lane_readers *readers;
+	struct ring_slot slot;
+	void *lane;
+
+	if (bytes <= 0 || flags & 2 /* MSG_PEEK */ || !account)
+		return 0;
+	socket = bpf_map_lookup_elem(&path_sockets, &key);
+	if (!socket)
+		return 0;
+	time_ns = bpf_ktime_get_ns();
+	count(&account->reads);
+	from_ns = socket->ready_ns;
+	if (socket->waking_ns) {
+		add_read_time(READ_TIME_WAKING, socket->waking_ns - from_ns);
+		from_ns = socket->waking_ns;
+		if (socket->running_ns) {
+			add_read_time(READ_TIME_RUNNING, socket->running_ns - from_ns);
+			from_ns = socket->running_ns;
+		}
+	}
+	add_read_time(READ_TIME_READ, time_ns - from_ns);
+	add_read_time(READ_TIME_WHOLE, time_ns - socket->ready_ns);
+	if (!options.writes_records)
+		goto end;
+	readers = bpf_map_lookup_elem(&path_readers, &cpu);
+	lane = bpf_map_lookup_elem(&path_ring, &cpu);
+	if (!lane)
+		goto end;
+	record = (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_READ, 1, &slot);
+	if (!record) {
+		count(&account->reads_dropped);
+		goto end;
+	}
+	record->time_ns = time_ns;
+	record->ready_ns = socket->ready_ns;
+	record->waking_ns = socket->waking_ns;
+	record->running_ns = socket->running_ns;
+	record->socket_cookie = sk->__sk_common.skc_cookie.counter;
+	record->bytes = bytes;
+	record->pid = bpf_get_current_pid_tgid() >> 32;
+	bpf_get_current_comm(record->command, sizeof(record->command));
+	ring_commit(&record->header, &options.layout, &slot);
+end:
+	bpf_map_delete_elem(&path_sockets, &key);
+	return 0;
+}
+
+#endif

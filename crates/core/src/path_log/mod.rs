@@ -1,0 +1,58 @@
+//! The log of the path instrument: one row a packet, with the time at which it passed each stage, and one row a read
+//! from a socket. One Arrow IPC stream; the account is custom metadata of batches without rows, as in the TCP log.
+
+mod columns;
+mod histogram;
+mod rows;
+mod writer;
+
+pub use columns::{COLUMNS, Column, Kind, path_schema};
+pub use histogram::{TimeHistogram, bucket_from_ns};
+pub use rows::{PathRows, Row};
+pub use writer::PathLogWriter;
+
+use crate::abi::{PATH_CODE_COUNT, PATH_STAGE_COUNT};
+
+/// Value of the metadata key `parshall.format`.
+pub const FORMAT: &str = "path";
+/// Value of the metadata key `parshall.format_version`.
+pub const FORMAT_VERSION: &str = "1.0";
+
+/// The stages, in the order of `enum path_stage`; the last one stands for the whole path.
+pub const STAGE_NAMES: [&str; PATH_STAGE_COUNT] = [
+    "gro",
+    "netif_rx",
+    "receive",
+    "tcx_ingress",
+    "pre_routing",
+    "local_in",
+    "socket_in",
+    "tcp_receive",
+    "data_ready",
+    "copy",
+    "forward",
+    "local_out",
+    "post_routing",
+    "socket_out",
+    "queue",
+    "qdisc_enqueue",
+    "qdisc_dequeue",
+    "start_xmit",
+    "xmit",
+    "drop",
+    "consume",
+    "whole",
+];
+
+/// The code paths, in the order of `enum path_code`.
+pub const CODE_NAMES: [&str; PATH_CODE_COUNT] = [
+    "forwarded",
+    "delivered",
+    "sent",
+    "dropped",
+    "consumed",
+    "merged",
+    "unknown",
+    "overwritten",
+    "open",
+];

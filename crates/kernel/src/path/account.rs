@@ -1,0 +1,305 @@
+//! What the arrays of the programs say, as tables.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use libbpf_rs::Btf;
+use libbpf_rs::btf::types::Enum;
+use parshall_core::abi::{NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, READ_TIME_COUNT, STAGE_PAD};
+use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
+use serde::Serialize;
+
+use super::hooks::{Arrays, PathHooks};
+use super::request::Group;
+
+/// Times of one stage on one code path.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageTimes {
+    /// Code path.
+    pub path: &'static str,
+    /// The group that has histograms of its own; `None`: all packets of the code path.
+    pub group: Option<GroupKey>,
+    /// The stage; `whole` is from the first stage to the last.
+    pub stage: &'static str,
+    /// Packets that passed the stage after another one.
+    pub packets: u64,
+    /// Sum of the times since the stage before, ns.
+    pub sum_ns: u64,
+    /// Part of the sum of the whole.
+    pub share: f64,
+    /// Quantiles, ns.
+    pub median_ns: f64,
+    /// See `median_ns`.
+    pub p90_ns: f64,
+    /// See `median_ns`.
+    pub p99_ns: f64,
+    /// The longest, ns.
+    pub max_ns: u64,
+    /// Number of the bucket, and times in it; docs/formats/path.md has the edges.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<(usize, u64)>,
+}
+
+/// Which packets a group has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GroupKey {
+    /// Index of the interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<u64>,
+    /// Number of the control group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup_id: Option<u64>,
+    /// Source address, port, destination address, port, protocol.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<(String, u16, String, u16, u32)>,
+}
+
+/// Noise of one kind on one CPU, or one of the times of reads.
+#[derive(Clone, Debug, Serialize)]
+pub struct Noise {
+    /// Kind.
+    pub kind: &'static str,
+    /// CPU; `None`: all.
+    pub cpu: Option<usize>,
+    /// Events.
+    pub events: u64,
+    /// Sum of their times, ns; of `poll_packets`, packets.
+    pub sum_ns: u64,
+    /// Quantiles, ns.
+    pub median_ns: f64,
+    /// See `median_ns`.
+    pub p90_ns: f64,
+    /// See `median_ns`.
+    pub p99_ns: f64,
+    /// The longest, ns.
+    pub max_ns: u64,
+    /// Mean time between the starts of two events, ns; NaN with fewer than two.
+    pub gap_mean_ns: f64,
+    /// Standard deviation of these, ns.
+    pub gap_deviation_ns: f64,
+    /// Number of the bucket, and times in it.
+    pub buckets: Vec<(usize, u64)>,
+}
+
+/// Drops for one reason.
+#[derive(Clone, Debug, Serialize)]
+pub struct Drops {
+    /// The kernel's number of the reason.
+    pub reason: u32,
+    /// Its name, as the kernel has it without `SKB_DROP_REASON_`.
+    pub name: String,
+    /// All that the kernel dropped.
+    pub all: u64,
+    /// Of these, packets that were followed.
+    pub followed: u64,
+}
+
+const NOISE_NAMES: [&str; NOISE_COUNT] = [
+    "softirq_hi",
+    "softirq_timer",
+    "softirq_net_tx",
+    "softirq_net_rx",
+    "softirq_block",
+    "softirq_irq_poll",
+    "softirq_tasklet",
+    "softirq_sched",
+    "softirq_hrtimer",
+    "softirq_rcu",
+    "irq",
+    "timer_irq",
+    "net_rx_delay",
+    "poll_packets",
+];
+const READ_NAMES: [&str; READ_TIME_COUNT] = ["waking", "running", "read", "whole"];
+
+/// Adds up a stage of a group over the CPUs.
+pub fn stage_histogram(arrays: &Arrays, group: usize, stage: usize) -> TimeHistogram {
+    let mut sum = TimeHistogram::default();
+    arrays.histograms(group, |one| {
+        let counts = one.counts[stage].iter().map(|&count| count.into());
+        sum.add(counts, one.sum_ns[stage], one.max_ns[stage].into());
+    });
+    sum
+}
+
+fn buckets_of(histogram: &TimeHistogram) -> Vec<(usize, u64)> {
+    let counts = histogram.counts.iter().copied().enumerate();
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+/// The times of all stages of the code paths, and of the groups.
+pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<StageTimes> {
+    let arrays = &hooks.arrays;
+    let mut rows = Vec::new();
+    let mut keys = BTreeMap::new();
+    if with_buckets && group != Group::None {
+        for (key, number) in hooks.group_keys() {
+            if let Some((code, key)) = group_key(&key, group) {
+                keys.insert(PATH_CODE_COUNT + number as usize, (code, key));
+            }
+        }
+    }
+    let codes = (0..PATH_CODE_COUNT).map(|code| (code, (code, None)));
+    let groups = keys.into_iter().map(|(number, (code, key))| (number, (code, Some(key))));
+    for (number, (code, key)) in codes.chain(groups) {
+        let mut sums = vec![TimeHistogram::default(); PATH_STAGE_COUNT];
+        let mut packets = 0;
+        arrays.histograms(number, |one| {
+            packets += one.packets;
+            if one.packets == 0 {
+                return;
+            }
+            for (stage, sum) in sums.iter_mut().enumerate() {
+                let counts = one.counts[stage].iter().map(|&count| count.into());
+                sum.add(counts, one.sum_ns[stage], one.max_ns[stage].into());
+            }
+        });
+        if packets == 0 {
+            continue;
+        }
+        let whole_ns = sums[STAGE_PAD].sum_ns.max(1) as f64;
+        for (stage, histogram) in sums.iter().enumerate() {
+            let packets = histogram.total();
+            if packets == 0 {
+                continue;
+            }
+            rows.push(StageTimes {
+                path: CODE_NAMES[code],
+                group: key.clone(),
+                stage: STAGE_NAMES[stage],
+                packets,
+                sum_ns: histogram.sum_ns,
+                share: histogram.sum_ns as f64 / whole_ns,
+                median_ns: histogram.quantile_ns(0.5),
+                p90_ns: histogram.quantile_ns(0.9),
+                p99_ns: histogram.quantile_ns(0.99),
+                max_ns: histogram.max_ns,
+                buckets: if with_buckets { buckets_of(histogram) } else { Vec::new() },
+            });
+        }
+    }
+    rows
+}
+
+/// `struct path_key` of the programs: two addresses, two ports, protocol, number, code path.
+fn group_key(bytes: &[u8], group: Group) -> Option<(usize, GroupKey)> {
+    let part = |from: usize, length: usize| bytes.get(from..from + length);
+    let number = |from: usize| Some(u64::from_ne_bytes(part(from, 8)?.try_into().ok()?));
+    let port = |from: usize| Some(u16::from_ne_bytes(part(from, 2)?.try_into().ok()?));
+    let address = |from: usize| {
+        let octets: [u8; 16] = part(from, 16)?.try_into().ok()?;
+        Some(canonical(octets).to_string())
+    };
+    let code = number(48)? as usize;
+    let key = match group {
+        Group::None => GroupKey::default(),
+        Group::Interface => GroupKey {
+            interface: Some(number(40)?),
+            ..GroupKey::default()
+        },
+        Group::Cgroup => GroupKey {
+            cgroup_id: Some(number(40)?),
+            ..GroupKey::default()
+        },
+        Group::Connection => {
+            let protocol = u32::from_ne_bytes(part(36, 4)?.try_into().ok()?);
+            GroupKey {
+                connection: Some((address(0)?, port(32)?, address(16)?, port(34)?, protocol)),
+                ..GroupKey::default()
+            }
+        }
+    };
+    (code < PATH_CODE_COUNT).then_some((code, key))
+}
+
+fn canonical(octets: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(octets).to_canonical()
+}
+
+/// The noise of each CPU.
+pub fn noises(arrays: &Arrays) -> Vec<Noise> {
+    let mut rows = Vec::new();
+    for (kind, name) in NOISE_NAMES.iter().enumerate() {
+        arrays.noises(false, kind, |cpu, one| {
+            if one.events == 0 {
+                return;
+            }
+            let mut histogram = TimeHistogram::default();
+            histogram.add(one.counts.iter().map(|&count| count.into()), one.sum_ns, one.max_ns);
+            let gaps = one.events.saturating_sub(1) as f64;
+            let mean_ns = one.sum_gap_ns as f64 / gaps;
+            let square_ns = one.sum_gap_squared_us as f64 * 1e6 / gaps;
+            let deviation_ns = (square_ns - mean_ns * mean_ns).max(0.0).sqrt();
+            rows.push(Noise {
+                gap_mean_ns: if gaps > 0.0 { mean_ns } else { f64::NAN },
+                gap_deviation_ns: if gaps > 0.0 { deviation_ns } else { f64::NAN },
+                ..noise(name, Some(cpu), one.events, &histogram)
+            });
+        });
+    }
+    rows
+}
+
+/// The times of reads, of all CPUs.
+pub fn reads(arrays: &Arrays) -> Vec<Noise> {
+    let mut rows = Vec::new();
+    for (kind, name) in READ_NAMES.iter().enumerate() {
+        let mut histogram = TimeHistogram::default();
+        arrays.noises(true, kind, |_, one| {
+            histogram.add(one.counts.iter().map(|&count| count.into()), one.sum_ns, one.max_ns);
+        });
+        if histogram.total() > 0 {
+            rows.push(noise(name, None, histogram.total(), &histogram));
+        }
+    }
+    rows
+}
+
+fn noise(kind: &'static str, cpu: Option<usize>, events: u64, histogram: &TimeHistogram) -> Noise {
+    Noise {
+        kind,
+        cpu,
+        events,
+        sum_ns: histogram.sum_ns,
+        median_ns: histogram.quantile_ns(0.5),
+        p90_ns: histogram.quantile_ns(0.9),
+        p99_ns: histogram.quantile_ns(0.99),
+        max_ns: histogram.max_ns,
+        gap_mean_ns: f64::NAN,
+        gap_deviation_ns: f64::NAN,
+        buckets: buckets_of(histogram),
+    }
+}
+
+/// Drops by reason, with the names of the running kernel.
+pub fn drops(arrays: &Arrays) -> Vec<Drops> {
+    let names = reason_names();
+    arrays
+        .drops()
+        .into_iter()
+        .map(|(reason, all, followed)| Drops {
+            reason,
+            name: names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason}")),
+            all,
+            followed,
+        })
+        .collect()
+}
+
+/// The kernel's names of drop reasons; empty where it has none.
+pub fn reason_names() -> BTreeMap<u32, String> {
+    let Ok(btf) = Btf::from_vmlinux() else {
+        return BTreeMap::new();
+    };
+    let Some(reasons) = btf.type_by_name::<Enum<'_>>("skb_drop_reason") else {
+        return BTreeMap::new();
+    };
+    reasons
+        .iter()
+        .filter_map(|member| {
+            let name = member.name?.to_string_lossy();
+            let name = name.trim_start_matches("SKB_DROP_REASON_").to_string();
+            Some((u32::try_from(member.value).ok()?, name))
+        })
+        .collect()
+}

@@ -1,0 +1,74 @@
+//! The path instrument: when each packet passed which stage of the kernel.
+//!
+//! [`request`] says what is wanted, `stages` is the table of the stages, [`hooks`] is the kernel side, `account` turns
+//! its arrays into tables, [`session`] starts a measurement, and `run` is the thread behind it.
+
+mod account;
+pub mod hooks;
+pub mod request;
+mod run;
+pub mod session;
+mod stages;
+
+use crate::session::{InstrumentError, SessionError};
+
+/// Why paths cannot be measured.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages document variants and fields")]
+pub enum PathError {
+    #[error("--{option} {value}: expected {expected}")]
+    Option {
+        option: &'static str,
+        value: String,
+        expected: String,
+    },
+    #[error("the kernel did not load the path programs: {reason}; `parshall doctor` shows what this host offers")]
+    Load { reason: String },
+    #[error("program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers")]
+    Attach { program: String, reason: String },
+    #[error("{reason}")]
+    Cgroup { reason: String },
+    #[error(transparent)]
+    Filter(#[from] crate::filter::ExpressionError),
+    #[error(transparent)]
+    Log(#[from] parshall_core::tcp_log::LogError),
+    #[error(transparent)]
+    Output(#[from] parshall_core::output_file::OutputError),
+    #[error(
+        "log {path}: {source} after {written_bytes} bytes; make room, or log to another disk"
+    )]
+    Full {
+        path: String,
+        written_bytes: u64,
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Ring(#[from] crate::ring::RingError),
+}
+
+impl InstrumentError for PathError {
+    fn is_usage(&self) -> bool {
+        matches!(self, Self::Option { .. } | Self::Cgroup { .. } | Self::Filter(_))
+    }
+
+    fn is_reader_gone(&self) -> bool {
+        matches!(self, Self::Full { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl PathError {
+    fn load(error: impl std::fmt::Display) -> Self {
+        Self::Load {
+            reason: error.to_string(),
+        }
+    }
+
+    fn attach(program: &str, error: impl std::fmt::Display) -> Self {
+        Self::Attach {
+            program: program.into(),
+            reason: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The thread behind a measurement of paths: opens and closes windows, reads the ring, writes the log, draws up the
+//! account.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use parshall_core::abi::{
+    PATH_CODE_COUNT, PATH_STAGE_COUNT, PathReadRecord, PathRecord, RECORD_PATH, RECORD_READ,
+    RecordHeader, STAGE_PAD, view_plain,
+};
+use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost};
+use parshall_core::path_log::{CODE_NAMES, PathLogWriter, Row, STAGE_NAMES, TimeHistogram};
+use parshall_core::tcp_log::LogError;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde::Serialize;
+
+use super::PathError;
+use super::account::{drops, noises, reads, stage_histogram, stage_times};
+use super::hooks::{PathHooks, enter};
+use super::request::PathRequest;
+use super::session::{PathProgress, Summary};
+use super::stages::is_edge;
+use crate::clock::{monotonic_ns, thread_cpu_s};
+use crate::cost::CostSampler;
+use crate::ring::merge::MergedLanes;
+use crate::ring::reader::{LaneReader, Wanted};
+use crate::session::{Control, InstrumentError as _};
+
+const BLOCK_BYTES: usize = 64 << 10;
+/// Records younger than this wait for the next poll, so that lanes are merged by time.
+const HOLD_BACK_NS: u64 = 1_000_000;
+const NAP: Duration = Duration::from_millis(4);
+const TICK: Duration = Duration::from_millis(800);
+const SETTLE: Duration = Duration::from_secs(2);
+/// A window while the programs are attached a share of the time only: attaching takes tens of milliseconds.
+const WINDOW: Duration = Duration::from_millis(500);
+/// A window while the cost of the probes is measured, and how many pairs there are.
+const COST_WINDOW: Duration = Duration::from_millis(200);
+const COST_WINDOWS: u64 = 40;
+
+/// What the probes between first and last stage cost the packets of one code path: the median of the whole in windows
+/// with them less that in windows without them, in turns, for each of these probes.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProbeCost {
+    /// Code path.
+    pub path: &'static str,
+    /// Probes that were attached and detached in turns, and that packets of this path pass.
+    pub probes: usize,
+    /// Windows of each kind.
+    pub windows: usize,
+    /// Cost of one probe, ns.
+    pub ns_per_probe: f64,
+    /// Standard error, ns.
+    pub error_ns: f64,
+}
+
+/// Medians of the whole in windows of one kind, by code path.
+type Medians = [Vec<f64>; PATH_CODE_COUNT];
+
+pub(super) struct Run {
+    request: PathRequest,
+    pub hooks: PathHooks,
+    pub writer: Option<PathLogWriter<File>>,
+    pub started: Instant,
+    lanes: MergedLanes,
+    read: [u64; 2],
+    rng: Pcg64,
+    is_open: bool,
+    window_until: Option<Instant>,
+    window_started: Instant,
+    attached: Duration,
+    windows: u64,
+    whole_before: Vec<TimeHistogram>,
+    with_probes: Medians,
+    without_probes: Medians,
+}
+
+impl Run {
+    pub fn new(request: PathRequest, hooks: PathHooks) -> Result<Self, PathError> {
+        let mut lanes = MergedLanes::new(BLOCK_BYTES, Wanted::default());
+        for lane in &hooks.lanes {
+            lanes.add(LaneReader::from_start(lane.clone()), None);
+        }
+        Ok(Self {
+            rng: Pcg64::seed_from_u64(request.seed),
+            request,
+            hooks,
+            writer: None,
+            started: Instant::now(),
+            lanes,
+            read: [0; 2],
+            is_open: false,
+            window_until: None,
+            window_started: Instant::now(),
+            attached: Duration::ZERO,
+            windows: 0,
+            whole_before: vec![TimeHistogram::default(); PATH_CODE_COUNT],
+            with_probes: Medians::default(),
+            without_probes: Medians::default(),
+        })
+    }
+
+    fn measures_cost(&self) -> bool {
+        self.request.probe_cost && self.windows < COST_WINDOWS
+    }
+
+    /// Whether the current window, or the next one, has the probes between the edges.
+    fn has_middle(&self) -> bool {
+        !self.measures_cost() || self.windows % 2 == 0
+    }
+
+    /// Attaches the programs.
+    pub fn open_window(&mut self) -> Result<(), PathError> {
+        let attached = self.hooks.attach(self.has_middle());
+        if attached.is_err() {
+            self.hooks.detach();
+        }
+        attached?;
+        self.is_open = true;
+        self.window_started = Instant::now();
+        self.window_until = if self.measures_cost() {
+            Some(self.window_started + COST_WINDOW)
+        } else if self.request.share < 1.0 {
+            Some(self.window_started + WINDOW)
+        } else {
+            None
+        };
+        Ok(())
+    }
+
+    /// Detaches them, and ends what is under way; plans the next window.
+    fn close_window(&mut self) -> Result<(), PathError> {
+        if !self.is_open {
+            return Ok(());
+        }
+        self.is_open = false;
+        let is_cost = self.measures_cost();
+        let has_middle = self.has_middle();
+        if is_cost {
+            self.note_medians(has_middle);
+        }
+        self.attached += self.window_started.elapsed();
+        self.hooks.detach();
+        self.windows += 1;
+        // Programs that were running still put packets into the table.
+        std::thread::sleep(NAP);
+        self.hooks.sweep()?;
+        self.window_until = Some(Instant::now());
+        if !is_cost && self.request.share < 1.0 {
+            // Times between windows without memory meet no period of the host.
+            let mean_s = WINDOW.as_secs_f64() * (1.0 / self.request.share - 1.0);
+            let random: f64 = self.rng.random();
+            self.window_until = Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
+        }
+        if is_cost {
+            for (code, before) in self.whole_before.iter_mut().enumerate() {
+                *before = stage_histogram(&self.hooks.arrays, code, STAGE_PAD);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_medians(&mut self, has_middle: bool) {
+        for code in 0..PATH_CODE_COUNT {
+            let now = stage_histogram(&self.hooks.arrays, code, STAGE_PAD);
+            let before = &self.whole_before[code];
+            let mut window = TimeHistogram {
+                max_ns: now.max_ns,
+                ..TimeHistogram::default()
+            };
+            for (bucket, count) in window.counts.iter_mut().enumerate() {
+                *count = now.counts[bucket] - before.counts[bucket].min(now.counts[bucket]);
+            }
+            if window.total() >= 100 {
+                let medians = if has_middle { &mut self.with_probes } else { &mut self.without_probes };
+                medians[code].push(window.quantile_ns(0.5));
+            }
+        }
+    }
+
+    /// Reads until it is asked to stop or the file takes no more, and gives the account.
+    pub fn read(mut self, control: &Control<PathProgress>) -> Result<Summary, PathError> {
+        let netns = self.hooks.netns.clone();
+        let mut failure = enter(netns.as_deref()).and_then(|()| self.observe(control)).err();
+        if let Err(error) = self.close_window().and_then(|()| self.drain()) {
+            failure.get_or_insert(error);
+        }
+        self.hooks.detach();
+        let finished = self.finish();
+        if let Err(error) = finished {
+            failure.get_or_insert(error);
+        }
+        self.report(control);
+        let summary = self.summary(failure.filter(|failure| !failure.is_reader_gone()));
+        Ok(summary)
+    }
+
+    fn observe(&mut self, control: &Control<PathProgress>) -> Result<(), PathError> {
+        let mut sampler = CostSampler::new();
+        let mut next_tick = Instant::now() + TICK;
+        while !control.should_stop() {
+            self.collect(false)?;
+            if self.is_open {
+                sampler.update();
+            }
+            if self.window_until.is_some_and(|until| Instant::now() >= until) {
+                match self.is_open {
+                    true => self.close_window()?,
+                    false => self.open_window()?,
+                }
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.tick(false)?;
+                self.report(control);
+            }
+            std::thread::sleep(NAP);
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, everything: bool) -> Result<usize, PathError> {
+        let horizon_ns = match everything {
+            true => u64::MAX,
+            false => monotonic_ns().saturating_sub(HOLD_BACK_NS),
+        };
+        let mut taken = 0;
+        let mut failure = None;
+        self.lanes.refill();
+        // Packets have the time of their beginning, and come at their end: order holds within a lane only.
+        while let Some((lane, _)) = self.lanes.oldest(horizon_ns) {
+            let block = self.lanes.block(lane);
+            let Some(record) = block.peek() else { break };
+            let kind = view_plain::<RecordHeader>(record).map_or(0, |header| header.kind);
+            let row = match kind {
+                RECORD_PATH => view_plain::<PathRecord>(record).map(Row::Packet),
+                RECORD_READ => view_plain::<PathReadRecord>(record).map(Row::Read),
+                _ => None,
+            };
+            if let Some(row) = row {
+                self.read[usize::from(kind == RECORD_READ)] += 1;
+                if let Some(writer) = &mut self.writer
+                    && let Err(error) = writer.push(row)
+                {
+                    failure.get_or_insert(error);
+                }
+            }
+            self.lanes.block(lane).advance();
+            taken += 1;
+        }
+        match failure {
+            Some(error) => Err(self.cut(error)),
+            None => Ok(taken),
+        }
+    }
+
+    /// Reads to the end after everything was detached.
+    fn drain(&mut self) -> Result<(), PathError> {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            // What began while the last sweep ran.
+            self.hooks.sweep()?;
+            let taken = self.collect(true)?;
+            if taken == 0 && self.lanes.is_caught_up() {
+                self.lanes.settle();
+                let before = self.hooks.arrays.account();
+                std::thread::sleep(NAP);
+                let is_at_rest = before == self.hooks.arrays.account();
+                if (is_at_rest && self.ledger(true).imbalances().is_empty()) || Instant::now() > deadline {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, is_final: bool) -> Result<(), PathError> {
+        let ledger = self.ledger(is_final);
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        let text = serde_json::to_string(&ledger).unwrap_or_default();
+        let mut values = vec![("parshall.ledger", text.as_str())];
+        if is_final {
+            values.push(("parshall.final", "true"));
+        }
+        let ticked = writer.tick(&values);
+        ticked.map_err(|error| self.cut(error))
+    }
+
+    fn finish(&mut self) -> Result<(), PathError> {
+        if let Some(writer) = &mut self.writer {
+            let flushed = writer.flush();
+            flushed.map_err(|error| self.cut(error))?;
+        }
+        self.tick(true)?;
+        if let Some(writer) = &mut self.writer {
+            let finished = writer.finish();
+            finished.map_err(|error| self.cut(error))?;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, error: LogError) -> PathError {
+        cut(self.request.path.as_deref().unwrap_or(Path::new("-")), error)
+    }
+
+    fn ledger(&self, complete: bool) -> Ledger {
+        let account = self.hooks.arrays.account();
+        let ended: u64 = account.ended.iter().sum();
+        let has_log = self.writer.is_some();
+        let unwritten = self.writer.as_ref().map_or([0; 2], PathLogWriter::unwritten);
+        let of = |hook: &str, index: usize, seen: u64, counted: u64, dropped: u64| {
+            let read = self.read[index];
+            HookAccount {
+                hook: hook.into(),
+                seen,
+                logged: if has_log { read - unwritten[index] } else { counted },
+                lost: Lost {
+                    dropped: if has_log { dropped } else { 0 },
+                    overwritten: if has_log { counted.saturating_sub(dropped + read) } else { 0 },
+                    unwritten: unwritten[index],
+                    ..Lost::default()
+                },
+                ..HookAccount::default()
+            }
+        };
+        let mut packets = of("packets", 0, account.seen, ended, account.dropped);
+        packets.filtered = account.filtered;
+        packets.thinned = account.thinned;
+        packets.lost.failed = account.failed;
+        let reads = of("reads", 1, account.reads, account.reads, account.reads_dropped);
+        let mut ledger = Ledger {
+            hooks: vec![packets, reads],
+            sequence_gaps: self.lanes.sequence_gaps(),
+            cost: Cost {
+                programs: self.hooks.costs(),
+                reader_cpu_s: thread_cpu_s(),
+                reader_softirq_s: 0.0,
+                wall_s: self.started.elapsed().as_secs_f64(),
+                log_bytes: self.writer.as_ref().map_or(0, PathLogWriter::written_bytes),
+            },
+            complete,
+        };
+        if !complete {
+            ledger.exclude_unread();
+        }
+        ledger
+    }
+
+    fn report(&self, control: &Control<PathProgress>) {
+        let account = self.hooks.arrays.account();
+        let progress = PathProgress {
+            packets: account.seen,
+            ended: account.ended.iter().sum(),
+            lost: account.failed + account.dropped + account.reads_dropped + self.lanes.sequence_gaps(),
+            rows: self.read.iter().sum(),
+            log_bytes: self.writer.as_ref().map_or(0, PathLogWriter::written_bytes),
+            stages: stage_times(&self.hooks, self.request.group, false),
+        };
+        control.update(|shown| *shown = progress);
+    }
+
+    fn summary(&self, failure: Option<PathError>) -> Summary {
+        let account = self.hooks.arrays.account();
+        let paths = CODE_NAMES.iter().zip(account.ended);
+        Summary {
+            ledger: self.ledger(true),
+            failure,
+            stages: (0..PATH_STAGE_COUNT)
+                .filter(|stage| self.hooks.stages >> stage & 1 == 1)
+                .map(|stage| STAGE_NAMES[stage])
+                .collect(),
+            unavailable: self.hooks.unavailable.clone(),
+            paths: paths.map(|(name, packets)| (*name, packets)).collect(),
+            times: stage_times(&self.hooks, self.request.group, true),
+            ungrouped: account.ungrouped,
+            drops: drops(&self.hooks.arrays),
+            noise: noises(&self.hooks.arrays),
+            reads: reads(&self.hooks.arrays),
+            missed: self.hooks.missed(),
+            probe_cost: self.probe_cost(),
+            attached_s: self.attached.as_secs_f64(),
+            windows: self.windows,
+        }
+    }
+
+    fn probe_cost(&self) -> Vec<ProbeCost> {
+        let mut costs = Vec::new();
+        for code in 0..PATH_CODE_COUNT {
+            let (with, without) = (&self.with_probes[code], &self.without_probes[code]);
+            let windows = with.len().min(without.len());
+            let probes = (0..PATH_STAGE_COUNT - 1)
+                .filter(|&stage| self.hooks.stages >> stage & 1 == 1 && !is_edge(stage))
+                .filter(|&stage| stage_histogram(&self.hooks.arrays, code, stage).total() > 0)
+                .count();
+            if windows < 5 || probes == 0 {
+                continue;
+            }
+            let (mean_with, error_with) = mean_and_error(with);
+            let (mean_without, error_without) = mean_and_error(without);
+            costs.push(ProbeCost {
+                path: CODE_NAMES[code],
+                probes,
+                windows,
+                ns_per_probe: (mean_with - mean_without) / probes as f64,
+                error_ns: error_with.hypot(error_without) / probes as f64,
+            });
+        }
+        costs
+    }
+}
+
+/// The mean, and its standard error.
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0) / count).sqrt())
+}
+
+/// The error of a log that takes no more.
+pub(super) fn cut(path: &Path, error: LogError) -> PathError {
+    match error {
+        LogError::Write {
+            written_bytes,
+            source,
+        } => PathError::Full {
+            path: path.display().to_string(),
+            written_bytes,
+            source,
+        },
+        error => PathError::Log(error),
+    }
+}
