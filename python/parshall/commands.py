@@ -87,6 +87,14 @@ COMMANDS = {
             ),
         ),
     ),
+    "path": Command(
+        "parshall.cli.path",
+        "Measure where packets spend their time in the kernel",
+        Rule(
+            needs=_each("host.btf", "map.array_mmapable", "program.helpers", "program.of_path"),
+            optional=(_COST,),
+        ),
+    ),
     "extcap": Command("parshall.cli.extcap", "Offer interfaces and rings to Wireshark", Rule(uses=("capture",))),
     "pcap": Command(
         "parshall.cli.pcap", "Run tcpdump, Suricata and the like on a shared ring", Rule(uses=("capture",))

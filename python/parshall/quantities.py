@@ -52,6 +52,15 @@ def parse_rate(option: str, text: str) -> float:
     return _parse(option, text, text, _RATES, "a rate such as 900k, 10M or 2.5G")
 
 
+def parse_share(option: str, text: str) -> float:
+    """Return a share above 0 and at most 1: ``5%`` or ``0.05``."""
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(%?)\s*", text, re.ASCII)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= 1:
+        raise UsageError(f"{option} {text}: expected a share such as 5% or 0.05, above 0 and at most 100%")
+    return share
+
+
 def parse_numbers(option: str, text: str) -> list[int]:
     """Return the numbers of a list such as ``0,2`` or ``0-3``."""
     listed: list[int] = []

@@ -196,7 +196,23 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
             &["CAP_BPF", "CAP_NET_ADMIN"],
             || generation::try_programs().map_err(|error| error.to_string()),
         ),
+        path_stages(privileges),
     ]
+}
+
+/// The programs of the path; stages that this kernel lacks are named.
+fn path_stages(privileges: &Privileges) -> Probe {
+    const NEEDED: [&str; 3] = ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"];
+    let mut missing = Vec::new();
+    let probe = ours("program.of_path", privileges, &NEEDED, || {
+        let unavailable = crate::path::hooks::try_programs().map_err(|error| error.to_string())?;
+        missing.extend(unavailable.into_iter().map(|one| one.stage));
+        Ok(())
+    });
+    match missing.is_empty() {
+        true => probe,
+        false => Probe::works("program.of_path", format!("loaded; not here: {}", missing.join(", "))),
+    }
 }
 
 /// Our own programs, whole: a verifier may refuse them though it takes all that they are made of.

@@ -1,0 +1,122 @@
+"""``parshall path``: parse the options, measure, show the times of the stages, print the ledger."""
+
+import contextlib
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from parshall.cli import options
+from parshall.cli.ledger_text import ledger_lines
+from parshall.cli.messages import report_start, say
+from parshall.cli.options import count_option
+from parshall.cli.path_text import stage_lines, summary_lines
+from parshall.cli.watch import watch
+from parshall.errors import UsageError
+from parshall.path import PathProfile, PathSummary
+from parshall.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES
+from parshall.path.stages import STAGES
+from parshall.quantities import parse_share
+from parshall.stopping import Stopping
+
+
+def command(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Log of packets; without it, histograms only")
+    ] = None,
+    stages: Annotated[
+        str | None, typer.Option("--stages", metavar="NAME,...", help="Stages to measure (--list-stages)")
+    ] = None,
+    reads: Annotated[bool, typer.Option("--reads", help="Follow the readers of sockets, too")] = False,
+    noise: Annotated[bool, typer.Option("--noise", help="Measure interrupts and softirqs, too")] = False,
+    filter: Annotated[
+        str | None, typer.Option("--filter", metavar="EXPR", help="Capture filter (pcap-filter(7) syntax)")
+    ] = None,
+    every: Annotated[int, count_option("--every", help="Follow every N-th packet")] = 1,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option("-i", "--interface", metavar="IF", help="Only packets that begin here (repeatable)"),
+    ] = None,
+    netns: options.Netns = None,
+    cgroup: Annotated[
+        Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="interface|connection|cgroup", help="Histograms for each of these, too")
+    ] = "none",
+    groups_max: Annotated[int, count_option("--groups-max", help="Groups with histograms of their own")] = 256,
+    packets_max: Annotated[
+        int, count_option("--packets-max", help="Packets followed at once, a power of two")
+    ] = DEFAULT_PACKETS_MAX,
+    share: Annotated[
+        str, typer.Option("--share", metavar="PERCENT", help="Attach the programs this share of the time")
+    ] = "100%",
+    probe_cost: Annotated[bool, typer.Option("--probe-cost", help="Measure what the probes cost the packets")] = False,
+    duration: options.Duration = None,
+    buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
+    seed: options.Seed = 1,
+    list_stages: Annotated[bool, typer.Option("--list-stages", help="List the stages and exit")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> int:
+    """Measure where packets spend their time in the kernel, and where they are dropped."""
+    if list_stages:
+        width = max(map(len, STAGES))
+        print(*(f"{name:{width}}  {where}" for name, where in STAGES.items()), sep="\n")
+        return 0
+    if str(output) == "-" and sys.stdout.isatty():
+        raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
+    with contextlib.ExitStack() as stack:
+        stopping = stack.enter_context(Stopping())
+        profile = PathProfile(
+            output,
+            stages=None if stages is None else [name.strip() for name in stages.split(",")],
+            reads=reads,
+            noise=noise,
+            filter=filter,
+            every=every,
+            interface=interface or (),
+            netns=netns,
+            cgroup=cgroup,
+            group_by=by,
+            groups_max=groups_max,
+            packets_max=packets_max,
+            buffer_bytes=buffer,
+            share=parse_share("--share", share),
+            seed=seed,
+            probe_cost=probe_cost,
+            is_stopping=stopping.is_requested,
+        )
+        with profile:
+            report_start("path", f"{len(profile.options['stages'])} stages", quiet=quiet)
+            watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)
+        summary = profile.stop()
+    for one in summary.unavailable:
+        if not quiet:
+            say("path", f"stage {one['stage']}: not measured, {one['reason']}")
+    if as_json or not quiet:
+        _show(output, summary, by, as_json)
+    if summary.failure:
+        say("path", summary.failure)
+        return 1
+    return 0
+
+
+def _progress(status: dict[str, Any], elapsed_s: float) -> str:
+    whole = [row for row in status["stages"] if row["stage"] == "whole"]
+    paths = "  ".join(
+        f"{row['path']} {row['packets']:,} p99 {row['p99_ns'] / 1000:.1f} us" for row in whole if row["p99_ns"]
+    )
+    return f"{status['packets']:,} packets  {status['lost']:,} lost  {paths}"
+
+
+def _show(output: Path | None, summary: PathSummary, by: str, as_json: bool) -> None:
+    if as_json:
+        stream = sys.stderr if str(output) == "-" else sys.stdout
+        print(json.dumps({"log": None if output is None else str(output)} | asdict(summary)), file=stream)
+        return
+    lines = [*stage_lines(summary, with_groups=by != "none"), *summary_lines(summary), *ledger_lines(summary.ledger)]
+    print(*lines, sep="\n", file=sys.stderr)

@@ -1,0 +1,76 @@
+"""The times of the stages as lines of text."""
+
+from typing import Any
+
+from parshall.path.profile import PathSummary, group_text
+
+_GROUPS_SHOWN = 20
+
+
+def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
+    """Return a table for each code path: one row a stage, with the time since the stage before."""
+    lines = []
+    by_path: dict[str, list[dict[str, Any]]] = {}
+    for row in summary.times:
+        if row["group"] is None:
+            by_path.setdefault(row["path"], []).append(row)
+    for path, rows in by_path.items():
+        lines.append(f"{path}: {summary.paths[path]:,} packets")
+        lines.append(f"  {'until stage':14}{'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}")
+        lines += [f"  {row['stage']:14}{_times(row)}" for row in rows]
+    if with_groups:
+        wholes = [row for row in summary.times if row["group"] is not None and row["stage"] == "whole"]
+        wholes.sort(key=lambda row: -row["packets"])
+        lines.append("groups, the whole path:")
+        lines += [f"  {_times(row)}  {row['path']} {group_text(row['group'])}" for row in wholes[:_GROUPS_SHOWN]]
+        if len(wholes) > _GROUPS_SHOWN:
+            lines.append(f"  and {len(wholes) - _GROUPS_SHOWN} more; --json has all")
+    return lines
+
+
+def summary_lines(summary: PathSummary) -> list[str]:
+    """Return packets by code path, drops by reason, reads, noise and the cost of the probes."""
+    lines = ["packets: " + ", ".join(f"{count:,} {path}" for path, count in summary.paths.items() if count)]
+    followed = [row for row in summary.drops if row["followed"]]
+    if followed:
+        lines.append("drops: " + ", ".join(f"{row['followed']:,} {row['name']}" for row in followed))
+    if summary.reads:
+        lines.append(f"reads, from data ready: {'':3}{'reads':>12}{'':8}{'median':>10}{'p99':>10}{'max':>10}")
+        lines += [f"  {row['kind']:24}{row['events']:>12,}{'':8}{_quantiles(row)}" for row in summary.reads]
+    if summary.noise:
+        lines.append(f"noise: {'':20}{'events':>12}{'gap':>10}{'median':>10}{'p99':>10}{'max':>10}")
+        for row in summary.noise:
+            gap = _duration(row["gap_mean_ns"])
+            times = _quantiles(row) if row["kind"] != "poll_packets" else _packets(row)
+            lines.append(f"  {row['kind']:18} CPU {row['cpu']:<3}{row['events']:>12,}{gap:>10}{times}")
+    for cost in summary.probe_cost:
+        lines.append(
+            f"probe cost, {cost['path']}: {cost['ns_per_probe']:.0f} +- {1.96 * cost['error_ns']:.0f} ns for each of "
+            f"{cost['probes']} probes between the first and the last (95 %, {cost['windows']} pairs of windows)"
+        )
+    if summary.windows > 1:
+        wall_s = summary.ledger["cost"]["wall_s"]
+        lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} windows")
+    return lines
+
+
+def _times(row: dict[str, Any]) -> str:
+    return f"{row['packets']:>12,}{row['share']:>8.1%}{_quantiles(row)}"
+
+
+def _quantiles(row: dict[str, Any]) -> str:
+    return f"{_duration(row['median_ns']):>10}{_duration(row['p99_ns']):>10}{_duration(row['max_ns']):>10}"
+
+
+def _packets(row: dict[str, Any]) -> str:
+    return f"{row['median_ns']:>10.0f}{row['p99_ns']:>10.0f}{row['max_ns']:>10}"
+
+
+def _duration(time_ns: float | None) -> str:
+    """Return a time with three digits and its unit."""
+    if time_ns is None:
+        return "-"
+    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
+        if time_ns < limit:
+            return f"{time_ns / (limit / 1e3):.3g} {unit}"
+    return f"{time_ns / 1e9:.3g} s"

@@ -1,0 +1,10 @@
+"""The path instrument: where packets spend their time in the kernel, and why.
+
+`profile` measures, `log` reads what it wrote; the command ``parshall path`` is a thin layer over them.
+"""
+
+from parshall.path.log import PathLog
+from parshall.path.profile import PathProfile, PathSummary
+from parshall.path.stages import LIGHT_STAGES, STAGES
+
+__all__ = ["LIGHT_STAGES", "STAGES", "PathLog", "PathProfile", "PathSummary"]

@@ -1,0 +1,148 @@
+"""Read a path log: one row a packet, one row a read, and the ledger."""
+
+import ipaddress
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from parshall.errors import ParshallError, UsageError
+
+FORMAT = "path"
+MAJOR = 1
+
+
+class PathLog:
+    """A path log. Opening reads the head; the rows are read when they are first asked for.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file.
+
+    Raises
+    ------
+    ParshallError
+        The file cannot be read, or is of another kind.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            with self.path.open("rb") as file:
+                self.schema: pa.Schema = pa.ipc.open_stream(file).schema
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error.strerror or error}; name a path log") from None
+        except pa.ArrowInvalid:
+            raise UsageError(f"{self.path}: not an Arrow stream; make a path log with: parshall path -o FILE") from None
+        self._metadata = {key.decode(): value.decode() for key, value in (self.schema.metadata or {}).items()}
+        kind = self._metadata.get("parshall.format")
+        if kind != FORMAT:
+            raise UsageError(
+                f"{self.path}: a file of the format {kind!r}, expected a path log; make one with: parshall path -o FILE"
+            )
+        version = self._metadata.get("parshall.format_version", "")
+        if version.partition(".")[0] != str(MAJOR):
+            raise UsageError(f"{self.path}: path log version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall")
+
+    @cached_property
+    def _content(self) -> tuple[pa.Table, dict[str, Any], bool]:
+        batches, ledger, is_final = [], {}, False
+        with self.path.open("rb") as file:
+            reader = pa.ipc.open_stream(file)
+            while True:
+                try:
+                    batch, metadata = reader.read_next_batch_with_custom_metadata()
+                except StopIteration:
+                    break
+                except (pa.ArrowInvalid, OSError):
+                    # Cut by a kill or a full disk: what is before the cut is whole.
+                    break
+                if batch.num_rows:
+                    batches.append(batch)
+                if metadata and b"parshall.ledger" in metadata:
+                    ledger = json.loads(metadata[b"parshall.ledger"])
+                    is_final = metadata.get(b"parshall.final") == b"true"
+        return pa.Table.from_batches(batches, self.schema), ledger, is_final
+
+    @property
+    def records(self) -> pa.Table:
+        """All rows, in the order of the file; docs/formats/path-log.md describes each column."""
+        return self._content[0]
+
+    @property
+    def packets(self) -> pa.Table:
+        """The packets; `drop_reason` and addresses as text.
+
+        Returns
+        -------
+        pyarrow.Table
+            Shape (packets, columns).
+        """
+        table = self.records.filter(pc.equal(self.records["event"].cast(pa.string()), "packet"))
+        names = self.drop_reasons
+        for name in ("source", "destination"):
+            table = _replaced(table, name, lambda value: str(_address(value)))
+        return _replaced(table, "drop_reason", lambda value: names.get(value, f"reason {value}"))
+
+    @property
+    def reads(self) -> pa.Table:
+        """The reads from sockets: ``time`` of data ready, ``waking_ns``, ``running_ns``, ``read_ns`` since then."""
+        columns = ["time", "waking_ns", "running_ns", "read_ns", "length_bytes", "socket_cookie", "pid", "command"]
+        return self.records.filter(pc.equal(self.records["event"].cast(pa.string()), "read")).select(columns)
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """The account: seen = filtered + thinned + logged + lost, and the cost. Empty when the log ended at once."""
+        return self._content[1]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the log was ended in order."""
+        return self._content[2]
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The host, as the log's head has it."""
+        return self._object("environment")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the measurement."""
+        return self._object("options")
+
+    @property
+    def clock(self) -> dict[str, Any]:
+        """The clock of ``time``."""
+        return self._object("clock")
+
+    @property
+    def drop_reasons(self) -> dict[int, str]:
+        """The kernel's names of drop reasons."""
+        return {int(number): name for number, name in self._object("drop_reasons").items()}
+
+    def _object(self, key: str) -> dict[str, Any]:
+        try:
+            value: dict[str, Any] = json.loads(self._metadata.get(f"parshall.{key}", "{}"))
+        except ValueError:
+            raise ParshallError(f"{self.path}: its {key} is no JSON; the file is damaged") from None
+        return value
+
+
+def _address(value: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.IPv6Address(value)
+    return address.ipv4_mapped or address
+
+
+def _replaced(table: pa.Table, name: str, text: Any) -> pa.Table:
+    """Return a table whose column has texts, made once for each value."""
+    encoded = table[name].combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    names = pa.array([text(value) for value in encoded.dictionary.to_pylist()], pa.string())
+    column = pa.DictionaryArray.from_arrays(encoded.indices, names)
+    return table.set_column(table.schema.get_field_index(name), name, column)

@@ -1,0 +1,238 @@
+"""Measure at which time each packet passes which stage of the kernel."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from parshall import privileges
+from parshall.environment import as_json, environment
+from parshall.errors import UsageError
+from parshall.path.stages import ALL_STAGES, LIGHT_STAGES, STAGES
+from parshall.session import Session, Summary, check_choice, check_text, request_json
+from parshall.testbed import namespaces
+
+DEFAULT_RING_BYTES = 16 << 20
+RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
+DEFAULT_PACKETS_MAX = 1 << 16
+GROUPS = ("none", "interface", "connection", "cgroup")
+
+
+@dataclass(frozen=True)
+class PathSummary(Summary):
+    """How a measurement of paths ended.
+
+    Attributes
+    ----------
+    stages : list of str
+        Stages that were measured.
+    unavailable : list of dict
+        ``stage`` and ``reason`` of what was requested and this kernel lacks.
+    paths : dict
+        Packets by code path: forwarded, delivered, sent, dropped, consumed, merged, and those whose end was not seen:
+        unknown, overwritten, open.
+    times : list of dict
+        One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets.
+    ungrouped : int
+        Packets whose group found no histograms of its own.
+    drops : list of dict
+        Packets by drop reason: all of the host, and those that were followed.
+    noise : list of dict
+        Interrupts and softirqs of each CPU: their times, and the gaps between their starts.
+    reads : list of dict
+        From data ready to the read: ``waking``, ``running``, ``read``, ``whole``.
+    missed : list
+        Runs that the kernel skipped because the program was already running on the CPU, by program.
+    probe_cost : list of dict
+        Cost of a probe between first and last stage, by code path, with its standard error.
+    attached_s : float
+        Seconds during which the programs were attached.
+    windows : int
+        Windows in which they were.
+    """
+
+    stages: list[str]
+    unavailable: list[dict[str, str]]
+    paths: dict[str, int]
+    times: list[dict[str, Any]]
+    ungrouped: int
+    drops: list[dict[str, Any]]
+    noise: list[dict[str, Any]]
+    reads: list[dict[str, Any]]
+    missed: list[Any]
+    probe_cost: list[dict[str, Any]]
+    attached_s: float
+    windows: int
+
+    def table(self, *, with_groups: bool = False) -> pa.Table:
+        """Return the times of the stages.
+
+        Returns
+        -------
+        pyarrow.Table
+            Columns ``path``, ``stage``, ``packets``, ``share`` (of the whole, 0 to 1), ``mean_ns``, ``median_ns``,
+            ``p90_ns``, ``p99_ns``, ``max_ns``; with groups also ``group`` as text.
+        """
+        rows = [
+            {"path": row["path"]}
+            | ({"group": group_text(row["group"])} if with_groups else {})
+            | {"stage": row["stage"], "packets": row["packets"], "share": row["share"]}
+            | {"mean_ns": row["sum_ns"] / row["packets"]}
+            | {name: row[name] for name in ("median_ns", "p90_ns", "p99_ns", "max_ns")}
+            for row in self.times
+            if with_groups or row["group"] is None
+        ]
+        return pa.Table.from_pylist(rows)
+
+
+def group_text(group: dict[str, Any] | None) -> str | None:
+    """Return a group as text: ``10.0.0.1:80 > 10.0.0.2:5000 tcp``, ``interface 3``, ``cgroup 77``."""
+    if group is None:
+        return None
+    if "connection" in group:
+        source, source_port, destination, destination_port, protocol = group["connection"]
+        name = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmp6"}.get(protocol, f"protocol {protocol}")
+        return f"{_end(source, source_port)} > {_end(destination, destination_port)} {name}"
+    return " ".join(f"{key.removesuffix('_id')} {value}" for key, value in group.items())
+
+
+def _end(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+class PathProfile(Session[PathSummary]):
+    """Follow packets through the stages of the kernel's packet path until stopped.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        The log, one row a packet; ``-`` is standard output. None measures histograms only, which costs less.
+    stages : sequence of str, optional
+        Names of `STAGES`. By default all with a log, and `LIGHT_STAGES` without.
+    reads : bool
+        Follow the readers of sockets, too: woken, running, read.
+    noise : bool
+        Measure interrupts and softirqs, too.
+    filter : str, optional
+        Capture filter (pcap-filter(7) syntax) from the network layer on.
+    every : int
+        Follow every n-th packet that passes the filter.
+    interface : str or sequence of str
+        Only packets whose first stage is at one of these interfaces.
+    netns : path-like or str, optional
+        Only packets of this network namespace, by name (``ip netns``) or path.
+    cgroup : path-like, optional
+        Only packets of sockets below this directory of the cgroup-v2 hierarchy.
+    group_by : {"none", "interface", "connection", "cgroup"}
+        What has histograms of its own, beside the code paths.
+    groups_max : int
+        Groups that have histograms at most; packets of later ones are counted as ``ungrouped``.
+    packets_max : int
+        Packets that are followed at once, a power of two from 1,024; each takes 192 bytes with a log.
+    buffer_bytes : int
+        Bytes of the ring between kernel and reader, for each CPU: a power of two.
+    share : float
+        Part of the time during which the programs are attached, in windows of half a second at random times.
+    seed : int
+        Seed of these times.
+    probe_cost : bool
+        Measure what the probes cost the packets: the first 40 windows of 200 ms are with and without the probes
+        between first and last stage, in turns.
+    is_stopping : callable, optional
+        Asked while a FIFO has no reader; when it returns true, the start is given up with a KeyboardInterrupt.
+
+    Raises
+    ------
+    UsageError
+        An argument is out of range or invalid.
+    ParshallError
+        Privileges or kernel features are missing, or the file cannot be created.
+
+    Examples
+    --------
+    >>> with PathProfile(stages=["receive", "queue", "start_xmit"]) as profile:  # doctest: +SKIP
+    ...     run_experiment()
+    >>> profile.summary.table().to_pandas()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        stages: Sequence[str] | None = None,
+        reads: bool = False,
+        noise: bool = False,
+        filter: str | None = None,
+        every: int = 1,
+        interface: str | Sequence[str] = (),
+        netns: str | os.PathLike[str] | None = None,
+        cgroup: str | os.PathLike[str] | None = None,
+        group_by: str = "none",
+        groups_max: int = 256,
+        packets_max: int = DEFAULT_PACKETS_MAX,
+        buffer_bytes: int = DEFAULT_RING_BYTES,
+        share: float = 1.0,
+        seed: int = 1,
+        probe_cost: bool = False,
+        environment_extra: dict[str, Any] | None = None,
+        is_stopping: Callable[[], bool] | None = None,
+    ) -> None:
+        chosen = list(stages if stages is not None else ALL_STAGES if path else LIGHT_STAGES)
+        unknown = [name for name in chosen if name not in STAGES]
+        if unknown or not chosen:
+            raise UsageError(f"--stages {','.join(unknown)}: expected names out of {', '.join(STAGES)}")
+        if not 1 <= every < 1 << 32:
+            raise UsageError(f"--every {every}: expected 1 (every packet) to {(1 << 32) - 1}")
+        if buffer_bytes.bit_count() != 1 or not RING_BYTES_MIN <= buffer_bytes <= RING_BYTES_MAX:
+            raise UsageError(f"--buffer {buffer_bytes}: expected a power of two from 32K to 256M")
+        if packets_max.bit_count() != 1 or not 1 << 10 <= packets_max <= 1 << 22:
+            raise UsageError(f"--packets-max {packets_max}: expected a power of two from 1024 to {1 << 22}")
+        if not 1 <= groups_max <= 4096:
+            raise UsageError(f"--groups-max {groups_max}: expected 1 to 4096")
+        if not 0 < share <= 1:
+            raise UsageError(f"--share {share:g}: expected more than 0 % and at most 100 %")
+        if not 0 <= seed < 1 << 64:
+            raise UsageError(f"--seed {seed}: expected 0 to 2^64 - 1")
+        if probe_cost and share < 1:
+            raise UsageError("--probe-cost: the cost is measured in windows of its own; leave out --share")
+        check_choice("--by", group_by, GROUPS)
+        check_text("--filter", filter)
+        interfaces = [interface] if isinstance(interface, str) else list(interface)
+        for name in interfaces:
+            check_text("--interface", name)
+        namespace = None if netns is None else namespaces.find(netns)
+        privileges.require_bpf("path")
+        from parshall import _native
+
+        self.path = None if path is None else Path(path)
+        options = {
+            "stages": chosen,
+            "reads": reads,
+            "noise": noise,
+            "filter": filter,
+            "every": every,
+            "interfaces": interfaces,
+            "netns": None if namespace is None else str(namespace),
+            "cgroup": str(cgroup) if cgroup else None,
+            "group": group_by,
+            "groups_max": groups_max,
+            "packets_max": packets_max,
+            "ring_bytes": buffer_bytes,
+            "share": share,
+            "seed": seed,
+            "probe_cost": probe_cost,
+        }
+        self._environment = environment() | (environment_extra or {})
+        request = options | {
+            "path": self.path,
+            "environment": as_json(self._environment),
+            "options_text": as_json(options),
+        }
+        self.options = options
+        self._native: _native.Session = _native.Session("path", request_json(request), is_stopping)
+
+    def _summarize(self, account: dict[str, Any]) -> PathSummary:
+        return PathSummary(**account)

@@ -1,0 +1,31 @@
+"""The stages of the packet path: their names, and where each is in the kernel."""
+
+# In the order in which packets pass them; `enum path_stage` of bpf/abi.h.
+STAGES = {
+    "gro": "tracepoint napi_gro_receive_entry: a driver hands a packet to GRO",
+    "netif_rx": "tracepoint netif_rx: a packet enters the backlog of a CPU",
+    "receive": "tracepoint netif_receive_skb: the stack takes it",
+    "tcx_ingress": "tcx ingress of the interfaces named by -i",
+    "pre_routing": "netfilter hook, behind all others",
+    "local_in": "netfilter hook, behind all others",
+    "socket_in": "cgroup_skb/ingress: the socket is found",
+    "tcp_receive": "tracepoint tcp_probe: an established connection takes it",
+    "data_ready": "tracepoint sk_data_ready: its data is in the receive queue",
+    "copy": "tracepoint skb_copy_datagram_iovec: a reader copies it",
+    "forward": "netfilter hook, behind all others",
+    "local_out": "netfilter hook, before all others",
+    "post_routing": "netfilter hook, behind all others",
+    "socket_out": "cgroup_skb/egress",
+    "queue": "tracepoint net_dev_queue: on the way to the queue discipline",
+    "qdisc_enqueue": "tracepoint qdisc_enqueue",
+    "qdisc_dequeue": "tracepoint qdisc_dequeue",
+    "start_xmit": "tracepoint net_dev_start_xmit: the driver gets it",
+    "xmit": "tracepoint net_dev_xmit: the driver has taken it",
+    "drop": "tracepoint kfree_skb: dropped, with the reason",
+    "consume": "tracepoint consume_skb: used up",
+}
+"""Name of a stage -> where it is."""
+
+ALL_STAGES = tuple(name for name in STAGES if name != "tcx_ingress")
+LIGHT_STAGES = ("gro", "netif_rx", "receive", "local_in", "local_out", "queue", "start_xmit", "drop")
+"""The stages of the histogram mode: forwarded packets pass four of them."""

@@ -1,0 +1,294 @@
+"""Paths of packets, held against the kernel's own counters, tcpdump, and what was sent."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from conversation import connection, socket_at, transfer
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+PARSHALL = [sys.executable, "-m", "parshall"]
+COUNT = 500
+
+
+class Router:
+    """A source, a router and a sink in a row."""
+
+    def __init__(self, bed):
+        self.bed = bed
+        self.source, self.router, self.sink = (bed.host(name) for name in ("source", "router", "sink"))
+        self.links = [
+            bed.link(self.source, self.router, backend="veth"),
+            bed.link(self.router, self.sink, backend="veth"),
+        ]
+        (self.source_if, self.in_if), (self.out_if, self.sink_if) = (
+            (link.interface(a), link.interface(b))
+            for link, a, b in zip(self.links, (self.source, self.router), (self.router, self.sink), strict=True)
+        )
+        self.source_address = self.links[0].address(self.source)
+        self.sink_address = self.links[1].address(self.sink)
+        self.router.sysctl("net.ipv4.ip_forward", 1)
+        self.source.route("default", self.links[0].address(self.router))
+        self.sink.route("default", self.links[1].address(self.router))
+
+    def counters(self):
+        """Return the router's IP counters, as the kernel keeps them."""
+        text = self.router.run(["cat", "/proc/net/snmp"]).stdout
+        names, values = (line.split()[1:] for line in text.splitlines() if line.startswith("Ip: "))
+        return dict(zip(names, map(int, values), strict=True))
+
+    def send(self, count, address=None, port=9000, payload_bytes=100, ttl=None):
+        """Send datagrams from the source."""
+        with socket_at(self.source, "0.0.0.0", socket.SOCK_DGRAM) as sender:
+            if ttl is not None:
+                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
+            for number in range(count):
+                sender.sendto(number.to_bytes(4, "big") + bytes(payload_bytes - 4), (address or self.sink_address, port))
+
+
+@pytest.fixture
+def router(bed):
+    """Make a router between two hosts, and let their neighbours be known."""
+    made = Router(bed)
+    made.send(1)
+    yield made
+
+
+@contextmanager
+def measured(tmp_path, host, *arguments, log=True):
+    """Run ``parshall path`` on the packets of a host while the block runs; fill in what it found."""
+    from parshall.path import PathLog, PathProfile
+
+    path = tmp_path / "path.arrow" if log else None
+    found = {}
+    options = dict(arguments[0]) if arguments else {}
+    profile = PathProfile(path, netns=host.namespace, **options)
+    try:
+        yield found
+    finally:
+        found["summary"] = profile.stop()
+    if log:
+        found["log"] = PathLog(path)
+    assert_balanced(found["summary"])
+
+
+def assert_balanced(summary):
+    """Every packet that began ended, or is counted."""
+    for account in summary.ledger["hooks"]:
+        lost = sum(account["lost"].values())
+        assert account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost, account
+
+
+def to_sink(log, port=9000):
+    """Return the rows of datagrams to a port."""
+    packets = log.packets
+    return packets.filter(pc.and_(pc.equal(packets["protocol"], 17), pc.equal(packets["destination_port"], port)))
+
+
+def paths_of(table):
+    """Return packets by code path."""
+    return Counter(table["path"].to_pylist())
+
+
+def test_forwarded_packets_are_those_of_the_kernels_counter(router, tmp_path):
+    with socket_at(router.sink, "0.0.0.0", socket.SOCK_DGRAM) as sink:
+        sink.bind(("0.0.0.0", 9000))
+        before = router.counters()
+        with measured(tmp_path, router.router) as found:
+            router.send(COUNT)
+        after = router.counters()
+    rows = to_sink(found["log"])
+    assert paths_of(rows) == {"forwarded": COUNT}
+    assert after["ForwDatagrams"] - before["ForwDatagrams"] == COUNT
+    times = [name for name in rows.column_names if name.endswith("_ns") and name not in ("whole_ns", "stolen_ns")]
+    passed = {name for name in times if rows[name].null_count == 0}
+    assert {"receive_ns", "pre_routing_ns", "forward_ns", "post_routing_ns", "queue_ns", "start_xmit_ns"} <= passed
+    order = ["receive_ns", "pre_routing_ns", "forward_ns", "post_routing_ns", "queue_ns", "start_xmit_ns"]
+    for earlier, later in zip(order, order[1:], strict=False):
+        assert pc.all(pc.less_equal(rows[earlier], rows[later])).as_py(), (earlier, later)
+    assert set(rows["interface"].to_pylist()) != set(rows["interface_out"].to_pylist())
+    assert set(rows["source"].to_pylist()) == {str(router.source_address)}
+    assert set(rows["payload_bytes"].to_pylist()) == {100}
+
+
+def test_times_lie_between_those_of_tcpdump_at_both_edges(router, tmp_path, until):
+    taps = []
+    for interface in (router.in_if, router.out_if):
+        path = tmp_path / f"{interface}.pcap"
+        command = ["tcpdump", "-i", interface, "-U", "--immediate-mode", "--time-stamp-precision=nano", "-w", str(path)]
+        process = router.router.popen([*command, "udp port 9000"], stderr=subprocess.PIPE, text=True)
+        assert any("listening" in line for line in iter(process.stderr.readline, ""))
+        taps.append((process, path))
+    with measured(tmp_path, router.router) as found:
+        router.send(50)
+        for process, path in taps:
+            until("tcpdump has all", lambda path=path: path.exists() and path.stat().st_size >= 24 + 50 * (16 + 142))
+    for process, _ in taps:
+        process.terminate()
+        process.communicate()
+    seen = []
+    for _, path in taps:
+        text = subprocess.run(
+            ["tcpdump", "-r", str(path), "-tt", "-n", "--nano"], capture_output=True, text=True, check=True
+        ).stdout
+        seen.append([round(float(line.split()[0].split(".")[0])) * 10**9 + int(line.split()[0].split(".")[1]) for line in text.splitlines()])
+    rows = to_sink(found["log"])
+    began = [value.value for value in rows["time"].combine_chunks()]
+    assert len(began) == len(seen[0]) == len(seen[1]) == 50
+    for number in range(50):
+        whole = rows["start_xmit_ns"][number].as_py()
+        receive = rows["receive_ns"][number].as_py()
+        # A tap stamps packets that come in right at netif_receive_skb, and those that leave right before the driver. The
+        # clock of stamps is slewed: a few us in these milliseconds.
+        assert seen[0][number] - (began[number] + receive) == pytest.approx(0, abs=100_000)
+        assert seen[1][number] - (began[number] + whole) == pytest.approx(0, abs=100_000)
+        assert rows["queue_ns"][number].as_py() - receive <= seen[1][number] - seen[0][number] + 100_000
+
+
+@pytest.mark.parametrize("case", ["ttl", "no_socket", "no_route", "nftables"])
+def test_a_drop_has_its_reason_and_its_place(router, tmp_path, case):
+    reasons = {
+        "ttl": ("IP_INHDR", "pre_routing"),
+        "no_socket": ("NO_SOCKET", "local_in"),
+        "no_route": ("IP_INNOROUTES", "pre_routing"),
+        "nftables": ("NETFILTER_DROP", "pre_routing"),
+    }
+    address, ttl = None, None
+    if case == "ttl":
+        ttl = 1
+    elif case == "no_socket":
+        address = str(router.links[0].address(router.router))
+    elif case == "no_route":
+        address = "203.0.113.9"
+    else:
+        rule = "add table ip t; add chain ip t f { type filter hook forward priority 0; }; add rule ip t f udp dport 9000 drop"
+        done = router.router.run(["nft", rule], check=False)
+        assert done.returncode == 0, done.stderr
+    with measured(tmp_path, router.router) as found:
+        router.send(20, address=address, ttl=ttl)
+    rows = to_sink(found["log"])
+    assert paths_of(rows) == {"dropped": 20}
+    reason, place = reasons[case]
+    assert set(rows["drop_reason"].to_pylist()) == {reason}
+    column = rows[f"{place}_ns"]
+    assert column.null_count == 0
+    by_reason = {row["name"]: row for row in found["summary"].drops}
+    assert by_reason[reason]["followed"] == 20 <= by_reason[reason]["all"]
+
+
+def test_delivered_and_sent_packets_of_tcp(router, tmp_path):
+    with measured(tmp_path, router.sink, {"reads": True}) as found:
+        with connection(router.source, router.sink, str(router.sink_address), 5050) as (active, passive):
+            transfer(active, passive, 2_000_000)
+    packets = found["log"].packets
+    tcp = packets.filter(pc.equal(packets["protocol"], 6))
+    came = tcp.filter(pc.equal(tcp["destination_port"], 5050))
+    left = tcp.filter(pc.equal(tcp["source_port"], 5050))
+    assert paths_of(left) == {"sent": left.num_rows}
+    counts = paths_of(came)
+    assert counts["delivered"] + counts.get("merged", 0) == came.num_rows > 0
+    data = came.filter(pc.equal(came["path"].cast("string"), "delivered"))
+    # Each byte once: GRO may have put segments together, so lengths add up over what was delivered.
+    assert sum(data["payload_bytes"].to_pylist()) >= 2_000_000
+    ready = data.filter(pc.greater(data["payload_bytes"], 0))["data_ready_ns"]
+    assert ready.null_count < len(ready)
+    reads = found["log"].reads
+    assert 0 < sum(reads["length_bytes"].to_pylist()) <= 2_000_000
+    assert {row["kind"] for row in found["summary"].reads} >= {"read", "whole"}
+
+
+def test_filter_and_thinning_are_in_the_ledger(router, tmp_path):
+    with measured(tmp_path, router.router, {"filter": "udp dst port 9001", "every": 10}) as found:
+        router.send(300)
+        router.send(300, port=9001)
+    account = found["summary"].ledger["hooks"][0]
+    assert to_sink(found["log"]).num_rows == 0
+    rows = to_sink(found["log"], 9001)
+    assert rows.num_rows == 30
+    assert account["thinned"] == 270
+    assert account["filtered"] >= 300
+
+
+@pytest.mark.parametrize(
+    ("expression", "matches"),
+    [
+        ("udp", True),
+        ("ip and udp dst port 9000", True),
+        ("udp[8:4] < 10", None),
+        ("ip[8] > 0 and (udp[4:2] & 1 = 0)", True),
+        ("len = 128", True),
+        ("tcp", False),
+        ("src host 198.51.100.7", False),
+        ("ip[2:2] - 28 = 100 and ip[0] & 0xf = 5", True),
+    ],
+)
+def test_filters_match_what_libpcap_matches(router, tmp_path, expression, matches):
+    with measured(tmp_path, router.router, {"filter": expression}) as found:
+        router.send(20)
+    expected = {True: 20, False: 0, None: 10}[matches]
+    assert to_sink(found["log"]).num_rows == expected
+
+
+def test_histograms_count_what_a_log_counts(router, tmp_path):
+    stages = ["gro", "netif_rx", "receive", "forward", "queue", "start_xmit", "drop"]
+    with measured(tmp_path, router.router, {"stages": stages, "group_by": "connection"}, log=False) as found:
+        router.send(COUNT)
+    summary = found["summary"]
+    groups = [row for row in summary.times if row["group"] and row["stage"] == "whole"]
+    ours = [row for row in groups if row["group"]["connection"][3] == 9000]
+    assert [(row["path"], row["packets"]) for row in ours] == [("forwarded", COUNT)]
+    assert sum(count for _, count in ours[0]["buckets"]) == COUNT
+    assert summary.paths["forwarded"] >= COUNT
+    assert ours[0]["median_ns"] > 0
+
+
+def test_what_is_under_way_at_the_end_is_open(router, tmp_path):
+    """A packet that waits in a full queue discipline has not ended."""
+    link = ["tc", "qdisc", "replace", "dev", router.out_if, "root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "100000"]
+    done = router.router.run(link, check=False)
+    assert done.returncode == 0, done.stderr
+    with measured(tmp_path, router.router) as found:
+        router.send(60)
+    counts = paths_of(to_sink(found["log"]))
+    assert counts["open"] > 0
+    assert counts["open"] + counts["forwarded"] == 60
+    waited = to_sink(found["log"])
+    assert waited.filter(pc.equal(waited["path"].cast("string"), "open"))["qdisc_enqueue_ns"].null_count == 0
+
+
+def test_a_small_table_counts_what_it_overwrites(router, tmp_path):
+    link = ["tc", "qdisc", "replace", "dev", router.out_if, "root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "10000000"]
+    assert router.router.run(link, check=False).returncode == 0
+    with measured(tmp_path, router.router, {"packets_max": 1024}) as found:
+        router.send(5000)
+    counts = paths_of(to_sink(found["log"]))
+    assert counts["overwritten"] > 0
+    assert sum(counts.values()) == 5000
+
+
+def test_the_command_shows_a_table_and_a_ledger(router):
+    command = [*PARSHALL, "path", "--netns", router.router.namespace, "--duration", "1", "--stages", "gro,netif_rx,receive,queue,start_xmit"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert any("started" in line for line in iter(process.stderr.readline, ""))
+    router.send(COUNT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert f"forwarded: {COUNT:,} packets" in errors
+    assert "start_xmit" in errors and "whole" in errors
+
+
+def test_attached_a_share_of_the_time(router):
+    command = [*PARSHALL, "path", "--netns", router.router.namespace, "--duration", "4", "--share", "30%", "--json", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert 0 < summary["attached_s"] < 3
+    assert summary["windows"] >= 1
