@@ -10,8 +10,10 @@ mod cgroup;
 pub mod clock;
 mod cost;
 mod cpus;
+pub mod edge;
 pub mod filter;
 mod free_memory;
+pub mod gateway;
 pub mod generate;
 mod heap;
 pub mod hook_time;
@@ -43,6 +45,14 @@ pub fn start(
         Ok(Arc::new(started?))
     }
     match name {
+        "edge" => any(edge::Edges::start(
+            &serde_json::from_str(request)?,
+            beginning,
+        )),
+        "gateway" => any(gateway::Gateway::start(
+            serde_json::from_str(request)?,
+            beginning,
+        )),
         "generate" => any(generate::Generator::start(
             &serde_json::from_str(request)?,
             beginning,
