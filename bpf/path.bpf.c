@@ -287,8 +287,10 @@ static __always_inline void note_delivery(struct path_packet *packet, const void
 	if (!(options.stages & BIT(STAGE_DATA_READY)))
 		return;
 	now = this_cpu();
-	if (now)
+	if (now) {
 		now->delivering = (__u64)skb;
+		now->ready_socket = 0;
+	}
 }
 
 SEC("netfilter")
@@ -429,11 +431,6 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		count(&drops->all);
 	if (!packet)
 		return 0;
-	/* What has left, or was delivered, and is only now freed by a driver or a socket that closes. */
-	if (packet->seen & LEAVING) {
-		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
-		return 0;
-	}
 	if (drops && !packet->is_ignored)
 		count(&drops->followed);
 	packet->reason = reason;

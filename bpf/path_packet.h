@@ -41,8 +41,6 @@ MAPPABLE_ARRAY(struct path_drops) path_drops SEC(".maps");
 #define LEAVING (BIT(STAGE_START_XMIT) | BIT(STAGE_XMIT))
 #define DELIVERING (BIT(STAGE_LOCAL_IN) | BIT(STAGE_SOCKET_IN) | BIT(STAGE_TCP_RECEIVE) | \
 		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
-/* A packet that passed one of these began in this host. */
-#define SENDING BIT(STAGE_LOCAL_OUT)
 #define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
 
 #define TAG_FREE 0ULL
@@ -252,10 +250,11 @@ static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 grou
 /* What became of a packet, by the stages that it passed; `otherwise` when they do not tell. */
 static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 {
+	/* A socket that closes drops what was delivered and not read. */
+	if (seen & BIT(STAGE_DROP) && !(seen & (BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))))
+		return PATH_DROPPED;
 	if (seen & LEAVING)
 		return seen & ARRIVING ? PATH_FORWARDED : PATH_SENT;
-	if (seen & BIT(STAGE_DROP))
-		return PATH_DROPPED;
 	if (seen & DELIVERING)
 		return PATH_DELIVERED;
 	if (seen & BIT(STAGE_CONSUME))
@@ -276,9 +275,10 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 	struct path_record *record;
 	struct ring_slot slot;
 
-	if (!packet || !identity || !account || !now || !lane)
+	if (!packet || !identity || !account || !now)
 		return 0;
-	record = (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_PATH, 0, &slot);
+	/* A CPU that came after the start has no lane. */
+	record = !lane ? 0 : (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_PATH, 0, &slot);
 	if (!record) {
 		count(&account->dropped);
 		return 0;

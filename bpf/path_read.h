@@ -157,9 +157,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 		goto end;
 	readers = bpf_map_lookup_elem(&path_readers, &cpu);
 	lane = bpf_map_lookup_elem(&path_ring, &cpu);
-	if (!lane)
-		goto end;
-	record = (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_READ, 1, &slot);
+	record = !lane ? 0 : (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_READ, 1, &slot);
 	if (!record) {
 		count(&account->reads_dropped);
 		goto end;
