@@ -52,12 +52,17 @@ tracepoint:net:net_dev_start_xmit { $s = @at[args->skbaddr]; if ($s) { @start = 
 tracepoint:net:net_dev_xmit { $s = @at[args->skbaddr]; if ($s) { @xmit = hist(nsecs - $s); delete(@at[args->skbaddr]); } }
 BEGIN { printf("attached\\n"); }
 """
+# bpftrace wants tracefs and debugfs, which not every host has mounted: they are, for it alone.
+WITH_TRACEFS = """mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug
+exec bpftrace -e "$0" """
 
 
 @contextmanager
 def bpftrace() -> Iterator[None]:
     """Run the script."""
-    process = subprocess.Popen(["bpftrace", "-e", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", WITH_TRACEFS, SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     try:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
