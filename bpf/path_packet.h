@@ -149,6 +149,20 @@ static __always_inline struct path_packet *packet_at(__u32 place)
 	return bpf_map_lookup_elem(&path_packets, &place);
 }
 
+/* A packet has one of two places beside each other, so that two live ones rarely push each other out. */
+static __always_inline struct path_packet *find_packet(const void *skb, __u32 *place)
+{
+	struct path_packet *packet;
+
+	*place = place_of(skb);
+	packet = packet_at(*place);
+	if (packet && *(volatile __u64 *)&packet->tag == (__u64)skb)
+		return packet;
+	*place ^= 1;
+	packet = packet_at(*place);
+	return packet && *(volatile __u64 *)&packet->tag == (__u64)skb ? packet : 0;
+}
+
 /* ---- histograms ----------------------------------------------------------------------------- */
 
 /* 8 buckets to each power of two; below 8 the value itself. */
@@ -304,13 +318,13 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
  * Ends the packet at a place, unless another CPU has just done so. The place is free afterwards.
  * Returns whether this call ended it.
  */
-static __always_inline int end_packet(struct path_packet *packet, __u64 tag, __u32 place, __u32 otherwise)
+static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 place, __u32 otherwise)
 {
 	__u32 cpu, code, group;
 	struct path_histogram *histogram;
 	struct path_account *account;
 
-	if (tag <= TAG_TAKEN || __sync_val_compare_and_swap(&packet->tag, tag, TAG_TAKEN) != tag)
+	if (!packet || tag <= TAG_TAKEN || __sync_val_compare_and_swap(&packet->tag, tag, TAG_TAKEN) != tag)
 		return 0;
 	if (packet->is_ignored)
 		goto free;
@@ -345,6 +359,42 @@ static __always_inline int end_packet(struct path_packet *packet, __u64 tag, __u
 free:
 	*(volatile __u64 *)&packet->tag = TAG_FREE;
 	return 1;
+}
+
+/* Whether it costs nothing to end the packet at a place now: all that is to be known of it is known. */
+static __always_inline int is_settled(const struct path_packet *packet)
+{
+	return packet->tag == TAG_FREE || packet->is_ignored || packet->seen & DELIVERING;
+}
+
+/* Finds a place for a packet; what was there, and an earlier packet in the same sk_buff, ends. */
+static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
+{
+	struct path_packet *packet, *other;
+	__u64 tag;
+
+	if (!place)
+		return 0;
+	packet = find_packet(skb, place);
+
+	if (packet) {
+		end_packet(packet, *(volatile __u64 *)&packet->tag, *place, PATH_UNKNOWN);
+		return packet;
+	}
+	/* find_packet has looked at the second place last. */
+	other = packet_at(*place);
+	*place ^= 1;
+	packet = packet_at(*place);
+	if (!packet || !other)
+		return 0;
+	if (!is_settled(packet) && is_settled(other)) {
+		*place ^= 1;
+		packet = other;
+	}
+	tag = *(volatile __u64 *)&packet->tag;
+	if (tag)
+		end_packet(packet, tag, *place, PATH_OVERWRITTEN);
+	return packet;
 }
 
 #endif

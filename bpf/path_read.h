@@ -65,9 +65,8 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 		return 0;
 	skb = now->delivering;
 	now->delivering = 0;
-	place = place_of((const void *)skb);
-	packet = packet_at(place);
-	if (!packet || *(volatile __u64 *)&packet->tag != skb || packet->is_ignored ||
+	packet = find_packet((const void *)skb, &place);
+	if (!packet || packet->is_ignored ||
 	    packet->seen & BIT(STAGE_DATA_READY))
 		return 0;
 	fresh.ready_ns = bpf_ktime_get_ns();
