@@ -318,7 +318,7 @@ def test_a_keeper_that_is_killed_ends_the_program_with_libpcaps_error(place: Pla
     assert re.search(r"^tcpdump: pcap_loop: .*keeper of ring .*", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_an_interface_that_goes_ends_the_program_as_with_a_packet_socket(place: Place) -> None:
+def test_a_removed_interface_ends_the_program_as_with_a_packet_socket(place: Place) -> None:
     programs = both(place, "tcpdump", "-i", place.interface, "-w", "/dev/null")
     with programs[0], programs[1]:
         for program in programs:

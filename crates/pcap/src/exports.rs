@@ -211,7 +211,7 @@ unsafe fn set(
 /// See pcap_create(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) -> *mut Pcap {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) 
 /// See pcap_activate(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     }
 }
 
-/// Says that a capture does without the ring.
+/// Reports that a capture does not use the ring.
 fn notice(reason: Option<&str>) {
     if let Some(reason) = reason {
         let _ = writeln!(
@@ -265,7 +265,7 @@ fn notice(reason: Option<&str>) {
     }
 }
 
-/// None when the capture is for the system's libpcap, which then says what is wrong, if something is.
+/// None when the system's libpcap is to capture, which also reports errors.
 fn activate_on_ring(inner: &mut handles::Inner) -> Option<Result<(), String>> {
     let options = &inner.options;
     let interface = Interface::find(&options.device).ok()?;
@@ -285,7 +285,7 @@ fn activate_on_ring(inner: &mut handles::Inner) -> Option<Result<(), String>> {
 /// See pcap_open_live(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_open_live(
     device: *const c_char,
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn pcap_open_live(
 /// See pcap_close(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
 /// See pcap_breakloop(3PCAP). A signal handler may call it.
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -351,7 +351,8 @@ pub unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
     }
 }
 
-/// Takes up to `most` packets (below 1: what is there), waiting for the first one. Returns as a `read_op` of libpcap's.
+/// Delivers up to `most` packets (below 1: those that are there), and waits for the first one.
+/// Returns what a `read_op` of libpcap returns.
 ///
 /// # Safety
 /// As of [`activated`]; the handle was activated on a ring.
@@ -399,7 +400,7 @@ unsafe fn read(
         } else {
             nap
         };
-        // Also when nothing is waited for: the keeper may have ended.
+        // Also without waiting: the keeper may have ended.
         if let Some(Err(reason)) = live().map(|one| one.wait(wait, &handle.wake)) {
             // SAFETY: the caller's thread uses the handle.
             return unsafe { fail(handle, &reason) };
@@ -423,7 +424,7 @@ unsafe fn taken(handle: &Handle, status: c_int) -> c_int {
 /// See pcap_dispatch(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_dispatch(
     pcap: *mut Pcap,
@@ -448,7 +449,7 @@ pub unsafe extern "C" fn pcap_dispatch(
 /// See pcap_loop(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_loop(
     pcap: *mut Pcap,
@@ -500,7 +501,7 @@ unsafe fn read_one(handle: &Handle) -> c_int {
 /// See pcap_next(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut PacketHeader) -> *const c_uchar {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -523,7 +524,7 @@ pub unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut PacketHeader) -
 /// See pcap_next_ex(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_next_ex(
     pcap: *mut Pcap,
@@ -551,7 +552,7 @@ pub unsafe extern "C" fn pcap_next_ex(
 /// See pcap_getnonblock(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_getnonblock(pcap: *mut Pcap, error: *mut c_char) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -568,7 +569,7 @@ pub unsafe extern "C" fn pcap_getnonblock(pcap: *mut Pcap, error: *mut c_char) -
 /// See pcap_setnonblock(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_setnonblock(
     pcap: *mut Pcap,
@@ -586,7 +587,7 @@ pub unsafe extern "C" fn pcap_setnonblock(
             is_nonblocking,
             error,
         );
-        // Before the activation libpcap notes it, and says that the handle is not activated.
+        // Before the activation, libpcap notes the mode and returns that the handle is not activated.
         if let Some(handle) = handles::find(pcap) {
             handle.inner().options.is_nonblocking = is_nonblocking != 0;
         }
@@ -597,7 +598,7 @@ pub unsafe extern "C" fn pcap_setnonblock(
 /// See pcap_get_tstamp_precision(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_get_tstamp_precision(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for; the option is the same before and after the activation.
@@ -607,7 +608,7 @@ pub unsafe extern "C" fn pcap_get_tstamp_precision(pcap: *mut Pcap) -> c_int {
 /// See pcap_list_tstamp_types(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_list_tstamp_types(pcap: *mut Pcap, list: *mut *mut c_int) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for; the list is the same before and after the activation.
@@ -618,7 +619,7 @@ pub unsafe extern "C" fn pcap_list_tstamp_types(pcap: *mut Pcap, list: *mut *mut
     }
 }
 
-/// Texts of compiled filters, by a hash of their instructions: only for people.
+/// Texts of compiled filters, by a hash of their instructions: for display only.
 static TEXTS: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
 
 fn hash(instructions: &[ClassicInstruction]) -> u64 {
@@ -628,7 +629,7 @@ fn hash(instructions: &[ClassicInstruction]) -> u64 {
 /// See pcap_compile(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_compile(
     pcap: *mut Pcap,
@@ -663,7 +664,7 @@ pub unsafe extern "C" fn pcap_compile(
 /// See pcap_setfilter(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -695,7 +696,7 @@ pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) 
     }
 }
 
-/// Calls a function of the system's with the dead handle, and takes over what it says is wrong.
+/// Calls a function of the system's libpcap with the dead handle, and takes over its error.
 unsafe fn of_dead<T: Failure>(
     handle: &Handle,
     dead: *mut Pcap,
@@ -715,7 +716,7 @@ unsafe fn of_dead<T: Failure>(
     result
 }
 
-/// How a function of libpcap says that it failed.
+/// The value by which a function of libpcap reports a failure.
 trait Failure {
     fn is_failure(&self) -> bool;
 }
