@@ -76,7 +76,11 @@ export! {
     fn pcap_bufsize(pcap: *mut Pcap) -> c_int = |_, live| live.ring_bytes();
     fn pcap_file(pcap: *mut Pcap) -> *mut FILE = |_, _| std::ptr::null_mut();
     fn pcap_get_required_select_timeout(pcap: *mut Pcap) -> *const timeval = |_, _| std::ptr::null();
-    fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int = |_, _| ERROR_ACTIVATED;
+    // The answer is the same before and after the activation.
+    fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int = |_, _| {
+        // SAFETY: the caller keeps what libpcap asks for.
+        unsafe { system_function!(pcap_can_set_rfmon: fn(*mut Pcap) -> c_int)(pcap) }
+    };
     fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int = |_, live| ready_descriptor(live);
     fn pcap_fileno(pcap: *mut Pcap) -> c_int = |_, live| ready_descriptor(live);
     fn pcap_geterr(pcap: *mut Pcap) -> *mut c_char = |handle, _| {
@@ -199,7 +203,8 @@ unsafe fn set(
             return ERROR_ACTIVATED;
         }
         let status = system(pcap);
-        if status >= 0
+        // A warning means that libpcap ignored the value.
+        if status == 0
             && let Some(handle) = handles::find(pcap)
         {
             note(&mut handle.inner().options);
