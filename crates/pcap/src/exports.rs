@@ -45,6 +45,13 @@ unsafe fn fail(handle: &Handle, reason: &str) -> c_int {
     ERROR
 }
 
+/// The same for what libpcap refuses after the activation, in its words.
+unsafe fn fail_activated(handle: &Handle) -> c_int {
+    // SAFETY: the caller's thread uses the handle.
+    unsafe { fail(handle, "can't perform  operation on activated capture") };
+    ERROR_ACTIVATED
+}
+
 /// Exports functions that do one thing for our captures, and another, or the system's own, for all others.
 macro_rules! export {
     ($(
@@ -199,8 +206,8 @@ unsafe fn set(
 ) -> c_int {
     // SAFETY: the caller's thread uses the handle.
     unsafe {
-        if activated(pcap).is_some() {
-            return ERROR_ACTIVATED;
+        if let Some((handle, _)) = activated(pcap) {
+            return fail_activated(handle);
         }
         let status = system(pcap);
         // A warning means that libpcap ignored the value.
@@ -242,8 +249,8 @@ pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) 
 pub unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
-        if activated(pcap).is_some() {
-            return ERROR_ACTIVATED;
+        if let Some((handle, _)) = activated(pcap) {
+            return fail_activated(handle);
         }
         let ours = handles::find(pcap).map(|handle| handle.inner());
         let reason = match ours.and_then(activate_on_ring) {
@@ -379,10 +386,8 @@ unsafe fn read(
     loop {
         let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
         loop {
+            // As libpcap on Linux, also when packets were taken.
             if handle.is_broken.load(Ordering::Relaxed) {
-                if taken > 0 {
-                    return taken;
-                }
                 handle.is_broken.store(false, Ordering::Relaxed);
                 let _ = rustix::io::read(&handle.wake, &mut [0; 8]);
                 return ERROR_BREAK;
@@ -678,8 +683,11 @@ pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) 
                 pcap, program,
             );
         };
-        let Some(instructions) = live::instructions(program) else {
+        if program.is_null() {
             return fail(handle, "setfilter: No filter specified");
+        }
+        let Some(instructions) = live::instructions(program) else {
+            return fail(handle, "BPF program is not valid");
         };
         if bpf_validate(instructions.as_ptr(), instructions.len() as c_int) == 0 {
             return fail(handle, "BPF program is not valid");
