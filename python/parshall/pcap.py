@@ -33,6 +33,7 @@ PROGRAMS = (
     Program("arp-scan", "hosts found"),
     Program("nmap", "hosts found by the ping scan -sn"),
     Program("p0f", "signatures"),
+    Program("suricata", "alerts, flows, counts (af-packet off: --pcap=INTERFACE)"),
     Program("scapy", "packets, order (sniff with libpcap)"),
 )
 

@@ -45,6 +45,13 @@ unsafe fn fail(handle: &Handle, reason: &str) -> c_int {
     ERROR
 }
 
+/// The same for what libpcap refuses after the activation, in its words.
+unsafe fn fail_activated(handle: &Handle) -> c_int {
+    // SAFETY: the caller's thread uses the handle.
+    unsafe { fail(handle, "can't perform  operation on activated capture") };
+    ERROR_ACTIVATED
+}
+
 /// Exports functions that do one thing for our captures, and another, or the system's own, for all others.
 macro_rules! export {
     ($(
@@ -76,7 +83,11 @@ export! {
     fn pcap_bufsize(pcap: *mut Pcap) -> c_int = |_, live| live.ring_bytes();
     fn pcap_file(pcap: *mut Pcap) -> *mut FILE = |_, _| std::ptr::null_mut();
     fn pcap_get_required_select_timeout(pcap: *mut Pcap) -> *const timeval = |_, _| std::ptr::null();
-    fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int = |_, _| ERROR_ACTIVATED;
+    // The answer is the same before and after the activation.
+    fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int = |_, _| {
+        // SAFETY: the caller keeps what libpcap asks for.
+        unsafe { system_function!(pcap_can_set_rfmon: fn(*mut Pcap) -> c_int)(pcap) }
+    };
     fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int = |_, live| ready_descriptor(live);
     fn pcap_fileno(pcap: *mut Pcap) -> c_int = |_, live| ready_descriptor(live);
     fn pcap_geterr(pcap: *mut Pcap) -> *mut c_char = |handle, _| {
@@ -195,11 +206,12 @@ unsafe fn set(
 ) -> c_int {
     // SAFETY: the caller's thread uses the handle.
     unsafe {
-        if activated(pcap).is_some() {
-            return ERROR_ACTIVATED;
+        if let Some((handle, _)) = activated(pcap) {
+            return fail_activated(handle);
         }
         let status = system(pcap);
-        if status >= 0
+        // A warning means that libpcap ignored the value.
+        if status == 0
             && let Some(handle) = handles::find(pcap)
         {
             note(&mut handle.inner().options);
@@ -237,8 +249,8 @@ pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) 
 pub unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
-        if activated(pcap).is_some() {
-            return ERROR_ACTIVATED;
+        if let Some((handle, _)) = activated(pcap) {
+            return fail_activated(handle);
         }
         let ours = handles::find(pcap).map(|handle| handle.inner());
         let reason = match ours.and_then(activate_on_ring) {
@@ -375,10 +387,8 @@ unsafe fn read(
     loop {
         let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
         loop {
+            // As libpcap on Linux, also when packets were taken.
             if handle.is_broken.load(Ordering::Relaxed) {
-                if taken > 0 {
-                    return taken;
-                }
                 handle.is_broken.store(false, Ordering::Relaxed);
                 let _ = rustix::io::read(&handle.wake, &mut [0; 8]);
                 return ERROR_BREAK;
@@ -674,8 +684,11 @@ pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) 
                 pcap, program,
             );
         };
-        let Some(instructions) = live::instructions(program) else {
+        if program.is_null() {
             return fail(handle, "setfilter: No filter specified");
+        }
+        let Some(instructions) = live::instructions(program) else {
+            return fail(handle, "BPF program is not valid");
         };
         if bpf_validate(instructions.as_ptr(), instructions.len() as c_int) == 0 {
             return fail(handle, "BPF program is not valid");

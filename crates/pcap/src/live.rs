@@ -24,6 +24,7 @@ use crate::abi::{
     DIRECTION_IN, DIRECTION_OUT, DLT_DOCSIS, DLT_EN10MB, PRECISION_NANO, PacketHeader, Pcap,
     Program, Statistics,
 };
+use crate::error_text;
 use crate::forwards::{bpf_filter, pcap_open_dead_with_tstamp_precision, system_function};
 use crate::handles::Options;
 use crate::ready::{Ready, Watched};
@@ -409,7 +410,7 @@ impl Live {
             return Err("no packet socket".into());
         };
         rustix::net::send(socket.as_fd(), frame, rustix::net::SendFlags::empty())
-            .map_err(|error| format!("send: {error}"))
+            .map_err(|error| format!("send: {}", error_text::of_kernel(error)))
     }
 
     /// A descriptor that is readable when packets are there.
