@@ -59,6 +59,7 @@ system-report: system-base
 
 system-programs: system-base
 	@scripts/setup packages programs
+	@scripts/setup suricata
 
 rust: system-base
 	@scripts/setup rust

@@ -2,7 +2,7 @@
 
 Run as root: ``benches/run hostile_member`` or ``.venv/bin/python benches/hostile_member.py [--minutes 10] [--pps 1M]``.
 Two hosts on one cable; ``parshall gen`` sends from one CPU, on which the ring's programs run, too; the reader
-has the other CPU, and so has the member, which says anything that the protocol fuzzer of the tests can think of
+has the other CPU, and so has the member, which sends messages of the tests' protocol fuzzer
 (``tests/kernel/hostile_member.py``). Minutes with it and minutes without take turns. Prints one JSON object with the
 ledger's counts of each minute; fails when the share lost with the member is above that without by more than chance
 explains (permutation test of the minutes' means, one-sided, 1 %), or a ledger does not balance.
@@ -30,7 +30,10 @@ SLOT_S = 60
 
 
 def p_value(attacked: list[float], alone: list[float]) -> float:
-    """Return the share of all ways to deal the minutes into two heaps in which the first heap lost as much more."""
+    """Return the p-value of a one-sided permutation test.
+
+    It is the fraction of divisions of the minutes into two groups whose first group lost as much more.
+    """
     every = attacked + alone
     heaps = itertools.combinations(every, len(attacked))
     observed, heap_sums = sum(attacked), [sum(heap) for heap in heaps]
@@ -90,7 +93,7 @@ def main() -> int:
         # Redirected frames reach a veth only where its peer runs NAPI.
         receiver.run(["ethtool", "-K", link.interface(receiver), "gro", "on"])
         for number in range(rounds):
-            # Which comes first changes, too.
+            # The order alternates.
             for is_attacked in (number % 2 == 0, number % 2 == 1):
                 slots.append(slot(link, arguments.pps, seconds, is_attacked=is_attacked))
                 print(slots[-1], file=sys.stderr, flush=True)

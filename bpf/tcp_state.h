@@ -12,7 +12,7 @@
 enum place {
 	INBOUND_LANE,
 	SHARED_LANE,
-	FLOW_LANE, /* packets cannot overwrite what goes there: the last state of a connection */
+	FLOW_LANE, /* packets cannot overwrite its records: the last state of a connection */
 };
 
 static __always_inline const volatile struct ring_layout *layout_at(const enum place place)
@@ -85,7 +85,7 @@ static __always_inline void fill_state(struct tcp_state_record *record, const st
 	record->window_scales = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale) |
 				BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale) << 4;
 	record->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
-	/* Else it holds what was here a lap ago, and the reader sees a change at every record. */
+	/* Else it holds bytes of an earlier lap, and the reader sees a change at every record. */
 	__builtin_memset(record->pad, 0, sizeof(record->pad));
 }
 
@@ -97,7 +97,7 @@ static __always_inline void fill_no_state(struct tcp_state_record *record)
 
 	record->pacing_rate_Bps = 0;
 	__builtin_memset((__u8 *)record + cwnd, 0, packet - cwnd);
-	/* The kernel's own words for "none yet", which readers know from other records. */
+	/* The kernel's own values for "none yet", which readers know from other records. */
 	record->min_rtt_us = ~0U;
 	record->ssthresh_segments = TCP_INFINITE_SSTHRESH;
 	record->state = TCP_NEW_SYN_RECV;

@@ -1,4 +1,4 @@
-"""Run programs that use libpcap on a ring: our library takes libpcap's place, and their packets come from the ring."""
+"""Run programs that use libpcap on a ring: our library replaces libpcap, and their packets come from the ring."""
 
 import json
 import os
@@ -33,6 +33,7 @@ PROGRAMS = (
     Program("arp-scan", "hosts found"),
     Program("nmap", "hosts found by the ping scan -sn"),
     Program("p0f", "signatures"),
+    Program("suricata", "alerts, flows, counts (af-packet off: --pcap=INTERFACE)"),
     Program("scapy", "packets, order (sniff with libpcap)"),
 )
 
@@ -53,7 +54,7 @@ def environment(join: str | None = None) -> dict[str, str]:
     if not LIBRARY.exists():
         raise ParshallError(f"{LIBRARY}: no such file; build it with `make build` in a checkout")
     before = os.environ.get(_PATHS)
-    # The keeper of a new ring is a program of ours, which wants the system's libpcap.
+    # The keeper of a new ring is our own program, which needs the system's libpcap.
     keeper = ["env", *([f"{_PATHS}={before}"] if before else ["-u", _PATHS]), *KEEPER]
     ours = {
         _PATHS: f"{DIRECTORY}:{before}" if before else str(DIRECTORY),

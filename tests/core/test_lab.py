@@ -364,7 +364,7 @@ def test_a_wrong_study_is_refused_with_file_and_line(tmp_path: Path, old: str, n
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_a_change_is_said_in_words_with_its_interval_and_sign() -> None:
+def test_a_change_is_described_with_its_interval_and_sign() -> None:
     table = table_of({1: [100, 110, 90], 2: [50, 56, 44], 3: [101, 109, 91]})
     text, sign = table.change("time", {"load": 1}, {"load": 2})
     # Differences -50, -54, -46: mean -50, half-width 4.303 * 4 / sqrt(3) = 9.94.

@@ -318,7 +318,7 @@ def test_a_keeper_that_is_killed_ends_the_program_with_libpcaps_error(place: Pla
     assert re.search(r"^tcpdump: pcap_loop: .*keeper of ring .*", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_an_interface_that_goes_ends_the_program_as_with_a_packet_socket(place: Place) -> None:
+def test_a_removed_interface_ends_the_program_as_with_a_packet_socket(place: Place) -> None:
     programs = both(place, "tcpdump", "-i", place.interface, "-w", "/dev/null")
     with programs[0], programs[1]:
         for program in programs:
@@ -389,6 +389,23 @@ def test_a_new_filter_forgets_what_the_old_one_accepted(place: Place, tmp_path: 
             done = program.end()
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == {"received": [10, 13], "kinds": ["88b6"] * 3}
+
+
+def test_refusals_warnings_and_broken_loops_are_as_with_the_systems_library(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "refusals.py"
+    script.write_text(LIBPCAP + REFUSALS)
+    found = []
+    for on_ring in (True, False):
+        with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+            program.wait_for("ready")
+            assert not on_ring or rings()
+            place.sender.send([frame(number, 60) for number in range(5)])
+            done = program.end()
+        assert done.returncode == 0, done.stderr
+        assert "without the ring" not in done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[0] == found[1]
+    assert found[0]["broken"] == [-2, 2]
 
 
 @pytest.mark.parametrize(("options", "expected"), [([], "1"), (["-p"], "0")], ids=["promiscuous", "not"])
@@ -489,6 +506,39 @@ breaker = threading.Timer(0.05, lambda: lib.pcap_breakloop(quiet))
 breaker.start()
 found["broken"] = lib.pcap_loop(quiet, -1, HANDLER(lambda *_: None), None)
 for pcap in (*handles, chain, quiet): lib.pcap_close(pcap)
+print(json.dumps(found))
+"""
+
+# What is refused, with which words; a callback that breaks a dispatch.
+REFUSALS = """
+pcap = ctypes.c_void_p(lib.pcap_create(sys.argv[1].encode(), error))
+lib.pcap_set_immediate_mode(pcap, 1)
+lib.pcap_set_snaplen(pcap, 2000)
+lib.pcap_set_timeout(pcap, 100)
+# A warning: the kind of time stamps is not available, and the value is ignored.
+found = {"warning": lib.pcap_set_tstamp_type(pcap, 99)}
+assert lib.pcap_activate(pcap) == 0
+def refused(name, *arguments):
+    found[name + str(arguments)] = [getattr(lib, name)(pcap, *arguments), lib.pcap_geterr(pcap).decode()]
+refused("pcap_set_snaplen", 100)
+refused("pcap_setdirection", 7)
+refused("pcap_activate")
+refused("pcap_set_datalink", 113)
+refused("pcap_inject", bytes(5), 5)
+refused("pcap_inject", bytes(4000), 4000)
+refused("pcap_setfilter", None)
+found["no instructions"] = [lib.pcap_setfilter(pcap, ctypes.byref(Program())), lib.pcap_geterr(pcap).decode()]
+found["monitor"] = lib.pcap_can_set_rfmon(pcap)
+filtered(pcap, sys.argv[2])
+print("ready", file=sys.stderr, flush=True)
+taken = []
+def stop(*_):
+    taken.append(1)
+    if len(taken) == 2: lib.pcap_breakloop(pcap)
+handler = HANDLER(stop)
+while len(taken) < 2:
+    status = lib.pcap_dispatch(pcap, -1, handler, None)
+found["broken"] = [status, len(taken)]
 print(json.dumps(found))
 """
 

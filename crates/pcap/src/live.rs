@@ -8,7 +8,7 @@ use libc::{c_int, c_uchar, timeval};
 use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureRecord, DIRECTION_OUT as RECORD_OUT};
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_kernel::capture::CaptureError;
-use parshall_kernel::capture::client::{Heard, Left};
+use parshall_kernel::capture::client::{KeeperMessage, Left};
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::dispatcher::CompiledFilter;
 use parshall_kernel::capture::keeper::message::Event;
@@ -24,6 +24,7 @@ use crate::abi::{
     DIRECTION_IN, DIRECTION_OUT, DLT_DOCSIS, DLT_EN10MB, PRECISION_NANO, PacketHeader, Pcap,
     Program, Statistics,
 };
+use crate::error_text;
 use crate::forwards::{bpf_filter, pcap_open_dead_with_tstamp_precision, system_function};
 use crate::handles::Options;
 use crate::ready::{Ready, Watched};
@@ -162,7 +163,7 @@ impl Live {
         };
         live.set_link_type(link_type);
         if options.is_promiscuous && !live.interface.is_loopback {
-            // Members may lack the privilege: they see what others made promiscuous.
+            // Members may lack the privilege: they capture promiscuously if another reader does.
             if let Ok(socket) = PacketSocket::open(live.interface.index)
                 && socket.hold_promiscuous().is_ok()
             {
@@ -238,24 +239,24 @@ impl Live {
         ];
         let _ = poll(&mut waiting, Some(&timeout));
         if !waiting[0].revents().is_empty() {
-            self.hear(Duration::ZERO)?;
+            self.receive(Duration::ZERO)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, most: Duration) -> Result<Option<Heard>, String> {
-        let heard = self
+    fn receive(&mut self, most: Duration) -> Result<Option<KeeperMessage>, String> {
+        let message = self
             .place
             .client
-            .hear(most)
+            .receive(most)
             .map_err(|error| error.to_string())?;
-        match heard {
-            Some(Heard::Event(Event::Gone { interface, .. }))
+        match message {
+            Some(KeeperMessage::Event(Event::Gone { interface, .. }))
                 if interface == self.interface.name =>
             {
                 Err("The interface disappeared".into())
             }
-            heard => Ok(heard),
+            message => Ok(message),
         }
     }
 
@@ -298,10 +299,10 @@ impl Live {
     fn leave(&mut self) -> Result<(), String> {
         self.place
             .client
-            .ask_leave()
+            .request_leave()
             .map_err(|error| error.to_string())?;
-        let left = self.hear_until(|heard| match heard {
-            Heard::Left(Left { counts, .. }) => Some(counts),
+        let left = self.receive_until(|message| match message {
+            KeeperMessage::Left(Left { counts, .. }) => Some(counts),
             _ => None,
         })?;
         let counted = self.count(&left);
@@ -310,11 +311,14 @@ impl Live {
         Ok(())
     }
 
-    fn hear_until<T>(&mut self, mut answer: impl FnMut(Heard) -> Option<T>) -> Result<T, String> {
+    fn receive_until<T>(
+        &mut self,
+        mut answer: impl FnMut(KeeperMessage) -> Option<T>,
+    ) -> Result<T, String> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            if let Some(heard) = self.hear(Duration::from_millis(100))?
-                && let Some(answer) = answer(heard)
+            if let Some(message) = self.receive(Duration::from_millis(100))?
+                && let Some(answer) = answer(message)
             {
                 return Ok(answer);
             }
@@ -351,10 +355,10 @@ impl Live {
     pub fn statistics(&mut self) -> Result<Statistics, String> {
         self.place
             .client
-            .ask_account()
+            .request_account()
             .map_err(|error| error.to_string())?;
-        let counts = self.hear_until(|heard| match heard {
-            Heard::Account { counts, .. } => Some(counts),
+        let counts = self.receive_until(|message| match message {
+            KeeperMessage::Account { counts, .. } => Some(counts),
             _ => None,
         })?;
         let counted = self.count(&counts);
@@ -406,7 +410,7 @@ impl Live {
             return Err("no packet socket".into());
         };
         rustix::net::send(socket.as_fd(), frame, rustix::net::SendFlags::empty())
-            .map_err(|error| format!("send: {error}"))
+            .map_err(|error| format!("send: {}", error_text::of_kernel(error)))
     }
 
     /// A descriptor that is readable when packets are there.

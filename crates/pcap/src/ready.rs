@@ -71,7 +71,7 @@ impl Ready {
         let (signal, is_over) = (Arc::clone(&self.signal), Arc::clone(&self.is_over));
         let watched = watched.clone();
         let thread = std::thread::Builder::new().name("parshall-pcap".into());
-        self.thread = Some(thread.spawn(move || look(&watched, &signal, &is_over))?);
+        self.thread = Some(thread.spawn(move || poll_ring(&watched, &signal, &is_over))?);
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl Signal {
     }
 }
 
-fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
+fn poll_ring(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     let mut collector = Collector::new(&watched.lanes, &watched.starts, None, watched.mask, 0);
     // SAFETY: the capture ends this thread before it closes the connection.
     let keeper = unsafe { BorrowedFd::borrow_raw(watched.keeper) };
@@ -156,7 +156,7 @@ fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
         before_ns = horizon_ns;
         if newest_ns > 0 && !signal.is_read(newest_ns) {
             signal.set(true);
-            // The capture may have read it in between.
+            // The capture may have read the packet in between.
             if signal.is_read(newest_ns) {
                 signal.set(false);
             }
@@ -169,7 +169,7 @@ fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     }
 }
 
-/// Waits, and says whether the connection has ended.
+/// Waits, and returns whether the connection has ended.
 fn has_ended(keeper: BorrowedFd<'_>, nap: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: 0,

@@ -218,7 +218,7 @@ fn path_stages(privileges: &Privileges) -> Probe {
     }
 }
 
-/// Our own programs, whole: a verifier may refuse them though it takes all that they are made of.
+/// Load our own programs as a whole: a verifier may refuse them although it accepts each of their parts.
 fn ours(
     name: &'static str,
     privileges: &Privileges,

@@ -28,7 +28,8 @@ enum Ending {
     NotYet,
     /// All senders halt, so that it is known how far each is.
     Halting,
-    /// Those who are behind send what another has already passed: what was sent is the beginning of the plan.
+    /// Senders that are behind send what another has already passed, so that what was sent is the
+    /// beginning of the plan.
     CatchingUp(Instant),
     /// No sender sends.
     Stopped,
@@ -74,7 +75,7 @@ fn report_progress(control: &Control<GeneratorProgress>, feeder: &Feeder<'_>) {
 }
 
 impl Run<'_> {
-    /// Goes by the plan.
+    /// Runs the plan.
     pub fn feed(self) -> Result<Report, GenerateError> {
         let Self {
             workload,
@@ -113,7 +114,7 @@ impl Run<'_> {
             };
             ending = match ending {
                 Ending::NotYet if is_lost || team.has_failed() => {
-                    // Those who halt go on, and find that they are still stopped.
+                    // Halted senders resume, and find that they are still stopped.
                     schedule.set_stopped(true);
                     team.go();
                     Ending::Stopped
@@ -151,7 +152,7 @@ impl Run<'_> {
         Ok(report.with_fate(link.fate()))
     }
 
-    /// Of a back end that draws by itself.
+    /// Runs a back end that draws by itself.
     pub fn wait(mut self) -> Result<Report, GenerateError> {
         let schedule = self.team.schedule();
         self.team.go();
