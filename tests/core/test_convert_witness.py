@@ -586,5 +586,5 @@ def test_csv(log):
             elif name in NAMES:
                 values.append(NAMES[name][value])
             else:
-                values.append(("false", "true")[value] if name == "app_limited" else str(value))
+                values.append(("false", "true")[value] if isinstance(value, bool | np.bool_) else str(value))
         assert line.split(",") == values
