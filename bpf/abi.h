@@ -160,7 +160,17 @@ enum tcp_event {
 	EVENT_RETRANSMIT = 1,
 	EVENT_CONGESTION_STATE = 2,
 	EVENT_CLOSE = 3,
+	EVENT_DSACK = 4,            /* the peer reports that it got the bytes pkt_seq, payload_bytes more than once */
 };
+
+/*
+ * tcp_state_record.loss_state, 0 at packets: bits of it. The timer is icsk_pending, which is 0 (none) while the
+ * retransmission timer's handler runs.
+ */
+#define LOSS_STATE_TIMER 0x07        /* mask */
+#define LOSS_STATE_CAN_UNDO 0x08     /* undo_marker is set */
+#define LOSS_STATE_REORDERED 0x10    /* reord_seen: reordering was detected on this connection */
+#define LOSS_STATE_KNOWN 0x80
 
 /*
  * The state of one connection at one event. Fields are those of struct tcp_sock and its parents
@@ -209,7 +219,8 @@ struct tcp_state_record {
 	__u8 ca_state;
 	__u8 window_scales;         /* snd_wscale in the low 4 bits, rcv_wscale in the high 4 */
 	__u8 app_limited;
-	__u8 pad[2];
+	__u8 loss_state;
+	__u8 dupthresh_segments;    /* reordering, at most 254; 0 at packets */
 };
 
 #define FLOW_IS_IPV6 1u

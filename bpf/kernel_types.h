@@ -61,6 +61,7 @@ struct inet_connection_sock {
 	__u32 icsk_rto;
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	__u8 icsk_ca_state : 5;
+	__u8 icsk_pending;
 };
 
 struct minmax_sample { __u32 t; __u32 v; };
@@ -101,6 +102,9 @@ struct tcp_sock {
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u32 total_retrans;
+	__u32 reordering;
+	__u32 reord_seen;
+	__u32 undo_marker;
 };
 
 /* A handshake of a passive open, which has no socket of its own. */

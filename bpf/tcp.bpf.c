@@ -10,6 +10,8 @@
 #include "tcp_flow.h"
 #include "tcp_state.h"
 #include "tcp_handshake.h"
+#include "tcp_event.h"
+#include "tcp_duplicates.h"
 #include "reader_time.h"
 
 /* ---- packets ---------------------------------------------------------------------------- */
@@ -84,6 +86,8 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		return PASS;
 	}
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
+	if (direction == DIRECTION_IN && flow->has_retransmitted)
+		note_duplicates(skb, flow);
 	/* A packet that its number thins out fetches no cache line of the socket. */
 	if (!options.on_change && flow->marks == ALL_KNOWN && !is_nth(flow_seq))
 		goto end;
@@ -139,67 +143,6 @@ int tcp_egress(struct __sk_buff *skb)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
-/* An event being written. */
-struct event {
-	struct tcp_state_record *record;
-	struct flow_state *flow;
-	struct ring_slot slot;
-};
-
-/* Counts an event of a flow, if there is one, and reserves its record; 0 when there is none to fill. */
-static __always_inline int begin_event(struct event *event, struct flow_state *flow, __u16 hook,
-				       const enum place place)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct hook_counters *account = account_of(cpu, hook);
-
-	if (!account)
-		return 0;
-	if (!flow || !flow->flow) {
-		count(&account->unowned);
-		return 0;
-	}
-	count(&account->seen);
-	if (flow->flow == FLOW_IGNORED) {
-		count(&account->filtered);
-		return 0;
-	}
-	count(&flow->events_seen);
-	event->flow = flow;
-	event->record = reserve_state(cpu, hook, place, &event->slot);
-	if (event->record)
-		return 1;
-	count(&account->dropped);
-	count(&flow->events_dropped);
-	return 0;
-}
-
-static __always_inline int begin_event_of(struct event *event, const struct sock *sk, __u16 hook,
-					  const enum place place)
-{
-	return begin_event(event, bpf_sk_storage_get(&flows, (void *)sk, 0, 0), hook, place);
-}
-
-static __always_inline void describe_event(const struct event *event, __u8 kind)
-{
-	struct tcp_state_record *record = event->record;
-
-	record->time_ns = bpf_ktime_get_ns();
-	record->flow_seq = event->flow->packets_seen;
-	record->flow = event->flow->flow;
-	record->event = kind;
-	record->direction = DIRECTION_NONE;
-	record->pkt_seq = record->pkt_ack = record->payload_bytes = 0;
-	record->pkt_flags = 0;
-	record->gso_segs = 0;
-}
-
-static __always_inline void fill_event(const struct event *event, struct tcp_sock *tp, __u8 kind)
-{
-	fill_state(event->record, tp, &tp->inet_conn.icsk_inet.sk);
-	describe_event(event, kind);
-}
-
 /* Kernels that know of AE, 0x100, keep the flags in 16 bits, and in 8 before. */
 static __always_inline __u16 flags_of(const struct tcp_skb_cb *cb)
 {
@@ -229,6 +172,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !begin_event_of(&event, sk, HOOK_TCP_RETRANSMIT, SHARED_LANE))
 		return 0;
+	event.flow->has_retransmitted = 1;
 	fill_event(&event, tp, EVENT_RETRANSMIT);
 	struct tcp_skb_cb *cb = (void *)skb->cb;
 

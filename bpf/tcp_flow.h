@@ -78,7 +78,10 @@ struct flow_state {
 	__u32 flow;            /* 0: being created; FLOW_IGNORED: the filters reject it */
 	__u32 marks;
 	__u32 has_ended;       /* its account was written */
-	__u32 syn_seq;         /* of a handshake: distinguishes a repeated SYN from that of another connection */
+	union {
+		__u32 syn_seq; /* of a handshake: distinguishes a repeated SYN from that of another connection */
+		__u32 has_retransmitted; /* of a connection: its ACKs may report duplicates */
+	};
 	__u32 last_cwnd_segments;
 	__u32 last_ssthresh_segments;
 	__u64 events_seen;

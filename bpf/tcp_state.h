@@ -8,6 +8,8 @@
 
 #include "tcp_flow.h"
 
+#define DUPTHRESH_MAX 254
+
 /* Where a state record goes. */
 enum place {
 	INBOUND_LANE,
@@ -85,8 +87,20 @@ static __always_inline void fill_state(struct tcp_state_record *record, const st
 	record->window_scales = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale) |
 				BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale) << 4;
 	record->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
-	/* Else it holds bytes of an earlier lap, and the reader sees a change at every record. */
-	__builtin_memset(record->pad, 0, sizeof(record->pad));
+	/* Else they hold bytes of an earlier lap, and the reader sees a change at every record. */
+	record->loss_state = 0;
+	record->dupthresh_segments = 0;
+}
+
+/* What decides why a segment is sent again; only at events, as packets would have to fetch more of the socket. */
+static __always_inline void fill_loss_state(struct tcp_state_record *record, const struct tcp_sock *tp)
+{
+	__u32 dupthresh = tp->reordering;
+
+	record->loss_state = LOSS_STATE_KNOWN | (tp->inet_conn.icsk_pending & LOSS_STATE_TIMER) |
+			     (tp->undo_marker ? LOSS_STATE_CAN_UNDO : 0) |
+			     (tp->reord_seen ? LOSS_STATE_REORDERED : 0);
+	record->dupthresh_segments = dupthresh < DUPTHRESH_MAX ? dupthresh : DUPTHRESH_MAX;
 }
 
 /* A passive open has no tcp_sock yet. */
@@ -104,7 +118,8 @@ static __always_inline void fill_no_state(struct tcp_state_record *record)
 	record->ca_state = 0;
 	record->window_scales = 0;
 	record->app_limited = 0;
-	__builtin_memset(record->pad, 0, sizeof(record->pad));
+	record->loss_state = 0;
+	record->dupthresh_segments = 0;
 }
 
 static __always_inline void fill_packet(struct tcp_state_record *record, struct __sk_buff *skb,

@@ -123,7 +123,7 @@ fn assert_row(record: &TcpStateRecord, batch: &RecordBatch, row: usize) {
     );
     assert_eq!(
         name_at(batch, "event", row),
-        EVENT_NAMES[usize::from(record.event).min(3)]
+        EVENT_NAMES[usize::from(record.event).min(4)]
     );
     assert_eq!(
         name_at(batch, "state", row),
