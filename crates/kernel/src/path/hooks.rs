@@ -140,7 +140,7 @@ impl PathHooks {
         let root_cgroup = programs
             .iter()
             .any(|one| matches!(one.hook, Hook::SocketIn | Hook::SocketOut))
-            .then(|| open_root_cgroup())
+            .then(open_root_cgroup)
             .transpose()?;
         let object = load_programs(&options, &filter, &programs, &others, cpus, lane_cpus)?;
         let groups = PATH_CODE_COUNT + options.groups_max as usize;

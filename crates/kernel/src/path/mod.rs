@@ -1,7 +1,7 @@
 //! The path instrument: when each packet passed which stage of the kernel.
 //!
 //! [`request`] says what is wanted, `stages` is the table of the stages, [`hooks`] is the kernel side, `account` turns
-//! its arrays into tables, [`session`] starts a measurement, and `run` is the thread behind it.
+//! its arrays into tables, `status` is what it reports, [`session`] starts a measurement, and `run` is the thread behind it.
 
 mod account;
 pub mod hooks;
@@ -9,6 +9,7 @@ pub mod request;
 mod run;
 pub mod session;
 mod stages;
+mod status;
 
 use crate::session::{InstrumentError, SessionError};
 

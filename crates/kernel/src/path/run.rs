@@ -14,14 +14,14 @@ use parshall_core::path_log::{CODE_NAMES, PathLogWriter, Row, STAGE_NAMES, TimeH
 use parshall_core::tcp_log::LogError;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use serde::Serialize;
 
 use super::PathError;
 use super::account::{drops, noises, reads, stage_histogram, stage_times};
 use super::hooks::{PathHooks, enter};
 use super::request::PathRequest;
-use super::session::{PathProgress, Summary};
+
 use super::stages::is_edge;
+use super::status::{PathProgress, ProbeCost, Summary};
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use crate::cost::CostSampler;
 use crate::ring::merge::MergedLanes;
@@ -39,22 +39,6 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// A window while the cost of the probes is measured, and how many pairs there are.
 const COST_WINDOW: Duration = Duration::from_millis(200);
 const COST_WINDOWS: u64 = 40;
-
-/// What the probes between first and last stage cost the packets of one code path: the median of the whole in windows
-/// with them less that in windows without them, in turns, for each of these probes.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProbeCost {
-    /// Code path.
-    pub path: &'static str,
-    /// Probes that were attached and detached in turns, and that packets of this path pass.
-    pub probes: usize,
-    /// Windows of each kind.
-    pub windows: usize,
-    /// Cost of one probe, ns.
-    pub ns_per_probe: f64,
-    /// Standard error, ns.
-    pub error_ns: f64,
-}
 
 /// Medians of the whole in windows of one kind, by code path.
 type Medians = [Vec<f64>; PATH_CODE_COUNT];
@@ -108,7 +92,7 @@ impl Run {
 
     /// Whether the current window, or the next one, has the probes between the edges.
     fn has_middle(&self) -> bool {
-        !self.measures_cost() || self.windows % 2 == 0
+        !self.measures_cost() || self.windows.is_multiple_of(2)
     }
 
     /// Attaches the programs.
@@ -423,7 +407,7 @@ impl Run {
 
     fn probe_cost(&self) -> Vec<ProbeCost> {
         let mut costs = Vec::new();
-        for code in 0..PATH_CODE_COUNT {
+        for (code, path) in CODE_NAMES.into_iter().enumerate() {
             let (with, without) = (&self.with_probes[code], &self.without_probes[code]);
             let windows = with.len().min(without.len());
             let probes = (0..PATH_STAGE_COUNT - 1)
@@ -436,7 +420,7 @@ impl Run {
             let (mean_with, error_with) = mean_and_error(with);
             let (mean_without, error_without) = mean_and_error(without);
             costs.push(ProbeCost {
-                path: CODE_NAMES[code],
+                path,
                 probes,
                 windows,
                 ns_per_probe: (mean_with - mean_without) / probes as f64,

@@ -1,14 +1,10 @@
 //! A TCP state log: its request, its start, its status, its end. The thread behind it is `run`.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use parshall_core::abi::TCP_LANES_PER_CPU;
-use parshall_core::output_file::{self, OutputError, Place};
 use parshall_core::tcp_log::{LogHeader, LogWriter};
 use serde::Deserialize;
 
@@ -22,7 +18,7 @@ use super::status::{LogProgress, Summary, THREAD};
 use crate::clock::{kernel_hz, realtime_offset_ns};
 use crate::ring::Preference;
 use crate::session::{Beginning, Control, Instrument, Session, SessionError, Status};
-use crate::{cgroup, os_text};
+use crate::{cgroup, log_file, os_text};
 
 /// The request for a log.
 #[derive(Clone, Debug, Deserialize)]
@@ -65,7 +61,9 @@ impl TcpLog {
             hz: kernel_hz(),
         };
         let path = request.path;
-        let (file, mut place) = beginning.open(|is_given_up| create(&path, is_given_up))?;
+        let (file, mut place) = beginning.open(|is_given_up| -> Result<_, TcpError> {
+            Ok(log_file::create(&path, is_given_up)?)
+        })?;
         let writer = LogWriter::create(file, &header)
             .map_err(|error| cut(&path, error))?
             .with_compression(options.compression);
@@ -137,21 +135,4 @@ impl Instrument for TcpLog {
         }
         self.session.stop_one()?
     }
-}
-
-/// The log is a stream, so a pipe will do. Standard output has its place already.
-fn create(
-    path: &Path,
-    is_given_up: &mut dyn FnMut() -> bool,
-) -> Result<(File, Option<Place>), TcpError> {
-    if path != Path::new("-") {
-        let (file, place) = output_file::create(path, is_given_up)?;
-        return Ok((file, Some(place)));
-    }
-    let stdout = io::stdout().as_fd().try_clone_to_owned();
-    let stdout = stdout.map_err(|source| OutputError::Create {
-        path: path.into(),
-        source,
-    })?;
-    Ok((File::from(stdout), None))
 }
