@@ -191,13 +191,15 @@ def test_a_study_that_is_stopped_continues_where_it_was(
 ) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen(
-        [PARSHALL, "lab", "run", plain, "-o", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [PARSHALL, "lab", "run", plain, "-o", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
     )
     until("some runs are done", lambda: len(finished(out)) >= 3, 60)
-    process.send_signal(number)
+    # As a terminal does: to the whole foreground process group.
+    os.killpg(process.pid, number)
     process.communicate(timeout=60)
     assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     before = {n: (out / f"runs/{n:05}/run.json").read_bytes() for n in finished(out)}
+    assert all(json.loads(record)["status"] == "done" for record in before.values())
     assert len(before) < 10
     done = lab("resume", out, "--json")
     assert done.returncode == 0, done.stderr
