@@ -1,6 +1,5 @@
 """The measurement of the tour: two flows compete for a bottleneck, with a TCP log at both ends."""
 
-import json
 import signal
 import socket
 import sys

@@ -86,11 +86,7 @@ def measure(
         workload_s = time.monotonic() - began_s
         hosts = before.hosts_until_now()
         # Servers first: an instrument sees the end of what they receive.
-        ended = {
-            program.name: _end(scene, program)
-            for role in (WORKLOAD, SERVER)
-            for program in _of(chosen, role)
-        }
+        ended = {program.name: _end(scene, program) for role in (WORKLOAD, SERVER) for program in _of(chosen, role)}
         progress(END, scene)
         ended |= {program.name: _end(scene, program) for program in _of(chosen, INSTRUMENT)}
         outcomes = {program.name: ended[program.name] for program in chosen}
