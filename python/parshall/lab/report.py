@@ -15,6 +15,7 @@ from parshall.lab.bundle import Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import draw, hidden
 from parshall.lab.evaluation import EVALUATION
+from parshall.lab.study import Finding
 from parshall.report.write import FIGURE_DIRECTORY, PAGE, as_data, page_text, pretty, vega
 from parshall.whole_file import write_whole
 
@@ -126,6 +127,8 @@ def _render(
         bundle=bundle.about,
         evaluation=evaluation,
         figures=figures,
+        # A table has them.
+        stated={Finding(**_measured(each)).sentence for each in evaluation["statements"]},
         comparison=comparison,
         runs_sentence=runs_sentence(bundle, evaluation),
         warnings=list(warnings(evaluation)),
@@ -134,6 +137,10 @@ def _render(
         script=Markup(page_text("lab.js")),
         vega=Markup(vega()),
     )
+
+
+def _measured(statement: dict[str, Any]) -> dict[str, Any]:
+    return {name: statement[name] for name in ("measured", "is_same", "reason")}
 
 
 def _significant(value: float | None) -> str:

@@ -117,6 +117,7 @@ def table_v(table: Table) -> Finding:
     """Attached, but off: no difference."""
     text, sign = table.change("throughput", OFF, {"logging": "attached", "flows": 1})
     found = table.difference("throughput", OFF, {"logging": "attached", "flows": 1})
+    text = f"not attached, and attached but off: {text}"
     if sign < 0:
         return Finding(text, False, "hooks that filter everything out still run at every packet")
     is_narrow = found is not None and max(-found.low, found.high) < SMALL * found.before
