@@ -154,9 +154,11 @@ def losses_begin(table: Table) -> Finding:
     """Where each method begins to lose."""
     found = [saturation(*each)(table) for each in ((SOCKET, SMALL), (SOCKET, LARGE), (MAPPED, LARGE), (RING, LARGE))]
     rates = [float("inf") if rate is None else rate for rate, _ in found]
-    return Finding(
-        "; ".join(text for _, text in found), rates[1] >= rates[0], "the larger buffer does not help at these rates"
-    )
+    text = "; ".join(text for _, text in found)
+    if rates[0] == float("inf"):
+        return Finding(text, None, "the small buffer loses nothing at these rates")
+    is_later = rates[1] > rates[0]
+    return Finding(text, is_later, "" if is_later else "the larger buffer does not help at these rates")
 
 
 def disk_alone(table: Table) -> Finding:

