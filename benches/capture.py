@@ -1,5 +1,7 @@
 """What N applications that capture cost the kernel: one ring of ours beside N x tcpdump.
 
+The study ``ffpf`` compares unmodified tcpdumps on the ring and on packet sockets; this measures the kernel's part.
+
 Run as root: ``benches/run capture`` or ``.venv/bin/python benches/capture.py [--rounds 3]
 [--packets 4000000] [--sizes 64,645,1500] [--readers 1,2,4,6,8] [--instruments bare,xdp,...]
 [--pps N] [--timed] [--archive [NAME]]``. A cable between two namespaces;
@@ -19,7 +21,6 @@ instruments whose packets go on to the stack, which drops their unknown protocol
     xdp        ``parshall capture --hook xdp``, and N - 1 that join
     tcx        ``parshall capture --hook tcx``, and N - 1 that join
     tcpdump    N x ``tcpdump -w /dev/null`` (TPACKET_V3)
-    pcap       N x ``parshall pcap -- tcpdump -w /dev/null``: the same on one ring
 instruments that drop the packets at the hook, as at a mirror port
     drop       no capture: two instructions of XDP drop all
     discard    ``parshall capture --hook xdp --discard``, and N - 1 that join
@@ -49,6 +50,7 @@ from typing import Any
 from _record import finish, parser_for, version_of
 
 from parshall.capture import rings
+from parshall.studies.thesis import filter_50
 from parshall.testbed import Testbed
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[platform.machine()]
@@ -112,14 +114,6 @@ def thesis_frame(frame_bytes: int) -> bytes:
     return (ethernet + header + struct.pack(">HHHH", 9, 9, frame_bytes - 34, 0)).ljust(frame_bytes, b"\x55")
 
 
-def thesis_filter() -> str:
-    """The expression of Schneider's thesis, figure 6.5: it tests every address and accepts."""
-    terms = ["ether[6:4]=0x00000000 and ether[10]=0x00 and not tcp"]
-    for word, network in (("src", 11), ("dst", 99)):
-        terms += [f"not ip {word} {(number + 1) * 10}.{network}.12.{13 + number}" for number in range(19)]
-    return " and ".join(terms)
-
-
 class Cable:
     """The sending and the receiving end."""
 
@@ -166,7 +160,7 @@ def parshall(
     first = ["-i", cable.interface, "--hook", hook, "--direction", "in", "--name", ring, "--buffer", f"{buffer_mib}M"]
     if instrument in MIRROR:
         first.append("--discard")
-    wants = ["--filter", thesis_filter()] if instrument == "filter" else []
+    wants = ["--filter", filter_50()] if instrument == "filter" else []
     processes = []
     for number in range(readers):
         arguments = first if number == 0 else ["--join", ring]
@@ -234,11 +228,10 @@ def hook_ns(keeper: int, frame_bytes: int) -> float:
 
 @contextmanager
 def tcpdump(
-    cable: Cable, instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
+    cable: Cable, _instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
 ) -> Iterator[None]:
-    """Run so many tcpdumps, on packet sockets or on a ring."""
-    before = [PARSHALL, "pcap", "--"] if instrument == "pcap" else []
-    command = [*before, "tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
+    """Run so many tcpdumps."""
+    command = ["tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
     processes = []
     for _ in range(readers):
         process = cable.receiver.popen(command, cpu=reader_cpu, stderr=subprocess.PIPE, text=True)
@@ -273,7 +266,6 @@ INSTRUMENTS: dict[str, Callable[..., Any]] = {
     "xdp": parshall,
     "tcx": parshall,
     "tcpdump": tcpdump,
-    "pcap": tcpdump,
     "drop": bare,
     "discard": parshall,
     "filter": parshall,
