@@ -400,6 +400,31 @@ struct capture_record {
 	__u8 direction;
 };
 
+/* Constants of an edge: a place at an interface where the times of stamped packets are recorded. */
+struct edge_options {
+	__u32 capacity;       /* sequence numbers below it are recorded */
+	__u32 port;           /* UDP destination port of the stamped packets, host byte order */
+	__u32 is_recording;   /* 0: counts only */
+	__u32 is_discarding;  /* XDP: packets go no further than here */
+};
+
+/* One stamped packet; all 0: it did not pass. */
+struct edge_time {
+	__u64 time_ns;        /* CLOCK_MONOTONIC */
+	__u32 bytes;          /* of the frame */
+	__u32 pad;
+};
+
+/* What passed; one element for each CPU. */
+struct edge_account {
+	__u64 packets;
+	__u64 bytes;
+	__u64 recorded;
+	__u64 duplicates;     /* sequence number recorded before */
+	__u64 beyond;         /* sequence number of at least the capacity */
+	__u64 other;          /* not a stamped packet */
+};
+
 _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
 _Static_assert(sizeof(struct record_header) == 24, "record_header");
 _Static_assert(sizeof(struct hook_counters) == 64, "hook_counters: one cache line");
@@ -418,5 +443,8 @@ _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");
 _Static_assert(sizeof(struct capture_options) == 56, "capture_options");
 _Static_assert(sizeof(struct capture_record) == 56, "capture_record");
+_Static_assert(sizeof(struct edge_options) == 16, "edge_options");
+_Static_assert(sizeof(struct edge_time) == 16, "edge_time");
+_Static_assert(sizeof(struct edge_account) == 48, "edge_account");
 
 #endif

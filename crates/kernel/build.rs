@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const OBJECTS: [&str; 4] = ["af_xdp", "capture", "generate", "tcp"];
+const OBJECTS: [&str; 5] = ["af_xdp", "capture", "edge", "generate", "tcp"];
 /// Older compilers lack section names and builtins that the programs use.
 const CLANG_MAJOR_MIN: u32 = 15;
 

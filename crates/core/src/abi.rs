@@ -309,6 +309,28 @@ plain! {
         run: u32,
         replayed: u64,
     }
+    /// See `struct edge_options`.
+    struct EdgeOptions = 16 {
+        capacity: u32,
+        port: u32,
+        is_recording: u32,
+        is_discarding: u32,
+    }
+    /// See `struct edge_time`.
+    struct EdgeTime = 16 {
+        time_ns: u64,
+        bytes: u32,
+        pad: u32,
+    }
+    /// See `struct edge_account`.
+    struct EdgeAccount = 48 {
+        packets: u64,
+        bytes: u64,
+        recorded: u64,
+        duplicates: u64,
+        beyond: u64,
+        other: u64,
+    }
     /// See `struct tcp_flow_end_record`.
     struct TcpFlowEndRecord = 88 {
         header: RecordHeader,

@@ -35,6 +35,7 @@ fn find<'b>(objects: &'b [Btf<'static>], name: &str) -> Struct<'b> {
 fn every_field_lies_where_the_header_says() {
     let objects = [
         &crate::capture::OBJECT,
+        &crate::edge::OBJECT,
         &crate::generate::OBJECT,
         &crate::tcp::hooks::OBJECT,
     ]

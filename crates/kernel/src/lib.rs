@@ -10,6 +10,7 @@ mod cgroup;
 pub mod clock;
 mod cost;
 mod cpus;
+pub mod edge;
 pub mod filter;
 mod free_memory;
 pub mod generate;
@@ -42,6 +43,10 @@ pub fn start(
         Ok(Arc::new(started?))
     }
     match name {
+        "edge" => any(edge::Edges::start(
+            &serde_json::from_str(request)?,
+            beginning,
+        )),
         "generate" => any(generate::Generator::start(
             &serde_json::from_str(request)?,
             beginning,

@@ -1,5 +1,6 @@
 //! Draws the plan ahead, and takes account of what was sent.
 
+use super::departure_log::DepartureLog;
 use super::schedule::{Departures, Position, Schedule};
 use parshall_core::workload::{Account, Digest, Packet, Packets, Plan, Workload};
 use std::collections::VecDeque;
@@ -27,6 +28,8 @@ pub(super) struct Feeder<'a> {
     pub sent: u64,
     pub account: Account,
     pub digest: Digest,
+    /// What was sent when, if that is kept.
+    departure_log: Option<DepartureLog>,
 }
 
 impl<'a> Feeder<'a> {
@@ -57,7 +60,19 @@ impl<'a> Feeder<'a> {
             sent: 0,
             account: Account::new(workload),
             digest: Digest::new(packets),
+            departure_log: None,
         }
+    }
+
+    /// Keeps what is sent when.
+    pub fn with_departure_log(mut self, log: Option<DepartureLog>) -> Self {
+        self.departure_log = log;
+        self
+    }
+
+    /// What was sent when, if that was kept.
+    pub fn take_departure_log(&mut self) -> Option<DepartureLog> {
+        self.departure_log.take()
     }
 
     /// Draws until the rings are full or a chunk is done; true when there was something to do.
@@ -110,6 +125,9 @@ impl<'a> Feeder<'a> {
                 self.digest.add(&packet);
                 self.account
                     .add(&packet, self.workload.frame_bytes(packet.ip_bytes), sent_ns);
+                if let (Some(log), Some(sent_ns)) = (&mut self.departure_log, sent_ns) {
+                    log.add(&packet, sent_ns);
+                }
                 if let Some(sent_ns) = sent_ns {
                     self.departures.add(self.retired_position.sender, sent_ns);
                 }

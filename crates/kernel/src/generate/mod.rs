@@ -8,6 +8,7 @@
 
 mod affinity;
 mod backend;
+mod departure_log;
 mod error;
 mod feeder;
 mod interface;

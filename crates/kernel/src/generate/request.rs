@@ -97,6 +97,9 @@ pub struct Request {
     /// Whether sequence number and send time stand in the payload.
     #[serde(default)]
     pub is_stamped: bool,
+    /// File for what was sent when, see `departure_log`; paced runs only.
+    #[serde(default)]
+    pub departure_log: Option<PathBuf>,
     /// How the distribution of sizes is represented: cells, bytes of a bin, largest size.
     #[serde(default)]
     pub precision: Option<u32>,

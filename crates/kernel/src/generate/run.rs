@@ -2,6 +2,8 @@
 
 use super::GenerateError;
 use super::affinity::Affinity;
+use super::departure_log::DepartureLog;
+use super::error::failed;
 use super::feeder::Feeder;
 use super::link::LinkWatch;
 use super::report::{GeneratorProgress, Report};
@@ -10,6 +12,7 @@ use super::team::Team;
 use crate::clock::monotonic_ns;
 use crate::session::Control;
 use parshall_core::workload::{Packets, Workload};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Between two polls when there is nothing to do: the receiver may need the same CPU.
@@ -43,6 +46,8 @@ pub(super) struct Run<'a> {
     pub requested: Option<u64>,
     /// From the first packet on; none: until all are sent.
     pub duration_ns: Option<u64>,
+    /// File of what was sent when; none: it is not kept.
+    pub departure_log: Option<PathBuf>,
 }
 
 /// Whether the duration of a run is over.
@@ -80,12 +85,14 @@ impl Run<'_> {
             control,
             requested,
             duration_ns,
+            departure_log,
         } = self;
         let schedule = team.schedule();
         let until_ns = duration_ns
             .filter(|_| schedule.is_paced())
             .unwrap_or(u64::MAX);
-        let mut feeder = Feeder::new(workload, packets, &schedule, team.size(), until_ns);
+        let mut feeder = Feeder::new(workload, packets, &schedule, team.size(), until_ns)
+            .with_departure_log(departure_log.map(|path| DepartureLog::new(path, requested)));
         // Whatever fits is drawn before the first packet leaves.
         while feeder.draw() {}
         team.go();
@@ -136,6 +143,10 @@ impl Run<'_> {
         }
         let sent = team.join()?;
         feeder.retire_rest();
+        if let Some(log) = feeder.take_departure_log() {
+            log.write(schedule.begun_ns().unwrap_or(0))
+                .map_err(failed("write the times of sending"))?;
+        }
         report_progress(control, &feeder);
         let report = Report::of(workload, &schedule, &feeder, &sent, requested);
         Ok(report.with_fate(link.fate()))

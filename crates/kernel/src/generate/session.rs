@@ -24,6 +24,14 @@ impl Generator {
         if request.count == Some(0) {
             return Err(GenerateError::option("--count", "0", "1 packet or more"));
         }
+        if request.departure_log.is_some() && workload.gaps.is_none() {
+            let expected = "gaps or a rate beside it: without, no times are taken";
+            return Err(GenerateError::option(
+                "departure log",
+                "of a run without gaps",
+                expected,
+            ));
+        }
         let packets = Arc::new(Packets::of(&workload));
         let workload = Arc::new(workload);
         // From here on packets are sent.
@@ -32,6 +40,7 @@ impl Generator {
         let link = LinkWatch::of(&request.interface, request.namespace.as_deref())?;
         let (count, backend) = (request.count, request.backend);
         let duration_ns = request.duration_ns;
+        let departure_log = request.departure_log.clone();
         let send = move |control: &Control<GeneratorProgress>| {
             let run = Run {
                 workload: &workload,
@@ -41,6 +50,7 @@ impl Generator {
                 control,
                 requested: count,
                 duration_ns,
+                departure_log,
             };
             match backend {
                 BackendKind::Pktgen => run.wait(),

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * An edge: a place at an interface where the time of every stamped packet is recorded by its sequence number. One
+ * program where packets leave (tcx), one where they arrive (XDP). There is no reader while packets pass, so the cost is
+ * a clock reading and one store.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "abi.h"
+#include "maps.h"
+
+#define TCX_NEXT (-1)
+/* IPv4 without options, as the generator and the gateway write it. */
+#define PROTOCOL_OFFSET (ETH_HLEN + 9)
+#define PORT_OFFSET (ETH_HLEN + 20 + 2)
+#define PAYLOAD_OFFSET (ETH_HLEN + 20 + 8)
+#define SEEN_BYTES (PAYLOAD_OFFSET + 8)
+
+const volatile struct edge_options options SEC(".rodata.options");
+
+MAPPABLE_ARRAY(struct edge_time) times SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct edge_account);
+} account SEC(".maps");
+
+/* Counts a packet, and records its time. `frame` has its first SEEN_BYTES; 0: it is shorter, or not linear. */
+static __always_inline void see(const void *frame, __u32 bytes)
+{
+	__u64 now_ns = options.is_recording ? bpf_ktime_get_ns() : 0;
+	__u32 only = 0, place;
+	struct edge_account *counts = bpf_map_lookup_elem(&account, &only);
+	struct edge_time *time;
+	__be64 number;
+	__be16 port;
+	__u64 sequence;
+
+	if (!counts)
+		return;
+	counts->packets++;
+	counts->bytes += bytes;
+	if (!frame || !options.is_recording)
+		return;
+	__builtin_memcpy(&port, frame + PORT_OFFSET, sizeof(port));
+	if (*(const __u8 *)(frame + PROTOCOL_OFFSET) != IPPROTO_UDP || bpf_ntohs(port) != options.port) {
+		counts->other++;
+		return;
+	}
+	__builtin_memcpy(&number, frame + PAYLOAD_OFFSET, sizeof(number));
+	sequence = bpf_be64_to_cpu(number);
+	if (sequence >= options.capacity) {
+		counts->beyond++;
+		return;
+	}
+	place = sequence;
+	time = bpf_map_lookup_elem(&times, &place);
+	if (!time)
+		return;
+	if (time->time_ns) {
+		counts->duplicates++;
+		return;
+	}
+	time->time_ns = now_ns;
+	time->bytes = bytes;
+	counts->recorded++;
+}
+
+SEC("tc")
+int edge_tcx(struct __sk_buff *packet)
+{
+	const void *data = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
+
+	see(data + SEEN_BYTES <= end ? data : 0, packet->len);
+	return TCX_NEXT;
+}
+
+SEC("xdp")
+int edge_xdp(struct xdp_md *packet)
+{
+	const void *data = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
+
+	see(data + SEEN_BYTES <= end ? data : 0, end - data);
+	return options.is_discarding ? XDP_DROP : XDP_PASS;
+}
+
+/* Brings them into the object's type information, which the layout test reads. */
+struct edge_time *described_time;
+struct edge_account *described_account;
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

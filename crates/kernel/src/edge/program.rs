@@ -1,0 +1,199 @@
+//! The program of an edge, loaded and attached.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use libbpf_rs::{MapCore as _, MapFlags, Object};
+use parshall_core::abi::{
+    EdgeAccount, EdgeOptions, EdgeTime, bytes_of_words, plain_bytes, read_plain,
+};
+use serde::Serialize;
+
+use super::{EdgeError, EdgeHook, EdgeRequest};
+use crate::bpf;
+use crate::capture::attachment::Attachment;
+use crate::net::interface::{Interface, enter_namespace};
+use crate::net::mapping::Mapping;
+use crate::objects::{CompiledObject, compiled_object};
+
+pub(crate) static OBJECT: CompiledObject = compiled_object!("edge");
+
+/// Sequence numbers at most: 1 GiB of times.
+const CAPACITY_MAX: u32 = 1 << 26;
+const PAGE_BYTES: usize = 4096;
+
+/// What passed an edge: packets = recorded + duplicates + beyond + other, where times are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EdgeAccounts {
+    /// Packets in all.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Stamped packets with a time.
+    pub recorded: u64,
+    /// Stamped packets whose number was recorded before.
+    pub duplicates: u64,
+    /// Stamped packets with a number of at least the capacity.
+    pub beyond: u64,
+    /// Packets without a stamp.
+    pub other: u64,
+    /// Runs of the program while the kernel's run-time statistics were on.
+    pub runs: u64,
+    /// How long they took, ns.
+    pub run_ns: u64,
+}
+
+/// An edge that records.
+pub(super) struct Edge {
+    object: Object,
+    times: Mapping,
+    request: EdgeRequest,
+    _attachment: Attachment,
+}
+
+// SAFETY: libbpf objects are not bound to a thread; an edge is reached through a lock.
+unsafe impl Send for Edge {}
+
+impl Edge {
+    /// Loads the program and attaches it, in a thread of its own, since a namespace is a thread's.
+    pub fn start(request: &EdgeRequest) -> Result<Self, EdgeError> {
+        if request.capacity > CAPACITY_MAX {
+            return Err(EdgeError::Capacity {
+                interface: request.interface.clone(),
+                capacity: request.capacity,
+                maximum: CAPACITY_MAX,
+            });
+        }
+        let started = std::thread::scope(|scope| scope.spawn(|| Self::attach(request)).join());
+        started.unwrap_or_else(|_| Err(load_error(request, "its thread died")))
+    }
+
+    fn attach(request: &EdgeRequest) -> Result<Self, EdgeError> {
+        if let Some(path) = &request.namespace {
+            enter_namespace(path).map_err(|source| EdgeError::Namespace {
+                path: path.display().to_string(),
+                source,
+            })?;
+        }
+        let interface = Interface::find(&request.interface)?;
+        let fail =
+            |error: libbpf_rs::Error| load_error(request, &crate::libbpf_log::explained(&error));
+        let (kind, direction) = request.hook.place();
+        let is_xdp = kind.is_xdp();
+        let entries = request.capacity.max(1);
+        let options = EdgeOptions {
+            capacity: request.capacity,
+            port: u32::from(request.port),
+            is_recording: u32::from(request.capacity > 0),
+            is_discarding: u32::from(request.is_discarding && request.hook == EdgeHook::Xdp),
+        };
+        let mut open = crate::libbpf_log::open(&OBJECT).map_err(fail)?;
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if name == "times" {
+                map.set_max_entries(entries).map_err(fail)?;
+            } else if name.contains("rodata") {
+                map.set_initial_value(plain_bytes(&options)).map_err(fail)?;
+            }
+        }
+        for mut program in open.progs_mut() {
+            program.set_autoload((program.name() == "edge_xdp") == is_xdp);
+        }
+        let object = open.load().map_err(fail)?;
+        let map = object
+            .maps()
+            .find(|map| map.name() == "times")
+            .ok_or_else(|| load_error(request, "its array is not in the object"))?;
+        let bytes = entries as usize * size_of::<EdgeTime>();
+        let times = Mapping::of(map.as_fd(), bytes.next_multiple_of(PAGE_BYTES), 0, false)
+            .map_err(|errno| load_error(request, &errno.to_string()))?;
+        let program = object
+            .progs()
+            .find(|program| (program.name() == "edge_xdp") == is_xdp)
+            .ok_or_else(|| load_error(request, "its program is not in the object"))?;
+        let attachment = Attachment::new(&interface, kind, direction, program.as_fd())?;
+        Ok(Self {
+            object,
+            times,
+            request: request.clone(),
+            _attachment: attachment,
+        })
+    }
+
+    /// What has passed so far.
+    pub fn accounts(&self) -> EdgeAccounts {
+        let mut sum = EdgeAccounts::default();
+        let counted = self
+            .object
+            .maps()
+            .find(|map| map.name() == "account")
+            .and_then(|map| map.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY).ok())
+            .flatten()
+            .unwrap_or_default();
+        for counts in counted
+            .iter()
+            .filter_map(|bytes| read_plain::<EdgeAccount>(bytes))
+        {
+            sum.packets += counts.packets;
+            sum.bytes += counts.bytes;
+            sum.recorded += counts.recorded;
+            sum.duplicates += counts.duplicates;
+            sum.beyond += counts.beyond;
+            sum.other += counts.other;
+        }
+        // The program that was not loaded has no information.
+        for program in self.object.progs() {
+            if let Some(info) = bpf::program_info(program.as_fd()) {
+                sum.runs += info.run_cnt;
+                sum.run_ns += info.run_time_ns;
+            }
+        }
+        sum
+    }
+
+    /// Detaches the program, writes the times, and returns the account.
+    pub fn finish(self) -> Result<EdgeAccounts, EdgeError> {
+        let accounts = self.accounts();
+        let Self {
+            times,
+            request,
+            _attachment,
+            ..
+        } = self;
+        drop(_attachment);
+        if let Some(path) = &request.path {
+            write_words(
+                path,
+                &times,
+                request.capacity as usize * size_of::<EdgeTime>() / 8,
+            )
+            .map_err(|source| EdgeError::Write {
+                path: path.display().to_string(),
+                source,
+            })?;
+        }
+        Ok(accounts)
+    }
+}
+
+/// Writes memory that the kernel may still be writing, in pieces.
+fn write_words(path: &Path, from: &Mapping, words: usize) -> std::io::Result<()> {
+    const PIECE_WORDS: usize = 1 << 16;
+    let mut file = File::create(path)?;
+    let mut piece = Vec::with_capacity(PIECE_WORDS);
+    for first in (0..words).step_by(PIECE_WORDS) {
+        piece.clear();
+        from.append_words(8 * first, PIECE_WORDS.min(words - first), &mut piece);
+        file.write_all(bytes_of_words(&piece))?;
+    }
+    Ok(())
+}
+
+fn load_error(request: &EdgeRequest, reason: &str) -> EdgeError {
+    EdgeError::Load {
+        interface: request.interface.clone(),
+        reason: reason.into(),
+    }
+}
