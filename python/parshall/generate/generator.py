@@ -109,6 +109,9 @@ class Generator(Session[Report]):
         Network namespace of the interface, by name or path.
     yes_on : str, optional
         Name of the interface, to send although it is not a test interface.
+    departure_log : path-like, optional
+        File for what was sent when, 24 bytes a packet in the machine's byte order, written at the end: due and sent
+        (CLOCK_MONOTONIC, ns, 8 bytes each), size of the IP packet and flow (4 bytes each). Needs gaps.
     parameters : dict, optional
         ``precision``, ``bin_bytes``, ``maximum_bytes`` of the representation of sizes.
 
@@ -157,6 +160,7 @@ class Generator(Session[Report]):
         queue: int | Sequence[int] | None = None,
         netns: str | os.PathLike[str] | None = None,
         yes_on: str | None = None,
+        departure_log: str | os.PathLike[str] | None = None,
         parameters: dict[str, int] | None = None,
     ) -> None:
         if count is not None and not 0 < count < 1 << 64:
@@ -214,6 +218,7 @@ class Generator(Session[Report]):
             "vlan": vlan_id,
             "vlan_priority": vlan_priority,
             "is_stamped": stamp,
+            "departure_log": None if departure_log is None else str(departure_log),
             **(parameters or {}),
         }
         self.request = request
