@@ -98,6 +98,11 @@ COMMANDS = {
         "Generate packets with distributions of sizes and gaps",
         Rule(needs=_each("host.btf", "program.xdp", "program.xdp_live_frames", "program.helpers")),
     ),
+    "router": Command(
+        "parshall.cli.router",
+        "Measure a router of this kernel: latency, loss, capacity",
+        Rule(needs=_each("attach.tcx", "attach.xdp_native", "map.array_mmapable"), uses=("testbed", "gen")),
+    ),
     "sizes": Command(
         "parshall.cli.sizes",
         "Count packet sizes, or draw from their distribution",

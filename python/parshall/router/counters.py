@@ -35,9 +35,7 @@ class Counters:
     @classmethod
     def read(cls, bed: RouterTestbed) -> "Counters":
         """Read the counters of a testbed's router."""
-        return cls(
-            _backlog(bed.setup.router_cpu), _stack(bed.router), _transmit_drops(bed.router, bed.egress)
-        )
+        return cls(_backlog(bed.setup.router_cpu), _stack(bed.router), _transmit_drops(bed.router, bed.egress))
 
     def since(self, before: "Counters") -> "Counters":
         """Return what was counted since an earlier reading."""

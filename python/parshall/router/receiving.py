@@ -14,7 +14,7 @@ _NAPI_GET = 11
 _VERSION = 1
 
 
-class _Napi(genlmsg):
+class _Napi(genlmsg):  # type: ignore[misc]  # pyroute2 has no types.
     """``NETDEV_CMD_NAPI_GET`` of the family netdev (linux/netdev.h)."""
 
     prefix = "NETDEV_A_NAPI_"

@@ -21,8 +21,8 @@ class Setup:
     Attributes
     ----------
     receive : {"rps", "threaded"}
-        Where the router's packets are processed: by the softirq of its CPU, to which receive packet steering (RPS) hands
-        them, or by a NAPI thread bound to that CPU.
+        Where the router's packets are processed: by the softirq of its CPU, to which receive packet steering (RPS)
+        hands them, or by a NAPI thread bound to that CPU.
     gro : bool
         Whether its interfaces merge packets of a flow (generic receive offload).
     routes : int

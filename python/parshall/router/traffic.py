@@ -15,6 +15,8 @@ GAPS = {
     "onoff": _ON_OFF,
     # Gaps of 2 to 10 service times when the rate is a sixth of the capacity (3.5.6).
     "random": "uniform:low=2us,high=10us",
+    # As fast as the generator can: overload.
+    "none": "none",
 }
 KINDS = tuple(GAPS)
 
@@ -25,8 +27,8 @@ class Traffic:
 
     Attributes
     ----------
-    kind : {"constant", "poisson", "bursts", "onoff", "random"}
-        Distribution of the gaps.
+    kind : {"constant", "poisson", "bursts", "onoff", "random", "none"}
+        Distribution of the gaps; "none" sends as fast as it can, whatever the rate.
     pps : float
         Mean rate, packets/s.
     sizes : str
@@ -54,6 +56,11 @@ class Traffic:
     def gap(self) -> str:
         """Distribution of the gaps, as ``parshall gen --gap``."""
         return GAPS[self.kind]
+
+    @property
+    def paced_pps(self) -> float | None:
+        """Mean rate; None when packets are sent as fast as the generator can."""
+        return None if self.kind == "none" else self.pps
 
     def describe(self) -> dict[str, Any]:
         """Return the workload, to be stored with results."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from parshall.errors import UsageError
 from parshall.testbed import backends, links, namespaces
@@ -51,7 +51,7 @@ class Testbed:
         self.links: list[Link] = []
         self._link_number = 0
 
-    def __enter__(self) -> "Testbed":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,0 +1,198 @@
+"""``parshall router``: measure, capacity."""
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from parshall.cli import options
+from parshall.cli.messages import report_start, say
+from parshall.cli.options import count_option, rate_option, time_option
+from parshall.errors import UsageError
+from parshall.stopping import exiting_on_signals
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+_Receive = Annotated[
+    str, typer.Option("--receive", metavar="rps|threaded", help="Softirq by RPS, or a NAPI thread, on the router's CPU")
+]
+_NoGro = Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")]
+_Routes = Annotated[int, count_option("--routes", help="Entries of the routing table")]
+_Rules = Annotated[int, count_option("--rules", help="nftables rules that each packet passes")]
+_Tunnel = Annotated[
+    str | None,
+    typer.Option("--tunnel", metavar="aes-gcm|chacha20", help="Send through a security gateway with this cipher"),
+]
+_Sizes = Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")]
+_Flows = Annotated[int, count_option("--flows", help="Number of flows")]
+_RouterCpu = Annotated[
+    int | None, typer.Option("--router-cpu", metavar="N", help="CPU of the router [default: the last]")
+]
+_SenderCpu = Annotated[
+    int | None, typer.Option("--sender-cpu", metavar="N", help="CPU of the generator [default: the first]")
+]
+
+# A short search, for --load.
+_SHORT: dict[str, Any] = {"duration_s": 0.2, "trials": 2, "repeats": 1, "resolution": 0.05}
+_OVERLOAD_PACKETS = 300_000
+
+
+@app.command("measure")
+def measure_router(
+    receive: _Receive = "rps",
+    no_gro: _NoGro = False,
+    routes: _Routes = 4,
+    rules: _Rules = 0,
+    tunnel: _Tunnel = None,
+    traffic: Annotated[
+        str,
+        typer.Option("--traffic", metavar="KIND", help="constant, poisson, bursts, onoff or random gaps"),
+    ] = "poisson",
+    pps: Annotated[float | None, rate_option("--pps", help="Packets per second: 100k [default: 100k]")] = None,
+    load: Annotated[
+        float | None, typer.Option("--load", metavar="SHARE", help="Share of the capacity, which is measured first")
+    ] = None,
+    sizes: _Sizes = "64",
+    flows: _Flows = 1,
+    count: Annotated[int | None, count_option("-c", "--count", help="Number of packets [default: --duration]")] = None,
+    duration: Annotated[float, time_option("-d", "--duration", help="Length of the workload: 1, 500ms")] = 1.0,
+    seed: options.Seed = 1,
+    router_cpu: _RouterCpu = None,
+    sender_cpu: _SenderCpu = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Parquet file: one row a packet")
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Measure when each packet arrives at a router in a testbed, and when it leaves."""
+    from parshall.router import RouterTestbed, Setup, Traffic, measure, overload, zero_loss
+    from parshall.router.prediction import latencies_ns
+
+    if load is not None and pps is not None:
+        raise UsageError("--load: given beside --pps; give one of them")
+    if load is not None and not 0 < load <= 10:
+        raise UsageError(f"--load {load:g}: expected a share above 0, such as 0.6")
+    setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
+    workload = Traffic(traffic, pps or 100_000, sizes, flows, seed)
+    with exiting_on_signals(), RouterTestbed(setup) as bed:
+        _warn(setup)
+        report_start("router", f"measuring a router, {receive}", quiet=quiet)
+        capacity, beyond = None, None
+        if load is not None:
+            found = zero_loss(bed, Traffic("constant", sizes=sizes, flows=flows, seed=seed), **_SHORT)
+            capacity = found.describe()
+            beyond = vars(overload(bed, workload, count=_OVERLOAD_PACKETS, repeats=1))
+            if not found.pps:
+                raise UsageError("--load: the router loses packets at every rate; give a rate by --pps")
+            workload = Traffic(traffic, load * found.pps, sizes, flows, seed)
+        found_packets = measure(bed, workload, count or max(1, round(duration * workload.pps)))
+    quantiles = _quantiles(latencies_ns(found_packets.table) / 1e3)
+    result = {
+        "setup": found_packets.setup,
+        "traffic": found_packets.traffic,
+        "capacity": capacity,
+        "overload": beyond,
+        "offered_pps": found_packets.offered_pps,
+        "lost_share": found_packets.lost_share,
+        "ledger": found_packets.ledger,
+        "latency_us": quantiles,
+    }
+    if output is not None:
+        found_packets.write(output)
+    if as_json:
+        print(json.dumps(_finite(result)))
+        return
+    print(f"offered   {found_packets.offered_pps:,.0f} packets/s" + (f", {load:.0%} of capacity" if load else ""))
+    print(_ledger_line(found_packets.ledger))
+    print("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in quantiles.items()) + " us")
+
+
+@app.command("capacity")
+def measure_capacity(
+    receive: _Receive = "rps",
+    no_gro: _NoGro = False,
+    routes: _Routes = 4,
+    rules: _Rules = 0,
+    tunnel: _Tunnel = None,
+    traffic: Annotated[
+        str,
+        typer.Option("--traffic", metavar="KIND", help="constant, poisson, bursts, onoff or random gaps"),
+    ] = "constant",
+    sizes: _Sizes = "64",
+    flows: _Flows = 1,
+    duration: Annotated[float, time_option("-d", "--duration", help="Length of a trial: 1, 500ms")] = 0.5,
+    trials: Annotated[int, count_option("--trials", help="Trials at each rate; all must pass")] = 3,
+    repeats: Annotated[int, count_option("--repeats", help="Number of searches")] = 5,
+    resolution: Annotated[
+        float, typer.Option("--resolution", metavar="SHARE", help="Relative width at which a search ends")
+    ] = 0.02,
+    loss: Annotated[
+        float, typer.Option("--loss", metavar="SHARE", help="Share of the packets that a trial may lose")
+    ] = 0.0,
+    seed: options.Seed = 1,
+    router_cpu: _RouterCpu = None,
+    sender_cpu: _SenderCpu = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Search the highest rate without loss, and measure the rate under overload."""
+    from parshall.router import RouterTestbed, Setup, Traffic, overload, zero_loss
+
+    setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
+    workload = Traffic(traffic, sizes=sizes, flows=flows, seed=seed)
+    with exiting_on_signals(), RouterTestbed(setup) as bed:
+        _warn(setup)
+        report_start("router", f"measuring the capacity, {receive}", quiet=quiet)
+        beyond = overload(bed, workload, repeats=repeats)
+        found = zero_loss(
+            bed,
+            workload,
+            duration_s=duration,
+            trials=trials,
+            repeats=repeats,
+            resolution=resolution,
+            loss=loss,
+        )
+    if as_json:
+        result = {"setup": setup.describe(), "zero_loss": found.describe(), "overload": vars(beyond)}
+        print(json.dumps(_finite(result)))
+        return
+    limit = ", limited by the generator" if found.is_sender_limited else ""
+    print(f"zero loss {found.pps:,.0f} packets/s ({found.low_pps:,.0f} to {found.high_pps:,.0f}{limit})")
+    print(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")
+    print(f"          of {beyond.sent_pps:,.0f} offered, {beyond.lost_share:.1%} lost: {_places(beyond.lost)}")
+
+
+def _warn(setup: Any) -> None:
+    if setup.shares_cpu:
+        say("router", f"CPU {setup.router_cpu}: runs router and generator, so latencies include the generator's work")
+
+
+def _quantiles(latencies_us: Any) -> dict[str, float]:
+    import numpy as np
+
+    names = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+    return {name: float(np.quantile(latencies_us, share)) for name, share in names.items()}
+
+
+def _ledger_line(ledger: dict[str, Any]) -> str:
+    lost = sum(ledger["lost"].values())
+    return f"packets   sent {ledger['sent']:,}, received {ledger['received']:,}, lost {lost:,}" + (
+        f": {_places(ledger['lost'])}" if lost else ""
+    )
+
+
+def _places(lost: dict[str, int]) -> str:
+    return ", ".join(f"{place} {packets:,}" for place, packets in lost.items() if packets) or "none"
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with null in place of what JSON cannot hold."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

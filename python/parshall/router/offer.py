@@ -1,0 +1,164 @@
+"""Offers a workload to a router, and counts what became of it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parshall.errors import ParshallError, UsageError
+from parshall.generate import Generator
+from parshall.router.counters import Counters
+from parshall.router.edges import Edge, Edges, Passage
+from parshall.router.testbed import RouterTestbed
+from parshall.router.traffic import Traffic
+
+PORT = 9
+_SOURCE, _DESTINATION = "198.18.0.1", "198.18.1.1"
+_COUNT_MAX = 1 << 26
+# Packets in the router have left when the sink counts none for this long.
+_QUIET_S = 0.02
+_DRAIN_S = 5.0
+_POLL_INTERVAL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What was offered, and what became of it.
+
+    Attributes
+    ----------
+    ledger : dict
+        ``sent``, ``received`` and ``lost`` by place: sent = received + the sum of lost.
+    sender : dict
+        The generator's account.
+    passed : list of Passage
+        What passed the edges that were asked for.
+    """
+
+    ledger: dict[str, Any]
+    sender: dict[str, Any]
+    passed: list[Passage]
+
+    @property
+    def lost_share(self) -> float:
+        """Share of the packets that did not reach the sink."""
+        return 1.0 - float(self.ledger["received"]) / float(max(1, self.ledger["sent"]))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time from the first packet to the last."""
+        return 1e-9 * float(self.sender["elapsed_ns"])
+
+    @property
+    def sent_pps(self) -> float:
+        """Rate of sending, packets/s."""
+        return float(self.ledger["sent"]) / max(self.elapsed_s, 1e-9)
+
+    @property
+    def received_pps(self) -> float:
+        """Rate at which packets reached the sink, packets/s."""
+        return float(self.ledger["received"]) / max(self.elapsed_s, 1e-9)
+
+
+def offer(
+    bed: RouterTestbed, traffic: Traffic, count: int, *, log: Path | None = None, edges: Sequence[Edge] = ()
+) -> Offered:
+    """Send packets through a router, and count them at the sink, which discards them.
+
+    Parameters
+    ----------
+    bed : RouterTestbed
+        The testbed.
+    traffic : Traffic
+        The workload.
+    count : int
+        Number of packets.
+    log : pathlib.Path, optional
+        File for what was sent when; see ``parshall.generate.Generator``.
+    edges : sequence of Edge
+        Where to record times.
+
+    Raises
+    ------
+    ParshallError
+        The router does not forward, no packet left it, or the packets were not sent.
+    UsageError
+        An argument is out of range.
+    """
+    if not 1 <= count <= _COUNT_MAX:
+        raise UsageError(f"--count {count}: expected 1 to {_COUNT_MAX:,} packets")
+    bed.check_forwarding()
+    own = [Edge(bed.outside.interface(bed.sink), bed.sink.path, "xdp", discard=True)]
+    if not bed.setup.gro:
+        # Without GRO, a veth has NAPI only with an XDP program.
+        own.append(Edge(bed.ingress, bed.router.path, "xdp"))
+    with Edges([*own, *edges]) as recording:
+        bed.start_receiving()
+        before = Counters.read(bed)
+        account = _send(bed, traffic, count, log)
+        _wait_until_quiet(recording)
+        lost = Counters.read(bed).since(before)
+        passed = recording.stop()
+    ledger = _ledger(account, passed[0].account["packets"], lost)
+    if not ledger["received"]:
+        raise ParshallError(
+            f"router: none of {ledger['sent']} packets left it: lost {ledger['lost']}; check its routes and rules"
+        )
+    return Offered(ledger, account, passed[len(own) :])
+
+
+def _send(bed: RouterTestbed, traffic: Traffic, count: int, log: Path | None) -> dict[str, Any]:
+    first, last = _SOURCE.rsplit(".", 1)
+    with Generator(
+        bed.inside.interface(bed.source),
+        sizes=traffic.sizes,
+        gap=traffic.gap,
+        pps=traffic.paced_pps,
+        count=count,
+        seed=traffic.seed,
+        src=f"{_SOURCE}-{first}.{int(last) + traffic.flows - 1}",
+        dst=_DESTINATION,
+        dport=str(PORT),
+        dst_mac=bed.inside.end(bed.router).mac,
+        flows=traffic.flows,
+        stamp=True,
+        cpu=bed.setup.generator_cpu,
+        netns=bed.source.path,
+        departure_log=log,
+    ) as generator:
+        # Polling would take the CPUs' time from what is measured.
+        if traffic.paced_pps:
+            time.sleep(count / traffic.paced_pps)
+        while not generator.status()["has_ended"]:
+            time.sleep(_POLL_INTERVAL_S)
+    account = generator.stop().account
+    if account["error"] is not None:
+        raise ParshallError(f"router: the packets were not all sent: {account['error']}")
+    return account
+
+
+def _wait_until_quiet(recording: Edges) -> None:
+    """Wait until the router holds no packet of the measurement."""
+    deadline_s = time.monotonic() + _DRAIN_S
+    seen, since_s = -1, time.monotonic()
+    while (now_s := time.monotonic()) < deadline_s:
+        packets = recording.packets()[0]
+        if packets != seen:
+            seen, since_s = packets, now_s
+        elif now_s - since_s > _QUIET_S:
+            return
+        time.sleep(_QUIET_S / 4)
+
+
+def _ledger(account: dict[str, Any], received: int, lost: Counters) -> dict[str, Any]:
+    """Return the account: what no counter explains is unknown."""
+    sent = account["sent"]
+    left = sent - received
+    places = {"ring": account["lost"] or 0, "egress": lost.egress, "stack": lost.stack, "backlog": lost.backlog}
+    known: dict[str, int] = {}
+    for place, packets in places.items():
+        # Counters of the machine may include packets of others.
+        known[place] = max(0, min(packets, left))
+        left -= known[place]
+    return {"sent": sent, "received": received, "lost": {**known, "unknown": left}}
