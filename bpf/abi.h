@@ -406,6 +406,8 @@ struct edge_options {
 	__u32 port;           /* UDP destination port of the stamped packets, host byte order */
 	__u32 is_recording;   /* 0: counts only */
 	__u32 is_discarding;  /* XDP: packets go no further than here */
+	__u32 link_bytes;     /* header of the link before the IP packet */
+	__u32 pad;
 };
 
 /* One stamped packet; all 0: it did not pass. */
@@ -443,7 +445,7 @@ _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");
 _Static_assert(sizeof(struct capture_options) == 56, "capture_options");
 _Static_assert(sizeof(struct capture_record) == 56, "capture_record");
-_Static_assert(sizeof(struct edge_options) == 16, "edge_options");
+_Static_assert(sizeof(struct edge_options) == 24, "edge_options");
 _Static_assert(sizeof(struct edge_time) == 16, "edge_time");
 _Static_assert(sizeof(struct edge_account) == 48, "edge_account");
 

@@ -16,9 +16,9 @@
 
 #define TCX_NEXT (-1)
 /* IPv4 without options, as the generator and the gateway write it. */
-#define PROTOCOL_OFFSET (ETH_HLEN + 9)
-#define PORT_OFFSET (ETH_HLEN + 20 + 2)
-#define PAYLOAD_OFFSET (ETH_HLEN + 20 + 8)
+#define PROTOCOL_OFFSET 9
+#define PORT_OFFSET (20 + 2)
+#define PAYLOAD_OFFSET (20 + 8)
 #define SEEN_BYTES (PAYLOAD_OFFSET + 8)
 
 const volatile struct edge_options options SEC(".rodata.options");
@@ -32,8 +32,8 @@ struct {
 	__type(value, struct edge_account);
 } account SEC(".maps");
 
-/* Counts a packet, and records its time. `frame` has its first SEEN_BYTES; 0: it is shorter, or not linear. */
-static __always_inline void see(const void *frame, __u32 bytes)
+/* Counts a packet, and records its time. `packet` has SEEN_BYTES of IP; 0: it is shorter, or not linear. */
+static __always_inline void see(const void *packet, __u32 bytes)
 {
 	__u64 now_ns = options.is_recording ? bpf_ktime_get_ns() : 0;
 	__u32 only = 0, place;
@@ -47,14 +47,14 @@ static __always_inline void see(const void *frame, __u32 bytes)
 		return;
 	counts->packets++;
 	counts->bytes += bytes;
-	if (!frame || !options.is_recording)
+	if (!packet || !options.is_recording)
 		return;
-	__builtin_memcpy(&port, frame + PORT_OFFSET, sizeof(port));
-	if (*(const __u8 *)(frame + PROTOCOL_OFFSET) != IPPROTO_UDP || bpf_ntohs(port) != options.port) {
+	__builtin_memcpy(&port, packet + PORT_OFFSET, sizeof(port));
+	if (*(const __u8 *)(packet + PROTOCOL_OFFSET) != IPPROTO_UDP || bpf_ntohs(port) != options.port) {
 		counts->other++;
 		return;
 	}
-	__builtin_memcpy(&number, frame + PAYLOAD_OFFSET, sizeof(number));
+	__builtin_memcpy(&number, packet + PAYLOAD_OFFSET, sizeof(number));
 	sequence = bpf_be64_to_cpu(number);
 	if (sequence >= options.capacity) {
 		counts->beyond++;
@@ -78,6 +78,7 @@ int edge_tcx(struct __sk_buff *packet)
 {
 	const void *data = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
 
+	data += options.link_bytes ? ETH_HLEN : 0;
 	see(data + SEEN_BYTES <= end ? data : 0, packet->len);
 	return TCX_NEXT;
 }
@@ -87,7 +88,10 @@ int edge_xdp(struct xdp_md *packet)
 {
 	const void *data = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;
 
-	see(data + SEEN_BYTES <= end ? data : 0, end - data);
+	__u32 bytes = end - data;
+
+	data += options.link_bytes ? ETH_HLEN : 0;
+	see(data + SEEN_BYTES <= end ? data : 0, bytes);
 	return options.is_discarding ? XDP_DROP : XDP_PASS;
 }
 

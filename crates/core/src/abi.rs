@@ -310,11 +310,13 @@ plain! {
         replayed: u64,
     }
     /// See `struct edge_options`.
-    struct EdgeOptions = 16 {
+    struct EdgeOptions = 24 {
         capacity: u32,
         port: u32,
         is_recording: u32,
         is_discarding: u32,
+        link_bytes: u32,
+        pad: u32,
     }
     /// See `struct edge_time`.
     struct EdgeTime = 16 {

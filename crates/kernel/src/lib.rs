@@ -13,6 +13,7 @@ mod cpus;
 pub mod edge;
 pub mod filter;
 mod free_memory;
+pub mod gateway;
 pub mod generate;
 mod heap;
 pub mod hook_time;
@@ -45,6 +46,10 @@ pub fn start(
     match name {
         "edge" => any(edge::Edges::start(
             &serde_json::from_str(request)?,
+            beginning,
+        )),
+        "gateway" => any(gateway::Gateway::start(
+            serde_json::from_str(request)?,
             beginning,
         )),
         "generate" => any(generate::Generator::start(

@@ -5,6 +5,7 @@ The command ``parshall router`` is a thin layer over this package.
 
 from parshall.router.capacity import Capacity, Overload, overload, zero_loss
 from parshall.router.edges import Edge, Edges, Passage
+from parshall.router.gateway import Gateway, new_secret
 from parshall.router.measurement import Measurement, measure
 from parshall.router.offer import Offered, offer
 from parshall.router.prediction import Prediction, compare, predict, single_queue
@@ -16,6 +17,7 @@ __all__ = [
     "Capacity",
     "Edge",
     "Edges",
+    "Gateway",
     "Measurement",
     "Offered",
     "Overload",
@@ -26,6 +28,7 @@ __all__ = [
     "Traffic",
     "compare",
     "measure",
+    "new_secret",
     "offer",
     "overload",
     "predict",

@@ -1,11 +1,12 @@
 """Where a router loses packets, by the kernel's own counters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from pyroute2 import IPRoute
 
 from parshall.router.testbed import RouterTestbed
+from parshall.router.tunnel import TUN
 from parshall.testbed import Host
 
 # Counters of /proc/net/snmp and /proc/net/netstat of packets that the stack gave up.
@@ -26,20 +27,24 @@ class Counters:
         Given up by the router's IP: no route, a bad header, no memory.
     egress : int
         Dropped by the router's egress interface: its queue, or the ring of the link's far end.
+    tun : int
+        Dropped because the queue of the gateway's TUN device was full.
     """
 
     backlog: int
     stack: int
     egress: int
+    tun: int
 
     @classmethod
     def read(cls, bed: RouterTestbed) -> "Counters":
         """Read the counters of a testbed's router."""
-        return cls(_backlog(bed.setup.router_cpu), _stack(bed.router), _transmit_drops(bed.router, bed.egress))
+        tun = _transmit_drops(bed.router, TUN) if bed.setup.tunnel else 0
+        return cls(_backlog(bed.setup.router_cpu), _stack(bed.router), _transmit_drops(bed.router, bed.egress), tun)
 
     def since(self, before: "Counters") -> "Counters":
         """Return what was counted since an earlier reading."""
-        return Counters(self.backlog - before.backlog, self.stack - before.stack, self.egress - before.egress)
+        return Counters(*(getattr(self, each.name) - getattr(before, each.name) for each in fields(self)))
 
 
 def _backlog(cpu: int) -> int:

@@ -11,11 +11,13 @@ import pyarrow
 import pyarrow.parquet
 
 from parshall.environment import environment
+from parshall.router import gateway
 from parshall.router.edges import Edge
 from parshall.router.offer import PORT, offer
 from parshall.router.prediction import latencies_ns
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
+from parshall.router.tunnel import departures_by_stamp
 
 _ETHERNET_BYTES, _FRAME_BYTES_MIN = 14, 60
 # An entry of the generator's departure log.
@@ -38,6 +40,8 @@ class Measurement:
         Runs of the recording program and its time for each packet, ns, where the kernel's run-time statistics were on.
     sender : dict
         The generator's account.
+    gateway : dict or None
+        The account of the router's gateway.
     setup, traffic : dict
         What was measured.
     """
@@ -46,6 +50,7 @@ class Measurement:
     ledger: dict[str, Any]
     cost: dict[str, Any]
     sender: dict[str, Any]
+    gateway: dict[str, int] | None
     setup: dict[str, Any]
     traffic: dict[str, Any]
 
@@ -69,7 +74,7 @@ class Measurement:
 
     def write(self, path: Path) -> None:
         """Write the table as Parquet, with all else in its metadata as JSON."""
-        beside = {name: getattr(self, name) for name in ("ledger", "cost", "sender", "setup", "traffic")}
+        beside = {name: getattr(self, name) for name in ("ledger", "cost", "sender", "gateway", "setup", "traffic")}
         beside["environment"] = environment()
         metadata = {**(self.table.schema.metadata or {}), METADATA_KEY: json.dumps(beside, default=str).encode()}
         pyarrow.parquet.write_table(self.table.replace_schema_metadata(metadata), path, compression="zstd")
@@ -100,17 +105,21 @@ def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool =
     UsageError
         An argument is out of range.
     """
-    departures = [Edge(bed.egress, bed.router.path, "out", capacity=count, port=PORT)] if records else []
+    port = gateway.PORT if bed.setup.tunnel else PORT
+    departures = [Edge(bed.egress, bed.router.path, "out", capacity=count, port=port)] if records else []
     with tempfile.TemporaryDirectory(prefix="parshall-router-") as directory:
-        log = Path(directory) / "departures"
-        offered = offer(bed, traffic, count, log=log, edges=departures)
+        log, stamp_log = Path(directory) / "departures", Path(directory) / "stamps"
+        offered = offer(bed, traffic, count, log=log, stamp_log=stamp_log, edges=departures)
         sent = np.fromfile(log, _SENT)
-    departures_ns = offered.passed[0].times_ns if records else np.zeros(len(sent), np.uint64)
+        departures_ns = offered.passed[0].times_ns if records else np.zeros(len(sent), np.uint64)
+        if records and bed.setup.tunnel:
+            departures_ns = departures_by_stamp(departures_ns, stamp_log, count)
     return Measurement(
         _table(sent, departures_ns),
         offered.ledger,
         {name: offered.passed[0].account[name] for name in ("runs", "run_ns")} if records else {},
         offered.sender,
+        offered.gateway,
         bed.setup.describe(),
         traffic.describe(),
     )

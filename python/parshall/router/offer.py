@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from parshall.router.counters import Counters
 from parshall.router.edges import Edge, Edges, Passage
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
+from parshall.router.tunnel import tunnel, wait_for_delivery
 
 PORT = 9
 _SOURCE, _DESTINATION = "198.18.0.1", "198.18.1.1"
 _COUNT_MAX = 1 << 26
+_CHECK_PACKETS, _CHECK_PPS = 50, 1000.0
 # Packets in the router have left when the sink counts none for this long.
 _QUIET_S = 0.02
 _DRAIN_S = 5.0
@@ -34,11 +37,14 @@ class Offered:
         The generator's account.
     passed : list of Passage
         What passed the edges that were asked for.
+    gateway : dict or None
+        The account of the router's gateway.
     """
 
     ledger: dict[str, Any]
     sender: dict[str, Any]
     passed: list[Passage]
+    gateway: dict[str, int] | None = None
 
     @property
     def lost_share(self) -> float:
@@ -62,7 +68,13 @@ class Offered:
 
 
 def offer(
-    bed: RouterTestbed, traffic: Traffic, count: int, *, log: Path | None = None, edges: Sequence[Edge] = ()
+    bed: RouterTestbed,
+    traffic: Traffic,
+    count: int,
+    *,
+    log: Path | None = None,
+    stamp_log: Path | None = None,
+    edges: Sequence[Edge] = (),
 ) -> Offered:
     """Send packets through a router, and count them at the sink, which discards them.
 
@@ -76,6 +88,8 @@ def offer(
         Number of packets.
     log : pathlib.Path, optional
         File for what was sent when; see ``parshall.generate.Generator``.
+    stamp_log : pathlib.Path, optional
+        File for the order in which the gateway sent the packets; see ``parshall.router.Gateway``.
     edges : sequence of Edge
         Where to record times.
 
@@ -89,23 +103,52 @@ def offer(
     if not 1 <= count <= _COUNT_MAX:
         raise UsageError(f"--count {count}: expected 1 to {_COUNT_MAX:,} packets")
     bed.check_forwarding()
-    own = [Edge(bed.outside.interface(bed.sink), bed.sink.path, "xdp", discard=True)]
-    if not bed.setup.gro:
-        # Without GRO, a veth has NAPI only with an XDP program.
-        own.append(Edge(bed.ingress, bed.router.path, "xdp"))
-    with Edges([*own, *edges]) as recording:
+    own = [Edge(bed.outside.interface(bed.sink), bed.sink.path, "xdp", discard=True), *_napi(bed)]
+    with ExitStack() as stack:
+        gateways = None
+        if bed.setup.tunnel:
+            if not bed.is_tunnel_checked:
+                check_tunnel(bed)
+            gateways = stack.enter_context(
+                tunnel(bed, cipher=bed.setup.tunnel, stamp_log=stamp_log, stamp_capacity=count)
+            )
+        recording = stack.enter_context(Edges([*own, *edges]))
         bed.start_receiving()
         before = Counters.read(bed)
         account = _send(bed, traffic, count, log)
         _wait_until_quiet(recording)
         lost = Counters.read(bed).since(before)
         passed = recording.stop()
-    ledger = _ledger(account, passed[0].account["packets"], lost)
+        gateway = gateways.near.stop() if gateways else None
+    ledger = _ledger(account, passed[0].account["packets"], lost, gateway)
     if not ledger["received"]:
         raise ParshallError(
             f"router: none of {ledger['sent']} packets left it: lost {ledger['lost']}; check its routes and rules"
         )
-    return Offered(ledger, account, passed[len(own) :])
+    return Offered(ledger, account, passed[len(own) :], gateway)
+
+
+def check_tunnel(bed: RouterTestbed) -> None:
+    """Send some packets through both gateways, to know that what is measured is a tunnel.
+
+    While a router is measured the sink only counts datagrams: decrypting them would take the CPUs' time.
+
+    Raises
+    ------
+    ParshallError
+        The peer is missing, or packets did not come through.
+    """
+    assert bed.setup.tunnel is not None
+    with tunnel(bed, cipher=bed.setup.tunnel, has_far_end=True) as gateways, Edges(_napi(bed)):
+        bed.start_receiving()
+        _send(bed, Traffic("constant", pps=_CHECK_PPS), _CHECK_PACKETS, None)
+        wait_for_delivery(gateways, _CHECK_PACKETS)
+    bed.is_tunnel_checked = True
+
+
+def _napi(bed: RouterTestbed) -> list[Edge]:
+    """Return what gives the router's interface NAPI: without GRO, a veth has it only with an XDP program."""
+    return [] if bed.setup.gro else [Edge(bed.ingress, bed.router.path, "xdp")]
 
 
 def _send(bed: RouterTestbed, traffic: Traffic, count: int, log: Path | None) -> dict[str, Any]:
@@ -151,11 +194,14 @@ def _wait_until_quiet(recording: Edges) -> None:
         time.sleep(_QUIET_S / 4)
 
 
-def _ledger(account: dict[str, Any], received: int, lost: Counters) -> dict[str, Any]:
+def _ledger(account: dict[str, Any], received: int, lost: Counters, gateway: dict[str, int] | None) -> dict[str, Any]:
     """Return the account: what no counter explains is unknown."""
     sent = account["sent"]
     left = sent - received
     places = {"ring": account["lost"] or 0, "egress": lost.egress, "stack": lost.stack, "backlog": lost.backlog}
+    if gateway is not None:
+        given_up = sum(gateway[name] for name in ("refused", "oversized", "send_failed"))
+        places |= {"tun": lost.tun, "gateway": given_up}
     known: dict[str, int] = {}
     for place, packets in places.items():
         # Counters of the machine may include packets of others.

@@ -22,6 +22,8 @@ class RouterTestbed(Testbed):
         Links of the router: from the source, and to the sink.
     napi_thread : int or None
         The thread that processes the router's packets, of the set-up "threaded".
+    is_tunnel_checked : bool
+        Whether packets came through both gateways of the set-up's tunnel.
 
     Examples
     --------
@@ -35,6 +37,7 @@ class RouterTestbed(Testbed):
         super().__init__()
         self.setup = setup or Setup()
         self.napi_thread: int | None = None
+        self.is_tunnel_checked = False
         try:
             self._build()
         except BaseException:

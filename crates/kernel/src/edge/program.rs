@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore as _, MapFlags, Object};
 use parshall_core::abi::{
     EdgeAccount, EdgeOptions, EdgeTime, bytes_of_words, plain_bytes, read_plain,
 };
+use parshall_core::filter::emit::LinkLayer;
 use serde::Serialize;
 
 use super::{EdgeError, EdgeHook, EdgeRequest};
@@ -23,6 +24,7 @@ pub(crate) static OBJECT: CompiledObject = compiled_object!("edge");
 /// Sequence numbers at most: 1 GiB of times.
 const CAPACITY_MAX: u32 = 1 << 26;
 const PAGE_BYTES: usize = 4096;
+const ETHERNET_BYTES: u32 = 14;
 
 /// What passed an edge: packets = recorded + duplicates + beyond + other, where times are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -88,6 +90,11 @@ impl Edge {
             port: u32::from(request.port),
             is_recording: u32::from(request.capacity > 0),
             is_discarding: u32::from(request.is_discarding && request.hook == EdgeHook::Xdp),
+            link_bytes: match interface.link_layer() {
+                LinkLayer::Ethernet => ETHERNET_BYTES,
+                LinkLayer::RawIp => 0,
+            },
+            pad: 0,
         };
         let mut open = crate::libbpf_log::open(&OBJECT).map_err(fail)?;
         for mut map in open.maps_mut() {

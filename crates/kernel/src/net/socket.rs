@@ -58,6 +58,29 @@ pub(crate) fn set_receive_buffer(socket: impl AsFd, bytes: usize) -> Result<(), 
         .map_err(failed("setting the receive buffer"))
 }
 
+/// Packets that a socket dropped because its receive buffer was full.
+pub(crate) fn receive_drops(socket: impl AsFd) -> io::Result<u64> {
+    /// `SO_MEMINFO` of asm-generic/socket.h, and the counters that it gives (linux/sock_diag.h).
+    const SO_MEMINFO: libc::c_int = 55;
+    const DROPS: usize = 8;
+    let mut values = [0_u32; DROPS + 1];
+    let mut length = size_of_val(&values) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to the values, which outlive the call.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_MEMINFO,
+            values.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::from(values[DROPS]))
+}
+
 /// Waits until a socket can be read, or until the time is over.
 ///
 /// # Errors

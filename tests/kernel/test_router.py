@@ -1,0 +1,234 @@
+"""Routers: times against tcpdump's at both edges, losses by place, set-ups, faults that leave nothing."""
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from parshall.errors import ParshallError
+from parshall.generate.reception import _utc_offset_ns
+from parshall.router import RouterTestbed, Setup, Traffic, measure, offer, overload, zero_loss
+from parshall.testbed.namespaces import NETNS_DIRECTORY
+from parshall.testbed.names import clean
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+
+PARSHALL = Path(sys.executable).with_name("parshall")
+COUNT, PPS = 2000, 20_000
+SETUPS = {
+    "rps": Setup(),
+    "threaded": Setup(receive="threaded"),
+    "rps without GRO": Setup(gro=False),
+    "threaded without GRO": Setup(receive="threaded", gro=False),
+}
+
+
+@pytest.fixture
+def bed():
+    with RouterTestbed() as made:
+        yield made
+
+
+def tcpdump(host, interface, direction, file):
+    command = ["tcpdump", "-i", interface, "-Q", direction, "-n", "-U", "-B", "65536", "-s", "64", "-w", str(file)]
+    program = host.popen([*command, "--time-stamp-precision=nano", "udp dst port 9"], stderr=subprocess.PIPE, text=True)
+    line = program.stderr.readline()
+    assert "listening" in line, line
+    return program
+
+
+def times_of(file):
+    """Sequence number -> time (CLOCK_MONOTONIC, ns) of a capture with nanoseconds."""
+    data, at, found = file.read_bytes(), 24, {}
+    assert struct.unpack("I", data[:4])[0] == 0xA1B23C4D
+    offset_ns = _utc_offset_ns()
+    while at < len(data):
+        seconds, nanoseconds, captured, _ = struct.unpack("4I", data[at : at + 16])
+        frame = data[at + 16 : at + 16 + captured]
+        found[int.from_bytes(frame[42:50], "big")] = seconds * 10**9 + nanoseconds - offset_ns
+        at += 16 + captured
+    return found
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_times_are_those_of_tcpdump_at_both_edges(name, tmp_path):
+    with RouterTestbed(SETUPS[name]) as bed:
+        files = tmp_path / "in.pcap", tmp_path / "out.pcap"
+        witnesses = [
+            tcpdump(bed.router, bed.ingress, "in", files[0]),
+            tcpdump(bed.router, bed.egress, "out", files[1]),
+        ]
+        measurement = measure(bed, Traffic("poisson", pps=PPS, flows=3), COUNT)
+        for witness in witnesses:
+            witness.send_signal(signal.SIGINT)
+            witness.communicate(timeout=20)
+        into, out = map(times_of, files)
+    table = measurement.table
+    assert table.column("sequence").to_pylist() == list(range(COUNT))
+    assert set(table.column("flow").to_pylist()) == {0, 1, 2}
+    arrivals = table.column("arrival_ns").to_numpy()
+    departures = np.array([departure or 0 for departure in table.column("departure_ns").to_pylist()])
+    left = np.flatnonzero(departures)
+    assert set(left) == set(out)
+    assert len(left) == measurement.ledger["received"]
+    ingress = np.array([into[number] for number in left])
+    egress = np.array([out[number] for number in left])
+    # The offset of the clocks is known to a microsecond or so.
+    slack_ns = 3000
+    assert (ingress - arrivals[left] > -slack_ns).all()
+    assert (departures[left] - ingress > -slack_ns).all()
+    # tcpdump's time on the way out is taken behind ours, in the same softirq.
+    assert (egress - departures[left] > -slack_ns).all()
+    assert np.median(egress - departures[left]) < 20_000
+
+
+@pytest.mark.parametrize(("receive", "place"), [("rps", "backlog"), ("threaded", "ring")])
+def test_what_overload_loses_is_known_by_place(receive, place):
+    with RouterTestbed(Setup(receive=receive)) as bed:
+        found = [offer(bed, Traffic("none", seed=seed), 200_000) for seed in range(3)]
+    for offered in found:
+        ledger = offered.ledger
+        assert ledger["sent"] == 200_000 == ledger["received"] + sum(ledger["lost"].values())
+    lost = {each: sum(offered.ledger["lost"][each] for offered in found) for each in found[0].ledger["lost"]}
+    total = sum(lost.values())
+    if receive == "threaded":
+        assert total > 0
+    assert lost[place] >= 0.99 * total, lost
+
+
+def test_lost_packets_have_an_arrival_and_no_departure():
+    with RouterTestbed(Setup(receive="threaded")) as bed:
+        measurement = measure(bed, Traffic("constant", pps=3e6), 100_000)
+    table, lost = measurement.table, sum(measurement.ledger["lost"].values())
+    assert table.num_rows == measurement.ledger["sent"]
+    assert table.column("departure_ns").null_count == lost > 0
+    assert table.column("arrival_ns").null_count == 0
+    assert 0 < measurement.lost_share == pytest.approx(lost / table.num_rows)
+
+
+def test_flows_sizes_routes_and_rules_are_as_asked():
+    if shutil.which("nft") is None:
+        pytest.skip("nftables is not installed")
+    with RouterTestbed(Setup(routes=1000, rules=100)) as bed:
+        measurement = measure(bed, Traffic("onoff", pps=PPS, flows=3, sizes="100-1400"), COUNT)
+        routes = bed.router.run(["ip", "route", "show"]).stdout.splitlines()
+        rules = bed.router.run(["nft", "list", "ruleset"]).stdout
+    assert sum(" via " in line for line in routes) == 1000
+    assert rules.count(" drop") == 100
+    sizes = measurement.table.column("bytes").to_numpy()
+    assert 114 <= sizes.min() < 200 and 1300 < sizes.max() <= 1414
+
+
+def test_the_packets_are_processed_on_the_router_s_cpu(bed):
+    if bed.setup.shares_cpu:
+        pytest.skip("this machine has one CPU")
+
+    def processed():
+        lines = [line.split() for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
+        # Packets that RPS handed to a CPU cause interrupts there.
+        return {int(line[12], 16): int(line[9], 16) for line in lines}
+
+    before = processed()
+    measure(bed, Traffic("constant", pps=PPS), COUNT)
+    after = processed()
+    assert after[bed.setup.router_cpu] - before[bed.setup.router_cpu] > COUNT / 20
+
+
+def test_a_napi_thread_is_bound_to_the_router_s_cpu():
+    with RouterTestbed(Setup(receive="threaded")) as bed:
+        measure(bed, Traffic("constant", pps=PPS), COUNT)
+        assert os.sched_getaffinity(bed.napi_thread) == {bed.setup.router_cpu}
+        assert Path(f"/proc/{bed.napi_thread}/comm").read_text().startswith("napi/")
+
+
+def test_a_router_that_does_not_forward_is_named(bed):
+    bed.router.sysctl("net.ipv4.ip_forward", 0)
+    with pytest.raises(ParshallError, match=r"net\.ipv4\.ip_forward is 0; set it"):
+        measure(bed, Traffic(), COUNT)
+
+
+def test_packets_without_a_route_are_lost_in_the_stack(bed):
+    bed.router.run(["ip", "route", "del", "198.18.1.0/24"])
+    with pytest.raises(ParshallError, match=rf"none of {COUNT} packets left it: .*'stack': {COUNT}"):
+        measure(bed, Traffic("constant", pps=PPS), COUNT)
+
+
+def test_one_cpu_for_router_and_generator(one_cpu):
+    with RouterTestbed() as bed:
+        assert bed.setup.shares_cpu
+        measurement = measure(bed, Traffic("constant", pps=5000), 500)
+    assert measurement.setup["cpu"] == measurement.setup["sender_cpu"] == one_cpu
+    assert measurement.ledger["received"] > 0
+
+
+def test_capacity_without_loss_and_under_overload(bed):
+    beyond = overload(bed, Traffic(flows=3), count=100_000, repeats=2)
+    assert beyond.low_pps <= beyond.pps <= beyond.high_pps <= beyond.sent_pps * 1.01
+    found = zero_loss(bed, Traffic("constant"), duration_s=0.05, trials=1, repeats=2, resolution=0.2)
+    assert 5000 < found.low_pps <= found.pps <= found.high_pps
+    for search in found.searches:
+        for trial in search.trials:
+            if trial.pps <= search.pps:
+                assert trial.lost == 0
+
+
+def test_the_command_measures_a_share_of_the_capacity(tmp_path):
+    file = tmp_path / "packets.parquet"
+    command = [PARSHALL, "router", "measure", "--load", "0.3", "-c", "5000", "-o", file, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "parshall: router: started" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["offered_pps"] == pytest.approx(0.3 * result["capacity"]["pps"], rel=0.1)
+    table = pyarrow.parquet.read_table(file)
+    assert table.num_rows == 5000
+    beside = json.loads(table.schema.metadata[b"parshall.router"])
+    assert beside["ledger"] == result["ledger"]
+    assert beside["setup"]["receive"] == "rps"
+    assert "kernel" in json.dumps(beside["environment"])
+
+
+def started(*arguments):
+    program = subprocess.Popen(
+        [PARSHALL, "router", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert "started" in program.stderr.readline()
+    return program
+
+
+def owned_by(pid):
+    return [path.name for path in NETNS_DIRECTORY.glob(f"parshall-{pid}-*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_measurement_leaves_nothing(number):
+    program = started("measure", "-d", "60")
+    assert owned_by(program.pid)
+    program.send_signal(number)
+    _, errors = program.communicate(timeout=30)
+    assert program.returncode == 128 + number, errors
+    assert not owned_by(program.pid)
+
+
+def test_what_a_killed_measurement_leaves_is_removed():
+    program = started("measure", "-d", "60")
+    program.kill()
+    program.communicate()
+    clean()
+    assert not owned_by(program.pid)
+
+
+def test_one_cpu_is_warned_of():
+    first = str(min(os.sched_getaffinity(0)))
+    command = ["taskset", "-c", first, PARSHALL, "router", "measure", "-c", "500", "--pps", "5k"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"CPU {first}: runs router and generator" in done.stderr
