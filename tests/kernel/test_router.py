@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ def bed():
 
 def tcpdump(host, interface, direction, file):
     command = ["tcpdump", "-i", interface, "-Q", direction, "-n", "-U", "-B", "65536", "-s", "64", "-w", str(file)]
-    program = host.popen([*command, "--time-stamp-precision=nano", "udp dst port 9"], stderr=subprocess.PIPE, text=True)
+    command += ["--immediate-mode", "--time-stamp-precision=nano", "udp dst port 9"]
+    program = host.popen(command, stderr=subprocess.PIPE, text=True)
     line = program.stderr.readline()
     assert "listening" in line, line
     return program
@@ -50,7 +52,7 @@ def times_of(file):
     data, at, found = file.read_bytes(), 24, {}
     assert struct.unpack("I", data[:4])[0] == 0xA1B23C4D
     offset_ns = _utc_offset_ns()
-    while at < len(data):
+    while at + 16 + 50 <= len(data):
         seconds, nanoseconds, captured, _ = struct.unpack("4I", data[at : at + 16])
         frame = data[at + 16 : at + 16 + captured]
         found[int.from_bytes(frame[42:50], "big")] = seconds * 10**9 + nanoseconds - offset_ns
@@ -67,6 +69,10 @@ def test_times_are_those_of_tcpdump_at_both_edges(name, tmp_path):
             tcpdump(bed.router, bed.egress, "out", files[1]),
         ]
         measurement = measure(bed, Traffic("poisson", pps=PPS, flows=3), COUNT)
+        # tcpdump discards what it has not read when it ends.
+        deadline_s = time.monotonic() + 10
+        while len(times_of(files[1])) < measurement.ledger["received"] and time.monotonic() < deadline_s:
+            time.sleep(0.05)
         for witness in witnesses:
             witness.send_signal(signal.SIGINT)
             witness.communicate(timeout=20)

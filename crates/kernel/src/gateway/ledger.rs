@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::session::Progress;
 
-/// The account: read = sent + refused + oversized + send_failed; received = written + tampered + replayed + write_failed.
+/// The account: read = sent + oversized + send_failed, received = written + tampered + replayed + write_failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GatewayLedger {
     /// Packets read from the TUN device.
@@ -13,7 +13,7 @@ pub struct GatewayLedger {
     pub read_bytes: u64,
     /// Datagrams sent to the peer.
     pub sent: u64,
-    /// Not sent: the peer's host reported that nobody listens.
+    /// Of those, reported by the peer's host as sent to nobody; it does not report each.
     pub refused: u64,
     /// Not sent: longer than a datagram may be.
     pub oversized: u64,

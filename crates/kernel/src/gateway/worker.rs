@@ -150,19 +150,26 @@ impl Worker {
             };
             // A number is used once, whether its datagram is sent or not.
             self.next_sequence += 1;
-            // A refusal is that of an earlier datagram, but what is sent to nobody is refused in the end.
-            match self.socket.send(&self.buffer[..length]) {
-                Ok(_) => self.ledger.sent += 1,
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                    self.ledger.refused += 1
-                }
+            match self.send(length) {
+                Ok(()) => self.ledger.sent += 1,
                 Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                    self.ledger.oversized += 1
+                    self.ledger.oversized += 1;
                 }
                 Err(_) => self.ledger.send_failed += 1,
             }
         }
         Ok(true)
+    }
+
+    /// Sends a datagram. That an earlier one was refused is reported in place of sending, so it is tried again.
+    fn send(&mut self, length: usize) -> io::Result<()> {
+        match self.socket.send(&self.buffer[..length]) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                self.ledger.refused += 1;
+                self.socket.send(&self.buffer[..length]).map(|_| ())
+            }
+            sent => sent.map(|_| ()),
+        }
     }
 
     fn log_stamp(&mut self, packet_bytes: usize) {
@@ -183,7 +190,10 @@ impl Worker {
             let bytes = match self.socket.recv(&mut self.buffer) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // Refused: an earlier datagram found nobody. The next send reports it again.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    self.ledger.refused += 1;
+                    continue;
+                }
                 Err(_) => return false,
             };
             self.ledger.received += 1;
