@@ -30,6 +30,7 @@ LINES = {
     "convert": [f"convert {LOG} --to siftr-1.3 -o x.siftr"],
     "model": ["model list", "model run linux-napi --duration 0.001"],
     "gen": ["gen -i lo --dst 127.0.0.1 --count 1"],
+    "router": ["router measure --count 100 --pps 1k"],
     "sizes": ["sizes x.sizes --from sizes --to dist"],
     "cpu": ["cpu -- true", "cpu --hooks -- true"],
     "report": [f"report {LOG} -o report"],

@@ -254,6 +254,13 @@ LEVELS: dict[str, list[dict[str, Any]]] = {
         )
     ],
     "generator": [{"sizes": "distribution of the thesis", "gap": 20_000}],
+    "router": [
+        {
+            "receive": "rps", "traffic": "poisson", "load": 0.3, "routes": 4, "rules": 0, "gro": True, "flows": 1,
+            "sizes": "64", "tunnel": tunnel,
+        }
+        for tunnel in ("none", "aes-gcm")
+    ],
 }  # fmt: skip
 
 
