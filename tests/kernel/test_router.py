@@ -17,8 +17,8 @@ import pytest
 from parshall.errors import ParshallError
 from parshall.generate.reception import _utc_offset_ns
 from parshall.router import RouterTestbed, Setup, Traffic, measure, offer, overload, zero_loss
-from parshall.testbed.namespaces import NETNS_DIRECTORY
 from parshall.testbed.names import clean
+from parshall.testbed.namespaces import NETNS_DIRECTORY
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
