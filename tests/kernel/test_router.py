@@ -167,6 +167,16 @@ def test_packets_without_a_route_are_lost_in_the_stack(bed):
         measure(bed, Traffic("constant", pps=PPS), COUNT)
 
 
+def test_a_namespace_that_another_process_is_creating_does_not_matter(bed):
+    # Between the creation of the file and the mount.
+    name = NETNS_DIRECTORY / f"half-made-{os.getpid()}"
+    name.touch()
+    try:
+        assert measure(bed, Traffic("constant", pps=PPS), COUNT).ledger["sent"] == COUNT
+    finally:
+        name.unlink()
+
+
 def test_one_cpu_for_router_and_generator(one_cpu):
     with RouterTestbed() as bed:
         assert bed.setup.shares_cpu
