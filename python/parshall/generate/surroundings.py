@@ -104,7 +104,7 @@ class _Surroundings:
         from pyroute2.netlink.exceptions import NetlinkError
 
         for inode, path in self._paths.items():
-            # One that is being removed is a plain file for a moment, of which the kernel knows no number.
+            # A name that is being created or removed is no namespace.
             with suppress(OSError, NetlinkError), path.open("rb") as namespace:
                 number = route.get_netnsid(fd=namespace.fileno())["nsid"]
                 if number != _NO_NUMBER and os.fstat(namespace.fileno()).st_ino == inode:

@@ -101,6 +101,11 @@ impl<'a> Feeder<'a> {
         count > 0
     }
 
+    /// Whether nothing is left to draw.
+    pub fn is_drawn(&self) -> bool {
+        self.drawn >= self.schedule.end()
+    }
+
     /// Takes account of the packets that all senders are past; true when there were some.
     pub fn retire(&mut self) -> bool {
         self.retire_until(self.schedule.sent_by_all(), false)

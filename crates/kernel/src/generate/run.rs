@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Between two polls when there is nothing to do: the receiver may need the same CPU.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The same when nothing is left to draw. To take account of packets at once would keep a CPU busy, most often that of
+/// the receiver.
+const POLL_INTERVAL_DRAWN: Duration = Duration::from_millis(10);
 /// A paced run whose host does not keep up goes on for so long after its duration: what is a little late is still sent.
 const LATE_AT_THE_END_NS: u64 = 50_000_000;
 /// How long senders that are stopped may take for what the first of them has already passed.
@@ -137,7 +140,9 @@ impl Run<'_> {
             };
             team.interrupt();
             affinity.settle(team.sent());
-            if !retired && !drew {
+            if schedule.is_paced() && feeder.is_drawn() {
+                std::thread::sleep(POLL_INTERVAL_DRAWN);
+            } else if !retired && !drew {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
