@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parshall.cli import options
+from parshall.cli import options, path_join
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option
@@ -22,10 +22,18 @@ from parshall.path.stages import STAGES
 from parshall.quantities import parse_share
 from parshall.stopping import Stopping
 
+_JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")
+
 
 def command(
+    context: typer.Context,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="With --join: further files")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Log of packets; without it, histograms only")
+    ] = None,
+    join: Annotated[
+        list[Path] | None,
+        typer.Option("--join", metavar="FILE", help="Join path log, TCP log, capture (repeatable)"),
     ] = None,
     stages: Annotated[
         str | None, typer.Option("--stages", metavar="NAME,...", help="Stages to measure (--list-stages)")
@@ -67,6 +75,9 @@ def command(
         width = max(map(len, STAGES))
         print(*(f"{name:{width}}  {where}" for name, where in STAGES.items()), sep="\n")
         return 0
+    if join or files:
+        _check_join(context, join)
+        return path_join.run([*(join or ()), *(files or ())], output, quiet=quiet, as_json=as_json)
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
     with contextlib.ExitStack() as stack:
@@ -103,6 +114,17 @@ def command(
         say("path", summary.failure)
         return 1
     return 0
+
+
+def _check_join(context: typer.Context, join: list[Path] | None) -> None:
+    """Raise `UsageError` for options that measure, which files have no use for."""
+    if not join:
+        raise UsageError(f"{context.params['files'][0]}: an argument; to join files, give --join")
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in _JOIN_OPTIONS and source is not None and source.name == "COMMANDLINE":
+            option = name.replace("_", "-").removeprefix("as-")
+            raise UsageError(f"--{option}: does not go with --join, which measures nothing; leave it out")
 
 
 def _progress(status: dict[str, Any], elapsed_s: float) -> str:
