@@ -76,7 +76,7 @@ def command(
         print(*(f"{name:{width}}  {where}" for name, where in STAGES.items()), sep="\n")
         return 0
     if join or files:
-        _check_join(context, join)
+        _check_join(context, join or [], files or [])
         return path_join.run([*(join or ()), *(files or ())], output, quiet=quiet, as_json=as_json)
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
@@ -116,10 +116,10 @@ def command(
     return 0
 
 
-def _check_join(context: typer.Context, join: list[Path] | None) -> None:
+def _check_join(context: typer.Context, join: list[Path], files: list[Path]) -> None:
     """Raise `UsageError` for options that measure, which files have no use for."""
     if not join:
-        raise UsageError(f"{context.params['files'][0]}: an argument; to join files, give --join")
+        raise UsageError(f"{files[0]}: an argument; to join files, give --join")
     for name in context.params:
         source = context.get_parameter_source(name)
         if name not in _JOIN_OPTIONS and source is not None and source.name == "COMMANDLINE":

@@ -62,7 +62,7 @@ def kind_of(path: Path) -> str:
         raise UsageError(f"--join {path}: {error.strerror or error}; name a file that can be read") from None
     except pa.ArrowInvalid:
         metadata = {}
-    kind = metadata.get(b"parshall.format", b"").decode(errors="replace")
+    kind = str(metadata.get(b"parshall.format", b"").decode(errors="replace"))
     if kind not in _KINDS:
         raise UsageError(f"--join {path}: of an unknown kind; expected a path log, a TCP log, pcapng or pcap")
     return kind

@@ -1,6 +1,7 @@
 """The path instrument: where packets spend their time in the kernel, and why.
 
-`profile` measures, `log` reads what it wrote, `timeline` joins it with TCP's state and packets; the command ``parshall path`` is a thin layer over them.
+`profile` measures, `log` reads what it wrote, `timeline` joins it with TCP's state and packets; the command
+``parshall path`` is a thin layer over them.
 """
 
 from parshall.path.log import PathLog

@@ -24,9 +24,9 @@ def connections(timeline: pa.Table) -> list[dict[str, Any]]:
     -------
     list of dict
         ``connection``; ``paths``: rows by code path; ``drops``: packets by ``netns_inode``, ``place`` and ``reason``,
-        and how many were ``sent_again``; ``retransmissions`` and their ``causes``, how many repair a drop that was seen
-        (``lost``) and how many are ``spurious``; ``readers``: how long each process waited, by quantile; ``queues``:
-        how long data and ACKs were in each queue discipline. Times have ``rows``, ``median_ns``, ``p99_ns``, ``max_ns``.
+        and how many were ``sent_again``; ``retransmissions`` and their ``causes``, how many repair a drop that was
+        seen (``lost``) and how many are ``spurious``; ``readers``: how long each process waited; ``queues``: how long
+        data and ACKs were in each queue discipline. Times have ``rows``, ``median_ns``, ``p99_ns``, ``max_ns``.
     """
     frame = pl.from_arrow(timeline)
     assert isinstance(frame, pl.DataFrame)

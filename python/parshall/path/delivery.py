@@ -24,8 +24,8 @@ def join(rows: pl.DataFrame, reads: pl.DataFrame, flows: pl.DataFrame | None) ->
     Returns
     -------
     polars.DataFrame
-        The rows with ``read_match``, ``reader_cookie``, ``pid``, ``command``, ``waking_ns``, ``running_ns``, ``read_ns``
-        (since the first data of this read was ready) and ``wait_ns`` (since this row's data was ready).
+        The rows with ``read_match``, ``reader_cookie``, ``pid``, ``command``; ``waking_ns``, ``running_ns`` and
+        ``read_ns`` (since the first data of this read was ready); ``wait_ns`` (since this row's data was ready).
     """
     delivered = rows.filter((pl.col("stream") >= 0) & ~pl.col("is_out") & (pl.col("wire_bytes") > 0))
     delivered = delivered.filter(pl.col("path").is_in(["delivered", "unknown", "open", "consumed"]) | is_used())
@@ -74,9 +74,9 @@ def join(rows: pl.DataFrame, reads: pl.DataFrame, flows: pl.DataFrame | None) ->
         wait_ns=pl.when(pl.col("ready_ns") <= pl.col("end_ns")).then(pl.col("end_ns") - pl.col("ready_ns")),
     ).unique("row", keep="first", maintain_order=True)
     added = ["reader_cookie", "pid", "command", "waking_ns", "running_ns", "read_ns", "wait_ns"]
-    return rows.join(found.select("row", "read_match", *added), on="row", how="left", maintain_order="left").with_columns(
-        pl.col("read_match").fill_null("none")
-    )
+    return rows.join(
+        found.select("row", "read_match", *added), on="row", how="left", maintain_order="left"
+    ).with_columns(pl.col("read_match").fill_null("none"))
 
 
 def _cookies(rows: pl.DataFrame, flows: pl.DataFrame | None) -> pl.DataFrame:

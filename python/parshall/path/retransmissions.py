@@ -27,7 +27,8 @@ def join(rows: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         The rows with ``sent_row`` (row of the sending host with the same copy), ``lost_row`` (of a retransmission:
         the row that was dropped before), ``sent_again_row`` and ``sent_again_ns`` (of a dropped row: what was sent
-        for it, and how long after the drop), and ``place`` (of a dropped row: the last stage before). Rows elsewhere take the cause from the sending host's row.
+        for it, and how long after the drop), and ``place`` (of a dropped row: the last stage before). Rows elsewhere
+        take cause and ``lost_row`` from the sending host's row.
     """
     count = rows.height
     links = {name: np.full(count, NONE, np.int64) for name in ("sent_row", "lost_row", "sent_again_row")}
@@ -38,11 +39,14 @@ def join(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(columns).with_columns(
         pl.when(pl.col(name) >= 0).then(pl.col(name)).cast(pl.UInt32).alias(name) for name in links
     )
-    sender = rows.select(sent_row="row", sent_cause="cause", sent_spurious="spurious", was_again="is_retransmission")
+    sender = rows.select(*("cause", "spurious", "lost_row"), sent_row="row", is_again="is_retransmission").rename(
+        {"cause": "sent_cause", "spurious": "sent_spurious", "lost_row": "sent_lost_row"}
+    )
     rows = rows.join(sender, on="sent_row", how="left", maintain_order="left").with_columns(
         cause=pl.coalesce("cause", "sent_cause"),
         spurious=pl.coalesce("spurious", "sent_spurious"),
-        is_retransmission=pl.coalesce("is_retransmission", "was_again"),
+        is_retransmission=pl.coalesce("is_retransmission", "is_again"),
+        lost_row=pl.coalesce("lost_row", "sent_lost_row"),
     )
     again = rows.select(sent_again_row="row", again_ns="from_ns")
     rows = rows.join(again, on="sent_again_row", how="left", maintain_order="left")
@@ -50,7 +54,7 @@ def join(rows: pl.DataFrame) -> pl.DataFrame:
     place = pl.when(pl.col("path") == "dropped").then(pl.coalesce(passed))
     dropped_ns = pl.col("from_ns") + pl.col("drop_ns").fill_null(0).cast(pl.Int64)
     return rows.with_columns(sent_again_ns=pl.col("again_ns") - dropped_ns, place=place).drop(
-        "sent_cause", "sent_spurious", "was_again", "again_ns"
+        "sent_cause", "sent_spurious", "sent_lost_row", "is_again", "again_ns"
     )
 
 

@@ -129,7 +129,9 @@ def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> pl.
         judged = judged.select("time_ns", *keys, pl.col("cause").cast(pl.String), "spurious")
         events = events.drop("cause", "spurious").join(judged, on=["time_ns", *keys], how="left")
         events = events.with_columns(pl.col("cause").fill_null("unknown"))
-    before = packets.filter(pl.col("direction") == "out").select("record", *keys, packet_ns="record_ns").sort("packet_ns")
+    before = (
+        packets.filter(pl.col("direction") == "out").select("record", *keys, packet_ns="record_ns").sort("packet_ns")
+    )
     sent = events.sort("record_ns").join_asof(
         before,
         left_on="record_ns",

@@ -49,7 +49,10 @@ def join(rows: pl.DataFrame, capture: Trace | None) -> pl.DataFrame:
     hosts = tcp.select("host_stream", *_ENDS).unique()
     points = _read(capture).join(hosts, on=_ENDS, maintain_order="left").with_row_index("point")
     # Captures stamp packets where the stack takes them from a driver, or gives them to one.
-    stamped = {"in_ns": pl.col("receive_ns").fill_null(0), "out_ns": pl.coalesce("start_xmit_ns", "whole_ns").fill_null(0)}
+    stamped = {
+        "in_ns": pl.col("receive_ns").fill_null(0),
+        "out_ns": pl.coalesce("start_xmit_ns", "whole_ns").fill_null(0),
+    }
     alike = tcp.with_columns(
         alike=pl.len().over(_KEY), **{name: pl.col("from_ns") + past.cast(pl.Int64) for name, past in stamped.items()}
     ).select(*_KEY, "row", "from_ns", "until_ns", "alike", *stamped)
@@ -101,11 +104,8 @@ def _parts(points: pl.DataFrame, found: pl.DataFrame, rows: pl.DataFrame) -> pl.
     data = rows.filter(pl.col("wire_bytes") > 0)
     columns = ["host_stream", "tcp_seq", "wire_bytes", "from_ns", "until_ns"]
     segments = Segments(*(data[name].cast(pl.Int64).to_numpy() for name in columns))
-    index, count = segments.covering(
-        *(left[name].cast(pl.Int64).to_numpy() for name in ("host_stream", "tcp_seq", "time_ns")),
-        "nearest",
-        TOLERANCE_NS,
-    )
+    stream, seq, time_ns = (left[name].cast(pl.Int64).to_numpy() for name in ("host_stream", "tcp_seq", "time_ns"))
+    index, count = segments.covering(stream, seq, time_ns, "nearest", TOLERANCE_NS)
     is_found = index != NONE
     kept = left.filter(pl.Series(is_found, dtype=pl.Boolean))
     return kept.select("point", "packet").with_columns(
