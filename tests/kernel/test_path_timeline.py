@@ -15,11 +15,15 @@ from conversation import Tcpdump, connection, send_marker, socket_at, transfer
 import parshall
 from parshall.capture import Capture, Output, Ring
 from parshall.path import PathLog, PathProfile, Trace, join
+from parshall.path.stages import ALL_STAGES
 from parshall.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = [sys.executable, "-m", "parshall"]
 PORT = 5050
+# Netfilter hooks are those of one namespace, and these packets pass three.
+HOOKS = ("pre_routing", "local_in", "forward", "local_out", "post_routing")
+STAGES = [name for name in ALL_STAGES if name not in HOOKS]
 
 
 @contextmanager
@@ -29,7 +33,8 @@ def followed(tmp_path, router):
         ring = Ring(router.in_if, netns=router.router.namespace)
         stack.enter_context(Capture([Output(tmp_path / "capture.pcapng", "tcp")], ring))
         stack.enter_context(TcpLog(tmp_path / "tcp.arrow", port=PORT))
-        profile = PathProfile(tmp_path / "path.arrow", reads=True, filter=f"tcp port {PORT}", packets_max=1 << 18)
+        options = {"stages": STAGES, "reads": True, "filter": f"tcp port {PORT}", "packets_max": 1 << 18}
+        profile = PathProfile(tmp_path / "path.arrow", **options)
         yield stack.enter_context(profile)
 
 
@@ -104,8 +109,7 @@ def test_each_retransmission_has_the_copy_that_a_firewall_dropped(router, tmp_pa
     with followed(tmp_path, router):
         witness = dropped_between(router, tmp_path, until, lambda: transferred(router, 2_000_000))
     table = timeline_of(tmp_path)
-    # Netfilter hooks are those of the namespace in which Parshall runs.
-    check_losses(table, witness, {"NETFILTER_DROP"}, {"receive", "pre_routing"})
+    check_losses(table, witness, {"NETFILTER_DROP"}, {"receive"})
     text = router.router.run(["nft", "-j", "list", "table", "ip", "t"]).stdout
     counters = [
         part["counter"]["packets"]
@@ -120,6 +124,9 @@ def test_each_retransmission_has_the_copy_that_a_firewall_dropped(router, tmp_pa
     records = pl.from_arrow(parshall.read(tmp_path / "tcp.arrow").records)
     sent = logged.filter(pl.col("sent_row").is_null())
     assert sent.height == records.filter(pl.col("event").cast(pl.String) == "retransmit").height
+    judged = parshall.read(tmp_path / "tcp.arrow").retransmissions
+    assert Counter(sent["cause"].to_list()) == Counter(cause or "unknown" for cause in judged["cause"].to_pylist())
+    assert set(sent["cause"].to_list()) & {"rack", "fast"}
 
 
 def test_each_retransmission_has_the_copy_that_a_full_queue_dropped(router, tmp_path, until):

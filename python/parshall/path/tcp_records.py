@@ -120,20 +120,14 @@ _AGAIN = ["is_retransmission", "cause", "spurious"]
 def _retransmitted(packets: pl.DataFrame, events: pl.DataFrame, log: Log) -> pl.DataFrame:
     """Return packets with the event that says that they were sent again, and its cause."""
     keys = ["flow", "pkt_seq"]
-    events = events.select("time_ns", *keys, "record_ns").with_columns(
-        cause=pl.lit("unknown"), spurious=pl.lit(None, pl.Boolean)
-    )
-    if hasattr(log, "retransmissions"):
-        judged = pl.from_arrow(log.retransmissions)
-        assert isinstance(judged, pl.DataFrame)
-        judged = judged.select("time_ns", *keys, pl.col("cause").cast(pl.String), "spurious")
-        events = events.drop("cause", "spurious").join(judged, on=["time_ns", *keys], how="left")
-        events = events.with_columns(pl.col("cause").fill_null("unknown"))
-    before = (
-        packets.filter(pl.col("direction") == "out").select("record", *keys, packet_ns="record_ns").sort("packet_ns")
-    )
+    judged = pl.from_arrow(log.retransmissions)
+    assert isinstance(judged, pl.DataFrame)
+    judged = judged.select("time_ns", *keys, pl.col("cause").cast(pl.String), "spurious").unique(["time_ns", *keys])
+    events = events.select("time_ns", *keys, "record_ns").join(judged, on=["time_ns", *keys], how="left")
+    events = events.with_columns(pl.col("cause").fill_null("unknown"))
+    before = packets.filter(pl.col("direction") == "out").select("record", *keys, packet_ns="record_ns")
     sent = events.sort("record_ns").join_asof(
-        before,
+        before.sort("packet_ns"),
         left_on="record_ns",
         right_on="packet_ns",
         by=keys,
