@@ -341,6 +341,13 @@ def run(directory, *arguments):
         ),
         (["--join", "path.arrow", "--reads"], "--reads: does not go with --join, which measures nothing; leave it out"),
         (["path.arrow"], "path.arrow: an argument; to join files, give --join"),
+        (["--tcp-log", "t"], "--tcp-log t: joins a log of packets; name one with -o FILE"),
+        (["-o", "p", "--tcp-log", "-"], "--tcp-log -: is read again at the end; name a file"),
+        (["-o", "p", "--capture", "c.pcapng"], "--capture c.pcapng: no interface; name one with -i"),
+        (
+            ["-o", "p", "-i", "lo", "--capture", "c.pcapng.zst"],
+            "--capture c.pcapng.zst: expected a name that ends in .pcapng or .pcap",
+        ),
     ],
 )
 def test_wrong_files_and_options_get_one_line(files, arguments, message):

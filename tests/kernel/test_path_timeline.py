@@ -233,3 +233,27 @@ def tshark(path, *fields):
     words = [word for field in fields for word in ("-e", field)]
     text = subprocess.run([*command, *words], capture_output=True, text=True, check=True).stdout
     return [line.split("\t") for line in text.splitlines()]
+
+
+def test_one_command_measures_and_joins(router, tmp_path):
+    names = {
+        option: tmp_path / name
+        for option, name in (("-o", "p.arrow"), ("--tcp-log", "t.arrow"), ("--capture", "c.pcapng"))
+    }
+    options = [word for option, path in names.items() for word in (option, str(path))]
+    stages = ["--stages", ",".join(STAGES), "--reads", "--filter", f"tcp port {PORT}"]
+    place = ["-i", router.sink_if, "--netns", router.sink.namespace, "--json"]
+    command = [*PARSHALL, "path", *options, *stages, *place]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert any("started" in line for line in iter(process.stderr.readline, ""))
+        transferred(router, 500_000)
+        process.terminate()
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    found = {one["connection"]: one for one in json.loads(output)["connections"]}
+    (toward,) = [one for name, one in found.items() if name.endswith(f":{PORT} tcp")]
+    assert toward["paths"]["delivered"] > 0 and toward["readers"]
+    table = pl.from_arrow(join(PathLog(names["-o"]), parshall.read(names["--tcp-log"]), Trace(names["--capture"])))
+    data = toward_sink(table).filter(pl.col("path") == "delivered")
+    assert data.height and set(data["tcp_match"]) <= {"exact", "nearest"}
+    assert set(data["capture_match"]) <= {"exact", "nearest"}

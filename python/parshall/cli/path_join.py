@@ -38,10 +38,14 @@ def run(files: list[Path], output: Path | None, *, quiet: bool, as_json: bool) -
         if as_json:
             print(json.dumps({"output": None if output is None else str(output), "connections": found}))
         else:
-            print(*(line for one in found[:_SHOWN] for line in connection_lines(one)), sep="\n")
-            if len(found) > _SHOWN:
-                print(f"and {len(found) - _SHOWN} more; --json has all")
+            print(*lines_of(found), sep="\n")
     return 0
+
+
+def lines_of(found: list[dict[str, Any]]) -> list[str]:
+    """Return the answers for the connections with most packets as text."""
+    lines = [line for one in found[:_SHOWN] for line in connection_lines(one)]
+    return lines + ([f"and {len(found) - _SHOWN} more; --json has all"] if len(found) > _SHOWN else [])
 
 
 def kind_of(path: Path) -> str:
