@@ -19,49 +19,6 @@ PARSHALL = [sys.executable, "-m", "parshall"]
 COUNT = 500
 
 
-class Router:
-    """A source, a router and a sink in a row."""
-
-    def __init__(self, bed):
-        self.bed = bed
-        self.source, self.router, self.sink = (bed.host(name) for name in ("source", "router", "sink"))
-        self.links = [
-            bed.link(self.source, self.router, backend="veth"),
-            bed.link(self.router, self.sink, backend="veth"),
-        ]
-        (self.source_if, self.in_if), (self.out_if, self.sink_if) = (
-            (link.interface(a), link.interface(b))
-            for link, a, b in zip(self.links, (self.source, self.router), (self.router, self.sink), strict=True)
-        )
-        self.source_address = self.links[0].address(self.source)
-        self.sink_address = self.links[1].address(self.sink)
-        self.router.sysctl("net.ipv4.ip_forward", 1)
-        self.source.route("default", self.links[0].address(self.router))
-        self.sink.route("default", self.links[1].address(self.router))
-
-    def counters(self):
-        """Return the router's IP counters, as the kernel keeps them."""
-        text = self.router.run(["cat", "/proc/net/snmp"]).stdout
-        names, values = (line.split()[1:] for line in text.splitlines() if line.startswith("Ip: "))
-        return dict(zip(names, map(int, values), strict=True))
-
-    def send(self, count, address=None, port=9000, payload_bytes=100, ttl=None):
-        """Send datagrams from the source."""
-        with socket_at(self.source, "0.0.0.0", socket.SOCK_DGRAM) as sender:
-            if ttl is not None:
-                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
-            for number in range(count):
-                sender.sendto(number.to_bytes(4, "big") + bytes(payload_bytes - 4), (address or self.sink_address, port))
-
-
-@pytest.fixture
-def router(bed):
-    """Make a router between two hosts, and let their neighbours be known."""
-    made = Router(bed)
-    made.send(1)
-    yield made
-
-
 @contextmanager
 def measured(tmp_path, host, *arguments, log=True):
     """Run ``parshall path`` on the packets of a host while the block runs; fill in what it found."""
