@@ -48,7 +48,9 @@ class PathLog:
             )
         version = self._metadata.get("parshall.format_version", "")
         if version.partition(".")[0] != str(MAJOR):
-            raise UsageError(f"{self.path}: path log version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall")
+            raise UsageError(
+                f"{self.path}: path log version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall"
+            )
 
     @cached_property
     def _rows(self) -> pa.Table:

@@ -20,7 +20,8 @@ _STAGE_COLOURS = tuple(colour for colour in COLOURS if colour != "#000000")
 _DARK = ("#0072B2", "#D55E00", "#009E73", "#332288", "#882255")
 # One unit for each range of three decimal digits.
 TIME_LABEL = (
-    "datum.value < 1e3 ? format(datum.value, '~r') + ' ns' : datum.value < 1e6 ? format(datum.value / 1e3, '~r') + ' µs'"
+    "datum.value < 1e3 ? format(datum.value, '~r') + ' ns'"
+    " : datum.value < 1e6 ? format(datum.value / 1e3, '~r') + ' µs'"
     " : datum.value < 1e9 ? format(datum.value / 1e6, '~r') + ' ms' : format(datum.value / 1e9, '~r') + ' s'"
 )
 _CONFIG: dict[str, Any] = {
@@ -66,7 +67,9 @@ def time_ticks(low_ns: float, high_ns: float, **settings: Any) -> alt.Axis:
     """Return an axis whose ticks are powers of ten; of a short range also 2 and 5 times these."""
     powers = range(math.floor(math.log10(max(low_ns, 1))), math.ceil(math.log10(max(high_ns, 2))) + 1)
     steps = (1,) if len(powers) > 3 else (1, 2, 5)
-    return alt.Axis(values=[float(step * 10**power) for power in powers for step in steps], labelExpr=TIME_LABEL, **settings)
+    return alt.Axis(
+        values=[float(step * 10**power) for power in powers for step in steps], labelExpr=TIME_LABEL, **settings
+    )
 
 
 def stage_colours(stages: Sequence[str]) -> alt.Scale:

@@ -1,5 +1,7 @@
 """Time of one stage against another, and rank correlation of all; after Figure 3.10 of the model chapter."""
 
+from typing import Any
+
 import altair as alt
 import polars as pl
 
@@ -9,8 +11,8 @@ from parshall.figures.path.reduction import PathReduction
 
 _POINTS_MAX = 2_000
 _PANEL_PX = 300
-# Stages with times of fewer packets of the sample have no correlation worth a number.
-_PACKETS_MIN = 30
+# Pairs of stages that fewer packets of the sample passed have no correlation worth a number: so many, or this part.
+_PACKETS_MIN, _PART_MIN = 100, 0.01
 _COLUMNS = {"first": pl.String, "second": pl.String, "correlation": pl.Float64, "packets": pl.Int64}
 
 
@@ -30,7 +32,11 @@ def reduce(reduction: PathReduction, path: str) -> pl.DataFrame:
     for number, first in enumerate(stages):
         for second in stages[:number]:
             both = sample.select(first, second).drop_nulls()
-            if both.height < _PACKETS_MIN or both[first].n_unique() < 2 or both[second].n_unique() < 2:
+            if (
+                both.height < max(_PACKETS_MIN, _PART_MIN * sample.height)
+                or both[first].n_unique() < 2
+                or both[second].n_unique() < 2
+            ):
                 continue
             value = both.select(pl.corr(first, second, method="spearman")).item()
             rows += [(first, second, value, both.height), (second, first, value, both.height)]
@@ -42,16 +48,18 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     top = reduced.sort(pl.col("correlation").abs(), descending=True).row(0, named=True)
     stages = [stage for stage in reduction.stages_of(path) if stage in set(reduced["first"])]
     first, second = sorted((top["first"], top["second"]), key=stages.index)
+    packets = int(reduced["packets"].max() or 0)  # type: ignore[arg-type]
     caption = (
-        f"Left: Spearman's rank correlation of the times until two stages, of {reduced['packets'].max():,} packets taken evenly. "
+        f"Left: Spearman's rank correlation of the times until two stages, of {packets:,} packets taken evenly. "
         f"Right: the pair that correlates most, {first} and {second} ({top['correlation']:+.2f}), one point a packet. "
-        "Times that grow together have a common cause, such as a busy CPU; a model that draws them independently misses it."
+        "Times that grow together have a common cause, such as a busy CPU; a model that draws them independently "
+        "misses it."
     )
     chart = alt.hconcat(_table(reduced, stages), _points(reduction, path, first, second), spacing=40)
     return finished(f"correlation-{path}", f"Times of stages against each other, {path} packets", caption, chart)
 
 
-def _table(reduced: pl.DataFrame, stages: list[str]) -> alt.LayerChart:
+def _table(reduced: pl.DataFrame, stages: list[str]) -> Any:
     base = alt.Chart(rows_of(reduced))
     x = alt.X("first:N", title=None, sort=stages, axis=alt.Axis(labelAngle=-45, ticks=False, domain=False))
     y = alt.Y("second:N", title=None, sort=stages, axis=alt.Axis(ticks=False, domain=False))
@@ -61,8 +69,7 @@ def _table(reduced: pl.DataFrame, stages: list[str]) -> alt.LayerChart:
     tooltip = ["first:N", "second:N", alt.Tooltip("correlation:Q", format="+.3f"), alt.Tooltip("packets:Q", format=",")]
     cells = base.mark_rect(stroke="#eee").encode(x=x, y=y, color=colour, tooltip=tooltip)
     texts = base.mark_text(fontSize=11).encode(x=x, y=y, text=alt.Text("correlation:Q", format="+.2f"))
-    table: alt.LayerChart = alt.layer(cells, texts).properties(width=_PANEL_PX, height=_PANEL_PX)
-    return table
+    return alt.layer(cells, texts).properties(width=_PANEL_PX, height=_PANEL_PX)
 
 
 def _points(reduction: PathReduction, path: str, first: str, second: str) -> alt.Chart:
@@ -74,8 +81,18 @@ def _points(reduction: PathReduction, path: str, first: str, second: str) -> alt
         alt.Chart(rows_of(rows))
         .mark_point(size=14, filled=True, color=BAR, opacity=0.35)
         .encode(
-            x=alt.X(f"{first}:Q", title=f"until {first} (logarithmic)", scale=time_scale(*ends[first]), axis=time_ticks(*ends[first])),
-            y=alt.Y(f"{second}:Q", title=f"until {second} (logarithmic)", scale=time_scale(*ends[second]), axis=time_ticks(*ends[second])),
+            x=alt.X(
+                f"{first}:Q",
+                title=f"until {first} (logarithmic)",
+                scale=time_scale(*ends[first]),
+                axis=time_ticks(*ends[first]),
+            ),
+            y=alt.Y(
+                f"{second}:Q",
+                title=f"until {second} (logarithmic)",
+                scale=time_scale(*ends[second]),
+                axis=time_ticks(*ends[second]),
+            ),
             tooltip=[alt.Tooltip(f"{name}:Q", title=f"{name} (ns)", format=",") for name in (first, second)],
         )
         .properties(width=_PANEL_PX, height=_PANEL_PX)

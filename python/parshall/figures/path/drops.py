@@ -42,7 +42,9 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction) -> Figure:
         .encode(
             y=y,
             x=alt.X("sum(packets):Q", title="packets", scale=alt.Scale(domain=[0, top], nice=False), axis=axis),
-            color=alt.Color("place:N", scale=stage_colours(places), sort=places, legend=alt.Legend(title="dropped after stage")),
+            color=alt.Color(
+                "place:N", scale=stage_colours(places), sort=places, legend=alt.Legend(title="dropped after stage")
+            ),
             order="order:Q",
             tooltip=["reason:N", "place:N", alt.Tooltip("packets:Q", format=",")],
         )
@@ -54,8 +56,8 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction) -> Figure:
         .encode(y=y, x=alt.X("all:Q", title="packets"), text=alt.Text("all:Q", format=","))
     )
     caption = (
-        f"{int(reduction.drops['packets'].sum()):,} dropped packets, by the kernel's reason (skb_drop_reason) and the last "
-        "stage that they passed."
+        f"{int(reduction.drops['packets'].sum()):,} dropped packets, by the kernel's reason (skb_drop_reason) and the "
+        "last stage that they passed."
     )
     left = reduction.drops["reason"].n_unique() - len(reasons)
     if left > 0:

@@ -204,7 +204,9 @@ class _First:
         )
         long = _long(times)
         self.backwards += long.filter(pl.col("time_ns") < 0).height
-        counted = long.filter(pl.col("time_ns") >= 0).group_by("path", "stage", bucket_of(pl.col("time_ns")).alias("bucket"))
+        counted = long.filter(pl.col("time_ns") >= 0).group_by(
+            "path", "stage", bucket_of(pl.col("time_ns")).alias("bucket")
+        )
         self._buckets.append(
             counted.agg(packets=pl.len(), sum_ns=pl.col("time_ns").sum(), max_ns=pl.col("time_ns").max())
         )
@@ -217,7 +219,9 @@ class _First:
         dropped = packets.filter(pl.col("path") == "dropped")
         if dropped.is_empty():
             return
-        passed = [pl.when(pl.col(f"{stage}_ns").is_not_null()).then(pl.lit(stage)) for stage in STAGES if stage != "drop"]
+        passed = [
+            pl.when(pl.col(f"{stage}_ns").is_not_null()).then(pl.lit(stage)) for stage in STAGES if stage != "drop"
+        ]
         place = pl.coalesce(*reversed(passed), pl.col("first_stage").cast(pl.String))
         self._drops.append(dropped.group_by(reason="drop_reason", place=place).len("packets"))
 
@@ -332,8 +336,11 @@ class _Second:
         around = self._spans.join(bucketed, on="path").filter(pl.col("bucket").is_between("low", "high"))
         if not around.is_empty():
             counts = around.group_by("path", "percentile").len("packets")
-            sums = _long(around, "percentile").filter(pl.col("time_ns") >= 0).group_by("path", "percentile", "stage").agg(
-                sum_ns=pl.col("time_ns").sum()
+            sums = (
+                _long(around, "percentile")
+                .filter(pl.col("time_ns") >= 0)
+                .group_by("path", "percentile", "stage")
+                .agg(sum_ns=pl.col("time_ns").sum())
             )
             self._waits.append(sums.join(counts, on=["path", "percentile"]))
         self._longest.append(_longest(_long(times, "time_s")))
@@ -344,13 +351,23 @@ class _Second:
         """Mean times of the packets around the percentiles."""
         if not self._waits:
             return pl.DataFrame(
-                schema={"path": pl.String, "percentile": pl.String, "stage": pl.String, "mean_ns": pl.Float64, "packets": pl.Int64}
+                schema={
+                    "path": pl.String,
+                    "percentile": pl.String,
+                    "stage": pl.String,
+                    "mean_ns": pl.Float64,
+                    "packets": pl.Int64,
+                }
             )
         sums = pl.concat(self._waits).group_by("path", "percentile", "stage").sum()
         # A stage that only some of these packets passed counts with the packets of all tables.
         packets = sums.filter(stage=WHOLE).select("path", "percentile", all="packets")
         return sums.join(packets, on=["path", "percentile"]).select(
-            "path", "percentile", "stage", mean_ns=pl.col("sum_ns") / pl.col("all"), packets=pl.col("all").cast(pl.Int64)
+            "path",
+            "percentile",
+            "stage",
+            mean_ns=pl.col("sum_ns") / pl.col("all"),
+            packets=pl.col("all").cast(pl.Int64),
         )
 
     @property

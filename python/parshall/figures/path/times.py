@@ -1,4 +1,6 @@
-"""Histograms of the time of each stage, one panel a stage, on one axis; after Figures 3.7 and 3.8 of the model chapter."""
+"""Histograms of the time of each stage, one panel a stage, on one axis; after Figures 3.7, 3.8 of the model chapter."""
+
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -41,24 +43,48 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     packets = int(times.filter(stage=WHOLE)["packets"].sum())
     caption = (
         f"{packets:,} packets. Until a stage: time since the stage before; whole: from the first stage to the last. "
-        "Height: packets in a bucket of 9 %, each panel to its own maximum. Solid line: median; dashed: 99th percentile."
+        "Height: packets in a bucket of 9 %, each panel to its own maximum. Solid line: median; dashed: 99th "
+        "percentile."
     )
     return finished(f"times-{path}", f"Time until each stage, {path} packets", caption, chart)
 
 
 def _panel(
-    reduced: pl.DataFrame, times: pl.DataFrame, stage: str, scale: alt.Scale, ends_ns: tuple[float, float], is_last: bool
-) -> alt.LayerChart:
+    reduced: pl.DataFrame,
+    times: pl.DataFrame,
+    stage: str,
+    scale: alt.Scale,
+    ends_ns: tuple[float, float],
+    is_last: bool,
+) -> Any:
     axis = time_ticks(*ends_ns, grid=True, labels=is_last, ticks=is_last, domain=is_last)
     x = alt.X("from_ns:Q", title="time (logarithmic)" if is_last else None, scale=scale, axis=axis)
-    y = alt.Y("percent:Q", title=stage, axis=alt.Axis(labels=False, ticks=False, grid=False, titleAngle=0, titleAlign="right", titleX=-8, titleY=_PANEL_PX / 2 + 5, domain=False, minExtent=92))
-    bars = alt.Chart(rows_of(reduced.filter(stage=stage))).mark_rect(color=BAR, strokeWidth=0).encode(
-        x=x, x2="until_ns:Q", y=y, y2=alt.datum(0),
-        tooltip=[alt.Tooltip("from_ns:Q", title="from (ns)", format=",.0f"), alt.Tooltip("until_ns:Q", title="until (ns)", format=",.0f"), alt.Tooltip("percent:Q", title="packets (%)", format=".3f")],
-    )  # fmt: skip
-    row = rows_of(times.filter(stage=stage).select("median_ns", "p99_ns", "max_ns", "packets"))
-    tip = [alt.Tooltip(f"{name}:Q", title=name.replace("_ns", " (ns)"), format=",.0f") for name in ("median_ns", "p99_ns", "max_ns", "packets")]
-    median = alt.Chart(row).mark_rule(color=INK, strokeWidth=1.8).encode(x=alt.X("median_ns:Q", scale=scale), tooltip=tip)
-    p99 = alt.Chart(row).mark_rule(color=INK, strokeWidth=1.4, strokeDash=[4, 3]).encode(x=alt.X("p99_ns:Q", scale=scale), tooltip=tip)
-    panel: alt.LayerChart = alt.layer(bars, median, p99).properties(width=WIDTH_PX - 100, height=_PANEL_PX)
-    return panel
+    beside = {"titleAngle": 0, "titleAlign": "right", "titleX": -8, "titleY": _PANEL_PX / 2 + 5, "minExtent": 92}
+    y = alt.Y("percent:Q", title=stage, axis=alt.Axis(labels=False, ticks=False, grid=False, domain=False, **beside))
+    bars = (
+        alt.Chart(rows_of(reduced.filter(stage=stage)))
+        .mark_rect(color=BAR, strokeWidth=0)
+        .encode(
+            x=x,
+            x2="until_ns:Q",
+            y=y,
+            y2=alt.datum(0),
+            tooltip=[
+                alt.Tooltip("from_ns:Q", title="from (ns)", format=",.0f"),
+                alt.Tooltip("until_ns:Q", title="until (ns)", format=",.0f"),
+                alt.Tooltip("percent:Q", title="packets (%)", format=".3f"),
+            ],
+        )
+    )
+    row = alt.Chart(rows_of(times.filter(stage=stage).select("median_ns", "p99_ns", "max_ns", "packets")))
+    tooltip = [
+        alt.Tooltip(f"{name}:Q", title=name.replace("_ns", " (ns)"), format=",.0f")
+        for name in ("median_ns", "p99_ns", "max_ns", "packets")
+    ]
+    lines = [
+        row.mark_rule(color=INK, strokeWidth=1.6, strokeDash=dash).encode(
+            x=alt.X(f"{name}:Q", scale=scale), tooltip=tooltip
+        )
+        for name, dash in (("median_ns", [1, 0]), ("p99_ns", [4, 3]))
+    ]
+    return alt.layer(bars, *lines).properties(width=WIDTH_PX - 100, height=_PANEL_PX)

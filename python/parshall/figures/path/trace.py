@@ -1,5 +1,7 @@
 """The time of a stage over the measurement, with its outliers; after Figure 3.13 of the model chapter."""
 
+from typing import Any
+
 import altair as alt
 import polars as pl
 
@@ -16,7 +18,9 @@ _OUTLIER = "#D55E00"
 def stages_of(reduction: PathReduction, path: str) -> list[str]:
     """Return the stages that take most of the whole time, in their order."""
     stages = reduction.stages_of(path)
-    shares = reduction.times.filter(pl.col("path") == path, pl.col("stage").is_in(stages)).sort("share", descending=True)
+    shares = reduction.times.filter(pl.col("path") == path, pl.col("stage").is_in(stages)).sort(
+        "share", descending=True
+    )
     return sorted(shares["stage"].head(_STAGES_MAX), key=stages.index)
 
 
@@ -53,16 +57,15 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     panels = [_panel(reduced, reduction, path, stage, end_s, stage == stages[-1]) for stage in stages]
     count = int(reduction.longest.filter(pl.col("path") == path).group_by("stage").len()["len"].max() or 0)  # type: ignore[arg-type]
     caption = (
-        "The stages that take most of the time. Line: median of the sampled packets of a bin; shading: 5th to 95th percentile. "
+        "The stages that take most of the time. Line: median of the sampled packets of a bin; shading: 5th to 95th "
+        "percentile. "
         f"Marks: the longest times of all packets, up to {count} a stage."
     )
     chart = alt.vconcat(*panels, spacing=12)
     return finished(f"trace-{path}", f"Time until a stage over the measurement, {path} packets", caption, chart)
 
 
-def _panel(
-    reduced: pl.DataFrame, reduction: PathReduction, path: str, stage: str, end_s: float, is_last: bool
-) -> alt.LayerChart:
+def _panel(reduced: pl.DataFrame, reduction: PathReduction, path: str, stage: str, end_s: float, is_last: bool) -> Any:
     bins = reduced.filter(stage=stage)
     longest = reduction.longest.filter(path=path, stage=stage).select("time_s", "time_ns")
     ends = float(bins["low_ns"].min() or 1), float(longest["time_ns"].max() or 2)  # type: ignore[arg-type]
@@ -80,9 +83,8 @@ def _panel(
     base = alt.Chart(rows_of(bins)).encode(x=x)
     tooltip = [alt.Tooltip("time_s:Q", title="time (s)"), alt.Tooltip("time_ns:Q", title="ns", format=",")]
     points = alt.Chart(rows_of(longest)).mark_point(size=16, color=_OUTLIER, strokeWidth=1)
-    panel: alt.LayerChart = alt.layer(
+    return alt.layer(
         base.mark_area(color=BAR, opacity=0.25).encode(y=y("low_ns"), y2="high_ns:Q"),
         base.mark_line(color=BAR, strokeWidth=1.6).encode(y=y("median_ns")),
         points.encode(x=x, y=y("time_ns"), tooltip=tooltip),
     ).properties(width=WIDTH_PX - 100, height=_PANEL_PX)
-    return panel

@@ -18,8 +18,8 @@ def reduce(reduction: PathReduction, path: str) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``percentile`` (with its time as text), ``stage``, ``mean_ns``, ``from_percent``, ``until_percent`` (of the bar),
-        ``label`` (name of the stage, empty where it has no room), ``packets``.
+        ``percentile`` (with its time as text), ``stage``, ``mean_ns``, ``from_percent``, ``until_percent``,
+        ``percent`` (of the bar), ``label`` (name of the stage, empty where it has no room), ``packets``.
     """
     stages = reduction.stages_of(path)
     rows = reduction.waits.filter(path=path)
@@ -70,7 +70,11 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     bars = base.mark_bar(stroke="white", strokeWidth=1.2).encode(
         x=x, x2="until_percent:Q", y=y, color=colour, tooltip=tooltip
     )
-    ink = alt.when(alt.FieldOneOfPredicate("stage", dark_stages(stages))).then(alt.value("white")).otherwise(alt.value("#111"))
+    ink = (
+        alt.when(alt.FieldOneOfPredicate("stage", dark_stages(stages)))
+        .then(alt.value("white"))
+        .otherwise(alt.value("#111"))
+    )
     names = base.mark_text(fontSize=12).encode(x=alt.X("middle_percent:Q"), y=y, text="label:N", color=ink)
     counts = reduced.group_by("percentile", maintain_order=True).agg(pl.col("packets").first())
     packets = ", ".join(f"{count:,}" for count in counts["packets"])
