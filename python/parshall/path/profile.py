@@ -131,7 +131,7 @@ class PathProfile(Session[PathSummary]):
     groups_max : int
         Groups that have histograms at most; packets of later ones are counted as ``ungrouped``.
     packets_max : int
-        Packets that are followed at once, a power of two from 1,024; each takes 192 bytes with a log.
+        Packets that are followed at once, a power of two from 1,024; each takes 224 bytes of the kernel's memory.
     buffer_bytes : int
         Bytes of the ring between kernel and reader, for each CPU: a power of two.
     share : float
