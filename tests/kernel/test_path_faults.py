@@ -162,12 +162,12 @@ def test_without_privileges(tmp_path: Path) -> None:
         [*WITHOUT_CAPABILITIES, *COMMAND, "-o", str(tmp_path / "log")], capture_output=True, text=True, timeout=60
     )
     assert answer.returncode == 2
-    assert re.search(r"path: .*CAP_BPF|CAP_SYS_ADMIN", error_line(answer.stderr)), answer.stderr
+    assert re.search(r"CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF|CAP_SYS_ADMIN", error_line(answer.stderr)), answer.stderr
     assert not (tmp_path / "log").exists()
 
 
 def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: Any, tmp_path: Path) -> None:
-    """tcx is attached to interfaces, and none is given: as with a tracepoint that a kernel lacks."""
+    """Tcx is attached to interfaces, and none is given: as with a tracepoint that a kernel lacks."""
     _, sink, _ = pair
     path = tmp_path / "log"
     stages = "netif_rx,receive,tcx_ingress,local_in"
@@ -241,7 +241,7 @@ def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals
     assert log.complete
     accounts = check_balance(log.ledger)
     assert log.records.num_rows == accounts["packets"]["logged"] + accounts["reads"]["logged"] > 0
-    assert "delivered: " in result.stderr and "seen  filtered  thinned" in result.stderr
+    assert "packets: " in result.stderr and "seen  filtered  thinned" in result.stderr
 
 
 def test_a_log_through_a_fifo(pair: Any, tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_a_reader_that_lags_loses_counted_rows(pair: Any, tmp_path: Path) -> Non
 
 def slow_queue(host: Any, interface: str) -> None:
     """Let an interface send so slowly that all packets wait."""
-    words = "rate 8kbit burst 2000 limit 500000000".split()
+    words = ["rate", "8kbit", "burst", "2000", "limit", "500000000"]
     host.run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *words])
 
 
@@ -429,7 +429,7 @@ def test_memory_is_bounded_and_packets_that_do_not_end_are_open(bed: Any, packet
     slow_queue(left, link.interface(left))
     address = str(link.address(right))
     arguments = ["--netns", left.namespace, "--packets-max", str(packets_max), "--filter", f"udp dst port {PORT}"]
-    with Measurement(*arguments, "--json", "-q") as measurement:
+    with Measurement(*arguments, "--json") as measurement:
         before_kib = _resident_kib(measurement.process.pid)
         flood(left, address, count)
         grown_kib = _resident_kib(measurement.process.pid) - before_kib

@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,16 +54,14 @@ class PathLog:
 
     @cached_property
     def _rows(self) -> pa.Table:
-        return pa.Table.from_batches(list(self.batches()), self.schema)
+        messages = list(self._messages())
+        # For who asks for both, the file is read once.
+        self.__dict__["_account"] = _account(metadata for _, metadata in messages)
+        return pa.Table.from_batches([batch for batch, _ in messages if batch.num_rows], self.schema)
 
     @cached_property
     def _account(self) -> tuple[dict[str, Any], bool]:
-        ledger, is_final = {}, False
-        for _, metadata in self._messages():
-            if b"parshall.ledger" in metadata:
-                ledger = json.loads(metadata[b"parshall.ledger"])
-                is_final = metadata.get(b"parshall.final") == b"true"
-        return ledger, is_final
+        return _account(metadata for _, metadata in self._messages())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows batch by batch, for logs that do not fit into memory.
@@ -150,6 +148,16 @@ class PathLog:
         except ValueError:
             raise ParshallError(f"{self.path}: its {key} is no JSON; the file is damaged") from None
         return value
+
+
+def _account(metadata_of_batches: Iterable[dict[bytes, bytes]]) -> tuple[dict[str, Any], bool]:
+    """Return the last ledger, and whether the log was ended in order."""
+    ledger, is_final = {}, False
+    for metadata in metadata_of_batches:
+        if b"parshall.ledger" in metadata:
+            ledger = json.loads(metadata[b"parshall.ledger"])
+            is_final = metadata.get(b"parshall.final") == b"true"
+    return ledger, is_final
 
 
 def is_path_log(path: Path) -> bool:
