@@ -61,6 +61,7 @@ def test_the_manual_has_every_stage_and_every_code_path():
 def test_the_metadata_of_the_page_is_that_of_the_writer():
     writer = (ROOT / "crates/core/src/path_log/writer.rs").read_text()
     session = (ROOT / "crates/kernel/src/path/session.rs").read_text()
-    written = {f"parshall.{name}" for name in re.findall(r'^\s+\("(\w+)", ', session, re.MULTILINE)}
-    written |= set(re.findall(r'\("(parshall\.\w+)"', writer))
+    head = session[session.index("let metadata = [") :]
+    written = {f"parshall.{name}" for name in re.findall(r'\(\s*"(\w+)",', head[: head.index("];")])}
+    written |= set(re.findall(r'"(parshall\.format\w*)"', writer))
     assert {row[0] for row in rows_of("docs/formats/path-log.md", "### Metadata of the schema")} == written

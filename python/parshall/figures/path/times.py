@@ -60,7 +60,8 @@ def _panel(
     axis = time_ticks(*ends_ns, grid=True, labels=is_last, ticks=is_last, domain=is_last)
     x = alt.X("from_ns:Q", title="time (logarithmic)" if is_last else None, scale=scale, axis=axis)
     beside: dict[str, Any] = {"titleAngle": 0, "titleAlign": "right", "titleX": -8, "titleY": _PANEL_PX / 2 + 5, "minExtent": 92}
-    y = alt.Y("percent:Q", title=stage, axis=alt.Axis(labels=False, ticks=False, grid=False, domain=False, **beside))
+    axis_y = alt.Axis(labels=False, ticks=False, grid=False, domain=False, **beside)
+    y = alt.Y("percent:Q", title=stage, axis=axis_y)
     bars = (
         alt.Chart(rows_of(reduced.filter(stage=stage)))
         .mark_rect(color=BAR, strokeWidth=0)
