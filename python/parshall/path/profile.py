@@ -208,7 +208,7 @@ class PathProfile(Session[PathSummary]):
         from parshall import _native
 
         self.path = None if path is None else Path(path)
-        options = {
+        options: dict[str, Any] = {
             "stages": chosen,
             "reads": reads,
             "noise": noise,

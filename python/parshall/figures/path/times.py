@@ -59,7 +59,8 @@ def _panel(
 ) -> Any:
     axis = time_ticks(*ends_ns, grid=True, labels=is_last, ticks=is_last, domain=is_last)
     x = alt.X("from_ns:Q", title="time (logarithmic)" if is_last else None, scale=scale, axis=axis)
-    beside: dict[str, Any] = {"titleAngle": 0, "titleAlign": "right", "titleX": -8, "titleY": _PANEL_PX / 2 + 5, "minExtent": 92}
+    beside: dict[str, Any] = {"titleAngle": 0, "titleAlign": "right", "titleX": -8, "titleY": _PANEL_PX / 2 + 5}
+    beside["minExtent"] = 92
     axis_y = alt.Axis(labels=False, ticks=False, grid=False, domain=False, **beside)
     y = alt.Y("percent:Q", title=stage, axis=axis_y)
     bars = (
