@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,11 @@ def test_the_python_of_the_pages(place: Path) -> None:
 
 
 def test_the_python_of_the_pages_on_paths(place: Path) -> None:
-    parshall("path", "-o", "path.arrow", "--duration", "0.5")
+    from parshall.path import PathProfile
+
+    with PathProfile("path.arrow"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(10):
+            sender.sendto(b"x", ("127.0.0.1", 9))
     for page in ("docs/path.md", "docs/formats/path-log.md"):
         space: dict[str, object] = {}
         for example in blocks(page, "python"):
