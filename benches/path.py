@@ -90,7 +90,7 @@ def measuring(mode: str, bed: RouterTestbed, directory: str, found: dict[str, An
     if mode == "h9_share":
         options |= {"share": 0.05, "seed": random.getrandbits(32)}
     if mode == "h5_connection":
-        options |= {"group_by": "connection"}
+        options |= {"by": "connection"}
     if mode == "log9_16":
         options |= {"every": 16}
     if not mode.startswith("log") and mode != "h9_share" and "tcx_ingress" not in stages:

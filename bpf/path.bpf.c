@@ -259,7 +259,10 @@ int path_pre_routing(struct bpf_nf_ctx *ctx)
 	return NF_ACCEPT;
 }
 
-/* The packet has found its socket, if that is known; when its data is ready, it is still the last one of this CPU. */
+/*
+ * The packet has found its socket, if that is known; when its data is ready, it is still the last one of this CPU. A
+ * socket has a cookie from the first question for it on, so the programs ask before the identity is filled in.
+ */
 static __always_inline void note_delivery(struct path_packet *packet, __u32 place, const void *skb, struct sock *sk)
 {
 	struct path_identity *identity;
@@ -336,6 +339,8 @@ int path_socket_in(struct __sk_buff *ctx)
 	__u32 place;
 
 	packet = pass_if_known(skb, STAGE_SOCKET_IN, &place);
+	if (packet && options.reads_headers)
+		bpf_get_socket_cookie(ctx);
 	note_delivery(packet, place, skb, BPF_CORE_READ(skb, sk));
 	return 1;
 }
@@ -344,8 +349,14 @@ SEC("cgroup_skb/egress")
 int path_socket_out(struct __sk_buff *ctx)
 {
 	__u32 place;
+	struct path_packet *packet = leave(bpf_cast_to_kern_ctx(ctx), STAGE_SOCKET_OUT, 0, &place);
+	struct path_identity *identity;
 
-	leave(bpf_cast_to_kern_ctx(ctx), STAGE_SOCKET_OUT, 0, &place);
+	if (!packet || packet->is_ignored || !options.reads_headers)
+		return 1;
+	identity = bpf_map_lookup_elem(&path_identities, &place);
+	if (identity)
+		identity->socket_cookie = bpf_get_socket_cookie(ctx);
 	return 1;
 }
 
@@ -355,6 +366,8 @@ int BPF_PROG(path_tcp_receive, struct sock *sk, struct sk_buff *skb)
 	__u32 place;
 	struct path_packet *packet = pass_if_known(skb, STAGE_TCP_RECEIVE, &place);
 
+	if (packet && options.reads_headers)
+		bpf_get_socket_cookie(sk);
 	note_delivery(packet, place, skb, sk);
 	return 0;
 }

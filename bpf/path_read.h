@@ -165,7 +165,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	record->ready_ns = socket->ready_ns;
 	record->waking_ns = socket->waking_ns;
 	record->running_ns = socket->running_ns;
-	record->socket_cookie = sk->__sk_common.skc_cookie.counter;
+	record->socket_cookie = bpf_get_socket_cookie(sk);
 	record->bytes = bytes;
 	record->pid = bpf_get_current_pid_tgid() >> 32;
 	bpf_get_current_comm(record->command, sizeof(record->command));

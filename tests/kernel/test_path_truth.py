@@ -196,7 +196,7 @@ def test_filters_match_what_libpcap_matches(router, tmp_path, expression, matche
 
 def test_histograms_count_what_a_log_counts(router, tmp_path):
     stages = ["gro", "netif_rx", "receive", "forward", "queue", "start_xmit", "drop"]
-    with measured(tmp_path, router.router, {"stages": stages, "group_by": "connection"}, log=False) as found:
+    with measured(tmp_path, router.router, {"stages": stages, "by": "connection"}, log=False) as found:
         router.send(COUNT)
     summary = found["summary"]
     groups = [row for row in summary.times if row["group"] and row["stage"] == "whole"]

@@ -101,7 +101,7 @@ def command(
             interface=interface or (),
             netns=netns,
             cgroup=cgroup,
-            group_by=by,
+            by=by,
             groups_max=groups_max,
             packets_max=packets_max,
             buffer_bytes=buffer,

@@ -200,15 +200,9 @@ impl PathHooks {
                 self.link(stage.program, |program| program.attach_cgroup(cgroup))
             }
             Hook::Netfilter { number, is_first } => {
-                for protocol_family in [NFPROTO_IPV4, NFPROTO_IPV6] {
-                    let options = NetfilterOpts {
-                        protocol_family,
-                        hooknum: number,
-                        priority: if is_first { i32::MIN + 1 } else { i32::MAX - 1 },
-                        ..NetfilterOpts::default()
-                    };
+                for family in [NFPROTO_IPV4, NFPROTO_IPV6] {
                     self.link(stage.program, |program| {
-                        program.attach_netfilter_with_opts(options)
+                        attach_to_netfilter(program, family, number, is_first)
                     })?;
                 }
                 Ok(())
@@ -308,6 +302,33 @@ impl PathHooks {
             })
             .collect()
     }
+}
+
+/// Attaches to a netfilter hook, before or behind all others. The kernel gives each priority to one program, so a second
+/// measurement takes the next one.
+fn attach_to_netfilter(
+    program: &libbpf_rs::ProgramMut<'_>,
+    protocol_family: i32,
+    hooknum: i32,
+    is_first: bool,
+) -> libbpf_rs::Result<Link> {
+    const PRIORITIES: i32 = 16;
+    let attach = |step: i32| {
+        program.attach_netfilter_with_opts(NetfilterOpts {
+            protocol_family,
+            hooknum,
+            // The ends of the range are refused.
+            priority: if is_first {
+                i32::MIN + step
+            } else {
+                i32::MAX - step
+            },
+            ..NetfilterOpts::default()
+        })
+    };
+    (2..=PRIORITIES).fold(attach(1), |attached, step| {
+        attached.or_else(|_| attach(step))
+    })
 }
 
 const HISTOGRAM_BYTES: usize = size_of::<parshall_core::abi::PathHistogram>();
