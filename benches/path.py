@@ -1,10 +1,10 @@
 """What following packets costs a router: its capacity with and without the probes.
 
-Run as root: ``python benches/path.py [--rounds 7] [--count 600000] [--receive rps]``. Source, router and sink are network
-namespaces; the generator offers more than the router can forward, and the sink counts what arrives. In every round each
-mode is measured once, in shuffled order, and compared with the mean of the two bare runs around it: the speed of a shared
-machine drifts. Prints one line of JSON: for each mode the share of the capacity that is kept, median and quartiles, and
-what a forwarded packet cost more, ns.
+Run as root: ``python benches/path.py [--rounds 7] [--count 600000] [--receive rps]``. Source, router and sink are
+network namespaces; the generator offers more than the router can forward, and the sink counts what arrives. In every round each
+mode is measured once, in shuffled order, and compared with the mean of the two bare runs around it: the speed of a
+shared machine drifts. Prints one line of JSON: for each mode the share of the capacity that is kept, median and
+quartiles, and what a forwarded packet cost more, ns.
 
 h2, h5, h9
     Histograms of 2, 5 and 9 stages that forwarded packets pass.
@@ -44,14 +44,17 @@ NINE = [*FIVE, "tcx_ingress", "pre_routing", "forward", "post_routing"]
 # Packets of the generator: 4 flows, so that there are connections to tell apart.
 FLOWS = 4
 # The same as FIVE does: the time of each stage since the stage before, by packet.
-SCRIPT = """
-tracepoint:net:napi_gro_receive_entry { @at[args->skbaddr] = nsecs; }
-tracepoint:net:netif_receive_skb { $s = @at[args->skbaddr]; if ($s) { @receive = hist(nsecs - $s); @at[args->skbaddr] = nsecs; } }
-tracepoint:net:net_dev_queue { $s = @at[args->skbaddr]; if ($s) { @queue = hist(nsecs - $s); @at[args->skbaddr] = nsecs; } }
-tracepoint:net:net_dev_start_xmit { $s = @at[args->skbaddr]; if ($s) { @start = hist(nsecs - $s); @at[args->skbaddr] = nsecs; } }
-tracepoint:net:net_dev_xmit { $s = @at[args->skbaddr]; if ($s) { @xmit = hist(nsecs - $s); delete(@at[args->skbaddr]); } }
-BEGIN { printf("attached\\n"); }
-"""
+_LATER = (
+    "tracepoint:net:{point} {{ $s = @at[args->skbaddr]; "
+    "if ($s) {{ @{point} = hist(nsecs - $s); @at[args->skbaddr] = nsecs; }} }}\n"
+)
+_SCRIPT_END = "delete(@at[args->skbaddr]);"
+SCRIPT = (
+    "tracepoint:net:napi_gro_receive_entry { @at[args->skbaddr] = nsecs; }\n"
+    + "".join(_LATER.format(point=point) for point in ("netif_receive_skb", "net_dev_queue", "net_dev_start_xmit"))
+    + _LATER.format(point="net_dev_xmit").replace("@at[args->skbaddr] = nsecs;", _SCRIPT_END)
+    + 'BEGIN { printf("attached\\n"); }\n'
+)
 # bpftrace wants tracefs and debugfs, which not every host has mounted: they are, for it alone.
 WITH_TRACEFS = """mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug
 exec bpftrace -e "$0" """
@@ -150,7 +153,12 @@ def main() -> None:
         }
     for mode, result in sorted(results.items()):
         print(f"{mode:15} kept {result['kept']:.3f}  {result['cost_ns']:6.0f} ns a packet", file=sys.stderr)
-    finish("path", {"receive": arguments.receive, "modes": results}, {"bpftrace": version_of("bpftrace", "--version")}, arguments.archive)
+    finish(
+        "path",
+        {"receive": arguments.receive, "modes": results},
+        {"bpftrace": version_of("bpftrace", "--version")},
+        arguments.archive,
+    )
 
 
 if __name__ == "__main__":
