@@ -1,10 +1,10 @@
 """What following packets costs a router: its capacity with and without the probes.
 
 Run as root: ``python benches/path.py [--rounds 7] [--count 600000] [--receive rps]``. Source, router and sink are
-network namespaces; the generator offers more than the router can forward, and the sink counts what arrives. In every round each
-mode is measured once, in shuffled order, and compared with the mean of the two bare runs around it: the speed of a
-shared machine drifts. Prints one line of JSON: for each mode the share of the capacity that is kept, median and
-quartiles, and what a forwarded packet cost more, ns.
+network namespaces; the generator offers more than the router can forward, and the sink counts what arrives. In every
+round each mode is measured once, in shuffled order, and compared with the mean of the two bare runs around it: the
+speed of a shared machine drifts. Prints one line of JSON: for each mode the share of the capacity that is kept, median
+and quartiles, and what a forwarded packet cost more, ns.
 
 h2, h5, h9
     Histograms of 2, 5 and 9 stages that forwarded packets pass.

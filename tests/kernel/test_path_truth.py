@@ -104,8 +104,8 @@ def test_times_lie_between_those_of_tcpdump_at_both_edges(router, tmp_path, unti
     rows = to_sink(found["log"])
     began = [value.value for value in rows["time"].combine_chunks()]
     assert len(began) == len(seen[0]) == len(seen[1]) == 50
-    # A tap stamps packets that come in right at netif_receive_skb, and those that leave right before the driver. The clock
-    # of the stamps is slewed, and a virtual machine may stop in between; so the middle of all is held.
+    # A tap stamps packets that come in at netif_receive_skb, and those that leave right before the driver. Its clock is
+    # slewed, and a virtual machine may stop in between; so the middle of all is held.
     for taps_ns, stage in zip(seen, ("receive_ns", "start_xmit_ns"), strict=True):
         offsets = rows[stage].to_pylist()
         late = [tap - ours - offset for tap, ours, offset in zip(taps_ns, began, offsets, strict=True)]
