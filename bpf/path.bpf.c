@@ -280,6 +280,7 @@ static __always_inline void note_delivery(struct path_packet *packet, __u32 plac
 	now = this_cpu();
 	if (now) {
 		now->delivering = (__u64)skb;
+		now->delivering_to = (__u64)sk;
 		now->ready_socket = 0;
 	}
 }

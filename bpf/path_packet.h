@@ -79,6 +79,7 @@ struct {
 
 /* What a CPU is doing. */
 struct path_cpu {
+	__u64 delivering_to; /* the socket of the next one; 0: not known */
 	__u64 delivering;   /* the sk_buff that was last given to a socket; until its data is ready */
 	__u64 ready_socket; /* the socket whose data was last ready; until a task was woken for it, or another packet came */
 	__u64 irq_from_ns;
@@ -229,6 +230,12 @@ static __always_inline void add_time(struct path_histogram *histogram, const __u
 	histogram->counts[stage][bucket_of(time_ns)]++;
 }
 
+/* A packet that enters a stage again, as in a tunnel, keeps the first time. No branch, which the verifier would follow. */
+static __always_inline __u32 above_zero(__s64 time_ns)
+{
+	return time_ns & ~(time_ns >> 63);
+}
+
 /*
  * Each CPU has histograms of its own. A packet that ends while another one's end is interrupted may take
  * one count from it: account.ended, which is atomic, has the exact numbers.
@@ -245,11 +252,12 @@ static __always_inline void add_times(struct path_histogram *histogram, const st
 		if (!(options.stages & BIT(stage)) || !(seen & BIT(stage)))
 			continue;
 		now_ns = packet->offset_ns[stage];
+		/* The first stage has no time. */
 		if (now_ns)
-			add_time(histogram, stage, now_ns - before_ns);
+			add_time(histogram, stage, above_zero((__s64)now_ns - before_ns));
 		before_ns = now_ns;
 	}
-	add_time(histogram, STAGE_PAD, now_ns);
+	add_time(histogram, STAGE_PAD, before_ns);
 }
 
 static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 group)

@@ -63,6 +63,9 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 
 	if (!now || !now->delivering)
 		return 0;
+	/* Other sockets of this CPU may become ready, too: local ones, those of netlink. */
+	if (now->delivering_to && now->delivering_to != key)
+		return 0;
 	skb = now->delivering;
 	now->delivering = 0;
 	packet = find_packet((const void *)skb, &place);
@@ -70,6 +73,8 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 	    packet->seen & BIT(STAGE_DATA_READY))
 		return 0;
 	fresh.ready_ns = bpf_ktime_get_ns();
+	if (fresh.ready_ns < packet->time_ns)
+		return 0; /* begun anew meanwhile on another CPU */
 	packet->offset_ns[STAGE_DATA_READY] = fresh.ready_ns - packet->time_ns;
 	packet->seen |= BIT(STAGE_DATA_READY);
 	packet->last_stage = STAGE_DATA_READY;

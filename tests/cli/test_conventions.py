@@ -142,6 +142,8 @@ PYTHON = {
 # Only on the command line: what is printed, and where.
 NOT_IN_PYTHON = {"quiet", "as_json", "output", "write", "show_rings", "receive", "source", "to", "draws", "verify"}
 NOT_IN_PYTHON |= {"separator", "pgset", "duration", "list_stages"}
+# Other functions and instruments of Python.
+NOT_IN_PYTHON |= {"join", "tcp_log", "capture"}
 UNITS = ("", "_s", "_bytes", "_bps", "_share")
 
 

@@ -74,6 +74,8 @@ impl<W: Write> PathLogWriter<W> {
         let mut bytes = Vec::new();
         write_message(&mut bytes, head, &writer.options)
             .map_err(|error| encode_error(0, &error))?;
+        // A batch without rows brings the dictionaries, so that a log without packets is whole.
+        bytes.extend(writer.encode()?);
         writer.write(&bytes)?;
         Ok(writer)
     }

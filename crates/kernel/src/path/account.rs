@@ -37,7 +37,7 @@ pub struct StageTimes {
     pub p99_ns: f64,
     /// The longest, ns.
     pub max_ns: u64,
-    /// Number of the bucket, and times in it; docs/formats/path.md has the edges.
+    /// Number of the bucket, and times in it; docs/formats/path-log.md has the edges.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<(usize, u64)>,
 }

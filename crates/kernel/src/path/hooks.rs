@@ -512,6 +512,9 @@ fn available(request: &PathRequest) -> Result<Available, PathError> {
     }
     if request.noise {
         add("noise", &NOISE_PROGRAMS);
+    } else if request.path.is_some() {
+        // Numbers polls, and packets within them.
+        add("poll", &NOISE_PROGRAMS[..1]);
     }
     let begins = |program: &StageProgram| matches!(program.stage, 0..=2 | 11 | 12 | 14 | 17);
     if !programs.iter().any(begins) {
