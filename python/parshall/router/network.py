@@ -1,0 +1,105 @@
+"""The network of a calibrated router: link, wake-up, service, stalls."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow
+
+from parshall.errors import ParshallError
+from parshall.model.builtin.bsd import FORWARDED
+from parshall.model.builtin.hardware import NOISE, RESIDUE
+from parshall.model.network import Model
+from parshall.model.simulation import run
+from parshall.router.calibration import Calibration
+from parshall.router.prediction import Prediction
+
+PACKETS = "packets"
+# Linux's own: packets of a poll.
+_DEV_WEIGHT = 64
+# Stalls end after as many as fit into the measurement, with a margin for their randomness.
+_STALL_MARGIN = 1.5
+# A clock for which the times were measured: only its ratio to another one counts.
+_CLOCK_MHZ = 1000.0
+
+
+def network(
+    calibration: Calibration,
+    *,
+    gap_ns: Any = None,
+    pps: float | None = None,
+    stalls: int | None = None,
+    speed: float = 1.0,
+) -> Model:
+    """Return the network of a calibration.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        Its parameters.
+    gap_ns : amount, optional
+        Gaps between packets. Default: Poisson arrivals.
+    pps : float, optional
+        Their rate. Default: half of the rate under overload.
+    stalls : int, optional
+        Number of stalls after which their source ends.
+    speed : float
+        Speed of the CPU over that of the calibration. Services take less time; wake-ups, the link and stalls do not.
+    """
+    rate = pps or calibration.overload_pps / 2
+    model = Model("router").station("link", kind="delay")
+    polling = {
+        "priority": 1,
+        "policy": "polling",
+        "batch": _DEV_WEIGHT,
+        "wake_ns": calibration.wake.amount(),
+    }
+    model.station("cpu", kind="preemptive-resume", clock_mhz=_CLOCK_MHZ * speed, policies=[polling])
+    model.source(PACKETS, gap_ns if gap_ns is not None else f"poisson:mean={1e9 / rate!r}ns", "link")
+    model.queue("link", "link", calibration.link_ns, "backlog")
+    service = [{"law_ns": calibration.service.amount(), "measured_at_mhz": _CLOCK_MHZ}]
+    model.queue("backlog", "cpu", service, FORWARDED, priority=1, capacity_packets=calibration.queue_packets)
+    noise = calibration.noise
+    if noise.times is not None and noise.per_s > 0:
+        model.source(NOISE, f"poisson:mean={1e9 / noise.per_s!r}ns", NOISE, packets=stalls)
+        model.queue(NOISE, "cpu", noise.times.amount(), RESIDUE, priority=0)
+    return model
+
+
+def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
+    """Return the model: the calibrated network, fed with the measured arrivals.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        Its parameters.
+    seed : int
+        Seed of what the network draws.
+    """
+
+    def departures(arrivals: pyarrow.Table) -> pyarrow.Array:
+        arrival_ns = arrivals.column("arrival_ns").to_numpy()
+        # The generator stamps packets in the order in which it sends them.
+        gaps = np.diff(arrival_ns, prepend=arrival_ns[:1])
+        if len(gaps) == 0 or gaps.min() < 0:
+            raise ParshallError("prediction: expected arrivals in their order, at least one")
+        span_s = 1e-9 * float(arrival_ns[-1] - arrival_ns[0]) + 0.1
+        stalls = math.ceil(_STALL_MARGIN * span_s * calibration.noise.per_s) + 10
+        model = network(calibration, gap_ns={"trace": "gaps_ns"}, stalls=stalls)
+        results = run(
+            model,
+            warm_up_s=0,
+            replications=1,
+            seed=seed,
+            trace=True,
+            allow_unstable=True,
+            traces={"gaps_ns": gaps.astype(float).tolist()},
+        )
+        assert results.packets is not None
+        left = results.packets.filter(results.packets["class"] == PACKETS).sort("packet")
+        if len(left) != len(arrival_ns):
+            raise ParshallError(f"prediction: {len(left)} of {len(arrival_ns)} packets left the network")
+        since_ns = np.ceil(left["left_ps"].to_numpy() / 1e3).astype(np.int64)
+        return pyarrow.array(arrival_ns[0] + since_ns, mask=left["lost"].to_numpy())
+
+    return departures
