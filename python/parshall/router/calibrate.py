@@ -32,6 +32,7 @@ STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_x
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
 _RING_PACKETS = 256
+_FASTEST_PPS = 4e6
 
 
 def calibrate(
@@ -45,9 +46,9 @@ def calibrate(
 ) -> Calibration:
     """Measure the parameters of a router's model, in a testbed of its own.
 
-    Each repeat offers three workloads: overload (capacity), random gaps at a sixth of it (wake-ups, link), Poisson gaps
-    at half of it (services, stalls). Profiles of the packet path follow, which take time from the packets and therefore
-    do not give the parameters: stages, correlations, interrupts.
+    Each repeat offers four workloads: overload (its rate, and again with times), random gaps at a sixth of it
+    (wake-ups), Poisson gaps at half of it (services, link). Profiles of the packet path follow, which take time from the
+    packets and therefore do not give the parameters: stages, correlations, interrupts.
 
     Parameters
     ----------
@@ -78,6 +79,7 @@ def calibrate(
     overloads: list[float] = []
     sparse: list[Measurement] = []
     waiting: list[Measurement] = []
+    full: list[Measurement] = []
     with RouterTestbed(setup) as bed:
         for number in range(repeats):
             own = replace(base, seed=seed + 10 * number)
@@ -86,6 +88,8 @@ def calibrate(
             sparse.append(_lossless(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
             poisson = replace(own, kind="poisson", pps=_WAITING_SHARE * pps, seed=own.seed + 2)
             waiting.append(_lossless(bed, poisson, count))
+            # Faster than the generator can: it keeps the queue full.
+            full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
         workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
         interrupts = _interrupts(bed, workload, count)
         stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
@@ -106,14 +110,16 @@ def calibrate(
         low_overload_pps=min(overloads),
         high_overload_pps=max(overloads),
         queue_packets=_backlog_packets() if setup.receive == RPS else _RING_PACKETS,
-        **estimated([Passages.of(each.table) for each in sparse], [Passages.of(each.table) for each in waiting]),
+        **estimated(*([Passages.of(each.table) for each in runs] for runs in (sparse, waiting, full))),
         interrupts=interrupts,
         stages=stages,
         correlations=correlations,
     )
 
 
-def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages]) -> dict[str, Any]:
+def estimated(
+    sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages]
+) -> dict[str, Any]:
     """Return the fields of a calibration that follow from when packets arrived and left.
 
     Parameters
@@ -122,37 +128,57 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages]) -> dict[s
         Packets with random gaps, one of each repeat.
     waiting : sequence of Passages
         Packets at half of the capacity.
+    full : sequence of Passages
+        Packets of overload.
 
     Raises
     ------
     ParshallError
         There are too few packets for the quantiles.
     """
-    splits = [estimation.split(_enough(each.services_ns(), "packets that waited")) for each in waiting]
+    services = [_enough(each.services_ns(), "packets that waited") for each in waiting]
+    polls = [estimation.send_ns(each) for each in full]
+    sends = [send for send, _ in polls]
+    send = float(np.median(sends))
     links = [
-        estimation.link_ns(passages.latency_ns, plain_ns)
-        for passages, (plain_ns, _) in zip(waiting, splits, strict=True)
+        estimation.link_ns(passages.latency_ns, service_ns)
+        for passages, service_ns in zip(waiting, services, strict=True)
     ]
-    rates = [stalls.per_s for _, stalls in splits]
-    rate, link = float(np.mean(rates)), float(np.median(links))
+    link = float(np.median(links))
+    gaps = [float(np.diff(np.sort(each.arrival_ns)).mean()) for each in full]
     wakes = [
-        estimation.wakes_ns(_enough(each.first_latencies_ns(), "packets at an empty router"), link, plain_ns, rate)
-        for each, (plain_ns, _) in zip(sparse, splits, strict=True)
+        estimation.wakes_ns(_enough(each.first_latencies_ns(), "packets at an empty router"), link, service_ns)
+        for each, service_ns in zip(sparse, services, strict=True)
     ]
-    stall_times = [stalls.times_ns for _, stalls in splits]
+    wake = float(np.median(np.concatenate(wakes)))
+    split = [
+        estimation.stalls(passages, float(np.median(service_ns)), send, link, wake)
+        for passages, service_ns in zip(waiting, services, strict=True)
+    ]
+    stalls = [own for own, _ in split]
+    held = np.concatenate([held_ns for _, held_ns in split])
+    rates = [each.per_s for each in stalls]
+    rate = float(np.mean(rates))
+    stall_times = [each.times_ns for each in stalls if len(each.times_ns)]
     return {
         "link_ns": link,
         "low_link_ns": min(links),
         "high_link_ns": max(links),
-        "service": times([plain_ns for plain_ns, _ in splits]),
+        "transfer_ns": min(link, *gaps),
+        "send_ns": send,
+        "low_send_ns": min(sends),
+        "high_send_ns": max(sends),
+        "service": times(services),
         "wake": times(wakes),
+        "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
+        "held": times([held]) if len(held) else None,
         "noise": Noise(
             rate,
             min(rates),
             max(rates),
-            float(np.mean([stalls.share for _, stalls in splits])),
-            float(np.mean([stalls.chapter_per_s for _, stalls in splits])),
-            times([each for each in stall_times if len(each)]) if any(map(len, stall_times)) else None,
+            float(np.mean([band.share for _, band in polls])),
+            float(np.mean([band.per_s for _, band in polls])),
+            times(stall_times) if stall_times else None,
         ),
     }
 

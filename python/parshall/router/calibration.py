@@ -84,8 +84,16 @@ class Calibration:
         Places of the queue before the router's CPU.
     link_ns, low_link_ns, high_link_ns : float
         Time from the generator's stamp to that queue.
+    transfer_ns : float
+        The part of it during which the link takes no other packet.
+    held_share : float
+        Share of the packets that the sender's CPU holds for longer: it, too, has interrupts.
+    send_ns, low_send_ns, high_send_ns : float
+        Time that the router's CPU takes to bring a packet from the egress interface to the sink: a poll of its own.
     service, wake : Times
         Service times of packets; times to wake the server.
+    held : Times or None
+        How long packets are held; None when none was.
     noise : Noise
         Stalls.
     interrupts : list of dict
@@ -109,8 +117,14 @@ class Calibration:
     link_ns: float
     low_link_ns: float
     high_link_ns: float
+    transfer_ns: float
+    held_share: float
+    send_ns: float
+    low_send_ns: float
+    high_send_ns: float
     service: Times
     wake: Times
+    held: Times | None
     noise: Noise
     interrupts: list[dict[str, Any]]
     stages: list[dict[str, Any]]
@@ -155,10 +169,11 @@ class Calibration:
         for field, value in (("overload_pps", self.overload_pps), ("queue_packets", self.queue_packets)):
             if not (math.isfinite(value) and value > 0):
                 raise ParshallError(f"{name}: {field} is {value}; expected a number above 0; calibrate again")
-        for field, value in (("link_ns", self.link_ns), ("noise.per_s", self.noise.per_s)):
+        positive = {name: getattr(self, name) for name in ("link_ns", "transfer_ns", "held_share", "send_ns")}
+        for field, value in (positive | {"noise.per_s": self.noise.per_s}).items():
             if not (math.isfinite(value) and value >= 0):
                 raise ParshallError(f"{name}: {field} is {value}; expected a number that is not negative")
-        for field, times in (("service", self.service), ("wake", self.wake), ("noise.times", self.noise.times)):
+        for field, times in (("service", self.service), ("wake", self.wake), ("held", self.held), ("noise.times", self.noise.times)):
             if times is None:
                 continue
             bounds = times.bounds_ns
@@ -197,12 +212,12 @@ def _built(kind: Any, data: Any, name: str) -> Any:
     if not isinstance(data, dict):
         raise ParshallError(f"{name}: expected a table, not {data!r}; calibrate again")
     known = {each.name: each.type for each in fields(kind)}
-    optional = {"times"} if kind is Noise else set()
+    optional = {"times", "held"} & known.keys()
     if missing := sorted(known.keys() - data.keys() - optional):
         raise ParshallError(f"{name}: {missing[0]}: missing; calibrate again")
     if unknown := sorted(data.keys() - known.keys()):
         raise ParshallError(f"{name}: {unknown[0]}: unknown field; expected {', '.join(known)}")
-    parts: dict[str, Any] = {"service": Times, "wake": Times, "times": Times, "noise": Noise}
+    parts: dict[str, Any] = {"service": Times, "wake": Times, "held": Times, "times": Times, "noise": Noise}
     kinds: dict[Any, Any] = {int: int, float: int | float, str: str}
     values: dict[str, Any] = dict.fromkeys(optional)
     for field, value in data.items():

@@ -1,4 +1,4 @@
-"""The network of a calibrated router: link, wake-up, service, stalls."""
+"""The network of a calibrated router: link, wake-up, polls of the backlog and of the way to the sink, stalls."""
 
 import math
 from typing import Any
@@ -12,11 +12,10 @@ from parshall.model.builtin.hardware import NOISE, RESIDUE
 from parshall.model.network import Model
 from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
+from parshall.router.estimation import POLL_PACKETS
 from parshall.router.prediction import Prediction
 
 PACKETS = "packets"
-# Linux's own: packets of a poll.
-_DEV_WEIGHT = 64
 # Stalls end after as many as fit into the measurement, with a margin for their randomness.
 _STALL_MARGIN = 1.5
 # A clock for which the times were measured: only its ratio to another one counts.
@@ -47,16 +46,25 @@ def network(
         Speed of the CPU over that of the calibration. Services take less time; wake-ups, the link and stalls do not.
     """
     rate = pps or calibration.overload_pps / 2
-    model = Model("router").station("link", kind="delay")
+    model = Model("router").station("link").station("wire", kind="delay")
     polling = {
         "priority": 1,
         "policy": "polling",
-        "batch": _DEV_WEIGHT,
+        "batch": POLL_PACKETS,
+        # After a poll of the backlog the CPU polls its other device, which takes as many packets to the sink.
+        "visit_ns": POLL_PACKETS * calibration.send_ns / speed,
         "wake_ns": calibration.wake.amount(),
     }
     model.station("cpu", kind="preemptive-resume", clock_mhz=_CLOCK_MHZ * speed, policies=[polling])
     model.source(PACKETS, gap_ns if gap_ns is not None else f"poisson:mean={1e9 / rate!r}ns", "link")
-    model.queue("link", "link", calibration.link_ns, "backlog")
+    on_wire = [{"place": "wire", "probability": 1 - calibration.held_share}]
+    if calibration.held is not None and calibration.held_share > 0:
+        on_wire.append({"place": "held", "probability": calibration.held_share})
+        model.queue("held", "wire", calibration.held.amount(), "wire")
+    else:
+        on_wire = [{"place": "wire"}]
+    model.queue("link", "link", calibration.transfer_ns, {"to": on_wire})
+    model.queue("wire", "wire", calibration.link_ns - calibration.transfer_ns, "backlog")
     service = [{"law_ns": calibration.service.amount(), "measured_at_mhz": _CLOCK_MHZ}]
     model.queue("backlog", "cpu", service, FORWARDED, priority=1, capacity_packets=calibration.queue_packets)
     noise = calibration.noise
@@ -96,6 +104,7 @@ def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
             traces={"gaps_ns": gaps.astype(float).tolist()},
         )
         assert results.packets is not None
+        # Numbers of packets count stalls, too: only their order is used.
         left = results.packets.filter(results.packets["class"] == PACKETS).sort("packet")
         if len(left) != len(arrival_ns):
             raise ParshallError(f"prediction: {len(left)} of {len(arrival_ns)} packets left the network")

@@ -2,16 +2,17 @@
 
 from typing import Any
 
-from parshall.errors import ParshallError
 from parshall.model.builtin.bsd import FORWARDED
 from parshall.model.plan import Answer, Limits, greatest_load
 from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
 from parshall.router.network import network
+from parshall.router.prediction import QUANTILES
 
 # The load of the answers without one.
 _SHARE = 0.6
 _FASTER = 2.0
+_REPLICATIONS = 8
 
 
 def plan(
@@ -54,14 +55,14 @@ def plan(
         _row(f"largest load, {within}", *own, "packets/s"),
         _row(f"the same of a CPU of {_FASTER:g} times the speed", *faster, "packets/s"),
     ]
-    results = run(network(calibration, pps=load), duration_s=4 * duration_s, warm_up_s=0.1, seed=seed, allow_unstable=True)
-    latency = results.estimates.filter(kind="sink", place=FORWARDED)
-    for name in ("p50_ns", "p90_ns", "p99_ns"):
-        found = latency.filter(measure=name)
-        if found.is_empty():
-            raise ParshallError(f"plan: no packet gets through at {load:,.0f} packets/s; give a lower --load")
-        mean, half = float(found["mean"][0]) / 1e3, float(found["half_width"][0] or 0) / 1e3
-        rows.append(_row(f"latency {name[:3]} at {load:,.0f} packets/s", mean, mean - half, mean + half, "us"))
+    options = {"duration_s": duration_s, "warm_up_s": 0.1, "replications": _REPLICATIONS, "allow_unstable": True}
+    results = run(network(calibration, pps=load), seed=seed, **options)
+    for quantile in QUANTILES:
+        name, value_us = f"p{100 * quantile:g}", results.quantile_ns(FORWARDED, quantile) / 1e3
+        found = results.estimates.filter(kind="sink", place=FORWARDED, measure=f"{name}_ns")
+        half_us = None if found.is_empty() else float(found["half_width"][0] or 0) / 1e3
+        ends = (None, None) if half_us is None else (value_us - half_us, value_us + half_us)
+        rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, *ends, "us"))
     lost = sum(results.lost().values())
     rows.append(_row(f"lost at {load:,.0f} packets/s", lost, None, None, "share"))
     first = max(calibration.stages, key=lambda stage: float(stage["share"]), default=None)

@@ -171,14 +171,10 @@ impl<'n> Level<'n> {
                 self.polling.visit_packets += 1;
                 let is_first = self.polling.visit_packets == 1;
                 let was_asleep = std::mem::replace(&mut self.polling.is_asleep, false);
-                let wake = match &mut self.wake {
+                match &mut self.wake {
                     Some(wake) if was_asleep => wake.draw(bytes),
+                    _ if is_first && !plan.visits_empty => plan.visit_time,
                     _ => 0,
-                };
-                if is_first && !plan.visits_empty {
-                    wake + plan.visit_time
-                } else {
-                    wake
                 }
             }
             PolicyPlan::Single | PolicyPlan::Fcfs | PolicyPlan::RoundRobin { .. } => 0,
