@@ -57,13 +57,9 @@ def network(
     }
     model.station("cpu", kind="preemptive-resume", clock_mhz=_CLOCK_MHZ * speed, policies=[polling])
     model.source(PACKETS, gap_ns if gap_ns is not None else f"poisson:mean={1e9 / rate!r}ns", "link")
-    on_wire = [{"place": "wire", "probability": 1 - calibration.held_share}]
-    if calibration.held is not None and calibration.held_share > 0:
-        on_wire.append({"place": "held", "probability": calibration.held_share})
-        model.queue("held", "wire", calibration.held.amount(), "wire")
-    else:
-        on_wire = [{"place": "wire"}]
-    model.queue("link", "link", calibration.transfer_ns, {"to": on_wire})
+    model.queue("link", "link", calibration.transfer_ns, "held")
+    # Packets that wait behind a held one then come together: they are already on the link.
+    model.station("held").queue("held", "held", _held(calibration), "wire")
     model.queue("wire", "wire", calibration.link_ns - calibration.transfer_ns, "backlog")
     service = [{"law_ns": calibration.service.amount(), "measured_at_mhz": _CLOCK_MHZ}]
     model.queue("backlog", "cpu", service, FORWARDED, priority=1, capacity_packets=calibration.queue_packets)
@@ -72,6 +68,18 @@ def network(
         model.source(NOISE, f"poisson:mean={1e9 / noise.per_s!r}ns", NOISE, packets=stalls)
         model.queue(NOISE, "cpu", noise.times.amount(), RESIDUE, priority=0)
     return model
+
+
+def _held(calibration: Calibration) -> Any:
+    """Return how long the sender's CPU holds a packet: nearly always not at all."""
+    held = calibration.held
+    if held is None or calibration.held_share <= 0:
+        return 0.0
+    rest = [bound for bound in held.bounds_ns if bound > 1]
+    # Of all lengths above a nanosecond, which stands for none.
+    counts = held.counts[len(held.counts) - len(rest) + 1 :]
+    weight = calibration.held_share / (1 - calibration.held_share) / max(1, sum(counts))
+    return {"bounds": [0.0, 1.0, *rest], "counts": [1.0, 0.0, *(weight * count for count in counts)]}
 
 
 def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
