@@ -1,4 +1,4 @@
-"""``parshall model``: list, run, sweep, compare, plan, published, figure."""
+"""``parshall model``: list, run, sweep, compare, plan, calibrate, validate, published, figure."""
 
 import json
 import sys
@@ -14,11 +14,15 @@ from parshall.cli import options
 from parshall.cli.messages import say
 from parshall.cli.options import count_option, span_option, time_option
 from parshall.errors import UsageError
+from parshall.stopping import exiting_on_signals
 from parshall.whole_file import new_file, write_whole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 _Model = Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")]
+_OptionalModel = Annotated[
+    str | None, typer.Argument(metavar="[MODEL]", help="Built-in model, or .toml or .json file")
+]
 _Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a field of a file: queues.q.weight=2"),
@@ -220,9 +224,71 @@ def compare_models(
     _frame(comparison.table(), None, as_json)
 
 
+@app.command("calibrate")
+def calibrate_model(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Calibration: a TOML file")],
+    receive: Annotated[
+        str, typer.Option("--receive", metavar="rps|threaded", help="Softirq by RPS, or a NAPI thread")
+    ] = "rps",
+    no_gro: Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")] = False,
+    routes: Annotated[int, count_option("--routes", help="Entries of the routing table")] = 4,
+    rules: Annotated[
+        int, typer.Option("--rules", metavar="RULES", help="nftables rules that each packet passes")
+    ] = 0,
+    sizes: Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")] = "64",
+    flows: Annotated[int, count_option("--flows", help="Number of flows")] = 1,
+    count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 60_000,
+    repeats: Annotated[int, count_option("--repeats", help="Repeats of each run")] = 5,
+    seed: options.Seed = 1_000_001,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Measure the parameters of a router's model on this machine."""
+    from parshall.cli import model_calibration
+
+    with exiting_on_signals():
+        model_calibration.calibrate(
+            output,
+            {"receive": receive, "gro": not no_gro, "routes": routes, "rules": rules},
+            {"sizes": sizes, "flows": flows, "count": count, "repeats": repeats, "seed": seed},
+            quiet=quiet,
+            as_json=as_json,
+        )
+
+
+@app.command("validate")
+def validate_model(
+    calibration: Annotated[Path, typer.Argument(metavar="FILE", help="Calibration to hold against measurements")],
+    traffic: Annotated[
+        str, typer.Option("--traffic", metavar="KIND[,KIND...]", help="constant, bursts, poisson, onoff")
+    ] = "constant,bursts,poisson,onoff",
+    loads: Annotated[
+        str, typer.Option("--loads", metavar="SHARE[,SHARE...]", help="Shares of the rate under overload")
+    ] = "0.3,0.6,0.8",
+    count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 100_000,
+    repeats: Annotated[int, count_option("--repeats", help="Repeats of all runs")] = 3,
+    seed: options.Seed = 1,
+    output: _Output = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Hold a calibrated model against what the router then does."""
+    from parshall.cli import model_calibration
+
+    with exiting_on_signals(), _progress() as progress:
+        table = model_calibration.validate(
+            calibration,
+            traffic,
+            loads,
+            {"count": count, "repeats": repeats, "seed": seed, "on_run": progress},
+            quiet=quiet,
+        )
+    _frame(table, output, as_json)
+
+
 @app.command("plan")
 def plan_capacity(
-    model: _Model,
+    model: _OptionalModel = None,
     settings: _Settings = None,
     sink: _Sink = None,
     loss: Annotated[
@@ -239,10 +305,29 @@ def plan_capacity(
         float | None,
         typer.Option("--precision", metavar="PART", help="Lengthen runs until the interval is this narrow: 0.02"),
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE", help="Plan for the router of this calibration; no MODEL"),
+    ] = None,
     seed: options.Seed = 1,
     as_json: options.Json = False,
 ) -> None:
     """Find the largest load, or the smallest clock or queue, within limits of loss and latency."""
+    if calibration is not None:
+        from parshall.cli import model_calibration
+
+        if model is not None or settings or find is not None or sink is not None or precision is not None:
+            raise UsageError("--calibration: answers for one router; leave out MODEL, --set, --find, --sink, --precision")
+        offered = None if load is None else parse_load(load).get("load_pps")
+        if load is not None and offered is None:
+            raise UsageError(f"--load {load}: expected packets per second with --calibration: 300kpps")
+        rows = model_calibration.plan(
+            calibration, loss, None if p99 is None else p99 * 1e6, offered, duration_s=duration, seed=seed
+        )
+        _table(rows, as_json)
+        return
+    if model is None:
+        raise UsageError("MODEL: missing; name a model (parshall model list), or give --calibration FILE")
     from parshall.model import MODELS
     from parshall.model.plan import LOADS, Limits, greatest_load, smallest
     from parshall.model.sweep import summary_rows

@@ -229,6 +229,7 @@ class Polling(TypedDict):
     budget_ns: NotRequired[Number]
     yield_ns: NotRequired[Number]
     visit_ns: NotRequired[Number]
+    wake_ns: NotRequired[Amount]
     visits: NotRequired[Literal["nonempty", "all"]]
 
 

@@ -53,7 +53,7 @@ impl Network {
 fn resolve(model: Model, traces: &Traces) -> Result<Network, ModelError> {
     let names = Names::new(&model)?;
     check::numbers(&model, &names)?;
-    let stations = stations(&model, &names)?;
+    let stations = stations(&model, &names, traces)?;
     let mut queues = Vec::new();
     let mut services = Vec::new();
     for queue in &model.queues {
@@ -102,10 +102,14 @@ fn resolve(model: Model, traces: &Traces) -> Result<Network, ModelError> {
     })
 }
 
-fn stations(model: &Model, names: &Names) -> Result<Vec<StationPlan>, ModelError> {
+fn stations(
+    model: &Model,
+    names: &Names,
+    traces: &Traces,
+) -> Result<Vec<StationPlan>, ModelError> {
     let (mut first_event, mut first_level) = (0, 0);
     let mut plans = Vec::new();
-    let levels = LevelPlan::of_stations(model, names)?;
+    let levels = LevelPlan::of_stations(model, names, traces)?;
     for (station, levels) in model.stations.iter().zip(levels) {
         let plan = StationPlan {
             kind: station.kind,

@@ -183,6 +183,7 @@ fn policy(policy: &Policy, place: &str) -> Result<(), ModelError> {
             budget_ns,
             yield_ns,
             visit_ns,
+            wake_ns,
             visits,
         } => {
             for (field, value) in [("batch", Some(*batch)), ("budget", *budget)] {
@@ -199,6 +200,13 @@ fn policy(policy: &Policy, place: &str) -> Result<(), ModelError> {
                 "visits",
                 "\"all\"",
                 "no budget, budget_ns or yield_ns with it: no lower priority waits",
+            )?;
+            require(
+                *visits == Visited::Nonempty || wake_ns.is_none(),
+                place,
+                "visits",
+                "\"all\"",
+                "no wake_ns with it: a server that visits empty queues does not sleep",
             )?;
             duration(place, "visit_ns", *visit_ns)
         }

@@ -4,7 +4,10 @@ use super::levels::{LevelPlan, PolicyPlan, PollingPlan};
 use super::model::Tags;
 use super::policy::{self, Poll, PollingState};
 use super::queues::Queues;
+use super::sampler::Sampler;
 use super::scale::Scale;
+use super::time::picoseconds;
+use crate::distributions::Rng;
 
 /// The state of a level and of its policy. The alignment makes the size a power of two, so that an index becomes a
 /// shift.
@@ -20,6 +23,22 @@ pub(super) struct Level<'n> {
     /// Weighted fair queueing: the start tag of the packet in service.
     virtual_time: f64,
     polling: PollingState,
+    wake: Option<Box<Wake>>,
+}
+
+/// Draws the times to wake the server of a level.
+#[derive(Clone)]
+struct Wake {
+    sampler: Sampler,
+    rng: Rng,
+}
+
+impl Wake {
+    fn draw(&mut self, bytes: u32) -> u64 {
+        // A trace restarts at its end.
+        let mut sample = || self.sampler.sample(bytes, &mut self.rng);
+        picoseconds(sample().or_else(&mut sample).unwrap_or(0.0))
+    }
 }
 
 /// The decision of a policy.
@@ -31,7 +50,8 @@ pub(super) enum Selection<'n> {
 }
 
 impl<'n> Level<'n> {
-    pub fn new(plan: &'n LevelPlan) -> Self {
+    /// The level of a plan; `stream` gives a random number stream to the wake-ups of one that has them.
+    pub fn new(plan: &'n LevelPlan, stream: impl FnOnce() -> Rng) -> Self {
         Self {
             plan,
             nonempty: 0,
@@ -39,6 +59,12 @@ impl<'n> Level<'n> {
             turn: 0,
             virtual_time: 0.0,
             polling: PollingState::new(plan.polling().is_some_and(|plan| plan.visits_empty)),
+            wake: plan.wake.as_ref().map(|sampler| {
+                Box::new(Wake {
+                    sampler: sampler.clone(),
+                    rng: stream(),
+                })
+            }),
         }
     }
 
@@ -126,7 +152,8 @@ impl<'n> Level<'n> {
         }
     }
 
-    /// Charges a queue for a service that starts: changes its start tag. Returns the time to switch to the queue, ps.
+    /// Charges a queue for a service that starts: changes its start tag. Returns the time to wake the server and to
+    /// switch to the queue, ps.
     #[inline]
     pub fn charge(&mut self, tag: &mut f64, weight: f64, work: u64, bytes: u32) -> u64 {
         match &self.plan.policy {
@@ -143,10 +170,11 @@ impl<'n> Level<'n> {
             PolicyPlan::Polling(plan) => {
                 self.polling.visit_packets += 1;
                 let is_first = self.polling.visit_packets == 1;
-                if is_first && !plan.visits_empty {
-                    plan.visit_time
-                } else {
-                    0
+                let was_asleep = std::mem::replace(&mut self.polling.is_asleep, false);
+                match &mut self.wake {
+                    Some(wake) if was_asleep => wake.draw(bytes),
+                    _ if is_first && !plan.visits_empty => plan.visit_time,
+                    _ => 0,
                 }
             }
             PolicyPlan::Single | PolicyPlan::Fcfs | PolicyPlan::RoundRobin { .. } => 0,

@@ -3,7 +3,9 @@
 use super::error::ModelError;
 use super::model::{Model, Policy, Station, Tags, Visited};
 use super::names::Names;
+use super::sampler::Sampler;
 use super::time::picoseconds;
+use super::traces::Traces;
 
 /// The queues of a station that have the same priority.
 #[derive(Clone, Debug)]
@@ -11,6 +13,8 @@ pub(super) struct LevelPlan {
     pub priority: u32,
     pub queues: Vec<u32>,
     pub policy: PolicyPlan,
+    /// Time to wake the server, ns, if its policy is polling and has one.
+    pub wake: Option<Sampler>,
 }
 
 /// A policy with times in picoseconds.
@@ -50,7 +54,11 @@ impl LevelPlan {
     }
 
     /// The levels of every station, in the order of their priorities.
-    pub fn of_stations(model: &Model, names: &Names) -> Result<Vec<Vec<Self>>, ModelError> {
+    pub fn of_stations(
+        model: &Model,
+        names: &Names,
+        traces: &Traces,
+    ) -> Result<Vec<Vec<Self>>, ModelError> {
         let mut all = vec![Vec::<Self>::new(); model.stations.len()];
         for (number, queue) in model.queues.iter().enumerate() {
             let place = format!("queue {:?}", queue.name);
@@ -62,6 +70,7 @@ impl LevelPlan {
                     priority: queue.priority,
                     queues: vec![number as u32],
                     policy: PolicyPlan::Fcfs,
+                    wake: None,
                 }),
             }
         }
@@ -70,6 +79,7 @@ impl LevelPlan {
             levels.sort_by_key(|level| level.priority);
             for level in levels {
                 level.policy = policy(level, station, &mut polling_levels);
+                level.wake = wake(level, station, traces)?;
             }
         }
         Ok(all)
@@ -91,6 +101,7 @@ fn policy(level: &LevelPlan, station: &Station, polling_levels: &mut usize) -> P
             budget_ns,
             yield_ns,
             visit_ns,
+            wake_ns: _,
             visits,
         }) => {
             *polling_levels += 1;
@@ -106,5 +117,31 @@ fn policy(level: &LevelPlan, station: &Station, polling_levels: &mut usize) -> P
             })
         }
         Some(Policy::WeightedFair { tags }) => PolicyPlan::WeightedFair(*tags),
+    }
+}
+
+fn wake(
+    level: &LevelPlan,
+    station: &Station,
+    traces: &Traces,
+) -> Result<Option<Sampler>, ModelError> {
+    let mut policies = station.policies.iter();
+    let given = policies.find(|policy| policy.priority == level.priority);
+    let Some(Policy::Polling {
+        wake_ns: Some(time),
+        ..
+    }) = given.map(|given| &given.policy)
+    else {
+        return Ok(None);
+    };
+    let place = format!("station {:?}, wake_ns", station.name);
+    match time.sampler(&place, traces)? {
+        Sampler::Gaps(_) => Err(ModelError::value(
+            &place,
+            "the distribution",
+            "a gap process",
+            "a distribution of times",
+        )),
+        sampler => Ok(Some(sampler)),
     }
 }

@@ -139,6 +139,10 @@ pub enum Policy {
         /// Time to switch to a queue, ns.
         #[serde(default)]
         visit_ns: f64,
+        /// Time to wake the server, ns: the service of the first packet after the station was idle includes it, in place
+        /// of `visit_ns`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wake_ns: Option<Amount>,
         /// Which queues are visited.
         #[serde(default)]
         visits: Visited,

@@ -66,6 +66,8 @@ pub(super) struct PollingState {
     pub closed_until: u64,
     /// When the server left the last queue for the next one; `NEVER` at a queue.
     switch_began: u64,
+    /// Whether the station was idle since the last service.
+    pub is_asleep: bool,
 }
 
 /// What a polling server does next.
@@ -88,6 +90,7 @@ impl PollingState {
             cycle_began: NEVER,
             closed_until: 0,
             switch_began: if switches_first { 0 } else { NEVER },
+            is_asleep: true,
         }
     }
 
@@ -96,6 +99,7 @@ impl PollingState {
         self.visit_packets = 0;
         self.cycle_packets = 0;
         self.cycle_began = NEVER;
+        self.is_asleep = true;
     }
 }
 

@@ -45,8 +45,10 @@ pub(super) struct Stations<'n, S: Scale> {
 }
 
 impl<'n, S: Scale> Stations<'n, S> {
-    /// Idle stations with empty queues; `stream` gives each queue a random number stream.
-    pub fn new(network: &'n Network, stream: impl FnMut() -> Rng) -> Self {
+    /// Idle stations with empty queues; `stream` gives random number streams to the queues and levels.
+    pub fn new(network: &'n Network, mut stream: impl FnMut() -> Rng) -> Self {
+        // The queues draw first: their streams do not depend on the policies.
+        let queues = Queues::new(network, &mut stream);
         let (mut servers, mut stations, mut levels) = (Vec::new(), Vec::new(), Vec::new());
         let mut polling_stations = Vec::new();
         for (number, plan) in network.stations.iter().enumerate() {
@@ -55,7 +57,7 @@ impl<'n, S: Scale> Stations<'n, S> {
             servers.extend(std::iter::repeat_n(idle, plan.events()));
             let polling = plan.levels.iter().filter_map(LevelPlan::polling);
             polling_stations.extend(polling.map(|_| number as u32));
-            levels.extend(plan.levels.iter().map(Level::new));
+            levels.extend(plan.levels.iter().map(|level| Level::new(level, &mut stream)));
         }
         let single_queue = |level: &Level| match level.plan.policy {
             PolicyPlan::Single => level.plan.queues[0],
@@ -65,7 +67,7 @@ impl<'n, S: Scale> Stations<'n, S> {
             network,
             now: 0,
             calendar: S::Calendar::new(network.events()),
-            queues: Queues::new(network, stream),
+            queues,
             servers: servers.into(),
             stations: stations.into(),
             single_queues: levels.iter().map(single_queue).collect::<Vec<_>>().into(),

@@ -22,6 +22,7 @@ fn a_policy() -> impl Strategy<Value = Option<Policy>> {
             budget_ns: None,
             yield_ns: 500.0,
             visit_ns: 10.0,
+            wake_ns: None,
             visits: Visited::Nonempty,
         })),
     ]

@@ -10,3 +10,4 @@ mod oracles;
 mod polling;
 mod refusals;
 mod switchover;
+mod wake_up;

@@ -69,6 +69,7 @@ fn polling_serves_a_batch_of_each_queue_in_turn() {
         budget_ns: None,
         yield_ns: 0.0,
         visit_ns: 0.0,
+        wake_ns: None,
         visits: Visited::Nonempty,
     };
     let found = order(Some(poll), StationKind::NonPreemptive, &[5, 1, 3], false);
@@ -85,6 +86,7 @@ fn a_polling_level_yields_when_its_budget_is_spent() {
         budget_ns: None,
         yield_ns: 25.0,
         visit_ns: 0.0,
+        wake_ns: None,
         visits: Visited::Nonempty,
     };
     let found = order(Some(poll), StationKind::NonPreemptive, &[5, 8], true);

@@ -25,6 +25,7 @@ fn cyclic(rates: &[f64], batch: u32, switch_us: f64, visits: Visited) -> Model {
         budget_ns: None,
         yield_ns: 0.0,
         visit_ns: switch_us * US,
+        wake_ns: None,
         visits,
     });
     model

@@ -8,7 +8,7 @@ set from measurements; the defaults are round numbers for a current processor.
 from dataclasses import dataclass
 
 from parshall.model.builtin.bsd import FORWARDED
-from parshall.model.builtin.hardware import RESIDUE
+from parshall.model.builtin.hardware import NOISE, RESIDUE
 from parshall.model.builtin.traffic import Traffic, parameter, transmission
 from parshall.model.network import Model
 
@@ -21,6 +21,7 @@ class LinuxNapi(Traffic):
     rings: int = parameter(2, "", "receive queues that one CPU polls; flows enter them in turn", above_zero=True)
     rx_ring: int = parameter(256, "packets", "descriptors of a receive queue")
     poll_us: float = parameter(0.6, "us", "cost of a poll, even if it finds no packet")
+    wake_us: float = parameter(0.0, "us", "time to wake an idle CPU, in place of its first poll; 0 is none")
     packet_us: float = parameter(1.2, "us", "softirq work per packet, driver to qdisc")
     per_byte_ns: float = parameter(0.0, "ns", "softirq work per byte, of copies or checksums")
     dev_weight: int = parameter(64, "packets", "packets of a receive queue in one poll")
@@ -28,6 +29,8 @@ class LinuxNapi(Traffic):
     netdev_budget_usecs: float = parameter(2000.0, "us", "time of a cycle")
     task_us: float = parameter(4000.0, "us", "time for other tasks after a cycle that exhausted its budget")
     task_load: float = parameter(0.0, "", "fraction of the CPU that other tasks need")
+    stalls_per_s: float = parameter(0.0, "1/s", "Poisson stalls of the first CPU: other interrupts, a hypervisor")
+    stall_us: float = parameter(20.0, "us", "mean of their exponential length")
     interrupt_us: float = parameter(5.0, "us", "cost of a timer interrupt")
     interrupt_period_ms: float = parameter(4.0, "ms", "period of timer interrupts (HZ); 0 is none")
     rps_share: float = parameter(0.0, "", "fraction of the packets that RPS steers to another CPU")
@@ -46,6 +49,7 @@ class LinuxNapi(Traffic):
             "budget_ns": self.netdev_budget_usecs * 1e3,
             "yield_ns": self.task_us * 1e3,
             "visit_ns": self.poll_us * 1e3,
+            **({"wake_ns": self.wake_us * 1e3} if self.wake_us > 0 else {}),
         }
         model.station("cpu0", kind="preemptive-resume", policies=[{"priority": 1, **polling}])
         self.add_sources(model, [f"ring{number % self.rings}" for number in range(len(self.flows))])
@@ -67,6 +71,9 @@ class LinuxNapi(Traffic):
         if self.interrupt_period_ms > 0:
             model.source("interrupts", self.interrupt_period_ms * 1e6, "interrupts")
             model.queue("interrupts", "cpu0", self.interrupt_us * 1e3, RESIDUE, priority=0)
+        if self.stalls_per_s > 0:
+            model.source(NOISE, f"poisson:mean={1e9 / self.stalls_per_s!r}ns", NOISE)
+            model.queue(NOISE, "cpu0", f"exponential:mean={self.stall_us!r}us", RESIDUE, priority=0)
         if self.task_load > 0:
             # Tasks of 1 ms on average, at the rate that gives `task_load`.
             model.source("tasks", f"poisson:mean={1e6 / self.task_load!r}ns", "tasks")

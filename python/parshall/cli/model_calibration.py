@@ -1,0 +1,83 @@
+"""``parshall model calibrate`` and ``validate``, and ``plan --calibration``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from parshall.cli.messages import report_start, say
+from parshall.errors import UsageError
+
+
+def calibrate(
+    output: Path, setup: dict[str, Any], workload: dict[str, Any], *, quiet: bool, as_json: bool
+) -> None:
+    """Calibrate, and write the file when all is measured."""
+    from parshall.router.calibrate import calibrate as measure
+    from parshall.router.setup import Setup
+
+    if output.suffix != ".toml":
+        raise UsageError(f"-o {output}: expected the suffix .toml")
+    if not output.parent.is_dir():
+        raise UsageError(f"-o {output}: no such directory: {output.parent}; create it first")
+    chosen = Setup(**setup)
+    report_start("model calibrate", "measuring the parameters of a router, for about a minute", quiet=quiet)
+    if chosen.shares_cpu:
+        say("model", "calibrate: router and generator share a CPU: times include the generator's work")
+    calibration = measure(chosen, **workload)
+    calibration.write(output)
+    stall = calibration.noise.times.mean_ns if calibration.noise.times else 0.0
+    summary = {
+        "overload_pps": calibration.overload_pps,
+        "service_ns": calibration.service.mean_ns,
+        "wake_us": calibration.wake.median_ns / 1e3,
+        "link_us": calibration.link_ns / 1e3,
+        "stalls_per_s": calibration.noise.per_s,
+        "stall_us": stall / 1e3,
+    }
+    if as_json:
+        print(json.dumps(summary))
+    elif not quiet:
+        print(f"overload  {calibration.overload_pps:,.0f} packets/s")
+        print(f"service   {calibration.service.mean_ns:,.0f} ns, link {calibration.link_ns:,.0f} ns")
+        print(f"wake-up   median {calibration.wake.median_ns / 1e3:,.1f}, p99 {calibration.wake.p99_ns / 1e3:,.1f} us")
+        print(f"stalls    {calibration.noise.per_s:,.0f} in a second, mean {stall / 1e3:,.1f} us")
+
+
+def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, quiet: bool) -> Any:
+    """Return the table of errors."""
+    from parshall.router.calibration import Calibration
+    from parshall.router.traffic import KINDS
+    from parshall.router.validation import validate as measure
+
+    calibration = Calibration.read(path)
+    _warn(calibration, "validate")
+    kinds = traffic.split(",")
+    if unknown := [kind for kind in kinds if kind not in KINDS or kind == "none"]:
+        raise UsageError(f"--traffic {unknown[0]}: expected constant, bursts, poisson, onoff or random")
+    try:
+        shares = [float(each) for each in loads.split(",")]
+    except ValueError:
+        raise UsageError(f"--loads {loads}: expected shares such as 0.3,0.6") from None
+    report_start("model validate", "measuring a router beside its model", quiet=quiet)
+    found = measure(calibration, kinds=kinds, loads=shares, **workload)
+    table = found.table()
+    if not quiet:
+        say("model", f"validate: the network is nearer than the single queue in {found.nearer.height} of {table.height} cases")
+    return table
+
+
+def plan(
+    path: Path, loss: float, p99_us: float | None, pps: float | None, *, duration_s: float, seed: int
+) -> list[dict[str, Any]]:
+    """Return the answers for the router of a calibration."""
+    from parshall.router.calibration import Calibration
+    from parshall.router.plan import plan as answer
+
+    calibration = Calibration.read(path)
+    _warn(calibration, "plan")
+    return answer(calibration, loss=loss, p99_us=p99_us, pps=pps, duration_s=duration_s, seed=seed)
+
+
+def _warn(calibration: Any, command: str) -> None:
+    for difference in calibration.differences():
+        say("model", f"{command}: another machine: {difference}; calibrate here: parshall model calibrate -o FILE")

@@ -1,0 +1,317 @@
+"""Calibrate: measure the parameters of a router's model on this machine."""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parshall.errors import ParshallError, UsageError
+from parshall.path import PathLog, PathProfile
+from parshall.router import estimation
+from parshall.router.calibration import Calibration, Noise, Times, machine
+from parshall.router.capacity import overload
+from parshall.router.estimation import Passages
+from parshall.router.measurement import Measurement, measure
+from parshall.router.setup import RPS, Setup
+from parshall.router.testbed import RouterTestbed
+from parshall.router.traffic import Traffic
+
+# Traffic of 3.5.6: gaps of 2 to 10 service times, so a sixth of the capacity.
+RANDOM_SHARE = 1 / 6
+# Waiting packets, whose services are the times between departures.
+_WAITING_SHARE = 0.5
+# Times below a quantile that a sample needs beyond it.
+_BEYOND_QUANTILE = 10
+_QUANTILE = 0.99
+STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit")
+# Adjacent stages whose times correlate more than this are one stage.
+MERGED_CORRELATION = 0.1
+_RING_PACKETS = 256
+_FASTEST_PPS = 4e6
+
+
+def calibrate(
+    setup: Setup | None = None,
+    *,
+    sizes: str = "64",
+    flows: int = 1,
+    repeats: int = 5,
+    count: int = 60_000,
+    seed: int = 1_000_001,
+) -> Calibration:
+    """Measure the parameters of a router's model, in a testbed of its own.
+
+    Each repeat offers four workloads: overload (its rate, and again with times), random gaps at a sixth of it
+    (wake-ups), Poisson gaps at half of it (services, link). Profiles of the packet path follow, which take time from the
+    packets and therefore do not give the parameters: stages, correlations, interrupts.
+
+    Parameters
+    ----------
+    setup : Setup, optional
+        The router's set-up; without a tunnel.
+    sizes, flows
+        As for `Traffic`.
+    repeats : int
+        Repeats.
+    count : int
+        Packets of each run.
+    seed : int
+        First seed; the file has all.
+
+    Raises
+    ------
+    ParshallError
+        Packets were lost where none may be, or too few for the quantiles.
+    UsageError
+        An argument is out of range.
+    """
+    setup = setup or Setup()
+    if setup.tunnel:
+        raise UsageError("--tunnel: the model is of plain forwarding; calibrate without a tunnel")
+    if repeats < 1 or count < 1000:
+        raise UsageError(f"--repeats {repeats}, --count {count}: expected 1 or more, and 1,000 packets or more")
+    base = Traffic("random", sizes=sizes, flows=flows, seed=seed)
+    overloads: list[float] = []
+    sparse: list[Measurement] = []
+    waiting: list[Measurement] = []
+    full: list[Measurement] = []
+    with RouterTestbed(setup) as bed:
+        for number in range(repeats):
+            own = replace(base, seed=seed + 10 * number)
+            overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
+            pps = overloads[-1]
+            sparse.append(_lossless(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
+            poisson = replace(own, kind="poisson", pps=_WAITING_SHARE * pps, seed=own.seed + 2)
+            waiting.append(_lossless(bed, poisson, count))
+            # Faster than the generator can: it keeps the queue full.
+            full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
+        workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
+        interrupts = _interrupts(bed, workload, count)
+        stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
+    return Calibration(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine(),
+        setup=setup.describe(),
+        traffic={
+            "sizes": sizes,
+            "flows": flows,
+            "repeats": repeats,
+            "packets": count,
+            "first_seed": seed,
+            "random_share": RANDOM_SHARE,
+            "waiting_share": _WAITING_SHARE,
+        },
+        overload_pps=float(np.median(overloads)),
+        low_overload_pps=min(overloads),
+        high_overload_pps=max(overloads),
+        queue_packets=_backlog_packets() if setup.receive == RPS else _RING_PACKETS,
+        **estimated(*([Passages.of(each.table) for each in runs] for runs in (sparse, waiting, full))),
+        interrupts=interrupts,
+        stages=stages,
+        correlations=correlations,
+    )
+
+
+def estimated(
+    sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages]
+) -> dict[str, Any]:
+    """Return the fields of a calibration that follow from when packets arrived and left.
+
+    Parameters
+    ----------
+    sparse : sequence of Passages
+        Packets with random gaps, one of each repeat.
+    waiting : sequence of Passages
+        Packets at half of the capacity.
+    full : sequence of Passages
+        Packets of overload.
+
+    Raises
+    ------
+    ParshallError
+        There are too few packets for the quantiles.
+    """
+    services = [_enough(each.services_ns(), "packets that waited") for each in waiting]
+    polls = [estimation.send_ns(each) for each in full]
+    sends = [send for send, _ in polls]
+    send = float(np.median(sends))
+    links = [
+        estimation.link_ns(passages.latency_ns, service_ns)
+        for passages, service_ns in zip(waiting, services, strict=True)
+    ]
+    link = float(np.median(links))
+    gaps = [float(np.diff(np.sort(each.arrival_ns)).mean()) for each in full]
+    wakes = [
+        estimation.wakes_ns(_enough(each.first_latencies_ns(), "packets at an empty router"), link, service_ns)
+        for each, service_ns in zip(sparse, services, strict=True)
+    ]
+    wake = float(np.median(np.concatenate(wakes)))
+    split = [
+        estimation.stalls(passages, float(np.median(service_ns)), send, link, wake)
+        for passages, service_ns in zip(waiting, services, strict=True)
+    ]
+    stalls = [own for own, _ in split]
+    held = np.concatenate([held_ns for _, held_ns in split])
+    rates = [each.per_s for each in stalls]
+    rate = float(np.mean(rates))
+    stall_times = [each.times_ns for each in stalls if len(each.times_ns)]
+    return {
+        "link_ns": link,
+        "low_link_ns": min(links),
+        "high_link_ns": max(links),
+        "transfer_ns": min(link, *gaps),
+        "send_ns": send,
+        "low_send_ns": min(sends),
+        "high_send_ns": max(sends),
+        "service": times(services),
+        "wake": times(wakes),
+        "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
+        "held": times([held]) if len(held) else None,
+        "noise": Noise(
+            rate,
+            min(rates),
+            max(rates),
+            float(np.mean([band.share for _, band in polls])),
+            float(np.mean([band.per_s for _, band in polls])),
+            times(stall_times) if stall_times else None,
+        ),
+    }
+
+
+def times(repeats: Sequence[np.ndarray]) -> Times:
+    """Return the times of all repeats."""
+    whole = np.concatenate(repeats).astype(float)
+    medians = [float(np.median(each)) for each in repeats]
+    bounds, counts = estimation.histogram(whole)
+    median, p99 = np.quantile(whole, [0.5, _QUANTILE])
+    return Times(
+        len(whole), float(whole.mean()), float(median), float(p99), min(medians), max(medians), bounds, counts
+    )
+
+
+def _enough(found: np.ndarray, what: str) -> np.ndarray:
+    needed = math.ceil(_BEYOND_QUANTILE / (1 - _QUANTILE))
+    if len(found) < needed:
+        raise ParshallError(
+            f"calibration: {len(found)} {what}, too few for the {_QUANTILE:.0%} quantile: expected {needed}; raise --count"
+        )
+    return found
+
+
+def _lossless(bed: RouterTestbed, traffic: Traffic, count: int) -> Measurement:
+    """Measure, once more if packets were lost: of a lost packet nobody knows when it would have left."""
+    for attempt in range(3):
+        found = measure(bed, replace(traffic, seed=traffic.seed + 1_000 * attempt), count)
+        if not found.lost_share:
+            return found
+    raise ParshallError(
+        f"calibration: {traffic.kind} gaps at {traffic.pps:,.0f} packets/s lost packets: {found.ledger['lost']}; "
+        "leave the machine idle and calibrate again"
+    )
+
+
+def _backlog_packets() -> int:
+    return int(Path("/proc/sys/net/core/netdev_max_backlog").read_text())
+
+
+def _interrupts(bed: RouterTestbed, traffic: Traffic, count: int) -> list[dict[str, Any]]:
+    """Return the kernel's record of what else ran on the router's CPU."""
+    with PathProfile(stages=["receive", "start_xmit"], netns=bed.router.path, noise=True) as profile:
+        measure(bed, traffic, count, records=False)
+    summary = profile.summary
+    seconds = max(summary.attached_s, 1e-9)
+    rows = [row for row in summary.noise if row["cpu"] == bed.setup.router_cpu and row["kind"] != "poll_packets"]
+    return [
+        {
+            "kind": row["kind"],
+            "per_s": row["events"] / seconds,
+            "mean_ns": row["sum_ns"] / max(1, row["events"]),
+            "p99_ns": float(row["p99_ns"]),
+            "gap_mean_ns": _finite(row["gap_mean_ns"]),
+            "gap_deviation_ns": _finite(row["gap_deviation_ns"]),
+        }
+        for row in rows
+    ]
+
+
+def _finite(value: Any) -> float:
+    return float(value) if value is not None and math.isfinite(value) else 0.0
+
+
+def _stages(
+    bed: RouterTestbed, traffic: Traffic, count: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the stages of the path, and the correlations of adjacent ones."""
+    with tempfile.TemporaryDirectory(prefix="parshall-calibrate-") as directory:
+        path = Path(directory) / "path.arrow"
+        with PathProfile(path, stages=list(STAGES), netns=bed.router.path) as profile:
+            measure(bed, traffic, count, records=False)
+        check_ledger(profile.summary.ledger)
+        packets = PathLog(path).packets
+    names = [name for name in STAGES[1:] if packets[f"{name}_ns"].null_count < len(packets) / 2]
+    columns = packets.select([f"{name}_ns" for name in names]).drop_null()
+    since = np.array([columns[f"{name}_ns"].to_numpy() for name in names], dtype=float)
+    if since.size == 0:
+        raise ParshallError("calibration: no packet passed the stages; raise --count")
+    return merged(names, np.diff(since, axis=0, prepend=0.0))
+
+
+def check_ledger(ledger: dict[str, Any]) -> None:
+    """Raise `ParshallError` for a profile that lost packets."""
+    for hook in ledger["hooks"]:
+        lost = {place: packets for place, packets in hook["lost"].items() if packets}
+        if lost:
+            raise ParshallError(f"calibration: the path's profile lost {hook['hook']}: {lost}; lower --count")
+
+
+def merged(names: Sequence[str], times_ns: np.ndarray) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Merge adjacent stages whose times correlate: their times may not be drawn each on its own.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The stages.
+    times_ns : numpy.ndarray
+        Shape (stages, packets).
+    """
+    groups: list[tuple[str, np.ndarray]] = []
+    correlations = []
+    for number, name in enumerate(names):
+        own = times_ns[number]
+        if number:
+            before = times_ns[number - 1]
+            same, lag = correlation(before, own), correlation(before[:-1], own[1:])
+            is_merged = abs(same) > MERGED_CORRELATION
+            pair = [names[number - 1], name]
+            correlations.append({"stages": pair, "lag_0": same, "lag_1": lag, "is_merged": is_merged})
+            if is_merged:
+                title, sum_ns = groups[-1]
+                groups[-1] = (f"{title}+{name}", sum_ns + own)
+                continue
+        groups.append((name, own))
+    whole = float(times_ns.sum()) or 1.0
+    stages = [
+        {
+            "stage": title,
+            "mean_ns": float(own.mean()),
+            "median_ns": float(np.median(own)),
+            "p99_ns": float(np.quantile(own, _QUANTILE)),
+            "share": float(own.sum()) / whole,
+        }
+        for title, own in groups
+    ]
+    return stages, correlations
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the rank correlation: stalls do not decide it."""
+    if len(one) < 3:
+        return 0.0
+    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (one, other)]
+    found = float(np.corrcoef(*ranks)[0, 1])
+    return found if math.isfinite(found) else 0.0

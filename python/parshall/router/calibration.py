@@ -1,0 +1,269 @@
+"""A calibration: the parameters of a router's model, measured on a machine, in a file that a person can read."""
+
+import json
+import math
+import platform
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from parshall.errors import ParshallError, UsageError
+from parshall.whole_file import write_whole
+
+FORMAT, MAJOR = "parshall calibration", 1
+# Facts of the machine without which the times mean nothing.
+_SAME = ("kernel", "cpu_model", "machine", "cpus")
+
+
+@dataclass(frozen=True)
+class Times:
+    """Measured times as a histogram.
+
+    Attributes
+    ----------
+    count : int
+        Number of times.
+    mean_ns, median_ns, p99_ns : float
+        Of the times themselves.
+    low_median_ns, high_median_ns : float
+        Lowest and highest median of the repeats.
+    bounds_ns, counts : list
+        Bounds of the bins, and times in each.
+    """
+
+    count: int
+    mean_ns: float
+    median_ns: float
+    p99_ns: float
+    low_median_ns: float
+    high_median_ns: float
+    bounds_ns: list[float]
+    counts: list[int]
+
+    def amount(self) -> dict[str, Any]:
+        """Return the histogram as an amount of a model."""
+        return {"bounds": self.bounds_ns, "counts": [float(count) for count in self.counts]}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What else takes the router's CPU while packets wait.
+
+    Attributes
+    ----------
+    per_s, low_per_s, high_per_s : float
+        Stalls in a second of service: of all runs, and the lowest and highest run.
+    second_band_share, second_band_per_s : float
+        The chapter's estimate: share p of the services in the second band of their histogram, and p / T.
+    times : Times or None
+        How long they were; None when there were none.
+    """
+
+    per_s: float
+    low_per_s: float
+    high_per_s: float
+    second_band_share: float
+    second_band_per_s: float
+    times: Times | None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The parameters of a router's model.
+
+    Attributes
+    ----------
+    created : str
+        Date and time, UTC.
+    machine, setup, traffic : dict
+        Where, of what, and with which workloads and seeds it was measured.
+    overload_pps, low_overload_pps, high_overload_pps : float
+        Rate under overload, with its lowest and highest repeat.
+    queue_packets : int
+        Places of the queue before the router's CPU.
+    link_ns, low_link_ns, high_link_ns : float
+        Time from the generator's stamp to that queue.
+    transfer_ns : float
+        The part of it during which the link takes no other packet.
+    held_share : float
+        Share of the packets that the sender's CPU holds for longer: it, too, has interrupts.
+    send_ns, low_send_ns, high_send_ns : float
+        Time that the router's CPU takes to bring a packet from the egress interface to the sink: a poll of its own.
+    service, wake : Times
+        Service times of packets; times to wake the server.
+    held : Times or None
+        How long packets are held; None when none was.
+    noise : Noise
+        Stalls.
+    interrupts : list of dict
+        The kernel's own record of interrupts and softirqs on the router's CPU: ``kind``, ``per_s``, ``mean_ns``,
+        ``p99_ns``, ``gap_mean_ns``, ``gap_deviation_ns``.
+    stages : list of dict
+        The path's stages, correlated ones merged: ``stage``, ``mean_ns``, ``median_ns``, ``p99_ns``, ``share``.
+    correlations : list of dict
+        Of each pair of adjacent stages: ``stages``, ``lag_0`` and ``lag_1`` (of the later stage with the earlier of the
+        packet before), ``is_merged``.
+    """
+
+    created: str
+    machine: dict[str, Any]
+    setup: dict[str, Any]
+    traffic: dict[str, Any]
+    overload_pps: float
+    low_overload_pps: float
+    high_overload_pps: float
+    queue_packets: int
+    link_ns: float
+    low_link_ns: float
+    high_link_ns: float
+    transfer_ns: float
+    held_share: float
+    send_ns: float
+    low_send_ns: float
+    high_send_ns: float
+    service: Times
+    wake: Times
+    held: Times | None
+    noise: Noise
+    interrupts: list[dict[str, Any]]
+    stages: list[dict[str, Any]]
+    correlations: list[dict[str, Any]]
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        write_whole(path, _toml({"format": FORMAT, "version": f"{MAJOR}.0", **asdict(self)}, _COMMENT))
+
+    @classmethod
+    def read(cls, path: Path) -> "Calibration":
+        """Read a file.
+
+        Raises
+        ------
+        UsageError
+            There is no such file.
+        ParshallError
+            It is not a calibration, or a field is missing, unknown or wrong.
+        """
+        try:
+            data = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise UsageError(
+                f"{path}: {error.strerror or error}; make a calibration with: parshall model calibrate -o {path}"
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ParshallError(f"{path}: not TOML: {error}; calibrate again") from None
+        kind, version = data.pop("format", None), str(data.pop("version", ""))
+        if kind != FORMAT:
+            raise ParshallError(
+                f"{path}: a file of the format {kind!r}, expected {FORMAT!r}; make one with: parshall model calibrate"
+            )
+        if version.partition(".")[0] != str(MAJOR):
+            raise ParshallError(f"{path}: calibration version {version}, this Parshall reads {MAJOR}.x; calibrate again")
+        calibration: Calibration = _built(cls, data, str(path))
+        calibration.check(str(path))
+        return calibration
+
+    def check(self, name: str = "calibration") -> None:
+        """Raise `ParshallError` for numbers that no router has."""
+        for field, value in (("overload_pps", self.overload_pps), ("queue_packets", self.queue_packets)):
+            if not (math.isfinite(value) and value > 0):
+                raise ParshallError(f"{name}: {field} is {value}; expected a number above 0; calibrate again")
+        positive = {name: getattr(self, name) for name in ("link_ns", "transfer_ns", "held_share", "send_ns")}
+        for field, value in (positive | {"noise.per_s": self.noise.per_s}).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise ParshallError(f"{name}: {field} is {value}; expected a number that is not negative")
+        for field, times in (("service", self.service), ("wake", self.wake), ("held", self.held), ("noise.times", self.noise.times)):
+            if times is None:
+                continue
+            bounds = times.bounds_ns
+            rises = all(low < high for low, high in zip(bounds, bounds[1:], strict=False))
+            if not rises or len(bounds) != len(times.counts) + 1 or min(bounds) < 0:
+                raise ParshallError(f"{name}: {field}: expected rising bounds, one more than counts; calibrate again")
+            if min(times.counts) < 0 or sum(times.counts) == 0:
+                raise ParshallError(f"{name}: {field}: expected counts, not all 0; calibrate again")
+
+    def differences(self) -> list[str]:
+        """Return how this machine differs from that of the calibration."""
+        here = machine()
+        return [
+            f"{name} is {here.get(name)!r} here, {self.machine.get(name)!r} in the calibration"
+            for name in _SAME
+            if here.get(name) != self.machine.get(name)
+        ]
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine, as far as it decides times."""
+    from parshall.environment import environment
+
+    found = environment()
+    chosen = {name: found.get(name) for name in ("kernel", "cpu_model", "machine", "cpus", "clock_source", "parshall")}
+    return {name: value for name, value in chosen.items() if value is not None} or {"machine": platform.machine()}
+
+
+_COMMENT = """\
+Parameters of a router's model, measured by `parshall model calibrate`. Times are in ns, rates per second.
+docs/formats/calibration.md describes each field."""
+
+
+def _built(kind: Any, data: Any, name: str) -> Any:
+    """Return a dataclass of plain values; an error names the field."""
+    if not isinstance(data, dict):
+        raise ParshallError(f"{name}: expected a table, not {data!r}; calibrate again")
+    known = {each.name: each.type for each in fields(kind)}
+    optional = {"times", "held"} & known.keys()
+    if missing := sorted(known.keys() - data.keys() - optional):
+        raise ParshallError(f"{name}: {missing[0]}: missing; calibrate again")
+    if unknown := sorted(data.keys() - known.keys()):
+        raise ParshallError(f"{name}: {unknown[0]}: unknown field; expected {', '.join(known)}")
+    parts: dict[str, Any] = {"service": Times, "wake": Times, "held": Times, "times": Times, "noise": Noise}
+    kinds: dict[Any, Any] = {int: int, float: int | float, str: str}
+    values: dict[str, Any] = dict.fromkeys(optional)
+    for field, value in data.items():
+        place, of = f"{name}: {field}", known[field]
+        if field in parts:
+            values[field] = _built(parts[field], value, place)
+            continue
+        if of in kinds and (not isinstance(value, kinds[of]) or isinstance(value, bool)):
+            raise ParshallError(f"{place}: {value!r}; expected {of.__name__}; calibrate again")
+        if of in (list[float], list[int]) and not (
+            isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+        ):
+            raise ParshallError(f"{place}: expected a list of numbers; calibrate again")
+        values[field] = value
+    return kind(**values)
+
+
+def _toml(data: dict[str, Any], comment: str) -> str:
+    lines = [f"# {line}" for line in comment.splitlines()]
+    _table(lines, (), data)
+    return "\n".join(lines) + "\n"
+
+
+def _table(lines: list[str], path: tuple[str, ...], data: dict[str, Any]) -> None:
+    parts = {name: value for name, value in data.items() if isinstance(value, dict) or _is_rows(value)}
+    plain = {name: value for name, value in data.items() if name not in parts and value is not None}
+    lines.extend(f"{name} = {_value(value)}" for name, value in plain.items())
+    for name, value in parts.items():
+        where = ".".join([*path, name])
+        if isinstance(value, dict):
+            lines.extend(["", f"[{where}]"])
+            _table(lines, (*path, name), value)
+            continue
+        for row in value:
+            lines.extend(["", f"[[{where}]]"])
+            _table(lines, (*path, name), row)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _value(value: Any) -> str:
+    # JSON's texts, numbers, lists and booleans are TOML's, too.
+    if isinstance(value, float):
+        return repr(float(f"{value:.6g}"))
+    if isinstance(value, list):
+        return f"[{', '.join(_value(each) for each in value)}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,93 @@
+"""Answers for a calibrated router: its capacity, its latency at a load, a faster CPU, the bottleneck."""
+
+from typing import Any
+
+from parshall.model.builtin.bsd import FORWARDED
+from parshall.model.plan import Answer, Limits, greatest_load
+from parshall.model.simulation import run
+from parshall.router.calibration import Calibration
+from parshall.router.network import network
+from parshall.router.prediction import QUANTILES
+
+# The load of the answers without one.
+_SHARE = 0.6
+_FASTER = 2.0
+_REPLICATIONS = 8
+
+
+def plan(
+    calibration: Calibration,
+    *,
+    loss: float = 1e-3,
+    p99_us: float | None = None,
+    pps: float | None = None,
+    duration_s: float = 1.0,
+    seed: int = 1,
+) -> list[dict[str, Any]]:
+    """Return the answers of a calibrated router, of Poisson arrivals.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        The router.
+    loss : float
+        Share of the packets that may be lost.
+    p99_us : float, optional
+        Limit of the 99th percentile of the latency.
+    pps : float, optional
+        Load at which latencies are predicted. Default: 60 % of the load within the limits.
+    duration_s : float
+        Model time of each step, times 4.
+    seed : int
+        Seed.
+
+    Returns
+    -------
+    list of dict
+        ``question``, ``answer``, ``low``, ``high``, ``unit``; low and high are ends of the interval, None if unknown.
+    """
+    limits = Limits(loss, p99_us)
+    own = largest_load(calibration, limits, duration_s=duration_s, seed=seed)
+    faster = largest_load(calibration, limits, speed=_FASTER, duration_s=duration_s, seed=seed)
+    load = pps or _SHARE * own[0]
+    within = f"loss within {loss:g}" + (f", p99 within {p99_us:g} us" if p99_us is not None else "")
+    rows = [
+        _row(f"largest load, {within}", *own, "packets/s"),
+        _row(f"the same of a CPU of {_FASTER:g} times the speed", *faster, "packets/s"),
+    ]
+    options = {"duration_s": duration_s, "warm_up_s": 0.1, "replications": _REPLICATIONS, "allow_unstable": True}
+    results = run(network(calibration, pps=load), seed=seed, **options)
+    for quantile in QUANTILES:
+        name, value_us = f"p{100 * quantile:g}", results.quantile_ns(FORWARDED, quantile) / 1e3
+        found = results.estimates.filter(kind="sink", place=FORWARDED, measure=f"{name}_ns")
+        half_us = None if found.is_empty() else float(found["half_width"][0] or 0) / 1e3
+        ends = (None, None) if half_us is None else (value_us - half_us, value_us + half_us)
+        rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, *ends, "us"))
+    lost = sum(results.lost().values())
+    rows.append(_row(f"lost at {load:,.0f} packets/s", lost, None, None, "share"))
+    first = max(calibration.stages, key=lambda stage: float(stage["share"]), default=None)
+    if first:
+        rows.append(_row(f"bottleneck: {first['stage']}", float(first["share"]), None, None, "share of the path"))
+    return rows
+
+
+def largest_load(
+    calibration: Calibration,
+    limits: Limits,
+    *,
+    speed: float = 1.0,
+    duration_s: float = 1.0,
+    seed: int = 1,
+) -> tuple[float, float | None, float | None]:
+    """Return the largest load within limits, packets/s, with the ends of its interval."""
+    base = calibration.overload_pps / 2
+    answer: Answer = greatest_load(
+        network(calibration, pps=base, speed=speed), limits, duration_s=duration_s, seed=seed, sink=FORWARDED,
+        allow_unstable=True,
+    )
+    low, high = (None if each is None else base * each for each in (answer.low, answer.high))
+    return base * answer.value, low, high
+
+
+def _row(question: str, answer: float, low: float | None, high: float | None, unit: str) -> dict[str, Any]:
+    return {"question": question, "answer": answer, "low": low, "high": high, "unit": unit}

@@ -1,0 +1,145 @@
+"""Validate: hold a calibrated network against what the router then does, beside the single queue."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from parshall.errors import ParshallError, UsageError
+from parshall.router.calibration import Calibration
+from parshall.router.capacity import overload
+from parshall.router.measurement import measure
+from parshall.router.network import calibrated
+from parshall.router.prediction import QUANTILES, compare, predict, single_queue
+from parshall.router.setup import Setup
+from parshall.router.testbed import RouterTestbed
+from parshall.router.traffic import Traffic
+
+KINDS = ("constant", "bursts", "poisson", "onoff")
+LOADS = (0.3, 0.6, 0.8)
+_OVERLOAD_PACKETS = 300_000
+_SEEDS_BETWEEN_REPEATS = 100
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Predictions beside measurements.
+
+    Attributes
+    ----------
+    runs : polars.DataFrame
+        One row a run and quantile: ``repeat``, ``traffic``, ``load``, ``seed``, ``overload_pps``, ``offered_pps``,
+        ``lost`` and ``network_lost`` (shares), ``quantile``, ``measured_us``, ``network_us``, ``queue_us``.
+    """
+
+    runs: pl.DataFrame
+
+    def table(self) -> pl.DataFrame:
+        """Return one row a workload and quantile.
+
+        Returns
+        -------
+        polars.DataFrame
+            ``measured_us`` is the median of the repeats, ``spread`` the largest less the smallest over it. The errors are
+            paired, of each run: medians, and for the network also the lowest and the highest.
+        """
+        network, queue = ((pl.col(name) / pl.col("measured_us") - 1) for name in ("network_us", "queue_us"))
+        measured = pl.col("measured_us")
+        return (
+            self.runs.with_columns(network=network, queue=queue)
+            .group_by("traffic", "load", "quantile", maintain_order=True)
+            .agg(
+                runs=pl.len(),
+                measured_us=measured.median(),
+                spread=(measured.max() - measured.min()) / measured.median(),
+                network_error=pl.col("network").median(),
+                network_low=pl.col("network").min(),
+                network_high=pl.col("network").max(),
+                queue_error=pl.col("queue").median(),
+                lost=pl.col("lost").mean(),
+                network_lost=pl.col("network_lost").mean(),
+            )
+        )
+
+    @property
+    def nearer(self) -> pl.DataFrame:
+        """Return the rows in which the network is nearer than the single queue."""
+        return self.table().filter(pl.col("network_error").abs() < pl.col("queue_error").abs())
+
+
+def validate(
+    calibration: Calibration,
+    *,
+    kinds: Sequence[str] = KINDS,
+    loads: Sequence[float] = LOADS,
+    repeats: int = 3,
+    count: int = 100_000,
+    seed: int = 1,
+    on_run: Callable[[int, int], None] | None = None,
+) -> Validation:
+    """Offer workloads to a router like the calibrated one, and predict each from its arrivals.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        The parameters.
+    kinds, loads : sequence
+        Workloads; loads are shares of the rate under overload, which each repeat measures first and which the single
+        queue gets.
+    repeats : int
+        Repeats of all workloads.
+    count : int
+        Packets of a run.
+    seed : int
+        Seed of the first run.
+    on_run : callable, optional
+        Called with the number of runs done and of all.
+
+    Raises
+    ------
+    UsageError
+        A seed is one of the calibration's, or an argument is out of range.
+    """
+    if repeats < 1 or count < 100 or not all(0 < load <= 2 for load in loads):
+        raise UsageError("validate: expected repeats of 1 or more, 100 packets or more, and loads above 0")
+    fields = ("receive", "gro", "routes", "rules")
+    setup = Setup(**{name: calibration.setup[name] for name in fields})
+    sizes, flows = str(calibration.traffic["sizes"]), int(calibration.traffic["flows"])
+    if seed + _SEEDS_BETWEEN_REPEATS * repeats > int(calibration.traffic["first_seed"]) > seed:
+        raise UsageError(f"--seed {seed}: the calibration's seeds; choose others")
+    rows: list[dict[str, Any]] = []
+    done, total = 0, repeats * len(kinds) * len(loads)
+    with RouterTestbed(setup) as bed:
+        for repeat in range(repeats):
+            first = seed + _SEEDS_BETWEEN_REPEATS * repeat
+            beyond = overload(bed, Traffic(sizes=sizes, flows=flows, seed=first), count=_OVERLOAD_PACKETS, repeats=1)
+            for number, (kind, load) in enumerate((kind, load) for kind in kinds for load in loads):
+                traffic = Traffic(kind, load * beyond.pps, sizes, flows, first + 1 + number)
+                found = measure(bed, traffic, count)
+                models = calibrated(calibration, traffic.seed), single_queue(1e9 / beyond.pps)
+                network, queue = (compare(found.table, predict(model, found.table)) for model in models)
+                for quantile in (f"p{100 * each:g}" for each in QUANTILES):
+                    rows.append(
+                        {
+                            "repeat": repeat,
+                            "traffic": kind,
+                            "load": load,
+                            "seed": traffic.seed,
+                            "overload_pps": beyond.pps,
+                            "offered_pps": found.offered_pps,
+                            "lost": network["lost_share"]["measured"],
+                            "network_lost": network["lost_share"]["predicted"],
+                            "quantile": quantile,
+                            "measured_us": network[quantile]["measured_us"],
+                            "network_us": network[quantile]["predicted_us"],
+                            "queue_us": queue[quantile]["predicted_us"],
+                        }
+                    )
+                done += 1
+                if on_run:
+                    on_run(done, total)
+    if not rows:
+        raise ParshallError("validate: no workload; give at least one kind and one load")
+    return Validation(pl.DataFrame(rows))
+

@@ -1,0 +1,218 @@
+"""Calibrations of a router that is known: what is estimated, the file, predictions, answers."""
+
+import dataclasses
+
+import numpy as np
+import pyarrow
+import pytest
+
+from parshall.errors import ParshallError, UsageError
+from parshall.model.plan import Limits
+from parshall.model.simulation import run
+from parshall.router import calibrate as calibrating
+from parshall.router import estimation
+from parshall.router.calibration import Calibration, machine
+from parshall.router.estimation import Passages
+from parshall.router.network import PACKETS, calibrated, network
+from parshall.router.plan import largest_load, plan
+from parshall.router.prediction import compare, predict, single_queue
+
+LINK_NS, SERVICE_NS, SEND_NS, WAKE_NS, STALLS_PER_S, STALL_NS = 1_300, 700, 270, 9_000, 900, 26_000
+
+
+def known(**changes) -> Calibration:
+    """The calibration of a router whose parameters are known."""
+    random = np.random.default_rng(5)
+    parts = {
+        "service": calibrating.times([random.normal(SERVICE_NS, 60, 20_000)]),
+        "wake": calibrating.times([random.normal(WAKE_NS, 900, 20_000)]),
+        "noise": calibrating.Noise(
+            STALLS_PER_S, 800.0, 1000.0, 0.001, 880.0, calibrating.times([random.exponential(STALL_NS, 5_000)])
+        ),
+    }
+    fields = {
+        "created": "2026-11-24T20:00:00+00:00",
+        "machine": machine(),
+        "setup": {"receive": "rps", "gro": True, "routes": 4, "rules": 0, "cpu": 1, "sender_cpu": 0},
+        "traffic": {"sizes": "64", "flows": 1, "repeats": 1, "packets": 1000, "first_seed": 1_000_001},
+        "overload_pps": 1.0e6,
+        "low_overload_pps": 1.0e6,
+        "high_overload_pps": 1.2e6,
+        "queue_packets": 1000,
+        "link_ns": float(LINK_NS),
+        "low_link_ns": 1200.0,
+        "high_link_ns": 1400.0,
+        "transfer_ns": 900.0,
+        "held_share": 0.0,
+        "held": None,
+        "send_ns": float(SEND_NS),
+        "low_send_ns": 260.0,
+        "high_send_ns": 280.0,
+        "interrupts": [{"kind": "timer_irq", "per_s": 250.0, "mean_ns": 5000.0}],
+        "stages": [{"stage": "receive", "share": 0.7}, {"stage": "queue", "share": 0.3}],
+        "correlations": [{"stages": ["receive", "queue"], "lag_0": 0.02, "lag_1": 0.0, "is_merged": False}],
+    }
+    return Calibration(**(fields | parts | changes))
+
+
+def arrivals(pps: float, count: int = 60_000, seed: int = 3, gaps=None) -> pyarrow.Table:
+    random = np.random.default_rng(seed)
+    drawn = random.exponential(1e9 / pps, count) if gaps is None else gaps(random, count, 1e9 / pps)
+    arrival_ns = (10**15 + np.cumsum(drawn)).astype(np.int64)
+    return pyarrow.table({"sequence": np.arange(count, dtype=np.uint64), "arrival_ns": arrival_ns}).append_column(
+        "departure_ns", pyarrow.nulls(count, pyarrow.int64())
+    )
+
+
+def measured(calibration: Calibration, pps: float, seed: int, gaps=None) -> pyarrow.Table:
+    """What a router with these parameters does."""
+    return predict(calibrated(calibration, seed), arrivals(pps, seed=seed, gaps=gaps))
+
+
+def uniform(random, count, mean):
+    return random.uniform(mean / 3, mean * 5 / 3, count)
+
+
+def constant(random, count, mean):
+    return np.full(count, mean)
+
+
+def test_the_parameters_of_a_known_router_are_found():
+    sparse = [Passages.of(measured(known(), 1.0e6 / 6, seed, uniform)) for seed in (11, 12)]
+    waiting = [Passages.of(measured(known(), 0.5e6, seed)) for seed in (13, 14)]
+    full = [Passages.of(measured(known(), 1.1e6, seed, constant)) for seed in (15, 16)]
+    found = calibrating.estimated(sparse, waiting, full)
+    assert found["send_ns"] == pytest.approx(SEND_NS, rel=0.05)
+    assert found["link_ns"] == pytest.approx(LINK_NS, abs=150)
+    assert found["service"].median_ns == pytest.approx(SERVICE_NS, rel=0.03)
+    assert found["service"].mean_ns == pytest.approx(SERVICE_NS, rel=0.03)
+    assert found["wake"].median_ns == pytest.approx(known().wake.median_ns, rel=0.05)
+    assert found["wake"].p99_ns == pytest.approx(known().wake.p99_ns, rel=0.15)
+    # Only stalls are seen that are longer than a wake-up or a poll.
+    shortest_ns = estimation.STALL_PARTS * max(WAKE_NS, 64 * SEND_NS)
+    seen = np.exp(-shortest_ns / STALL_NS)
+    assert found["noise"].per_s == pytest.approx(STALLS_PER_S * seen, rel=0.35)
+    assert found["noise"].times.mean_ns == pytest.approx(shortest_ns + STALL_NS, rel=0.35)
+    assert found["held_share"] < 1e-3
+    # The chapter's estimate takes polls for noise.
+    assert found["noise"].second_band_share == pytest.approx(1 / 64, rel=0.15)
+    assert found["noise"].times.mean_ns == pytest.approx(STALL_NS, rel=0.4)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_a_calibration_predicts_other_runs(load):
+    """Both have seeds of their own; the single queue lacks the wake-up."""
+    parts = calibrating.estimated(
+        [Passages.of(measured(known(), 1.0e6 / 6, 21, uniform))],
+        [Passages.of(measured(known(), 0.5e6, 22))],
+        [Passages.of(measured(known(), 1.1e6, 25, constant))],
+    )
+    real = measured(known(), load * 1.0e6, 23)
+    found = compare(real, predict(calibrated(known(**parts), 24), real))
+    queue = compare(real, predict(single_queue(1e9 / 1.0e6), real))
+    assert abs(found["p50"]["error"]) < 0.05
+    assert abs(found["p90"]["error"]) < 0.2
+    assert abs(found["p99"]["error"]) < 0.6, "some 40 stalls make it"
+    for quantile in ("p50", "p90", "p99"):
+        assert abs(found[quantile]["error"]) < abs(queue[quantile]["error"])
+
+
+def test_without_a_wake_up_and_stalls_the_network_is_the_single_queue():
+    constant = calibrating.times([np.full(10, 1000.0)])
+    calm = calibrating.Noise(0.0, 0.0, 0.0, 0.0, 0.0, None)
+    never = dataclasses.replace(constant, bounds_ns=[0.0, 1e-3], counts=[1])
+    exact = dataclasses.replace(constant, bounds_ns=[1000.0, 1000.001], counts=[1])
+    model = known(service=exact, wake=never, noise=calm, link_ns=0.0, transfer_ns=0.0, send_ns=0.0)
+    real = arrivals(700e3)
+    one, other = (predict(each, real)["departure_ns"].to_numpy() for each in (calibrated(model), single_queue(1000)))
+    assert np.abs(one - other).max() <= 2
+
+
+def test_a_file_returns_what_was_written(tmp_path):
+    path = tmp_path / "here.toml"
+    known().write(path)
+    read = Calibration.read(path)
+    assert read.setup == known().setup
+    assert read.correlations == known().correlations
+    assert read.service.counts == known().service.counts
+    assert read.service.bounds_ns == pytest.approx(known().service.bounds_ns, rel=1e-5)
+    assert read.noise.times.mean_ns == pytest.approx(known().noise.times.mean_ns, rel=1e-5)
+    assert "Times are in ns" in path.read_text()
+    # Written again it is the same file.
+    read.write(tmp_path / "again.toml")
+    assert (tmp_path / "again.toml").read_text() == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("parshall calibration", "another", "format 'another'"),
+        ('version = "1.0"', 'version = "2.0"', "version 2.0"),
+        ("overload_pps = 1e+06", "overload_pps = -1.0", "overload_pps is -1.0"),
+        ("overload_pps = 1e+06", 'overload_pps = "fast"', "overload_pps: 'fast'; expected float"),
+        ("overload_pps = 1e+06", "", "overload_pps: missing"),
+        ("queue_packets = 1000", "queue_packets = 1000\nextra = 1", "extra: unknown field"),
+        ("queue_packets = 1000", "queue_packets = ", "not TOML"),
+        ("link_ns = 1300.0", "link_ns = nan", "link_ns is nan"),
+        ("[service]", "[service]\nother = 1", "other: unknown field"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, old, new, message):
+    path = tmp_path / "here.toml"
+    known().write(path)
+    text = path.read_text().replace("overload_pps = 1000000.0", "overload_pps = 1e+06", 1)
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ParshallError) as caught:
+        Calibration.read(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_a_histogram_that_falls_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="calibrate -o"):
+        Calibration.read(tmp_path / "none.toml")
+    wrong = dataclasses.replace(known().service, bounds_ns=known().service.bounds_ns[::-1])
+    with pytest.raises(ParshallError, match="rising bounds"):
+        known(service=wrong).check()
+
+
+def test_another_machine_is_reported():
+    assert known().differences() == []
+    (difference,) = known(machine=machine() | {"kernel": "5.4.0"}).differences()
+    assert "5.4.0" in difference
+
+
+def test_too_few_packets_and_a_profile_with_losses_are_refused():
+    few = Passages.of(measured(known(), 0.5e6, 31).slice(0, 500))
+    with pytest.raises(ParshallError, match="too few for the 99% quantile"):
+        calibrating.estimated([few], [few], [few])
+    with pytest.raises(ParshallError, match="lost packets"):
+        calibrating.check_ledger({"hooks": [{"hook": "packets", "lost": {"dropped": 3, "missed": 0}}]})
+    with pytest.raises(UsageError, match="--tunnel"):
+        calibrating.calibrate(calibrating.Setup(tunnel="aes-gcm"))
+
+
+def test_correlated_stages_are_merged():
+    random = np.random.default_rng(6)
+    one, noise, other = (random.exponential(100, 5000) for _ in range(3))
+    stages, correlations = calibrating.merged(["a", "b", "c"], np.array([one, one + 0.3 * noise, other]))
+    assert [stage["stage"] for stage in stages] == ["a+b", "c"]
+    assert [each["is_merged"] for each in correlations] == [True, False]
+    assert sum(stage["share"] for stage in stages) == pytest.approx(1)
+
+
+def test_answers_hold_in_the_model():
+    limits = Limits(1e-3, 300.0)
+    value, _, _ = largest_load(known(), limits, duration_s=0.1)
+    options = {"duration_s": 0.5, "warm_up_s": 0.05, "allow_unstable": True, "seed": 77}
+    inside = run(network(known(), pps=0.9 * value), **options)
+    beyond = run(network(known(), pps=1.1 * value), **options)
+    assert limits.hold(inside, "forwarded") and not limits.hold(beyond, "forwarded")
+    rows = plan(known(), p99_us=300.0, duration_s=0.1)
+    by_question = {row["question"].partition(",")[0].partition(" at ")[0]: row["answer"] for row in rows}
+    assert by_question["largest load"] == pytest.approx(value, rel=0.05)
+    assert by_question["the same of a CPU of 2 times the speed"] > 1.4 * value
+    assert by_question["bottleneck: receive"] == 0.7
+    assert by_question["latency p50"] < by_question["latency p99"]
+    assert PACKETS in network(known()).classes
