@@ -170,6 +170,7 @@ enum tcp_event {
 #define LOSS_STATE_TIMER 0x07        /* mask */
 #define LOSS_STATE_CAN_UNDO 0x08     /* undo_marker is set */
 #define LOSS_STATE_REORDERED 0x10    /* reord_seen: reordering was detected on this connection */
+#define LOSS_STATE_ORIGINAL 0x20     /* the last ACK echoes a time stamp from before the first retransmission */
 #define LOSS_STATE_KNOWN 0x80
 
 /*

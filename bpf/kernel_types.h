@@ -68,6 +68,8 @@ struct minmax_sample { __u32 t; __u32 v; };
 struct minmax { struct minmax_sample s[3]; };
 
 struct tcp_options_received {
+	__u32 rcv_tsecr;
+	__u16 saw_tstamp : 1;
 	__u16 tstamp_ok : 1;
 	__u16 wscale_ok : 1;
 	__u16 sack_ok : 3;
@@ -105,6 +107,7 @@ struct tcp_sock {
 	__u32 reordering;
 	__u32 reord_seen;
 	__u32 undo_marker;
+	__u32 retrans_stamp;
 };
 
 /* A handshake of a passive open, which has no socket of its own. */

@@ -49,8 +49,8 @@ pub enum Cause {
 pub enum Evidence {
     /// The peer reported that it got the bytes twice.
     Dsack,
-    /// The kernel restored the window: time stamps (Eifel, RFC 3522) or F-RTO (RFC 5682) showed that the originals
-    /// had arrived.
+    /// The kernel restored the window after an ACK of the segment that time stamps attribute to the original
+    /// (Eifel, RFC 3522).
     Undo,
 }
 
@@ -74,6 +74,7 @@ pub struct Row {
     pub dupthresh_segments: Option<u8>,
     pub reordering_seen: Option<bool>,
     pub can_undo: Option<bool>,
+    pub original_acked: Option<bool>,
 }
 
 /// One retransmission.
@@ -279,11 +280,16 @@ impl Flow {
             self.begin_episode(row, row.ca_state);
             return;
         }
+        // F-RTO (RFC 5682) also restores the window after a timeout, when any data arrived that was sent once: that
+        // shows that the timeout was spurious, and not that its segment was.
+        let is_shown = self.ca_state == RECOVERY || row.original_acked == Some(true);
         if let Some(episode) = self.episode.take()
             && self.could_undo
             && row.can_undo == Some(false)
+            && is_shown
         {
-            for sent in &mut self.sent[episode.first..] {
+            let in_episode = self.sent[episode.first..].iter_mut();
+            for sent in in_episode.filter(|sent| sent.is_acknowledged) {
                 let one = &mut sent.retransmission;
                 one.spurious = Some(true);
                 one.evidence.get_or_insert(Evidence::Undo);
