@@ -221,7 +221,7 @@ struct tcp_state_record {
 	__u8 window_scales;         /* snd_wscale in the low 4 bits, rcv_wscale in the high 4 */
 	__u8 app_limited;
 	__u8 loss_state;
-	__u8 dupthresh_segments;    /* reordering, at most 254; 0 at packets */
+	__u8 dupthresh_segments;    /* reordering; 254: more, or it does not count; 0 at packets */
 };
 
 #define FLOW_IS_IPV6 1u

@@ -16,7 +16,8 @@ typedef struct { int owned; } socket_lock_t;
 typedef struct { __u32 val; } kuid_t;
 
 struct ns_common { unsigned int inum; };
-struct net { struct ns_common ns; __u64 net_cookie; };
+struct netns_ipv4 { __u8 sysctl_tcp_recovery; };
+struct net { struct ns_common ns; __u64 net_cookie; struct netns_ipv4 ipv4; };
 typedef struct { struct net *net; } possible_net_t;
 struct kernfs_node { __u64 id; };
 struct cgroup;

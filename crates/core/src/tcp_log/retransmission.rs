@@ -17,6 +17,8 @@ const LOSS: u8 = 4;
 const _: () = assert!(CA_STATE_NAMES.len() == LOSS as usize + 1);
 const TIMER_NONE: u8 = 0;
 const TIMER_LOSS_PROBE: u8 = 3;
+/// A duplicate threshold that does not count.
+const NO_THRESHOLD: u8 = 254;
 const FIN: u16 = 1;
 const SYN: u16 = 2;
 const ACK: u16 = 16;
@@ -264,9 +266,9 @@ impl Flow {
     }
 
     fn recovery_cause(&self, row: &Row) -> Cause {
-        let is_threshold_reached = row
-            .dupthresh_segments
-            .is_some_and(|threshold| row.sacked_out >= u32::from(threshold));
+        let is_threshold_reached = row.dupthresh_segments.is_some_and(|threshold| {
+            threshold < NO_THRESHOLD && row.sacked_out >= u32::from(threshold)
+        });
         // Once reordering was seen, the threshold no longer counts, only time.
         if !self.facts.sack || is_threshold_reached && row.reordering_seen != Some(true) {
             Cause::Fast

@@ -115,6 +115,19 @@ fn the_duplicate_threshold_tells_fast_from_rack() {
 }
 
 #[test]
+fn a_threshold_that_does_not_count_is_never_reached() {
+    let entry = Row {
+        sacked_out: 300,
+        dupthresh_segments: Some(254),
+        ..row(EVENT_CONGESTION_STATE, 3, 1)
+    };
+    assert_eq!(
+        causes(SACK, &[entry, sent(3, 1, 1000)]),
+        [Some(Cause::Rack)]
+    );
+}
+
+#[test]
 fn a_lost_retransmission_is_found_by_time() {
     let entry = Row {
         sacked_out: 3,
