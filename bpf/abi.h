@@ -170,6 +170,7 @@ enum tcp_event {
 #define LOSS_STATE_TIMER 0x07        /* mask */
 #define LOSS_STATE_CAN_UNDO 0x08     /* undo_marker is set */
 #define LOSS_STATE_REORDERED 0x10    /* reord_seen: reordering was detected on this connection */
+#define LOSS_STATE_ORIGINAL 0x20     /* the last ACK echoes a time stamp from before the first retransmission */
 #define LOSS_STATE_KNOWN 0x80
 
 /*
@@ -220,7 +221,7 @@ struct tcp_state_record {
 	__u8 window_scales;         /* snd_wscale in the low 4 bits, rcv_wscale in the high 4 */
 	__u8 app_limited;
 	__u8 loss_state;
-	__u8 dupthresh_segments;    /* reordering, at most 254; 0 at packets */
+	__u8 dupthresh_segments;    /* reordering; 254: more, or it does not count; 0 at packets */
 };
 
 #define FLOW_IS_IPV6 1u

@@ -9,6 +9,8 @@
 #include "tcp_flow.h"
 
 #define DUPTHRESH_MAX 254
+/* net.ipv4.tcp_recovery: RACK ignores the duplicate threshold. */
+#define RACK_NO_DUPTHRESH 4
 
 /* Where a state record goes. */
 enum place {
@@ -92,14 +94,25 @@ static __always_inline void fill_state(struct tcp_state_record *record, const st
 	record->dupthresh_segments = 0;
 }
 
+/* Whether the last ACK shows that the original arrived (Eifel, RFC 3522), by the kernel's rule (tcp_packet_delayed). */
+static __always_inline int is_ack_of_original(const struct tcp_sock *tp)
+{
+	__u32 echoed = tp->rx_opt.rcv_tsecr, retransmitted = tp->retrans_stamp;
+
+	return echoed && retransmitted && (__s32)(echoed - retransmitted) < 0 &&
+	       BPF_CORE_READ_BITFIELD(tp, rx_opt.saw_tstamp);
+}
+
 /* What decides why a segment is sent again; only at events, as packets would have to fetch more of the socket. */
 static __always_inline void fill_loss_state(struct tcp_state_record *record, const struct tcp_sock *tp)
 {
-	__u32 dupthresh = tp->reordering;
+	const struct net *net = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net;
+	__u32 dupthresh = net->ipv4.sysctl_tcp_recovery & RACK_NO_DUPTHRESH ? DUPTHRESH_MAX : tp->reordering;
 
 	record->loss_state = LOSS_STATE_KNOWN | (tp->inet_conn.icsk_pending & LOSS_STATE_TIMER) |
 			     (tp->undo_marker ? LOSS_STATE_CAN_UNDO : 0) |
-			     (tp->reord_seen ? LOSS_STATE_REORDERED : 0);
+			     (tp->reord_seen ? LOSS_STATE_REORDERED : 0) |
+			     (is_ack_of_original(tp) ? LOSS_STATE_ORIGINAL : 0);
 	record->dupthresh_segments = dupthresh < DUPTHRESH_MAX ? dupthresh : DUPTHRESH_MAX;
 }
 

@@ -573,7 +573,7 @@ def test_web10g_polled(log):
     same([line.split(",") for line in written.splitlines()], expected)
 
 
-BOOLS = ("app_limited", "reordering_seen", "can_undo")
+BOOLS = ("app_limited", "reordering_seen", "can_undo", "original_acked")
 
 
 def test_csv(log):

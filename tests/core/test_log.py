@@ -22,7 +22,7 @@ LOG_OF_1_0 = LOG.with_name("tcp-log-1.0.arrow")
 def test_records_are_a_table_with_units_in_the_names():
     log = parshall.read(LOG)
     assert isinstance(log, Log)
-    assert log.records.shape == (300, 44)
+    assert log.records.shape == (300, 45)
     assert log.records.schema.field("time_ns").type == pa.timestamp("ns", tz="UTC")
     assert log.records.schema.field("state").type == pa.dictionary(pa.int8(), pa.string())
     assert set(log.records["event"].to_pylist()) == {"packet", "retransmit"}

@@ -35,6 +35,7 @@ _NUMBERS = {
     "dupthresh_segments": pa.uint8(),
     "reordering_seen": pa.bool_(),
     "can_undo": pa.bool_(),
+    "original_acked": pa.bool_(),
 }
 COLUMNS = [
     *("time_ns", "flow", "direction", "event", "flow_seq", "state", "cwnd_segments", "ssthresh_segments"),
@@ -43,9 +44,9 @@ COLUMNS = [
     *("ca_state", "pacing_rate_Bps", "delivery_rate_Bps", "delivered", "delivered_ce", "app_limited"),
     *("sndbuf_bytes", "sndbuf_used_bytes", "rcvbuf_bytes", "rcvbuf_used_bytes", "snd_scale", "rcv_scale"),
     *("pkt_seq", "pkt_ack", "pkt_flags", "payload_bytes", "gso_segs"),
-    *("timer", "dupthresh_segments", "reordering_seen", "can_undo"),
+    *("timer", "dupthresh_segments", "reordering_seen", "can_undo", "original_acked"),
 ]
-_NULLABLE = ("ssthresh_segments", "min_rtt_us", "pacing_rate_Bps", *COLUMNS[-4:])
+_NULLABLE = ("ssthresh_segments", "min_rtt_us", "pacing_rate_Bps", *COLUMNS[-5:])
 _TIME = pa.timestamp("ns", "UTC")
 
 

@@ -92,6 +92,8 @@ pub const LOSS_STATE_TIMER: u8 = 0x07;
 pub const LOSS_STATE_CAN_UNDO: u8 = 0x08;
 /// `tcp_state_record.loss_state`: reordering was detected on the connection.
 pub const LOSS_STATE_REORDERED: u8 = 0x10;
+/// `tcp_state_record.loss_state`: the last ACK echoes a time stamp from before the first retransmission.
+pub const LOSS_STATE_ORIGINAL: u8 = 0x20;
 /// `tcp_state_record.loss_state`: it was recorded.
 pub const LOSS_STATE_KNOWN: u8 = 0x80;
 

@@ -22,6 +22,7 @@ from parshall.figures.frame import POINTER_LAYER
 from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, flow_total, hook_accounts, total
 from parshall.report.links import links
+from parshall.report.retransmissions import cause_rows
 from parshall.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def write_report(
 ) -> Path:
     """Write ``report.html``, and the figures as PNG (2x) and SVG into ``figures/``.
 
-    Each log is read once, in memory that does not grow with its records. If a log has more than 1000 flows, the page
+    Each log is read once for the figures and once for the retransmissions, in memory that does not grow with its
+    other records. If a log has more than 1000 flows, the page
     lists those that moved most bytes, and ``NAME-flows.csv`` has all.
 
     Parameters
@@ -183,6 +185,7 @@ def _part(
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced, legend, axis_ns=axis_ns)],
         "flows": _rows(shown, legend),
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
+        "causes_of_retransmissions": cause_rows(log.retransmissions, shown["flow"].to_list()),
         "has_pairs": not shown["is_counted"].all(),
         "has_senders": bool(reduced.senders),
         "flows_file": f"{identity}-flows.csv" if others.height else None,

@@ -134,6 +134,7 @@ macro_rules! column_table {
             dupthresh_segments: u8, from(NO_VALUE), "segments" => dupthresh_of(record);
             reordering_seen: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_REORDERED);
             can_undo: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_CAN_UNDO);
+            original_acked: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_ORIGINAL);
         }
     };
 }

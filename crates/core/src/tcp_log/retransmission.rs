@@ -17,6 +17,8 @@ const LOSS: u8 = 4;
 const _: () = assert!(CA_STATE_NAMES.len() == LOSS as usize + 1);
 const TIMER_NONE: u8 = 0;
 const TIMER_LOSS_PROBE: u8 = 3;
+/// A duplicate threshold that does not count.
+const NO_THRESHOLD: u8 = 254;
 const FIN: u16 = 1;
 const SYN: u16 = 2;
 const ACK: u16 = 16;
@@ -49,8 +51,8 @@ pub enum Cause {
 pub enum Evidence {
     /// The peer reported that it got the bytes twice.
     Dsack,
-    /// The kernel restored the window: time stamps (Eifel, RFC 3522) or F-RTO (RFC 5682) showed that the originals
-    /// had arrived.
+    /// The kernel restored the window after an ACK of the segment that time stamps attribute to the original
+    /// (Eifel, RFC 3522).
     Undo,
 }
 
@@ -74,6 +76,7 @@ pub struct Row {
     pub dupthresh_segments: Option<u8>,
     pub reordering_seen: Option<bool>,
     pub can_undo: Option<bool>,
+    pub original_acked: Option<bool>,
 }
 
 /// One retransmission.
@@ -263,9 +266,9 @@ impl Flow {
     }
 
     fn recovery_cause(&self, row: &Row) -> Cause {
-        let is_threshold_reached = row
-            .dupthresh_segments
-            .is_some_and(|threshold| row.sacked_out >= u32::from(threshold));
+        let is_threshold_reached = row.dupthresh_segments.is_some_and(|threshold| {
+            threshold < NO_THRESHOLD && row.sacked_out >= u32::from(threshold)
+        });
         // Once reordering was seen, the threshold no longer counts, only time.
         if !self.facts.sack || is_threshold_reached && row.reordering_seen != Some(true) {
             Cause::Fast
@@ -279,11 +282,16 @@ impl Flow {
             self.begin_episode(row, row.ca_state);
             return;
         }
+        // F-RTO (RFC 5682) also restores the window after a timeout, when any data arrived that was sent once: that
+        // shows that the timeout was spurious, and not that its segment was.
+        let is_shown = self.ca_state == RECOVERY || row.original_acked == Some(true);
         if let Some(episode) = self.episode.take()
             && self.could_undo
             && row.can_undo == Some(false)
+            && is_shown
         {
-            for sent in &mut self.sent[episode.first..] {
+            let in_episode = self.sent[episode.first..].iter_mut();
+            for sent in in_episode.filter(|sent| sent.is_acknowledged) {
                 let one = &mut sent.retransmission;
                 one.spurious = Some(true);
                 one.evidence.get_or_insert(Evidence::Undo);

@@ -14,7 +14,7 @@ use std::io::{Read, Seek};
 use std::sync::Arc;
 
 /// The columns that [`retransmissions`] reads.
-const COLUMNS_READ: [&str; 15] = [
+const COLUMNS_READ: [&str; 16] = [
     "time_ns",
     "flow",
     "event",
@@ -30,6 +30,7 @@ const COLUMNS_READ: [&str; 15] = [
     "dupthresh_segments",
     "reordering_seen",
     "can_undo",
+    "original_acked",
 ];
 
 /// Reads a log and judges its retransmissions.
@@ -69,6 +70,7 @@ fn judge_batch<F: Fn(u32) -> FlowFacts>(batch: &RecordBatch, judge: &mut Judge<F
     let (flags, segments) = (u16s("pkt_flags")?, u16s("gso_segs")?);
     let thresholds = column("dupthresh_segments")?.as_primitive_opt::<UInt8Type>()?;
     let (reordering, undo) = (bools("reordering_seen")?, bools("can_undo")?);
+    let original = bools("original_acked")?;
     for row in 0..batch.num_rows() {
         judge.see(&Row {
             time_ns: times.value(row),
@@ -86,6 +88,7 @@ fn judge_batch<F: Fn(u32) -> FlowFacts>(batch: &RecordBatch, judge: &mut Judge<F
             dupthresh_segments: value(thresholds, row),
             reordering_seen: reordering.is_valid(row).then(|| reordering.value(row)),
             can_undo: undo.is_valid(row).then(|| undo.value(row)),
+            original_acked: original.is_valid(row).then(|| original.value(row)),
         });
     }
     Some(())

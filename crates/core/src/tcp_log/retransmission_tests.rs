@@ -1,6 +1,6 @@
 //! Each cause and each verdict, from rows as the kernel writes them.
 
-use super::{Cause, Evidence, FlowFacts, Judge, Retransmission, Row};
+use super::{Cause, Evidence, FlowFacts, Judge, LOSS, RECOVERY, Retransmission, Row};
 use crate::abi::{EVENT_CONGESTION_STATE, EVENT_DSACK, EVENT_PACKET, EVENT_RETRANSMIT};
 
 const SACK: FlowFacts = FlowFacts {
@@ -115,6 +115,19 @@ fn the_duplicate_threshold_tells_fast_from_rack() {
 }
 
 #[test]
+fn a_threshold_that_does_not_count_is_never_reached() {
+    let entry = Row {
+        sacked_out: 300,
+        dupthresh_segments: Some(254),
+        ..row(EVENT_CONGESTION_STATE, 3, 1)
+    };
+    assert_eq!(
+        causes(SACK, &[entry, sent(3, 1, 1000)]),
+        [Some(Cause::Rack)]
+    );
+}
+
+#[test]
 fn a_lost_retransmission_is_found_by_time() {
     let entry = Row {
         sacked_out: 3,
@@ -184,6 +197,8 @@ fn a_restored_window_shows_that_the_recovery_was_spurious() {
     let entry = row(EVENT_CONGESTION_STATE, 4, 1);
     let left = |can_undo| Row {
         can_undo: Some(can_undo),
+        original_acked: Some(true),
+        snd_una: 1100,
         ..row(EVENT_CONGESTION_STATE, 0, 40)
     };
     let spurious = |last| {
@@ -199,7 +214,32 @@ fn a_restored_window_shows_that_the_recovery_was_spurious() {
         can_undo: Some(false),
         ..sent(4, 1, 1000)
     };
-    assert_eq!(judge(SACK, &[entry, first, left(false)])[0].spurious, None);
+    let found = judge(SACK, &[entry, first, left(false)]);
+    assert_eq!(found[0].spurious, Some(false));
+}
+
+#[test]
+fn a_restored_window_shows_it_of_segments_whose_original_was_acknowledged() {
+    let evidence = |ca_state, original_acked| -> Vec<_> {
+        let restored = Row {
+            can_undo: Some(false),
+            original_acked: Some(original_acked),
+            snd_una: 1100,
+            ..row(EVENT_CONGESTION_STATE, 0, 40)
+        };
+        let rows = [
+            row(EVENT_CONGESTION_STATE, ca_state, 1),
+            sent(ca_state, 1, 1000),
+            sent(ca_state, 2, 1200),
+            restored,
+        ];
+        judge(SACK, &rows).iter().map(|one| one.evidence).collect()
+    };
+    let undo = Some(Evidence::Undo);
+    assert_eq!(evidence(LOSS, true), [undo, None]);
+    // F-RTO.
+    assert_eq!(evidence(LOSS, false), [None, None]);
+    assert_eq!(evidence(RECOVERY, false), [undo, None]);
 }
 
 #[test]
