@@ -15,6 +15,8 @@ from parshall.installation import require_kernel_side
 DIRECTORY = Path(__file__).with_name("libpcap")
 LIBRARY = DIRECTORY / "libpcap.so.0.8"
 
+# Programs that leave capturing to another one.
+_CAPTURED_BY = {"tshark": "dumpcap", "wireshark": "dumpcap"}
 _PATHS = "LD_LIBRARY_PATH"
 _PT_INTERP = 3
 
@@ -91,15 +93,24 @@ def run(arguments: list[str], join: str | None = None) -> NoReturn:
 
 def refusal(program: Path) -> str | None:
     """Return why the loader would not use our library for a program; None if it would."""
+    reason = _protection(program)
+    if reason:
+        return f"it {reason}"
+    capturer = shutil.which(_CAPTURED_BY.get(program.name, ""))
+    reason = _protection(Path(capturer)) if capturer else None
+    return f"it captures by {capturer}, which {reason}" if reason else None
+
+
+def _protection(program: Path) -> str | None:
     status = program.stat()
     changes_user = status.st_mode & stat.S_ISUID and status.st_uid != os.getuid()
     changes_group = status.st_mode & stat.S_ISGID and status.st_gid != os.getgid()
     has_capabilities = os.getuid() != 0 and "security.capability" in os.listxattr(program)
     if changes_user or changes_group or has_capabilities:
         kind = "has file capabilities" if has_capabilities else "is setuid or setgid"
-        return f"it {kind}, so the loader uses only the system's libpcap; run it as root, or use `parshall extcap`"
+        return f"{kind}, so the loader uses only the system's libpcap; run it as root, or use `parshall extcap`"
     if _is_static(program):
-        return "it is statically linked, so it has its own libpcap; use a dynamically linked build"
+        return "is statically linked, so it has its own libpcap; use a dynamically linked build"
     return None
 
 

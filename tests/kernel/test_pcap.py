@@ -36,7 +36,11 @@ class Place:
         self.link = bed.link(self.left, self.host, backend="veth")
         self.interface = self.link.interface(self.host)
         self.sender = Sender(self.left, self.link.interface(self.left))
-        self.answerer = Sender(self.host, self.interface)
+        self.answerer = Sender(self.host, self.interface, captured_here=True)
+
+    def rings(self) -> dict[str, dict[str, Any]]:
+        """The rings at the second host's interface, whose name no other test session has."""
+        return {name: ring for name, ring in rings().items() if self.interface in ring.get("interfaces", [])}
 
 
 @pytest.fixture
@@ -57,11 +61,11 @@ class Program(RunningCommand):
         settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with place.host.enter():
             self.process = subprocess.Popen(words, text=True, **(settings | options))
-        self.on_ring = on_ring
+        self.place, self.on_ring = place, on_ring
 
     def wait_for_ring(self) -> Self:
-        """Wait until something subscribes to a ring."""
-        while not any(ring["subscribers"] for ring in rings().values()):
+        """Wait until something subscribes to a ring at the interface."""
+        while not any(ring["subscribers"] for ring in self.place.rings().values()):
             assert not self.has_ended(), f"it never used a ring: {self.process.communicate()}"
         return self
 
@@ -127,7 +131,7 @@ def test_tcpdump_writes_the_same_packets_and_counts(place: Place, until: Callabl
     with programs[0], programs[1]:
         for program in programs:
             program.wait_for("listening on")
-        (ring,) = rings().values()
+        (ring,) = place.rings().values()
         assert [one["filter"] for one in ring["subscribers"]] == [KIND]
         for number in range(0, 300, 3):
             place.sender.send([frame(number, 60 + number), frame(number, 60, kind=0x0806)])
@@ -294,24 +298,24 @@ def test_programs_that_start_together_share_one_ring(place: Place, until: Callab
     try:
         for program in programs:
             program.wait_for("listening on")
-        (ring,) = rings().values()
+        (ring,) = place.rings().values()
         assert len(ring["subscribers"]) == 4
         # The one that made the ring goes; the others read on.
         programs[0].process.kill()
-        until("it has left", lambda: len(next(iter(rings().values()))["subscribers"]) == 3)
+        until("it has left", lambda: len(next(iter(place.rings().values()))["subscribers"]) == 3)
         place.sender.send([frame(number, 60) for number in range(10)])
         errors = [program.end(signal.SIGINT).stderr for program in programs[1:]]
     finally:
         for program in programs:
             program.__exit__()
     assert [counts(one)[1] for one in errors] == [10, 10, 10]
-    until("the ring has ended", lambda: not rings())
+    until("the ring has ended", lambda: not place.rings())
 
 
 def test_a_keeper_that_is_killed_ends_the_program_with_libpcaps_error(place: Place) -> None:
     with Program(place, True, "tcpdump", "-i", place.interface, "-w", "/dev/null") as program:
         program.wait_for("listening on")
-        (ring,) = rings().values()
+        (ring,) = place.rings().values()
         os.kill(ring["keeper_pid"], signal.SIGKILL)
         done = program.end()
     assert done.returncode == 1
@@ -334,7 +338,7 @@ def test_a_ring_that_is_full_of_readers_leaves_the_packet_socket(place: Place) -
     name = f"test-{os.getpid()}-full"
     full = Program(place, False, PARSHALL, "capture", "-i", place.interface, "--name", name, *filters)
     with full:
-        while name not in rings() or len(rings()[name]["subscribers"]) < 64:
+        while name not in place.rings() or len(place.rings()[name]["subscribers"]) < 64:
             assert not full.has_ended(), full.end().stderr
         with Program(place, True, "tcpdump", "-i", place.interface, "-c", "1", "-n", KIND) as program:
             errors = program.wait_for("listening on")
@@ -367,7 +371,7 @@ def test_a_program_uses_handles_threads_and_filters_that_no_ring_runs(place: Pla
     for on_ring in (True, False):
         with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
             program.wait_for("ready")
-            assert bool(rings()) == on_ring
+            assert bool(place.rings()) == on_ring
             place.sender.send([frame(number, 60) for number in range(10)])
             place.sender.send([frame(0, 60, kind=0x0806)])
             done = program.end()
@@ -398,7 +402,7 @@ def test_refusals_warnings_and_broken_loops_are_as_with_the_systems_library(plac
     for on_ring in (True, False):
         with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
             program.wait_for("ready")
-            assert not on_ring or rings()
+            assert not on_ring or place.rings()
             place.sender.send([frame(number, 60) for number in range(5)])
             done = program.end()
         assert done.returncode == 0, done.stderr
@@ -427,7 +431,7 @@ def test_a_member_of_the_group_needs_no_capability(place: Place, until: Callable
     as_member = ("setpriv", "--reuid", "nobody", "--regid", MEMBER, "--clear-groups", "--inh-caps=-all")
     command = (*as_member, PARSHALL, "pcap", "--", "tcpdump", "-i", place.interface, "-c", "3", "-n", KIND)
     with Program(place, False, PARSHALL, "capture", *ring):
-        until("the ring runs", lambda: name in rings() and rings()[name]["subscribers"])
+        until("the ring runs", lambda: name in place.rings() and place.rings()[name]["subscribers"])
         with Program(place, False, *command) as program:
             errors = program.wait_for("listening on")
             place.sender.send([frame(number, 60) for number in range(3)])

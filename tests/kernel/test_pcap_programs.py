@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capturer import frame, packets_of, rings
+from capturer import frame, packets_of
 from conversation import connection, socket_at
 from test_pcap import KIND, Place, Program, place
 
@@ -136,7 +136,7 @@ def test_scapy_sniffs_the_same(place: Place, tmp_path: Path) -> None:
     for on_ring in (True, False):
         with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
             program.wait_for("ready")
-            assert bool(rings()) == on_ring
+            assert bool(place.rings()) == on_ring
             place.sender.send([frame(number, 60 + number) for number in range(20)])
             done = program.end()
         assert done.returncode == 0, done.stderr
@@ -175,7 +175,7 @@ def test_suricata_sees_the_same(place: Place, until: Callable[..., None], tmp_pa
     with started[0], started[1]:
         outputs = [tmp_path / name / "output" for name in ("ring", "socket")]
         until("both have begun", lambda: all("Engine started" in file.read_text() for file in outputs), timeout_s=60)
-        assert rings()
+        assert place.rings()
         with socket_at(place.left, address, socket.SOCK_DGRAM) as sending:
             for number in range(100):
                 sending.sendto(b"a needle %d" % number if number % 2 else b"hay", (address, 9))
