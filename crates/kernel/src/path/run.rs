@@ -114,6 +114,18 @@ impl Run {
         Ok(())
     }
 
+    /// Attaches the programs for the first time. Of a measurement in windows this is a trial: the first window, too,
+    /// comes at a random time.
+    pub fn begin(&mut self) -> Result<(), PathError> {
+        self.open_window()?;
+        if self.request.share < 1.0 {
+            self.close_window()?;
+            self.attached = Duration::ZERO;
+            self.windows = 0;
+        }
+        Ok(())
+    }
+
     /// Detaches them, and ends what is under way; plans the next window.
     fn close_window(&mut self) -> Result<(), PathError> {
         if !self.is_open {

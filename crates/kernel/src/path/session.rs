@@ -68,7 +68,7 @@ impl PathProfile {
         std::thread::scope(|scope| {
             let attach = scope.spawn(|| {
                 enter(run.hooks.netns.as_deref())?;
-                run.open_window()
+                run.begin()
             });
             attach.join().map_err(|_| session::SessionError::Died {
                 name: THREAD.into(),
