@@ -101,8 +101,11 @@ class _Surroundings:
 
     def _inodes(self, route: Any) -> Iterator[tuple[int, int]]:
         """Yield the ID of each other namespace in the socket's namespace, with the other's inode number."""
+        from pyroute2.netlink.exceptions import NetlinkError
+
         for inode, path in self._paths.items():
-            with suppress(OSError), path.open("rb") as namespace:
+            # A namespace that is just being removed has no number: NetlinkError.
+            with suppress(OSError, NetlinkError), path.open("rb") as namespace:
                 number = route.get_netnsid(fd=namespace.fileno())["nsid"]
                 if number != _NO_NUMBER and os.fstat(namespace.fileno()).st_ino == inode:
                     yield number, inode
