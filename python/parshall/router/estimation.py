@@ -83,7 +83,8 @@ class Passages:
     @property
     def latency_ns(self) -> np.ndarray:
         """Departure less arrival."""
-        return self.departure_ns - self.arrival_ns
+        latencies: np.ndarray = self.departure_ns - self.arrival_ns
+        return latencies
 
     def services_ns(self) -> np.ndarray:
         """Return the service times of packets that waited while the one before them was served, within a poll."""

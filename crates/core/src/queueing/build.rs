@@ -102,11 +102,7 @@ fn resolve(model: Model, traces: &Traces) -> Result<Network, ModelError> {
     })
 }
 
-fn stations(
-    model: &Model,
-    names: &Names,
-    traces: &Traces,
-) -> Result<Vec<StationPlan>, ModelError> {
+fn stations(model: &Model, names: &Names, traces: &Traces) -> Result<Vec<StationPlan>, ModelError> {
     let (mut first_event, mut first_level) = (0, 0);
     let mut plans = Vec::new();
     let levels = LevelPlan::of_stations(model, names, traces)?;

@@ -57,7 +57,11 @@ impl<'n, S: Scale> Stations<'n, S> {
             servers.extend(std::iter::repeat_n(idle, plan.events()));
             let polling = plan.levels.iter().filter_map(LevelPlan::polling);
             polling_stations.extend(polling.map(|_| number as u32));
-            levels.extend(plan.levels.iter().map(|level| Level::new(level, &mut stream)));
+            levels.extend(
+                plan.levels
+                    .iter()
+                    .map(|level| Level::new(level, &mut stream)),
+            );
         }
         let single_queue = |level: &Level| match level.plan.policy {
             PolicyPlan::Single => level.plan.queues[0],
