@@ -211,10 +211,7 @@ fn path_stages(privileges: &Privileges) -> Probe {
     });
     match missing.is_empty() {
         true => probe,
-        false => Probe::works(
-            "program.of_path",
-            format!("loaded; not here: {}", missing.join(", ")),
-        ),
+        false => Probe::works("program.of_path", format!("loaded; not here: {}", missing.join(", "))),
     }
 }
 

@@ -22,13 +22,9 @@ pub enum PathError {
         value: String,
         expected: String,
     },
-    #[error(
-        "the kernel did not load the path programs: {reason}; `parshall doctor` shows what this host offers"
-    )]
+    #[error("the kernel did not load the path programs: {reason}; `parshall doctor` shows what this host offers")]
     Load { reason: String },
-    #[error(
-        "program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers"
-    )]
+    #[error("program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers")]
     Attach { program: String, reason: String },
     #[error("{reason}")]
     Cgroup { reason: String },
@@ -38,7 +34,9 @@ pub enum PathError {
     Log(#[from] parshall_core::tcp_log::LogError),
     #[error(transparent)]
     Output(#[from] parshall_core::output_file::OutputError),
-    #[error("log {path}: {source} after {written_bytes} bytes; make room, or log to another disk")]
+    #[error(
+        "log {path}: {source} after {written_bytes} bytes; make room, or log to another disk"
+    )]
     Full {
         path: String,
         written_bytes: u64,
@@ -52,10 +50,7 @@ pub enum PathError {
 
 impl InstrumentError for PathError {
     fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::Option { .. } | Self::Cgroup { .. } | Self::Filter(_)
-        )
+        matches!(self, Self::Option { .. } | Self::Cgroup { .. } | Self::Filter(_))
     }
 
     fn is_reader_gone(&self) -> bool {

@@ -152,8 +152,7 @@ impl Run {
             // Times between windows without memory meet no period of the host.
             let mean_s = WINDOW.as_secs_f64() * (1.0 / self.request.share - 1.0);
             let random: f64 = self.rng.random();
-            self.window_until =
-                Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
+            self.window_until = Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
         }
         if is_cost {
             for (code, before) in self.whole_before.iter_mut().enumerate() {
@@ -175,11 +174,7 @@ impl Run {
                 *count = now.counts[bucket] - before.counts[bucket].min(now.counts[bucket]);
             }
             if window.total() >= 100 {
-                let medians = if has_middle {
-                    &mut self.with_probes
-                } else {
-                    &mut self.without_probes
-                };
+                let medians = if has_middle { &mut self.with_probes } else { &mut self.without_probes };
                 medians[code].push(window.quantile_ns(0.5));
             }
         }
@@ -188,9 +183,7 @@ impl Run {
     /// Reads until it is asked to stop or the file takes no more, and gives the account.
     pub fn read(mut self, control: &Control<PathProgress>) -> Result<Summary, PathError> {
         let netns = self.hooks.netns.clone();
-        let mut failure = enter(netns.as_deref())
-            .and_then(|()| self.observe(control))
-            .err();
+        let mut failure = enter(netns.as_deref()).and_then(|()| self.observe(control)).err();
         if let Err(error) = self.close_window().and_then(|()| self.drain()) {
             failure.get_or_insert(error);
         }
@@ -212,10 +205,7 @@ impl Run {
             if self.is_open {
                 sampler.update();
             }
-            if self
-                .window_until
-                .is_some_and(|until| Instant::now() >= until)
-            {
+            if self.window_until.is_some_and(|until| Instant::now() >= until) {
                 match self.is_open {
                     true => self.close_window()?,
                     false => self.open_window()?,
@@ -278,9 +268,7 @@ impl Run {
                 let before = self.hooks.arrays.account();
                 std::thread::sleep(NAP);
                 let is_at_rest = before == self.hooks.arrays.account();
-                if (is_at_rest && self.ledger(true).imbalances().is_empty())
-                    || Instant::now() > deadline
-                {
+                if (is_at_rest && self.ledger(true).imbalances().is_empty()) || Instant::now() > deadline {
                     return Ok(());
                 }
             }
@@ -315,37 +303,23 @@ impl Run {
     }
 
     fn cut(&self, error: LogError) -> PathError {
-        cut(
-            self.request.path.as_deref().unwrap_or(Path::new("-")),
-            error,
-        )
+        cut(self.request.path.as_deref().unwrap_or(Path::new("-")), error)
     }
 
     fn ledger(&self, complete: bool) -> Ledger {
         let account = self.hooks.arrays.account();
         let ended: u64 = account.ended.iter().sum();
         let has_log = self.writer.is_some();
-        let unwritten = self
-            .writer
-            .as_ref()
-            .map_or([0; 2], PathLogWriter::unwritten);
+        let unwritten = self.writer.as_ref().map_or([0; 2], PathLogWriter::unwritten);
         let of = |hook: &str, index: usize, seen: u64, counted: u64, dropped: u64| {
             let read = self.read[index];
             HookAccount {
                 hook: hook.into(),
                 seen,
-                logged: if has_log {
-                    read - unwritten[index]
-                } else {
-                    counted
-                },
+                logged: if has_log { read - unwritten[index] } else { counted },
                 lost: Lost {
                     dropped: if has_log { dropped } else { 0 },
-                    overwritten: if has_log {
-                        counted.saturating_sub(dropped + read)
-                    } else {
-                        0
-                    },
+                    overwritten: if has_log { counted.saturating_sub(dropped + read) } else { 0 },
                     unwritten: unwritten[index],
                     ..Lost::default()
                 },
@@ -356,13 +330,7 @@ impl Run {
         packets.filtered = account.filtered;
         packets.thinned = account.thinned;
         packets.lost.failed = account.failed;
-        let reads = of(
-            "reads",
-            1,
-            account.reads,
-            account.reads,
-            account.reads_dropped,
-        );
+        let reads = of("reads", 1, account.reads, account.reads, account.reads_dropped);
         let mut ledger = Ledger {
             hooks: vec![packets, reads],
             sequence_gaps: self.lanes.sequence_gaps(),
@@ -386,10 +354,7 @@ impl Run {
         let progress = PathProgress {
             packets: account.seen,
             ended: account.ended.iter().sum(),
-            lost: account.failed
-                + account.dropped
-                + account.reads_dropped
-                + self.lanes.sequence_gaps(),
+            lost: account.failed + account.dropped + account.reads_dropped + self.lanes.sequence_gaps(),
             rows: self.read.iter().sum(),
             log_bytes: self.writer.as_ref().map_or(0, PathLogWriter::written_bytes),
             stages: stage_times(&self.hooks, self.request.group, false),

@@ -12,11 +12,11 @@ use parshall_core::path_log::PathLogWriter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-use super::PathError;
 use super::account::{Drops, Noise, StageTimes, reason_names};
 use super::hooks::{PathHooks, Unavailable, check, enter};
 use super::request::PathRequest;
 use super::run::{ProbeCost, Run};
+use super::PathError;
 use crate::clock::realtime_offset_ns;
 use crate::session::{self, Beginning, Instrument, Progress, Session, Status};
 
@@ -97,9 +97,7 @@ impl PathProfile {
                 enter(request.netns.as_deref())?;
                 PathHooks::load(&request)
             });
-            load.join().map_err(|_| session::SessionError::Died {
-                name: THREAD.into(),
-            })?
+            load.join().map_err(|_| session::SessionError::Died { name: THREAD.into() })?
         });
         let hooks = loaded?;
         let offset_ns = realtime_offset_ns();
@@ -112,10 +110,7 @@ impl PathProfile {
             let metadata = [
                 ("environment", request.environment.clone()),
                 ("options", request.options_text.clone()),
-                (
-                    "clock",
-                    format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
-                ),
+                ("clock", format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}")),
                 ("drop_reasons", reasons),
             ];
             let writer = PathLogWriter::create(file, &metadata, offset_ns)
@@ -133,9 +128,7 @@ impl PathProfile {
                 enter(run.hooks.netns.as_deref())?;
                 run.open_window()
             });
-            attach.join().map_err(|_| session::SessionError::Died {
-                name: THREAD.into(),
-            })?
+            attach.join().map_err(|_| session::SessionError::Died { name: THREAD.into() })?
         })?;
         if let Some(place) = &mut place {
             place.take()?;
@@ -167,10 +160,7 @@ impl Instrument for PathProfile {
 }
 
 /// The log is a stream, so a pipe will do. Standard output has its place already.
-fn create(
-    path: &Path,
-    is_given_up: &mut dyn FnMut() -> bool,
-) -> Result<(File, Option<Place>), PathError> {
+fn create(path: &Path, is_given_up: &mut dyn FnMut() -> bool) -> Result<(File, Option<Place>), PathError> {
     if path != Path::new("-") {
         let (file, place) = output_file::create(path, is_given_up)?;
         return Ok((file, Some(place)));
