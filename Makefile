@@ -39,7 +39,7 @@ docs: .venv/requirements.txt ## the site of the documentation, with the API refe
 build: $(NATIVE) ## .venv with the command parshall in it
 
 clean: ## remove everything that was built or installed in this checkout
-	rm -rf target .venv .build demo-report site $(NATIVE) $(dir $(LIBPCAP))
+	rm -rf target .venv .build demo-report bench-results site $(NATIVE) $(dir $(LIBPCAP))
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache
 
@@ -59,6 +59,7 @@ system-report: system-base
 
 system-programs: system-base
 	@scripts/setup packages programs
+	@scripts/setup suricata
 
 rust: system-base
 	@scripts/setup rust

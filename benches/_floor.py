@@ -1,4 +1,4 @@
-"""What live frames cost when the program does nothing but send them on: no generator on them can be faster."""
+"""The cost of live frames whose program only redirects them: the upper bound for generators that use them."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What is kept of a benchmark's run: command, versions, machine and raw numbers."""
+"""The record of a benchmark's run: command, versions, machine and raw numbers."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ def parser_for(description: str | None, rounds: int | None = None) -> argparse.A
 
 
 def version_of(*command: str) -> str:
-    """Return the first line of what a program says of its version."""
+    """Return the first line of a program's version output."""
     done = subprocess.run(command, capture_output=True, text=True)
     return ((done.stdout or done.stderr).splitlines() or ["?"])[0]
 

@@ -1,5 +1,7 @@
 """What N applications that capture cost the kernel: one ring of ours beside N x tcpdump.
 
+The study ``ffpf`` compares unmodified tcpdumps on the ring and on packet sockets; this measures the kernel's part.
+
 Run as root: ``benches/run capture`` or ``.venv/bin/python benches/capture.py [--rounds 3]
 [--packets 4000000] [--sizes 64,645,1500] [--readers 1,2,4,6,8] [--instruments bare,xdp,...]
 [--pps N] [--timed] [--archive [NAME]]``. A cable between two namespaces;
@@ -14,14 +16,13 @@ grow with the number of busy readers. With ``--pps`` frames come at this mean ra
 With ``--timed`` the kernel's run-time statistics are on, and the table has nanoseconds of our programs, those
 of taking the time included, and no packets a second.
 
-instruments whose packets go on to the stack, which drops them as nobody's
-    bare       nobody captures
+instruments whose packets go on to the stack, which drops their unknown protocol
+    bare       no capture
     xdp        ``parshall capture --hook xdp``, and N - 1 that join
     tcx        ``parshall capture --hook tcx``, and N - 1 that join
     tcpdump    N x ``tcpdump -w /dev/null`` (TPACKET_V3)
-    pcap       N x ``parshall pcap -- tcpdump -w /dev/null``: the same on one ring
-instruments whose packets end where they are taken, as at a mirror port
-    drop       nobody captures: two instructions of XDP drop all
+instruments that drop the packets at the hook, as at a mirror port
+    drop       no capture: two instructions of XDP drop all
     discard    ``parshall capture --hook xdp --discard``, and N - 1 that join
     filter     as discard, every reader with the filter of Schneider's thesis (figure 6.5), which accepts all
 without traffic
@@ -49,6 +50,7 @@ from typing import Any
 from _record import finish, parser_for, version_of
 
 from parshall.capture import rings
+from parshall.studies.thesis import filter_50
 from parshall.testbed import Testbed
 
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[platform.machine()]
@@ -100,24 +102,16 @@ def test_run(program: int, frame: bytes, repeat: int, *, live: bool) -> float:
 
 
 def frame_of(frame_bytes: int) -> bytes:
-    """A frame that the stack drops: a protocol that is nobody's."""
+    """A frame that the stack drops: its protocol is unknown."""
     return bytes.fromhex("ffffffffffff02707300010188b5").ljust(frame_bytes, b"\x55")
 
 
 def thesis_frame(frame_bytes: int) -> bytes:
-    """A frame of the thesis: UDP from 192.168.10.100 to 192.168.10.12, as its filter wants it."""
+    """A frame of the thesis: UDP from 192.168.10.100 to 192.168.10.12, as its filter accepts it."""
     ethernet = bytes.fromhex("ffffffffffff0000000000010800")
     addresses = bytes([192, 168, 10, 100, 192, 168, 10, 12])
     header = struct.pack(">BBHHHBBH", 0x45, 0, frame_bytes - len(ethernet), 0, 0, 64, 17, 0) + addresses
     return (ethernet + header + struct.pack(">HHHH", 9, 9, frame_bytes - 34, 0)).ljust(frame_bytes, b"\x55")
-
-
-def thesis_filter() -> str:
-    """The expression of Schneider's thesis, figure 6.5: it looks at every address and accepts."""
-    terms = ["ether[6:4]=0x00000000 and ether[10]=0x00 and not tcp"]
-    for word, network in (("src", 11), ("dst", 99)):
-        terms += [f"not ip {word} {(number + 1) * 10}.{network}.12.{13 + number}" for number in range(19)]
-    return " and ".join(terms)
 
 
 class Cable:
@@ -160,13 +154,13 @@ class Cable:
 def parshall(
     cable: Cable, instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
 ) -> Iterator[None]:
-    """Found a ring, and join it until there are so many readers."""
+    """Create a ring, and join it until there are so many readers."""
     ring = f"bench-{os.getpid()}"
     hook = "tcx" if instrument == "tcx" else "xdp"
     first = ["-i", cable.interface, "--hook", hook, "--direction", "in", "--name", ring, "--buffer", f"{buffer_mib}M"]
     if instrument in MIRROR:
         first.append("--discard")
-    wants = ["--filter", thesis_filter()] if instrument == "filter" else []
+    wants = ["--filter", filter_50()] if instrument == "filter" else []
     processes = []
     for number in range(readers):
         arguments = first if number == 0 else ["--join", ring]
@@ -198,7 +192,7 @@ def reading(processes: list[Any], report: Report) -> Iterator[list[tuple[str, st
 def hook_alone(
     cable: Cable, _hook: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
 ) -> Iterator[None]:
-    """Run our program by itself, with readers that stand still: what it costs without anything else."""
+    """Run our program alone, with stopped readers: its cost without anything else."""
     with parshall(cable, "xdp", readers, {}, buffer_mib, reader_cpu):
         found = next(one for one in rings() if one["name"] == f"bench-{os.getpid()}")
         pids = {one["pid"] for one in found["subscribers"]}
@@ -213,7 +207,7 @@ def hook_alone(
 
 
 def subscribers(ring: str) -> list[Any]:
-    """Who reads a ring."""
+    """Return the readers of a ring."""
     return next((one["subscribers"] for one in rings() if one["name"] == ring), [])
 
 
@@ -221,7 +215,7 @@ def hook_ns(keeper: int, frame_bytes: int) -> float:
     """Mean run time of the program that a keeper has attached, in a run of its own."""
     links = []
     for path in Path(f"/proc/{keeper}/fdinfo").iterdir():
-        with suppress(FileNotFoundError):  # the keeper closes what it needs no more
+        with suppress(FileNotFoundError):  # the keeper closes some descriptors meanwhile
             links.append(path.read_text())
     found = (re.search(r"link_type:\s*xdp.*prog_id:\s*(\d+)", text, re.DOTALL) for text in links)
     (program,) = {int(match[1]) for match in found if match}
@@ -234,11 +228,10 @@ def hook_ns(keeper: int, frame_bytes: int) -> float:
 
 @contextmanager
 def tcpdump(
-    cable: Cable, instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
+    cable: Cable, _instrument: str, readers: int, report: Report, buffer_mib: int, reader_cpu: int
 ) -> Iterator[None]:
-    """Run so many tcpdumps, on packet sockets or on a ring."""
-    before = [PARSHALL, "pcap", "--"] if instrument == "pcap" else []
-    command = [*before, "tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
+    """Run so many tcpdumps."""
+    command = ["tcpdump", "-i", cable.interface, "-B", str(buffer_mib << 10), "-n", "-w", "/dev/null"]
     processes = []
     for _ in range(readers):
         process = cable.receiver.popen(command, cpu=reader_cpu, stderr=subprocess.PIPE, text=True)
@@ -273,7 +266,6 @@ INSTRUMENTS: dict[str, Callable[..., Any]] = {
     "xdp": parshall,
     "tcx": parshall,
     "tcpdump": tcpdump,
-    "pcap": tcpdump,
     "drop": bare,
     "discard": parshall,
     "filter": parshall,
@@ -289,7 +281,7 @@ def cpu_s(processes: list[int]) -> float:
 
 
 def settled_cpu_s(processes: list[int], timeout_s: float = 10) -> float:
-    """The same, when the processes have nothing left to do."""
+    """Return the same once the processes are idle."""
     deadline = time.monotonic() + timeout_s
     before_s = -1.0
     while (now_s := cpu_s(processes)) - before_s > 0.02 * len(processes) and time.monotonic() < deadline:
@@ -346,7 +338,7 @@ def main() -> int:
     raw: dict[str, list[Report]] = {name: [] for name in names}
     for frame_bytes in map(int, arguments.sizes.split(",")):
         for number in range(arguments.rounds):
-            # Numbers of readers next to each other, because they are compared most; to and fro.
+            # Numbers of readers next to each other, because they are compared; in alternating order.
             counts = list(map(int, arguments.readers.split(",")))[:: -1 if number % 2 else 1]
             for name in names[number % len(names) :] + names[: number % len(names)]:
                 for readers in [0] if INSTRUMENTS[name] is bare else counts:

@@ -12,7 +12,7 @@ flood_*
     nothing but redirect them; nothing that sends by live frames can be faster on this machine at this moment.
 replay_*
     A file of 20,000 packets of the thesis's distribution again and again, as fast as it goes, by tcpreplay and by each
-    of Parshall's ways of sending. Beside them in the same rounds ``replay_floor`` and ``replay_generated``: as
+    of Parshall's ways of sending. In the same rounds ``replay_floor`` and ``replay_generated``: as
     ``flood_floor`` and ``flood_parshall_thesis``.
 cores_*
     One and two CPUs that send, on a veth with two queues: a flood with the sizes of the thesis, by each of Parshall's
@@ -23,7 +23,7 @@ poisson_*
     captures give them (there the distribution is rounded likewise). ``gap_p10_ns``: what the shortest tenth of
     the gaps is below.
 receiver_floor
-    The same program at the peer under a flood: closer to each other than this it cannot tell packets apart.
+    The same program at the peer under a flood: it cannot separate packets that are closer than this.
 fixed_*
     Equal gaps; error of the mean and of the gaps at 99 %, by the generator's clock and by that program's.
 fixed_*_tcpdump
@@ -144,7 +144,7 @@ def arrivals_ns(receiver: Host, link: Link) -> np.ndarray:
 def receiver_floor(program: Path, cpu: int) -> dict[str, float]:
     """Gaps that the program at the peer sees when packets come as fast as they can."""
     with link_of(program) as (sender, receiver, link):
-        options = {"namespace": sender.path, "cpu": cpu, "sizes": "60", "count": PLACES // 2, "seed": 7}
+        options = {"netns": sender.path, "cpu": cpu, "sizes": "60", "count": PLACES // 2, "seed": 7}
         Generator(link.interface(sender), **options).wait()
         gaps = np.diff(arrivals_ns(receiver, link))
         return {f"gap_p{percent}_ns": float(np.percentile(gaps, percent)) for percent in (1, 50, 90)}
@@ -206,7 +206,7 @@ def trafgen(drop: Path, seconds: float, cpu: int, directory: Path) -> dict[str, 
         began = time.monotonic()
         time.sleep(seconds)
         arrived, elapsed_s = received(receiver, link) - before, time.monotonic() - began
-        # It forks, and does not hear SIGINT while it sends.
+        # It forks, and ignores SIGINT while it sends.
         os.killpg(program.pid, signal.SIGKILL)
         program.wait(timeout=60)
         return {"pps": arrived / elapsed_s}
@@ -311,7 +311,7 @@ def fixed_tcpdump(cpu: int, directory: Path, gap_ns: int, seconds: float) -> dic
 
 
 def fixed_options(gap_ns: int, seconds: float) -> dict[str, Any]:
-    """What the generator is asked."""
+    """Return the request to the generator."""
     return {"sizes": "60", "gap": f"fixed:mean={gap_ns}ns", "count": max(1000, int(seconds * 1e9 / gap_ns)), "seed": 7}
 
 
@@ -330,7 +330,7 @@ def fixed_result(account: dict[str, Any], gaps: np.ndarray, gap_ns: int) -> dict
 
 
 def main() -> int:
-    """Measure, print, and say what of the promises does not hold."""
+    """Measure, print, archive."""
     parser = parser_for(__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)

@@ -9,7 +9,7 @@ usual shape that nobody reads.
 alone               a program that drops, without filter: what a test run costs by itself
 jump                filter, jump, and a program that drops
 jump clock          the same, and the clock is read
-jump length         the same without the clock, and the packet's length is asked for
+jump length         the same without the clock, and the packet's length is read
 whole               the capture program
 without clock, without length, without copy, without all three
 copied by helper    whole, but every packet is copied as those of more than 2 KiB are

@@ -1,113 +1,83 @@
 """What an honest reader loses at a million packets a second, beside a hostile member of its ring and without one.
 
-Run as root: ``benches/run hostile_member`` or ``.venv/bin/python benches/hostile_member.py [--minutes 10] [--pps 1M]``.
-Two hosts on one cable; ``parshall gen`` sends from one CPU, on which the ring's programs run, too; the reader
-has the other CPU, and so has the member, which says anything that the protocol fuzzer of the tests can think of
-(``tests/kernel/hostile_member.py``). Minutes with it and minutes without take turns. Prints one JSON object with the
-ledger's counts of each minute; fails when the share lost with the member is above that without by more than chance
-explains (permutation test of the minutes' means, one-sided, 1 %), or a ledger does not balance.
+A study: ``benches/run hostile_member`` or ``parshall lab run benches/hostile_member.py``. Needs root; takes 25 minutes.
+``parshall gen`` sends from one CPU, on which the ring's programs run, too; the reader has the other CPU, and so has the
+member, which sends messages of the tests' protocol fuzzer (``tests/kernel/hostile_member.py``).
+Minutes with it and minutes without are paired.
 """
 
 import grp
-import itertools
-import json
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from _record import finish, parser_for, version_of
+from parshall.lab import (
+    Figure,
+    Finding,
+    Host,
+    Link,
+    Measure,
+    Program,
+    Setting,
+    Statement,
+    Study,
+    capture,
+    generate,
+)
+from parshall.lab.study import WORKLOAD
 
-from parshall.capture import rings
-from parshall.testbed import Link, Testbed
-
-PARSHALL = Path(sys.executable).with_name("parshall")
-MEMBER = Path(__file__).resolve().parents[1] / "tests" / "kernel" / "hostile_member.py"
+# A user's file is loaded from its place; a bundle keeps a copy elsewhere.
+MEMBER = next(
+    path
+    for parent in (Path(__file__).resolve().parent.parent, Path.cwd())
+    if (path := parent / "tests" / "kernel" / "hostile_member.py").exists()
+)
 MEMBER_GROUP = grp.getgrgid(65534).gr_name
-SLOT_S = 60
+ALONE, BESIDE = {"member": "none"}, {"member": "hostile"}
 
 
-def p_value(attacked: list[float], alone: list[float]) -> float:
-    """Return the share of all ways to deal the minutes into two heaps in which the first heap lost as much more."""
-    every = attacked + alone
-    heaps = itertools.combinations(every, len(attacked))
-    observed, heap_sums = sum(attacked), [sum(heap) for heap in heaps]
-    return sum(heap_sum >= observed * (1 - 1e-12) for heap_sum in heap_sums) / len(heap_sums)
-
-
-def slot(link: Link, pps: str, seconds: float, *, is_attacked: bool) -> dict[str, Any]:
-    """Capture what is sent for a while; return what became of it."""
-    ring = f"bench-{os.getpid()}"
-    sender, receiver = (end.host for end in link.ends)
-    last = (os.cpu_count() or 1) - 1
-    capture = receiver.popen(
+def setting(level, duration_s):
+    """Return a generator, a reader, and perhaps a hostile member."""
+    reader = ["--direction", "in", "--name", "{ring}", "-s", 96, "--group", MEMBER_GROUP]
+    command = [sys.executable, str(MEMBER), "{ring}", str(duration_s)]
+    member = Program("member", "receiver", command, WORKLOAD, is_json=False, end_s=duration_s + 60)
+    return Setting(
+        [Host("sender", cpu=0), Host("receiver", cpu=-1)],
+        [Link("sender", "receiver", napi=True, backend="veth")],
         [
-            PARSHALL, "capture", "-i", link.interface(receiver), "--direction", "in", "--name", ring, "-s", "96",
-            "--group", MEMBER_GROUP, "-w", "/dev/null", "--json", "-q",
+            capture("receiver", *reader),
+            *([member] if level == BESIDE else []),
+            generate("sender", duration_s, "--pps", "1M", "-d", f"{duration_s:g}s"),
         ],
-        cpu=last, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    while not any(one["name"] == ring and one["subscribers"] for one in rings()):
-        os.sched_yield()
-    member = None
-    if is_attacked:
-        member = subprocess.Popen(
-            ["taskset", "-c", str(last), sys.executable, MEMBER, ring, str(seconds)], stdout=subprocess.PIPE, text=True
-        )
-    generate = [PARSHALL, "gen", "-i", link.interface(sender), "--pps", pps, "-d", str(seconds), "--json", "-q"]
-    sent = json.loads(sender.run([str(word) for word in generate]).stdout)
-    output, answered = map(int, member.communicate()[0].split()) if member else (0, 0)
-    capture.send_signal(signal.SIGINT)
-    ledger = json.loads(capture.communicate()[0])["ledger"]
-    (account,) = ledger["subscribers"][0]["interfaces"]
-    lost = sum(account["lost"].values())
-    return {
-        "is_attacked": is_attacked,
-        "sent": sent["sent"],
-        "seen": account["seen"],
-        "lost": lost,
-        "lost_share": lost / max(account["seen"], 1),
-        "balances": account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost,
-        "messages": output,
-        "answers": answered,
-    }
+        duration_s,
+    )
 
 
-def main() -> int:
-    """Measure in turns; return 1 when the member made a difference."""
-    parser = parser_for(__doc__)
-    parser.add_argument("--minutes", type=float, default=10, help="with the member, and as many without")
-    parser.add_argument("--pps", default="1M")
-    arguments = parser.parse_args()
-    rounds = max(round(arguments.minutes), 1)
-    seconds = arguments.minutes * SLOT_S / rounds
-    slots = []
-    with Testbed() as bed:
-        sender, receiver = bed.host("sender", cpu=0), bed.host("receiver")
-        link = bed.link(sender, receiver, backend="veth")
-        # Redirected frames reach a veth only where its peer runs NAPI.
-        receiver.run(["ethtool", "-K", link.interface(receiver), "gro", "on"])
-        for number in range(rounds):
-            # Which comes first changes, too.
-            for is_attacked in (number % 2 == 0, number % 2 == 1):
-                slots.append(slot(link, arguments.pps, seconds, is_attacked=is_attacked))
-                print(slots[-1], file=sys.stderr, flush=True)
-    attacked, alone = ([one["lost_share"] for one in slots if one["is_attacked"] is wanted] for wanted in (True, False))
-    p = p_value(attacked, alone)
-    results = {
-        "minutes": arguments.minutes,
-        "pps": arguments.pps,
-        "lost_share_with": sum(attacked) / len(attacked),
-        "lost_share_without": sum(alone) / len(alone),
-        "p": p,
-        "messages": sum(one["messages"] for one in slots),
-        "slots": slots,
-    }
-    finish("hostile_member", results, {"taskset": version_of("taskset", "--version")}, arguments.archive)
-    return 0 if p > 0.01 and all(one["balances"] for one in slots) else 1
+def lost(run):
+    """Return the share that the reader lost, percent."""
+    ledger = run.ledger("capture")
+    return 100 * ledger["lost"] / max(1, ledger["seen"])
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def harm(table):
+    """Whether the member makes the reader lose more."""
+    text, sign = table.change("lost", ALONE, BESIDE, ".3f")
+    return Finding(f"without and beside the member: {text}", sign <= 0, "" if sign <= 0 else "the member does harm")
+
+
+study = Study(
+    name="hostile_member",
+    title="Does a hostile member of a ring make an honest reader lose packets?",
+    question="A reader captures a million packets a second, beside a member that sends nonsense to the ring's keeper.",
+    setting=setting,
+    levels=[ALONE, BESIDE],
+    has_controls=False,
+    duration_s=60,
+    repeats=10,
+    measures=[
+        Measure("lost", "%", lost, "lost by the reader"),
+        Measure("sent", "packets", lambda run: run.result("gen")["sent"], "packets sent"),
+        Measure("messages", "", lambda run: int(run.text("member").split()[0]), "messages of the member"),
+    ],
+    figures=[Figure("lost", "What the reader loses", "member", ["lost"])],
+    statements=[Statement("requirement", "an honest reader loses no more beside a hostile member", harm)],
+)

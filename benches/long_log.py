@@ -3,10 +3,10 @@
 ``benches/run long_log`` or ``.venv/bin/python benches/long_log.py [--records N] [--flows N]``. Makes two logs of bulk
 flows, one of them a tenth of the other (``crates/core/examples/write_long_log.rs``; 100 million records are 4.5 GB
 under ``--directory``), runs ``parshall report`` on the long one and ``parshall convert`` on both, into
-``/dev/null``, and asks for the wall and CPU seconds and the largest resident memory of each process.
+``/dev/null``, and measures wall time, CPU time and peak resident memory of each process.
 
-Prints one JSON object; fails when the report takes more than 1 GiB, or two minutes for 100 million records, or says
-another number of records, and when a conversion's memory grows with the log.
+Prints one JSON object; fails when the report takes more than 1 GiB, or two minutes for 100 million records, or
+reports another number of records, and when a conversion's memory grows with the log.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Run: ``benches/run queueing`` or ``.venv/bin/python benches/queueing.py [--rounds 5] [--archive]``. Each round runs
 every simulator once, in an order that rotates, each on one core; processor time is counted, over customers that are
-served. Asked for: at least 40 times SimPy and 80 times Ciw, 2 million packets a second through ``bsd-router``, and
+served. Required: at least 40 times SimPy and 80 times Ciw, 2 million packets a second through ``bsd-router``, and
 the same cost per event and the same memory for 10^5 packets and for 10^8, each length in a process of its own.
 Prints a table and one JSON object. Takes some three minutes.
 
@@ -30,17 +30,17 @@ from _record import finish, parser_for
 from parshall.model import Model, parameters, run
 
 CUSTOMERS = {"parshall": 1_000_000, "simpy": 20_000, "ciw": 10_000}
-WANTED = {"simpy": 40, "ciw": 80}
-ROUTER_WANTED_PPS = 2e6
+REQUIRED = {"simpy": 40, "ciw": 80}
+ROUTER_REQUIRED_PPS = 2e6
 # Just below saturation: nothing is lost, everything is done for every packet.
 ROUTER_MBPS = 220
 # Packets of a run, and how often it is measured in a round; the longest once for all rounds. Runs of the same length
-# differ by tens of percent on a machine that is shared, so that only the median of many of them tells.
+# differ by tens of percent on a machine that is shared, so only the median of many is meaningful.
 LENGTHS = {100_000: 6, 1_000_000: 6, 10_000_000: 1}
 LONGEST = 100_000_000
 # The length by whose median the packets per second are judged: long enough that the start of a run does not count.
 JUDGED = 1_000_000
-# What the longest run may use more than the shortest: MiB, and cost per event.
+# Limits of the longest run relative to the shortest: additional MiB, and ratio of the cost per event.
 GROWTH_MAX_MIB = 16
 COST_MAX = 1.15
 
@@ -154,7 +154,7 @@ def measure(rounds: int) -> dict[str, Any]:
         for model, classes in (("m/m/1", 1), ("preemptive", 2)):
             for name in names[number % 3 :] + names[: number % 3]:
                 raw.setdefault(model, {}).setdefault(name, []).append(cost_ns(name, classes))
-        # In turn, so that neither length has the machine's better minutes for itself.
+        # In turn, so that slow changes of the machine affect all lengths alike.
         for turn in range(max(LENGTHS.values())):
             for packets in (packets for packets, times in LENGTHS.items() if turn < times):
                 router.setdefault(str(packets), []).append(router_apart(packets))
@@ -176,19 +176,19 @@ def main() -> int:
     for model, costs in report["customer_ns"].items():
         own = statistics.median(costs["parshall"])
         print(f"{model:12} parshall {own:9,.0f} ns a customer")
-        for name, wanted in WANTED.items():
-            # Each round's ratio: neighbours in time, on the same machine in the same mood.
+        for name, required in REQUIRED.items():
+            # Each round's ratio: neighbours in time, so that slow changes of the machine cancel.
             ratios = [theirs / ours for theirs, ours in zip(costs[name], costs["parshall"], strict=True)]
             ratio = statistics.median(ratios)
-            print(f"{'':12} {name:8} {statistics.median(costs[name]):9,.0f} ns, {ratio:.0f} times (wanted: {wanted})")
-            if ratio < wanted:
+            print(f"{'':12} {name:8} {statistics.median(costs[name]):9,.0f} ns, {ratio:.0f} times (need: {required})")
+            if ratio < required:
                 failed.append(f"{model}: {ratio:.0f} times {name}")
     runs = report["router"]
     medians = {
         packets: {key: statistics.median(one[key] for one in ones) for key in ("pps", "event_ns", "peak_mib")}
         for packets, ones in runs.items()
     }
-    print(f"bsd-router (wanted: {ROUTER_WANTED_PPS / 1e6:g} million packets/s, by the median of {JUDGED:,} packets)")
+    print(f"bsd-router (need: {ROUTER_REQUIRED_PPS / 1e6:g} million packets/s, by the median of {JUDGED:,} packets)")
     for packets, median in medians.items():
         rates = [one["pps"] / 1e6 for one in runs[packets]]
         spread = "one run"
@@ -200,7 +200,7 @@ def main() -> int:
             f"{median['event_ns']:.1f} ns an event, {median['peak_mib']:.1f} MiB at most"
         )
     pps = medians[str(JUDGED)]["pps"]
-    if pps < ROUTER_WANTED_PPS:
+    if pps < ROUTER_REQUIRED_PPS:
         failed.append(f"bsd-router: {pps / 1e6:.2f} million packets/s")
     short, long = medians[str(min(LENGTHS))], medians[str(LONGEST)]
     if long["peak_mib"] - short["peak_mib"] > GROWTH_MAX_MIB:

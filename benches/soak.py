@@ -1,10 +1,10 @@
 """All instruments together at full rate for two hours: memory, descriptors, threads and kernel maps must be flat.
 
 Run as root: ``benches/run soak`` or ``.venv/bin/python benches/soak.py [--minutes 120]``. Two hosts on one cable. The
-first sends a TCP flow as fast as it goes, and generated packets beside it. On the second a TCP log, a capture ring and
-a CPU profile run all the time; readers join the ring, read for some seconds and go, some of them by ``kill -9``. Every
-ten seconds it is looked at what the processes hold. Prints one JSON object; fails when the second half of the run holds
-more than the first (memory: 1 MiB more), or a ledger does not balance.
+first sends a TCP flow as fast as it goes, and generated packets beside it. On the second a TCP log, a capture ring
+and a CPU profile run all the time; readers join the ring, read for some seconds and leave, some of them by ``kill -9``.
+Every ten seconds it reads what the processes hold. Prints one JSON object; fails when the second half of the run
+holds more than the first (memory: 1 MiB more), or a ledger does not balance.
 """
 
 import json
@@ -55,7 +55,7 @@ def held(pid: int) -> dict[str, int]:
 
 
 class Comers:
-    """Readers that join the ring, stay for some seconds, and go in one way or another."""
+    """Readers that join the ring, stay for some seconds, and leave or are killed."""
 
     def __init__(self, host: Host, ring: str) -> None:
         self._host, self._ring = host, ring
@@ -65,7 +65,7 @@ class Comers:
         self.unbalanced: list[Any] = []
 
     def turn(self, now_s: float) -> None:
-        """Let one come or go, if it is time."""
+        """Start or end a reader, if it is time."""
         if len(self._readers) < 4 and self._random.random() < 0.3:
             command = [PARSHALL, "capture", "--join", self._ring, "-w", "/dev/null", "--json", "-q"]
             wants = self._random.choice([[], ["--filter", "udp"], ["--filter", "tcp and greater 1000"], ["-s", "64"]])
@@ -87,12 +87,12 @@ class Comers:
             return
         reader.send_signal(signal.SIGINT)
         out, _ = reader.communicate(timeout=END_S)
-        # One that was ended before it had joined has nothing to say.
+        # A reader that was ended before it joined prints nothing.
         if out and any(unbalanced(json.loads(out)["ledger"])):
             self.unbalanced.append(json.loads(out)["ledger"])
 
     def end_all(self) -> None:
-        """End those who are left."""
+        """End the remaining readers."""
         for _, reader in self._readers:
             self.end(reader)
 

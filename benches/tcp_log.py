@@ -1,13 +1,11 @@
 """What the TCP state log costs a saturated host: throughput kept, beside tcpdump and bpftrace.
 
-Run as root: ``benches/run tcp_log`` or ``.venv/bin/python benches/tcp_log.py [--rounds 10]
-[--seconds 1] [--flows 1,10,100] [--mtu 700] [--archive]``. Two hosts in namespaces on one cable, segmentation
-offloads off, sender and receiver on a CPU each, the reader where the scheduler puts it: everything
-competes for two CPUs. One transfer runs all the time, and instruments come and go: each has its
-stretch of seconds between two stretches without any, and its ratio is that to the mean of those two,
-so that what else a shared machine does, which lasts longer, falls out. The order rotates from round
-to round. Prints a table of medians and quartiles, and one JSON object; ``--archive`` puts it into
-``benches/archive/``.
+Run as root: ``benches/run tcp_log`` or ``.venv/bin/python benches/tcp_log.py [--rounds 10] [--seconds 1] [--flows
+1,10,100] [--mtu 700] [--archive]``. Two hosts in namespaces on one cable, segmentation offloads off, sender and
+receiver on a CPU each, the reader where the scheduler puts it: everything competes for two CPUs. One transfer runs
+all the time. Each instrument runs for some seconds between two stretches without any, and its ratio is to the mean of
+these two, which cancels slower changes of a shared machine. The order rotates from round to round. Prints a table of
+medians and quartiles, and one JSON object; ``--archive`` puts it into ``benches/archive/``.
 
 instruments
     off        begun, and switched off
@@ -40,7 +38,7 @@ SETTLE_S = 0.2
 BPFTRACE = """tracepoint:tcp:tcp_probe { printf("%llu %d %d %u %u %u %u %u %u %u\\n", nsecs, args->sport,
 args->dport, args->snd_nxt, args->snd_una, args->snd_cwnd, args->ssthresh, args->snd_wnd, args->srtt,
 args->rcv_wnd); }"""
-# bpftrace wants tracefs and debugfs, which not every host has mounted: they are, for it alone.
+# bpftrace needs tracefs and debugfs, which are mounted for it alone.
 WITH_TRACEFS = """mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug
 exec bpftrace -e "$0" """
 
@@ -66,7 +64,7 @@ def parshall_log(packets_per_log: int, on: bool) -> Callable[..., Any]:
             raise SystemExit(f"the log failed: {summary.failure}")
         report |= account_of(summary.ledger)
         if not on:
-            # What the log holds is of the moment before it was switched off: no rate follows from it.
+            # The records are from the moment before it was switched off, so there is no rate.
             for key in ("records", "reader_ns_per_record", "bytes_per_record"):
                 del report[key]
 
@@ -74,7 +72,7 @@ def parshall_log(packets_per_log: int, on: bool) -> Callable[..., Any]:
 
 
 def account_of(ledger: dict[str, Any]) -> Report:
-    """Return what a ledger says of one run."""
+    """Return the numbers of a ledger for one run."""
     logged = sum(each["logged"] for each in ledger["hooks"])
     cost = {each["program"]: each["ns_per_run"] for each in ledger["cost"]["programs"]}
     return {
@@ -152,7 +150,7 @@ def wait_for_line(stream: Any, text: str) -> None:
 
 
 def counted(output: str, what: str) -> int:
-    """Return the number in front of some words, as tcpdump says them at its end."""
+    """Return the number in front of some words in tcpdump's last lines."""
     return next((int(line.split()[0]) for line in output.splitlines() if line.endswith(what)), 0)
 
 
@@ -209,7 +207,7 @@ def observe(transfer: Transfer, instrument: Callable[..., Any], seconds: float) 
         with instrument(transfer.bed, transfer.hosts, Path(directory), report):
             transfer.rate(SETTLE_S)
             report["gbit_per_s"] = transfer.rate(seconds)
-        # With the time to start and to stop, in which there were fewer: a lower bound.
+        # The time includes start and stop, so this is a lower bound.
         if "records" in report:
             report["records_per_s"] = report["records"] / (time.monotonic() - begin)
     return report
@@ -229,7 +227,7 @@ def measure(flows: int, mtu_bytes: int, rounds: int, seconds: float, names: list
                 after = transfer.rate(seconds)
                 report["kept"] = report["gbit_per_s"] / statistics.mean((before, after))
                 results[name].append(report)
-                # What bare stretches differ by among themselves is what no ratio can be better than.
+                # No ratio can be more accurate than the differences among bare stretches.
                 results["bare"].append({"gbit_per_s": after, "kept": after / before})
                 before = after
             print(f"{flows} flows, round {number + 1} of {rounds}", file=sys.stderr)

@@ -83,10 +83,9 @@ enum tcp_hook {
 };
 
 /*
- * Per hook and CPU. Where packets are thinned, what was thinned out is seen - filtered - failed -
- * due: the many packets that are passed over cost one count and the few others two. What was
- * written is not counted a second time here either, because the lanes count their records and the
- * readers hold that against it.
+ * Per hook and CPU. Where packets are thinned, seen - filtered - failed - due were thinned out, so
+ * that each of these many packets costs one count and each of the few others two. Written records
+ * are not counted here: the lanes count them, and the readers compare.
  */
 struct hook_counters {
 	__u64 seen;
@@ -132,7 +131,7 @@ struct tcp_options {
 	struct ring_layout packet_layout;      /* of its other lanes: the same, but for writers_alone */
 	struct ring_layout flow_layout;
 	__u64 cgroup_id;                       /* 0: all */
-	__u64 handshake_silence_ns;            /* a handshake that is silent for longer has come to nothing */
+	__u64 handshake_silence_ns;            /* a handshake that is silent for longer has failed */
 	__u64 hosts[FILTER_HOSTS_MAX][2];      /* either end is one of these; network byte order */
 	__u16 ports[FILTER_PORTS_MAX];         /* either end is one of these */
 	__u32 host_count;                      /* 0: all */
@@ -146,9 +145,9 @@ struct tcp_options {
 	__u32 unused;
 };
 
-/* What the reader's thread was charged with for softirqs, where the kernel charges threads with these. */
+/* Softirq time charged to the reader's thread, where the kernel charges threads with it. */
 struct reader_time {
-	__u32 thread;               /* the kernel's number of the reader's thread; 0: there is none */
+	__u32 thread;               /* the kernel's number of the reader's thread; 0: none */
 	__u32 pad;
 	__u64 softirq_from_ns;      /* CLOCK_MONOTONIC; 0: no softirq is running while the reader is on its CPU */
 	__u64 softirq_ns;           /* of all that have ended */
@@ -161,7 +160,18 @@ enum tcp_event {
 	EVENT_RETRANSMIT = 1,
 	EVENT_CONGESTION_STATE = 2,
 	EVENT_CLOSE = 3,
+	EVENT_DSACK = 4,            /* the peer reports that it got the bytes pkt_seq, payload_bytes more than once */
 };
+
+/*
+ * tcp_state_record.loss_state, 0 at packets: bits of it. The timer is icsk_pending, which is 0 (none) while the
+ * retransmission timer's handler runs.
+ */
+#define LOSS_STATE_TIMER 0x07        /* mask */
+#define LOSS_STATE_CAN_UNDO 0x08     /* undo_marker is set */
+#define LOSS_STATE_REORDERED 0x10    /* reord_seen: reordering was detected on this connection */
+#define LOSS_STATE_ORIGINAL 0x20     /* the last ACK echoes a time stamp from before the first retransmission */
+#define LOSS_STATE_KNOWN 0x80
 
 /*
  * The state of one connection at one event. Fields are those of struct tcp_sock and its parents
@@ -210,7 +220,8 @@ struct tcp_state_record {
 	__u8 ca_state;
 	__u8 window_scales;         /* snd_wscale in the low 4 bits, rcv_wscale in the high 4 */
 	__u8 app_limited;
-	__u8 pad[2];
+	__u8 loss_state;
+	__u8 dupthresh_segments;    /* reordering; 254: more, or it does not count; 0 at packets */
 };
 
 #define FLOW_IS_IPV6 1u
@@ -263,15 +274,15 @@ struct tcp_flow_end_record {
 
 /*
  * One packet of the plan, a ring of them: user space draws ahead, the program takes. When packets
- * are paced, the program puts the time at which it let the packet go in place of the due time. Several
- * senders have a ring each: the packets of the one plan go to them round robin.
+ * are paced, the program replaces the due time by the send time. Several senders have a ring each:
+ * the packets of the one plan go to them round robin.
  */
 struct planned_packet {
 	__u64 time_ns;              /* since the start: due, then sent */
 	__u16 flow;
 	__u16 ip_bytes;
 	__be16 ip_checksum;
-	__be16 transport_checksum;  /* with a stamp: the sum without the send time, not turned over */
+	__be16 transport_checksum;  /* with a stamp: the sum without the send time, not complemented */
 };
 
 #define HEADER_WORDS_MAX 10
@@ -306,8 +317,8 @@ struct generate_options {
 	__u32 is_paced;
 	__u32 is_replay;
 	__u32 batch_runs;            /* paced: runs of the program before the kernel passes frames on */
-	__u32 first_sequence;       /* number in the plan of the first packet of this ring ... */
-	__u32 sequence_step;        /* ... and how many further the next one is */
+	__u32 first_sequence;       /* number in the plan of this ring's first packet ... */
+	__u32 sequence_step;        /* ... and the distance to its next one */
 };
 
 /* Why the program failed. */
@@ -386,7 +397,7 @@ struct capture_options {
 	__u16 hook;          /* number in the ring */
 	__u16 interface;     /* number in the ring */
 	__u16 direction;     /* enum direction */
-	__u16 discard;       /* XDP: packets go no further than here */
+	__u16 discard;       /* XDP: packets are dropped after the copy */
 };
 
 /* One packet; captured_length_bytes bytes of it follow, from the link layer's header on. */
@@ -449,7 +460,7 @@ enum path_code {
 };
 
 /* What histograms are kept for, beside the code path. */
-enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3, GROUP_COMMAND = 4 };
+enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3 };
 
 #define PATH_FILTER_MAX 256
 

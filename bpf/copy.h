@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Copies a packet's first bytes without a helper. The helpers end in `rep movsb`, which takes longer
- * to begin than a short packet's copy takes, and into a ring that no cache holds goes on at half the
- * speed of plain stores; docs/ring.md has the numbers.
+ * Copies a packet's first bytes without a helper. The helpers end in `rep movsb`, which takes
+ * longer to start than to copy a short packet. Into a ring outside the caches it has half the speed
+ * of plain stores; docs/ring.md has the numbers.
  */
 #ifndef PARSHALL_COPY_H
 #define PARSHALL_COPY_H
@@ -21,9 +21,10 @@ struct copy_piece {
 };
 
 /*
- * The verifier knows how far a packet reaches only of the register that was compared with its end, and the bounds of
- * a number only of the one that was compared. A compiler is free to compare something equivalent (the distance in
- * place of the pointer) and to compute the pointer again. What was pinned it must compute at this point, and use.
+ * The verifier knows the extent of a packet only for the register that was compared with its end, and the bounds
+ * of a number only for the register that was compared. A compiler is free to compare something equivalent (the
+ * distance in place of the pointer) and to compute the pointer again. A pinned value must be computed at this
+ * point, and used.
  */
 #define pin(value) asm volatile("" : "+r"(value))
 
@@ -56,8 +57,8 @@ static __always_inline int copy_linear(void *to, const void *data, const void *d
 	if (!has_piece(from, data_end))
 		return 0;
 	/*
-	 * Kernels before 6.8 learn nothing of a number from a comparison with one that is no constant, and would go
-	 * round for ever: without the pin, compilers leave out the first of the two comparisons.
+	 * Kernels before 6.8 learn nothing from a comparison with a variable, and would see an endless
+	 * loop: without the pin, compilers leave out the first of the two comparisons.
 	 */
 	pin(end);
 	for (__u64 at = 0; at < end && at < last; at += piece) {
@@ -73,8 +74,9 @@ static __always_inline int copy_linear(void *to, const void *data, const void *d
 }
 
 /*
- * The opposite: writes the first bytes of a packet of which data_bytes, a constant, are known to be there, so
- * that not every piece asks for the packet's end. Returns 0 when it did not: too few or too many.
+ * The opposite: writes the first bytes of a packet of which data_bytes, a constant, are known to be
+ * there, so that not every piece needs a comparison with the packet's end. Returns 0 when it did
+ * not: too few or too many.
  */
 static __always_inline int fill_linear(void *data, const void *data_end, __u32 data_bytes,
 				       const void *from, __u32 bytes)

@@ -26,7 +26,7 @@
 #define CLOCK_READS_MAX 128
 /* Packets between two reports of progress while every packet is late. */
 #define REPORT_EVERY 32
-/* A batch that took longer was interrupted. */
+/* A batch that took longer has been interrupted. */
 #define BATCH_NS_MAX 2000
 #define BATCHES_IN_MEAN 16
 /* The kernel's helper writes longer frames, because it is faster for them. */

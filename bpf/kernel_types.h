@@ -16,7 +16,8 @@ typedef struct { int owned; } socket_lock_t;
 typedef struct { __u32 val; } kuid_t;
 
 struct ns_common { unsigned int inum; };
-struct net { struct ns_common ns; __u64 net_cookie; };
+struct netns_ipv4 { __u8 sysctl_tcp_recovery; };
+struct net { struct ns_common ns; __u64 net_cookie; struct netns_ipv4 ipv4; };
 typedef struct { struct net *net; } possible_net_t;
 struct kernfs_node { __u64 id; };
 struct cgroup;
@@ -61,12 +62,15 @@ struct inet_connection_sock {
 	__u32 icsk_rto;
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	__u8 icsk_ca_state : 5;
+	__u8 icsk_pending;
 };
 
 struct minmax_sample { __u32 t; __u32 v; };
 struct minmax { struct minmax_sample s[3]; };
 
 struct tcp_options_received {
+	__u32 rcv_tsecr;
+	__u16 saw_tstamp : 1;
 	__u16 tstamp_ok : 1;
 	__u16 wscale_ok : 1;
 	__u16 sack_ok : 3;
@@ -101,6 +105,10 @@ struct tcp_sock {
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u32 total_retrans;
+	__u32 reordering;
+	__u32 reord_seen;
+	__u32 undo_marker;
+	__u32 retrans_stamp;
 };
 
 /* A handshake of a passive open, which has no socket of its own. */

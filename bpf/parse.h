@@ -2,7 +2,7 @@
 /*
  * Parsers of packet headers: one small function a header, all with the same contract. A cursor
  * starts at the network header; a parser returns where its header starts and moves the cursor
- * behind it, or returns NULL and the packet is not what was looked for.
+ * behind it, or returns NULL if the packet has no such header.
  */
 #ifndef PARSHALL_PARSE_H
 #define PARSHALL_PARSE_H

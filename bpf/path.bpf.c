@@ -99,20 +99,18 @@ static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *ident
 /* A packet at its first stage. `netns` is 0 where only the packet's device knows it. */
 static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns)
 {
-	const __u64 tag = (__u64)skb;
-	__u32 place = place_of(skb), cpu = bpf_get_smp_processor_id();
-	struct path_packet *packet = packet_at(place);
+	__u32 place, cpu = bpf_get_smp_processor_id();
+	struct path_packet *packet;
 	struct path_account *account = account_of(cpu);
 	struct path_identity *identity;
 	struct path_cpu *now;
 	__u32 is_ignored = 0;
-	__u64 old;
 
-	if (!skb || !packet || !account)
+	if (!skb || !account)
 		return 0;
-	old = *(volatile __u64 *)&packet->tag;
-	if (old)
-		end_packet(packet, old, place, old == tag ? PATH_UNKNOWN : PATH_OVERWRITTEN);
+	packet = make_room(skb, &place);
+	if (!packet)
+		return 0;
 	count(&account->seen);
 	if (__sync_val_compare_and_swap(&packet->tag, TAG_FREE, TAG_TAKEN) != TAG_FREE) {
 		count(&account->failed);
@@ -149,20 +147,11 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 		}
 		packet->time_ns = bpf_ktime_get_ns();
 	}
-	*(volatile __u64 *)&packet->tag = tag;
+	*(volatile __u64 *)&packet->tag = (__u64)skb;
 	return 0;
 }
 
 /* ---- stages ------------------------------------------------------------------------------------ */
-
-static __always_inline struct path_packet *find_packet(const void *skb, __u32 *place)
-{
-	struct path_packet *packet;
-
-	*place = place_of(skb);
-	packet = packet_at(*place);
-	return packet && *(volatile __u64 *)&packet->tag == (__u64)skb ? packet : 0;
-}
 
 /* Notes the time of a stage. What passes it more than once, as parts of a GSO packet do, keeps the first. */
 static __always_inline void pass(struct path_packet *packet, const __u32 stage)
@@ -194,10 +183,9 @@ static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
  * A stage on the way out. Packets of this host begin at the first one that is attached; those that are forwarded
  * have the number of the interface at which they came in.
  */
-static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u32 stage, __u32 netns)
+static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u32 stage, __u32 netns, __u32 *place)
 {
-	__u32 place;
-	struct path_packet *packet = find_packet(skb, &place);
+	struct path_packet *packet = find_packet(skb, place);
 	int is_old = packet && (packet->seen & (DELIVERING | LEAVING));
 	int is_ours = !skb->skb_iif;
 
@@ -210,11 +198,10 @@ static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u3
 	return 0;
 }
 
-/* A stage that neither begins nor ends a packet. */
-static __always_inline struct path_packet *pass_if_known(const void *skb, const __u32 stage)
+/* A stage on the way in that neither begins nor ends a packet. */
+static __always_inline struct path_packet *pass_if_known(const void *skb, const __u32 stage, __u32 *place)
 {
-	__u32 place;
-	struct path_packet *packet = find_packet(skb, &place);
+	struct path_packet *packet = find_packet(skb, place);
 
 	if (packet)
 		pass(packet, stage);
@@ -266,16 +253,20 @@ int BPF_PROG(path_receive, struct sk_buff *skb)
 SEC("netfilter")
 int path_pre_routing(struct bpf_nf_ctx *ctx)
 {
-	pass_if_known(ctx->skb, STAGE_PRE_ROUTING);
+	__u32 place;
+
+	pass_if_known(ctx->skb, STAGE_PRE_ROUTING, &place);
 	return NF_ACCEPT;
 }
 
-/* The packet has found its socket, if that is known; when its data is ready, it is still the last one of this CPU. */
-static __always_inline void note_delivery(struct path_packet *packet, const void *skb, struct sock *sk)
+/*
+ * The packet has found its socket, if that is known; when its data is ready, it is still the last one of this CPU. A
+ * socket has a cookie from the first question for it on, so the programs ask before the identity is filled in.
+ */
+static __always_inline void note_delivery(struct path_packet *packet, __u32 place, const void *skb, struct sock *sk)
 {
 	struct path_identity *identity;
 	struct path_cpu *now;
-	__u32 place = place_of(skb);
 
 	if (!packet || packet->is_ignored)
 		return;
@@ -287,21 +278,29 @@ static __always_inline void note_delivery(struct path_packet *packet, const void
 	if (!(options.stages & BIT(STAGE_DATA_READY)))
 		return;
 	now = this_cpu();
-	if (now)
+	if (now) {
 		now->delivering = (__u64)skb;
+		now->delivering_to = (__u64)sk;
+		now->ready_socket = 0;
+	}
 }
 
 SEC("netfilter")
 int path_local_in(struct bpf_nf_ctx *ctx)
 {
-	note_delivery(pass_if_known(ctx->skb, STAGE_LOCAL_IN), ctx->skb, 0);
+	__u32 place;
+	struct path_packet *packet = pass_if_known(ctx->skb, STAGE_LOCAL_IN, &place);
+
+	note_delivery(packet, place, ctx->skb, 0);
 	return NF_ACCEPT;
 }
 
 SEC("netfilter")
 int path_forward(struct bpf_nf_ctx *ctx)
 {
-	pass_if_known(ctx->skb, STAGE_FORWARD);
+	__u32 place;
+
+	pass_if_known(ctx->skb, STAGE_FORWARD, &place);
 	return NF_ACCEPT;
 }
 
@@ -315,7 +314,9 @@ int path_local_out(struct bpf_nf_ctx *ctx)
 SEC("netfilter")
 int path_post_routing(struct bpf_nf_ctx *ctx)
 {
-	leave(ctx->skb, STAGE_POST_ROUTING, BPF_CORE_READ(ctx->state, net, ns.inum));
+	__u32 place;
+
+	leave(ctx->skb, STAGE_POST_ROUTING, BPF_CORE_READ(ctx->state, net, ns.inum), &place);
 	return NF_ACCEPT;
 }
 
@@ -324,7 +325,9 @@ void *bpf_cast_to_kern_ctx(void *) __ksym __weak;
 SEC("tcx/ingress")
 int path_tcx_ingress(struct __sk_buff *ctx)
 {
-	pass_if_known(bpf_cast_to_kern_ctx(ctx), STAGE_TCX_INGRESS);
+	__u32 place;
+
+	pass_if_known(bpf_cast_to_kern_ctx(ctx), STAGE_TCX_INGRESS, &place);
 	return -1; /* TCX_NEXT */
 }
 
@@ -333,35 +336,66 @@ int path_socket_in(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 
-	note_delivery(pass_if_known(skb, STAGE_SOCKET_IN), skb, BPF_CORE_READ(skb, sk));
+	struct path_packet *packet;
+	__u32 place;
+
+	packet = pass_if_known(skb, STAGE_SOCKET_IN, &place);
+	if (packet && options.reads_headers)
+		bpf_get_socket_cookie(ctx);
+	note_delivery(packet, place, skb, BPF_CORE_READ(skb, sk));
 	return 1;
 }
 
 SEC("cgroup_skb/egress")
 int path_socket_out(struct __sk_buff *ctx)
 {
-	pass_if_known(bpf_cast_to_kern_ctx(ctx), STAGE_SOCKET_OUT);
+	__u32 place;
+	struct path_packet *packet = leave(bpf_cast_to_kern_ctx(ctx), STAGE_SOCKET_OUT, 0, &place);
+	struct path_identity *identity;
+
+	if (!packet || packet->is_ignored || !options.reads_headers)
+		return 1;
+	identity = bpf_map_lookup_elem(&path_identities, &place);
+	if (identity)
+		identity->socket_cookie = bpf_get_socket_cookie(ctx);
 	return 1;
 }
 
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(path_tcp_receive, struct sock *sk, struct sk_buff *skb)
 {
-	note_delivery(pass_if_known(skb, STAGE_TCP_RECEIVE), skb, sk);
+	__u32 place;
+	struct path_packet *packet = pass_if_known(skb, STAGE_TCP_RECEIVE, &place);
+
+	if (packet && options.reads_headers)
+		bpf_get_socket_cookie(sk);
+	note_delivery(packet, place, skb, sk);
 	return 0;
 }
 
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(path_queue, struct sk_buff *skb)
 {
-	leave(skb, STAGE_QUEUE, 0);
+	__u32 place;
+
+	leave(skb, STAGE_QUEUE, 0, &place);
 	return 0;
+}
+
+/* A queue discipline of another network namespace may have an sk_buff that was delivered before. */
+static __always_inline void wait_in_queue(struct sk_buff *skb, const __u32 stage)
+{
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+
+	if (packet && !(packet->seen & (DELIVERING | LEAVING)))
+		pass(packet, stage);
 }
 
 SEC("tp_btf/qdisc_enqueue")
 int BPF_PROG(path_qdisc_enqueue, void *qdisc, const void *queue, struct sk_buff *skb)
 {
-	pass_if_known(skb, STAGE_QDISC_ENQUEUE);
+	wait_in_queue(skb, STAGE_QDISC_ENQUEUE);
 	return 0;
 }
 
@@ -369,7 +403,7 @@ SEC("tp_btf/qdisc_dequeue")
 int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, struct sk_buff *skb)
 {
 	if (skb)
-		pass_if_known(skb, STAGE_QDISC_DEQUEUE);
+		wait_in_queue(skb, STAGE_QDISC_DEQUEUE);
 	return 0;
 }
 
@@ -383,13 +417,14 @@ static __always_inline void note_interface(struct path_packet *packet, const str
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
 {
-	struct path_packet *packet = leave(skb, STAGE_START_XMIT, 0);
+	__u32 place;
+	struct path_packet *packet = leave(skb, STAGE_START_XMIT, 0, &place);
 
 	if (!packet)
 		return 0;
 	note_interface(packet, dev);
 	if (!(options.stages & BIT(STAGE_XMIT)))
-		end_packet(packet, *(volatile __u64 *)&packet->tag, place_of(skb), PATH_UNKNOWN);
+		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
 	return 0;
 }
 
@@ -413,7 +448,9 @@ int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev,
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(path_copy, const struct sk_buff *skb, int bytes)
 {
-	pass_if_known(skb, STAGE_COPY);
+	__u32 place;
+
+	pass_if_known(skb, STAGE_COPY, &place);
 	return 0;
 }
 
@@ -429,11 +466,6 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		count(&drops->all);
 	if (!packet)
 		return 0;
-	/* What has left, or was delivered, and is only now freed by a driver or a socket that closes. */
-	if (packet->seen & LEAVING) {
-		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
-		return 0;
-	}
 	if (drops && !packet->is_ignored)
 		count(&drops->followed);
 	packet->reason = reason;

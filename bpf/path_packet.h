@@ -41,8 +41,6 @@ MAPPABLE_ARRAY(struct path_drops) path_drops SEC(".maps");
 #define LEAVING (BIT(STAGE_START_XMIT) | BIT(STAGE_XMIT))
 #define DELIVERING (BIT(STAGE_LOCAL_IN) | BIT(STAGE_SOCKET_IN) | BIT(STAGE_TCP_RECEIVE) | \
 		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
-/* A packet that passed one of these began in this host. */
-#define SENDING BIT(STAGE_LOCAL_OUT)
 #define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
 
 #define TAG_FREE 0ULL
@@ -81,6 +79,7 @@ struct {
 
 /* What a CPU is doing. */
 struct path_cpu {
+	__u64 delivering_to; /* the socket of the next one; 0: not known */
 	__u64 delivering;   /* the sk_buff that was last given to a socket; until its data is ready */
 	__u64 ready_socket; /* the socket whose data was last ready; until a task was woken for it, or another packet came */
 	__u64 irq_from_ns;
@@ -151,6 +150,20 @@ static __always_inline struct path_packet *packet_at(__u32 place)
 	return bpf_map_lookup_elem(&path_packets, &place);
 }
 
+/* A packet has one of two places beside each other, so that two live ones rarely push each other out. */
+static __always_inline struct path_packet *find_packet(const void *skb, __u32 *place)
+{
+	struct path_packet *packet;
+
+	*place = place_of(skb);
+	packet = packet_at(*place);
+	if (packet && *(volatile __u64 *)&packet->tag == (__u64)skb)
+		return packet;
+	*place ^= 1;
+	packet = packet_at(*place);
+	return packet && *(volatile __u64 *)&packet->tag == (__u64)skb ? packet : 0;
+}
+
 /* ---- histograms ----------------------------------------------------------------------------- */
 
 /* 8 buckets to each power of two; below 8 the value itself. */
@@ -217,6 +230,12 @@ static __always_inline void add_time(struct path_histogram *histogram, const __u
 	histogram->counts[stage][bucket_of(time_ns)]++;
 }
 
+/* A packet that enters a stage again, as in a tunnel, keeps the first time. No branch, which the verifier would follow. */
+static __always_inline __u32 above_zero(__s64 time_ns)
+{
+	return time_ns & ~(time_ns >> 63);
+}
+
 /*
  * Each CPU has histograms of its own. A packet that ends while another one's end is interrupted may take
  * one count from it: account.ended, which is atomic, has the exact numbers.
@@ -233,11 +252,12 @@ static __always_inline void add_times(struct path_histogram *histogram, const st
 		if (!(options.stages & BIT(stage)) || !(seen & BIT(stage)))
 			continue;
 		now_ns = packet->offset_ns[stage];
+		/* The first stage has no time. */
 		if (now_ns)
-			add_time(histogram, stage, now_ns - before_ns);
+			add_time(histogram, stage, above_zero((__s64)now_ns - before_ns));
 		before_ns = now_ns;
 	}
-	add_time(histogram, STAGE_PAD, now_ns);
+	add_time(histogram, STAGE_PAD, before_ns);
 }
 
 static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 group)
@@ -252,10 +272,11 @@ static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 grou
 /* What became of a packet, by the stages that it passed; `otherwise` when they do not tell. */
 static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 {
+	/* A socket that closes drops what was delivered and not read. */
+	if (seen & BIT(STAGE_DROP) && !(seen & (BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))))
+		return PATH_DROPPED;
 	if (seen & LEAVING)
 		return seen & ARRIVING ? PATH_FORWARDED : PATH_SENT;
-	if (seen & BIT(STAGE_DROP))
-		return PATH_DROPPED;
 	if (seen & DELIVERING)
 		return PATH_DELIVERED;
 	if (seen & BIT(STAGE_CONSUME))
@@ -276,9 +297,10 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 	struct path_record *record;
 	struct ring_slot slot;
 
-	if (!packet || !identity || !account || !now || !lane)
+	if (!packet || !identity || !account || !now)
 		return 0;
-	record = (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_PATH, 0, &slot);
+	/* A CPU that came after the start has no lane. */
+	record = !lane ? 0 : (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_PATH, 0, &slot);
 	if (!record) {
 		count(&account->dropped);
 		return 0;
@@ -304,13 +326,13 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
  * Ends the packet at a place, unless another CPU has just done so. The place is free afterwards.
  * Returns whether this call ended it.
  */
-static __always_inline int end_packet(struct path_packet *packet, __u64 tag, __u32 place, __u32 otherwise)
+static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 place, __u32 otherwise)
 {
 	__u32 cpu, code, group;
 	struct path_histogram *histogram;
 	struct path_account *account;
 
-	if (tag <= TAG_TAKEN || __sync_val_compare_and_swap(&packet->tag, tag, TAG_TAKEN) != tag)
+	if (!packet || tag <= TAG_TAKEN || __sync_val_compare_and_swap(&packet->tag, tag, TAG_TAKEN) != tag)
 		return 0;
 	if (packet->is_ignored)
 		goto free;
@@ -345,6 +367,42 @@ static __always_inline int end_packet(struct path_packet *packet, __u64 tag, __u
 free:
 	*(volatile __u64 *)&packet->tag = TAG_FREE;
 	return 1;
+}
+
+/* Whether it costs nothing to end the packet at a place now: all that is to be known of it is known. */
+static __always_inline int is_settled(const struct path_packet *packet)
+{
+	return packet->tag == TAG_FREE || packet->is_ignored || packet->seen & DELIVERING;
+}
+
+/* Finds a place for a packet; what was there, and an earlier packet in the same sk_buff, ends. */
+static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
+{
+	struct path_packet *packet, *other;
+	__u64 tag;
+
+	if (!place)
+		return 0;
+	packet = find_packet(skb, place);
+
+	if (packet) {
+		end_packet(packet, *(volatile __u64 *)&packet->tag, *place, PATH_UNKNOWN);
+		return packet;
+	}
+	/* find_packet has looked at the second place last. */
+	other = packet_at(*place);
+	*place ^= 1;
+	packet = packet_at(*place);
+	if (!packet || !other)
+		return 0;
+	if (!is_settled(packet) && is_settled(other)) {
+		*place ^= 1;
+		packet = other;
+	}
+	tag = *(volatile __u64 *)&packet->tag;
+	if (tag)
+		end_packet(packet, tag, *place, PATH_OVERWRITTEN);
+	return packet;
 }
 
 #endif

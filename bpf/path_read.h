@@ -63,14 +63,18 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 
 	if (!now || !now->delivering)
 		return 0;
+	/* Other sockets of this CPU may become ready, too: local ones, those of netlink. */
+	if (now->delivering_to && now->delivering_to != key)
+		return 0;
 	skb = now->delivering;
 	now->delivering = 0;
-	place = place_of((const void *)skb);
-	packet = packet_at(place);
-	if (!packet || *(volatile __u64 *)&packet->tag != skb || packet->is_ignored ||
+	packet = find_packet((const void *)skb, &place);
+	if (!packet || packet->is_ignored ||
 	    packet->seen & BIT(STAGE_DATA_READY))
 		return 0;
 	fresh.ready_ns = bpf_ktime_get_ns();
+	if (fresh.ready_ns < packet->time_ns)
+		return 0; /* begun anew meanwhile on another CPU */
 	packet->offset_ns[STAGE_DATA_READY] = fresh.ready_ns - packet->time_ns;
 	packet->seen |= BIT(STAGE_DATA_READY);
 	packet->last_stage = STAGE_DATA_READY;
@@ -157,9 +161,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 		goto end;
 	readers = bpf_map_lookup_elem(&path_readers, &cpu);
 	lane = bpf_map_lookup_elem(&path_ring, &cpu);
-	if (!lane)
-		goto end;
-	record = (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_READ, 1, &slot);
+	record = !lane ? 0 : (void *)ring_reserve(lane, readers, &options.layout, sizeof(*record), RECORD_READ, 1, &slot);
 	if (!record) {
 		count(&account->reads_dropped);
 		goto end;
@@ -168,7 +170,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	record->ready_ns = socket->ready_ns;
 	record->waking_ns = socket->waking_ns;
 	record->running_ns = socket->running_ns;
-	record->socket_cookie = sk->__sk_common.skc_cookie.counter;
+	record->socket_cookie = bpf_get_socket_cookie(sk);
 	record->bytes = bytes;
 	record->pid = bpf_get_current_pid_tgid() >> 32;
 	bpf_get_current_comm(record->command, sizeof(record->command));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The time that the reader's thread is charged with although it is not its own: softirqs that run
- * while it is on the CPU, which work for the traffic that is watched. Nothing else lives here.
+ * Time charged to the reader's thread that is not its own: softirqs that run while it is on the CPU
+ * and handle the observed traffic.
  */
 #ifndef PARSHALL_READER_TIME_H
 #define PARSHALL_READER_TIME_H
@@ -13,7 +13,7 @@
 #include <bpf/bpf_tracing.h>
 #include "abi.h"
 
-/* Softirqs of one thread do not nest and are on one CPU at a time, so plain stores do. */
+/* Softirqs of one thread do not nest and are on one CPU at a time, so plain stores suffice. */
 volatile struct reader_time reader_time SEC(".data.reader");
 
 static __always_inline int is_reader(void)
@@ -22,7 +22,7 @@ static __always_inline int is_reader(void)
 }
 
 /*
- * Run by the reader itself: what it calls itself may be another number in its PID namespace. Returns
+ * Run by the reader itself, whose number in its own PID namespace may differ. Returns
  * whether the kernel charges threads with softirqs: not if it accounts the time of interrupts apart.
  */
 SEC("syscall")

@@ -31,8 +31,8 @@ static __noinline int lane_has_room(const struct lane_readers *readers, __u64 si
 /*
  * Atomic operations with a result wait until every earlier store has left the CPU, into a ring that
  * no cache holds: they make up much of what a record costs. Where the kernel runs the programs of a
- * ring one behind the other on a CPU, plain loads and stores do, in the same order. Other machines
- * than x86 may reorder stores, so the loader never says writers_alone there.
+ * ring one behind the other on a CPU, plain loads and stores in the same order suffice. Other machines
+ * than x86 may reorder stores, so the loader never sets writers_alone there.
  */
 static __always_inline __u64 lane_reserve_alone(struct lane_header *lane,
 						const struct lane_readers *readers,
@@ -92,7 +92,7 @@ static __always_inline __u64 lane_reserve(struct lane_header *lane,
 /*
  * Reserves length_bytes (a multiple of RECORD_ALIGN_BYTES, at most the layout's slack) and fills the
  * header but for the stamp. Returns NULL when there is no room. The layout must be constant, so that
- * the verifier sees a masked offset; what is written behind it, it bounds by the lane's slack.
+ * the verifier sees a masked offset; it bounds writes behind the offset by the lane's slack.
  */
 static __always_inline struct record_header *
 ring_reserve(void *lane_memory, const struct lane_readers *readers,

@@ -10,6 +10,8 @@
 #include "tcp_flow.h"
 #include "tcp_state.h"
 #include "tcp_handshake.h"
+#include "tcp_event.h"
+#include "tcp_duplicates.h"
 #include "reader_time.h"
 
 /* ---- packets ---------------------------------------------------------------------------- */
@@ -25,7 +27,7 @@ static __noinline struct flow_state *first_sight(struct __sk_buff *skb, struct b
 						 struct tcp_sock *tp)
 {
 	struct flow_state *flow = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	/* Two CPUs may create at once; the one that came second finds what the first made. */
+	/* Two CPUs may create at once; the second finds what the first created. */
 	if (!flow)
 		flow = bpf_sk_storage_get(&flows, sk, 0, 0);
 	if (flow && !flow->flow)
@@ -54,14 +56,14 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 	if (!account)
 		return PASS;
 	/*
-	 * The storage of a known connection has all that is needed, and each further question to the kernel is
-	 * a call. Storage of a socket that became a listener is that of a connection which it was before.
+	 * The storage of a known connection has all that is needed, and each further look-up is a call
+	 * into the kernel. If the socket is a listener now, its storage is that of its former connection.
 	 */
 	sk = skb->sk;
 	flow = sk && sk->state != TCP_LISTEN ? bpf_sk_storage_get(&flows, sk, 0, 0) : 0;
 	if (!flow || !flow->flow) {
 		full = sk ? bpf_sk_fullsock(sk) : 0;
-		/* The kernel's own sockets, which send the resets of closed ports, are raw ones. */
+		/* The kernel's own sockets, which send the resets of closed ports, are raw sockets. */
 		tp = full && full->protocol == IPPROTO_TCP && full->type == SOCK_STREAM ?
 			     bpf_skc_to_tcp_sock(full) :
 			     0;
@@ -84,7 +86,9 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		return PASS;
 	}
 	flow_seq = __sync_fetch_and_add(&flow->packets_seen, 1) + 1;
-	/* Of a packet that is passed over by its number nothing of the socket is fetched into a cache. */
+	if (direction == DIRECTION_IN && flow->has_retransmitted)
+		note_duplicates(skb, flow);
+	/* A packet that its number thins out fetches no cache line of the socket. */
 	if (!options.on_change && flow->marks == ALL_KNOWN && !is_nth(flow_seq))
 		goto end;
 	tp = tcp_sock_of(sk);
@@ -110,7 +114,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		record->flow = flow->flow;
 		fill_state(record, tp, kernel_sk);
 		fill_packet(record, skb, direction);
-		/* What was logged, not what was read: a change that found no room is still due. */
+		/* Store what was logged, not what was read: a change that found no room is still due. */
 		flow->last_cwnd_segments = record->cwnd_segments;
 		flow->last_ssthresh_segments = record->ssthresh_segments;
 		commit_state(record, place, &slot);
@@ -119,7 +123,7 @@ static __always_inline int observe(struct __sk_buff *skb, __u32 direction)
 		count(&flow->packets_dropped);
 	}
 end:
-	/* A packet that found the socket while another CPU closed it: the account must have it, too. */
+	/* The packet found the socket while another CPU closed it: the account must include it. */
 	if (*(volatile __u32 *)&flow->has_ended)
 		write_flow_end(flow, FLOW_END_DESTROYED);
 	return PASS;
@@ -138,67 +142,6 @@ int tcp_egress(struct __sk_buff *skb)
 }
 
 /* ---- events ----------------------------------------------------------------------------- */
-
-/* An event being written. */
-struct event {
-	struct tcp_state_record *record;
-	struct flow_state *flow;
-	struct ring_slot slot;
-};
-
-/* Counts an event of a flow, if there is one, and reserves its record; 0 when there is none to fill. */
-static __always_inline int begin_event(struct event *event, struct flow_state *flow, __u16 hook,
-				       const enum place place)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct hook_counters *account = account_of(cpu, hook);
-
-	if (!account)
-		return 0;
-	if (!flow || !flow->flow) {
-		count(&account->unowned);
-		return 0;
-	}
-	count(&account->seen);
-	if (flow->flow == FLOW_IGNORED) {
-		count(&account->filtered);
-		return 0;
-	}
-	count(&flow->events_seen);
-	event->flow = flow;
-	event->record = reserve_state(cpu, hook, place, &event->slot);
-	if (event->record)
-		return 1;
-	count(&account->dropped);
-	count(&flow->events_dropped);
-	return 0;
-}
-
-static __always_inline int begin_event_of(struct event *event, const struct sock *sk, __u16 hook,
-					  const enum place place)
-{
-	return begin_event(event, bpf_sk_storage_get(&flows, (void *)sk, 0, 0), hook, place);
-}
-
-static __always_inline void describe_event(const struct event *event, __u8 kind)
-{
-	struct tcp_state_record *record = event->record;
-
-	record->time_ns = bpf_ktime_get_ns();
-	record->flow_seq = event->flow->packets_seen;
-	record->flow = event->flow->flow;
-	record->event = kind;
-	record->direction = DIRECTION_NONE;
-	record->pkt_seq = record->pkt_ack = record->payload_bytes = 0;
-	record->pkt_flags = 0;
-	record->gso_segs = 0;
-}
-
-static __always_inline void fill_event(const struct event *event, struct tcp_sock *tp, __u8 kind)
-{
-	fill_state(event->record, tp, &tp->inet_conn.icsk_inet.sk);
-	describe_event(event, kind);
-}
 
 /* Kernels that know of AE, 0x100, keep the flags in 16 bits, and in 8 before. */
 static __always_inline __u16 flags_of(const struct tcp_skb_cb *cb)
@@ -223,19 +166,20 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 
 	if (!enabled)
 		return 0;
-	/* Nothing was sent again: no route, no memory, or the first one still waits in this host's queue. */
+	/* Nothing was retransmitted: no route, no memory, or the original still waits in this host's queue. */
 	if (bpf_core_field_exists(struct trace_event_raw_tcp_retransmit_skb, err) && (int)ctx[2])
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
 	if (!tp || !begin_event_of(&event, sk, HOOK_TCP_RETRANSMIT, SHARED_LANE))
 		return 0;
+	event.flow->has_retransmitted = 1;
 	fill_event(&event, tp, EVENT_RETRANSMIT);
 	struct tcp_skb_cb *cb = (void *)skb->cb;
 
 	record = event.record;
 	record->direction = DIRECTION_OUT;
 	record->pkt_seq = BPF_CORE_READ(cb, seq);
-	/* What the header will say. The buffer's own ack_seq is that of segments that came in. */
+	/* As the header will have it. The buffer's own ack_seq is for received segments. */
 	record->pkt_ack = tp->rcv_nxt;
 	record->pkt_flags = flags_of(cb);
 	/* SYN and FIN take a sequence number each and carry no payload. */
@@ -296,13 +240,13 @@ int BPF_PROG(tcp_congestion_state, struct sock *sk, __u8 ca_state)
 	    !begin_event_of(&event, sk, HOOK_TCP_CONGESTION_STATE, SHARED_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_CONGESTION_STATE);
-	/* The tracepoint stands before the change. */
+	/* The tracepoint fires before the change. */
 	event.record->ca_state = ca_state;
 	commit_state(event.record, SHARED_LANE, &event.slot);
 	return 0;
 }
 
-/* A socket that connects again, after a refusal say, begins another flow. */
+/* A socket that connects again, for example after a refusal, begins another flow. */
 static __noinline void end_former_flow(const struct sock *sk)
 {
 	struct flow_state *flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
@@ -314,8 +258,8 @@ static __noinline void end_former_flow(const struct sock *sk)
 }
 
 /*
- * A handshake that is done is a connection at once, not at its next packet: that may come hours later,
- * when the handshake would have been taken for one that came to nothing.
+ * A completed handshake becomes a connection at once and not at its next packet, which may come
+ * hours later, when the handshake would count as failed.
  */
 static __noinline void take_over_handshake(const struct sock *sk)
 {
@@ -343,7 +287,7 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
-	/* Also while nothing is observed: what comes later must not be reported as the former flow. */
+	/* Also while nothing is observed: later packets must not be reported as the former flow. */
 	if (new_state == TCP_SYN_SENT)
 		end_former_flow(sk);
 	if (!enabled)
@@ -381,7 +325,7 @@ int BPF_PROG(tcp_close_2, const struct sock *sk, int old_state, int new_state)
 	return observe_close(sk, old_state, new_state, 1);
 }
 
-/* The flow's account leaves with the socket; what is seen afterwards writes it again. */
+/* The flow's account is written with the socket's end; packets seen afterwards write it again. */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(tcp_destroy, struct sock *sk)
 {
@@ -397,7 +341,7 @@ int BPF_PROG(tcp_destroy, struct sock *sk)
 
 /* ---- processes -------------------------------------------------------------------------- */
 
-/* A socket belongs to the process that made it. Only attached when processes are asked for. */
+/* A socket belongs to the process that made it. Only attached when a log is limited to processes. */
 SEC("cgroup/sock_create")
 int note_new_socket(struct bpf_sock *sk)
 {
@@ -460,7 +404,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-/* Of the sweep that runs. Not on its stack, where the verifier would count along. */
+/* State of the running sweep. On the stack, the verifier would track its values. */
 __u32 handshakes_ended;
 
 static long end_silent_handshake(void *map, const struct connection_key *connection,
@@ -475,7 +419,7 @@ static long end_silent_handshake(void *map, const struct connection_key *connect
 }
 
 /*
- * Run by the reader now and then: ends the handshakes that came to nothing without a word. Returns
+ * Run by the reader from time to time: ends the handshakes that failed silently. Returns
  * whether there may be more.
  */
 SEC("syscall")

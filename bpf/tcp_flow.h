@@ -34,7 +34,7 @@ const volatile struct tcp_options options SEC(".rodata.options");
 volatile __u32 enabled SEC(".data.control") = 1;
 __u32 last_flow;
 
-/* max_entries and value_size of the rings are the loader's. */
+/* The loader sets max_entries and value_size of the rings. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -61,11 +61,11 @@ struct {
 #define ALL_KNOWN (OWNER_KNOWN | OPTIONS_KNOWN)
 
 /*
- * What we keep at a socket. Both directions may run at once on two CPUs: what is counted, and what is
- * done once, is changed by atomics. What was logged or reported last is stored plainly: when two CPUs meet
- * there, facts are written once more, or a window once more or less. The kernel puts it 8 bytes into a
- * cache line, and every packet that comes by has to fetch that line from another CPU: what a packet
- * looks at lies in the first 56 bytes.
+ * What we keep at a socket. Both directions may run at once on two CPUs: counts, and what is done
+ * once, change by atomics. What was logged or reported last is stored plainly: if two CPUs meet
+ * there, facts are written once more, or a window once more or less. The kernel starts it 8 bytes
+ * into a cache line, and a packet may have to fetch that line from another CPU: all that a packet
+ * reads lies in the first 56 bytes.
  */
 struct flow_state {
 	__u64 packets_seen;
@@ -75,10 +75,13 @@ struct flow_state {
 		__u64 congestion_ops; /* that of the facts written last */
 		__u64 last_packet_ns; /* of a handshake */
 	};
-	__u32 flow;            /* 0: being made; FLOW_IGNORED: the filters do not want it */
+	__u32 flow;            /* 0: being created; FLOW_IGNORED: the filters reject it */
 	__u32 marks;
 	__u32 has_ended;       /* its account was written */
-	__u32 syn_seq;         /* of a handshake: distinguishes a repeated SYN from that of another connection */
+	union {
+		__u32 syn_seq; /* of a handshake: distinguishes a repeated SYN from that of another connection */
+		__u32 has_retransmitted; /* of a connection: its ACKs may report duplicates */
+	};
 	__u32 last_cwnd_segments;
 	__u32 last_ssthresh_segments;
 	__u64 events_seen;
@@ -95,8 +98,8 @@ struct {
 } flows SEC(".maps");
 
 /*
- * Sockets of the processes that are asked for. What a listener has here, its connections get from the
- * kernel as they are cloned from it.
+ * Sockets of the processes that are asked for. The kernel copies the storage of a listener to its
+ * connections as it clones them.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -128,8 +131,8 @@ struct {
 } handshakes SEC(".maps");
 
 /*
- * The same in the order in which they began, so that in a flood of SYNs the oldest makes room: by us,
- * since an eviction by the kernel (LRU_HASH) takes the account along.
+ * The same in the order in which they began, so that a flood of SYNs evicts the oldest. The program
+ * does so itself, because an eviction by the kernel (LRU_HASH) would lose the account.
  */
 struct handshake_place {
 	struct connection_key connection;
@@ -151,7 +154,7 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 extern void *bpf_cast_to_kern_ctx(void *context) __ksym __weak;
 #define HAS_CASTS (LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 2, 0))
 
-/* The kernel's structure of a connection's socket; a cast costs nothing, in place of a call. */
+/* The kernel's structure of a connection's socket, by a cast, which costs nothing, in place of a call. */
 static __always_inline struct tcp_sock *tcp_sock_of(struct bpf_sock *sk)
 {
 	if (HAS_CASTS)
@@ -161,7 +164,7 @@ static __always_inline struct tcp_sock *tcp_sock_of(struct bpf_sock *sk)
 
 /*
  * The same socket by the packet's own pointer, which the verifier trusts: a load through it is one
- * instruction; through a cast seven others see first that the address is one of the kernel's.
+ * instruction; through a cast, seven others first check that the address is the kernel's.
  */
 static __always_inline const struct sock *sock_of(struct __sk_buff *skb, const struct tcp_sock *tp)
 {
@@ -182,7 +185,7 @@ static __always_inline void count(__u64 *counter)
 	__sync_fetch_and_add(counter, 1);
 }
 
-/* Counts in the account of a packet hook: that of inbound packets is never interrupted by itself. */
+/* Adds to the account of a packet hook: the hook of inbound packets is never interrupted by itself. */
 static __always_inline void count_packet(__u64 *counter, __u32 direction)
 {
 	if (direction == DIRECTION_IN && options.inbound_layout.writers_alone)
@@ -191,7 +194,7 @@ static __always_inline void count_packet(__u64 *counter, __u32 direction)
 		count(counter);
 }
 
-/* Whether some packets of a flow are passed over. */
+/* Whether some packets of a flow are thinned out. */
 static __always_inline int thins(void)
 {
 	return options.packets_per_log > 1 || options.on_change;
@@ -264,8 +267,7 @@ static __always_inline void ends_of(const struct sock_common *common, struct con
 }
 
 /*
- * Of a socket that closes, the kernel takes skc_num before it sends the reset; what goes into headers,
- * inet_sport, stays.
+ * The kernel clears skc_num of a closing socket before it sends the reset; inet_sport, which goes into headers, stays.
  */
 static __always_inline void connection_of(struct tcp_sock *tp, struct connection_key *connection)
 {
@@ -398,7 +400,7 @@ static __noinline void end_handshake(const struct connection_key *connection,
 	bpf_map_delete_elem(&handshakes, connection);
 }
 
-/* Gives a handshake its number; in place of one between the same ends, if there is one. */
+/* Gives a handshake its number, and replaces an older one between the same ends. */
 static __noinline struct flow_state *begin_handshake(const struct connection_key *connection,
 						     __u32 syn_seq)
 {

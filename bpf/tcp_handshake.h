@@ -82,7 +82,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	count(&account->seen);
 	syn_seq = direction == DIRECTION_IN ? bpf_ntohl(tcp->seq) : bpf_ntohl(tcp->ack_seq) - 1;
 	if (flow && begins && syn_seq != flow->syn_seq) {
-		/* The handshake before came to nothing; this is another connection between the same ends. */
+		/* The earlier handshake failed; this is another connection between the same ends. */
 		end_handshake(connection, flow);
 		flow = 0;
 	}
@@ -100,7 +100,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	flow->last_packet_ns = time_ns;
 
 	if (thins()) {
-		/* There is no window that could change yet; but the first packet of a flow is always a change. */
+		/* There is no window that could change yet, but the first packet of a flow always counts as a change. */
 		if (!(options.on_change && flow_seq == 1) &&
 		    (options.packets_per_log <= 1 || !is_nth(flow_seq)))
 			goto end;
@@ -120,7 +120,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	fill_packet(record, skb, direction);
 	commit_state(record, SHARED_LANE, &slot);
 end:
-	/* The peer, which did not ask for this connection or wants it no more, as TCP takes it. */
+	/* The peer did not request this connection, or no longer wants it, as TCP interprets it. */
 	if (direction == DIRECTION_IN && flags & FLAG_RST &&
 	    syn_seq - (flow->syn_seq + 1) <= INITIAL_WINDOW_MAX_BYTES)
 		end_handshake(connection, flow);

@@ -8,11 +8,15 @@
 
 #include "tcp_flow.h"
 
+#define DUPTHRESH_MAX 254
+/* net.ipv4.tcp_recovery: RACK ignores the duplicate threshold. */
+#define RACK_NO_DUPTHRESH 4
+
 /* Where a state record goes. */
 enum place {
 	INBOUND_LANE,
 	SHARED_LANE,
-	FLOW_LANE, /* packets cannot overwrite what goes there: the last state of a connection */
+	FLOW_LANE, /* packets cannot overwrite its records: the last state of a connection */
 };
 
 static __always_inline const volatile struct ring_layout *layout_at(const enum place place)
@@ -85,8 +89,31 @@ static __always_inline void fill_state(struct tcp_state_record *record, const st
 	record->window_scales = BPF_CORE_READ_BITFIELD(tp, rx_opt.snd_wscale) |
 				BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale) << 4;
 	record->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
-	/* Else it holds what was here a lap ago, and the reader sees a change at every record. */
-	__builtin_memset(record->pad, 0, sizeof(record->pad));
+	/* Else they hold bytes of an earlier lap, and the reader sees a change at every record. */
+	record->loss_state = 0;
+	record->dupthresh_segments = 0;
+}
+
+/* Whether the last ACK shows that the original arrived (Eifel, RFC 3522), by the kernel's rule (tcp_packet_delayed). */
+static __always_inline int is_ack_of_original(const struct tcp_sock *tp)
+{
+	__u32 echoed = tp->rx_opt.rcv_tsecr, retransmitted = tp->retrans_stamp;
+
+	return echoed && retransmitted && (__s32)(echoed - retransmitted) < 0 &&
+	       BPF_CORE_READ_BITFIELD(tp, rx_opt.saw_tstamp);
+}
+
+/* What decides why a segment is sent again; only at events, as packets would have to fetch more of the socket. */
+static __always_inline void fill_loss_state(struct tcp_state_record *record, const struct tcp_sock *tp)
+{
+	const struct net *net = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net;
+	__u32 dupthresh = net->ipv4.sysctl_tcp_recovery & RACK_NO_DUPTHRESH ? DUPTHRESH_MAX : tp->reordering;
+
+	record->loss_state = LOSS_STATE_KNOWN | (tp->inet_conn.icsk_pending & LOSS_STATE_TIMER) |
+			     (tp->undo_marker ? LOSS_STATE_CAN_UNDO : 0) |
+			     (tp->reord_seen ? LOSS_STATE_REORDERED : 0) |
+			     (is_ack_of_original(tp) ? LOSS_STATE_ORIGINAL : 0);
+	record->dupthresh_segments = dupthresh < DUPTHRESH_MAX ? dupthresh : DUPTHRESH_MAX;
 }
 
 /* A passive open has no tcp_sock yet. */
@@ -97,14 +124,15 @@ static __always_inline void fill_no_state(struct tcp_state_record *record)
 
 	record->pacing_rate_Bps = 0;
 	__builtin_memset((__u8 *)record + cwnd, 0, packet - cwnd);
-	/* The kernel's own words for "none yet", which readers know from other records. */
+	/* The kernel's own values for "none yet", which readers know from other records. */
 	record->min_rtt_us = ~0U;
 	record->ssthresh_segments = TCP_INFINITE_SSTHRESH;
 	record->state = TCP_NEW_SYN_RECV;
 	record->ca_state = 0;
 	record->window_scales = 0;
 	record->app_limited = 0;
-	__builtin_memset(record->pad, 0, sizeof(record->pad));
+	record->loss_state = 0;
+	record->dupthresh_segments = 0;
 }
 
 static __always_inline void fill_packet(struct tcp_state_record *record, struct __sk_buff *skb,

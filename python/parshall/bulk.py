@@ -1,16 +1,18 @@
 """Bulk flows: a sender that sends as fast as TCP allows, and a receiver.
 
-Run as ``python -m parshall.bulk send|receive ...``. Each end can enter a control group
-before it opens its first socket, so that a TCP log can follow that end alone.
+Run as ``python -m parshall.bulk send|receive ...``. The receiver says when it listens; it ends when the flows have
+ended. SIGINT ends its waiting for further ones.
 """
 
 import argparse
+import contextlib
 import json
+import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 CHUNK_BYTES = 256 * 1024
 # Python has the name for Linux; mypy checks for every platform.
@@ -77,37 +79,43 @@ def receive(address: str, ports: Sequence[tuple[int, str]]) -> list[dict[str, ob
 
     def read(listening: socket.socket, port: int) -> None:
         with listening:
-            flow, _ = listening.accept()
+            try:
+                flow, _ = listening.accept()
+            except OSError:
+                # SIGINT came first.
+                return
         buffer = bytearray(CHUNK_BYTES)
         with flow:
             while count := flow.recv_into(buffer):
                 received_bytes[port] += count
 
-    readers = []
+    readers, waiting = [], []
     for port, congestion_control in ports:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
         listening.bind((address, port))
         listening.listen(1)
+        waiting.append(listening)
         readers.append(threading.Thread(target=read, args=(listening, port)))
+
+    def stop(*_: object) -> None:
+        for each in waiting:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    signal.signal(signal.SIGINT, stop)
     for reader in readers:
         reader.start()
+    print("listening", file=sys.stderr, flush=True)
     for reader in readers:
         reader.join()
     return [{"port": port, "received_bytes": count} for port, count in received_bytes.items()]
 
 
-def enter_cgroup(path: str) -> None:
-    """Move this process into a control group; sockets opened from now on belong to it."""
-    # 0 stands for the writing process.
-    Path(path, "cgroup.procs").write_text("0")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one end, and print its result as one line of JSON."""
     parser = argparse.ArgumentParser(prog="python -m parshall.bulk", description=__doc__)
-    parser.add_argument("--cgroup", help="control group to enter first")
     ends = parser.add_subparsers(dest="end", required=True)
     sender = ends.add_parser("send")
     sender.add_argument("address")
@@ -118,8 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     receiver.add_argument("address")
     receiver.add_argument("ports", nargs="+", metavar="PORT:CONGESTION_CONTROL")
     chosen = parser.parse_args(arguments)
-    if chosen.cgroup:
-        enter_cgroup(chosen.cgroup)
     if chosen.end == "send":
         result: object = send(chosen.address, chosen.port, chosen.congestion_control, chosen.duration_s)
     else:

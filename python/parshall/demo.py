@@ -1,23 +1,20 @@
 """The measurement of the tour: two flows compete for a bottleneck, with a TCP log at both ends."""
 
-import contextlib
-import json
 import signal
 import socket
-import subprocess
 import sys
-import time
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parshall import bulk, privileges
-from parshall.cgroups import TemporaryCgroup
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import UsageError
+from parshall.lab import Host, Link, Program, Run, Setting, cycle, parshall
+from parshall.lab.sites import Scene, TestbedSite
+from parshall.lab.study import SERVER, WORKLOAD
 from parshall.stopping import Stopping
-from parshall.tcp import LogSummary, TcpLog
-from parshall.testbed import Host, Link, Testbed
 
 RATE_BPS = 100e6
 DELAY_MS = 3.0
@@ -25,9 +22,10 @@ DELAY_MS = 3.0
 # the link busy after it has halved its window, and adds at most 12 ms of waiting.
 QUEUE_PACKETS = 100
 FIRST_PORT = 5001
+ENDS = ("sender", "receiver")
 # How long a flow may take to drain its send buffer after its time is over.
 _DRAIN_S = 10.0
-_POLL_INTERVAL_S = 0.05
+_TERMINATED = -signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,62 @@ class Measurement:
 
     Attributes
     ----------
-    logs : dict of str to pathlib.Path
-        The log of each host, by the host's name.
-    summaries : dict of str to LogSummary
-        The summary of each log, by the host's name.
+    logs : dict of str to dict
+        The summary of the log of each host, as ``parshall tcp --json`` prints it, by the host's name.
     flows : list of dict
         Per flow: ``congestion_control``, ``port``, ``local_port``, ``received_bytes``.
     testbed : dict
         Hosts and links with their parameters, and the counters of each link in ``statistics``.
     """
 
-    logs: dict[str, Path]
-    summaries: dict[str, LogSummary]
+    logs: dict[str, dict[str, Any]]
     flows: list[dict[str, Any]]
     testbed: dict[str, Any]
+
+
+def setting(directory: Path, controls: Mapping[int, str], duration_s: float) -> Setting:
+    """Return two flows that compete for a bottleneck, and a log of each end.
+
+    Parameters
+    ----------
+    directory : pathlib.Path
+        Directory of the logs ``sender.arrow`` and ``receiver.arrow``.
+    controls : mapping of int to str
+        Congestion control of the flow to each port.
+    duration_s : float
+        How long the flows send, seconds.
+    """
+    # Braces of the path are no names of hosts.
+    into = str(directory).replace("{", "{{").replace("}", "}}")
+    own = ("--netns", "/proc/self/ns/net")
+    ends = [sys.executable, "-m", "parshall.bulk"]
+    ports = [f"{port}:{control}" for port, control in controls.items()]
+    receive = [*ends, "receive", "{receiver.address}", *ports]
+    return Setting(
+        hosts=[Host(name) for name in ENDS],
+        links=[Link(*ENDS, rate_bps=RATE_BPS, delay_ms=DELAY_MS, queue_packets=QUEUE_PACKETS)],
+        programs=[
+            *(parshall(name, "tcp", *own, "-o", f"{into}/{name}.arrow", name=name) for name in ENDS),
+            Program("receive", "receiver", receive, SERVER, ready="listening"),
+            *(
+                Program(
+                    sender_name(port),
+                    "sender",
+                    [*ends, "send", "{receiver.address}", str(port), control, str(duration_s)],
+                    WORKLOAD,
+                    end_s=duration_s + _DRAIN_S,
+                    statuses=(0, _TERMINATED),
+                )
+                for port, control in controls.items()
+            ),
+        ],
+        duration_s=duration_s,
+    )
+
+
+def sender_name(port: int) -> str:
+    """Return the name of the program that sends to a port."""
+    return f"send-{port}"
 
 
 def measure(
@@ -81,45 +121,34 @@ def measure(
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"{directory}: not a directory; name another with -o")
     directory.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        cgroups = {}
-        for name in ("sender", "receiver"):
-            cgroup = TemporaryCgroup(name)
-            stack.callback(cgroup.remove)
-            cgroups[name] = cgroup.path
-        bed = stack.enter_context(Testbed())
-        progress(
-            f"Setting up a testbed: sender and receiver, joined by a link of {RATE_BPS / 1e6:.0f} Mbit/s with "
-            f"{DELAY_MS:g} ms delay in each direction and a queue of {QUEUE_PACKETS} packets"
-        )
-        sender, receiver = bed.host("sender"), bed.host("receiver")
-        link = bed.link(sender, receiver, rate_bps=RATE_BPS, delay_ms=DELAY_MS, queue_packets=QUEUE_PACKETS)
-        progress(f"Backend of the link: {link.backend}")
+    progress(
+        f"Setting up a testbed: sender and receiver, joined by a link of {RATE_BPS / 1e6:.0f} Mbit/s with "
+        f"{DELAY_MS:g} ms delay in each direction and a queue of {QUEUE_PACKETS} packets"
+    )
+    controls = {FIRST_PORT + number: name for number, name in enumerate(_two_controls(progress))}
 
-        controls = _two_controls(progress)
-        ports = {FIRST_PORT + number: name for number, name in enumerate(controls)}
-        reading = _start_receiver(receiver, link, cgroups["receiver"], ports)
-        progress("Attaching the hooks: one log for the sender's sockets, one for the receiver's")
-        logs = {
-            name: stack.enter_context(_log(directory / f"{name}.arrow", host, cgroups[name]))
-            for name, host in (("sender", sender), ("receiver", receiver))
-        }
-        progress(f"{' and '.join(name.upper() for name in controls)} compete for {duration_s:g} s")
-        sending = [
-            _start(sender, cgroups["sender"], "send", link.address(receiver), str(port), name, str(duration_s))
-            for port, name in ports.items()
+    def show(step: str, scene: Scene) -> None:
+        if step == cycle.START:
+            progress(f"Backend of the link: {scene.describe()['links'][0]['backend']}")
+            progress("Attaching the hooks: one log for the sender's sockets, one for the receiver's")
+        elif step == cycle.TRAFFIC:
+            progress(f"{' and '.join(name.upper() for name in controls.values())} compete for {duration_s:g} s")
+        else:
+            progress("The flows have ended; detaching the hooks and closing the logs")
+
+    with tempfile.TemporaryDirectory(prefix="parshall-demo-") as name:
+        outputs = Path(name)
+        chosen = setting(directory, controls, duration_s)
+        record = cycle.measure(TestbedSite(), chosen, outputs, progress=show, stopping=stopping)
+        run = Run(outputs, record)
+        received = {line["port"]: line["received_bytes"] for line in run.result("receive")}
+        flows = [
+            {"port": port, "congestion_control": control, "received_bytes": received[port]}
+            # A flow that was ended early has no result of its own.
+            | (run.result(sender_name(port)) if run.text(sender_name(port)) else {})
+            for port, control in controls.items()
         ]
-        _wait([*sending, reading], duration_s + _DRAIN_S, stopping)
-        progress("The flows have ended; detaching the hooks and closing the logs")
-        summaries = {name: log.stop() for name, log in logs.items()}
-        results = [_result(program, f"the {name} sender") for program, name in zip(sending, controls, strict=True)]
-        received = {line["port"]: line["received_bytes"] for line in _result(reading, "the receiver") or []}
-        description = bed.describe() | {"statistics": [link.statistics() for link in bed.links]}
-    flows = [
-        {"port": port, "congestion_control": name, "received_bytes": received.get(port)} | (result or {})
-        for (port, name), result in zip(ports.items(), results, strict=True)
-    ]
-    return Measurement({name: log.path for name, log in logs.items()}, summaries, flows, description)
+        return Measurement({name: run.result(name) for name in ENDS}, flows, record["testbed"])
 
 
 def offers(congestion_control: str) -> bool:
@@ -139,54 +168,3 @@ def _two_controls(progress: Callable[[str], None]) -> list[str]:
         if chosen[-1] != wanted:
             progress(f"This kernel does not offer {wanted}; using reno instead")
     return chosen
-
-
-def _log(path: Path, host: Host, cgroup: Path) -> TcpLog:
-    # Inside the host, so that the log records that host's environment.
-    with host.enter():
-        return TcpLog(path, cgroup=cgroup, environment_extra={"host": host.name})
-
-
-def _start_receiver(host: Host, link: Link, cgroup: Path, ports: dict[int, str]) -> "subprocess.Popen[str]":
-    pairs = [f"{port}:{name}" for port, name in ports.items()]
-    program = _start(host, cgroup, "receive", link.address(host), *pairs)
-    for port in ports:
-        host.wait_for_listener(port, program=program)
-    return program
-
-
-def _start(host: Host, cgroup: Path, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "parshall.bulk", "--cgroup", str(cgroup), *arguments]
-    # The ends block SIGINT: on Ctrl-C this process ends the flows and keeps the logs.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        return host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _wait(programs: "list[subprocess.Popen[str]]", timeout_s: float, stopping: Stopping | None) -> None:
-    """Wait until all programs have ended, one has failed, or a stop is requested; terminate the others."""
-    waiting = stopping or Stopping()
-    deadline_s = time.monotonic() + timeout_s
-    while any(program.poll() is None for program in programs):
-        if any(program.poll() not in (None, 0) for program in programs):
-            break
-        if waiting.wait(_POLL_INTERVAL_S):
-            break
-        if time.monotonic() > deadline_s:
-            raise ParshallError(
-                f"the flows did not end within {timeout_s:g} s; check whether the machine is overloaded"
-            )
-    for program in programs:
-        if program.poll() is None:
-            program.terminate()
-
-
-def _result(program: "subprocess.Popen[str]", name: str) -> Any:
-    """Return the result of a program; None if it was terminated."""
-    output, errors = program.communicate()
-    if program.returncode > 0:
-        last_line = (errors.strip().splitlines() or ["no output"])[-1]
-        raise ParshallError(f"{name} ended with status {program.returncode}: {last_line}")
-    return json.loads(output) if program.returncode == 0 else None

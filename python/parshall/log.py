@@ -141,6 +141,24 @@ class Log:
         """
         return pa.RecordBatchReader.from_stream(self._reader.flows()).read_all()
 
+    @cached_property
+    def retransmissions(self) -> pa.Table:
+        """Why each segment was sent again, and whether that was spurious.
+
+        Returns
+        -------
+        pyarrow.Table
+            Shape (retransmissions, 8), in the order of time: ``time_ns``, ``flow``, ``pkt_seq``, ``payload_bytes``,
+            ``segments``; ``cause`` (tlp, rto, fast, rack, mtu, syn or synack; null: unknown), ``spurious`` (null:
+            unknown), ``evidence`` (dsack or undo; null: not spurious, or unknown). docs/tcp.md explains them.
+
+        Raises
+        ------
+        ParshallError
+            If the file is damaged in the middle.
+        """
+        return pa.RecordBatchReader.from_stream(self._reader.retransmissions()).read_all()
+
     @property
     def ledger(self) -> dict[str, Any]:
         """The account: seen = filtered + thinned + logged + lost of every hook, and the cost.

@@ -1,4 +1,4 @@
-"""Run programs that use libpcap on a ring: our library takes libpcap's place, and their packets come from the ring."""
+"""Run programs that use libpcap on a ring: our library replaces libpcap, and their packets come from the ring."""
 
 import json
 import os
@@ -15,6 +15,8 @@ from parshall.installation import require_kernel_side
 DIRECTORY = Path(__file__).with_name("libpcap")
 LIBRARY = DIRECTORY / "libpcap.so.0.8"
 
+# Programs that leave capturing to another one.
+_CAPTURED_BY = {"tshark": "dumpcap", "wireshark": "dumpcap"}
 _PATHS = "LD_LIBRARY_PATH"
 _PT_INTERP = 3
 
@@ -33,6 +35,7 @@ PROGRAMS = (
     Program("arp-scan", "hosts found"),
     Program("nmap", "hosts found by the ping scan -sn"),
     Program("p0f", "signatures"),
+    Program("suricata", "alerts, flows, counts (af-packet off: --pcap=INTERFACE)"),
     Program("scapy", "packets, order (sniff with libpcap)"),
 )
 
@@ -53,7 +56,7 @@ def environment(join: str | None = None) -> dict[str, str]:
     if not LIBRARY.exists():
         raise ParshallError(f"{LIBRARY}: no such file; build it with `make build` in a checkout")
     before = os.environ.get(_PATHS)
-    # The keeper of a new ring is a program of ours, which wants the system's libpcap.
+    # The keeper of a new ring is our own program, which needs the system's libpcap.
     keeper = ["env", *([f"{_PATHS}={before}"] if before else ["-u", _PATHS]), *KEEPER]
     ours = {
         _PATHS: f"{DIRECTORY}:{before}" if before else str(DIRECTORY),
@@ -90,15 +93,24 @@ def run(arguments: list[str], join: str | None = None) -> NoReturn:
 
 def refusal(program: Path) -> str | None:
     """Return why the loader would not use our library for a program; None if it would."""
+    reason = _protection(program)
+    if reason:
+        return f"it {reason}"
+    capturer = shutil.which(_CAPTURED_BY.get(program.name, ""))
+    reason = _protection(Path(capturer)) if capturer else None
+    return f"it captures by {capturer}, which {reason}" if reason else None
+
+
+def _protection(program: Path) -> str | None:
     status = program.stat()
     changes_user = status.st_mode & stat.S_ISUID and status.st_uid != os.getuid()
     changes_group = status.st_mode & stat.S_ISGID and status.st_gid != os.getgid()
     has_capabilities = os.getuid() != 0 and "security.capability" in os.listxattr(program)
     if changes_user or changes_group or has_capabilities:
         kind = "has file capabilities" if has_capabilities else "is setuid or setgid"
-        return f"it {kind}, so the loader uses only the system's libpcap; run it as root, or use `parshall extcap`"
+        return f"{kind}, so the loader uses only the system's libpcap; run it as root, or use `parshall extcap`"
     if _is_static(program):
-        return "it is statically linked, so it has its own libpcap; use a dynamically linked build"
+        return "is statically linked, so it has its own libpcap; use a dynamically linked build"
     return None
 
 

@@ -1,6 +1,6 @@
-"""Parse quantities as users type them: ``64M`` bytes, ``500ms``, ``10k`` packets, ``2.5G`` bit/s.
+"""Parse quantities as users type them: ``64M`` bytes, ``500ms``, ``10k`` packets, ``2.5G`` bit/s; write times.
 
-Every function raises `UsageError` for another text.
+Every function that parses raises `UsageError` for another text.
 """
 
 import math
@@ -71,6 +71,16 @@ def parse_numbers(option: str, text: str) -> list[int]:
             raise UsageError(f"{option} {text}: expected a number or a list such as 0,2 or 0-3")
         listed += range(first, last + 1)
     return listed
+
+
+def duration_text(time_ns: float | None) -> str:
+    """Return a time with three digits and its unit: ``12.3 us``; ``-`` for None."""
+    if time_ns is None:
+        return "-"
+    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
+        if abs(time_ns) < limit:
+            return f"{time_ns / (limit / 1e3):.3g} {unit}"
+    return f"{time_ns / 1e9:.3g} s"
 
 
 def _parse(option: str, text: str, spelled: str, units: dict[str, float] | dict[str, int], expected: str) -> float:

@@ -18,7 +18,7 @@ from parshall.session import Session, Summary, check_choice, request_json
 from parshall.testbed import namespaces
 
 DEFAULT_RING_BYTES = 16 << 20
-# TCP waits at most that long before it sends anything again (TCP_RTO_MAX): no SYN-ACK will follow.
+# TCP retransmits after at most this time (TCP_RTO_MAX): no SYN-ACK will follow.
 DEFAULT_HANDSHAKE_SILENCE_S = 120.0
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 
@@ -60,21 +60,21 @@ class TcpLog(Session[LogSummary]):
     netns : path-like or str, optional
         Log only sockets of this network namespace, by name (``ip netns``) or path.
     pid : int or sequence of int
-        Log only sockets of these processes: those that they hold as the log begins or make later, and the
-        connections that are accepted from them, by whatever process.
+        Log only sockets of these processes: those that they hold when the log begins or make later, and the
+        connections that any process accepts from them.
     buffer_bytes : int
         Bytes of the ring between kernel and reader, for each CPU: a power of two.
     policy : {"fast", "slow"}
         When the reader lags: overwrite and count ("fast"), or drop in the kernel and count ("slow").
     compression : {"auto", "lz4", "zstd", "none"}
-        How the rows are compressed: ``auto`` takes LZ4 while 25,000 records a second or more come, and zstd
-        otherwise. LZ4 takes less CPU time, zstd makes about half the bytes.
+        How the rows are compressed: ``auto`` takes LZ4 at 25,000 records a second and more, and zstd below. LZ4 takes
+        less CPU time, zstd makes about half the bytes.
     handshake_silence_s : float
-        A passive open that has been silent for so many seconds has come to nothing: its flow ends.
+        A passive open that has been silent for so many seconds has failed: its flow ends.
     environment_extra : dict, optional
         Added to the environment at the head of the log.
     is_stopping : callable, optional
-        Asked while a FIFO has no reader; when it returns true, the log is given up with a KeyboardInterrupt.
+        Polled while a FIFO has no reader; when it returns true, the start is cancelled with KeyboardInterrupt.
 
     Raises
     ------

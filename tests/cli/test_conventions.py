@@ -13,6 +13,7 @@ import typer
 
 import parshall.capture
 import parshall.generate
+import parshall.path
 import parshall.tcp
 from parshall.cli import main as cli
 from parshall.errors import UsageError
@@ -134,12 +135,15 @@ def test_values_take_their_suffixes(words, option):
 PYTHON = {
     ("tcp",): [parshall.tcp.TcpLog],
     ("capture",): [parshall.capture.Capture, parshall.capture.Ring, parshall.capture.Output],
+    ("path",): [parshall.path.PathProfile],
     ("gen",): [parshall.generate.Generator, parshall.generate.Receiver.receive],
     ("sizes",): [Parameters, count_live, SizeDistribution.write_draws],
 }
 # Only on the command line: what is printed, and where.
 NOT_IN_PYTHON = {"quiet", "as_json", "output", "write", "show_rings", "receive", "source", "to", "draws", "verify"}
-NOT_IN_PYTHON |= {"separator", "pgset", "duration"}
+NOT_IN_PYTHON |= {"separator", "pgset", "duration", "list_stages"}
+# Other functions and instruments of Python.
+NOT_IN_PYTHON |= {"join", "tcp_log", "capture"}
 UNITS = ("", "_s", "_bytes", "_bps", "_share")
 
 
@@ -184,6 +188,10 @@ AS_ROOT = [
     ("capture", "-i", "lo", "-w", "/nosuch/x"),
     ("capture", "-i", "lo", "--netns", "nosuch"),
     ("capture", "--join", "nosuch"),
+    ("path", "-o", "/nosuch/x"),
+    ("path", "--netns", "nosuch"),
+    ("path", "-i", "nosuch0"),
+    ("path", "--stages", "nosuch"),
     ("gen", "-i", "nosuch0"),
     ("gen", "-i", "lo", "--netns", "nosuch"),
     ("gen", "-i", "lo", "--sizes", "dist:/nosuch/x"),

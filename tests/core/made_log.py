@@ -24,6 +24,18 @@ NUMBERS = {
     "total_retrans": 0,
 }
 BEGIN_NS = 1_795_295_221_839_812_308
+RETRANSMISSIONS = pa.schema(
+    {
+        "time_ns": pa.timestamp("ns", "UTC"),
+        "flow": pa.uint32(),
+        "pkt_seq": pa.uint32(),
+        "payload_bytes": pa.uint32(),
+        "segments": pa.uint16(),
+        "cause": pa.dictionary(pa.int8(), pa.string()),
+        "spurious": pa.bool_(),
+        "evidence": pa.dictionary(pa.int8(), pa.string()),
+    }
+)
 COUNTS = ("seen", "filtered", "thinned", "logged", "dropped", "overwritten", "unwritten")
 
 
@@ -111,6 +123,7 @@ class MadeLog:
     environment: dict[str, Any] = field(default_factory=lambda: {"command_line": ["/x/parshall", "tcp"]})
     complete: bool = True
     batch_rows: int | None = None
+    retransmissions: pa.Table = field(default_factory=RETRANSMISSIONS.empty_table)
 
     def batches(self, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """Return the records batch by batch."""

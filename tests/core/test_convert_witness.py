@@ -573,6 +573,9 @@ def test_web10g_polled(log):
     same([line.split(",") for line in written.splitlines()], expected)
 
 
+BOOLS = ("app_limited", "reordering_seen", "can_undo", "original_acked")
+
+
 def test_csv(log):
     head, *lines = converted(log, "csv").decode().splitlines()
     assert head.split(",") == ["local_address", "local_port", "remote_address", "remote_port", *COLUMNS]
@@ -586,5 +589,5 @@ def test_csv(log):
             elif name in NAMES:
                 values.append(NAMES[name][value])
             else:
-                values.append(("false", "true")[value] if name == "app_limited" else str(value))
+                values.append(("false", "true")[value] if name in BOOLS else str(value))
         assert line.split(",") == values

@@ -8,7 +8,7 @@ import pytest
 from parshall.environment import comment_of_capture, environment
 
 
-def test_a_capture_tells_of_its_host_and_of_its_interfaces_alone():
+def test_a_capture_describes_only_its_host_and_its_interfaces():
     described = json.loads(comment_of_capture(["lo"]))
     whole = environment()
     assert described == {key: whole[key] for key in described} | {"interfaces": {"lo": whole["interfaces"]["lo"]}}

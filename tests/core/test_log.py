@@ -22,7 +22,7 @@ LOG_OF_1_0 = LOG.with_name("tcp-log-1.0.arrow")
 def test_records_are_a_table_with_units_in_the_names():
     log = parshall.read(LOG)
     assert isinstance(log, Log)
-    assert log.records.shape == (300, 40)
+    assert log.records.shape == (300, 45)
     assert log.records.schema.field("time_ns").type == pa.timestamp("ns", tz="UTC")
     assert log.records.schema.field("state").type == pa.dictionary(pa.int8(), pa.string())
     assert set(log.records["event"].to_pylist()) == {"packet", "retransmit"}
@@ -107,14 +107,15 @@ def test_an_invalid_header_is_one_line(tmp_path, name, begins):
 def test_any_arrow_reader_opens_it():
     with pa.ipc.open_stream(LOG) as reader:
         table = reader.read_all()
-    assert table.equals(parshall.read(LOG).records)
+    assert table.to_pylist() == parshall.read(LOG).records.select(table.column_names).to_pylist()
 
 
 def test_a_log_of_version_1_0_opens():
     log = parshall.read(LOG_OF_1_0)
     with pa.ipc.open_stream(LOG_OF_1_0) as reader:
         assert reader.schema.metadata[b"parshall.format_version"] == b"1"
-        assert reader.read_all().equals(log.records)
+        table = reader.read_all()
+        assert table.to_pylist() == log.records.select(table.column_names).to_pylist()
     assert log.complete
     assert log.flows.equals(parshall.read(LOG).flows)
     rows = log.records.to_pylist()

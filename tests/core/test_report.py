@@ -13,13 +13,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import vl_convert
-from made_log import flow_row, hook_account, ledger_of, log_of, many_flows, records
+from made_log import RETRANSMISSIONS, flow_row, hook_account, ledger_of, log_of, many_flows, records
 
 from parshall import whole_file
 from parshall.figures import reduce
 from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
 from parshall.report.links import links
+from parshall.report.retransmissions import cause_rows
 from parshall.report.write import as_data, shared_axis_ns
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
@@ -269,6 +270,34 @@ def test_retransmissions_before_the_log_are_not_counted(tmp_path, began_before, 
     log = log_of(table, flows=pa.Table.from_pylist([flow_row(1, 3, began_before=began_before)]))
     text = page_of(write_report({"old": log}, tmp_path, "Old", images=False)).text
     assert f"retransmitting {retransmitted} segments" in text
+
+
+def test_causes_of_retransmissions(tmp_path):
+    """One row a flow and cause, with the sums of segments; what is not listed is one flow."""
+    columns = {
+        "flow": [2, 1, 1, 1, 3, 3],
+        "segments": [1, 2, 1, 4, 65535, 1],
+        "cause": ["tlp", "fast", "fast", "rto", "rack", None],
+        "spurious": [True, False, None, False, False, True],
+    }
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    table = pa.Table.from_pylist(rows, RETRANSMISSIONS)
+    names = ("flow", "cause", "segments", "needed", "spurious", "not_known")
+    expected = [
+        (1, "rto", 4, 4, 0, 0),
+        (1, "fast", 3, 2, 0, 1),
+        (2, "tlp", 1, 0, 1, 0),
+        (None, "rack", 65535, 65535, 0, 0),
+        (None, "unknown", 1, 0, 1, 0),
+    ]
+    assert cause_rows(table, [1, 2]) == [dict(zip(names, row, strict=True)) for row in expected]
+    assert cause_rows(RETRANSMISSIONS.empty_table(), [1, 2]) == []
+    log = log_of(records([1, 2, 3], [0, 1, 2]), retransmissions=table)
+    text = page_of(write_report({"lossy": log}, tmp_path, "Lossy", images=False)).text
+    assert "Retransmitted segments of lossy by cause" in text
+    assert "65,535" in text
+    text = page_of(write_report({"clean": log_of(records([1], [0]))}, tmp_path, "Clean", images=False)).text
+    assert "by cause" not in text
 
 
 def test_an_interrupted_report_keeps_the_previous_one(tmp_path, two_flows, monkeypatch):

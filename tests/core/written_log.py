@@ -18,9 +18,10 @@ STATES = [
 ]
 NAMES = {
     "direction": ["in", "out", "none"],
-    "event": ["packet", "retransmit", "congestion_state", "close"],
+    "event": ["packet", "retransmit", "congestion_state", "close", "dsack"],
     "state": STATES,
     "ca_state": ["Open", "Disorder", "CWR", "Recovery", "Loss"],
+    "timer": ["none", "retransmit", "window_probe", "loss_probe", "reordering"],
 }
 _NUMBERS = {
     "flow_seq": pa.uint64(),
@@ -31,6 +32,10 @@ _NUMBERS = {
     "rcv_scale": pa.uint8(),
     "pkt_flags": pa.uint16(),
     "gso_segs": pa.uint16(),
+    "dupthresh_segments": pa.uint8(),
+    "reordering_seen": pa.bool_(),
+    "can_undo": pa.bool_(),
+    "original_acked": pa.bool_(),
 }
 COLUMNS = [
     *("time_ns", "flow", "direction", "event", "flow_seq", "state", "cwnd_segments", "ssthresh_segments"),
@@ -39,8 +44,9 @@ COLUMNS = [
     *("ca_state", "pacing_rate_Bps", "delivery_rate_Bps", "delivered", "delivered_ce", "app_limited"),
     *("sndbuf_bytes", "sndbuf_used_bytes", "rcvbuf_bytes", "rcvbuf_used_bytes", "snd_scale", "rcv_scale"),
     *("pkt_seq", "pkt_ack", "pkt_flags", "payload_bytes", "gso_segs"),
+    *("timer", "dupthresh_segments", "reordering_seen", "can_undo", "original_acked"),
 ]
-_NULLABLE = ("ssthresh_segments", "min_rtt_us", "pacing_rate_Bps")
+_NULLABLE = ("ssthresh_segments", "min_rtt_us", "pacing_rate_Bps", *COLUMNS[-5:])
 _TIME = pa.timestamp("ns", "UTC")
 
 
@@ -96,7 +102,7 @@ def batch_of(columns: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBa
     for name in schema.names:
         values = columns[name]
         if name in NAMES:
-            indices = [NAMES[name].index(value) if isinstance(value, str) else int(value) for value in values]
+            indices = [NAMES[name].index(value) if isinstance(value, str) else value for value in values]
             arrays.append(pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(NAMES[name])))
         else:
             arrays.append(pa.array(values, _type(name)))
@@ -202,7 +208,7 @@ def random_columns(rows: int, flows: int, seed: int, begin_ns: int = 1_700_000_0
             bits = 62 if _type(name) == pa.uint64() else _type(name).bit_width
             columns[name] = numbers(bits)
         if name in _NULLABLE:
-            columns[name] = [None if generator.random() < 0.2 else int(value) for value in columns[name]]
+            columns[name] = [None if generator.random() < 0.2 else value.item() for value in columns[name]]
     columns["flow"] = generator.integers(1, flows + 1, rows)
     columns["time_ns"] = begin_ns + np.cumsum(generator.integers(0, 3_000_000, rows))
     return columns

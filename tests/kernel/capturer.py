@@ -1,5 +1,6 @@
 """Captures under test: `parshall capture` as a process, frames of known bytes, and files as lists of packets."""
 
+import errno
 import functools
 import itertools
 import json
@@ -9,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -158,17 +160,34 @@ def frame(number: int, frame_bytes: int, kind: int = EXPERIMENT, destination: st
 
 
 class Sender:
-    """Sends frames from an interface of a host."""
+    """Sends frames from an interface of a host.
 
-    def __init__(self, host: Any, interface: str) -> None:
+    On a busy machine the queue of the other end may be full: the cable drops the frame and reports ENOBUFS. A capture
+    at the other end has not seen it, so it is sent again; one at this end (`captured_here`) has seen it.
+    """
+
+    def __init__(self, host: Any, interface: str, captured_here: bool = False) -> None:
         with host.enter():
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.bind((interface, 0))
+        self._captured_here = captured_here
 
-    def send(self, frames: list[bytes]) -> None:
+    def send(self, frames: list[bytes], timeout_s: float = 20) -> None:
         """Send frames one after another."""
+        deadline = time.monotonic() + timeout_s
         for one in frames:
+            while not self._is_sent(one) and not self._captured_here:
+                assert time.monotonic() < deadline, f"the other end's queue is full for {timeout_s} s"
+                time.sleep(0.001)
+
+    def _is_sent(self, one: bytes) -> bool:
+        try:
             self._socket.send(one)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """Close the socket."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conversation import socket_at
+from router import Router
 
 SO_TIMESTAMPNS = 35
 SO_RCVBUFFORCE = 33
@@ -35,6 +36,14 @@ def echo() -> Callable[..., None]:
             assert asking.recv(65536) == bytes(payload_bytes)
 
     return exchange
+
+
+@pytest.fixture
+def router(bed: Any) -> Router:
+    """Make a router between two hosts, and let their neighbours be known."""
+    made = Router(bed)
+    made.send(1)
+    return made
 
 
 @pytest.fixture

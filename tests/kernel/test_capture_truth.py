@@ -38,7 +38,10 @@ class Pair:
         self.left, self.right = bed.host("left"), bed.host("right")
         self.link = bed.link(self.left, self.right, **link)
         self.interface = self.link.interface(self.right)
-        self.senders = [Sender(host, self.link.interface(host)) for host in (self.left, self.right)]
+        self.senders = [
+            Sender(host, self.link.interface(host), captured_here=host is self.right)
+            for host in (self.left, self.right)
+        ]
 
     def close(self) -> None:
         """Close the senders."""

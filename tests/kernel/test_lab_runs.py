@@ -191,13 +191,15 @@ def test_a_study_that_is_stopped_continues_where_it_was(
 ) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen(
-        [PARSHALL, "lab", "run", plain, "-o", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [PARSHALL, "lab", "run", plain, "-o", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
     )
     until("some runs are done", lambda: len(finished(out)) >= 3, 60)
-    process.send_signal(number)
+    # As a terminal does: to the whole foreground process group.
+    os.killpg(process.pid, number)
     process.communicate(timeout=60)
     assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     before = {n: (out / f"runs/{n:05}/run.json").read_bytes() for n in finished(out)}
+    assert all(json.loads(record)["status"] == "done" for record in before.values())
     assert len(before) < 10
     done = lab("resume", out, "--json")
     assert done.returncode == 0, done.stderr
@@ -231,6 +233,68 @@ def test_a_study_runs_on_a_machine_with_one_cpu(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert pl.read_parquet(tmp_path / "out/results.parquet").filter(control="")["throughput"].null_count() == 0
+
+
+ROUTED = """
+import sys
+import polars
+from parshall.lab import *
+
+CONNECT = '''
+import socket, sys, time
+address, count, file = sys.argv[1:]
+for _ in range(int(count)):
+    began_s = time.monotonic()
+    socket.create_connection((address, 8000)).close()
+    print(1e3 * (time.monotonic() - began_s), file=open(file, "a"))
+'''.replace("{", "{{").replace("}", "}}")
+
+def setting(level, duration_s):
+    connect = [sys.executable, "-c", CONNECT, "{b.address}", level["count"], "{directory}/times.txt"]
+    server = [sys.executable, "-m", "http.server", "8000"]
+    return Setting(
+        [
+            Host("a", commands=[["ip", "route", "add", "{b.address}", "via", "{r.address}"]]),
+            Host("r", sysctl={"net.ipv4.ip_forward": 1}),
+            Host("b", commands=[["ip", "route", "add", "{a.address}", "via", "{r.addresses[1]}"]]),
+        ],
+        [Link("a", "r"), Link("r", "b")],
+        [
+            Program("server", "b", server, "server", ready="tcp:8000", is_json=False),
+            Program("connect", "a", connect, "workload", is_json=False),
+        ],
+        duration_s,
+    )
+
+def times_ms(run):
+    return [float(line) for line in (run.directory / "times.txt").read_text().splitlines()]
+
+def times(table):
+    values = [value for run in table.runs for value in times_ms(run)]
+    return polars.DataFrame({"x": range(len(values)), "y": values})
+
+study = Study(
+    "routed", "Routed", "How long does a connection through a router take?", setting,
+    levels=grid(count=[2, 3]), repeats=1, duration_s=0,
+    measures=[
+        Measure("connections", "", lambda run: len(times_ms(run))),
+        Measure("forwarded", "packets", lambda run: run.sent("r", 1)),
+    ],
+    figures=[Figure("times", "Times", rows=times, x_title="connection", y_title="time (ms)", is_scatter=True)],
+    has_controls=False,
+)
+"""
+
+
+def test_a_study_of_a_router_has_files_and_figures_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "routed.py").write_text(ROUTED)
+    done = lab("run", tmp_path / "routed.py", "-o", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    frame = pl.read_parquet(tmp_path / "out/results.parquet")
+    # A SYN, an ACK and a FIN of each connection at least.
+    assert all(row["connections"] == row["count"] <= row["forwarded"] / 3 for row in frame.to_dicts())
+    assert len(json.loads((tmp_path / "out" / EVALUATION).read_text())["figures"][0]["points"]) == 5
+    assert (tmp_path / "out/figures/times.png").stat().st_size > 0
 
 
 # Some levels of every built-in study that needs traffic: each kind of program once.

@@ -1,14 +1,13 @@
 """Paths of packets, held against the kernel's own counters, tcpdump, and what was sent."""
 
+import itertools
 import json
-import os
 import socket
+import statistics
 import subprocess
 import sys
-import threading
 from collections import Counter
 from contextlib import contextmanager
-from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
@@ -17,49 +16,6 @@ from conversation import connection, socket_at, transfer
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = [sys.executable, "-m", "parshall"]
 COUNT = 500
-
-
-class Router:
-    """A source, a router and a sink in a row."""
-
-    def __init__(self, bed):
-        self.bed = bed
-        self.source, self.router, self.sink = (bed.host(name) for name in ("source", "router", "sink"))
-        self.links = [
-            bed.link(self.source, self.router, backend="veth"),
-            bed.link(self.router, self.sink, backend="veth"),
-        ]
-        (self.source_if, self.in_if), (self.out_if, self.sink_if) = (
-            (link.interface(a), link.interface(b))
-            for link, a, b in zip(self.links, (self.source, self.router), (self.router, self.sink), strict=True)
-        )
-        self.source_address = self.links[0].address(self.source)
-        self.sink_address = self.links[1].address(self.sink)
-        self.router.sysctl("net.ipv4.ip_forward", 1)
-        self.source.route("default", self.links[0].address(self.router))
-        self.sink.route("default", self.links[1].address(self.router))
-
-    def counters(self):
-        """Return the router's IP counters, as the kernel keeps them."""
-        text = self.router.run(["cat", "/proc/net/snmp"]).stdout
-        names, values = (line.split()[1:] for line in text.splitlines() if line.startswith("Ip: "))
-        return dict(zip(names, map(int, values), strict=True))
-
-    def send(self, count, address=None, port=9000, payload_bytes=100, ttl=None):
-        """Send datagrams from the source."""
-        with socket_at(self.source, "0.0.0.0", socket.SOCK_DGRAM) as sender:
-            if ttl is not None:
-                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
-            for number in range(count):
-                sender.sendto(number.to_bytes(4, "big") + bytes(payload_bytes - 4), (address or self.sink_address, port))
-
-
-@pytest.fixture
-def router(bed):
-    """Make a router between two hosts, and let their neighbours be known."""
-    made = Router(bed)
-    made.send(1)
-    yield made
 
 
 @contextmanager
@@ -112,7 +68,7 @@ def test_forwarded_packets_are_those_of_the_kernels_counter(router, tmp_path):
     passed = {name for name in times if rows[name].null_count == 0}
     assert {"receive_ns", "pre_routing_ns", "forward_ns", "post_routing_ns", "queue_ns", "start_xmit_ns"} <= passed
     order = ["receive_ns", "pre_routing_ns", "forward_ns", "post_routing_ns", "queue_ns", "start_xmit_ns"]
-    for earlier, later in zip(order, order[1:], strict=False):
+    for earlier, later in itertools.pairwise(order):
         assert pc.all(pc.less_equal(rows[earlier], rows[later])).as_py(), (earlier, later)
     assert set(rows["interface"].to_pylist()) != set(rows["interface_out"].to_pylist())
     assert set(rows["source"].to_pylist()) == {str(router.source_address)}
@@ -129,7 +85,7 @@ def test_times_lie_between_those_of_tcpdump_at_both_edges(router, tmp_path, unti
         taps.append((process, path))
     with measured(tmp_path, router.router) as found:
         router.send(50)
-        for process, path in taps:
+        for _, path in taps:
             until("tcpdump has all", lambda path=path: path.exists() and path.stat().st_size >= 24 + 50 * (16 + 142))
     for process, _ in taps:
         process.terminate()
@@ -139,18 +95,21 @@ def test_times_lie_between_those_of_tcpdump_at_both_edges(router, tmp_path, unti
         text = subprocess.run(
             ["tcpdump", "-r", str(path), "-tt", "-n", "--nano"], capture_output=True, text=True, check=True
         ).stdout
-        seen.append([round(float(line.split()[0].split(".")[0])) * 10**9 + int(line.split()[0].split(".")[1]) for line in text.splitlines()])
+        seen.append(
+            [
+                round(float(line.split()[0].split(".")[0])) * 10**9 + int(line.split()[0].split(".")[1])
+                for line in text.splitlines()
+            ]
+        )
     rows = to_sink(found["log"])
     began = [value.value for value in rows["time"].combine_chunks()]
     assert len(began) == len(seen[0]) == len(seen[1]) == 50
-    for number in range(50):
-        whole = rows["start_xmit_ns"][number].as_py()
-        receive = rows["receive_ns"][number].as_py()
-        # A tap stamps packets that come in right at netif_receive_skb, and those that leave right before the driver. The
-        # clock of stamps is slewed: a few us in these milliseconds.
-        assert seen[0][number] - (began[number] + receive) == pytest.approx(0, abs=100_000)
-        assert seen[1][number] - (began[number] + whole) == pytest.approx(0, abs=100_000)
-        assert rows["queue_ns"][number].as_py() - receive <= seen[1][number] - seen[0][number] + 100_000
+    # A tap stamps packets that come in at netif_receive_skb, and those that leave right before the driver. Its clock is
+    # slewed, and a virtual machine may stop in between; so the middle of all is held.
+    for taps_ns, stage in zip(seen, ("receive_ns", "start_xmit_ns"), strict=True):
+        offsets = rows[stage].to_pylist()
+        late = [tap - ours - offset for tap, ours, offset in zip(taps_ns, began, offsets, strict=True)]
+        assert abs(statistics.median(late)) < 50_000, late
 
 
 @pytest.mark.parametrize("case", ["ttl", "no_socket", "no_route", "nftables"])
@@ -169,7 +128,8 @@ def test_a_drop_has_its_reason_and_its_place(router, tmp_path, case):
     elif case == "no_route":
         address = "203.0.113.9"
     else:
-        rule = "add table ip t; add chain ip t f { type filter hook forward priority 0; }; add rule ip t f udp dport 9000 drop"
+        chain = "add table ip t; add chain ip t f { type filter hook forward priority 0; }"
+        rule = f"{chain}; add rule ip t f udp dport 9000 drop"
         done = router.router.run(["nft", rule], check=False)
         assert done.returncode == 0, done.stderr
     with measured(tmp_path, router.router) as found:
@@ -239,7 +199,7 @@ def test_filters_match_what_libpcap_matches(router, tmp_path, expression, matche
 
 def test_histograms_count_what_a_log_counts(router, tmp_path):
     stages = ["gro", "netif_rx", "receive", "forward", "queue", "start_xmit", "drop"]
-    with measured(tmp_path, router.router, {"stages": stages, "group_by": "connection"}, log=False) as found:
+    with measured(tmp_path, router.router, {"stages": stages, "by": "connection"}, log=False) as found:
         router.send(COUNT)
     summary = found["summary"]
     groups = [row for row in summary.times if row["group"] and row["stage"] == "whole"]
@@ -252,7 +212,21 @@ def test_histograms_count_what_a_log_counts(router, tmp_path):
 
 def test_what_is_under_way_at_the_end_is_open(router, tmp_path):
     """A packet that waits in a full queue discipline has not ended."""
-    link = ["tc", "qdisc", "replace", "dev", router.out_if, "root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "100000"]
+    link = [
+        "tc",
+        "qdisc",
+        "replace",
+        "dev",
+        router.out_if,
+        "root",
+        "tbf",
+        "rate",
+        "8kbit",
+        "burst",
+        "2000",
+        "limit",
+        "100000",
+    ]
     done = router.router.run(link, check=False)
     assert done.returncode == 0, done.stderr
     with measured(tmp_path, router.router) as found:
@@ -265,7 +239,21 @@ def test_what_is_under_way_at_the_end_is_open(router, tmp_path):
 
 
 def test_a_small_table_counts_what_it_overwrites(router, tmp_path):
-    link = ["tc", "qdisc", "replace", "dev", router.out_if, "root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "10000000"]
+    link = [
+        "tc",
+        "qdisc",
+        "replace",
+        "dev",
+        router.out_if,
+        "root",
+        "tbf",
+        "rate",
+        "8kbit",
+        "burst",
+        "2000",
+        "limit",
+        "10000000",
+    ]
     assert router.router.run(link, check=False).returncode == 0
     with measured(tmp_path, router.router, {"packets_max": 1024}) as found:
         router.send(5000)
@@ -275,7 +263,17 @@ def test_a_small_table_counts_what_it_overwrites(router, tmp_path):
 
 
 def test_the_command_shows_a_table_and_a_ledger(router):
-    command = [*PARSHALL, "path", "--netns", router.router.namespace, "--duration", "1", "--stages", "gro,netif_rx,receive,queue,start_xmit"]
+    command = [
+        *PARSHALL,
+        "path",
+        "--netns",
+        router.router.namespace,
+        "--duration",
+        "1",
+        "--stages",
+        "gro,netif_rx,receive,queue,start_xmit",
+    ]
+    command += ["--filter", "udp dst port 9000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert any("started" in line for line in iter(process.stderr.readline, ""))
     router.send(COUNT)
@@ -286,7 +284,18 @@ def test_the_command_shows_a_table_and_a_ledger(router):
 
 
 def test_attached_a_share_of_the_time(router):
-    command = [*PARSHALL, "path", "--netns", router.router.namespace, "--duration", "4", "--share", "30%", "--json", "-q"]
+    command = [
+        *PARSHALL,
+        "path",
+        "--netns",
+        router.router.namespace,
+        "--duration",
+        "4",
+        "--share",
+        "30%",
+        "--json",
+        "-q",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

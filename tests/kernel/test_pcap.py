@@ -36,7 +36,11 @@ class Place:
         self.link = bed.link(self.left, self.host, backend="veth")
         self.interface = self.link.interface(self.host)
         self.sender = Sender(self.left, self.link.interface(self.left))
-        self.answerer = Sender(self.host, self.interface)
+        self.answerer = Sender(self.host, self.interface, captured_here=True)
+
+    def rings(self) -> dict[str, dict[str, Any]]:
+        """The rings at the second host's interface, whose name no other test session has."""
+        return {name: ring for name, ring in rings().items() if self.interface in ring.get("interfaces", [])}
 
 
 @pytest.fixture
@@ -57,11 +61,11 @@ class Program(RunningCommand):
         settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with place.host.enter():
             self.process = subprocess.Popen(words, text=True, **(settings | options))
-        self.on_ring = on_ring
+        self.place, self.on_ring = place, on_ring
 
     def wait_for_ring(self) -> Self:
-        """Wait until something subscribes to a ring."""
-        while not any(ring["subscribers"] for ring in rings().values()):
+        """Wait until something subscribes to a ring at the interface."""
+        while not any(ring["subscribers"] for ring in self.place.rings().values()):
             assert not self.has_ended(), f"it never used a ring: {self.process.communicate()}"
         return self
 
@@ -127,7 +131,7 @@ def test_tcpdump_writes_the_same_packets_and_counts(place: Place, until: Callabl
     with programs[0], programs[1]:
         for program in programs:
             program.wait_for("listening on")
-        (ring,) = rings().values()
+        (ring,) = place.rings().values()
         assert [one["filter"] for one in ring["subscribers"]] == [KIND]
         for number in range(0, 300, 3):
             place.sender.send([frame(number, 60 + number), frame(number, 60, kind=0x0806)])
@@ -294,31 +298,31 @@ def test_programs_that_start_together_share_one_ring(place: Place, until: Callab
     try:
         for program in programs:
             program.wait_for("listening on")
-        (ring,) = rings().values()
+        (ring,) = place.rings().values()
         assert len(ring["subscribers"]) == 4
         # The one that made the ring goes; the others read on.
         programs[0].process.kill()
-        until("it has left", lambda: len(next(iter(rings().values()))["subscribers"]) == 3)
+        until("it has left", lambda: len(next(iter(place.rings().values()))["subscribers"]) == 3)
         place.sender.send([frame(number, 60) for number in range(10)])
         errors = [program.end(signal.SIGINT).stderr for program in programs[1:]]
     finally:
         for program in programs:
             program.__exit__()
     assert [counts(one)[1] for one in errors] == [10, 10, 10]
-    until("the ring has ended", lambda: not rings())
+    until("the ring has ended", lambda: not place.rings())
 
 
 def test_a_keeper_that_is_killed_ends_the_program_with_libpcaps_error(place: Place) -> None:
     with Program(place, True, "tcpdump", "-i", place.interface, "-w", "/dev/null") as program:
         program.wait_for("listening on")
-        (ring,) = rings().values()
+        (ring,) = place.rings().values()
         os.kill(ring["keeper_pid"], signal.SIGKILL)
         done = program.end()
     assert done.returncode == 1
     assert re.search(r"^tcpdump: pcap_loop: .*keeper of ring .*", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_an_interface_that_goes_ends_the_program_as_with_a_packet_socket(place: Place) -> None:
+def test_a_removed_interface_ends_the_program_as_with_a_packet_socket(place: Place) -> None:
     programs = both(place, "tcpdump", "-i", place.interface, "-w", "/dev/null")
     with programs[0], programs[1]:
         for program in programs:
@@ -334,7 +338,7 @@ def test_a_ring_that_is_full_of_readers_leaves_the_packet_socket(place: Place) -
     name = f"test-{os.getpid()}-full"
     full = Program(place, False, PARSHALL, "capture", "-i", place.interface, "--name", name, *filters)
     with full:
-        while name not in rings() or len(rings()[name]["subscribers"]) < 64:
+        while name not in place.rings() or len(place.rings()[name]["subscribers"]) < 64:
             assert not full.has_ended(), full.end().stderr
         with Program(place, True, "tcpdump", "-i", place.interface, "-c", "1", "-n", KIND) as program:
             errors = program.wait_for("listening on")
@@ -367,7 +371,7 @@ def test_a_program_uses_handles_threads_and_filters_that_no_ring_runs(place: Pla
     for on_ring in (True, False):
         with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
             program.wait_for("ready")
-            assert bool(rings()) == on_ring
+            assert bool(place.rings()) == on_ring
             place.sender.send([frame(number, 60) for number in range(10)])
             place.sender.send([frame(0, 60, kind=0x0806)])
             done = program.end()
@@ -391,6 +395,23 @@ def test_a_new_filter_forgets_what_the_old_one_accepted(place: Place, tmp_path: 
         assert json.loads(done.stdout) == {"received": [10, 13], "kinds": ["88b6"] * 3}
 
 
+def test_refusals_warnings_and_broken_loops_are_as_with_the_systems_library(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "refusals.py"
+    script.write_text(LIBPCAP + REFUSALS)
+    found = []
+    for on_ring in (True, False):
+        with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+            program.wait_for("ready")
+            assert not on_ring or place.rings()
+            place.sender.send([frame(number, 60) for number in range(5)])
+            done = program.end()
+        assert done.returncode == 0, done.stderr
+        assert "without the ring" not in done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[0] == found[1]
+    assert found[0]["broken"] == [-2, 2]
+
+
 @pytest.mark.parametrize(("options", "expected"), [([], "1"), (["-p"], "0")], ids=["promiscuous", "not"])
 def test_a_program_makes_the_interface_promiscuous(place: Place, options: list[str], expected: str) -> None:
     def promiscuity() -> str:
@@ -410,7 +431,7 @@ def test_a_member_of_the_group_needs_no_capability(place: Place, until: Callable
     as_member = ("setpriv", "--reuid", "nobody", "--regid", MEMBER, "--clear-groups", "--inh-caps=-all")
     command = (*as_member, PARSHALL, "pcap", "--", "tcpdump", "-i", place.interface, "-c", "3", "-n", KIND)
     with Program(place, False, PARSHALL, "capture", *ring):
-        until("the ring runs", lambda: name in rings() and rings()[name]["subscribers"])
+        until("the ring runs", lambda: name in place.rings() and place.rings()[name]["subscribers"])
         with Program(place, False, *command) as program:
             errors = program.wait_for("listening on")
             place.sender.send([frame(number, 60) for number in range(3)])
@@ -489,6 +510,39 @@ breaker = threading.Timer(0.05, lambda: lib.pcap_breakloop(quiet))
 breaker.start()
 found["broken"] = lib.pcap_loop(quiet, -1, HANDLER(lambda *_: None), None)
 for pcap in (*handles, chain, quiet): lib.pcap_close(pcap)
+print(json.dumps(found))
+"""
+
+# What is refused, with which words; a callback that breaks a dispatch.
+REFUSALS = """
+pcap = ctypes.c_void_p(lib.pcap_create(sys.argv[1].encode(), error))
+lib.pcap_set_immediate_mode(pcap, 1)
+lib.pcap_set_snaplen(pcap, 2000)
+lib.pcap_set_timeout(pcap, 100)
+# A warning: the kind of time stamps is not available, and the value is ignored.
+found = {"warning": lib.pcap_set_tstamp_type(pcap, 99)}
+assert lib.pcap_activate(pcap) == 0
+def refused(name, *arguments):
+    found[name + str(arguments)] = [getattr(lib, name)(pcap, *arguments), lib.pcap_geterr(pcap).decode()]
+refused("pcap_set_snaplen", 100)
+refused("pcap_setdirection", 7)
+refused("pcap_activate")
+refused("pcap_set_datalink", 113)
+refused("pcap_inject", bytes(5), 5)
+refused("pcap_inject", bytes(4000), 4000)
+refused("pcap_setfilter", None)
+found["no instructions"] = [lib.pcap_setfilter(pcap, ctypes.byref(Program())), lib.pcap_geterr(pcap).decode()]
+found["monitor"] = lib.pcap_can_set_rfmon(pcap)
+filtered(pcap, sys.argv[2])
+print("ready", file=sys.stderr, flush=True)
+taken = []
+def stop(*_):
+    taken.append(1)
+    if len(taken) == 2: lib.pcap_breakloop(pcap)
+handler = HANDLER(stop)
+while len(taken) < 2:
+    status = lib.pcap_dispatch(pcap, -1, handler, None)
+found["broken"] = [status, len(taken)]
 print(json.dumps(found))
 """
 

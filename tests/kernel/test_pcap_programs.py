@@ -1,5 +1,8 @@
 """Programs of Debian and PyPI on a ring: each finds what it finds on its own packet socket, with the same traffic."""
 
+import base64
+import json
+import os
 import re
 import shutil
 import signal
@@ -10,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capturer import frame, packets_of, rings
+from capturer import frame, packets_of
 from conversation import connection, socket_at
 from test_pcap import KIND, Place, Program, place
 
@@ -133,12 +136,96 @@ def test_scapy_sniffs_the_same(place: Place, tmp_path: Path) -> None:
     for on_ring in (True, False):
         with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
             program.wait_for("ready")
-            assert bool(rings()) == on_ring
+            assert bool(place.rings()) == on_ring
             place.sender.send([frame(number, 60 + number) for number in range(20)])
             done = program.end()
         assert done.returncode == 0, done.stderr
         assert done.stdout.split() == [frame(number, 60 + number).hex() for number in range(20)]
 
+
+def suricata() -> tuple[Path, dict[str, str]]:
+    """Suricata that is installed, or that `scripts/setup suricata` unpacked, and the environment that it needs."""
+    installed = shutil.which("suricata")
+    if installed:
+        return Path(installed), dict(os.environ)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    root = cache / "parshall/programs/suricata"
+    if not root.exists():
+        pytest.skip("suricata is not installed; `scripts/setup suricata` unpacks it")
+    libraries = ":".join(str(path) for path in (root / "usr/lib").glob("*-linux-gnu"))
+    return root / "usr/bin/suricata", os.environ | {"LD_LIBRARY_PATH": libraries}
+
+
+def test_suricata_sees_the_same(place: Place, until: Callable[..., None], tmp_path: Path) -> None:
+    program, environment = suricata()
+    rules = tmp_path / "needle.rules"
+    rules.write_text('alert udp any any -> any any (msg:"needle"; content:"needle"; sid:1; rev:1;)\n')
+    started = []
+    for name in ("ring", "socket"):
+        directory = tmp_path / name
+        directory.mkdir()
+        settings = directory / "suricata.yaml"
+        settings.write_text(SURICATA)
+        words = (program, "-c", settings, "-S", rules, "-l", directory, "-k", "none", f"--pcap={place.interface}")
+        with (directory / "output").open("w") as output:
+            started.append(
+                Program(place, name == "ring", *words, stdout=output, stderr=subprocess.STDOUT, env=environment)
+            )
+    address = place.link.address(place.host)
+    with started[0], started[1]:
+        outputs = [tmp_path / name / "output" for name in ("ring", "socket")]
+        until("both have begun", lambda: all("Engine started" in file.read_text() for file in outputs), timeout_s=60)
+        assert place.rings()
+        with socket_at(place.left, address, socket.SOCK_DGRAM) as sending:
+            for number in range(100):
+                sending.sendto(b"a needle %d" % number if number % 2 else b"hay", (address, 9))
+        with connection(place.left, place.host, address, 8080):
+            pass
+        logs = [file.with_name("eve.json") for file in outputs]
+        until("both have alerted", lambda: all(log.read_text().count('"alert"') >= 50 for log in logs))
+        for one in started:
+            one.process.send_signal(signal.SIGTERM)
+            assert one.process.wait(60) == 0
+    assert "without the ring" not in outputs[0].read_text()
+    events = [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
+    alerts = [[one["payload"] for one in seen if one["event_type"] == "alert"] for seen in events]
+    assert alerts[0] == alerts[1]
+    assert [base64.b64decode(one) for one in alerts[0]] == [b"a needle %d" % number for number in range(1, 100, 2)]
+    ports = ({9}, {8080})
+    flows = [
+        sorted(
+            (one["proto"], one["src_ip"], one["dest_port"], *(one["flow"][key] for key in COUNTED))
+            for one in seen
+            if one["event_type"] == "flow" and one["proto"] in ("TCP", "UDP") and {one["dest_port"]} in ports
+        )
+        for seen in events
+    ]
+    assert flows[0] == flows[1]
+    assert [(flow[0], flow[3]) for flow in flows[0]][1] == ("UDP", 100)
+    statistics = [[one["stats"] for one in seen if one["event_type"] == "stats"][-1] for seen in events]
+    for one in statistics:
+        # Packets that libpcap counted and those that the program decoded.
+        assert one["capture"]["kernel_packets"] == one["decoder"]["pkts"]
+        assert one["capture"]["kernel_drops"] == 0
+
+
+COUNTED = ("pkts_toserver", "bytes_toserver", "pkts_toclient", "bytes_toclient")
+SURICATA = """%YAML 1.1
+---
+outputs:
+  - eve-log:
+      enabled: yes
+      filename: eve.json
+      types: [alert: {payload: yes}, flow, stats]
+stats: {enabled: yes, interval: 1}
+logging:
+  default-log-level: notice
+  outputs:
+    - console: {enabled: yes}
+pcap:
+  - interface: default
+unix-command: {enabled: no}
+"""
 
 SNIFFING = """
 import sys

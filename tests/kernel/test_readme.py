@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,19 @@ def test_the_python_of_the_pages(place: Path) -> None:
             assert "to_pandas" not in example, "a plain installation does not bring pandas"
             exec(compile(example, page, "exec"), space)  # the examples of a page share their names
     assert list((place / "report").glob("*.html"))
+
+
+def test_the_python_of_the_pages_on_paths(place: Path) -> None:
+    from parshall.path import PathProfile
+
+    with PathProfile("path.arrow"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(10):
+            sender.sendto(b"x", ("127.0.0.1", 9))
+    for page in ("docs/path.md", "docs/formats/path-log.md"):
+        space: dict[str, object] = {}
+        for example in blocks(page, "python"):
+            exec(compile(example, page, "exec"), space)
+        assert len(blocks(page, "python")) >= 1
+    # The last page's table has the columns that a log has.
+    described = re.findall(r"^\| `(\w+)` \|", (ROOT / page).read_text().partition("## The rows")[2], re.MULTILINE)
+    assert described == space["table"].column_names  # type: ignore[attr-defined]

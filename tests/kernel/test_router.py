@@ -17,8 +17,8 @@ import pytest
 from parshall.errors import ParshallError
 from parshall.generate.reception import _utc_offset_ns
 from parshall.router import RouterTestbed, Setup, Traffic, measure, offer, overload, zero_loss
-from parshall.testbed.namespaces import NETNS_DIRECTORY
 from parshall.testbed.names import clean
+from parshall.testbed.namespaces import NETNS_DIRECTORY
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
@@ -165,6 +165,16 @@ def test_packets_without_a_route_are_lost_in_the_stack(bed):
     bed.router.run(["ip", "route", "del", "198.18.1.0/24"])
     with pytest.raises(ParshallError, match=rf"none of {COUNT} packets left it: .*'stack': {COUNT}"):
         measure(bed, Traffic("constant", pps=PPS), COUNT)
+
+
+def test_a_namespace_that_another_process_is_creating_does_not_matter(bed):
+    # Between the creation of the file and the mount.
+    name = NETNS_DIRECTORY / f"half-made-{os.getpid()}"
+    name.touch()
+    try:
+        assert measure(bed, Traffic("constant", pps=PPS), COUNT).ledger["sent"] == COUNT
+    finally:
+        name.unlink()
 
 
 def test_one_cpu_for_router_and_generator(one_cpu):

@@ -96,6 +96,7 @@ class Middle:
         host.run(["ip", "address", "add", "192.0.2.1/24", "dev", "near"])
 
     def datagrams(self, count):
+        """Return so many datagrams of the near gateway, which it has sent here."""
         sender = udp_socket(self.host, "192.0.2.1", 0)
         for number in range(count):
             sender.sendto(bytes([number]) * 50, ("192.0.2.77", 9))
@@ -103,6 +104,7 @@ class Middle:
         return [self.inward.recv(65536) for _ in range(count)]
 
     def deliver(self, datagrams):
+        """Send datagrams to the far gateway, and return its account when it has received them."""
         before = self.far.status()["received"]
         for datagram in datagrams:
             self.outward.sendto(datagram, ("127.0.0.4", PORT))
@@ -110,6 +112,7 @@ class Middle:
         return self.far.status()
 
     def close(self):
+        """End the gateways."""
         for each in (self.near, self.far):
             each.stop()
         for each in (self.inward, self.outward):

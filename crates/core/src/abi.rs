@@ -83,6 +83,19 @@ pub const EVENT_RETRANSMIT: u8 = 1;
 pub const EVENT_CONGESTION_STATE: u8 = 2;
 /// `tcp_state_record.event`: the connection is about to become CLOSED.
 pub const EVENT_CLOSE: u8 = 3;
+/// `tcp_state_record.event`: the peer reports bytes that it got more than once.
+pub const EVENT_DSACK: u8 = 4;
+
+/// `tcp_state_record.loss_state`: mask of `icsk_pending`.
+pub const LOSS_STATE_TIMER: u8 = 0x07;
+/// `tcp_state_record.loss_state`: `undo_marker` is set.
+pub const LOSS_STATE_CAN_UNDO: u8 = 0x08;
+/// `tcp_state_record.loss_state`: reordering was detected on the connection.
+pub const LOSS_STATE_REORDERED: u8 = 0x10;
+/// `tcp_state_record.loss_state`: the last ACK echoes a time stamp from before the first retransmission.
+pub const LOSS_STATE_ORIGINAL: u8 = 0x20;
+/// `tcp_state_record.loss_state`: it was recorded.
+pub const LOSS_STATE_KNOWN: u8 = 0x80;
 
 /// `tcp_flow_record.flags`: addresses are IPv6.
 pub const FLOW_IS_IPV6: u32 = 1;
@@ -262,7 +275,8 @@ plain! {
         ca_state: u8,
         window_scales: u8,
         app_limited: u8,
-        pad: [u8; 2],
+        loss_state: u8,
+        dupthresh_segments: u8,
     }
     /// See `struct tcp_flow_record`.
     struct TcpFlowRecord = 152 {

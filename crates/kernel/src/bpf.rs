@@ -68,7 +68,7 @@ pub(crate) fn test_run(
     Ok(options)
 }
 
-/// Loads a program, which `options` may give a type of attachment, flags and a log.
+/// Loads a program; `options` may give an attach type, flags and a log buffer.
 pub(crate) fn load_program(
     kind: sys::bpf_prog_type,
     name: &CStr,
@@ -92,7 +92,7 @@ pub(crate) fn load_program(
     })
 }
 
-/// Attaches a program to an interface, a control group or what its type of attachment asks for.
+/// Attaches a program to an interface, a cgroup, or what its attach type expects.
 pub(crate) fn create_link(
     program: BorrowedFd<'_>,
     target: i32,
@@ -107,7 +107,7 @@ pub(crate) fn create_link(
     owned(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, attachment, &options) })
 }
 
-/// What the kernel knows of a program, with its run-time statistics.
+/// The kernel's information about a program, with its run-time statistics.
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> Option<sys::bpf_prog_info> {
     let mut info = sys::bpf_prog_info::default();
     let mut length = size_of::<sys::bpf_prog_info>() as u32;

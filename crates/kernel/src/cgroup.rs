@@ -1,4 +1,4 @@
-//! Control groups: which one is meant, and what a socket's group is called.
+//! Control groups: the one to attach to, and the path of a socket's group.
 
 use std::collections::HashMap;
 use std::fs;
@@ -65,7 +65,7 @@ pub struct Paths {
     known: HashMap<u64, Option<String>>,
 }
 
-/// Groups remembered; when there are more, the memory begins anew.
+/// Maximum groups in the cache, which is cleared when it is full.
 const PATHS_MAX: usize = 4096;
 
 impl Paths {

@@ -1,4 +1,4 @@
-//! For how many CPUs there are accounts, for how many there are lanes, and on which a thread runs.
+//! How many CPUs have accounts and lanes, and on which CPU a thread runs.
 
 use std::io;
 

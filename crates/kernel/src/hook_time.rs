@@ -5,16 +5,16 @@ use libbpf_rs::query::ProgInfoIter;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// What one program did since it was loaded, as far as statistics were on.
+/// Runs of one program since it was loaded, counted while statistics were on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookTime {
     /// The kernel's number of the program.
     pub id: u32,
     /// Its name, of at most 15 bytes.
     pub name: String,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: u64,
-    /// How long in all, ns.
+    /// Total time of the runs, ns.
     pub run_ns: u64,
 }
 
@@ -28,7 +28,7 @@ impl HookTimes {
     /// Switches the statistics on.
     ///
     /// # Errors
-    /// What the kernel says, most often that CAP_SYS_ADMIN is missing.
+    /// The kernel's error, most often that CAP_SYS_ADMIN is missing.
     pub fn start() -> io::Result<Self> {
         Ok(Self {
             _statistics: bpf::enable_run_time_statistics()?,

@@ -18,6 +18,7 @@ pub mod generate;
 mod heap;
 pub mod hook_time;
 mod libbpf_log;
+mod log_file;
 pub mod net;
 mod objects;
 pub mod os_text;

@@ -1,4 +1,4 @@
-//! What libbpf says while it loads: kept for the error message, never printed over the user's screen.
+//! Messages of libbpf: kept for error messages, never printed.
 
 use crate::objects::CompiledObject;
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel};
@@ -19,18 +19,18 @@ fn keep(_level: PrintLevel, line: String) {
     }
 }
 
-/// From now on what libbpf says is kept, and not printed.
+/// Keeps libbpf's messages from now on, and prints none.
 pub fn listen() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
 }
 
-/// Opens an object of ours, with what libbpf says about it kept.
+/// Opens an object of ours, and keeps libbpf's messages about it.
 pub fn open(object: &CompiledObject) -> libbpf_rs::Result<OpenObject> {
     listen();
     ObjectBuilder::default().open_memory(&object.bytes()?)
 }
 
-/// An error of libbpf with the line that most likely says why, if there is one.
+/// An error of libbpf with the line that most likely has the reason, if there is one.
 pub fn explained(error: &libbpf_rs::Error) -> String {
     match take() {
         Some(line) => format!("{error}: {line}"),
@@ -38,7 +38,7 @@ pub fn explained(error: &libbpf_rs::Error) -> String {
     }
 }
 
-/// The line that most likely says why, with the verifier's reason where it gave one. Clears the rest.
+/// The line that most likely has the reason, with the verifier's reason where it gave one. Clears the rest.
 fn take() -> Option<String> {
     let mut lines = LAST_LINES.lock().ok()?;
     let found = lines
@@ -55,7 +55,7 @@ fn take() -> Option<String> {
     }
 }
 
-/// The verifier's last word before its statistics. libbpf says its whole log as one line of ours.
+/// The verifier's last line before its statistics. libbpf reports the whole log as one message.
 fn verifier_reason(output: &str) -> Option<&str> {
     let log = output.split_once("-- BEGIN PROG LOAD LOG --")?.1;
     let log = log.split("-- END PROG LOAD LOG --").next()?;

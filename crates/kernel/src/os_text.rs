@@ -32,12 +32,12 @@ impl<'de> Deserialize<'de> for OsText {
     }
 }
 
-/// For fields of serde that are paths.
+/// Deserializes a field that is a path.
 pub fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     OsText::deserialize(deserializer).map(PathBuf::from)
 }
 
-/// For fields of serde that may be paths.
+/// Deserializes a field that is a path or null.
 pub fn optional_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<PathBuf>, D::Error> {
@@ -62,7 +62,7 @@ impl Visitor<'_> for BytesVisitor {
     }
 }
 
-/// Puts the bytes back that stand as U+DC80 to U+DCFF: ED B2 80 to ED B3 BF.
+/// Restores the bytes that are written as U+DC80 to U+DCFF (ED B2 80 to ED B3 BF).
 fn without_surrogates(mut wtf8: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(wtf8.len());
     while let Some((&first, rest)) = wtf8.split_first() {

@@ -237,8 +237,8 @@ impl<P, R> Drop for Session<P, R> {
     }
 }
 
-/// How far a start is. While it prepares, which may take long, and until its files are open, which for a FIFO takes
-/// until somebody reads it, it has replaced nothing and can be given up.
+/// How far a start is. Until its files are open it has replaced nothing and can be given up.
+/// Preparing may take long, and so may opening a FIFO that has no reader.
 #[derive(Debug, Default)]
 pub struct Beginning(AtomicU8);
 
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_prepares_is_given_up_at_once() {
+    fn a_start_that_prepares_is_cancelled_at_once() {
         let beginning = Beginning::default();
         assert!(beginning.give_up());
         let opened: Result<(), SessionError> = beginning.open(|_| panic!("given up before"));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_opens_files_is_told_to_give_up() {
+    fn a_start_that_opens_files_can_be_cancelled() {
         let beginning = Beginning::default();
         let opened: Result<(), SessionError> = beginning.open(|is_given_up| {
             assert!(!is_given_up());
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_with_open_files_is_not_given_up() {
+    fn a_start_with_open_files_is_not_cancelled() {
         let beginning = Beginning::default();
         let opened: Result<u8, SessionError> = beginning.open(|_| Ok(1));
         assert_eq!(opened.unwrap(), 1);

@@ -302,7 +302,7 @@ fn filter_and_snaplen_hold_from_the_first_packet() {
 }
 
 #[test]
-fn af_xdp_takes_from_the_stack_only_what_the_filter_takes() {
+fn af_xdp_takes_only_accepted_packets_from_the_stack() {
     if !is_root() {
         return;
     }
@@ -384,7 +384,7 @@ fn vlan_tags_are_where_they_were_on_the_wire() {
 }
 
 #[test]
-fn errors_name_what_cannot_be_captured() {
+fn errors_name_interfaces_that_cannot_be_captured() {
     if !is_root() {
         return;
     }

@@ -28,8 +28,8 @@ fn take(merged: &mut MergedLanes, horizon_ns: u64) -> Vec<(u64, u64)> {
 }
 
 proptest! {
-    /// Records of a few lanes, given as the lane and the time since the one before, are written in
-    /// pieces and read in between, up to the time of the last one.
+    /// Writes records of a few lanes in pieces, each given as lane and time since the previous one,
+    /// and reads in between, up to the time of the last record.
     #[test]
     fn lanes_give_one_stream_in_order_of_time(
         records in prop::collection::vec((0..3_usize, 0..4_u64), 0..400),

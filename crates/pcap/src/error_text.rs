@@ -1,5 +1,7 @@
 //! Errors as C programs read them: 256 bytes that end with 0.
 
+use std::ffi::CStr;
+
 use libc::c_char;
 
 use crate::abi::ERROR_BYTES;
@@ -22,6 +24,18 @@ impl ErrorText {
     /// The buffer, for C.
     pub fn as_mut_ptr(&mut self) -> *mut c_char {
         self.0.as_mut_ptr()
+    }
+}
+
+/// A kernel's error as `strerror` says it.
+pub fn of_kernel(error: rustix::io::Errno) -> String {
+    let mut text = ErrorText::new();
+    // SAFETY: the buffer has so many bytes; the text in it ends with 0.
+    unsafe {
+        libc::strerror_r(error.raw_os_error(), text.as_mut_ptr(), ERROR_BYTES);
+        CStr::from_ptr(text.as_mut_ptr())
+            .to_string_lossy()
+            .into_owned()
     }
 }
 
@@ -50,11 +64,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_kernels_error_has_no_number() {
+        let text = of_kernel(rustix::io::Errno::MSGSIZE);
+        assert_eq!(text, "Message too long");
+    }
+
+    #[test]
     fn a_long_text_is_cut_between_characters() {
         let mut text = ErrorText::new();
         text.set(&"ü".repeat(200));
         // SAFETY: the text ends with 0.
-        let read = unsafe { std::ffi::CStr::from_ptr(text.as_mut_ptr()) };
+        let read = unsafe { CStr::from_ptr(text.as_mut_ptr()) };
         assert_eq!(read.to_str().unwrap(), "ü".repeat(127));
     }
 }

@@ -45,6 +45,13 @@ unsafe fn fail(handle: &Handle, reason: &str) -> c_int {
     ERROR
 }
 
+/// The same for what libpcap refuses after the activation, in its words.
+unsafe fn fail_activated(handle: &Handle) -> c_int {
+    // SAFETY: the caller's thread uses the handle.
+    unsafe { fail(handle, "can't perform  operation on activated capture") };
+    ERROR_ACTIVATED
+}
+
 /// Exports functions that do one thing for our captures, and another, or the system's own, for all others.
 macro_rules! export {
     ($(
@@ -76,7 +83,11 @@ export! {
     fn pcap_bufsize(pcap: *mut Pcap) -> c_int = |_, live| live.ring_bytes();
     fn pcap_file(pcap: *mut Pcap) -> *mut FILE = |_, _| std::ptr::null_mut();
     fn pcap_get_required_select_timeout(pcap: *mut Pcap) -> *const timeval = |_, _| std::ptr::null();
-    fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int = |_, _| ERROR_ACTIVATED;
+    // The answer is the same before and after the activation.
+    fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int = |_, _| {
+        // SAFETY: the caller keeps what libpcap asks for.
+        unsafe { system_function!(pcap_can_set_rfmon: fn(*mut Pcap) -> c_int)(pcap) }
+    };
     fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int = |_, live| ready_descriptor(live);
     fn pcap_fileno(pcap: *mut Pcap) -> c_int = |_, live| ready_descriptor(live);
     fn pcap_geterr(pcap: *mut Pcap) -> *mut c_char = |handle, _| {
@@ -195,11 +206,12 @@ unsafe fn set(
 ) -> c_int {
     // SAFETY: the caller's thread uses the handle.
     unsafe {
-        if activated(pcap).is_some() {
-            return ERROR_ACTIVATED;
+        if let Some((handle, _)) = activated(pcap) {
+            return fail_activated(handle);
         }
         let status = system(pcap);
-        if status >= 0
+        // A warning means that libpcap ignored the value.
+        if status == 0
             && let Some(handle) = handles::find(pcap)
         {
             note(&mut handle.inner().options);
@@ -211,7 +223,7 @@ unsafe fn set(
 /// See pcap_create(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) -> *mut Pcap {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -232,13 +244,13 @@ pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) 
 /// See pcap_activate(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
     unsafe {
-        if activated(pcap).is_some() {
-            return ERROR_ACTIVATED;
+        if let Some((handle, _)) = activated(pcap) {
+            return fail_activated(handle);
         }
         let ours = handles::find(pcap).map(|handle| handle.inner());
         let reason = match ours.and_then(activate_on_ring) {
@@ -255,7 +267,7 @@ pub unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     }
 }
 
-/// Says that a capture does without the ring.
+/// Reports that a capture does not use the ring.
 fn notice(reason: Option<&str>) {
     if let Some(reason) = reason {
         let _ = writeln!(
@@ -265,7 +277,7 @@ fn notice(reason: Option<&str>) {
     }
 }
 
-/// None when the capture is for the system's libpcap, which then says what is wrong, if something is.
+/// None when the system's libpcap is to capture, which also reports errors.
 fn activate_on_ring(inner: &mut handles::Inner) -> Option<Result<(), String>> {
     let options = &inner.options;
     let interface = Interface::find(&options.device).ok()?;
@@ -285,7 +297,7 @@ fn activate_on_ring(inner: &mut handles::Inner) -> Option<Result<(), String>> {
 /// See pcap_open_live(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_open_live(
     device: *const c_char,
@@ -325,7 +337,7 @@ pub unsafe extern "C" fn pcap_open_live(
 /// See pcap_close(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -338,7 +350,7 @@ pub unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
 /// See pcap_breakloop(3PCAP). A signal handler may call it.
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -351,7 +363,8 @@ pub unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
     }
 }
 
-/// Takes up to `most` packets (below 1: what is there), waiting for the first one. Returns as a `read_op` of libpcap's.
+/// Delivers up to `most` packets (below 1: those that are there), and waits for the first one.
+/// Returns what a `read_op` of libpcap returns.
 ///
 /// # Safety
 /// As of [`activated`]; the handle was activated on a ring.
@@ -374,10 +387,8 @@ unsafe fn read(
     loop {
         let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
         loop {
+            // As libpcap on Linux, also when packets were taken.
             if handle.is_broken.load(Ordering::Relaxed) {
-                if taken > 0 {
-                    return taken;
-                }
                 handle.is_broken.store(false, Ordering::Relaxed);
                 let _ = rustix::io::read(&handle.wake, &mut [0; 8]);
                 return ERROR_BREAK;
@@ -399,7 +410,7 @@ unsafe fn read(
         } else {
             nap
         };
-        // Also when nothing is waited for: the keeper may have ended.
+        // Also without waiting: the keeper may have ended.
         if let Some(Err(reason)) = live().map(|one| one.wait(wait, &handle.wake)) {
             // SAFETY: the caller's thread uses the handle.
             return unsafe { fail(handle, &reason) };
@@ -423,7 +434,7 @@ unsafe fn taken(handle: &Handle, status: c_int) -> c_int {
 /// See pcap_dispatch(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_dispatch(
     pcap: *mut Pcap,
@@ -448,7 +459,7 @@ pub unsafe extern "C" fn pcap_dispatch(
 /// See pcap_loop(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_loop(
     pcap: *mut Pcap,
@@ -500,7 +511,7 @@ unsafe fn read_one(handle: &Handle) -> c_int {
 /// See pcap_next(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut PacketHeader) -> *const c_uchar {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -523,7 +534,7 @@ pub unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut PacketHeader) -
 /// See pcap_next_ex(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_next_ex(
     pcap: *mut Pcap,
@@ -551,7 +562,7 @@ pub unsafe extern "C" fn pcap_next_ex(
 /// See pcap_getnonblock(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_getnonblock(pcap: *mut Pcap, error: *mut c_char) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -568,7 +579,7 @@ pub unsafe extern "C" fn pcap_getnonblock(pcap: *mut Pcap, error: *mut c_char) -
 /// See pcap_setnonblock(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_setnonblock(
     pcap: *mut Pcap,
@@ -586,7 +597,7 @@ pub unsafe extern "C" fn pcap_setnonblock(
             is_nonblocking,
             error,
         );
-        // Before the activation libpcap notes it, and says that the handle is not activated.
+        // Before the activation, libpcap notes the mode and returns that the handle is not activated.
         if let Some(handle) = handles::find(pcap) {
             handle.inner().options.is_nonblocking = is_nonblocking != 0;
         }
@@ -597,7 +608,7 @@ pub unsafe extern "C" fn pcap_setnonblock(
 /// See pcap_get_tstamp_precision(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_get_tstamp_precision(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for; the option is the same before and after the activation.
@@ -607,7 +618,7 @@ pub unsafe extern "C" fn pcap_get_tstamp_precision(pcap: *mut Pcap) -> c_int {
 /// See pcap_list_tstamp_types(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_list_tstamp_types(pcap: *mut Pcap, list: *mut *mut c_int) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for; the list is the same before and after the activation.
@@ -618,7 +629,7 @@ pub unsafe extern "C" fn pcap_list_tstamp_types(pcap: *mut Pcap, list: *mut *mut
     }
 }
 
-/// Texts of compiled filters, by a hash of their instructions: only for people.
+/// Texts of compiled filters, by a hash of their instructions: for display only.
 static TEXTS: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
 
 fn hash(instructions: &[ClassicInstruction]) -> u64 {
@@ -628,7 +639,7 @@ fn hash(instructions: &[ClassicInstruction]) -> u64 {
 /// See pcap_compile(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_compile(
     pcap: *mut Pcap,
@@ -663,7 +674,7 @@ pub unsafe extern "C" fn pcap_compile(
 /// See pcap_setfilter(3PCAP).
 ///
 /// # Safety
-/// As libpcap says.
+/// As libpcap documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
     // SAFETY: the caller keeps what libpcap asks for.
@@ -673,8 +684,11 @@ pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) 
                 pcap, program,
             );
         };
-        let Some(instructions) = live::instructions(program) else {
+        if program.is_null() {
             return fail(handle, "setfilter: No filter specified");
+        }
+        let Some(instructions) = live::instructions(program) else {
+            return fail(handle, "BPF program is not valid");
         };
         if bpf_validate(instructions.as_ptr(), instructions.len() as c_int) == 0 {
             return fail(handle, "BPF program is not valid");
@@ -695,7 +709,7 @@ pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) 
     }
 }
 
-/// Calls a function of the system's with the dead handle, and takes over what it says is wrong.
+/// Calls a function of the system's libpcap with the dead handle, and takes over its error.
 unsafe fn of_dead<T: Failure>(
     handle: &Handle,
     dead: *mut Pcap,
@@ -715,7 +729,7 @@ unsafe fn of_dead<T: Failure>(
     result
 }
 
-/// How a function of libpcap says that it failed.
+/// The value by which a function of libpcap reports a failure.
 trait Failure {
     fn is_failure(&self) -> bool;
 }

@@ -72,7 +72,7 @@ static HANDLES: [AtomicPtr<Handle>; HANDLES_MAX] =
 static USED: AtomicUsize = AtomicUsize::new(0);
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// Notes a handle of the system's as ours. Without room it stays the system's alone.
+/// Registers a handle of the system's libpcap as ours. When the table is full, the system's libpcap captures.
 pub fn add(system: *mut Pcap, device: &str) {
     let Ok(wake) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else {
         return;
@@ -111,16 +111,16 @@ pub unsafe fn find<'program>(system: *const Pcap) -> Option<&'program Handle> {
     unsafe { handle.as_ref() }
 }
 
-/// Forgets a handle, and ends its capture.
+/// Removes a handle, and ends its capture.
 ///
 /// # Safety
-/// Nobody uses the handle any more.
+/// The handle is not in use any more.
 pub unsafe fn remove(system: *const Pcap) {
     let Ok(_alone) = CHANGES.lock() else { return };
     if let Some(slot) = slot(system) {
         let handle = HANDLES[slot].swap(std::ptr::null_mut(), Ordering::Relaxed);
         KEYS[slot].store(0, Ordering::Release);
-        // SAFETY: `add` made it by Box::into_raw, and the caller vouches that nobody uses it.
+        // SAFETY: `add` made it by Box::into_raw, and the caller vouches that it is not in use.
         drop(unsafe { Box::from_raw(handle) });
     }
 }

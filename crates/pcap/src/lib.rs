@@ -13,6 +13,7 @@ mod error_text;
 mod exports;
 mod forwards;
 mod handles;
+mod injected;
 mod live;
 mod ready;
 mod ring;

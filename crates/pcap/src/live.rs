@@ -2,13 +2,14 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, c_uchar, timeval};
 use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureRecord, DIRECTION_OUT as RECORD_OUT};
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_kernel::capture::CaptureError;
-use parshall_kernel::capture::client::{Heard, Left};
+use parshall_kernel::capture::client::{KeeperMessage, Left};
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::dispatcher::CompiledFilter;
 use parshall_kernel::capture::keeper::message::Event;
@@ -24,8 +25,10 @@ use crate::abi::{
     DIRECTION_IN, DIRECTION_OUT, DLT_DOCSIS, DLT_EN10MB, PRECISION_NANO, PacketHeader, Pcap,
     Program, Statistics,
 };
+use crate::error_text;
 use crate::forwards::{bpf_filter, pcap_open_dead_with_tstamp_precision, system_function};
 use crate::handles::Options;
+use crate::injected::Injected;
 use crate::ready::{Ready, Watched};
 use crate::ring::{self, Place};
 
@@ -59,6 +62,10 @@ pub struct Live {
     pub direction: c_int,
     /// The packet that `pcap_next` returned last.
     pub kept: Kept,
+    /// A packet that was taken from the ring and not yet returned.
+    ahead: Option<Kept>,
+    /// Bytes of the last one of these that was returned.
+    returned: Vec<u8>,
     pub timeout: Option<Duration>,
     precision: c_int,
     interface: Interface,
@@ -76,6 +83,7 @@ pub struct Live {
     interface_drops_before: u64,
     /// Keeps the interface promiscuous, and sends.
     socket: Option<PacketSocket>,
+    injected: Arc<Injected>,
     ready: Option<Ready>,
 }
 
@@ -91,6 +99,8 @@ struct Reading {
     watched: Watched,
     /// Packets of the interface that were taken from the ring.
     read: u64,
+    /// Of these, frames that the capture sent itself.
+    own: u64,
 }
 
 /// Packets of this interface that the filter accepted, and those of them that were lost.
@@ -122,7 +132,8 @@ impl Live {
             jf: 0,
             k: snaplen as u32,
         }];
-        let reading = subscribe(&mut place, &interface, snaplen, &accept_all, "")
+        let injected = Arc::new(Injected::default());
+        let reading = subscribe(&mut place, &interface, snaplen, &accept_all, "", &injected)
             .map_err(|error| error.to_string())?;
         let link_type = c_int::from(interface.link_type);
         let mut live = Self {
@@ -142,6 +153,8 @@ impl Live {
                 },
                 bytes: Vec::new(),
             },
+            ahead: None,
+            returned: Vec::new(),
             timeout: u64::try_from(options.timeout_ms)
                 .ok()
                 .filter(|timeout_ms| *timeout_ms > 0)
@@ -157,12 +170,13 @@ impl Live {
             counted: Counted::default(),
             interface_drops_before: interface_drops(&interface.name),
             socket: None,
+            injected,
             ready: None,
             interface,
         };
         live.set_link_type(link_type);
         if options.is_promiscuous && !live.interface.is_loopback {
-            // Members may lack the privilege: they see what others made promiscuous.
+            // Members may lack the privilege: they capture promiscuously if another reader does.
             if let Ok(socket) = PacketSocket::open(live.interface.index)
                 && socket.hold_promiscuous().is_ok()
             {
@@ -175,6 +189,10 @@ impl Live {
     /// The next packet, if one is old enough; its bytes stay until the next call.
     pub fn next(&mut self, horizon_ns: u64) -> Option<(PacketHeader, *const c_uchar)> {
         self.previous = None;
+        if let Some(ahead) = self.ahead.take() {
+            self.returned = ahead.bytes;
+            return Some((ahead.header, self.returned.as_ptr()));
+        }
         if horizon_ns >= self.offset_until_ns {
             self.offset_ns = realtime_offset_ns();
             self.offset_until_ns = horizon_ns + CLOCK_INTERVAL_NS;
@@ -185,11 +203,19 @@ impl Live {
                 continue;
             }
             self.reading.read += 1;
+            let time_ns = record.time_ns.saturating_add_signed(self.offset_ns);
+            let (wire_bytes, bytes) = self.retag.whole(record, bytes);
+            if record.direction == RECORD_OUT
+                && self
+                    .injected
+                    .take(record.time_ns, wire_bytes as usize, bytes)
+            {
+                self.reading.own += 1;
+                continue;
+            }
             if !is_in_direction(record, self.direction) {
                 continue;
             }
-            let time_ns = record.time_ns.saturating_add_signed(self.offset_ns);
-            let (wire_bytes, bytes) = self.retag.whole(record, bytes);
             let captured = bytes.len().min(self.snaplen as usize);
             if let Some(program) = &self.program {
                 // SAFETY: libpcap has validated the program; the packet has so many bytes.
@@ -238,24 +264,24 @@ impl Live {
         ];
         let _ = poll(&mut waiting, Some(&timeout));
         if !waiting[0].revents().is_empty() {
-            self.hear(Duration::ZERO)?;
+            self.receive(Duration::ZERO)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, most: Duration) -> Result<Option<Heard>, String> {
-        let heard = self
+    fn receive(&mut self, most: Duration) -> Result<Option<KeeperMessage>, String> {
+        let message = self
             .place
             .client
-            .hear(most)
+            .receive(most)
             .map_err(|error| error.to_string())?;
-        match heard {
-            Some(Heard::Event(Event::Gone { interface, .. }))
+        match message {
+            Some(KeeperMessage::Event(Event::Gone { interface, .. }))
                 if interface == self.interface.name =>
             {
                 Err("The interface disappeared".into())
             }
-            heard => Ok(heard),
+            message => Ok(message),
         }
     }
 
@@ -266,7 +292,14 @@ impl Live {
     pub fn set_filter(&mut self, program: &[ClassicInstruction], text: &str) -> Result<(), String> {
         self.leave()?;
         let here = &mut self.place;
-        let subscribed = subscribe(here, &self.interface, self.snaplen, program, text);
+        let subscribed = subscribe(
+            here,
+            &self.interface,
+            self.snaplen,
+            program,
+            text,
+            &self.injected,
+        );
         let (reading, own) = match subscribed {
             Ok(reading) => (reading, None),
             Err(error @ CaptureError::KeeperGone { .. }) => return Err(error.to_string()),
@@ -278,13 +311,15 @@ impl Live {
                     jf: 0,
                     k: self.snaplen as u32,
                 }];
-                let reading = subscribe(here, &self.interface, self.snaplen, &all, text)
+                let injected = &self.injected;
+                let reading = subscribe(here, &self.interface, self.snaplen, &all, text, injected)
                     .map_err(|error| error.to_string())?;
                 (reading, Some(program.to_vec()))
             }
         };
         let before = std::mem::replace(&mut self.reading, reading);
         self.previous = Some(before.collector);
+        self.ahead = None;
         self.program = own;
         if let Some(ready) = &mut self.ready {
             ready
@@ -298,10 +333,10 @@ impl Live {
     fn leave(&mut self) -> Result<(), String> {
         self.place
             .client
-            .ask_leave()
+            .request_leave()
             .map_err(|error| error.to_string())?;
-        let left = self.hear_until(|heard| match heard {
-            Heard::Left(Left { counts, .. }) => Some(counts),
+        let left = self.receive_until(|message| match message {
+            KeeperMessage::Left(Left { counts, .. }) => Some(counts),
             _ => None,
         })?;
         let counted = self.count(&left);
@@ -310,11 +345,14 @@ impl Live {
         Ok(())
     }
 
-    fn hear_until<T>(&mut self, mut answer: impl FnMut(Heard) -> Option<T>) -> Result<T, String> {
+    fn receive_until<T>(
+        &mut self,
+        mut answer: impl FnMut(KeeperMessage) -> Option<T>,
+    ) -> Result<T, String> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            if let Some(heard) = self.hear(Duration::from_millis(100))?
-                && let Some(answer) = answer(heard)
+            if let Some(message) = self.receive(Duration::from_millis(100))?
+                && let Some(answer) = answer(message)
             {
                 return Ok(answer);
             }
@@ -339,7 +377,7 @@ impl Live {
         let unread = matched.saturating_sub(refused + self.reading.read);
         let overwritten = unread.min(self.reading.collector.lanes().sequence_gaps());
         Counted {
-            received: matched,
+            received: matched.saturating_sub(self.reading.own),
             dropped: refused + overwritten,
         }
     }
@@ -351,10 +389,10 @@ impl Live {
     pub fn statistics(&mut self) -> Result<Statistics, String> {
         self.place
             .client
-            .ask_account()
+            .request_account()
             .map_err(|error| error.to_string())?;
-        let counts = self.hear_until(|heard| match heard {
-            Heard::Account { counts, .. } => Some(counts),
+        let counts = self.receive_until(|message| match message {
+            KeeperMessage::Account { counts, .. } => Some(counts),
             _ => None,
         })?;
         let counted = self.count(&counts);
@@ -405,8 +443,10 @@ impl Live {
         let Some(socket) = &self.socket else {
             return Err("no packet socket".into());
         };
-        rustix::net::send(socket.as_fd(), frame, rustix::net::SendFlags::empty())
-            .map_err(|error| format!("send: {error}"))
+        let send = || rustix::net::send(socket.as_fd(), frame, rustix::net::SendFlags::empty());
+        self.injected
+            .send(frame, send)
+            .map_err(|error| format!("send: {}", error_text::of_kernel(error)))
     }
 
     /// A descriptor that is readable when packets are there.
@@ -422,19 +462,43 @@ impl Live {
 
     /// Makes the descriptor unreadable when no packets wait. The bytes of the last packet may change.
     pub fn update_ready(&mut self) {
-        let Some(ready) = &self.ready else { return };
-        let mut read_until = || {
-            let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
-            let collector = &mut self.reading.collector;
-            (!collector.has_next(horizon_ns)).then_some(horizon_ns)
-        };
-        if let Some(read_until_ns) = read_until() {
-            ready.clear(read_until_ns);
+        if self.ready.is_none() {
+            return;
+        }
+        if let Some(read_until_ns) = self.read_until() {
+            self.ready.iter().for_each(|one| one.clear(read_until_ns));
             // Its thread may have seen one between these two.
-            if read_until().is_none() {
-                ready.set();
+            if self.read_until().is_none() {
+                self.ready.iter().for_each(Ready::set);
             }
         }
+    }
+
+    /// The time up to which all packets have been returned; `None` when one waits.
+    fn read_until(&mut self) -> Option<u64> {
+        let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
+        let has_next = if self.ahead.is_some() {
+            true
+        } else if self.injected.is_empty() {
+            self.reading.collector.has_next(horizon_ns)
+        } else {
+            // The next one may be a frame of its own, which is only skipped.
+            self.take_ahead(horizon_ns)
+        };
+        (!has_next).then_some(horizon_ns)
+    }
+
+    fn take_ahead(&mut self, horizon_ns: u64) -> bool {
+        self.ahead = self.next(horizon_ns).map(|(header, bytes)| {
+            // SAFETY: the packet has so many bytes until the next call.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(bytes, header.captured_bytes as usize) };
+            Kept {
+                header,
+                bytes: bytes.to_vec(),
+            }
+        });
+        self.ahead.is_some()
     }
 
     /// After a fork, in the child.
@@ -466,6 +530,7 @@ fn subscribe(
     snaplen: c_int,
     program: &[ClassicInstruction],
     text: &str,
+    injected: &Arc<Injected>,
 ) -> Result<Reading, CaptureError> {
     // A program may return fewer bytes than the capture's snapshot length.
     let returned = program
@@ -506,8 +571,10 @@ fn subscribe(
             mask,
             interface_number: place.interface_number,
             keeper: client.as_fd().as_raw_fd(),
+            injected: Arc::clone(injected),
         },
         read: 0,
+        own: 0,
     })
 }
 

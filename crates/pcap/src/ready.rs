@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parshall_core::abi::CaptureRecord;
+use parshall_core::abi::{CaptureRecord, DIRECTION_OUT};
 use parshall_kernel::capture::collector::Collector;
 use parshall_kernel::capture::kept_ring::Start;
 use parshall_kernel::clock::monotonic_ns;
@@ -14,6 +14,7 @@ use parshall_kernel::net::mapping::Mapping;
 use parshall_kernel::ring::memory::Lane;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::injected::Injected;
 use crate::live::{HOLD_BACK_NS, NAP, NAP_MAX};
 
 /// What the thread polls.
@@ -26,6 +27,8 @@ pub struct Watched {
     pub interface_number: u8,
     /// The connection to the keeper: when it ends, no more packets come.
     pub keeper: std::os::fd::RawFd,
+    /// What the capture sent itself.
+    pub injected: Arc<Injected>,
 }
 
 /// The descriptor, and the thread behind it.
@@ -71,7 +74,7 @@ impl Ready {
         let (signal, is_over) = (Arc::clone(&self.signal), Arc::clone(&self.is_over));
         let watched = watched.clone();
         let thread = std::thread::Builder::new().name("parshall-pcap".into());
-        self.thread = Some(thread.spawn(move || look(&watched, &signal, &is_over))?);
+        self.thread = Some(thread.spawn(move || poll_ring(&watched, &signal, &is_over))?);
         Ok(())
     }
 
@@ -137,7 +140,7 @@ impl Signal {
     }
 }
 
-fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
+fn poll_ring(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     let mut collector = Collector::new(&watched.lanes, &watched.starts, None, watched.mask, 0);
     // SAFETY: the capture ends this thread before it closes the connection.
     let keeper = unsafe { BorrowedFd::borrow_raw(watched.keeper) };
@@ -145,8 +148,14 @@ fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         let horizon_ns = monotonic_ns().saturating_sub(HOLD_BACK_NS);
         let mut newest_ns = 0;
-        let note = |record: &CaptureRecord, _: &[u8]| {
-            if record.interface == watched.interface_number {
+        let note = |record: &CaptureRecord, bytes: &[u8]| {
+            let wire_bytes = record.wire_length_bytes as usize;
+            let is_own = || {
+                let injected = &watched.injected;
+                record.direction == DIRECTION_OUT
+                    && injected.contains(record.time_ns, wire_bytes, bytes)
+            };
+            if record.interface == watched.interface_number && !is_own() {
                 // An interrupted hook wrote this record late: the capture may have missed it, too.
                 let is_late = record.time_ns <= before_ns;
                 newest_ns = newest_ns.max(if is_late { u64::MAX } else { record.time_ns });
@@ -156,7 +165,7 @@ fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
         before_ns = horizon_ns;
         if newest_ns > 0 && !signal.is_read(newest_ns) {
             signal.set(true);
-            // The capture may have read it in between.
+            // The capture may have read the packet in between.
             if signal.is_read(newest_ns) {
                 signal.set(false);
             }
@@ -169,7 +178,7 @@ fn look(watched: &Watched, signal: &Signal, is_over: &AtomicBool) {
     }
 }
 
-/// Waits, and says whether the connection has ended.
+/// Waits, and returns whether the connection has ended.
 fn has_ended(keeper: BorrowedFd<'_>, nap: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: 0,

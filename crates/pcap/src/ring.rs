@@ -1,10 +1,11 @@
 //! Which ring a capture reads: one that runs at its interface, or a new one.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use parshall_kernel::capture::attachment::Direction;
-use parshall_kernel::capture::client::{Client, rings_at};
+use parshall_kernel::capture::client::{Client, list, rings_at};
+use parshall_kernel::capture::keeper::directory;
 use parshall_kernel::capture::keeper::message::RingDescription;
 use parshall_kernel::capture::request::{Directions, HookChoice, RingRequest};
 use parshall_kernel::net::interface::Interface;
@@ -17,6 +18,8 @@ const KEEPER: &str = "PARSHALL_PCAP_KEEPER";
 const RING: &str = "PARSHALL_PCAP_RING";
 /// Locked while a ring is searched and created, so that programs that start together share one.
 const LOCK: &str = "/run/parshall/.pcap";
+/// The network namespace of the calling thread.
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
 const RING_BYTES: u64 = 32 << 20;
 
 /// A place in a ring.
@@ -37,7 +40,7 @@ pub fn open(interface: &Interface, buffer_bytes: u64) -> Result<Place, String> {
             .ok_or_else(|| format!("ring {name} does not capture both directions of it"));
     }
     let _alone = lock();
-    for (name, _) in rings_at(std::slice::from_ref(&interface.name)) {
+    for name in rings_there(&interface.name) {
         if let Ok(client) = Client::join(&name)
             && let Some(place) = place(client, &interface.name)
         {
@@ -66,6 +69,27 @@ pub fn open(interface: &Interface, buffer_bytes: u64) -> Result<Place, String> {
     place(client, &interface.name).ok_or_else(|| {
         "this kernel has no tcx (Linux 6.6), so a ring sees only inbound packets".to_owned()
     })
+}
+
+/// Names of the rings at an interface.
+fn rings_there(interface: &str) -> Vec<String> {
+    let found = rings_at(&[interface.to_owned()]);
+    if !found.is_empty() {
+        return found.into_iter().map(|(name, _)| name).collect();
+    }
+    // A keeper that takes in many programs at once may not have answered in time; now it gets longer, since another
+    // ring there would copy each packet again.
+    let Ok(namespace) = std::fs::metadata(NAMESPACE) else {
+        return Vec::new();
+    };
+    let listed = directory::names()
+        .into_iter()
+        .filter_map(|name| list(&name).ok());
+    listed
+        .filter(|ring| ring.namespace == namespace.ino())
+        .filter(|ring| ring.interfaces.iter().any(|one| one == interface))
+        .map(|ring| ring.name)
+        .collect()
 }
 
 /// The place of an interface in a ring that captures both its directions.

@@ -31,7 +31,7 @@ pub fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: the handle is the loader's, the name ends with 0.
     let address = unsafe { libc::dlsym(library().0, name.as_ptr()) };
     if address.is_null() {
-        give_up(&format!(
+        exit_with(&format!(
             "the system's libpcap has no function {}",
             name.to_string_lossy()
         ));
@@ -57,7 +57,7 @@ fn library() -> &'static Library {
             }
         }
         let named = std::env::var_os(VARIABLE).unwrap_or_else(|| OsString::from("not set"));
-        give_up(&format!(
+        exit_with(&format!(
             "the system's libpcap was not found (tried {}, and {VARIABLE}: {}); install it, or name it there",
             PLACES.join(", "),
             named.display()
@@ -65,7 +65,7 @@ fn library() -> &'static Library {
     })
 }
 
-fn give_up(reason: &str) -> ! {
+fn exit_with(reason: &str) -> ! {
     eprintln!("parshall: {reason}");
     std::process::exit(1)
 }

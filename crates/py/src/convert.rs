@@ -1,4 +1,4 @@
-//! `_native.convert`: a log into another format, with Ctrl-C heard.
+//! `_native.convert`: converts a log into another format; Ctrl-C interrupts it.
 
 use std::fmt::Display;
 use std::fs;
@@ -14,10 +14,10 @@ use pyo3::prelude::*;
 use crate::errors::{error_to_python, to_python, usage_to_python};
 use crate::output_file::{create, take};
 
-/// How long a Ctrl-C may go unheard.
+/// Interval between checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Hands on what it is given and asks Python for signals now and then.
+/// Hands on its input, and asks Python for signals at this interval.
 struct Interruptible<W> {
     inner: W,
     checked_at: Instant,
@@ -80,8 +80,8 @@ fn into<W: Write + Send>(
     }
 }
 
-/// Writes to a file that takes the place of `output` when it is whole: a conversion that fails, or is killed,
-/// leaves what was there. What is no file (a pipe, a device) is written to as it is.
+/// Writes to a file that replaces `output` when it is complete: a conversion that fails or is
+/// killed leaves the old file. A pipe or a device is written to directly.
 fn into_file(
     path: &PathBuf,
     format: Format,

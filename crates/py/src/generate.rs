@@ -1,4 +1,4 @@
-//! What the generator says of a request without sending.
+//! What a request to the generator comes to, without sending.
 
 use parshall_kernel::generate::{self, takes_xdp_frames};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::errors::to_python;
 use crate::session::{raise, request};
 
-/// What a request asks for, as JSON, without sending anything.
+/// The summary of a request, as JSON, without sending anything.
 #[pyfunction]
 pub fn describe_workload(json: &str) -> PyResult<String> {
     let request: generate::Request = request(json)?;
@@ -20,8 +20,7 @@ pub fn interface_takes_xdp_frames(interface: &str) -> PyResult<Option<bool>> {
     takes_xdp_frames(interface).map_err(raise)
 }
 
-/// The frames that a request promises, from the first on, one for each of `sent_ns`, the send times
-/// that stand in their stamps if they have one.
+/// The first frames of a request, one for each of `sent_ns`, the send times in their stamps, if they have any.
 #[pyfunction]
 pub fn planned_frames(json: &str, sent_ns: Vec<u64>) -> PyResult<Vec<(u64, Vec<u8>)>> {
     let request: generate::Request = request(json)?;

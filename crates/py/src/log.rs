@@ -8,7 +8,7 @@ use arrow::array::RecordBatchIterator;
 use arrow::error::ArrowError;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 use arrow::record_batch::RecordBatchReader;
-use parshall_core::tcp_log::{self, LogError, flow_batch};
+use parshall_core::tcp_log::{self, LogError, flow_batch, retransmission_batch, retransmissions};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -73,6 +73,19 @@ impl LogReader {
         let batches =
             reader.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
         Ok(ArrowStream::new(RecordBatchIterator::new(batches, schema)))
+    }
+
+    /// The retransmissions: why each was sent, and whether it was spurious.
+    fn retransmissions(&self, py: Python<'_>) -> PyResult<ArrowStream> {
+        let rows = py
+            .detach(|| retransmissions(tcp_log::LogReader::open(&self.path)?))
+            .map_err(|error| error_to_python(error, false))?;
+        let batch = retransmission_batch(&rows).map_err(to_python)?;
+        let schema = batch.schema();
+        Ok(ArrowStream::new(RecordBatchIterator::new(
+            [Ok(batch)],
+            schema,
+        )))
     }
 
     /// The flow table.

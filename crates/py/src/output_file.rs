@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::errors::error_to_python;
 use crate::signals::Interrupts;
 
-/// Opens an output file, with signals heard. Python's lock must not be held.
+/// Opens an output file; a signal interrupts that. Python's lock must not be held.
 pub fn create(path: &std::path::Path) -> PyResult<(File, Place)> {
     let mut interrupts = Interrupts::new(None);
     output_file::create(path, &mut || interrupts.is_stopping())
@@ -50,7 +50,7 @@ impl OutputFile {
         self.place.take().map_or(Ok(()), take)
     }
 
-    /// Removes the file, if it has not taken its place; what was there stays.
+    /// Removes the file unless it is in its place; an old file stays.
     fn discard(&mut self) {
         self.place = None;
     }

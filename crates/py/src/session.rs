@@ -90,7 +90,7 @@ pub fn start<T: Send + 'static, E: Into<Failure> + Send + 'static>(
         })
         .map_err(to_python)?;
     let (started, late) = py.detach(move || {
-        // Interrupted after the start: it ends like any finished run.
+        // Interrupted after the start: it ends like any other run.
         let mut late = None;
         let started = listen(&receive, |py| match beginning.has_begun() {
             true => Ok(()),

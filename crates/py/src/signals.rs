@@ -1,4 +1,4 @@
-//! Work that may take long, in a thread of its own, with Ctrl-C heard.
+//! Runs long work in a thread of its own, which Ctrl-C interrupts.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::to_python;
 
-/// How long a Ctrl-C may go unheard.
+/// Interval between checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Asks Python for signals, and the caller of a function whether to go on. Keeps the exception that ended it.
@@ -49,8 +49,8 @@ impl Interrupts {
     }
 }
 
-/// Waits for what the work sends, and asks now and then whether to go on waiting; the first error
-/// that `ask` gives ends it. Python's lock must not be held.
+/// Waits for the result of the work, and calls `ask` at this interval, whose first error ends the
+/// wait. Python's lock must not be held.
 pub fn listen<T>(
     result: &Receiver<T>,
     mut ask: impl FnMut(Python<'_>) -> PyResult<()>,

@@ -131,7 +131,7 @@ pub fn count_trace_sizes(py: Python<'_>, path: PathBuf) -> PyResult<(Counts, Str
 /// Bytes that a gap takes as a Python number, in the text of the request, and in the distribution.
 const GAP_BYTES: u64 = 128;
 
-/// Gaps between the packets of a capture file, ns, and how many went back in time.
+/// Gaps between the packets of a capture file, ns, and the number of packets that go back in time.
 #[pyfunction]
 pub fn read_trace_gaps(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<f64>, u64)> {
     let packets_max = allowance_bytes(&path) / GAP_BYTES;

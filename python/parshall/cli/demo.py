@@ -1,6 +1,5 @@
 """``parshall demo``: the tour: measure a testbed, print the ledgers, write a report."""
 
-import dataclasses
 import json
 import sys
 import time
@@ -12,7 +11,7 @@ from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.messages import say
 from parshall.cli.options import time_option
 from parshall.cli.report import TESTBED_FILE
-from parshall.errors import ParshallError, UsageError
+from parshall.errors import UsageError
 from parshall.stopping import Stopping, exiting_on_signals
 from parshall.whole_file import write_whole
 
@@ -40,13 +39,10 @@ def command(
         measurement = measure(output, duration, progress=show, stopping=stopping)
     write_whole(output / TESTBED_FILE, json.dumps(measurement.testbed, indent=2))
     if not as_json and not quiet:
-        for name, summary in measurement.summaries.items():
-            print(f"\n{name}: {measurement.logs[name]}, {summary.flows} flows")
-            print("\n".join(ledger_lines(summary.ledger)))
+        for name, summary in measurement.logs.items():
+            print(f"\n{name}: {summary['log']}, {summary['flows']} flows")
+            print("\n".join(ledger_lines(summary["ledger"])))
         print()
-    for name, summary in measurement.summaries.items():
-        if summary.failure:
-            raise ParshallError(f"log of the {name}: {summary.failure}")
 
     show("Drawing the figures and writing the report")
     # Imported late: the drawing libraries must not load while the flows run.
@@ -61,7 +57,7 @@ def command(
     controls = [str(flow["congestion_control"]).upper() for flow in measurement.flows]
     with exiting_on_signals():
         report = write_report(
-            {name: read(path) for name, path in measurement.logs.items()},
+            {name: read(summary["log"]) for name, summary in measurement.logs.items()},
             output,
             f"{' against '.join(controls)} through one bottleneck",
             testbed=measurement.testbed,
@@ -72,10 +68,7 @@ def command(
                 {
                     "report": str(report),
                     "flows": measurement.flows,
-                    "logs": {
-                        name: {"log": str(measurement.logs[name])} | dataclasses.asdict(summary)
-                        for name, summary in measurement.summaries.items()
-                    },
+                    "logs": measurement.logs,
                     "testbed": measurement.testbed,
                 }
             )

@@ -18,7 +18,7 @@ from parshall.stopping import Stopping
 COMMAND_SETTINGS = {
     "epilog": "Sizes: SIZE, LOW-HIGH, imix, imix-tcp, imix-ipsec, thesis, procfs:FILE, dist:FILE, sizes:FILE. "
     "Gaps: none, fixed, poisson, weibull:shape=, pareto:shape=, lognormal:variation=, bursts:size=, onoff, "
-    "pareto-onoff, trace:FILE. See docs/gen.md.",
+    "pareto-onoff, trace:FILE. See docs/gaps.md.",
 }
 
 

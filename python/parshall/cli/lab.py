@@ -220,7 +220,7 @@ def published(
     rows = [
         {"study": evaluation["study"], **statement}
         for evaluation in map(read_evaluation, found)
-        for statement in evaluation["statements"]
+        for statement in [*evaluation["statements"], *_omitted(evaluation)]
     ]
     if as_json:
         print(json.dumps(rows))
@@ -229,9 +229,16 @@ def published(
 
     table = Table("study", "where", "published", "measured here", "same shape?", show_lines=True)
     for row in rows:
-        shape = " ".join(filter(None, [{True: "yes", False: "no", None: "open"}[row["is_same"]], row["reason"]]))
+        verdict = {True: "yes", False: "no", None: "open"}[row["is_same"]] if row["measured"] else "-"
+        shape = " ".join(filter(None, [verdict, row["reason"]]))
         table.add_row(*map(printable, (row["study"], row["source"], row["published"], row["measured"], shape)))
     plain_console().print(table)
+
+
+def _omitted(evaluation: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return rows for the figures and tables of a document that are not measured."""
+    empty = {"published": "", "measured": "", "is_same": None}
+    return [{"source": source, **empty, "reason": reason} for source, reason in evaluation["omitted"].items()]
 
 
 def _bundles(directory: Path) -> list[Path]:

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from parshall.cli import options
+from parshall.cli import options, path_join
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option
+from parshall.cli.path_beside import Beside
 from parshall.cli.path_text import stage_lines, summary_lines
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
@@ -22,10 +23,18 @@ from parshall.path.stages import STAGES
 from parshall.quantities import parse_share
 from parshall.stopping import Stopping
 
+_JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")
+
 
 def command(
+    context: typer.Context,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="With --join: further files")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Log of packets; without it, histograms only")
+    ] = None,
+    join: Annotated[
+        list[Path] | None,
+        typer.Option("--join", metavar="FILE", help="Join path log, TCP log, capture (repeatable)"),
     ] = None,
     stages: Annotated[
         str | None, typer.Option("--stages", metavar="NAME,...", help="Stages to measure (--list-stages)")
@@ -55,6 +64,12 @@ def command(
         str, typer.Option("--share", metavar="PERCENT", help="Attach the programs this share of the time")
     ] = "100%",
     probe_cost: Annotated[bool, typer.Option("--probe-cost", help="Measure what the probes cost the packets")] = False,
+    tcp_log: Annotated[
+        Path | None, typer.Option("--tcp-log", metavar="FILE", help="Log TCP, too, and join it (with -o)")
+    ] = None,
+    capture: Annotated[
+        Path | None, typer.Option("--capture", metavar="FILE", help="Capture at -i, too, and join it (with -o)")
+    ] = None,
     duration: options.Duration = None,
     buffer: Annotated[int, options.buffer_option(DEFAULT_RING_BYTES)] = DEFAULT_RING_BYTES,
     seed: options.Seed = 1,
@@ -67,10 +82,15 @@ def command(
         width = max(map(len, STAGES))
         print(*(f"{name:{width}}  {where}" for name, where in STAGES.items()), sep="\n")
         return 0
+    if join or files:
+        _check_join(context, join or [], files or [])
+        return path_join.run([*(join or ()), *(files or ())], output, quiet=quiet, as_json=as_json)
     if str(output) == "-" and sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; send it to a file or a pipe")
+    beside = Beside(output, tcp_log, capture, interface or [], netns, filter)
     with contextlib.ExitStack() as stack:
         stopping = stack.enter_context(Stopping())
+        sessions = [stack.enter_context(session) for session in beside.sessions(stopping.is_requested)]
         profile = PathProfile(
             output,
             stages=None if stages is None else [name.strip() for name in stages.split(",")],
@@ -81,7 +101,7 @@ def command(
             interface=interface or (),
             netns=netns,
             cgroup=cgroup,
-            group_by=by,
+            by=by,
             groups_max=groups_max,
             packets_max=packets_max,
             buffer_bytes=buffer,
@@ -94,15 +114,27 @@ def command(
             report_start("path", f"{len(profile.options['stages'])} stages", quiet=quiet)
             watch("path", profile, stopping, _progress, quiet=quiet, duration_s=duration)
         summary = profile.stop()
+        failures = [session.stop().failure for session in sessions]
     for one in summary.unavailable:
         if not quiet:
             say("path", f"stage {one['stage']}: not measured, {one['reason']}")
     if as_json or not quiet:
-        _show(output, summary, by, as_json)
-    if summary.failure:
-        say("path", summary.failure)
-        return 1
-    return 0
+        _show(output, summary, by, as_json, beside.connections() if sessions else None)
+    failed = [failure for failure in (summary.failure, *failures) if failure]
+    for failure in failed:
+        say("path", failure)
+    return 1 if failed else 0
+
+
+def _check_join(context: typer.Context, join: list[Path], files: list[Path]) -> None:
+    """Raise `UsageError` for options that measure, which files have no use for."""
+    if not join:
+        raise UsageError(f"{files[0]}: an argument; to join files, give --join")
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in _JOIN_OPTIONS and source is not None and source.name == "COMMANDLINE":
+            option = name.replace("_", "-").removeprefix("as-")
+            raise UsageError(f"--{option}: does not go with --join, which measures nothing; leave it out")
 
 
 def _progress(status: dict[str, Any], elapsed_s: float) -> str:
@@ -113,10 +145,15 @@ def _progress(status: dict[str, Any], elapsed_s: float) -> str:
     return f"{status['packets']:,} packets  {status['lost']:,} lost  {paths}"
 
 
-def _show(output: Path | None, summary: PathSummary, by: str, as_json: bool) -> None:
+def _show(
+    output: Path | None, summary: PathSummary, by: str, as_json: bool, joined: list[dict[str, Any]] | None
+) -> None:
     if as_json:
         stream = sys.stderr if str(output) == "-" else sys.stdout
-        print(json.dumps({"log": None if output is None else str(output)} | asdict(summary)), file=stream)
+        connections = {} if joined is None else {"connections": joined}
+        log = {"log": None if output is None else str(output)}
+        print(json.dumps(log | asdict(summary) | connections), file=stream)
         return
     lines = [*stage_lines(summary, with_groups=by != "none"), *summary_lines(summary), *ledger_lines(summary.ledger)]
     print(*lines, sep="\n", file=sys.stderr)
+    print(*path_join.lines_of(joined or []), sep="\n", end="\n" if joined else "", file=sys.stderr)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from parshall.path.profile import PathSummary, group_text
+from parshall.quantities import duration_text
 
 _GROUPS_SHOWN = 20
 
@@ -40,7 +41,7 @@ def summary_lines(summary: PathSummary) -> list[str]:
     if summary.noise:
         lines.append(f"noise: {'':20}{'events':>12}{'gap':>10}{'median':>10}{'p99':>10}{'max':>10}")
         for row in summary.noise:
-            gap = _duration(row["gap_mean_ns"])
+            gap = duration_text(row["gap_mean_ns"])
             times = _quantiles(row) if row["kind"] != "poll_packets" else _packets(row)
             lines.append(f"  {row['kind']:18} CPU {row['cpu']:<3}{row['events']:>12,}{gap:>10}{times}")
     for cost in summary.probe_cost:
@@ -59,18 +60,8 @@ def _times(row: dict[str, Any]) -> str:
 
 
 def _quantiles(row: dict[str, Any]) -> str:
-    return f"{_duration(row['median_ns']):>10}{_duration(row['p99_ns']):>10}{_duration(row['max_ns']):>10}"
+    return f"{duration_text(row['median_ns']):>10}{duration_text(row['p99_ns']):>10}{duration_text(row['max_ns']):>10}"
 
 
 def _packets(row: dict[str, Any]) -> str:
     return f"{row['median_ns']:>10.0f}{row['p99_ns']:>10.0f}{row['max_ns']:>10}"
-
-
-def _duration(time_ns: float | None) -> str:
-    """Return a time with three digits and its unit."""
-    if time_ns is None:
-        return "-"
-    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
-        if time_ns < limit:
-            return f"{time_ns / (limit / 1e3):.3g} {unit}"
-    return f"{time_ns / 1e9:.3g} s"

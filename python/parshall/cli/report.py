@@ -44,16 +44,31 @@ def command(
     with exiting_on_signals(), progress_line() as show:
         show("preparing")
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
-        from parshall.log import read
-        from parshall.report import write_report
+        from parshall.path.log import PathLog, is_path_log
 
-        report = write_report(
-            {name: read(path) for name, path in names_of(paths).items()},
-            directory,
-            title or f"Parshall: {', '.join(path.stem for path in paths[:3])}{' ...' if len(paths) > 3 else ''}",
-            testbed=_testbed(testbed_file) if testbed_file else None,
-            progress=show,
-        )
+        heading = title or f"Parshall: {', '.join(path.stem for path in paths[:3])}{' ...' if len(paths) > 3 else ''}"
+        of_paths = [path for path in paths if is_path_log(path)]
+        if of_paths and len(of_paths) < len(paths):
+            raise UsageError(
+                f"{of_paths[0]}: a path log among TCP logs; give logs of one kind, and name a directory with -o"
+            )
+        if of_paths:
+            from parshall.report.path import write_report as write_path_report
+
+            report = write_path_report(
+                {name: PathLog(path) for name, path in names_of(paths).items()}, directory, heading, progress=show
+            )
+        else:
+            from parshall.log import read
+            from parshall.report import write_report
+
+            report = write_report(
+                {name: read(path) for name, path in names_of(paths).items()},
+                directory,
+                heading,
+                testbed=_testbed(testbed_file) if testbed_file else None,
+                progress=show,
+            )
     print(json.dumps({"report": str(report)}) if as_json else report)
 
 
@@ -97,7 +112,7 @@ def logs_of(inputs: list[Path]) -> list[Path]:
         elif path.exists():
             found.append(path)
         else:
-            raise UsageError(f"{path}: no such file; give a log of `parshall tcp`")
+            raise UsageError(f"{path}: no such file; give a log of `parshall tcp` or `parshall path`")
     return found
 
 

@@ -20,7 +20,7 @@ _Receive = Annotated[
 ]
 _NoGro = Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")]
 _Routes = Annotated[int, count_option("--routes", help="Entries of the routing table")]
-_Rules = Annotated[int, typer.Option("--rules", metavar="RULES", help="nftables rules that each packet passes")]
+_Rules = Annotated[int, typer.Option("--rules", metavar="NUMBER", help="nftables rules that each packet passes")]
 _Tunnel = Annotated[
     str | None,
     typer.Option("--tunnel", metavar="aes-gcm|chacha20", help="Send through a security gateway with this cipher"),
@@ -28,10 +28,10 @@ _Tunnel = Annotated[
 _Sizes = Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")]
 _Flows = Annotated[int, count_option("--flows", help="Number of flows")]
 _RouterCpu = Annotated[
-    int | None, typer.Option("--router-cpu", metavar="N", help="CPU of the router [default: the last]")
+    int | None, typer.Option("--router-cpu", metavar="CPU", help="CPU of the router [default: the last]")
 ]
 _SenderCpu = Annotated[
-    int | None, typer.Option("--sender-cpu", metavar="N", help="CPU of the generator [default: the first]")
+    int | None, typer.Option("--sender-cpu", metavar="CPU", help="CPU of the generator [default: the first]")
 ]
 
 # A short search, for --load.

@@ -104,7 +104,7 @@ class _Surroundings:
         from pyroute2.netlink.exceptions import NetlinkError
 
         for inode, path in self._paths.items():
-            # A namespace that is just being removed has no number: NetlinkError.
+            # A name that is being created or removed is no namespace.
             with suppress(OSError, NetlinkError), path.open("rb") as namespace:
                 number = route.get_netnsid(fd=namespace.fileno())["nsid"]
                 if number != _NO_NUMBER and os.fstat(namespace.fileno()).st_ino == inode:

@@ -77,8 +77,9 @@ class Agent:
     def start(self, name: str, command: Sequence[str], cpu: int | None) -> None:
         """Start a program; its outputs go to ``NAME.out`` and ``NAME.err``."""
         with (self._directory / f"{name}.out").open("wb") as out, (self._directory / f"{name}.err").open("wb") as err:
+            # In a process group of its own: Ctrl-C in a terminal is for the laboratory, which ends its programs.
             self._programs[name] = self._popen(
-                [*command], cpu=self.cpu(cpu), stdout=out, stderr=err, stdin=subprocess.DEVNULL
+                [*command], cpu=self.cpu(cpu), stdout=out, stderr=err, stdin=subprocess.DEVNULL, process_group=0
             )
 
     def is_ready(self, name: str, ready: str) -> bool:
@@ -123,6 +124,11 @@ class Agent:
         """Ask a program to end, by SIGINT."""
         if self.is_running(name):
             self._programs[name].send_signal(signal.SIGINT)
+
+    def terminate(self, name: str) -> None:
+        """Ask a program to end, by SIGTERM."""
+        if self.is_running(name):
+            self._programs[name].terminate()
 
     def status(self, name: str) -> int | None:
         """Return the exit status of a program; None while it runs."""

@@ -6,7 +6,7 @@ the instruments, collect.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,24 @@ from parshall.lab.study import (
     Program,
     Setting,
 )
+from parshall.stopping import Stopping
 
+# What a run does next; `measure` reports it.
+START, TRAFFIC, END = "start", "traffic", "end"
 # A program that uses no CPU time for so long has read everything: the kernel hands tcpdump a block that is not full
 # after 1 s.
 _IDLE_S = 1.3
 
 
-def measure(site: Site, setting: Setting, directory: Path, control: str = "") -> dict[str, Any]:
+def measure(
+    site: Site,
+    setting: Setting,
+    directory: Path,
+    control: str = "",
+    *,
+    progress: Callable[[str, Scene], None] = lambda step, scene: None,
+    stopping: Stopping | None = None,
+) -> dict[str, Any]:
     """Run a setting once.
 
     Parameters
@@ -44,6 +55,10 @@ def measure(site: Site, setting: Setting, directory: Path, control: str = "") ->
         Directory of the outputs and files.
     control : {"", "no traffic", "no instruments"}
         What to leave out.
+    progress : callable
+        Called with "start", "traffic" and "end" before instruments start, traffic starts and instruments end.
+    stopping : Stopping, optional
+        When a stop is requested, the workload is terminated, and the run ends early.
 
     Returns
     -------
@@ -58,17 +73,23 @@ def measure(site: Site, setting: Setting, directory: Path, control: str = "") ->
     chosen = _chosen(setting, control)
     with site.scene(setting, directory) as scene:
         before = _Counts(scene)
+        progress(START, scene)
         for role in (INSTRUMENT, SERVER):
             for program in _of(chosen, role):
                 _start(scene, program)
         before.read()
+        progress(TRAFFIC, scene)
         began_s = time.monotonic()
         for program in _of(chosen, WORKLOAD):
             _launch(scene, program)
-        _wait_for_workload(scene, chosen)
+        _wait_for_workload(scene, chosen, stopping)
         workload_s = time.monotonic() - began_s
         hosts = before.hosts_until_now()
-        outcomes = {program.name: _end(scene, program) for program in chosen}
+        # Servers first: an instrument sees the end of what they receive.
+        ended = {program.name: _end(scene, program) for role in (WORKLOAD, SERVER) for program in _of(chosen, role)}
+        progress(END, scene)
+        ended |= {program.name: _end(scene, program) for program in _of(chosen, INSTRUMENT)}
+        outcomes = {program.name: ended[program.name] for program in chosen}
         testbed = scene.describe()
         for program in chosen:
             scene.agents[program.host].remove(program.scratch)
@@ -110,9 +131,10 @@ def _start(scene: Scene, program: Program) -> None:
         time.sleep(POLL_INTERVAL_S)
 
 
-def _wait_for_workload(scene: Scene, chosen: list[Program]) -> None:
+def _wait_for_workload(scene: Scene, chosen: list[Program], stopping: Stopping | None) -> None:
     """Wait until the workload has ended; an instrument that ends before fails the run."""
     began_s = time.monotonic()
+    is_stopped = False
     running = _of(chosen, WORKLOAD)
     watched = _of(chosen, INSTRUMENT)
     while running:
@@ -127,6 +149,10 @@ def _wait_for_workload(scene: Scene, chosen: list[Program]) -> None:
         for program in running:
             if time.monotonic() - began_s > program.end_s:
                 raise ParshallError(f"{program.name}: did not end within {program.end_s:g} s")
+        if running and stopping is not None and stopping.is_requested() and not is_stopped:
+            is_stopped = True
+            for program in running:
+                scene.agents[program.host].terminate(program.name)
         if running:
             time.sleep(POLL_INTERVAL_S)
 

@@ -1,6 +1,7 @@
 """Draws the figures of a study from their evaluation. It draws, and computes nothing."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import altair as alt
@@ -15,6 +16,10 @@ _MARKED_MAX = 300
 # Up to so many whole numbers on the horizontal axis have a tick each.
 _TICKS_MAX = 12
 _PUBLISHED = "#6b7280"
+# Lines with many values have dashes.
+_DASHES = ([1, 0], [6, 3], [2, 2], [10, 3, 2, 3], [1, 4], [12, 4], [4, 1], [8, 2, 2, 2])
+# Marks of lines with equal values: next to each other where x is a factor, one within the other where it is measured.
+_DODGE_PX, _MARK_SIZES = 7, (150, 105, 70, 42, 24, 12)
 # Lines have different shapes, too, for those who cannot tell the colours.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 _CONFIG: dict[str, Any] = {
@@ -45,6 +50,11 @@ def draw(figure: dict[str, Any]) -> alt.TopLevelMixin:
     return chart
 
 
+def hidden(figure: dict[str, Any]) -> int:
+    """Return how many points of a figure its logarithmic axes cannot show."""
+    return sum(not _is_drawable(point, figure) for point in figure["points"])
+
+
 def _natural(text: str) -> tuple[Any, ...]:
     """Sort numbers as numbers."""
     try:
@@ -54,57 +64,93 @@ def _natural(text: str) -> tuple[Any, ...]:
 
 
 def _panel(figure: dict[str, Any], panel: str, lines: list[str], is_single: bool) -> Any:
-    def of_panel(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [row for row in rows if (row.get("panel") or "") == panel and _is_drawable(row, figure)]
-
-    points, means = of_panel(figure["points"]), of_panel(figure["means"])
-    kind = "Q" if all(isinstance(row["x"], int | float) for row in [*points, *figure["published"]]) else "O"
-    x = alt.X(f"x:{kind}", title=figure["x_title"], scale=_scale(figure["is_log_x"] and kind == "Q", kind))
+    drawable = [point for point in figure["points"] if _is_drawable(point, figure)]
+    points = [row for row in drawable if (row.get("panel") or "") == panel]
+    means = [row for row in figure["means"] if row["panel"] == panel and _is_drawable(row, figure)]
+    # Panels have the same axes.
+    kind = "Q" if all(isinstance(row["x"], int | float) for row in [*drawable, *figure["published"]]) else "O"
+    x = alt.X(f"x:{kind}", title=figure["x_title"], scale=_scale(figure, "x", drawable, is_single))
     if kind == "O":
-        x = alt.X("x:O", title=figure["x_title"], sort=None, axis=alt.Axis(labelAngle=0))
-    elif (numbers := _whole_numbers(points)) and not figure["is_log_x"]:
+        order = list(dict.fromkeys(row["x"] for row in [*figure["means"], *drawable, *figure["published"]]))
+        x = alt.X("x:O", title=figure["x_title"], sort=order, axis=alt.Axis(labelAngle=0))
+    elif (numbers := _whole_numbers(drawable)) and not figure["is_log_x"]:
         x = x.axis(values=numbers)
-    y = alt.Y("y:Q", title=figure["y_title"], scale=_y_scale(figure, points))
-    colours = alt.Scale(domain=lines, range=[COLOURS[number % len(COLOURS)] for number in range(len(lines))])
-    shapes = alt.Scale(domain=lines, range=[_SHAPES[number % len(_SHAPES)] for number in range(len(lines))])
-    legend = (
-        alt.Legend(title=figure["line_title"] or None, orient="top", columns=4, symbolOpacity=1)
-        if lines != [""]
-        else None
-    )
-    colour = alt.Color("line:N", scale=colours, legend=legend, sort=lines)
-    shape = alt.Shape("line:N", scale=shapes, legend=legend, sort=lines)
-    tip = [alt.Tooltip("line:N"), alt.Tooltip(f"x:{kind}", title=figure["x_title"]), alt.Tooltip("y:Q")]
-    layers: list[alt.Chart] = []
-    if figure["is_raw"]:
-        raw = alt.Chart(alt.InlineData(values=points))
-        step: Literal["step-after", "linear"] = "step-after" if figure["is_stepped"] else "linear"
-        if figure["is_scatter"]:
-            # Open marks of different shapes, so that points that coincide all show.
-            layers.append(raw.mark_point(size=22).encode(x=x, y=y, color=colour, shape=shape, tooltip=tip))
-        else:
-            layers.append(raw.mark_line(strokeWidth=1.6, interpolate=step).encode(x=x, y=y, color=colour, tooltip=tip))
-        if not figure["is_scatter"] and len(points) < _MARKED_MAX:
-            layers.append(raw.mark_point(size=14, filled=True).encode(x=x, y=y, color=colour, tooltip=tip))
-    else:
-        single = alt.Chart(alt.InlineData(values=points))
-        mean = alt.Chart(alt.InlineData(values=means))
-        extremes = [alt.Tooltip("y:Q", title="mean"), alt.Tooltip("y_low:Q"), alt.Tooltip("y_high:Q"), "count:Q"]
-        # The runs themselves, so that outliers show.
-        layers.append(single.mark_point(size=12, opacity=0.35).encode(x=x, y=y, color=colour, tooltip=tip))
-        layers.append(mean.mark_rule(opacity=0.8).encode(x=x, y="y_low:Q", y2="y_high:Q", color=colour))
-        if kind == "Q" and any(row["x_low"] != row["x_high"] for row in means):
-            across = mean.mark_rule(opacity=0.4).encode(x="x_low:Q", x2="x_high:Q", y=y, color=colour)
-            layers.append(across)
-        if kind == "Q":
-            layers.append(mean.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=colour))
-        marks = mean.mark_point(size=55, filled=True)
-        layers.append(marks.encode(x=x, y=y, color=colour, shape=shape, tooltip=[*tip[:2], *extremes]))
+    y = alt.Y("y:Q", title=figure["y_title"], scale=_scale(figure, "y", drawable, is_single))
+    channels = _Channels(figure, kind, x, y, lines)
+    layers = _raw(figure, points, channels) if figure["is_raw"] else _repeated(points, means, channels)
     if figure["published"]:
         layers += _published(figure, x, y, kind)
     size = (WIDTH_PX, HEIGHT_PX) if is_single else (PANEL_WIDTH_PX, PANEL_HEIGHT_PX)
     chart = alt.layer(*layers).properties(width=size[0], height=size[1], title=panel)
     return chart
+
+
+class _Channels:
+    """What the layers of a panel share: axes, colours, shapes, dashes, tool tips."""
+
+    def __init__(self, figure: dict[str, Any], kind: str, x: alt.X, y: alt.Y, lines: list[str]) -> None:
+        def scale(values: Sequence[Any]) -> alt.Scale:
+            return alt.Scale(domain=lines, range=[values[number % len(values)] for number in range(len(lines))])
+
+        title = figure["line_title"] or None
+        legend = alt.Legend(title=title, orient="top", columns=4, symbolOpacity=1) if lines != [""] else None
+        self.kind, self.x, self.y, self.lines = kind, x, y, lines
+        self.colour = alt.Color("line:N", scale=scale(COLOURS), legend=legend, sort=lines)
+        self.shape = alt.Shape("line:N", scale=scale(_SHAPES), legend=legend, sort=lines)
+        self.dash = alt.StrokeDash("line:N", scale=scale(_DASHES), legend=legend, sort=lines)
+        self.tip = [alt.Tooltip("line:N"), alt.Tooltip(f"x:{kind}", title=figure["x_title"]), alt.Tooltip("y:Q")]
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """Position, colour and tool tip."""
+        return {"x": self.x, "y": self.y, "color": self.colour, "tooltip": self.tip}
+
+
+def _raw(figure: dict[str, Any], points: list[dict[str, Any]], channels: _Channels) -> list[alt.Chart]:
+    """Draw values that are no repeats: points, lines or steps."""
+    raw = alt.Chart(alt.InlineData(values=points))
+    if figure["is_scatter"]:
+        # Open marks of different shapes and sizes, so that points that coincide all show.
+        return [
+            alt.Chart(alt.InlineData(values=[row for row in points if (row.get("line") or "") == line]))
+            .mark_point(size=_MARK_SIZES[-1 - (len(channels.lines) - 1 - number) % 2], strokeWidth=1)
+            .encode(**channels.common, shape=channels.shape)
+            for number, line in enumerate(channels.lines)
+        ]
+    step: Literal["step-after", "linear"] = "step-after" if figure["is_stepped"] else "linear"
+    line = raw.mark_line(strokeWidth=1.6, interpolate=step)
+    if len(points) >= _MARKED_MAX:
+        return [line.encode(**channels.common, strokeDash=channels.dash)]
+    marks = raw.mark_point(size=24, filled=True)
+    return [line.encode(**channels.common), marks.encode(**channels.common, shape=channels.shape)]
+
+
+def _repeated(points: list[dict[str, Any]], means: list[dict[str, Any]], channels: _Channels) -> list[alt.Chart]:
+    """Draw every run, means, minima and maxima; each line beside the others."""
+    is_factor = all(row["x_low"] == row["x_high"] for row in means)
+    layers: list[alt.Chart] = []
+    for number, line in enumerate(channels.lines):
+        middle = (len(channels.lines) - 1) / 2
+        offset: dict[str, Any] = {"xOffset": (number - middle) * _DODGE_PX} if is_factor else {}
+        single, mean = (
+            alt.Chart(alt.InlineData(values=[row for row in rows if (row.get("line") or "") == line]))
+            for rows in (points, means)
+        )
+        common = channels.common
+        # The runs themselves, so that outliers show.
+        layers.append(single.mark_point(size=12, opacity=0.35, **offset).encode(**common))
+        bar = {**common, "y": "y_low:Q", "y2": "y_high:Q"}
+        layers.append(mean.mark_rule(opacity=0.8, **offset).encode(**bar))
+        if not is_factor:
+            across = {**common, "x": "x_low:Q", "x2": "x_high:Q"}
+            layers.append(mean.mark_rule(opacity=0.4).encode(**across))
+        if channels.kind == "Q":
+            layers.append(mean.mark_line(strokeWidth=1.6, **offset).encode(**common))
+        size = 55 if is_factor else _MARK_SIZES[number % len(_MARK_SIZES)]
+        extremes = [alt.Tooltip("y:Q", title="mean"), alt.Tooltip("y_low:Q"), alt.Tooltip("y_high:Q"), "count:Q"]
+        marks = mean.mark_point(size=size, filled=is_factor, **offset)
+        layers.append(marks.encode(**{**common, "tooltip": [*channels.tip[:2], *extremes]}, shape=channels.shape))
+    return layers
 
 
 def _published(figure: dict[str, Any], x: alt.X, y: alt.Y, kind: str) -> list[alt.Chart]:
@@ -125,8 +171,12 @@ def _published(figure: dict[str, Any], x: alt.X, y: alt.Y, kind: str) -> list[al
         )
         if ends:
             texts.append(marks.encode(x=x, y=y, text="line:N"))
+    # Two points are no curve.
+    curves = [point for point in figure["published"] if numbers.count(point["line"]) > 2]
     return [
-        data.mark_line(color=_PUBLISHED, strokeDash=[5, 3]).encode(x=x, y=y, detail=group),
+        alt.Chart(alt.InlineData(values=curves))
+        .mark_line(color=_PUBLISHED, strokeDash=[5, 3])
+        .encode(x=x, y=y, detail=group),
         data.mark_point(color=_PUBLISHED, size=40, shape="diamond").encode(x=x, y=y, detail=group, tooltip=tip),
         *texts,
     ]
@@ -139,14 +189,6 @@ def _whole_numbers(points: list[dict[str, Any]]) -> list[int]:
     return values if is_count and values and values[-1] <= 2 * _TICKS_MAX else []
 
 
-def _y_scale(figure: dict[str, Any], points: list[dict[str, Any]]) -> alt.Scale:
-    """Return the vertical scale; percentages have the whole range, so that small differences look small."""
-    is_share = figure["y_title"].endswith("(%)") and not figure["is_raw"]
-    if is_share and not figure["is_log_y"] and all(0 <= point["y"] <= 100 for point in points):
-        return alt.Scale(domain=[0, 100])
-    return _scale(figure["is_log_y"], "Q")
-
-
 def _is_drawable(row: dict[str, Any], figure: dict[str, Any]) -> bool:
     """Whether a logarithmic axis can show a row."""
     return not (
@@ -155,7 +197,18 @@ def _is_drawable(row: dict[str, Any], figure: dict[str, Any]) -> bool:
     )
 
 
-def _scale(is_log: bool, kind: str) -> alt.Scale:
-    if kind == "O":
-        return alt.Scale()
-    return alt.Scale(type="log", nice=False, padding=12) if is_log else alt.Scale(zero=True)
+def _scale(figure: dict[str, Any], axis: str, points: list[dict[str, Any]], is_single: bool) -> alt.Scale:
+    """Return the scale of an axis, over all panels; percentages of repeats have the whole range."""
+    if figure[f"is_log_{axis}"]:
+        return alt.Scale(type="log", nice=False, padding=12, **_domain(axis, points, is_single))
+    is_share = axis == "y" and figure["y_title"].endswith("(%)") and not figure["is_raw"]
+    if is_share and all(0 <= point["y"] <= 100 for point in points):
+        return alt.Scale(domain=[0, 100])
+    return alt.Scale(zero=True, **_domain(axis, points, is_single))
+
+
+def _domain(axis: str, points: list[dict[str, Any]], is_single: bool) -> dict[str, Any]:
+    values = [point[axis] for point in points]
+    if is_single or not values or isinstance(values[0], str):
+        return {}
+    return {"domainMax": max(values)}

@@ -52,6 +52,7 @@ def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
         "measures": {each.name: {"label": each.label, "unit": each.unit} for each in study.measures},
         "figures": [_figure(figure, table) for figure in study.figures],
         "statements": [_statement(each, table) for each in study.statements],
+        "omitted": dict(study.omitted),
         "controls": list(_controls(table)),
         "summaries": list(_summaries(table)),
         "drifting": [measure.name for measure in study.measures if has_drift(list(_blocks(table, measure)))],
@@ -136,7 +137,14 @@ def _points(figure: Figure, table: Table) -> pl.DataFrame:
                 repeat=pl.col("repeat"),
             )
         )
-    return pl.concat(frames).drop_nulls(["x", "y"])
+    order = {_key(level, study): number for number, level in enumerate(_levels(table))}
+    points = pl.concat(frames).drop_nulls(["x", "y"])
+    return points.sort(points["level"].replace_strict(order, default=len(order)), maintain_order=True)
+
+
+def _key(level: dict[str, Any], study: Study) -> str:
+    """Return the text for a level in the points of a figure."""
+    return "/".join("" if level.get(name) is None else str(level[name]) for name in study.factors)
 
 
 def _means(points: pl.DataFrame) -> pl.DataFrame:
@@ -146,19 +154,17 @@ def _means(points: pl.DataFrame) -> pl.DataFrame:
         if name not in points.columns:
             points = points.with_columns(default.alias(name))
     is_number = points.schema["x"].is_numeric()
-    return (
-        points.group_by("panel", "line", "level", maintain_order=True)
-        .agg(
-            x=x.mean() if is_number else x.first(),
-            x_low=x.min() if is_number else x.first(),
-            x_high=x.max() if is_number else x.first(),
-            y=y.mean(),
-            y_low=y.min(),
-            y_high=y.max(),
-            count=pl.len(),
-        )
-        .sort("panel", "line", "x")
+    means = points.group_by("panel", "line", "level", maintain_order=True).agg(
+        x=x.mean() if is_number else x.first(),
+        x_low=x.min() if is_number else x.first(),
+        x_high=x.max() if is_number else x.first(),
+        y=y.mean(),
+        y_low=y.min(),
+        y_high=y.max(),
+        count=pl.len(),
     )
+    # Words stay in the order of the levels.
+    return means.sort("panel", "line", *(["x"] if is_number else []), maintain_order=True)
 
 
 def _statement(statement: Any, table: Table) -> dict[str, Any]:

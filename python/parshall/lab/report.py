@@ -13,8 +13,9 @@ from markupsafe import Markup
 from parshall.errors import UsageError, file_error
 from parshall.lab.bundle import Bundle
 from parshall.lab.comparison import compare
-from parshall.lab.drawing import draw
+from parshall.lab.drawing import draw, hidden
 from parshall.lab.evaluation import EVALUATION
+from parshall.lab.study import Finding
 from parshall.report.write import FIGURE_DIRECTORY, PAGE, as_data, page_text, pretty, vega
 from parshall.whole_file import write_whole
 
@@ -101,6 +102,8 @@ def _caption(figure: dict[str, Any]) -> str:
         counts = sorted({row["count"] for row in figure["means"]})
         runs = f"{counts[0]}" if len(set(counts)) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "0"
         text = f"Marks: mean of {runs} runs; bars: minimum and maximum; faint: every run."
+    if count := hidden(figure):
+        text += f" {count} values at 0 are not drawn: the axis is logarithmic."
     return f"{text} Grey diamonds: published." if figure["published"] else text
 
 
@@ -124,6 +127,8 @@ def _render(
         bundle=bundle.about,
         evaluation=evaluation,
         figures=figures,
+        # A table has them.
+        stated={Finding(**_measured(each)).sentence for each in evaluation["statements"]},
         comparison=comparison,
         runs_sentence=runs_sentence(bundle, evaluation),
         warnings=list(warnings(evaluation)),
@@ -132,6 +137,10 @@ def _render(
         script=Markup(page_text("lab.js")),
         vega=Markup(vega()),
     )
+
+
+def _measured(statement: dict[str, Any]) -> dict[str, Any]:
+    return {name: statement[name] for name in ("measured", "is_same", "reason")}
 
 
 def _significant(value: float | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from parshall.errors import ParshallError, UsageError
-from parshall.lab.agent import Agent
+from parshall.lab.agent import Agent, filled
 from parshall.lab.study import Host, Setting
 from parshall.testbed import Testbed
 
@@ -104,6 +104,9 @@ class TestbedSite:
                     places[end.name].interfaces.append(link.interface(end))
                     if wanted_link.napi:
                         end.run(["ethtool", "-K", link.interface(end), "gro", "on"])
+            for wanted in setting.hosts:
+                for command in wanted.commands:
+                    hosts[wanted.name].run(filled(command, places))
             agents = {name: Agent(host.popen, directory) for name, host in hosts.items()}
 
             def describe() -> dict[str, Any]:
@@ -162,8 +165,11 @@ class RealSite:
     def _check(self, host: Host) -> None:
         if host.name not in self._hosts:
             raise UsageError(f"host {host.name}: is not in the file of hosts; add [hosts.{host.name}]")
-        if host.sysctl:
-            raise UsageError(f"host {host.name}: the study sets {', '.join(host.sysctl)}; real hosts are not changed")
+        if changes := [*host.sysctl, *(" ".join(map(str, command)) for command in host.commands)]:
+            raise UsageError(
+                f"host {host.name}: the study sets {', '.join(changes)}; real hosts are not changed: remove it from "
+                "the study, and set it on the host"
+            )
 
     def describe(self) -> dict[str, Any]:
         """Return the real hosts."""

@@ -44,11 +44,15 @@ class Host:
         CPU of its programs: 0 is the first CPU of the machine, -1 the last. Default: any.
     sysctl : mapping
         Settings below ``net.``, such as ``{"net.ipv4.tcp_congestion_control": "reno"}``.
+    commands : sequence of sequences of str
+        Commands that run to their end on this host when the links are there, such as ``["ip", "route", "add", ...]``;
+        names in braces are replaced, as in a `Program`.
     """
 
     name: str
     cpu: int | None = None
     sysctl: Mapping[str, object] = field(default_factory=dict)
+    commands: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True, init=False)
@@ -307,6 +311,8 @@ class Study:
         Whether to measure the laboratory itself; not for a study without traffic.
     document : str
         The document that the study repeats.
+    omitted : mapping of str to str
+        Figures and tables of the document that no statement is about, and why: diagrams, other hardware.
     """
 
     name: str
@@ -326,6 +332,7 @@ class Study:
     control_level: Level | None = None
     has_controls: bool = True
     document: str = ""
+    omitted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def factors(self) -> list[str]:

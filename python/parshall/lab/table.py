@@ -33,7 +33,9 @@ class Table:
         frame = self.frame.filter((pl.col("status") == "done") & (pl.col("control") == control))
         for name, value in {**(condition or {}), **levels}.items():
             wanted = value if isinstance(value, list | tuple) else [value]
-            frame = frame.filter(pl.col(name).is_in(wanted))
+            # None is the value of a level without this factor.
+            is_wanted = pl.col(name).is_in([each for each in wanted if each is not None])
+            frame = frame.filter(is_wanted | pl.col(name).is_null() if None in wanted else is_wanted)
         return frame
 
     def runs_where(self, *, control: str = "", **levels: Any) -> list[Run]:

@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import os
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,32 @@ class PathLog:
             )
         version = self._metadata.get("parshall.format_version", "")
         if version.partition(".")[0] != str(MAJOR):
-            raise UsageError(f"{self.path}: path log version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall")
+            raise UsageError(
+                f"{self.path}: path log version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall"
+            )
 
     @cached_property
-    def _content(self) -> tuple[pa.Table, dict[str, Any], bool]:
-        batches, ledger, is_final = [], {}, False
+    def _rows(self) -> pa.Table:
+        messages = list(self._messages())
+        # For who asks for both, the file is read once.
+        self.__dict__["_account"] = _account(metadata for _, metadata in messages)
+        return pa.Table.from_batches([batch for batch, _ in messages if batch.num_rows], self.schema)
+
+    @cached_property
+    def _account(self) -> tuple[dict[str, Any], bool]:
+        return _account(metadata for _, metadata in self._messages())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the rows batch by batch, for logs that do not fit into memory.
+
+        Returns
+        -------
+        iterator of pyarrow.RecordBatch
+            Up to 8,192 rows each, in the order of the file.
+        """
+        return (batch for batch, _ in self._messages() if batch.num_rows)
+
+    def _messages(self) -> Iterator[tuple[pa.RecordBatch, dict[bytes, bytes]]]:
         with self.path.open("rb") as file:
             reader = pa.ipc.open_stream(file)
             while True:
@@ -62,17 +84,12 @@ class PathLog:
                 except (pa.ArrowInvalid, OSError):
                     # Cut by a kill or a full disk: what is before the cut is whole.
                     break
-                if batch.num_rows:
-                    batches.append(batch)
-                if metadata and b"parshall.ledger" in metadata:
-                    ledger = json.loads(metadata[b"parshall.ledger"])
-                    is_final = metadata.get(b"parshall.final") == b"true"
-        return pa.Table.from_batches(batches, self.schema), ledger, is_final
+                yield batch, dict(metadata or {})
 
     @property
     def records(self) -> pa.Table:
         """All rows, in the order of the file; docs/formats/path-log.md describes each column."""
-        return self._content[0]
+        return self._rows
 
     @property
     def packets(self) -> pa.Table:
@@ -98,12 +115,12 @@ class PathLog:
     @property
     def ledger(self) -> dict[str, Any]:
         """The account: seen = filtered + thinned + logged + lost, and the cost. Empty when the log ended at once."""
-        return self._content[1]
+        return self._account[0]
 
     @property
     def complete(self) -> bool:
         """Whether the log was ended in order."""
-        return self._content[2]
+        return self._account[1]
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -131,6 +148,26 @@ class PathLog:
         except ValueError:
             raise ParshallError(f"{self.path}: its {key} is no JSON; the file is damaged") from None
         return value
+
+
+def _account(metadata_of_batches: Iterable[dict[bytes, bytes]]) -> tuple[dict[str, Any], bool]:
+    """Return the last ledger, and whether the log was ended in order."""
+    ledger, is_final = {}, False
+    for metadata in metadata_of_batches:
+        if b"parshall.ledger" in metadata:
+            ledger = json.loads(metadata[b"parshall.ledger"])
+            is_final = metadata.get(b"parshall.final") == b"true"
+    return ledger, is_final
+
+
+def is_path_log(path: Path) -> bool:
+    """Return whether a file begins as a path log does; false when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            metadata = pa.ipc.open_stream(file).schema.metadata or {}
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return bool(metadata.get(b"parshall.format") == FORMAT.encode())
 
 
 def _address(value: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -126,12 +126,12 @@ class PathProfile(Session[PathSummary]):
         Only packets of this network namespace, by name (``ip netns``) or path.
     cgroup : path-like, optional
         Only packets of sockets below this directory of the cgroup-v2 hierarchy.
-    group_by : {"none", "interface", "connection", "cgroup"}
+    by : {"none", "interface", "connection", "cgroup"}
         What has histograms of its own, beside the code paths.
     groups_max : int
         Groups that have histograms at most; packets of later ones are counted as ``ungrouped``.
     packets_max : int
-        Packets that are followed at once, a power of two from 1,024; each takes 192 bytes with a log.
+        Packets that are followed at once, a power of two from 1,024; each takes 224 bytes of the kernel's memory.
     buffer_bytes : int
         Bytes of the ring between kernel and reader, for each CPU: a power of two.
     share : float
@@ -170,7 +170,7 @@ class PathProfile(Session[PathSummary]):
         interface: str | Sequence[str] = (),
         netns: str | os.PathLike[str] | None = None,
         cgroup: str | os.PathLike[str] | None = None,
-        group_by: str = "none",
+        by: str = "none",
         groups_max: int = 256,
         packets_max: int = DEFAULT_PACKETS_MAX,
         buffer_bytes: int = DEFAULT_RING_BYTES,
@@ -198,7 +198,7 @@ class PathProfile(Session[PathSummary]):
             raise UsageError(f"--seed {seed}: expected 0 to 2^64 - 1")
         if probe_cost and share < 1:
             raise UsageError("--probe-cost: the cost is measured in windows of its own; leave out --share")
-        check_choice("--by", group_by, GROUPS)
+        check_choice("--by", by, GROUPS)
         check_text("--filter", filter)
         interfaces = [interface] if isinstance(interface, str) else list(interface)
         for name in interfaces:
@@ -208,7 +208,7 @@ class PathProfile(Session[PathSummary]):
         from parshall import _native
 
         self.path = None if path is None else Path(path)
-        options = {
+        options: dict[str, Any] = {
             "stages": chosen,
             "reads": reads,
             "noise": noise,
@@ -217,7 +217,7 @@ class PathProfile(Session[PathSummary]):
             "interfaces": interfaces,
             "netns": None if namespace is None else str(namespace),
             "cgroup": str(cgroup) if cgroup else None,
-            "group": group_by,
+            "group": by,
             "groups_max": groups_max,
             "packets_max": packets_max,
             "ring_bytes": buffer_bytes,

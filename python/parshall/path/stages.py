@@ -29,3 +29,5 @@ STAGES = {
 ALL_STAGES = tuple(name for name in STAGES if name != "tcx_ingress")
 LIGHT_STAGES = ("gro", "netif_rx", "receive", "local_in", "local_out", "queue", "start_xmit", "drop")
 """The stages of the histogram mode: forwarded packets pass four of them."""
+SENDING_STAGES = ("local_out", "post_routing", "socket_out", "queue", "qdisc_enqueue", "start_xmit", "xmit")
+"""A packet of this host passes one of these first."""

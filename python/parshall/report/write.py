@@ -22,6 +22,7 @@ from parshall.figures.frame import POINTER_LAYER
 from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, flow_total, hook_accounts, total
 from parshall.report.links import links
+from parshall.report.retransmissions import cause_rows
 from parshall.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def write_report(
 ) -> Path:
     """Write ``report.html``, and the figures as PNG (2x) and SVG into ``figures/``.
 
-    Each log is read once, in memory that does not grow with its records. If a log has more than 1000 flows, the page
+    Each log is read once for the figures and once for the retransmissions, in memory that does not grow with its
+    other records. If a log has more than 1000 flows, the page
     lists those that moved most bytes, and ``NAME-flows.csv`` has all.
 
     Parameters
@@ -88,7 +90,7 @@ def write_report(
     parts = [
         _part(name, identity, log, reduced, legend, axis_ns)
         for (name, log), identity, reduced, legend in zip(
-            logs.items(), _identities(logs), reductions, names, strict=True
+            logs.items(), identities(logs), reductions, names, strict=True
         )
     ]
     page = _render(title, parts, testbed)
@@ -99,7 +101,7 @@ def write_report(
             if part["flows_file"]:
                 write_whole(directory / part["flows_file"], part["flow_table"].write_csv())
         if images:
-            _write_images(directory / FIGURE_DIRECTORY, parts, progress)
+            write_images(directory / FIGURE_DIRECTORY, parts, progress)
         # Last, since it refers to the others.
         write_whole(path, page)
     except OSError as error:
@@ -148,7 +150,7 @@ def shared_axis_ns(reductions: Iterable[Reduction]) -> tuple[int, int] | None:
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _identities(names: Iterable[str]) -> list[str]:
+def identities(names: Iterable[str]) -> list[str]:
     """Return unique names that are valid in links and file names."""
     found: list[str] = []
     for name in names:
@@ -183,6 +185,7 @@ def _part(
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced, legend, axis_ns=axis_ns)],
         "flows": _rows(shown, legend),
         "flow_table": table.sort("bytes", descending=True, nulls_last=True, maintain_order=True),
+        "causes_of_retransmissions": cause_rows(log.retransmissions, shown["flow"].to_list()),
         "has_pairs": not shown["is_counted"].all(),
         "has_senders": bool(reduced.senders),
         "flows_file": f"{identity}-flows.csv" if others.height else None,
@@ -195,9 +198,9 @@ def _part(
         "complete": log.complete,
         "cost": ledger.get("cost") or {},
         "records": reduced.records,
-        "began": _began(reduced.begin_ns),
+        "began": began(reduced.begin_ns),
         "environment": log.environment,
-        "command_line": _command_line(log.environment),
+        "command_line": command_line(log.environment),
     }
 
 
@@ -236,11 +239,13 @@ def _accounts_of(shown: pl.DataFrame, others: pl.DataFrame, kind: str) -> list[A
     return [*flow_accounts(shown, kind).values(), *rest]
 
 
-def _began(begin_ns: int | None) -> str | None:
+def began(begin_ns: int | None) -> str | None:
+    """Return a moment as text."""
     return None if begin_ns is None else f"{datetime.fromtimestamp(begin_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _command_line(environment: Mapping[str, Any]) -> str | None:
+def command_line(environment: Mapping[str, Any]) -> str | None:
+    """Return the command line of a measurement."""
     words = environment.get("command_line")
     if not words or not isinstance(words, list):
         return None
@@ -296,11 +301,14 @@ def vega() -> str:
 
 def _without_pointer_layer(specification: Mapping[str, Any]) -> dict[str, Any]:
     """Return the specification without the invisible layer for the pointer."""
+    if "layer" not in specification:
+        return dict(specification)
     layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
     return {**specification, "layer": layers}
 
 
-def _write_images(directory: Path, parts: list[dict[str, Any]], progress: Callable[[str], None]) -> None:
+def write_images(directory: Path, parts: list[dict[str, Any]], progress: Callable[[str], None]) -> None:
+    """Write the figures as SVG and PNG."""
     directory.mkdir(exist_ok=True)
     figures = [(part["id"], figure, specification) for part in parts for figure, specification in part["figures"]]
     for number, (identity, figure, specification) in enumerate(figures, 1):

@@ -1,6 +1,8 @@
 """The router's testbed: source, router and sink in network namespaces, joined by veth."""
 
+from parshall import privileges
 from parshall.errors import ParshallError
+from parshall.installation import require_kernel_side
 from parshall.router import receiving, routes, rules
 from parshall.router.setup import RPS, Setup
 from parshall.testbed import Testbed
@@ -34,6 +36,8 @@ class RouterTestbed(Testbed):
     __test__ = False
 
     def __init__(self, setup: Setup | None = None) -> None:
+        require_kernel_side()
+        privileges.require_bpf("router")
         super().__init__()
         self.setup = setup or Setup()
         self.napi_thread: int | None = None

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet
 
-from parshall.lab import Figure, Host, Measure, Program, Setting, Study, Table, grid
+from parshall.lab import Figure, Finding, Host, Measure, Program, Setting, Statement, Study, Table, grid
 from parshall.lab.programs import PARSHALL
 from parshall.lab.run import Run
 from parshall.lab.study import WORKLOAD, Level
@@ -155,7 +155,7 @@ def found_latency(receive: str, traffic: str) -> Callable[[Table], str]:
         for load in table.levels("load", **levels | {"load": LOADS}):
             quantiles = [table.mean(name, **levels | {"load": load}) for name in ("p50", "p99")]
             texts.append(f"{load:.0%}: {quantiles[0]:,.1f} and {quantiles[1]:,.1f}")
-        return f"Median and 99th percentile at each load, us: {'; '.join(texts)}."
+        return f"Median and 99th percentile at each load, us: {'; '.join(texts)}." if texts else ""
 
     return finding
 
@@ -163,9 +163,10 @@ def found_latency(receive: str, traffic: str) -> Callable[[Table], str]:
 def found_capacity(table: Table) -> str:
     """Return the finding of the losses."""
     texts = []
+    others = {name: value for name, value in DEFAULT.items() if name not in ("receive", "load", "traffic")}
     for receive in table.levels("receive"):
-        zero = table.summary("capacity", receive=receive)
-        beyond = table.summary("overload", receive=receive)
+        zero = table.summary("capacity", receive=receive, **others)
+        beyond = table.summary("overload", receive=receive, **others)
         if zero and beyond:
             texts.append(
                 f"{receive}: {zero.median:,.0f} kpps without loss ({zero.minimum:,.0f} to {zero.maximum:,.0f}), "
@@ -235,6 +236,62 @@ def figures() -> list[Figure]:
     ]
 
 
+def ratio(table: Table, measure: str, before: Level, after: Level) -> tuple[float, float] | None:
+    """Return the interval of a measure's mean at one level over that at another; None with fewer than two pairs."""
+    found = table.difference(measure, before, after)
+    if found is None or not found.before:
+        return None
+    return 1 + found.low / found.before, 1 + found.high / found.before
+
+
+def verdict(interval: tuple[float, float], low: float, high: float) -> bool | None:
+    """Whether an interval lies within bounds; None when that cannot be told."""
+    if low <= interval[0] and interval[1] <= high:
+        return True
+    return False if interval[1] < low or interval[0] > high else None
+
+
+def compared(measure: str, after: Level, low: float, high: float, **base: Any) -> Callable[[Table], Finding]:
+    """Return the check that a measure at a level over that at the default level, with `base`, lies within bounds."""
+
+    def check(table: Table) -> Finding:
+        levels = DEFAULT | base, DEFAULT | base | after
+        interval = ratio(table, measure, *levels)
+        if interval is None:
+            return Finding("not measured often enough", None)
+        text, _ = table.change(measure, *levels)
+        is_same = verdict(interval, low, high)
+        return Finding(text, is_same, "" if is_same is not None else "the interval does not decide")
+
+    return check
+
+
+def decided(values: list[float], is_so: Callable[[float], bool]) -> bool | None:
+    """Whether something holds for all values; None when it holds for some, or there are fewer than two."""
+    verdicts = {is_so(value) for value in values}
+    return verdicts.pop() if len(values) > 1 and len(verdicts) == 1 else None
+
+
+def by_single_queue(table: Table) -> Finding:
+    """Hold the single queue against what was measured."""
+    errors = table.values("queue_p50", **DEFAULT | {"load": LOADS})
+    if not errors:
+        return Finding("not measured", None)
+    text = f"its median is wrong by {min(errors):+.0f} to {max(errors):+.0f} %"
+    return Finding(text, decided(errors, lambda error: error < 0))
+
+
+def by_overload(table: Table) -> Finding:
+    """Hold a gateway's rate under overload against its rate without loss, of the same run."""
+    runs = table.runs_where(**DEFAULT | {"tunnel": ["aes-gcm", "chacha20"], "sizes": ["64", "512", "1386"]})
+    found = [run.result("router") for run in runs]
+    shares = [100 * each["overload"]["pps"] / each["capacity"]["pps"] for each in found]
+    if not shares:
+        return Finding("not measured", None)
+    text = f"under overload a gateway forwards {min(shares):.0f} to {max(shares):.0f} % of its rate without loss"
+    return Finding(text, decided(shares, lambda share: share < 50))
+
+
 study = Study(
     name="router",
     title="What does a router of this kernel do to each packet?",
@@ -242,6 +299,7 @@ study = Study(
         "Source, router and sink are network namespaces on this machine. Each run measures the router's capacity, then "
         "offers a share of it, and records when each packet arrives and leaves. Models get the same arrivals."
     ),
+    document="O. I. Lepe-Aldama: Modeling TCP/IP software implementation performance, UPC 2002, chapter 3",
     setting=setting,
     levels=distinct(
         [
@@ -275,6 +333,25 @@ study = Study(
         Measure("queue_p99", "%", error("single queue", "p99"), "error of the single queue, 99th percentile"),
     ],
     figures=figures(),
+    statements=[
+        Statement("section 3.6.3", "a single queue underestimates latencies, for it lacks noise", by_single_queue),
+        Statement(
+            "section 3.7.3",
+            "forwarding does not depend on the packet's size",
+            compared("overload", {"sizes": "1386"}, 0.9, 1.1),
+        ),
+        Statement(
+            "section 3.7.3",
+            "encryption takes longer for larger packets",
+            compared("capacity", {"sizes": "1386"}, 0.0, 1.0, tunnel="aes-gcm"),
+        ),
+        Statement(
+            "section 3.7.4",
+            "4 to 1024 routes: 15.44 to 17.41 us, 13 % longer",
+            compared("overload", {"routes": 1024}, 0.8, 1.0),
+        ),
+        Statement("section 3.8.2", "overload starves what runs behind reception: live-lock", by_overload),
+    ],
     has_controls=False,
     duration_s=2,
     quick_duration_s=0.5,

@@ -24,6 +24,7 @@ pub const FLAG_ECE: u16 = 0x40;
 macro_rules! value {
     (time) => { i64 };
     (names) => { u8 };
+    (names null) => { Option<u8> };
     ($kind:ident) => { $kind };
     ($kind:ident null) => { Option<$kind> };
 }
@@ -51,6 +52,15 @@ macro_rules! array {
     (bool, $array:expr) => {
         $array.as_boolean()
     };
+    (u8 null, $array:expr) => {
+        $array.as_primitive::<UInt8Type>()
+    };
+    (names null, $array:expr) => {
+        $array.as_dictionary::<Int8Type>().keys()
+    };
+    (bool null, $array:expr) => {
+        $array.as_boolean()
+    };
     (u32 null, $array:expr) => {
         $array.as_primitive::<UInt32Type>()
     };
@@ -65,6 +75,9 @@ macro_rules! cell {
     };
     (bool, $column:expr, $row:expr) => {
         $column.value($row)
+    };
+    (names null, $column:expr, $row:expr) => {
+        $column.is_valid($row).then(|| $column.value($row) as u8)
     };
     ($kind:ident, $column:expr, $row:expr) => {
         $column[$row]

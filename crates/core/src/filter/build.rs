@@ -7,7 +7,7 @@ use super::classic::{
     Arithmetic, ClassicProgram, Live, Operand, Operation, ProgramError, Register, Relation,
     SCRATCH_WORDS, Source, Width,
 };
-use super::condition::{Asked, Condition};
+use super::condition::{Condition, Simplified};
 use super::decision::{ConditionId, Decisions, NodeId};
 use super::value::ValueId;
 
@@ -164,10 +164,10 @@ impl Builder<'_> {
                     yes.position += usize::from(if_true);
                     no.position += usize::from(if_false);
                     return match Condition::compare(&self.decisions.values, relation, left, right) {
-                        Asked::Known(answer) => {
+                        Simplified::Known(answer) => {
                             self.state(if answer { yes } else { no }).map(End::Go)
                         }
-                        Asked::Ask {
+                        Simplified::Question {
                             condition,
                             opposite,
                         } => {
@@ -240,7 +240,7 @@ impl Builder<'_> {
             },
             None => Condition::ReachesIndexed { index, end },
         };
-        let asked = Asked::Ask {
+        let asked = Simplified::Question {
             condition,
             opposite: false,
         };
@@ -257,13 +257,13 @@ impl Builder<'_> {
     /// Requires an answer to a question; `false` if it never has it.
     fn demand(
         &mut self,
-        asked: Asked,
+        asked: Simplified,
         answer: bool,
         demands: &mut Vec<(ConditionId, bool)>,
     ) -> bool {
         match asked {
-            Asked::Known(known) => known == answer,
-            Asked::Ask {
+            Simplified::Known(known) => known == answer,
+            Simplified::Question {
                 condition,
                 opposite,
             } => {

@@ -42,19 +42,19 @@ pub enum Subject {
 
 /// The result of building a condition: a known answer, or a question and whether its answer is negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Simplified {
     /// The answer does not depend on the frame.
     Known(bool),
     /// The answer is that of the condition, or its opposite.
-    Ask {
+    Question {
         condition: Condition,
         opposite: bool,
     },
 }
 
-impl Asked {
-    const fn ask(condition: Condition, opposite: bool) -> Self {
-        Self::Ask {
+impl Simplified {
+    const fn question(condition: Condition, opposite: bool) -> Self {
+        Self::Question {
             condition,
             opposite,
         }
@@ -63,9 +63,14 @@ impl Asked {
 
 impl Condition {
     /// Brings a comparison into canonical form, so that equal questions of several filters are identical.
-    pub fn compare(values: &Values, relation: Relation, left: ValueId, right: ValueId) -> Asked {
+    pub fn compare(
+        values: &Values,
+        relation: Relation,
+        left: ValueId,
+        right: ValueId,
+    ) -> Simplified {
         match (values.as_constant(left), values.as_constant(right)) {
-            (Some(left), Some(right)) => Asked::Known(relation.holds(left, right)),
+            (Some(left), Some(right)) => Simplified::Known(relation.holds(left, right)),
             (None, Some(constant)) => Self::compare_constant(values, relation, left, constant),
             (Some(constant), None) => match relation {
                 Relation::Equal | Relation::AnyBit => {
@@ -90,12 +95,12 @@ impl Condition {
                 };
                 if left == right {
                     match relation {
-                        Relation::Equal => return Asked::Known(true),
+                        Relation::Equal => return Simplified::Known(true),
                         Relation::AnyBit => {
                             let zero = Self::compare_constant(values, Relation::Equal, left, 0);
                             return self::opposite(zero);
                         }
-                        _ => return Asked::Known(opposite),
+                        _ => return Simplified::Known(opposite),
                     }
                 }
                 let condition = Self::Compares {
@@ -103,7 +108,7 @@ impl Condition {
                     left,
                     right,
                 };
-                Asked::ask(condition, opposite)
+                Simplified::question(condition, opposite)
             }
         }
     }
@@ -113,11 +118,11 @@ impl Condition {
         relation: Relation,
         value: ValueId,
         constant: u32,
-    ) -> Asked {
+    ) -> Simplified {
         let maximum = values.maximum(value);
         let (relation, constant) = match relation {
             Relation::GreaterOrEqual => match constant.checked_sub(1) {
-                None => return Asked::Known(true),
+                None => return Simplified::Known(true),
                 Some(below) => (Relation::Greater, below),
             },
             _ => (relation, constant),
@@ -128,7 +133,7 @@ impl Condition {
             _ => constant >= maximum,
         };
         if never {
-            return Asked::Known(false);
+            return Simplified::Known(false);
         }
         let (relation, constant, opposite) = match (relation, constant) {
             // Any of all bits: not 0.
@@ -140,7 +145,7 @@ impl Condition {
             value,
             constant,
         };
-        Asked::ask(condition, opposite)
+        Simplified::question(condition, opposite)
     }
 
     pub fn subject(&self, values: &Values) -> Subject {
@@ -196,13 +201,13 @@ impl Condition {
     }
 }
 
-fn opposite(asked: Asked) -> Asked {
+fn opposite(asked: Simplified) -> Simplified {
     match asked {
-        Asked::Known(answer) => Asked::Known(!answer),
-        Asked::Ask {
+        Simplified::Known(answer) => Simplified::Known(!answer),
+        Simplified::Question {
             condition,
             opposite,
-        } => Asked::ask(condition, !opposite),
+        } => Simplified::question(condition, !opposite),
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::classic::Relation;
-use super::condition::{Asked, Condition};
+use super::condition::{Condition, Simplified};
 use super::decision::{Decisions, NodeId};
 use super::value::ValueId;
 
@@ -166,11 +166,11 @@ fn compare(
 ) -> NodeId {
     let constant = decisions.values.constant(number);
     match Condition::compare(&decisions.values, relation, value, constant) {
-        Asked::Known(answer) => match answer {
+        Simplified::Known(answer) => match answer {
             true => yes,
             false => no,
         },
-        Asked::Ask {
+        Simplified::Question {
             condition,
             opposite,
         } => {

@@ -184,7 +184,9 @@ pub const COLUMNS: &[Column] = &[
 
 /// From the first stage to the last.
 fn whole_ns(packet: &PathRecord) -> Option<u64> {
-    let last = (0..STAGE_PAD).rev().find(|stage| packet.seen >> stage & 1 == 1)?;
+    let last = (0..STAGE_PAD)
+        .rev()
+        .find(|stage| packet.seen >> stage & 1 == 1)?;
     Some(packet.offset_ns[last.min(PATH_STAGE_COUNT - 1)].into())
 }
 

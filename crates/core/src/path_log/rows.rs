@@ -61,7 +61,11 @@ impl PathRows {
 
     /// Packets and reads that wait.
     pub fn counts(&self) -> [u64; 2] {
-        let packets = self.rows.iter().filter(|row| matches!(row, Stored::Packet(_))).count();
+        let packets = self
+            .rows
+            .iter()
+            .filter(|row| matches!(row, Stored::Packet(_)))
+            .count();
         [packets as u64, (self.rows.len() - packets) as u64]
     }
 
@@ -79,7 +83,11 @@ impl PathRows {
     ///
     /// # Errors
     /// Arrow's, which would be a mistake of this file.
-    pub fn take_batch(&mut self, schema: &SchemaRef, offset_ns: i64) -> Result<RecordBatch, ArrowError> {
+    pub fn take_batch(
+        &mut self,
+        schema: &SchemaRef,
+        offset_ns: i64,
+    ) -> Result<RecordBatch, ArrowError> {
         let columns = COLUMNS
             .iter()
             .map(|column| {
@@ -100,7 +108,9 @@ impl PathRows {
                     }
                     Kind::U64 => Arc::new(UInt64Array::from_iter(values)),
                     Kind::Names(names) => {
-                        let keys = values.map(|value| value.map(|key| (key as usize).min(names.len() - 1) as i8));
+                        let keys = values.map(|value| {
+                            value.map(|key| (key as usize).min(names.len() - 1) as i8)
+                        });
                         let names = Arc::new(StringArray::from_iter_values(names));
                         Arc::new(DictionaryArray::try_new(Int8Array::from_iter(keys), names)?)
                     }
@@ -119,7 +129,11 @@ impl PathRows {
             match row {
                 Stored::Packet(packet) if packet.identity.ip_version != 0 => {
                     let identity = &packet.identity;
-                    let address = if of_source { identity.source } else { identity.destination };
+                    let address = if of_source {
+                        identity.source
+                    } else {
+                        identity.destination
+                    };
                     builder.append_value(address)?;
                 }
                 _ => builder.append_null(),
@@ -133,7 +147,11 @@ impl PathRows {
         for row in &self.rows {
             match row {
                 Stored::Read(read) => {
-                    let name = read.command.split(|byte| *byte == 0).next().unwrap_or_default();
+                    let name = read
+                        .command
+                        .split(|byte| *byte == 0)
+                        .next()
+                        .unwrap_or_default();
                     builder.append_value(String::from_utf8_lossy(name));
                 }
                 Stored::Packet(_) => builder.append_null(),

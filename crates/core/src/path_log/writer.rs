@@ -7,7 +7,7 @@ use crate::tcp_log::message::{END_OF_STREAM, batch_head};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{
-    IpcWriteContext, DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message,
+    DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message,
 };
 use arrow::ipc::{Buffer, CompressionType, FieldNode};
 use flatbuffers::FlatBufferBuilder;
@@ -41,9 +41,16 @@ impl<W: Write> PathLogWriter<W> {
     pub fn create(inner: W, metadata: &[(&str, String)], offset_ns: i64) -> Result<Self, LogError> {
         let mut all = HashMap::from([
             ("parshall.format".to_string(), FORMAT.to_string()),
-            ("parshall.format_version".to_string(), FORMAT_VERSION.to_string()),
+            (
+                "parshall.format_version".to_string(),
+                FORMAT_VERSION.to_string(),
+            ),
         ]);
-        all.extend(metadata.iter().map(|(key, value)| (format!("parshall.{key}"), value.clone())));
+        all.extend(
+            metadata
+                .iter()
+                .map(|(key, value)| (format!("parshall.{key}"), value.clone())),
+        );
         let mut writer = Self {
             inner,
             schema: path_schema(all),
@@ -65,7 +72,10 @@ impl<W: Write> PathLogWriter<W> {
             &writer.options,
         );
         let mut bytes = Vec::new();
-        write_message(&mut bytes, head, &writer.options).map_err(|error| encode_error(0, &error))?;
+        write_message(&mut bytes, head, &writer.options)
+            .map_err(|error| encode_error(0, &error))?;
+        // A batch without rows brings the dictionaries, so that a log without packets is whole.
+        bytes.extend(writer.encode()?);
         writer.write(&bytes)?;
         Ok(writer)
     }
@@ -92,7 +102,11 @@ impl<W: Write> PathLogWriter<W> {
         }
         let counts = self.rows.counts();
         let written = self.encode().and_then(|bytes| self.write(&bytes));
-        let sums = if written.is_ok() { &mut self.written } else { &mut self.unwritten };
+        let sums = if written.is_ok() {
+            &mut self.written
+        } else {
+            &mut self.unwritten
+        };
         for (sum, count) in sums.iter_mut().zip(counts) {
             *sum += count;
         }
@@ -150,7 +164,8 @@ impl<W: Write> PathLogWriter<W> {
 
     fn encode(&mut self) -> Result<Vec<u8>, LogError> {
         let rows = self.rows.len();
-        self.try_encode().map_err(|error| encode_error(rows, &error))
+        self.try_encode()
+            .map_err(|error| encode_error(rows, &error))
     }
 
     fn try_encode(&mut self) -> Result<Vec<u8>, ArrowError> {
@@ -172,7 +187,11 @@ impl<W: Write> PathLogWriter<W> {
         if self.has_failed {
             return Err(self.error(std::io::ErrorKind::StorageFull.into()));
         }
-        match self.inner.write_all(bytes).and_then(|()| self.inner.flush()) {
+        match self
+            .inner
+            .write_all(bytes)
+            .and_then(|()| self.inner.flush())
+        {
             Ok(()) => {
                 self.written_bytes += bytes.len() as u64;
                 Ok(())

@@ -214,8 +214,7 @@ impl<'n, S: Scale> Engine<'n, S> {
     #[inline(always)]
     fn complete(&mut self, completion: Completion) {
         let Completion { job, queue, server } = completion;
-        let network = self.network;
-        let plan = &network.queues[queue];
+        let plan = self.stations.queues[queue].plan;
         if S::special(plan.blocks_after_service) {
             self.complete_or_block(completion);
         } else if S::special(plan.batch_packets > 1) {
@@ -245,12 +244,31 @@ impl<'n, S: Scale> Engine<'n, S> {
     /// Counts a packet that leaves a queue. Returns the index of its queue and class.
     #[inline(always)]
     fn end_visit(&mut self, job: u32, queue: usize, frees: bool) -> usize {
-        let now = self.stations.now;
-        let from = self.stations.queues.end_service(job, queue, frees, now);
-        if let Some(trace) = &mut self.trace {
-            trace.record_visit(&self.stations.queues.jobs[job], queue, Fate::Served, now);
+        if self.trace.is_some() {
+            self.trace_visit(job, queue, Fate::Served);
         }
-        from
+        let now = self.stations.now;
+        self.stations.queues.end_service(job, queue, frees, now)
+    }
+
+    /// Records that a packet leaves a queue. Apart, so that runs without a trace are not slower.
+    #[cold]
+    #[inline(never)]
+    fn trace_visit(&mut self, job: u32, queue: usize, fate: Fate) {
+        if let Some(trace) = &mut self.trace {
+            let slot = &self.stations.queues.jobs[job];
+            trace.record_visit(slot, queue, fate, self.stations.now);
+        }
+    }
+
+    /// Records that a packet leaves the network.
+    #[cold]
+    #[inline(never)]
+    fn trace_packet(&mut self, job: u32, place: u32, fate: Fate) {
+        if let Some(trace) = &mut self.trace {
+            let slot = &self.stations.queues.jobs[job];
+            trace.record_packet(slot, place, fate, self.stations.now);
+        }
     }
 
     /// Sends a packet and its clones on the routes with the index `from`, of [origin][class].
@@ -315,6 +333,9 @@ impl<'n, S: Scale> Engine<'n, S> {
     fn arrive(&mut self, job: u32, place: u32, is_reserved: bool) {
         let queue = place as usize;
         if queue >= self.network.queues.len() {
+            if self.trace.is_some() {
+                self.trace_packet(job, place, Fate::Served);
+            }
             self.leave(job, place);
         } else if !self.stations.arrive(job, queue, is_reserved) {
             self.drop_packet(job, queue);
@@ -324,15 +345,14 @@ impl<'n, S: Scale> Engine<'n, S> {
     #[cold]
     fn drop_packet(&mut self, job: u32, queue: usize) {
         let now = self.stations.now;
-        let jobs = &mut self.stations.queues.jobs;
         self.balance.lost += 1;
-        if let Some(trace) = &mut self.trace {
-            let slot = &mut jobs[job];
+        if self.trace.is_some() {
+            let slot = &mut self.stations.queues.jobs[job];
             (slot.arrived, slot.started) = (now, now);
-            trace.record_visit(slot, queue, Fate::Lost, now);
-            trace.record_packet(slot, queue as u32, Fate::Lost, now);
+            self.trace_visit(job, queue, Fate::Lost);
+            self.trace_packet(job, queue as u32, Fate::Lost);
         }
-        jobs.remove(job);
+        self.stations.queues.jobs.remove(job);
     }
 
     #[inline(never)]
@@ -348,9 +368,6 @@ impl<'n, S: Scale> Engine<'n, S> {
             totals.add(now - slot.created, slot.bytes);
         }
         self.balance.left += 1;
-        if let Some(trace) = &mut self.trace {
-            trace.record_packet(slot, place, Fate::Served, now);
-        }
         jobs.remove(job);
     }
 

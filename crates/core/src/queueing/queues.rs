@@ -116,8 +116,9 @@ impl<'n, S: Scale> Queues<'n, S> {
 
     /// A packet arrives. Returns whether it is accepted; one with a reserved place always is.
     #[inline(always)]
-    pub fn accept(&mut self, job: u32, queue: usize, is_reserved: bool) -> bool {
+    pub fn accept(&mut self, job: u32, queue: usize, is_reserved: bool, now: u64) -> bool {
         let slot = &mut self.jobs[job];
+        slot.arrived = now;
         let at = queue * self.network.classes + usize::from(slot.class);
         slot.queue_class = at as u32;
         let visits = &mut self.visits[at];
@@ -181,12 +182,11 @@ impl<'n, S: Scale> Queues<'n, S> {
         full.count() > 0
     }
 
+    /// Draws the service time of a packet of this length; `at` is the index of its queue and class.
     #[inline(always)]
-    pub fn draw_service(&mut self, job: u32, queue: usize) -> u64 {
-        let slot = &self.jobs[job];
-        let at = slot.queue_class as usize;
+    pub fn draw_service(&mut self, at: usize, bytes: u32, queue: usize) -> u64 {
         match self.fixed_times[at] {
-            NOT_FIXED => self.services[at].sample(slot.bytes, &mut self.queues[queue].rng),
+            NOT_FIXED => self.services[at].sample(bytes, &mut self.queues[queue].rng),
             time => time,
         }
     }
@@ -194,10 +194,10 @@ impl<'n, S: Scale> Queues<'n, S> {
     /// Starts the service of a packet: draws its time and reserves its place downstream.
     #[inline(always)]
     pub fn start_service(&mut self, job: u32, queue: usize, now: u64) -> u64 {
-        self.jobs[job].started = now;
-        let work = self.draw_service(job, queue);
-        let slot = &self.jobs[job];
+        let slot = &mut self.jobs[job];
+        slot.started = now;
         let (at, bytes) = (slot.queue_class as usize, slot.bytes);
+        let work = self.draw_service(at, bytes, queue);
         let plan = self.queues[queue].plan;
         if plan.blocks_before_service {
             for &next in &self.network.routes[at].blocking {

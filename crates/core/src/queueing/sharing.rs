@@ -122,11 +122,12 @@ impl<'n> Shared<'n> {
     pub fn arrive<S: Scale>(&mut self, job: u32, queue: usize, now: u64, queues: &mut Queues<S>) {
         self.settle(now, queues);
         queues[queue].occupancy.add(now);
-        let work = queues.draw_service(job, queue);
         let slot = &mut queues.jobs[job];
         slot.started = now;
         // A job in a shared station is in no list, so this field remembers its queue.
         slot.next = queue as u32;
+        let (at, bytes) = (slot.queue_class as usize, slot.bytes);
+        let work = queues.draw_service(at, bytes, queue);
         self.packets.add(job, work, now);
     }
 

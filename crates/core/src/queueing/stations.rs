@@ -83,10 +83,9 @@ impl<'n, S: Scale> Stations<'n, S> {
     /// A packet arrives at a queue. Returns whether it is accepted; one with a reserved place always is.
     #[inline(always)]
     pub fn arrive(&mut self, job: u32, queue: usize, is_reserved: bool) -> bool {
-        if !self.queues.accept(job, queue, is_reserved) {
+        if !self.queues.accept(job, queue, is_reserved, self.now) {
             return false;
         }
-        self.queues.jobs[job].arrived = self.now;
         let plan = self.queues[queue].plan;
         let station = &mut self.stations[plan.station as usize];
         if S::special(station.shared.is_some()) {

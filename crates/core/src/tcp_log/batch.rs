@@ -130,6 +130,9 @@ impl BatchEncoder {
             (Some(from), Kind::U32) => Some(bits::<4>(values, rows, |value| {
                 u64::from(u32::from_le_bytes(value)) < from
             })),
+            (Some(from), Kind::U8 | Kind::Bool | Kind::Names(_)) => {
+                Some(bits::<1>(values, rows, |[value]| u64::from(value) < from))
+            }
             (Some(from), _) => Some(bits::<8>(values, rows, |value| {
                 u64::from_le_bytes(value) < from
             })),

@@ -6,7 +6,17 @@ use crate::abi::{NO_SAMPLE, SSTHRESH_INFINITE};
 /// Names of `enum direction`, in its order.
 pub const DIRECTION_NAMES: &[&str] = &["in", "out", "none"];
 /// Names of `enum tcp_event`, in its order.
-pub const EVENT_NAMES: &[&str] = &["packet", "retransmit", "congestion_state", "close"];
+pub const EVENT_NAMES: &[&str] = &["packet", "retransmit", "congestion_state", "close", "dsack"];
+/// Names of the timers that `icsk_pending` can have, in the order of [`timer_of`](super::scale::timer_of).
+pub const TIMER_NAMES: &[&str] = &[
+    "none",
+    "retransmit",
+    "window_probe",
+    "loss_probe",
+    "reordering",
+];
+/// A value of one byte that means "none".
+pub const NO_VALUE: u8 = u8::MAX;
 /// Names of Linux's `sk_state`, in its order; 0 is no state of Linux.
 pub const STATE_NAMES: &[&str] = &[
     "UNKNOWN",
@@ -120,6 +130,11 @@ macro_rules! column_table {
             pkt_flags: u16, never, "" => record.pkt_flags;
             payload_bytes: u32, never, "bytes" => record.payload_bytes;
             gso_segs: u16, never, "packets" => record.gso_segs;
+            timer: names(TIMER_NAMES), from(NO_VALUE), "" => timer_of(record);
+            dupthresh_segments: u8, from(NO_VALUE), "segments" => dupthresh_of(record);
+            reordering_seen: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_REORDERED);
+            can_undo: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_CAN_UNDO);
+            original_acked: bool, from(NO_VALUE), "" => loss_flag(record, LOSS_STATE_ORIGINAL);
         }
     };
 }

@@ -214,14 +214,22 @@ impl RowDecoder {
             .ok()
             .and_then(|id| names.nth(id))
             .ok_or_else(|| format!("a dictionary with the unknown number {id}"))?;
+        // An older log may lack the last names.
+        let known = usize::try_from(head.length())
+            .ok()
+            .filter(|known| (1..=expected.len()).contains(known))
+            .ok_or_else(|| format!("dictionary {id} has {} names", head.length()))?;
+        let expected = expected.slice(0, known).to_data();
+        let end = expected.buffer::<i32>(0)[known] as usize;
+        let offsets = &expected.buffers()[0].as_slice()[..(known + 1) * size_of::<i32>()];
         let same = head.buffers().is_some_and(|buffers| {
             let slice = |index: usize| {
                 let buffer = (index < buffers.len()).then(|| buffers.get(index))?;
                 buffer_bytes(body, buffer)
             };
-            let data = expected.to_data();
-            slice(1).is_some_and(|offsets| offsets.starts_with(data.buffers()[0].as_slice()))
-                && slice(2).is_some_and(|text| text.starts_with(data.buffers()[1].as_slice()))
+            slice(1).is_some_and(|found| found.starts_with(offsets))
+                && slice(2)
+                    .is_some_and(|text| text.starts_with(&expected.buffers()[1].as_slice()[..end]))
         });
         same.then_some(())
             .ok_or_else(|| format!("dictionary {id} does not hold the names of the format"))

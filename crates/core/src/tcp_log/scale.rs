@@ -1,7 +1,7 @@
 //! Values of the kernel in the units of the log.
 
-use super::columns::STATE_NAMES;
-use crate::abi::TcpStateRecord;
+use super::columns::{NO_VALUE, STATE_NAMES};
+use crate::abi::{LOSS_STATE_KNOWN, LOSS_STATE_TIMER, TcpStateRecord};
 
 /// The clock and the timer frequency of the kernel that a log is from.
 #[derive(Clone, Copy, Debug)]
@@ -69,4 +69,30 @@ pub(super) fn known_state(state: u8) -> u8 {
     } else {
         0
     }
+}
+
+/// The pending timer as an index of [`TIMER_NAMES`](super::columns::TIMER_NAMES).
+pub(super) fn timer_of(record: &TcpStateRecord) -> u8 {
+    /// By `icsk_pending`: 1 `ICSK_TIME_RETRANS`, 3 `PROBE0`, 5 `LOSS_PROBE`, 6 `REO_TIMEOUT`.
+    const INDICES: [u8; 8] = [0, 1, NO_VALUE, 2, NO_VALUE, 3, 4, NO_VALUE];
+    if record.loss_state & LOSS_STATE_KNOWN == 0 {
+        return NO_VALUE;
+    }
+    INDICES[usize::from(record.loss_state & LOSS_STATE_TIMER)]
+}
+
+/// The duplicate threshold; none where the loss state was not recorded.
+pub(super) fn dupthresh_of(record: &TcpStateRecord) -> u8 {
+    if record.loss_state & LOSS_STATE_KNOWN == 0 {
+        return NO_VALUE;
+    }
+    record.dupthresh_segments.min(NO_VALUE - 1)
+}
+
+/// A flag of the loss state as 0 or 1; none where it was not recorded.
+pub(super) fn loss_flag(record: &TcpStateRecord, flag: u8) -> u8 {
+    if record.loss_state & LOSS_STATE_KNOWN == 0 {
+        return NO_VALUE;
+    }
+    u8::from(record.loss_state & flag != 0)
 }

@@ -123,7 +123,7 @@ fn assert_row(record: &TcpStateRecord, batch: &RecordBatch, row: usize) {
     );
     assert_eq!(
         name_at(batch, "event", row),
-        EVENT_NAMES[usize::from(record.event).min(3)]
+        EVENT_NAMES[usize::from(record.event).min(4)]
     );
     assert_eq!(
         name_at(batch, "state", row),
@@ -426,7 +426,7 @@ fn the_error_of_a_newer_version_asks_for_an_upgrade() {
     let bytes = super::message::stream_start(metadata).unwrap();
     let error = read(&bytes).err().unwrap().to_string();
     assert!(
-        error.contains("version 2") && error.contains("up to 1.1") && error.contains("upgrade"),
+        error.contains("version 2") && error.contains("up to 1.2") && error.contains("upgrade"),
         "{error}"
     );
 }

@@ -9,7 +9,7 @@ use super::header::LogHeader;
 use super::message::{END_OF_STREAM, KEY_FINAL, KEY_FLOWS, KEY_LEDGER, stream_start};
 use super::scale::Scale;
 use super::state_columns::StateColumns;
-use crate::abi::{EVENT_PACKET, TCP_HOOK_COUNT, TcpStateRecord};
+use crate::abi::{EVENT_DSACK, EVENT_PACKET, EVENT_RETRANSMIT, TCP_HOOK_COUNT, TcpStateRecord};
 use crate::ledger::Ledger;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -325,6 +325,7 @@ fn count(columns: &StateColumns, by_flow: &mut UnwrittenByFlow) {
         // The event and the direction of a row give its hook; see `enum tcp_hook` of bpf/abi.h.
         let hook = match event {
             EVENT_PACKET => usize::from(direction).min(1),
+            EVENT_DSACK => usize::from(EVENT_RETRANSMIT) + 1,
             other => usize::from(other) + 1,
         };
         by_flow.entry(flow).or_default().by_hook[hook.min(TCP_HOOK_COUNT - 1)] += 1;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-/// A file of any length may take so much.
+/// Memory that a file of any length may take, bytes.
 const ANY_FILE_BYTES: u64 = 96 << 20;
-/// Captures compress to a tenth; what gives more than this from a byte is made to fill memory.
+/// Captures compress to a tenth; a file that expands more than this per byte is made to fill memory.
 const BYTES_PER_FILE_BYTE: u64 = 32;
 
 /// Memory that the content of a file may take, compressed or not, bytes.

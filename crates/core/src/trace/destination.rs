@@ -1,9 +1,9 @@
 //! The destination of a capture, opened before anything is written or replaced.
 
 use super::error::TraceError;
+use super::options::WriterOptions;
 use super::output::Output;
 use super::rotation::FileSeries;
-use super::writer::WriterOptions;
 use crate::output_file::Place;
 use std::path::Path;
 

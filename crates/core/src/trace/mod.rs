@@ -4,6 +4,7 @@
 
 mod allowance;
 mod byte_order;
+mod contents;
 mod decompressor;
 mod destination;
 mod encoder;
@@ -11,6 +12,7 @@ mod error;
 mod format;
 mod input;
 mod interface;
+mod options;
 mod output;
 mod packet;
 mod pcap_reader;
@@ -25,6 +27,7 @@ mod statistics;
 mod writer;
 
 pub use allowance::allowance_bytes;
+pub use contents::Counters;
 pub use destination::Destination;
 pub use error::TraceError;
 pub use format::{Compression, Format};
@@ -32,10 +35,11 @@ pub use interface::{
     Interface, LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6, LINK_TYPE_LINUX_SLL,
     LINK_TYPE_LINUX_SLL2, LINK_TYPE_LOOP, LINK_TYPE_NULL, LINK_TYPE_RAW,
 };
+pub use options::WriterOptions;
 pub use output::Sink;
 pub use packet::{Direction, Packet};
-pub use reader::{Counters, Reader};
+pub use reader::Reader;
 pub use rotation::Rotation;
 pub use section::Section;
 pub use statistics::{Account, Statistics, Written};
-pub use writer::{Finished, Writer, WriterOptions};
+pub use writer::{Finished, Writer};

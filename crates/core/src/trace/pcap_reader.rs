@@ -2,11 +2,11 @@
 //! numbers or versions.
 
 use super::byte_order::ByteOrder;
+use super::contents::Found;
 use super::error::TraceError;
 use super::input::Input;
 use super::interface::Interface;
 use super::pcap_records::{MAGIC_NS, SNAPLEN_MAX_BYTES};
-use super::reader::Found;
 
 const MAGIC_US: u32 = 0xa1b2_c3d4;
 /// Kuznetzov's libpcap patches (Red Hat 6, SuSE 7): records have interface, protocol and packet type.

@@ -1,12 +1,12 @@
 //! Reads pcapng: any number of sections and interfaces, both byte orders, any resolution.
 
 use super::byte_order::ByteOrder;
+use super::contents::{Contents, Counters, Found};
 use super::error::TraceError;
 use super::input::Input;
 use super::interface::Interface;
 use super::packet::Direction;
 use super::pcapng_blocks::*;
-use super::reader::{Contents, Counters, Found};
 use super::resolution::Resolution;
 use super::section::Section;
 

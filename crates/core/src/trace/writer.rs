@@ -3,8 +3,9 @@
 use super::destination::Destination;
 use super::encoder::Encoder;
 use super::error::TraceError;
-use super::format::{Compression, Compressor, Format};
+use super::format::{Compression, Compressor};
 use super::interface::Interface;
+use super::options::WriterOptions;
 use super::output::{Output, Sink};
 use super::packet::Packet;
 use super::rotation::{FileSeries, Rotation};
@@ -24,19 +25,6 @@ const CAPTURED_MAX_BYTES: u32 = 262_144;
 const RESERVE_BYTES: usize = 8192;
 /// Interval between ledgers in a growing file, in case the process is killed.
 const LEDGER_INTERVAL_NS: u64 = 10_000_000_000;
-
-/// Options of a writer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriterOptions {
-    /// pcapng or classic pcap.
-    pub format: Format,
-    /// Compression of the file.
-    pub compression: Compression,
-    /// Maximum bytes written of a packet; 0 means all, up to 262,144.
-    pub snaplen_bytes: u32,
-    /// When a new file begins.
-    pub rotation: Rotation,
-}
 
 /// The result of a capture.
 #[derive(Debug)]

@@ -80,8 +80,8 @@ fn a_large_network_is_checked_within_seconds() {
 
 #[test]
 fn feedback_in_a_large_network_counts_towards_its_load() {
-    // Of a row with a way back of 0.3 each queue but the ends is passed 1 / (0.7 - 0.3) times as often as the first
-    // one is entered, by the balance across each cut: rate x 0.7 = 1 / gap + rate x 0.3.
+    // In a row with feedback 0.3, packets pass each inner queue 1 / (0.7 - 0.3) times as often as
+    // they enter the first, by the balance across each cut: rate x 0.7 = 1 / gap + rate x 0.3.
     let mut model = row(2_000, 0.3);
     model.queues[1000].service = vec![Service::plain(constant(3.99))];
     assert!(Network::new(model.clone(), &Traces::default(), false).is_ok());

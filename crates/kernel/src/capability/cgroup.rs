@@ -11,7 +11,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use super::{Cause, Probe};
 
-/// What helps where [`cgroup2_mount`] finds none.
+/// Remedy where [`cgroup2_mount`] finds no mount.
 pub(super) const MOUNT_REMEDY: &str = "run it as root; or mount one: mount -t cgroup2 none DIR";
 
 /// Where the cgroup-v2 hierarchy can be reached: its mount point from the mount table, or else a mount of
@@ -24,7 +24,7 @@ pub fn cgroup2_mount() -> Option<PathBuf> {
     mounted().or_else(|| {
         let directory = PRIVATE_MOUNT.get_or_init(|| mount_privately().ok());
         let number = directory.as_ref()?.as_raw_fd();
-        // Not /proc/self: what this process starts, a sender of the demo say, is given paths through it, too.
+        // Not /proc/self: child processes, such as a sender of the demo, get paths through it, too.
         Some(format!("/proc/{}/fd/{number}", std::process::id()).into())
     })
 }
@@ -37,7 +37,7 @@ fn mounted() -> Option<PathBuf> {
 /// It stays for as long as the process: paths lead through it.
 static PRIVATE_MOUNT: OnceLock<Option<OwnedFd>> = OnceLock::new();
 
-/// Mounts the hierarchy nowhere: only who holds the descriptor gets there.
+/// Mounts the hierarchy at no path: it is reached by the descriptor alone.
 fn mount_privately() -> io::Result<OwnedFd> {
     let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(context.as_fd())?;

@@ -51,7 +51,7 @@ fn release_number(release: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Whether the kernel shows its types, by which programs find fields and tracepoints.
+/// Whether the kernel exposes its BTF types, by which programs find fields and tracepoints.
 fn btf() -> Probe {
     const FILE: &str = "/sys/kernel/btf/vmlinux";
     if Path::new(FILE).exists() {
@@ -162,7 +162,7 @@ fn own_cgroup_limit() -> Option<u64> {
         };
         fs::read_to_string(file).ok()?.trim().parse().ok()
     };
-    // Version 1 says "no limit" by a number near the largest.
+    // Version 1 writes "no limit" as a number near the maximum.
     membership
         .lines()
         .filter_map(of_line)

@@ -65,7 +65,7 @@ fn kind_exists(kind: sys::bpf_map_type, privileges: &Privileges) -> io::Result<S
     // SAFETY: the options of this function are reserved and must be null.
     match unsafe { sys::libbpf_probe_bpf_map_type(kind, ptr::null()) } {
         1 => Ok("made".into()),
-        // It does not say whether it was refused for lack of privileges.
+        // The call does not report whether privileges were missing.
         0 if !privileges.missing(&NEEDED).is_empty() => {
             Err(io::Error::from_raw_os_error(libc::EPERM))
         }

@@ -23,7 +23,7 @@ pub use probe::{Cause, Probe, Status};
 
 /// Tries everything and returns one probe a line, in the order in which a reader wants them.
 ///
-/// It takes a fraction of a second, needs no privileges (what lacks them says so), and leaves
+/// It takes a fraction of a second, needs no privileges (probes that lack them report so), and leaves
 /// nothing behind.
 pub fn probe_all() -> Vec<Probe> {
     let privileges = Privileges::of_this_process();

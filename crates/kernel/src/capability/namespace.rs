@@ -23,7 +23,7 @@ const LOOPBACK: u32 = 1;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Tries one thing and says what was done.
+/// Tries one thing, and returns a description of it.
 type Attempt<'a> = &'a dyn Fn() -> io::Result<String>;
 
 /// One probe for the namespace itself, and one for each thing that is tried inside.
@@ -133,8 +133,7 @@ fn qdisc_remedy(kind: &str) -> &'static str {
 fn qdisc(routes: &RouteSocket, kind: &str) -> io::Result<String> {
     match routes.make_qdisc(LOOPBACK, kind) {
         Ok(()) => Ok("put on an interface".into()),
-        // The kernel says ENOENT for a kind that it does not know; one that it knows and that
-        // wants options says EINVAL.
+        // The kernel returns ENOENT for an unknown kind, and EINVAL for a known one that needs options.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             Ok("known to the kernel, which asks for its options".into())
         }

@@ -14,7 +14,7 @@ const FEATURES: [(&str, u32); 5] = [
     ("tx-checksum", 0x16),
 ];
 const SIOCETHTOOL: u64 = 0x8946;
-/// Limit of the table: a host of containers has hundreds of interfaces.
+/// Maximum rows of the table: a host of containers has hundreds of interfaces.
 const SHOWN: usize = 8;
 
 /// One probe that lists the interfaces and the offloads enabled on each.
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heading_of_the_table_is_no_interface() {
+    fn the_header_of_the_table_is_not_an_interface() {
         let table =
             "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes\n    lo: 1 2\n  eth0:3 4\n";
         assert_eq!(interface_names(table).collect::<Vec<_>>(), ["lo", "eth0"]);

@@ -18,7 +18,7 @@ pub enum Status {
     Cannot,
 }
 
-/// Why a thing does not work in full: who would have to do something about it.
+/// Why a thing does not work in full, by who could change that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
@@ -85,10 +85,9 @@ impl Probe {
         }
     }
 
-    /// What an attempt means that needed the capabilities `needed`.
-    ///
-    /// A refusal is put down to missing privileges only when some are missing: a process that
-    /// holds them all and is refused stands before a kernel that does not offer the thing.
+    /// The meaning of an attempt that needs the capabilities `needed`. A refusal is put down to
+    /// missing privileges only when some are missing: if the process holds them all, the kernel
+    /// does not offer the thing.
     pub fn of_attempt(
         name: &str,
         outcome: io::Result<String>,
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_that_lacks_a_thing_is_told_by_its_errors() {
+    fn missing_kernel_features_are_recognised_by_their_errors() {
         for errno in [libc::EINVAL, libc::ENOENT, 524] {
             assert_eq!(
                 attempt(errno, &Privileges::all()).cause,

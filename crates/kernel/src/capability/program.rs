@@ -211,11 +211,14 @@ fn path_stages(privileges: &Privileges) -> Probe {
     });
     match missing.is_empty() {
         true => probe,
-        false => Probe::works("program.of_path", format!("loaded; not here: {}", missing.join(", "))),
+        false => Probe::works(
+            "program.of_path",
+            format!("loaded; not here: {}", missing.join(", ")),
+        ),
     }
 }
 
-/// Our own programs, whole: a verifier may refuse them though it takes all that they are made of.
+/// Load our own programs as a whole: a verifier may refuse them although it accepts each of their parts.
 fn ours(
     name: &'static str,
     privileges: &Privileges,

@@ -50,7 +50,7 @@ pub enum Direction {
 
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-/// Before all programs that are there: what those drop is captured, as a tap would.
+/// First in line, so that packets which later programs drop are captured, as by a tap.
 const BPF_F_BEFORE: u32 = 1 << 3;
 
 /// A program at a hook, for as long as this lives.
@@ -63,7 +63,7 @@ impl Attachment {
     /// Attaches `program`.
     ///
     /// # Errors
-    /// [`CaptureError::Interface`] with what the kernel said and the remedy.
+    /// [`CaptureError::Interface`] with the kernel's error and the remedy.
     pub fn new(
         interface: &Interface,
         kind: HookKind,
@@ -112,12 +112,12 @@ impl Attachment {
         bpf::create_link(program, interface.index as i32, attach, options)
     }
 
-    /// Puts another program in the place of the one that is there. No packet passes between them.
+    /// Puts another program in the place of the one that is there. No packet is missed in between.
     ///
     /// # Errors
-    /// What the kernel said; `ENOLINK` when the interface was removed.
+    /// The kernel's error; `ENOLINK` when the interface was removed.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: two descriptors that live, and no options.
+        // SAFETY: both descriptors are open, and there are no options.
         let status = unsafe {
             sys::bpf_link_update(self.link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
         };

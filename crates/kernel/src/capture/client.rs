@@ -10,19 +10,21 @@ use std::time::{Duration, Instant};
 
 use super::CaptureError;
 use super::dispatcher::CompiledFilter;
+use super::generation::RunTime;
+use super::keeper::channel::Channel;
+use super::keeper::directory;
 pub use super::keeper::message::Left;
 use super::keeper::message::{
     Answer, Event, ListedRing, PROTOCOL_VERSION, Request, RingDescription,
 };
-use super::keeper::{Channel, directory};
-use super::kept_ring::{HookCount, RunTime, Start};
+use super::kept_ring::{HookCount, Start};
 use super::request::{RingRequest, Subscription};
 use crate::net::interface::namespace_number;
 use crate::os_text::OsText;
 use crate::ring::memory::Lane;
 use crate::ring::registry::LaneReaders;
 
-/// A keeper compiles and loads programs in milliseconds; only a machine at its end takes this long.
+/// A keeper compiles and loads programs in milliseconds; only an overloaded machine takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A keeper lists its subscribers between two other requests, and never waits.
@@ -31,9 +33,9 @@ const PATIENCE_FOR_A_LIST: Duration = Duration::from_secs(5);
 /// The creator of a ring does not wait long for the keepers of other rings.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_millis(200);
 
-/// What a keeper says while one reads.
+/// A message of the keeper to a reader.
 #[derive(Clone, Debug)]
-pub enum Heard {
+pub enum KeeperMessage {
     /// Something happened.
     Event(Event),
     /// What was counted so far.
@@ -56,7 +58,7 @@ pub struct Client {
     pub lanes: Vec<Lane>,
     /// Under slow-reader preference: where to report how far one has read.
     pub register: Option<(Vec<LaneReaders>, usize)>,
-    heard: VecDeque<Heard>,
+    message: VecDeque<KeeperMessage>,
     waits_for_account: bool,
 }
 
@@ -118,7 +120,7 @@ impl Client {
     }
 
     fn enter(mut channel: Channel, first: &Request, name: &str) -> Result<Self, CaptureError> {
-        let (answer, descriptors) = ask_first(&mut channel, first, PATIENCE)
+        let (answer, descriptors) = request_first(&mut channel, first, PATIENCE)
             .map_err(|error| connection_error(name, &error))?;
         let ring = match answer {
             Answer::Ring(ring) => ring,
@@ -138,7 +140,7 @@ impl Client {
             ring,
             lanes,
             register,
-            heard: VecDeque::new(),
+            message: VecDeque::new(),
             waits_for_account: false,
         })
     }
@@ -152,15 +154,15 @@ impl Client {
         &mut self,
         subscriptions: Vec<(Subscription, CompiledFilter)>,
     ) -> Result<(Vec<usize>, Vec<Start>), CaptureError> {
-        match self.ask(&Request::Subscribe { subscriptions })? {
+        match self.request(&Request::Subscribe { subscriptions })? {
             Answer::Subscribed { bits, starts } => Ok((bits, starts)),
             answer => Err(unexpected(answer)),
         }
     }
 
-    /// Asks what was counted so far; [`Client::hear`] has the answer when it comes. It does not wait: a
+    /// Asks what was counted so far; [`Client::receive`] has the answer when it comes. It does not wait: a
     /// keeper may be busy with a join, and the ring must be read meanwhile.
-    pub fn ask_account(&mut self) -> Result<(), CaptureError> {
+    pub fn request_account(&mut self) -> Result<(), CaptureError> {
         if !self.waits_for_account {
             self.channel
                 .send(&Request::Account, &[])
@@ -170,39 +172,39 @@ impl Client {
         Ok(())
     }
 
-    /// Asks to end the subscriptions; [`Client::hear`] has the account when it comes.
-    pub fn ask_leave(&mut self) -> Result<(), CaptureError> {
+    /// Asks to end the subscriptions; [`Client::receive`] has the account when it comes.
+    pub fn request_leave(&mut self) -> Result<(), CaptureError> {
         self.channel
             .send(&Request::Leave, &[])
             .map_err(|error| connection_error(&self.ring.name, &error))
     }
 
-    /// What the keeper says, waited for at most this long.
-    pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, CaptureError> {
-        if let Some(heard) = self.heard.pop_front() {
-            return Ok(Some(heard));
+    /// The keeper's next message; waits at most this long.
+    pub fn receive(&mut self, timeout: Duration) -> Result<Option<KeeperMessage>, CaptureError> {
+        if let Some(message) = self.message.pop_front() {
+            return Ok(Some(message));
         }
         match self.channel.receive(timeout) {
-            Ok((answer, _)) => self.understand(answer).map(Some),
+            Ok((answer, _)) => self.message_of(answer).map(Some),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
             Err(error) => Err(connection_error(&self.ring.name, &error)),
         }
     }
 
     /// What an answer means that [`Client::subscribe`] does not wait for.
-    fn understand(&mut self, answer: Answer) -> Result<Heard, CaptureError> {
+    fn message_of(&mut self, answer: Answer) -> Result<KeeperMessage, CaptureError> {
         match answer {
-            Answer::Event(event) => Ok(Heard::Event(event)),
+            Answer::Event(event) => Ok(KeeperMessage::Event(event)),
             Answer::Account { counts, run_times } if self.waits_for_account => {
                 self.waits_for_account = false;
-                Ok(Heard::Account { counts, run_times })
+                Ok(KeeperMessage::Account { counts, run_times })
             }
-            Answer::Left(left) => Ok(Heard::Left(left)),
+            Answer::Left(left) => Ok(KeeperMessage::Left(left)),
             answer => Err(unexpected(answer)),
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Answer, CaptureError> {
+    fn request(&mut self, request: &Request) -> Result<Answer, CaptureError> {
         let name = self.ring.name.clone();
         self.channel
             .send(request, &[])
@@ -212,8 +214,8 @@ impl Client {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.channel.receive(left) {
                 Ok((answer @ (Answer::Event(_) | Answer::Account { .. }), _)) => {
-                    let heard = self.understand(answer)?;
-                    self.heard.push_back(heard);
+                    let message = self.message_of(answer)?;
+                    self.message.push_back(message);
                 }
                 Ok((answer, _)) => return Ok(answer),
                 // A signal ends a wait early.
@@ -225,7 +227,7 @@ impl Client {
 }
 
 impl AsFd for Client {
-    /// Readable when the keeper says something or has ended.
+    /// Readable when the keeper has sent something or has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
@@ -236,8 +238,8 @@ pub fn list(name: &str) -> Result<ListedRing, CaptureError> {
     list_within(name, PATIENCE_FOR_A_LIST)
 }
 
-/// The rings at these interfaces of the calling thread's network namespace, each with the first of them that it has;
-/// those whose keepers do not answer at once are left out.
+/// The rings at these interfaces of the calling thread's network namespace, each with the first of
+/// them that it has. Rings whose keepers do not answer at once are left out.
 pub fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
     let namespace = namespace_number();
     let listed = directory::names().into_iter();
@@ -255,16 +257,16 @@ pub fn rings_at(interfaces: &[String]) -> Vec<(String, String)> {
 
 fn list_within(name: &str, patience: Duration) -> Result<ListedRing, CaptureError> {
     let mut channel = Channel::new(directory::connect_to(name)?);
-    match ask_first(&mut channel, &Request::List, patience) {
+    match request_first(&mut channel, &Request::List, patience) {
         Ok((Answer::Listed(ring), _)) => Ok(ring),
         Ok((answer, _)) => Err(unexpected(answer)),
         Err(error) => Err(connection_error(name, &error)),
     }
 }
 
-/// The answer to the first request of a connection: a keeper that has no room for us says so before it
-/// closes, and has not read what we say.
-fn ask_first(
+/// The answer to the first request of a connection. A keeper without room refuses and closes before
+/// it has read the request.
+fn request_first(
     channel: &mut Channel,
     request: &Request,
     patience: Duration,

@@ -126,7 +126,7 @@ impl Collector {
     }
 }
 
-/// A record as a packet and its bytes; what is no packet is none.
+/// A record as a packet and its bytes; `None` for other records.
 fn packet(words: &[u64]) -> Option<(&CaptureRecord, &[u8])> {
     let record: &CaptureRecord = view_plain(words)?;
     debug_assert_eq!(record.header.kind, RECORD_PACKET);
@@ -142,7 +142,7 @@ mod tests {
     use crate::ring::{LANE_SIZE_MIN_BYTES, Preference, layout};
 
     #[test]
-    fn what_is_no_packet_is_nobodys_and_holds_nothing_up() {
+    fn non_packet_records_are_skipped() {
         let layout = layout(LANE_SIZE_MIN_BYTES, Preference::FastReader).unwrap();
         let lanes = Lane::anonymous(1, layout).unwrap();
         let writer = LaneWriter::new(lanes[0].clone(), None);

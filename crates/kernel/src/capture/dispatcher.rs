@@ -15,8 +15,8 @@ use crate::bpf;
 use crate::filter::{Expression, LoadError, Maps};
 use crate::net::interface::Interface;
 
-/// An expression, compiled for the link layers of a ring by its subscriber, which needs time, rights and
-/// names. The keeper, which serves all, gets no text.
+/// An expression, compiled by its subscriber for the link layers of a ring. Compiling takes time,
+/// privileges and name look-ups, so the keeper, which serves all, gets no text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompiledFilter {
     /// Link types, and the classic program for each, one word an instruction.
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A kernel that takes programs of so many instructions; what it was asked to take.
+    /// A kernel that accepts programs up to so many instructions; it records what it was given.
     fn kernel_up_to(
         limit: usize,
         asked: &RefCell<Vec<EmittedProgram>>,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_take_merged_runs_one_behind_the_other() {
+    fn filters_that_the_kernel_refuses_merged_run_one_after_another() {
         let interfaces = [interface(LINK_TYPE_ETHERNET)];
         let subscribers: Vec<(Subscription, CompiledFilter)> = (1..=16)
             .map(|host| {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_refused_by_name() {
+    fn invalid_programs_are_refused_by_name() {
         let nonsense = CompiledFilter {
             by_link_type: vec![(LINK_TYPE_ETHERNET, vec![u64::MAX])],
         };

@@ -84,7 +84,7 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// That an option does not do, and what would.
+    /// The error of an unsuitable option, with the remedy.
     pub(crate) fn option(
         option: &'static str,
         value: impl Into<String>,

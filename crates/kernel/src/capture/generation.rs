@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::attachment::{Direction, HookKind};
 use super::dispatcher::Dispatchers;
-use super::kept_ring::RunTime;
 use super::request::RING_MIN_BYTES;
 use super::ring_maps::RingMaps;
 use super::{CaptureError, OBJECT};
@@ -54,8 +53,24 @@ pub(super) struct Counts {
     pub seen: u64,
     /// Packets that each subscriber's filter matched.
     pub matched: [u64; CAPTURE_SUBSCRIBERS_MAX],
-    /// Of these, packets that had no room in the ring.
+    /// Of these, packets dropped because the ring was full.
     pub refused: [u64; CAPTURE_SUBSCRIBERS_MAX],
+}
+
+/// Timed runs of a hook's programs, and the nanoseconds of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTime {
+    /// Timed runs.
+    pub runs: u64,
+    /// Their nanoseconds.
+    pub run_ns: u64,
+}
+
+impl RunTime {
+    pub(super) fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.run_ns += other.run_ns;
+    }
 }
 
 /// The program that copies packets at one hook, and the maps between it and the filters before it.
@@ -113,7 +128,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// Of programs that are loaded; they are not attached.
+    /// Wraps programs that are loaded and not attached.
     pub fn new(copying: Copying, dispatcher: OwnedFd) -> Self {
         Self {
             object: copying.object,
@@ -173,8 +188,8 @@ fn copy_at(is_xdp: bool) -> &'static str {
     }
 }
 
-/// Loads the programs that copy packets as an instrument would, for every kind of hook and ring, with rings of a size
-/// that costs nothing, and lets them go.
+/// Loads the programs that copy packets as an instrument would, for every kind of hook and ring,
+/// with tiny rings, and unloads them.
 pub fn try_programs() -> Result<(), CaptureError> {
     for preference in [Preference::FastReader, Preference::SlowReader] {
         let mut layout = ring::layout_with_slack(RING_MIN_BYTES, preference, CAPTURE_SLACK_BYTES)?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::CaptureError;
 use super::attachment::{Attachment, Direction, HookKind};
 use super::dispatcher::{CompiledFilter, Dispatchers};
-use super::generation::{Copying, Counts, Generation, Hook};
+use super::generation::{Copying, Counts, Generation, Hook, RunTime};
 use super::grace::Grace;
 use super::preparation::Preparation;
 use super::request::{Directions, HookChoice, RingRequest, Subscription};
@@ -48,22 +48,6 @@ pub struct Start {
     pub position: u64,
     /// Records before it, or a few less while others write.
     pub records: u64,
-}
-
-/// Timed runs of a hook's programs, and the nanoseconds of these.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunTime {
-    /// Timed runs.
-    pub runs: u64,
-    /// Their nanoseconds.
-    pub run_ns: u64,
-}
-
-impl RunTime {
-    fn add(&mut self, other: Self) {
-        self.runs += other.runs;
-        self.run_ns += other.run_ns;
-    }
 }
 
 struct Subscriber {

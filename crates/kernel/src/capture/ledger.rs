@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 /// What one hook counted for one subscriber, and what was read of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookTally {
-    /// Interface, way and kind.
+    /// Interface, direction and kind.
     pub hook: String,
     /// Packets that passed the hook.
     pub seen: u64,
     /// Packets that the filter matched.
     pub matched: u64,
-    /// Of these, packets that the ring had no room for.
+    /// Of these, packets dropped because the ring was full.
     pub refused: u64,
     /// Packets that were read from the ring.
     pub read: u64,
@@ -27,7 +27,7 @@ pub struct SubscriberAccount {
     pub filter: String,
     /// Most bytes of a packet.
     pub snaplen: u32,
-    /// One account an interface, both ways together: `seen = filtered + thinned + logged + lost`.
+    /// One account per interface, both directions together: `seen = filtered + thinned + logged + lost`.
     /// `thinned` is what came after `--count` was reached.
     pub interfaces: Vec<HookAccount>,
     /// What the kernel and the reader counted at each hook.
@@ -41,8 +41,8 @@ pub struct CaptureLedger {
     pub ring: String,
     /// One account a subscriber.
     pub subscribers: Vec<SubscriberAccount>,
-    /// Packets of all subscribers that were overwritten before this process read them, by the gaps in the
-    /// lanes' numbers: at least what each subscriber lost so.
+    /// Packets of all subscribers that were overwritten before this process read them, by the gaps
+    /// in the lanes' numbers: an upper bound for each subscriber.
     pub sequence_gaps: u64,
     /// What it cost; `programs` are the hooks with everything that they do for all subscribers.
     pub cost: Cost,

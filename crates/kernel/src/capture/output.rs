@@ -86,7 +86,7 @@ impl OutputRequest {
     }
 }
 
-/// What each of them wants, as programs for packets like those of these interfaces.
+/// What each of them wants, with filters compiled for these interfaces.
 pub(super) fn compile_filters(
     outputs: &[Output],
     interfaces: &[CapturedInterface],
@@ -112,7 +112,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Whether it has its count, or its target takes no more.
+    /// Whether it has reached its count, or its target accepts no more.
     pub(super) fn is_done(&self, count: Option<u64>) -> bool {
         let is_full = count.is_some_and(|count| self.packets >= count);
         is_full || self.is_abandoned || self.sink.as_ref().is_none_or(Sink::is_over)
@@ -231,8 +231,8 @@ impl Opened {
     }
 }
 
-/// Says that a file takes no more, and keeps the first such failure. That the reader of a pipe has
-/// closed it is none.
+/// Reports that a file accepts no more packets, and keeps the first such failure. A pipe that its
+/// reader has closed is not a failure.
 pub(super) fn complain(
     control: &Control<CaptureProgress>,
     failure: &mut Option<CaptureError>,

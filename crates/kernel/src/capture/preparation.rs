@@ -12,27 +12,28 @@ use serde::{Deserialize, Serialize};
 use super::CaptureError;
 use super::dispatcher::{CompiledFilter, Dispatchers};
 use super::generation::{Copying, Generation, Hook};
-use super::keeper::{Channel, privileges};
+use super::keeper::channel::Channel;
+use super::keeper::privileges;
 use super::request::Subscription;
 use super::ring_maps::RingMaps;
 use crate::session::InstrumentError as _;
 
 /// What the process may take, above what the keeper has when it starts.
 const MEMORY_MAX_BYTES: u64 = 1 << 30;
-/// How long it may take: less than those who ask are patient.
+/// How long it may take: less than the timeout of those who ask.
 const TIME_MAX: Duration = Duration::from_secs(40);
 /// Programs in one message.
 const PROGRAMS: usize = 4;
-/// Behind those who capture, when there are fewer CPUs than work.
+/// Below the processes that capture, when CPUs are scarce.
 const NICE: i32 = 10;
 
-/// What the process says.
+/// A message of the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Said {
+enum Outcome {
     /// The programs of the next hooks come beside the message.
     Programs,
-    /// It cannot be done.
+    /// The preparation failed.
     Refused { message: String, is_usage: bool },
 }
 
@@ -94,7 +95,7 @@ impl Preparation {
         Instant::now() >= self.deadline
     }
 
-    /// The programs, when the process has something to say or is late; by hook.
+    /// The programs by hook, once the process has answered or is late.
     ///
     /// # Errors
     /// What the process refused, or that it took too much.
@@ -103,8 +104,8 @@ impl Preparation {
         while dispatchers.len() < self.copying.len() {
             let left = self.deadline.saturating_duration_since(Instant::now());
             match self.channel.receive(left) {
-                Ok((Said::Programs, programs)) => dispatchers.extend(programs),
-                Ok((Said::Refused { message, is_usage }, _)) => {
+                Ok((Outcome::Programs, programs)) => dispatchers.extend(programs),
+                Ok((Outcome::Refused { message, is_usage }, _)) => {
                     return Err(CaptureError::Refused { message, is_usage });
                 }
                 // It has ended, or a signal came.
@@ -149,7 +150,7 @@ fn address_space_bytes() -> io::Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// Sees to it that this process ends with the keeper and takes no more than it may.
+/// Makes this process end with the keeper, and sets its resource limits.
 fn confine(keeper: Pid, memory_bytes: u64) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getppid, set_parent_process_death_signal, setrlimit};
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -184,10 +185,10 @@ fn make(
     match made {
         Ok(programs) => programs.chunks(PROGRAMS).try_for_each(|some| {
             let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            channel.send(&Said::Programs, &some)
+            channel.send(&Outcome::Programs, &some)
         }),
         Err(error) => channel.send(
-            &Said::Refused {
+            &Outcome::Refused {
                 message: error.to_string(),
                 is_usage: error.is_usage(),
             },

@@ -45,11 +45,11 @@ pub struct RingRequest {
     pub ring_bytes: u64,
     /// Whether the kernel waits for slow readers.
     pub slow_reader: bool,
-    /// Whether the interfaces are to take packets that are for others.
+    /// Whether the interfaces are made promiscuous.
     pub promiscuous: bool,
     /// The group whose members may join; `None`: root only.
     pub group: Option<String>,
-    /// Whether what comes in goes no further: for interfaces at a mirror port.
+    /// Whether received packets are dropped after the copy: for interfaces at a mirror port.
     pub discard: bool,
 }
 
@@ -66,7 +66,7 @@ impl RingRequest {
         }
     }
 
-    /// Says what is wrong before anything is made.
+    /// Checks the request before anything is created.
     pub fn check(&self) -> Result<(), CaptureError> {
         let wrong = |option, value: String, expected: &str| {
             Err(CaptureError::option(option, value, expected))
@@ -119,7 +119,7 @@ impl RingRequest {
     }
 }
 
-/// Whether a ring may be called so: its socket is a file of that name.
+/// Whether a ring may have this name: its socket is a file of that name.
 pub fn check_name(name: &str) -> Result<(), CaptureError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._+@:-".contains(&byte);
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.bytes().all(fits) {
@@ -140,7 +140,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Says what is wrong before a ring is asked.
+    /// Checks the request before it is sent.
     pub fn check(&self) -> Result<(), CaptureError> {
         if !(1..=CAPTURE_SNAPLEN_MAX).contains(&self.snaplen) {
             let expected = format!("expected 1 to {CAPTURE_SNAPLEN_MAX} bytes");

@@ -27,8 +27,8 @@ impl RingMaps {
         check_memory(layout, cpus, available_bytes().unwrap_or(u64::MAX))?;
         let make = |name: &str, value_bytes: usize| mappable_array(name, value_bytes, cpus);
         let ring = make("parshall_ring", ring::lane_bytes(layout)).map_err(CaptureError::load)?;
-        // From now on only programs write into it: no process that gets its descriptor can, not even this one. (A
-        // descriptor that is open for reading only would do the same, but cannot be mapped.)
+        // From now on only programs can write into it, and no process that gets its descriptor, not
+        // even this one. (A read-only descriptor would do the same, but cannot be mapped.)
         ring.freeze().map_err(CaptureError::load)?;
         Ok(Self {
             ring,
@@ -39,7 +39,7 @@ impl RingMaps {
     }
 }
 
-/// Refuses a ring that is larger than what is free: the kernel would try, and let others pay for it.
+/// Refuses a ring that is larger than the free memory: the kernel would take it from other processes.
 fn check_memory(layout: &RingLayout, cpus: usize, free_bytes: u64) -> Result<(), CaptureError> {
     let total_bytes = (ring::lane_bytes(layout) * cpus) as u64;
     if total_bytes > free_bytes {

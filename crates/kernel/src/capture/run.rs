@@ -9,15 +9,15 @@ use parshall_core::ledger::Cost;
 use parshall_core::trace::{Direction, Packet, Statistics, TraceError};
 
 use super::CaptureError;
-use super::client::{Client, Heard, Left};
+use super::client::{Client, KeeperMessage, Left};
 use super::collector::Collector;
+use super::generation::RunTime;
 use super::keeper::message::Event;
-use super::kept_ring::{HookCount, RunTime};
+use super::kept_ring::HookCount;
 use super::ledger::{CaptureLedger, SubscriberAccount};
 use super::output::Opened;
-use super::session::Summary;
 use super::sink::Sink;
-use super::status::CaptureProgress;
+use super::status::{CaptureProgress, Summary};
 use super::tagged::Retag;
 use super::tally::Tally;
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
@@ -34,7 +34,7 @@ const HOLD_BACK_NS: u64 = 1_000_000;
 const NAP: Duration = Duration::from_millis(2);
 /// The same while none comes.
 const NAP_MAX: Duration = Duration::from_millis(10);
-/// A lane is filled at most about this fast: naps are short enough for small rings.
+/// A lane is filled at most about this fast, which bounds the naps for small rings.
 const LANE_BYTES_PER_S: u64 = 4_000_000_000;
 /// How long a keeper may take to end our subscriptions.
 const LEAVE: Duration = Duration::from_secs(60);
@@ -86,8 +86,8 @@ impl Run {
         }
     }
 
-    /// Reads and writes until asked to stop, until all is there that was asked for, or until there is
-    /// nothing more to read or to write.
+    /// Reads and writes until a stop is requested, the requested packets are there, or nothing more
+    /// can be read or written.
     fn observe(&mut self) -> Result<(), CaptureError> {
         let lap = Duration::from_nanos(
             self.client.ring.layout.size_bytes * 1_000_000_000 / LANE_BYTES_PER_S,
@@ -107,21 +107,23 @@ impl Run {
             if taken == 0 || !pause.is_zero() {
                 self.with_sinks(Sink::caught_up);
             }
-            while let Some(heard) = self.client.hear(pause)? {
-                self.take_in(heard)?;
+            while let Some(message) = self.client.receive(pause)? {
+                self.take_in(message)?;
                 pause = Duration::ZERO;
             }
         }
         Ok(())
     }
 
-    /// Ends the subscriptions, and reads on while the keeper is at it.
+    /// Ends the subscriptions, and reads on until the keeper has done so.
     fn leave(&mut self) -> Result<Left, CaptureError> {
-        self.client.ask_leave()?;
+        self.client.request_leave()?;
         let deadline = Instant::now() + LEAVE;
         while Instant::now() < deadline {
             self.collect(monotonic_ns().saturating_sub(HOLD_BACK_NS));
-            if let Some(Heard::Left(left)) = self.client.hear(Duration::from_millis(1))? {
+            if let Some(KeeperMessage::Left(left)) =
+                self.client.receive(Duration::from_millis(1))?
+            {
                 return Ok(left);
             }
         }
@@ -133,9 +135,9 @@ impl Run {
         })
     }
 
-    fn take_in(&mut self, heard: Heard) -> Result<(), CaptureError> {
-        match heard {
-            Heard::Event(event) => {
+    fn take_in(&mut self, message: KeeperMessage) -> Result<(), CaptureError> {
+        match message {
+            KeeperMessage::Event(event) => {
                 self.control.notify(event.sentence());
                 if matches!(event, Event::Gone { was_last: true, .. }) {
                     return Err(CaptureError::InterfacesGone {
@@ -143,8 +145,8 @@ impl Run {
                     });
                 }
             }
-            Heard::Account { counts, .. } => self.counts = counts,
-            Heard::Left(_) => {} // not requested yet
+            KeeperMessage::Account { counts, .. } => self.counts = counts,
+            KeeperMessage::Left(_) => {} // not requested yet
         }
         Ok(())
     }
@@ -206,7 +208,7 @@ impl Run {
 
     fn tick(&mut self) -> Result<(), CaptureError> {
         self.offset_ns = realtime_offset_ns();
-        self.client.ask_account()?;
+        self.client.request_account()?;
         let now_ns = self.realtime_ns(monotonic_ns());
         let mut lost = 0;
         for number in 0..self.outputs.len() {
@@ -233,7 +235,7 @@ impl Run {
                 true => self.collector.lanes().is_caught_up(),
                 false => self.collector.lanes().has_reached(ends),
             };
-            // What does not come by then, the ledger says.
+            // The ledger counts what has not come by then.
             if (taken == 0 && has_all) || Instant::now() > deadline {
                 return;
             }

@@ -6,26 +6,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use parshall_core::trace::Section;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::CaptureError;
 use super::backend::Kind;
 use super::batch::PacketBatch;
-use super::ledger::CaptureLedger;
 use super::output::OutputRequest;
 use super::request::RingRequest;
 use super::ring_capture::{RingCapture, Source};
 use super::socket_capture::SocketCapture;
-use super::status::CaptureProgress;
+use super::status::{CaptureProgress, Summary};
 use crate::os_text::OsText;
-use crate::session::{self, Beginning, Instrument, Status};
-
-pub(super) const THREAD: &str = "parshall-capture";
+use crate::session::{Beginning, Instrument, Status};
 
 /// Batches that may wait for the caller: a few, so that memory is bounded and the reader keeps up.
 const BATCHES_MAX: usize = 16;
 
-/// A capture that is to be made.
+/// The request for a capture.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureRequest {
@@ -49,17 +46,7 @@ pub struct CaptureRequest {
     pub environment: String,
 }
 
-/// How a capture ended.
-#[derive(Debug, Serialize)]
-pub struct Summary {
-    /// The final account.
-    pub ledger: CaptureLedger,
-    /// What stopped it before it was asked to end, or the first file that took no more.
-    #[serde(serialize_with = "session::as_text")]
-    pub failure: Option<CaptureError>,
-}
-
-/// A capture that is being made.
+/// A running capture.
 pub struct Capture {
     /// Dropped before `method`, whose end is waited for: its thread may wait until a batch is taken.
     batches: Mutex<Batches>,
@@ -77,7 +64,7 @@ enum Batches {
     None,
     /// From the reader.
     Waiting(Receiver<PacketBatch>),
-    /// There were some, until the capture was stopped.
+    /// From the reader, until the capture was stopped.
     Over,
 }
 
@@ -208,7 +195,7 @@ impl Instrument for Capture {
 
     /// Leaves the ring or closes the sockets, and writes what is left.
     fn stop(&self) -> Result<Summary, CaptureError> {
-        // A reader that waits until a batch is taken must not wait for ever.
+        // Ends the wait of a reader whose batch is not taken.
         let mut batches = self.batches();
         if matches!(*batches, Batches::Waiting(_)) {
             *batches = Batches::Over;

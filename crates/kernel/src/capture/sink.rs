@@ -33,7 +33,7 @@ pub enum OpenTarget {
 }
 
 impl Target {
-    /// Opens it. What exists stays as it is; a FIFO is waited for until it has a reader, or `is_stopping` says yes.
+    /// Opens it. What exists stays as it is; a FIFO is waited for until it has a reader, or `is_stopping` returns true.
     pub fn open(self, is_stopping: &mut dyn FnMut() -> bool) -> Result<OpenTarget, TraceError> {
         Ok(match self {
             Self::File { path, options } => {
@@ -81,7 +81,7 @@ impl Sink {
         })
     }
 
-    /// Gives a file its name; what was there goes.
+    /// Gives a file its name, in place of an existing file.
     pub fn commit(&mut self) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.commit(),
@@ -92,7 +92,7 @@ impl Sink {
     /// Takes a packet. [`Sink::finish`] counts it, also when it could not be written.
     ///
     /// # Errors
-    /// What the target says for the first time.
+    /// The first failure of the target.
     #[inline]
     pub fn write(&mut self, packet: &Packet<'_>) -> Result<(), TraceError> {
         match self {
@@ -104,7 +104,7 @@ impl Sink {
         }
     }
 
-    /// There is nothing more to write at the moment.
+    /// Called when nothing waits to be written.
     pub fn caught_up(&mut self) -> Result<(), TraceError> {
         match self {
             Self::File(writer) => writer.caught_up(),
@@ -149,7 +149,7 @@ impl Sink {
         }
     }
 
-    /// Whether the target takes no more packets: not a fault.
+    /// Whether the target accepts no more packets, which is not a failure.
     pub fn is_over(&self) -> bool {
         match self {
             Self::File(_) => false,

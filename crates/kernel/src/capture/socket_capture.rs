@@ -12,9 +12,8 @@ use super::backend::{self, Backend, BackendError, Counts, Kind, Settings};
 use super::ledger::{CaptureLedger, HookTally, SubscriberAccount};
 use super::output::{Opened, Output};
 use super::request::RingRequest;
-use super::session::{Summary, THREAD};
 use super::sink::Sink;
-use super::status::CaptureProgress;
+use super::status::{CaptureProgress, Summary, THREAD};
 use crate::clock::{monotonic_ns, realtime_offset_ns, thread_cpu_s};
 use crate::filter::Expression;
 use crate::net::interface::Interface;
@@ -23,7 +22,7 @@ use crate::session::{Beginning, Control, Session};
 const TICK: Duration = Duration::from_millis(500);
 /// Longest wait for the packets of a block that is not full.
 const LAST_BLOCK_MAX: Duration = Duration::from_secs(1);
-/// Longest wait for packets: so late may a request to stop be seen.
+/// Longest wait for packets, and so for a request to stop to be seen.
 const WAIT: Duration = Duration::from_millis(20);
 
 /// A capture by sockets that runs.
@@ -167,7 +166,7 @@ impl Reader {
         let deadline = Instant::now() + LAST_BLOCK_MAX;
         loop {
             while matches!(self.take(Duration::ZERO), Ok(taken) if taken > 0) {}
-            // A block that is not full the kernel hands on when its time is over.
+            // The kernel hands over a block that is not full at its timeout.
             let counts = self.backend.counts().unwrap_or_default();
             if counts.seen <= counts.dropped + counts.delivered
                 || Instant::now() >= deadline

@@ -1,10 +1,15 @@
-//! What a capture reports while it runs.
+//! What a capture reports while it runs and at its end.
 
 use serde::Serialize;
 
-use crate::session::{Control, Progress};
+use super::CaptureError;
+use super::ledger::CaptureLedger;
+use crate::session::{self, Control, Progress};
 
-/// Numbers of a capture that is being made.
+/// Name of the threads of a capture.
+pub(super) const THREAD: &str = "parshall-capture";
+
+/// Counts of a running capture.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CaptureProgress {
     /// Packets handed to files so far, all subscribers together.
@@ -15,6 +20,16 @@ pub struct CaptureProgress {
     pub lost: u64,
     /// What happened since the last status, each in one line.
     pub notices: Vec<String>,
+}
+
+/// How a capture ended.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// The final account.
+    pub ledger: CaptureLedger,
+    /// What stopped it before it was asked to end, or the first file that took no more.
+    #[serde(serialize_with = "session::as_text")]
+    pub failure: Option<CaptureError>,
 }
 
 impl Progress for CaptureProgress {

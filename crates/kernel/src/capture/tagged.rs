@@ -1,4 +1,4 @@
-//! A VLAN tag that the kernel keeps beside a packet goes back to where it was on the wire.
+//! Puts a VLAN tag that the kernel keeps beside a packet back to its place on the wire.
 
 use parshall_core::abi::CaptureRecord;
 

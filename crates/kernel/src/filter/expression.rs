@@ -11,8 +11,6 @@ use super::mistake::Mistake;
 use super::pieces;
 use super::words::words;
 
-/// libpcap's message when an optimized program would always return 0.
-pub(super) const REJECTS_ALL: &str = "expression rejects all packets";
 /// Characters of an expression in a message: before the position of a mistake, and in all.
 const SHOWN_BEFORE: usize = 60;
 const SHOWN: usize = 120;
@@ -185,6 +183,7 @@ fn on_one_line(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::libpcap::REJECTS_ALL;
 
     fn complaint(expression: &str) -> (String, usize) {
         match Expression::compile(expression, LinkLayer::Ethernet, None) {
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_and_where() {
+    fn an_error_has_the_message_and_the_place() {
         let syntax = "can't parse filter expression: syntax error";
         for (expression, message, column) in [
             ("tcp prot 80", syntax, 5),
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_merged_is_named() {
+    fn filters_that_cannot_be_merged_are_named() {
         for (expression, reason) in [
             ("ip6 protochain 6", "loops (protochain)"),
             ("inbound", "direction (inbound, outbound)"),

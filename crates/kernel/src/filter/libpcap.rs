@@ -11,6 +11,9 @@ use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::filter::emit::LinkLayer;
 
+/// The message for an optimized program that would always return 0.
+pub(super) const REJECTS_ALL: &str = "expression rejects all packets";
+
 const DLT_EN10MB: c_int = 1;
 const DLT_RAW: c_int = 12;
 const OPTIMIZE: c_int = 1;
@@ -47,8 +50,8 @@ unsafe extern "C" {
     ) -> c_uint;
 }
 
-/// A handle without an interface, for one kind of link layer. Its compiler takes frames as they
-/// were on the wire: a VLAN tag stands in them.
+/// A handle without an interface, for one kind of link layer. Its compiler expects frames as they
+/// were on the wire, with their VLAN tags.
 pub(super) struct Compiler {
     handle: NonNull<Handle>,
     netmask: u32,

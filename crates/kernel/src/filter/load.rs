@@ -35,12 +35,12 @@ pub struct LoadError {
     pub instructions: usize,
     /// What the system call returned.
     pub source: io::Error,
-    /// What the verifier said, whole.
+    /// The verifier's whole log.
     pub log: String,
 }
 
 impl LoadError {
-    /// The kernel's reason: the verifier's last word before its statistics, or the error itself.
+    /// The kernel's reason: the verifier's last line before its statistics, or the error itself.
     pub fn reason(&self) -> String {
         let is_statistics = |line: &&str| line.starts_with("processed ") || line.trim().is_empty();
         match self.log.lines().rev().find(|line| !is_statistics(line)) {

@@ -6,9 +6,9 @@ use super::libpcap::Compiler;
 use super::pieces::{NAMES, QUALIFIERS};
 use super::words::words;
 
-/// Numbers that libpcap refuses to read: what stands before one was understood when that is what
-/// libpcap complains of. The one that the expression does not contain is used. Of a longer number some
-/// versions name the digits up to where it is too large.
+/// Numbers that libpcap rejects. When libpcap complains of such a number behind a text, it has
+/// understood the text. The number used is one that the expression does not contain. Of a longer
+/// number some versions report only the digits up to the overflow.
 const UNREADABLE: [&str; 2] = ["9999999999", "8888888888"];
 /// What libpcap says of an expression that is longer than its memory, whatever is wrong behind that.
 const OUT_OF_MEMORY: &str = "out of memory";
@@ -20,13 +20,12 @@ const PART_PRIMITIVES: usize = 200;
 pub(super) struct Mistake {
     /// What libpcap says.
     pub message: String,
-    /// Where the word begins with which libpcap gives up; the end when something is missing. `None` when the
-    /// whole is wrong.
+    /// Where the word begins at which libpcap stops; the end when something is missing; `None` when the whole is wrong.
     pub byte: Option<usize>,
 }
 
 impl Mistake {
-    /// Looks for the place of what libpcap complains of.
+    /// Finds the place of libpcap's complaint.
     pub fn find(compiler: &mut Compiler, expression: &str, message: String) -> Self {
         if message == OUT_OF_MEMORY {
             return find_in_parts(compiler, expression).unwrap_or(Self {
@@ -94,7 +93,7 @@ fn find_in_parts(compiler: &mut Compiler, expression: &str) -> Option<Mistake> {
     None
 }
 
-/// Where primitives begin that say by themselves what they mean, and in how many parentheses.
+/// Where primitives begin that need no qualifiers of earlier ones, and in how many parentheses.
 fn starts(expression: &str) -> Vec<(usize, usize)> {
     let words = words(expression);
     let word = |at: usize| &expression[words[at].0..words[at].1];
@@ -122,14 +121,14 @@ fn unreadable_in(expression: &str) -> Option<&'static str> {
         .find(|number| !expression.contains(number))
 }
 
-/// The byte at which libpcap gives up: the start of the first word with which the text up to there
-/// brings the same complaint, although something unreadable follows. When there is none, libpcap
-/// missed something at the end, or complains of the whole.
+/// The byte at which libpcap stops: the start of the first word such that the text up to its end,
+/// with an unreadable number behind it, brings the same complaint. Without such a word, something
+/// is missing at the end, or the complaint is about the whole.
 fn find(compiler: &mut Compiler, expression: &str, message: &str) -> Option<usize> {
     let unreadable = unreadable_in(expression)?;
     let words = words(expression);
     let mut find_before = |what_follows: &str| {
-        // libpcap reads no further than the first mistake, so all that is longer brings it, too.
+        // libpcap stops at the first mistake, so every longer text brings the same complaint.
         let first = words.partition_point(|(_, end)| {
             let probe = CString::new(format!("{} {what_follows}", &expression[..*end]));
             let complaint = probe.ok().and_then(|probe| compiler.compile(&probe).err());

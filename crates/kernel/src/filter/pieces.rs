@@ -3,8 +3,7 @@
 //! libpcap takes more than the square of an expression's length to compile it, with its optimizer or
 //! without. Here an expression that is a long list is read as far as `and`, `or`, `not` and
 //! parentheses go; libpcap compiles a few primitives at a time, and their programs are put one behind
-//! the other. Nothing here knows what a primitive means: whatever is not plainly a list is left to
-//! libpcap as a whole.
+//! the other. The code does not know what a primitive means: libpcap compiles as a whole what is not plainly a list.
 
 mod overrun;
 mod rows;
@@ -14,8 +13,7 @@ use std::ffi::CString;
 use parshall_core::filter::classic::ClassicInstruction;
 
 use self::overrun::may_overrun;
-use super::expression::REJECTS_ALL;
-use super::libpcap::Compiler;
+use super::libpcap::{Compiler, REJECTS_ALL};
 use super::words::words;
 
 /// Primitives from which on an expression is taken apart: libpcap is done with fewer in milliseconds.
@@ -63,8 +61,8 @@ const MOVING: [&str; 6] = ["vlan", "mpls", "pppoed", "pppoes", "geneve", "vxlan"
 const RETURN: u16 = 0x06;
 const JUMP: u16 = 0x05;
 
-/// The program of a long list, or `None` when it is none or libpcap refuses a part of it: then
-/// libpcap should see the whole, and say what it finds.
+/// The program of a long list. `None` when it is no list or libpcap refuses a part of it: then
+/// libpcap compiles the whole, and reports what it finds.
 pub(super) fn compile(
     compiler: &mut Compiler,
     expression: &str,

@@ -7,7 +7,7 @@ use libbpf_sys as sys;
 
 use crate::bpf;
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// What the program returned.
@@ -22,8 +22,8 @@ pub struct Trial {
 /// frame lies in the first one; Linux 6.18 or newer.
 ///
 /// # Errors
-/// What the kernel says: it takes no frame of less than 14 bytes, and for a classifier none whose
-/// IP header is cut short.
+/// The kernel's error: it rejects frames of less than 14 bytes, and for a classifier those whose IP
+/// header is cut short.
 pub fn try_out(
     program: BorrowedFd<'_>,
     frame: &[u8],

@@ -7,9 +7,9 @@ use crate::cpus;
 /// A sender is ahead by so many packets before the thread that draws moves to its CPU: some milliseconds of a flood.
 const LEAD: u64 = 1 << 14;
 
-/// The CPU of the thread that draws. It takes time from the sender there, and the others can only be ahead of that one by
-/// what the rings hold: so it runs beside the one that is ahead. Left to the kernel, it stays beside the same one for a
-/// tenth of a second or more.
+/// The CPU of the thread that draws. It takes time from the sender there, and no sender can be
+/// further ahead than the rings hold, so it runs beside the one that is ahead. The kernel alone
+/// would leave it beside the same sender for 0.1 s or more.
 pub(super) struct Affinity {
     // None when there is a CPU without a sender: the kernel finds it.
     cpus: Option<Vec<usize>>,
@@ -29,7 +29,7 @@ impl Affinity {
         }
     }
 
-    /// Moves to who is ahead; `sent` are the packets of each sender.
+    /// Moves to the sender that is ahead; `sent` are the packets of each sender.
     pub fn settle(&mut self, sent: impl Iterator<Item = u64> + Clone) {
         let Some(cpus) = &self.cpus else { return };
         let least = sent.clone().min().unwrap_or(0);
@@ -39,7 +39,7 @@ impl Affinity {
         if most - least < LEAD || self.at == Some(*cpu) {
             return;
         }
-        // It is only slower where that is not allowed.
+        // Where that is not allowed, drawing is only slower.
         let _ = cpus::bind_to(*cpu);
         self.at = Some(*cpu);
     }

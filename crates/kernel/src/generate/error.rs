@@ -51,7 +51,7 @@ impl From<SocketError> for GenerateError {
 }
 
 impl GenerateError {
-    /// That an option does not do, and what would.
+    /// The error of an unsuitable option, with the remedy.
     pub(crate) fn option(
         option: &'static str,
         found: impl Into<String>,

@@ -16,7 +16,7 @@ pub(super) struct Feeder<'a> {
     // Packets are due before it.
     until_ns: u64,
     schedule: &'a Schedule,
-    // Due times of the packets in the rings: who sends puts the time of sending in their place.
+    // Due times of the packets in the rings, where senders replace them by send times.
     due_ns: VecDeque<u64>,
     departures: Departures,
     drawn: u64,
@@ -33,7 +33,7 @@ pub(super) struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
-    /// Of a plan that ends before `until_ns`.
+    /// A feeder of the packets that are due before `until_ns`.
     pub fn new(
         workload: &'a Workload,
         packets: &'a Packets,
@@ -99,6 +99,11 @@ impl<'a> Feeder<'a> {
         }
         self.schedule.set_drawn(self.drawn);
         count > 0
+    }
+
+    /// Whether nothing is left to draw.
+    pub fn is_drawn(&self) -> bool {
+        self.drawn >= self.schedule.end()
     }
 
     /// Takes account of the packets that all senders are past; true when there were some.

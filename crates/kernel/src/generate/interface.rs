@@ -30,7 +30,7 @@ pub(super) fn index(name: &str) -> Result<u32, GenerateError> {
 }
 
 /// Whether XDP frames that are redirected to the interface would leave; for a veth they do when its peer
-/// has NAPI on. None where the kernel (before 6.3) does not say.
+/// has NAPI on. None where the kernel (before 6.3) does not report it.
 ///
 /// # Errors
 /// When there is no such interface or the namespace cannot be entered.

@@ -1,4 +1,4 @@
-//! What the kernel says of the interface that sends: whether it is up, whether it has its carrier, and what it counted.
+//! The sending interface: whether it is up, whether it has its carrier, and its counters.
 
 use super::GenerateError;
 use super::error::failed;
@@ -39,7 +39,7 @@ impl History {
         }
     }
 
-    fn hear(&mut self, event: &LinkEvent) {
+    fn note(&mut self, event: &LinkEvent) {
         match event {
             LinkEvent::Removed => self.loss = Some(Loss::Removed),
             LinkEvent::State(link) if !link.is_up => self.loss = self.loss.max(Some(Loss::Down)),
@@ -86,7 +86,7 @@ impl LinkWatch {
 
     /// Whether the interface has been down or removed since the beginning.
     pub fn is_lost(&mut self) -> bool {
-        self.watch.poll(|_, event| self.history.hear(&event));
+        self.watch.poll(|_, event| self.history.note(&event));
         self.history.loss.is_some()
     }
 
@@ -124,7 +124,8 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Of an interface in the namespace of the calling thread; None if it is removed, or the kernel does not say.
+    /// Of an interface in the namespace of the calling thread; None if it is removed, or the kernel
+    /// does not report them.
     pub fn read(index: u32) -> Option<Self> {
         let counters = netlink::link(index).ok()?.counters?;
         Some(Self {
@@ -147,12 +148,12 @@ mod tests {
     /// What is known of an interface after these messages.
     fn after(messages: &[Vec<u8>]) -> (Option<Loss>, u64) {
         let mut history = History::new();
-        hear(messages, |_, event| history.hear(&event));
+        hear(messages, |_, event| history.note(&event));
         (history.loss, history.carrier_losses)
     }
 
     #[test]
-    fn what_ends_a_run_stays_and_what_does_not_is_counted() {
+    fn a_failed_interface_stays_failed_and_carrier_losses_are_counted() {
         let state_of = |flags| state(0, 3, flags);
         assert_eq!(after(&[state_of(UP), state_of(UP)]), (None, 0));
         assert_eq!(after(&[state(7, 3, DOWN)]), (None, 0), "a bridge's port");

@@ -1,10 +1,10 @@
 //! The generator: a workload's packets, sent by the kernel from live frames, or from user space.
 //!
-//! [`feeder`] draws the one plan ahead and takes account of what was sent; a [`schedule`] says which sender sends which packet,
+//! [`feeder`] draws the one plan ahead and takes account of what was sent; a [`schedule`] assigns packets to senders,
 //! and each has its packets in a [`plan_ring`]. [`sender`] is a thread that sends, by a [`backend`]; [`team`] is all of them.
-//! [`link`] says what became of the interface. [`run`] is a run from its beginning to its [`report`], [`affinity`] the CPU of its
+//! [`link`] watches the interface. [`run`] is a run from its beginning to its [`report`], [`affinity`] the CPU of its
 //! thread, and [`session`] who holds it.
-//! What is sent is what [`parshall_core::workload`] says, byte for byte.
+//! The packets are those of [`parshall_core::workload`], byte for byte.
 
 mod affinity;
 mod backend;

@@ -1,4 +1,4 @@
-//! The plan on its way from who draws it to who sends it, and the times back.
+//! The planned packets from the thread that draws to a sender, and the send times back.
 
 use super::GenerateError;
 use crate::net::mapping::Mapping;
@@ -154,7 +154,7 @@ impl PlanRing {
         word!(self, replayed).store(position, Ordering::Release);
     }
 
-    /// No packet more, or packets again.
+    /// Stops the sender, or lets it resume.
     pub fn set_stopped(&self, is_stopped: bool) {
         word!(self, stop).store(u64::from(is_stopped), Ordering::Release);
     }
@@ -164,7 +164,7 @@ impl PlanRing {
         word!(self, start_ns).store(start_ns, Ordering::Release);
     }
 
-    /// `CLOCK_MONOTONIC` from which packets are due; None as long as that is not said. A sender that asks is ready.
+    /// `CLOCK_MONOTONIC` from which packets are due; None until it is set. A sender that reads it is ready.
     pub fn start_ns(&self) -> Option<u64> {
         match word!(self, start_ns).load(Ordering::Acquire) {
             0 => {
@@ -175,7 +175,7 @@ impl PlanRing {
         }
     }
 
-    /// A sender in user space that is not paced has its first packet.
+    /// Notes that an unpaced sender in user space has its first packet.
     pub fn begin(&self, now_ns: u64) {
         if self.begun_ns().is_none() {
             self.set_start_ns(now_ns);
@@ -225,7 +225,7 @@ impl PlanRing {
         word!(self, drawn).load(Ordering::Acquire)
     }
 
-    /// A sender in user space found nothing drawn.
+    /// Counts that a sender in user space found no drawn packet.
     pub fn starved(&self) {
         word!(self, starved).fetch_add(1, Ordering::Relaxed);
     }
@@ -238,7 +238,7 @@ impl PlanRing {
         )
     }
 
-    /// Why the program gave up, one of `GENERATE_FAILURE_*`; 0: it did not.
+    /// Why the program failed, one of `GENERATE_FAILURE_*`; 0: it did not.
     pub fn failure(&self) -> u64 {
         word!(self, failure).load(Ordering::Acquire)
     }

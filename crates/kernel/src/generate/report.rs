@@ -32,7 +32,7 @@ impl Progress for GeneratorProgress {
 pub struct Report {
     /// Packets that were requested; None: until stopped.
     pub requested: Option<u64>,
-    /// What sent.
+    /// The back end.
     pub backend: BackendKind,
     /// Packets handed to the interface.
     pub sent: u64,
@@ -43,7 +43,7 @@ pub struct Report {
     pub arrived: Option<u64>,
     /// Packets that the interface did not count.
     pub lost: Option<u64>,
-    /// Packets that the interface counted as dropped or as errors in this time, whoever sent them.
+    /// Packets that the interface counted as dropped or as errors in this time, from any sender.
     pub lost_counted: Option<u64>,
     /// Frames' bytes, without check sequences.
     pub frame_bytes: u64,
@@ -63,7 +63,7 @@ pub struct Report {
     /// XXH3-128 over headers, payload and what varies of every packet of the plan that was sent, in their order: of
     /// what was handed to the interface, not of what arrived. None when the sender draws by itself.
     pub digest: Option<String>,
-    /// Packets that the interface counted in this time, whoever sent them.
+    /// Packets that the interface counted in this time, from any sender.
     pub transmitted: Option<u64>,
     /// The random generator.
     pub generator: &'static str,
@@ -156,7 +156,7 @@ impl Report {
         }
     }
 
-    /// Of a run whose packets the one sender drew by itself: nothing of it went by the plan.
+    /// The account of a back end that drew its packets itself, without the plan.
     pub(super) fn with_own_counts(
         mut self,
         workload: &Workload,
@@ -186,7 +186,7 @@ impl Report {
         self
     }
 
-    /// With what became of the interface: that ended the run, if it did, better than those who sent know it.
+    /// Adds what happened to the interface: if that ended the run, it explains more than the senders' errors.
     pub(super) fn with_fate(mut self, fate: Fate) -> Self {
         self.error = fate.error.or(self.error);
         self.carrier_losses = fate.carrier_losses;
@@ -222,7 +222,7 @@ struct Counted {
 
 impl Counted {
     fn by_the_interface(senders: &[Sent]) -> Option<Self> {
-        // All of them looked before the first began, and the last to end has seen what all have sent.
+        // All senders read the counters before the first began, and the last to end reads them after all have sent.
         let before = senders.first()?.before?;
         let after = senders.iter().max_by_key(|sender| sender.ended_ns)?.after?;
         Some(Self {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_known_unless_others_sent_too() {
+    fn losses_are_unknown_when_others_also_sent() {
         let lost = |sent, transmitted| {
             Counted {
                 transmitted,

@@ -1,6 +1,6 @@
 //! What a run is asked to do.
 
-use super::backend::program::FRAME_BYTES_MAX;
+use super::backend::frame_limit::FRAME_BYTES_MAX;
 use super::{BackendKind, GenerateError};
 use crate::free_memory::available_bytes;
 use parshall_core::distributions::GapDistribution;
@@ -238,7 +238,7 @@ impl Request {
                 "neither --stamp nor --vlan beside it: the frames are sent as they are",
             ));
         }
-        // Vectors that grow are there twice for a moment.
+        // A vector that grows is in memory twice for a moment.
         let free_bytes = available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
         let limits = ReplayLimits {
             memory_bytes: free_bytes.min(allowance_bytes(path)),
@@ -257,7 +257,7 @@ impl Request {
             SizeDistribution::TwoStage(Box::new(TwoStage::from_counts(&counts, &exact)?));
         let gaps_ns = replay.gaps_ns().to_vec();
         workload.replay = Some(Arc::new(replay));
-        // Without any time between the frames there is nothing to keep to.
+        // When all frames have the same time, there are no gaps to follow.
         let has_times = gaps_ns.iter().any(|gap_ns| *gap_ns > 0.0);
         Ok((self.gap.is_none() && has_times).then_some(gaps_ns))
     }

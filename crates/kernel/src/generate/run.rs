@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Between two polls when there is nothing to do: the receiver may need the same CPU.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The same when nothing is left to draw. To take account of packets at once would keep a CPU busy, most often that of
+/// the receiver.
+const POLL_INTERVAL_DRAWN: Duration = Duration::from_millis(10);
 /// A paced run whose host does not keep up goes on for so long after its duration: what is a little late is still sent.
 const LATE_AT_THE_END_NS: u64 = 50_000_000;
 /// How long senders that are stopped may take for what the first of them has already passed.
@@ -28,7 +31,8 @@ enum Ending {
     NotYet,
     /// All senders halt, so that it is known how far each is.
     Halting,
-    /// Those who are behind send what another has already passed: what was sent is the beginning of the plan.
+    /// Senders that are behind send what another has already passed, so that what was sent is the
+    /// beginning of the plan.
     CatchingUp(Instant),
     /// No sender sends.
     Stopped,
@@ -74,7 +78,7 @@ fn report_progress(control: &Control<GeneratorProgress>, feeder: &Feeder<'_>) {
 }
 
 impl Run<'_> {
-    /// Goes by the plan.
+    /// Runs the plan.
     pub fn feed(self) -> Result<Report, GenerateError> {
         let Self {
             workload,
@@ -113,7 +117,7 @@ impl Run<'_> {
             };
             ending = match ending {
                 Ending::NotYet if is_lost || team.has_failed() => {
-                    // Those who halt go on, and find that they are still stopped.
+                    // Halted senders resume, and find that they are still stopped.
                     schedule.set_stopped(true);
                     team.go();
                     Ending::Stopped
@@ -136,7 +140,9 @@ impl Run<'_> {
             };
             team.interrupt();
             affinity.settle(team.sent());
-            if !retired && !drew {
+            if schedule.is_paced() && feeder.is_drawn() {
+                std::thread::sleep(POLL_INTERVAL_DRAWN);
+            } else if !retired && !drew {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
@@ -151,7 +157,7 @@ impl Run<'_> {
         Ok(report.with_fate(link.fate()))
     }
 
-    /// Of a back end that draws by itself.
+    /// Runs a back end that draws by itself.
     pub fn wait(mut self) -> Result<Report, GenerateError> {
         let schedule = self.team.schedule();
         self.team.go();

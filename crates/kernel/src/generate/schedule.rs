@@ -77,7 +77,7 @@ impl Schedule {
         self.rings.iter().filter_map(|ring| ring.begun_ns()).min()
     }
 
-    /// No packet more, or packets again.
+    /// Stops the senders, or lets them resume.
     pub fn set_stopped(&self, is_stopped: bool) {
         for ring in &self.rings {
             ring.set_stopped(is_stopped);

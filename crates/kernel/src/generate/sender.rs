@@ -132,7 +132,7 @@ impl Sender {
         let _ = self.go.send(());
     }
 
-    /// Whether the thread is through.
+    /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.signs.has_ended.load(Ordering::Acquire)
     }
@@ -142,7 +142,7 @@ impl Sender {
         self.signs.is_halted.load(Ordering::Acquire)
     }
 
-    /// Calls the thread out of the kernel's loop. Once may be too early: call again until it has ended or halted.
+    /// Interrupts the kernel's loop of the thread. Once may be too early: call again until it has ended or halted.
     pub fn interrupt(&self) {
         if !self.has_ended() {
             // SAFETY: the thread has not been joined, so that its number is still its own.
@@ -167,7 +167,7 @@ fn wake_signal() -> i32 {
 extern "C" fn wake(_signal: i32) {}
 
 /// Lets only our signal through to this thread.
-fn hear_only_wake_signal() {
+fn unblock_only_wake_signal() {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
         // SAFETY: zeros are a valid sigaction without flags and mask; the handler does nothing.
@@ -200,7 +200,7 @@ fn prepare(
     packets: &Packets,
     shape: Shape,
 ) -> Result<Prepared, GenerateError> {
-    hear_only_wake_signal();
+    unblock_only_wake_signal();
     interface::enter(place.namespace.as_deref())?;
     let index = interface::index(&place.interface)?;
     let largest = workload.largest_frame_bytes();
@@ -262,7 +262,7 @@ fn bind_to(cpu: usize) -> Result<(), GenerateError> {
     })
 }
 
-/// Sends when it may. Who is stopped before its end halts, and sends on when it may go again.
+/// Sends when it is released. A sender that is stopped before its end halts, and resumes when it is released again.
 fn send(
     place: &Place,
     backend: &mut dyn Backend,

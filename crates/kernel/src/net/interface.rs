@@ -25,7 +25,7 @@ pub struct Interface {
     pub name: String,
     /// Number in its namespace.
     pub index: u32,
-    /// What its packets start with, a number of libpcap's registry of link types.
+    /// Link type of its packets, from libpcap's registry.
     pub link_type: u16,
     /// Whether what it sends comes back in.
     pub is_loopback: bool,
@@ -55,7 +55,7 @@ impl InterfaceError {
 }
 
 impl Interface {
-    /// What its packets start with, as filters know it.
+    /// Link type of its packets, as filters know it.
     pub fn link_layer(&self) -> LinkLayer {
         if self.link_type == LINK_TYPE_RAW {
             LinkLayer::RawIp
@@ -127,7 +127,7 @@ pub(crate) fn namespace_number() -> u64 {
 }
 
 /// What the driver of an interface can do with XDP: the `NETDEV_XDP_ACT_...` of `linux/netdev.h`, 0 where the kernel
-/// (before 6.3) does not say.
+/// (before 6.3) does not report it.
 pub(crate) fn xdp_features(index: u32) -> io::Result<u64> {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,

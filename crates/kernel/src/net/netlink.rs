@@ -19,7 +19,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sen
 /// What the kernel puts into one datagram is shorter.
 const DATAGRAM_BYTES: usize = 32 << 10;
 
-/// What the kernel says of an interface.
+/// The kernel's state of an interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     /// Its `ARPHRD_...` of `linux/if_arp.h`.
@@ -76,15 +76,15 @@ impl RouteSocket {
     pub fn request_link(&self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        // An error repeats the sequence number: it says which interface does not exist.
+        // An error repeats the sequence number, and so names the interface that does not exist.
         self.send(NLM_F_REQUEST, index, RouteNetlinkMessage::GetLink(message))
     }
 
-    /// Receives what waits; `take` gets the index of an interface and what is said of it.
+    /// Receives what waits; `take` gets the index of an interface and the message about it.
     ///
     /// # Errors
-    /// `ENOBUFS` when more has happened than the socket could hold. Then only requests say what is missing, and
-    /// receiving goes on.
+    /// `ENOBUFS` when more has happened than the socket could hold. Then the missing state must be
+    /// requested, and receiving goes on.
     pub fn receive(&self, mut take: impl FnMut(u32, LinkEvent)) -> Result<(), Errno> {
         let mut datagram = [0; DATAGRAM_BYTES];
         loop {
@@ -196,7 +196,7 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// What the messages of a datagram say of interfaces.
+/// The messages about interfaces in a datagram.
 fn events(mut bytes: &[u8], take: &mut impl FnMut(u32, LinkEvent)) {
     while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
         if let Some((index, event)) = event(&message) {
@@ -312,7 +312,7 @@ pub(crate) mod testing {
         message
     }
 
-    /// What these messages say, as [`RouteSocket::receive`] hands it on.
+    /// The content of these messages, as [`RouteSocket::receive`] hands it on.
     pub(crate) fn hear(messages: &[Vec<u8>], mut take: impl FnMut(u32, LinkEvent)) {
         events(&messages.concat(), &mut take);
     }

@@ -18,9 +18,9 @@ const TPID_8021Q: u16 = 0x8100;
 
 type Control = [u64; CONTROL_WORDS];
 
-/// What the kernel says beside a frame.
+/// The control data of a frame.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Beside {
+pub(crate) struct ControlData {
     /// When it came, on the real-time clock.
     pub arrival_realtime_ns: Option<u64>,
     /// Its length on the wire, bytes.
@@ -31,7 +31,7 @@ pub(crate) struct Beside {
     pub is_checksum_unfinished: bool,
 }
 
-impl Beside {
+impl ControlData {
     /// Reads the control data of a message.
     ///
     /// # Safety
@@ -69,7 +69,7 @@ impl Beside {
     }
 }
 
-/// The VLAN tag that the kernel took out of a frame, from what it says beside it.
+/// The VLAN tag that the kernel took out of a frame, from its control data.
 pub(crate) fn vlan_tag(status: u32, tci: u16, tpid: u16) -> Option<[u8; TAG_BYTES]> {
     if status & libc::TP_STATUS_VLAN_VALID == 0 {
         return None;
@@ -88,8 +88,8 @@ pub(crate) struct Frame {
     pub captured_bytes: usize,
     /// Its `PACKET_...` of `linux/if_packet.h`: incoming, outgoing, and to whom.
     pub packet_type: u8,
-    /// What the kernel says beside it.
-    pub beside: Beside,
+    /// Its control data.
+    pub control: ControlData,
 }
 
 impl PacketSocket {
@@ -120,7 +120,7 @@ impl PacketSocket {
             captured_bytes,
             packet_type: address.sll_pkttype,
             // SAFETY: the kernel has just filled the message, whose control data are above.
-            beside: unsafe { Beside::of(&message) },
+            control: unsafe { ControlData::of(&message) },
         }))
     }
 
@@ -158,8 +158,8 @@ fn received(returned: isize) -> io::Result<Option<usize>> {
 pub(crate) struct Received<'a> {
     /// From the Ethernet header on, without a VLAN tag that the kernel took out.
     pub bytes: &'a [u8],
-    /// What the kernel says beside it.
-    pub beside: Beside,
+    /// Its control data.
+    pub control: ControlData,
     /// It was longer than the buffer.
     pub is_truncated: bool,
 }
@@ -219,7 +219,7 @@ impl ReceiveBatch {
             bytes: &self.frames[start..start + bytes],
             // SAFETY: the kernel filled this header in the last call, and its control data are in the batch, which
             // cannot have moved: it was borrowed for that call and is borrowed here, and vectors keep their memory.
-            beside: unsafe { Beside::of(&header.msg_hdr) },
+            control: unsafe { ControlData::of(&header.msg_hdr) },
             is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }
     }

@@ -63,12 +63,12 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Lets packets in.
+    /// Starts to receive.
     pub fn start(&self) -> Result<(), SocketError> {
         self.bind(libc::ETH_P_ALL as u16)
     }
 
-    /// Lets no more packets in, nor counts them; those in the buffer can still be read.
+    /// Stops receiving and counting; packets in the buffer can still be read.
     pub fn stop(&self) -> Result<(), SocketError> {
         self.attach_filter(&[REFUSE_ALL])
     }
@@ -110,7 +110,7 @@ impl PacketSocket {
             .map_err(failed("asking for time stamps"))
     }
 
-    /// Sends straight to the driver: a queue discipline would reorder and drop, and would not say so.
+    /// Sends straight to the driver: a queue discipline would reorder, and drop without a count.
     pub fn bypass_qdisc(&self) -> Result<(), SocketError> {
         self.set(
             libc::PACKET_QDISC_BYPASS,

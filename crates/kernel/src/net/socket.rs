@@ -14,7 +14,7 @@ use rustix::time::Timespec;
 pub struct SocketError {
     /// The step, as in "opening a packet socket".
     pub action: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn receive_drops(socket: impl AsFd) -> io::Result<u64> {
 /// Waits until a socket can be read, or until the time is over.
 ///
 /// # Errors
-/// What `poll(2)` says; a signal is not an error.
+/// The error of `poll(2)`; a signal is none.
 pub(crate) fn wait_readable(socket: impl AsFd, timeout: Duration) -> Result<(), SocketError> {
     let timeout = Timespec::try_from(timeout).ok();
     match poll(&mut [PollFd::new(&socket, PollFlags::IN)], timeout.as_ref()) {

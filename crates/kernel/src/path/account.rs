@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use libbpf_rs::Btf;
 use libbpf_rs::btf::types::Enum;
-use parshall_core::abi::{NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, READ_TIME_COUNT, STAGE_PAD};
+use parshall_core::abi::{
+    NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, READ_TIME_COUNT, STAGE_PAD,
+};
 use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
 use serde::Serialize;
 
@@ -35,7 +37,7 @@ pub struct StageTimes {
     pub p99_ns: f64,
     /// The longest, ns.
     pub max_ns: u64,
-    /// Number of the bucket, and times in it; docs/formats/path.md has the edges.
+    /// Number of the bucket, and times in it; docs/formats/path-log.md has the edges.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<(usize, u64)>,
 }
@@ -140,7 +142,9 @@ pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<S
         }
     }
     let codes = (0..PATH_CODE_COUNT).map(|code| (code, (code, None)));
-    let groups = keys.into_iter().map(|(number, (code, key))| (number, (code, Some(key))));
+    let groups = keys
+        .into_iter()
+        .map(|(number, (code, key))| (number, (code, Some(key))));
     for (number, (code, key)) in codes.chain(groups) {
         let mut sums = vec![TimeHistogram::default(); PATH_STAGE_COUNT];
         let mut packets = 0;
@@ -174,7 +178,11 @@ pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<S
                 p90_ns: histogram.quantile_ns(0.9),
                 p99_ns: histogram.quantile_ns(0.99),
                 max_ns: histogram.max_ns,
-                buckets: if with_buckets { buckets_of(histogram) } else { Vec::new() },
+                buckets: if with_buckets {
+                    buckets_of(histogram)
+                } else {
+                    Vec::new()
+                },
             });
         }
     }
@@ -225,7 +233,11 @@ pub fn noises(arrays: &Arrays) -> Vec<Noise> {
                 return;
             }
             let mut histogram = TimeHistogram::default();
-            histogram.add(one.counts.iter().map(|&count| count.into()), one.sum_ns, one.max_ns);
+            histogram.add(
+                one.counts.iter().map(|&count| count.into()),
+                one.sum_ns,
+                one.max_ns,
+            );
             let gaps = one.events.saturating_sub(1) as f64;
             let mean_ns = one.sum_gap_ns as f64 / gaps;
             let square_ns = one.sum_gap_squared_us as f64 * 1e6 / gaps;
@@ -246,7 +258,11 @@ pub fn reads(arrays: &Arrays) -> Vec<Noise> {
     for (kind, name) in READ_NAMES.iter().enumerate() {
         let mut histogram = TimeHistogram::default();
         arrays.noises(true, kind, |_, one| {
-            histogram.add(one.counts.iter().map(|&count| count.into()), one.sum_ns, one.max_ns);
+            histogram.add(
+                one.counts.iter().map(|&count| count.into()),
+                one.sum_ns,
+                one.max_ns,
+            );
         });
         if histogram.total() > 0 {
             rows.push(noise(name, None, histogram.total(), &histogram));
@@ -279,7 +295,10 @@ pub fn drops(arrays: &Arrays) -> Vec<Drops> {
         .into_iter()
         .map(|(reason, all, followed)| Drops {
             reason,
-            name: names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason}")),
+            name: names
+                .get(&reason)
+                .cloned()
+                .unwrap_or_else(|| format!("reason {reason}")),
             all,
             followed,
         })

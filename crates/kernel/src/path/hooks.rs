@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-
 use libbpf_rs::{
     Btf, Link, Map, MapCore, MapFlags, NFPROTO_IPV4, NFPROTO_IPV6, NetfilterOpts, Object,
 };
@@ -92,7 +91,9 @@ impl PathHooks {
         let cpus = cpus::possible().map_err(PathError::load)?;
         let lane_cpus = cpus::with_lanes().map_err(PathError::load)?;
         let (programs, others, unavailable) = available(request)?;
-        let stages = programs.iter().fold(0, |bits, program| bits | 1 << program.stage);
+        let stages = programs
+            .iter()
+            .fold(0, |bits, program| bits | 1 << program.stage);
         let layout = ring::layout(request.ring_bytes, Preference::FastReader)?;
         let filter = compile(request.filter.as_deref())?;
         let interfaces = request
@@ -106,9 +107,10 @@ impl PathHooks {
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let group = cgroup::resolve(request.cgroup.as_deref()).map_err(|error| PathError::Cgroup {
-            reason: error.to_string(),
-        })?;
+        let group =
+            cgroup::resolve(request.cgroup.as_deref()).map_err(|error| PathError::Cgroup {
+                reason: error.to_string(),
+            })?;
         let mut options = PathOptions {
             layout,
             cgroup_id: group.id,
@@ -123,7 +125,11 @@ impl PathHooks {
             table_bits: request.packets_max.trailing_zeros(),
             writes_records: u32::from(request.path.is_some()),
             group: request.group as u32,
-            groups_max: if request.group == Group::None { 0 } else { request.groups_max },
+            groups_max: if request.group == Group::None {
+                0
+            } else {
+                request.groups_max
+            },
             reads_headers: u32::from(
                 request.path.is_some() || request.group != Group::None || group.id != 0,
             ),
@@ -134,7 +140,7 @@ impl PathHooks {
         let root_cgroup = programs
             .iter()
             .any(|one| matches!(one.hook, Hook::SocketIn | Hook::SocketOut))
-            .then(|| open_root_cgroup())
+            .then(open_root_cgroup)
             .transpose()?;
         let object = load_programs(&options, &filter, &programs, &others, cpus, lane_cpus)?;
         let groups = PATH_CODE_COUNT + options.groups_max as usize;
@@ -194,14 +200,10 @@ impl PathHooks {
                 self.link(stage.program, |program| program.attach_cgroup(cgroup))
             }
             Hook::Netfilter { number, is_first } => {
-                for protocol_family in [NFPROTO_IPV4, NFPROTO_IPV6] {
-                    let options = NetfilterOpts {
-                        protocol_family,
-                        hooknum: number,
-                        priority: if is_first { i32::MIN + 1 } else { i32::MAX - 1 },
-                        ..NetfilterOpts::default()
-                    };
-                    self.link(stage.program, |program| program.attach_netfilter_with_opts(options))?;
+                for family in [NFPROTO_IPV4, NFPROTO_IPV6] {
+                    self.link(stage.program, |program| {
+                        attach_to_netfilter(program, family, number, is_first)
+                    })?;
                 }
                 Ok(())
             }
@@ -252,8 +254,12 @@ impl PathHooks {
     /// [`PathError::Attach`] when the kernel refuses.
     pub fn sweep(&self) -> Result<(), PathError> {
         for _ in 0..self.table_places.div_ceil(SWEEP_PLACES) {
-            bpf::test_run(self.program(SWEEP_PROGRAM)?.as_fd(), &[], Default::default())
-                .map_err(|error| PathError::attach(SWEEP_PROGRAM, error))?;
+            bpf::test_run(
+                self.program(SWEEP_PROGRAM)?.as_fd(),
+                &[],
+                Default::default(),
+            )
+            .map_err(|error| PathError::attach(SWEEP_PROGRAM, error))?;
         }
         Ok(())
     }
@@ -265,7 +271,8 @@ impl PathHooks {
             .filter_map(|program| {
                 let info = bpf::program_info(program.as_fd())?;
                 let name = program.name().to_string_lossy().into_owned();
-                (info.run_cnt > 0).then(|| cost::program_cost(&name, info.run_cnt, info.run_time_ns))
+                (info.run_cnt > 0)
+                    .then(|| cost::program_cost(&name, info.run_cnt, info.run_time_ns))
             })
             .collect()
     }
@@ -295,6 +302,33 @@ impl PathHooks {
             })
             .collect()
     }
+}
+
+/// Attaches to a netfilter hook, before or behind all others. The kernel gives each priority to one program, so a second
+/// measurement takes the next one.
+fn attach_to_netfilter(
+    program: &libbpf_rs::ProgramMut<'_>,
+    protocol_family: i32,
+    hooknum: i32,
+    is_first: bool,
+) -> libbpf_rs::Result<Link> {
+    const PRIORITIES: i32 = 16;
+    let attach = |step: i32| {
+        program.attach_netfilter_with_opts(NetfilterOpts {
+            protocol_family,
+            hooknum,
+            // The ends of the range are refused.
+            priority: if is_first {
+                i32::MIN + step
+            } else {
+                i32::MAX - step
+            },
+            ..NetfilterOpts::default()
+        })
+    };
+    (2..=PRIORITIES).fold(attach(1), |attached, step| {
+        attached.or_else(|_| attach(step))
+    })
 }
 
 const HISTOGRAM_BYTES: usize = size_of::<parshall_core::abi::PathHistogram>();
@@ -330,13 +364,20 @@ impl Arrays {
     }
 
     /// Calls `take` with each CPU's histogram of a group.
-    pub fn histograms(&self, group: usize, mut take: impl FnMut(&parshall_core::abi::PathHistogram)) {
+    pub fn histograms(
+        &self,
+        group: usize,
+        mut take: impl FnMut(&parshall_core::abi::PathHistogram),
+    ) {
         let mut words = Vec::new();
         for cpu in 0..self.cpus {
             words.clear();
             let element = cpu * self.groups + group;
-            self.histograms
-                .append_words(element * HISTOGRAM_BYTES, HISTOGRAM_BYTES / 8, &mut words);
+            self.histograms.append_words(
+                element * HISTOGRAM_BYTES,
+                HISTOGRAM_BYTES / 8,
+                &mut words,
+            );
             if let Some(histogram) = view_plain(&words) {
                 take(histogram);
             }
@@ -344,7 +385,12 @@ impl Arrays {
     }
 
     /// Calls `take` with each CPU's histogram of a kind of noise, or of a time of reads.
-    pub fn noises(&self, of_reads: bool, kind: usize, mut take: impl FnMut(usize, &parshall_core::abi::PathNoiseHistogram)) {
+    pub fn noises(
+        &self,
+        of_reads: bool,
+        kind: usize,
+        mut take: impl FnMut(usize, &parshall_core::abi::PathNoiseHistogram),
+    ) {
         let (mapping, kinds) = match of_reads {
             true => (&self.reads, READ_TIME_COUNT),
             false => (&self.noises, NOISE_COUNT),
@@ -381,11 +427,14 @@ fn open_root_cgroup() -> Result<OwnedFd, PathError> {
         reason: error.to_string(),
     })?;
     use rustix::fs::{Mode, OFlags};
-    rustix::fs::open(&root.path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(
-        |error| PathError::Cgroup {
-            reason: format!("{}: {error}", root.path.display()),
-        },
+    rustix::fs::open(
+        &root.path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
     )
+    .map_err(|error| PathError::Cgroup {
+        reason: format!("{}: {error}", root.path.display()),
+    })
 }
 
 /// The programs of what is asked for and there, and what is not there.
@@ -403,10 +452,16 @@ fn available(request: &PathRequest) -> Result<Available, PathError> {
             unavailable.push(one);
         }
     };
-    let has_function = |name: &str| btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(name).is_some();
+    let has_function = |name: &str| {
+        btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(name)
+            .is_some()
+    };
     let mut programs = Vec::new();
     for name in &request.stages {
-        if !STAGE_PROGRAMS.iter().any(|program| STAGE_NAMES[program.stage] == name) {
+        if !STAGE_PROGRAMS
+            .iter()
+            .any(|program| STAGE_NAMES[program.stage] == name)
+        {
             return Err(PathError::Option {
                 option: "stages",
                 value: name.clone(),
@@ -457,6 +512,9 @@ fn available(request: &PathRequest) -> Result<Available, PathError> {
     }
     if request.noise {
         add("noise", &NOISE_PROGRAMS);
+    } else if request.path.is_some() {
+        // Numbers polls, and packets within them.
+        add("poll", &NOISE_PROGRAMS[..1]);
     }
     let begins = |program: &StageProgram| matches!(program.stage, 0..=2 | 11 | 12 | 14 | 17);
     if !programs.iter().any(begins) {
@@ -468,7 +526,9 @@ fn available(request: &PathRequest) -> Result<Available, PathError> {
         });
     }
     // What leaves ends when the driver has taken it; without both ends it would stay in the table.
-    if programs.iter().any(|one| one.stage == XMIT) && !programs.iter().any(|one| one.stage == XMIT - 1) {
+    if programs.iter().any(|one| one.stage == XMIT)
+        && !programs.iter().any(|one| one.stage == XMIT - 1)
+    {
         return Err(PathError::Option {
             option: "stages",
             value: request.stages.join(","),
@@ -558,7 +618,8 @@ fn load_programs(
                 continue;
             }
         };
-        map.set_max_entries(entries as u32).map_err(PathError::load)?;
+        map.set_max_entries(entries as u32)
+            .map_err(PathError::load)?;
     }
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
@@ -584,7 +645,10 @@ pub fn try_programs() -> Result<Vec<Unavailable>, PathError> {
         path: Some("-".into()),
         environment: "{}".into(),
         options_text: "{}".into(),
-        stages: STAGE_NAMES[..STAGE_NAMES.len() - 1].iter().map(ToString::to_string).collect(),
+        stages: STAGE_NAMES[..STAGE_NAMES.len() - 1]
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         reads: true,
         noise: true,
         filter: Some("tcp port 80 and ip6[6] != 0".into()),
@@ -619,15 +683,28 @@ pub(super) fn check(request: &PathRequest) -> Result<(), PathError> {
         let count = format!("{} interfaces", request.interfaces.len());
         return fail("interface", count, format!("at most {PATH_INTERFACES_MAX}"));
     }
-    if !request.packets_max.is_power_of_two() || !(1 << 10..=1 << 22).contains(&request.packets_max) {
+    if !request.packets_max.is_power_of_two() || !(1 << 10..=1 << 22).contains(&request.packets_max)
+    {
         let value = request.packets_max.to_string();
-        return fail("packets-max", value, "a power of two from 1024 to 4194304".into());
+        return fail(
+            "packets-max",
+            value,
+            "a power of two from 1024 to 4194304".into(),
+        );
     }
     if !(request.share > 0.0 && request.share <= 1.0) {
-        return fail("share", request.share.to_string(), "above 0 and at most 1 (100%)".into());
+        return fail(
+            "share",
+            request.share.to_string(),
+            "above 0 and at most 1 (100%)".into(),
+        );
     }
     if !(1..=4096).contains(&request.groups_max) {
-        return fail("groups-max", request.groups_max.to_string(), "1 to 4096".into());
+        return fail(
+            "groups-max",
+            request.groups_max.to_string(),
+            "1 to 4096".into(),
+        );
     }
     Ok(())
 }

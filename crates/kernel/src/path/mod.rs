@@ -1,7 +1,7 @@
 //! The path instrument: when each packet passed which stage of the kernel.
 //!
 //! [`request`] says what is wanted, `stages` is the table of the stages, [`hooks`] is the kernel side, `account` turns
-//! its arrays into tables, [`session`] starts a measurement, and `run` is the thread behind it.
+//! its arrays into tables, `status` is what it reports, [`session`] starts a measurement, and `run` is the thread behind it.
 
 mod account;
 pub mod hooks;
@@ -9,6 +9,7 @@ pub mod request;
 mod run;
 pub mod session;
 mod stages;
+mod status;
 
 use crate::session::{InstrumentError, SessionError};
 
@@ -22,9 +23,13 @@ pub enum PathError {
         value: String,
         expected: String,
     },
-    #[error("the kernel did not load the path programs: {reason}; `parshall doctor` shows what this host offers")]
+    #[error(
+        "the kernel did not load the path programs: {reason}; `parshall doctor` shows what this host offers"
+    )]
     Load { reason: String },
-    #[error("program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers")]
+    #[error(
+        "program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers"
+    )]
     Attach { program: String, reason: String },
     #[error("{reason}")]
     Cgroup { reason: String },
@@ -34,9 +39,7 @@ pub enum PathError {
     Log(#[from] parshall_core::tcp_log::LogError),
     #[error(transparent)]
     Output(#[from] parshall_core::output_file::OutputError),
-    #[error(
-        "log {path}: {source} after {written_bytes} bytes; make room, or log to another disk"
-    )]
+    #[error("log {path}: {source} after {written_bytes} bytes; make room, or log to another disk")]
     Full {
         path: String,
         written_bytes: u64,
@@ -50,7 +53,10 @@ pub enum PathError {
 
 impl InstrumentError for PathError {
     fn is_usage(&self) -> bool {
-        matches!(self, Self::Option { .. } | Self::Cgroup { .. } | Self::Filter(_))
+        matches!(
+            self,
+            Self::Option { .. } | Self::Cgroup { .. } | Self::Filter(_)
+        )
     }
 
     fn is_reader_gone(&self) -> bool {

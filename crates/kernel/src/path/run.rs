@@ -14,14 +14,14 @@ use parshall_core::path_log::{CODE_NAMES, PathLogWriter, Row, STAGE_NAMES, TimeH
 use parshall_core::tcp_log::LogError;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use serde::Serialize;
 
 use super::PathError;
 use super::account::{drops, noises, reads, stage_histogram, stage_times};
 use super::hooks::{PathHooks, enter};
 use super::request::PathRequest;
-use super::session::{PathProgress, Summary};
+
 use super::stages::is_edge;
+use super::status::{PathProgress, ProbeCost, Summary};
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use crate::cost::CostSampler;
 use crate::ring::merge::MergedLanes;
@@ -39,22 +39,6 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// A window while the cost of the probes is measured, and how many pairs there are.
 const COST_WINDOW: Duration = Duration::from_millis(200);
 const COST_WINDOWS: u64 = 40;
-
-/// What the probes between first and last stage cost the packets of one code path: the median of the whole in windows
-/// with them less that in windows without them, in turns, for each of these probes.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProbeCost {
-    /// Code path.
-    pub path: &'static str,
-    /// Probes that were attached and detached in turns, and that packets of this path pass.
-    pub probes: usize,
-    /// Windows of each kind.
-    pub windows: usize,
-    /// Cost of one probe, ns.
-    pub ns_per_probe: f64,
-    /// Standard error, ns.
-    pub error_ns: f64,
-}
 
 /// Medians of the whole in windows of one kind, by code path.
 type Medians = [Vec<f64>; PATH_CODE_COUNT];
@@ -108,7 +92,7 @@ impl Run {
 
     /// Whether the current window, or the next one, has the probes between the edges.
     fn has_middle(&self) -> bool {
-        !self.measures_cost() || self.windows % 2 == 0
+        !self.measures_cost() || self.windows.is_multiple_of(2)
     }
 
     /// Attaches the programs.
@@ -152,7 +136,8 @@ impl Run {
             // Times between windows without memory meet no period of the host.
             let mean_s = WINDOW.as_secs_f64() * (1.0 / self.request.share - 1.0);
             let random: f64 = self.rng.random();
-            self.window_until = Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
+            self.window_until =
+                Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
         }
         if is_cost {
             for (code, before) in self.whole_before.iter_mut().enumerate() {
@@ -174,7 +159,11 @@ impl Run {
                 *count = now.counts[bucket] - before.counts[bucket].min(now.counts[bucket]);
             }
             if window.total() >= 100 {
-                let medians = if has_middle { &mut self.with_probes } else { &mut self.without_probes };
+                let medians = if has_middle {
+                    &mut self.with_probes
+                } else {
+                    &mut self.without_probes
+                };
                 medians[code].push(window.quantile_ns(0.5));
             }
         }
@@ -183,7 +172,9 @@ impl Run {
     /// Reads until it is asked to stop or the file takes no more, and gives the account.
     pub fn read(mut self, control: &Control<PathProgress>) -> Result<Summary, PathError> {
         let netns = self.hooks.netns.clone();
-        let mut failure = enter(netns.as_deref()).and_then(|()| self.observe(control)).err();
+        let mut failure = enter(netns.as_deref())
+            .and_then(|()| self.observe(control))
+            .err();
         if let Err(error) = self.close_window().and_then(|()| self.drain()) {
             failure.get_or_insert(error);
         }
@@ -205,7 +196,10 @@ impl Run {
             if self.is_open {
                 sampler.update();
             }
-            if self.window_until.is_some_and(|until| Instant::now() >= until) {
+            if self
+                .window_until
+                .is_some_and(|until| Instant::now() >= until)
+            {
                 match self.is_open {
                     true => self.close_window()?,
                     false => self.open_window()?,
@@ -268,7 +262,9 @@ impl Run {
                 let before = self.hooks.arrays.account();
                 std::thread::sleep(NAP);
                 let is_at_rest = before == self.hooks.arrays.account();
-                if (is_at_rest && self.ledger(true).imbalances().is_empty()) || Instant::now() > deadline {
+                if (is_at_rest && self.ledger(true).imbalances().is_empty())
+                    || Instant::now() > deadline
+                {
                     return Ok(());
                 }
             }
@@ -303,23 +299,37 @@ impl Run {
     }
 
     fn cut(&self, error: LogError) -> PathError {
-        cut(self.request.path.as_deref().unwrap_or(Path::new("-")), error)
+        cut(
+            self.request.path.as_deref().unwrap_or(Path::new("-")),
+            error,
+        )
     }
 
     fn ledger(&self, complete: bool) -> Ledger {
         let account = self.hooks.arrays.account();
         let ended: u64 = account.ended.iter().sum();
         let has_log = self.writer.is_some();
-        let unwritten = self.writer.as_ref().map_or([0; 2], PathLogWriter::unwritten);
+        let unwritten = self
+            .writer
+            .as_ref()
+            .map_or([0; 2], PathLogWriter::unwritten);
         let of = |hook: &str, index: usize, seen: u64, counted: u64, dropped: u64| {
             let read = self.read[index];
             HookAccount {
                 hook: hook.into(),
                 seen,
-                logged: if has_log { read - unwritten[index] } else { counted },
+                logged: if has_log {
+                    read - unwritten[index]
+                } else {
+                    counted
+                },
                 lost: Lost {
                     dropped: if has_log { dropped } else { 0 },
-                    overwritten: if has_log { counted.saturating_sub(dropped + read) } else { 0 },
+                    overwritten: if has_log {
+                        counted.saturating_sub(dropped + read)
+                    } else {
+                        0
+                    },
                     unwritten: unwritten[index],
                     ..Lost::default()
                 },
@@ -330,7 +340,13 @@ impl Run {
         packets.filtered = account.filtered;
         packets.thinned = account.thinned;
         packets.lost.failed = account.failed;
-        let reads = of("reads", 1, account.reads, account.reads, account.reads_dropped);
+        let reads = of(
+            "reads",
+            1,
+            account.reads,
+            account.reads,
+            account.reads_dropped,
+        );
         let mut ledger = Ledger {
             hooks: vec![packets, reads],
             sequence_gaps: self.lanes.sequence_gaps(),
@@ -354,7 +370,10 @@ impl Run {
         let progress = PathProgress {
             packets: account.seen,
             ended: account.ended.iter().sum(),
-            lost: account.failed + account.dropped + account.reads_dropped + self.lanes.sequence_gaps(),
+            lost: account.failed
+                + account.dropped
+                + account.reads_dropped
+                + self.lanes.sequence_gaps(),
             rows: self.read.iter().sum(),
             log_bytes: self.writer.as_ref().map_or(0, PathLogWriter::written_bytes),
             stages: stage_times(&self.hooks, self.request.group, false),
@@ -388,7 +407,7 @@ impl Run {
 
     fn probe_cost(&self) -> Vec<ProbeCost> {
         let mut costs = Vec::new();
-        for code in 0..PATH_CODE_COUNT {
+        for (code, path) in CODE_NAMES.into_iter().enumerate() {
             let (with, without) = (&self.with_probes[code], &self.without_probes[code]);
             let windows = with.len().min(without.len());
             let probes = (0..PATH_STAGE_COUNT - 1)
@@ -401,7 +420,7 @@ impl Run {
             let (mean_with, error_with) = mean_and_error(with);
             let (mean_without, error_without) = mean_and_error(without);
             costs.push(ProbeCost {
-                path: CODE_NAMES[code],
+                path,
                 probes,
                 windows,
                 ns_per_probe: (mean_with - mean_without) / probes as f64,

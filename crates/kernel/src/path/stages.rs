@@ -3,8 +3,7 @@
 use libbpf_rs::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::{
-    NF_INET_FORWARD, NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING,
-    NF_INET_PRE_ROUTING,
+    NF_INET_FORWARD, NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING, NF_INET_PRE_ROUTING,
 };
 
 /// Where a program runs.
@@ -46,7 +45,12 @@ const fn tracepoint(stage: usize, program: &'static str, name: &'static str) -> 
     }
 }
 
-const fn netfilter(stage: usize, program: &'static str, number: i32, is_first: bool) -> StageProgram {
+const fn netfilter(
+    stage: usize,
+    program: &'static str,
+    number: i32,
+    is_first: bool,
+) -> StageProgram {
     StageProgram {
         stage,
         program,
@@ -109,7 +113,8 @@ pub const NOISE_PROGRAMS: [(&str, &str); 8] = [
 
 /// Whether the running kernel has a tracepoint of this name with type information.
 pub fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
-    btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
+    btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
+        .is_some()
 }
 
 /// Whether a packet may begin or end at a stage, so that it stays attached while the cost of the others is measured.

@@ -17,7 +17,7 @@ pub const GENERATOR: &str = "Pcg64 (rand_pcg 0.10, seed_from_u64)";
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The queue had no room.
+    /// The queue was full.
     QueueDropped,
     /// The link lost it, after it had taken its time in queue and serialiser.
     LossDropped,
@@ -112,7 +112,7 @@ impl Channel {
         }
     }
 
-    /// Takes from the queue what has left it by now, and says whether one more frame fits.
+    /// Removes frames that have left the queue by now, and returns whether one more fits.
     fn admit(&mut self, now_ns: u64, size_bytes: u64) -> bool {
         while let Some(&(leaves_ns, bytes)) = self.queue.front()
             && leaves_ns <= now_ns

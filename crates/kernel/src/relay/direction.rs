@@ -19,7 +19,7 @@ pub struct Direction {
     sent: u64,
     /// Frames taken from the socket.
     read: u64,
-    /// The socket was seen empty then: what is read later came later.
+    /// When the socket was last empty: later frames arrived after this time.
     empty_ns: u64,
 }
 
@@ -47,10 +47,13 @@ impl Direction {
             let frame = batch.frame(position);
             // The kernel stamps a frame when it comes, however late it is read. Stamps are on the
             // real-time clock, which may be set meanwhile: only an age that is possible counts.
-            let arrival_ns = frame.beside.arrival_realtime_ns.map_or(now_ns, |stamp_ns| {
-                let age_ns = now_realtime_ns.saturating_sub(stamp_ns);
-                now_ns.saturating_sub(age_ns).max(self.empty_ns)
-            });
+            let arrival_ns = frame
+                .control
+                .arrival_realtime_ns
+                .map_or(now_ns, |stamp_ns| {
+                    let age_ns = now_realtime_ns.saturating_sub(stamp_ns);
+                    now_ns.saturating_sub(age_ns).max(self.empty_ns)
+                });
             self.accept(arrival_ns, &frame);
         }
         if count < BATCH {
@@ -61,11 +64,11 @@ impl Direction {
 
     fn accept(&mut self, arrival_ns: u64, frame: &Received<'_>) {
         self.read += 1;
-        let tag: &[u8] = frame.beside.vlan_tag.as_ref().map_or(&[], |tag| tag);
+        let tag: &[u8] = frame.control.vlan_tag.as_ref().map_or(&[], |tag| tag);
         let (addresses, rest) = frame.bytes.split_at(frame.bytes.len().min(ADDRESSES_BYTES));
         let length = frame.bytes.len() + tag.len();
         self.ledger.arrived_bytes += length as u64;
-        self.ledger.unfinished_checksums += u64::from(frame.beside.is_checksum_unfinished);
+        self.ledger.unfinished_checksums += u64::from(frame.control.is_checksum_unfinished);
         if frame.is_truncated {
             self.ledger.own_lost.oversized += 1;
             return;

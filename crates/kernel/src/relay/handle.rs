@@ -22,7 +22,7 @@ const FRAME_OVERHEAD_BYTES: usize = 18;
 /// Buffer of a socket, as the kernel counts it (about 2.3 KiB for a frame of 1500 bytes).
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 
-/// A relay that is to be made.
+/// The request for a relay.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayRequest {

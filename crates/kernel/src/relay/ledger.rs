@@ -118,7 +118,7 @@ impl LatenessHistogram {
     }
 }
 
-/// Everything that a relay says about itself.
+/// All statistics of a relay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// From the first interface to the second.

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_due_is_due() {
+    fn only_due_frames_are_counted() {
         let mut store = Store::new(1000);
         for departure_ns in [10, 10, 20, 30] {
             assert!(store.push(departure_ns, &[&[0; 60]]));

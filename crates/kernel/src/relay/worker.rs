@@ -17,8 +17,8 @@ use std::os::fd::OwnedFd;
 /// behind at most this many.
 const EMIT_BATCH: usize = 16;
 
-/// A thread that sleeps through arrivals wakes this much before a frame could be due, so that a late
-/// wake-up stays without effect.
+/// A thread that sleeps through arrivals wakes this much before a frame could be due, so that a
+/// late wake-up does no harm.
 const WAKE_MARGIN_NS: u64 = 200_000;
 
 /// Longest sleep through arrivals: bounds what gathers in the sockets' buffers.
@@ -75,7 +75,7 @@ impl Worker {
         })
     }
 
-    /// How long the sockets may stay unread: what arrives in that time is not due earlier. Reading
+    /// How long the sockets may stay unread: frames that arrive meanwhile are not due before its end. Reading
     /// in batches spares the hosts the cost of waking this thread for every frame.
     fn sleep_through_ns(&self) -> u64 {
         let [forth, back] = [0, 1].map(|side| self.directions[side].least_delay_ns());
@@ -85,15 +85,15 @@ impl Worker {
             .min(LONGEST_SLEEP_NS)
     }
 
-    /// Moves frames until `attend` says false. It is called whenever `wake` has become readable.
+    /// Moves frames until `attend` returns false. It is called whenever `wake` has become readable.
     pub fn run(&mut self, wake: &OwnedFd, mut attend: impl FnMut(&mut Self) -> bool) {
         let sleep_through_ns = self.sleep_through_ns();
         loop {
             let polled_ns = monotonic_ns();
             let more = self.receive();
             self.emit();
-            // While frames leave, and none can be due among those that arrive, the sockets rest.
-            // With nothing inside, the first frame to come must wake the thread.
+            // While frames leave and no arriving frame can be due, the sockets are not polled. When
+            // the link is empty, the first arriving frame must wake the thread.
             loop {
                 let wait_ns = self.wait_ns();
                 let rest_ns = (polled_ns + sleep_through_ns).saturating_sub(monotonic_ns());
@@ -118,7 +118,7 @@ impl Worker {
     fn receive(&mut self) -> bool {
         let mut more = false;
         for side in 0..2 {
-            // A socket whose interface is down says so once and then stays silent.
+            // A socket whose interface is down returns one error and then nothing.
             more |= self.directions[side]
                 .receive(&self.sockets[side], &mut self.batch)
                 .unwrap_or(false);
@@ -129,7 +129,7 @@ impl Worker {
     /// Refuses further frames, reads what the sockets hold, and gives the final account.
     pub fn finish(&mut self) -> Statistics {
         for side in 0..2 {
-            // Without the filter the account is still right, only of a slightly later moment.
+            // If this fails, the account is still right, but of a slightly later moment.
             let _ = self.sockets[side].stop();
         }
         let mut statistics = self.statistics();
@@ -194,19 +194,19 @@ impl Worker {
             Watch::OnlyRequests => 1,
             Watch::Sockets => descriptors.len(),
         };
-        // The kernel turns the time that is left into an absolute one at once, so that what passed
-        // since the clock was read (tens of nanoseconds) is all that a relative time adds.
+        // The kernel converts a relative time into an absolute one at once, so it is late only by
+        // the time since the clock was read, tens of nanoseconds.
         let timeout = (wait_ns < u64::MAX).then_some(Timespec {
             tv_sec: (wait_ns / 1_000_000_000) as i64,
             tv_nsec: (wait_ns % 1_000_000_000) as _,
         });
-        // Of an error nothing follows: the loop reads, and waits again.
+        // An error needs no handling: the loop reads and waits again.
         let _ = poll(&mut descriptors[..watched], timeout.as_ref());
         !descriptors[0].revents().is_empty()
     }
 }
 
-/// Opens a socket that gets what arrives at its interface, for whomever it is meant, and never what leaves it.
+/// Opens a promiscuous socket that gets what arrives at its interface, and not what leaves it.
 fn open(interface: &str, receive_buffer_bytes: usize) -> Result<PacketSocket, RelayError> {
     let index = interface::index(interface).map_err(|source| RelayError::Interface {
         interface: interface.to_string(),

@@ -113,7 +113,7 @@ impl Lane {
         self.word(QUIET_WORD)
     }
 
-    /// Records that were refused for want of room.
+    /// Records that were dropped because the lane was full.
     pub fn dropped_records(&self) -> &AtomicU64 {
         self.word(DROPPED_WORD)
     }

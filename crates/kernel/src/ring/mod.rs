@@ -20,7 +20,7 @@ pub enum Preference {
     /// Writers never wait; a reader that lags loses records and counts them.
     #[serde(rename = "fast")]
     FastReader,
-    /// Writers drop, and count, what the slowest reader has no room for yet.
+    /// Writers drop and count new records while the ring of the slowest reader is full.
     #[serde(rename = "slow")]
     SlowReader,
 }
@@ -82,8 +82,8 @@ pub fn lane_bytes(layout: &RingLayout) -> usize {
     LANE_HEADER_BYTES + layout.size_bytes as usize + layout.slack_bytes as usize
 }
 
-/// Whether a program that runs with bottom halves disabled is over before the next one of that kind
-/// begins on the same CPU, and stores keep their order, as `writers_alone` of a layout asks for.
+/// Whether `writers_alone` of a layout holds on this host: programs with bottom halves disabled run
+/// one after another on a CPU, and stores keep their order.
 pub fn bottom_halves_run_alone() -> bool {
     let uname = rustix::system::uname();
     let is_real_time = uname

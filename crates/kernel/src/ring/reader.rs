@@ -31,9 +31,9 @@ pub struct Wanted {
     pub mask_word: usize,
     /// The bits of ours in that word.
     pub mask: u64,
-    /// Most words of a record that one of ours wants.
+    /// Maximum words of a record that one of ours wants.
     pub words: usize,
-    /// Most words of another one; the header is always copied.
+    /// Maximum words of any other record; the header is always copied.
     pub words_of_others: usize,
 }
 
@@ -274,7 +274,7 @@ impl LaneReader {
         8 * wanted_words
     }
 
-    /// Copies of each record what is wanted, until one is not committed. Returns how many bytes.
+    /// Copies the wanted part of each record, until one is not committed. Returns the number of bytes.
     fn copy_each(
         &mut self,
         block: &mut Block,

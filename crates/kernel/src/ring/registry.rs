@@ -88,7 +88,7 @@ impl LaneReaders {
         self.active().fetch_and(!(1 << slot), Ordering::AcqRel);
     }
 
-    /// Says up to where the reader in `slot` has consumed.
+    /// Sets the position up to which the reader in `slot` has consumed.
     #[inline]
     pub fn report(&self, slot: usize, position: u64) {
         self.position(slot).store(position, Ordering::Release);

@@ -20,15 +20,14 @@ pub struct LaneWriter {
 }
 
 impl LaneWriter {
-    /// A writer that honours the ring's preference; `readers` is looked at under slow-reader
-    /// preference only.
+    /// A writer that honours the ring's preference; `readers` is used under slow-reader preference only.
     pub fn new(lane: Lane, readers: Option<LaneReaders>) -> Self {
         Self { lane, readers }
     }
 
     /// Writes one record: `payload` follows the header. Returns its number in the lane, or `None`
-    /// when there was no room: under slow-reader preference for want of readers' progress, and
-    /// always when another writer has been half-way for a whole lap.
+    /// when there was no room: under slow-reader preference because a reader lags, and always when
+    /// another writer has been half-way for a whole lap.
     ///
     /// # Panics
     /// When the record would be longer than the slack: a caller's mistake.
@@ -47,7 +46,7 @@ impl LaneWriter {
                 .boundary((next >> layout.part_shift) as usize)
                 .store(next, Ordering::Relaxed);
         }
-        // As the kernel's atomics with a result are: what follows stays behind the reservation.
+        // The kernel's atomics with a result imply this fence: later stores stay behind the reservation.
         fence(Ordering::SeqCst);
         let data = self.lane.data(position, words);
         let is_alone = layout.writers_alone != 0;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Ticks that an ended flow stays, for records that another CPU wrote but had not committed.
 const TICKS_AFTER_END: u32 = 2;
 
-/// Flows whose room is never given back.
+/// Flows for which the table always keeps memory.
 const CAPACITY_KEPT: usize = 4096;
 
 #[derive(Debug)]
@@ -166,15 +166,15 @@ impl FlowTable {
         }
         if is_destroyed {
             let is_known = std::mem::replace(&mut entry.row.ended, true);
-            // Twice in the list it would leave the table in half the time.
+            // A flow that is listed twice would leave the table in half the time.
             if !is_known {
                 self.ended.push(record.flow);
             }
         }
     }
 
-    /// Ends the flows of which there is no account although all that are alive have given theirs: they
-    /// went without a word. Gives how many of them had a socket whose close nobody saw.
+    /// Marks flows without an account as ended, once all living flows have given theirs. Returns
+    /// how many of them had a socket whose close was not seen.
     pub fn end_missing(&mut self) -> u64 {
         let mut unseen_closes = 0;
         for entry in self
@@ -222,7 +222,7 @@ impl FlowTable {
         rows
     }
 
-    /// After a flood of connections the room that they took is not kept for the next one.
+    /// Frees the memory that a flood of connections took.
     fn shrink(&mut self) {
         if self.entries.capacity() > CAPACITY_KEPT.max(4 * self.entries.len()) {
             self.entries.shrink_to(2 * self.entries.len());
@@ -254,7 +254,7 @@ impl Entry {
     }
 
     /// The row with its account. Until the kernel's account has come, what was seen is the highest
-    /// sequence number in the log, and nothing is said of losses.
+    /// sequence number in the log, and losses are not reported.
     fn account(&self, unwritten: Unwritten) -> FlowRow {
         let mut row = self.row.clone();
         if self.is_unseen() {
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_that_ended_leave_the_table_and_so_does_their_room() {
+    fn ended_flows_leave_the_table_and_free_their_memory() {
         let mut table = FlowTable::new(0);
         for flow in 1..=100_000 {
             table.note_facts(&TcpFlowRecord {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_are_known_are_not_taken_from_a_socket_that_closes() {
+    fn known_addresses_are_kept_when_a_socket_closes() {
         let mut table = FlowTable::new(0);
         let first = TcpFlowRecord {
             flow: 1,
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_of_which_only_the_account_came_has_a_time() {
+    fn a_flow_with_only_an_account_has_a_time() {
         let mut table = FlowTable::new(1_000);
         for (flow, time_ns) in [(1, 5), (2, 0)] {
             table.note_end(&TcpFlowEndRecord {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_without_an_account_has_ended_and_its_close_may_have_gone_unseen() {
+    fn a_flow_without_an_account_has_ended_and_counts_an_unseen_close() {
         let mut table = FlowTable::new(0);
         // 1 gave its account, 2 and 3 did not; of 3 the close was seen; 4 never had a socket.
         for (flow, socket_cookie) in [(1, 7), (2, 8), (3, 9), (4, 0)] {

@@ -21,11 +21,11 @@ use crate::ring::{self, Preference};
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("tcp");
 
-/// Smallest flow ring for each CPU. 100,000 short connections write 50 MB in all; whose reader must
-/// wait longer for a CPU asks for a larger packet ring, and gets half of that here.
+/// Smallest flow ring for each CPU. 100,000 short connections write 50 MB in all; a reader that
+/// waits longer for a CPU needs a larger packet ring, half of which is the size here.
 const FLOW_RING_MIN_BYTES: u64 = 4 << 20;
 
-/// The program that writes a flow's account when its socket goes.
+/// The program that writes a flow's account when its socket is destroyed.
 const FLOW_END_PROGRAM: &str = "tcp_destroy";
 
 /// Programs that are attached for the packets, and with which directions asked for each is not.
@@ -54,7 +54,7 @@ const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
 const READER_MAP: &str = ".data.reader";
 /// The program by which the reader makes itself known.
 const READER_IS_HERE: &str = "reader_is_here";
-/// The program that ends handshakes that came to nothing.
+/// The program that ends failed handshakes.
 const END_SILENT_HANDSHAKES: &str = "end_silent_handshakes";
 
 /// One program's run-time statistics, as the kernel keeps them.
@@ -87,8 +87,7 @@ pub struct HandshakeAccount {
     pub events_dropped: u64,
 }
 
-/// A walk of the kernel over its sockets; what it finds comes through the flow ring, so somebody
-/// must read that meanwhile.
+/// A walk of the kernel over its sockets; what it finds comes through the flow ring, so it must be read meanwhile.
 pub struct Sweep(Iter);
 
 impl Sweep {
@@ -197,7 +196,7 @@ impl TcpHooks {
             self.link(name, |program| program.attach())?;
         }
         if self.asks_for_processes {
-            // Before a packet is met: whose connection is not wanted then is never looked at again.
+            // Before the packet hooks: they ignore a connection for good that is not wanted at its first packet.
             self.link(NOTE_NEW_SOCKET, |program| {
                 program.attach_cgroup(directory.as_raw_fd())
             })?;
@@ -282,8 +281,7 @@ impl TcpHooks {
     }
 
     /// Lets the programs observe, or not. Switched off, those of the events return at once, and those
-    /// of the packets are not even attached: the kernel's way to a program of a cgroup costs a packet
-    /// some percent.
+    /// of the packets are not even attached: the kernel's path to a program of a cgroup costs a packet some percent.
     ///
     /// # Errors
     /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses.
@@ -299,17 +297,17 @@ impl TcpHooks {
         if !on {
             self.links.retain(|(name, _)| !sees_packets(*name));
         } else if !self.links.iter().any(|(name, _)| sees_packets(*name)) {
-            // Both or none, so that who tries again finds what is to be done.
+            // Both or none, so that a retry starts from a known state.
             self.attach_packets()
                 .inspect_err(|_| self.links.retain(|(name, _)| !sees_packets(*name)))?;
         }
         Ok(())
     }
 
-    /// Detaches everything that observes. What writes the account of a flow whose socket goes stays:
-    /// a socket may go before [`TcpHooks::sum_up_flows`] comes by.
+    /// Detaches everything that observes. The program that writes the account of a flow whose
+    /// socket is destroyed stays: that may happen before [`TcpHooks::sum_up_flows`] gets there.
     pub fn detach_observers(&mut self) {
-        // Who switches on after this gets nothing attached any more.
+        // Switching on after this attaches nothing.
         self.observed = None;
         self.links
             .retain(|(name, _)| *name == FLOW_END_PROGRAM || READER_PROGRAMS.contains(name));
@@ -361,7 +359,7 @@ impl TcpHooks {
         sums
     }
 
-    /// Accounts of passive opens that are not done yet; nothing is said of what was thinned out.
+    /// Accounts of passive opens that are not done yet; packets that were thinned out are not counted.
     pub fn open_handshakes(&self) -> Vec<HandshakeAccount> {
         let Ok(map) = find_map(&self.object, "handshakes") else {
             return Vec::new();
@@ -417,10 +415,10 @@ fn find_map<'object>(
         .ok_or_else(|| TcpError::load(format!("map {name} is not in the object")))
 }
 
-/// Loads the programs as an instrument would, with rings of a size that costs nothing, and lets them go.
+/// Loads the programs as an instrument would, with tiny rings, and unloads them.
 pub fn try_programs() -> Result<(), TcpError> {
     let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
-    // A cgroup and a process are looked for, so that the verifier sees all that there is.
+    // Filters by cgroup and by process are on, so that the verifier sees all code.
     let request = TcpLogOptions {
         pids: vec![1],
         ..TcpLogOptions::default()

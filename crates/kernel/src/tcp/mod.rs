@@ -1,6 +1,6 @@
 //! The TCP instrument: per-packet state of every connection, from hook to log.
 //!
-//! [`options`] says what is wanted, [`hooks`] is the kernel side, [`collector`] reads the ring and
+//! [`options`] is the request, [`hooks`] is the kernel side, [`collector`] reads the ring and
 //! keeps the table of [`flows`], [`session`] puts them together into a log, and `run` is the thread behind it.
 
 pub mod collector;
@@ -9,6 +9,7 @@ pub mod hooks;
 pub mod options;
 mod run;
 pub mod session;
+mod status;
 
 #[cfg(test)]
 mod lanes_test;

@@ -55,7 +55,7 @@ pub struct TcpLogOptions {
     /// Who waits for whom.
     #[serde(rename = "policy")]
     pub preference: Preference,
-    /// A passive open that is silent for longer has come to nothing, seconds.
+    /// A passive open that is silent for longer has failed, seconds.
     pub handshake_silence_s: f64,
     /// How the rows of the log are compressed.
     pub compression: Compression,

@@ -13,7 +13,7 @@ use parshall_core::tcp_log::{LogError, LogWriter};
 use super::TcpError;
 use super::collector::Collector;
 use super::hooks::{ProgramStatistics, Sweep, TcpHooks};
-use super::session::{LogProgress, Summary, THREAD};
+use super::status::{LogProgress, Summary, THREAD};
 use crate::cgroup;
 use crate::clock::thread_cpu_s;
 use crate::cost::{CostSampler, program_cost};
@@ -28,7 +28,7 @@ const LANE_BYTES_PER_S: u64 = 1_000_000_000;
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// What is in the log is at most this old plus the time of one write.
 const TICK: Duration = Duration::from_millis(800);
-/// Ticks between two looks for handshakes that came to nothing: each goes through their whole table.
+/// Ticks between two sweeps for failed handshakes: each walks their whole table.
 const TICKS_BETWEEN_SWEEPS: u32 = 8;
 /// How long programs that were running at the detach may take to finish.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -39,8 +39,8 @@ const ALL_HOOKS: Range<usize> = 0..TCP_HOOK_COUNT;
 /// The first hooks see packets, which are thinned; the others see events, which are not.
 const PACKET_HOOKS: usize = 2;
 
-/// The programs whose runs that the kernel skipped are each hook's, in the order of `enum tcp_hook`. Closes
-/// have none: what one of their two programs does not get, the other does.
+/// For each hook, in the order of `enum tcp_hook`, the program whose skipped runs are its misses.
+/// Closes have none: what one of their two programs misses, the other gets.
 const HOOK_PROGRAMS: [&[&str]; TCP_HOOK_COUNT] = [
     &["tcp_ingress"],
     &["tcp_egress"],
@@ -155,7 +155,7 @@ impl Run {
                     ticks_to_sweep = if more { 1 } else { TICKS_BETWEEN_SWEEPS };
                 }
             }
-            // Rare and long looks disturb what is measured less than many short ones.
+            // Few long polls disturb what is measured less than many short ones.
             std::thread::sleep(nap);
         }
         Ok(())
@@ -202,7 +202,7 @@ impl Run {
                 return result;
             }
             if Instant::now() > deadline {
-                return result; // the ledger will say what does not add up
+                return result; // the ledger will show what does not balance
             }
             if taken == 0 {
                 std::thread::sleep(NAP);

@@ -1,17 +1,12 @@
 //! A TCP state log: its request, its start, its status, its end. The thread behind it is `run`.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use parshall_core::abi::TCP_LANES_PER_CPU;
-use parshall_core::ledger::Ledger;
-use parshall_core::output_file::{self, OutputError, Place};
 use parshall_core::tcp_log::{LogHeader, LogWriter};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::TcpError;
 use super::collector::Collector;
@@ -19,14 +14,13 @@ use super::flows::FlowTable;
 use super::hooks::TcpHooks;
 use super::options::TcpLogOptions;
 use super::run::{Run, cut};
+use super::status::{LogProgress, Summary, THREAD};
 use crate::clock::{kernel_hz, realtime_offset_ns};
 use crate::ring::Preference;
-use crate::session::{Beginning, Control, Instrument, Progress, Session, SessionError, Status};
-use crate::{cgroup, os_text, session};
+use crate::session::{Beginning, Control, Instrument, Session, SessionError, Status};
+use crate::{cgroup, log_file, os_text};
 
-pub(super) const THREAD: &str = "parshall-tcp";
-
-/// A log that is to be made.
+/// The request for a log.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpLogRequest {
@@ -41,38 +35,7 @@ pub struct TcpLogRequest {
     pub options_text: String,
 }
 
-/// Numbers of a log that is being made.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct LogProgress {
-    /// State records taken so far.
-    pub records: u64,
-    /// Flows seen so far.
-    pub flows: u64,
-    /// Records overwritten so far, by the lanes' sequence numbers.
-    pub overwritten: u64,
-    /// Bytes in the file.
-    pub log_bytes: u64,
-}
-
-impl Progress for LogProgress {
-    fn read(&mut self) -> Self {
-        *self
-    }
-}
-
-/// How a log ended.
-#[derive(Debug, Serialize)]
-pub struct Summary {
-    /// The final account.
-    pub ledger: Ledger,
-    /// Flows in the log.
-    pub flows: u64,
-    /// What stopped the log before it was asked to end.
-    #[serde(serialize_with = "session::as_text")]
-    pub failure: Option<TcpError>,
-}
-
-/// A log that is being made.
+/// A log that is being written.
 pub struct TcpLog {
     session: Session<LogProgress, Result<Summary, TcpError>>,
     /// `None` once stopped: then nothing of ours is in the kernel any more.
@@ -98,7 +61,9 @@ impl TcpLog {
             hz: kernel_hz(),
         };
         let path = request.path;
-        let (file, mut place) = beginning.open(|is_given_up| create(&path, is_given_up))?;
+        let (file, mut place) = beginning.open(|is_given_up| -> Result<_, TcpError> {
+            Ok(log_file::create(&path, is_given_up)?)
+        })?;
         let writer = LogWriter::create(file, &header)
             .map_err(|error| cut(&path, error))?
             .with_compression(options.compression);
@@ -170,21 +135,4 @@ impl Instrument for TcpLog {
         }
         self.session.stop_one()?
     }
-}
-
-/// The log is a stream, so a pipe will do. Standard output has its place already.
-fn create(
-    path: &Path,
-    is_given_up: &mut dyn FnMut() -> bool,
-) -> Result<(File, Option<Place>), TcpError> {
-    if path != Path::new("-") {
-        let (file, place) = output_file::create(path, is_given_up)?;
-        return Ok((file, Some(place)));
-    }
-    let stdout = io::stdout().as_fd().try_clone_to_owned();
-    let stdout = stdout.map_err(|source| OutputError::Create {
-        path: path.into(),
-        source,
-    })?;
-    Ok((File::from(stdout), None))
 }

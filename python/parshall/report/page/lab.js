@@ -5,7 +5,11 @@
     const specification = JSON.parse(document.getElementById(element.dataset.specification).textContent);
     const narrow = element.clientWidth < 700;
     if (specification.width) specification.width = "container";
-    if (specification.concat && narrow) specification.columns = 1;
+    if (specification.concat && narrow) {
+      specification.columns = 1;
+      // Room for the axis and its title.
+      for (const panel of specification.concat) panel.width = element.clientWidth - 90;
+    }
     await window.vegaEmbed(element, specification, {
       renderer: element.dataset.renderer,
       actions: { export: true, source: false, compiled: false, editor: false },

@@ -20,7 +20,7 @@ const BATCH: u32 = 64;
 
 /// See [`super::Kind::AfXdp`].
 pub(super) struct AfXdp {
-    /// Before the socket, so that no packet is redirected any more when it closes.
+    /// Dropped before the socket, so that no packet is redirected to a closed socket.
     redirect: Redirect,
     socket: XdpReceiver,
     interface: String,
@@ -104,8 +104,8 @@ impl Backend for AfXdp {
             .map_err(|error| self.failed(error))?;
         Ok(Counts {
             seen: redirected,
-            // What found no frame or did not fit, and what found no entry in the ring. The count of empty
-            // fill rings is about the same packets as the first.
+            // Packets that found no frame or did not fit, and packets that found no entry in the
+            // ring. The count of empty fill rings repeats the first of these.
             dropped: statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0),
             delivered: self.delivered,
         })

@@ -63,7 +63,7 @@ impl BackendError {
                     remedy: "end that one, or give --backend af-packet",
                 };
             }
-            // What a veth says; it means the MTU of its peer.
+            // The error of a veth; it means the MTU of its peer.
             Some(libc::ERANGE) => format!("the MTU of its peer is too large for AF_XDP ({source})"),
             Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if is_long => {
                 format!("its MTU of {mtu_bytes} bytes is too large for AF_XDP ({source})")
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_error_that_can_come_of_the_mtu_names_it() {
+    fn only_errors_that_the_mtu_can_cause_name_it() {
         assert!(attaching(9000, libc::ERANGE).contains("the MTU of its peer is too large"));
         assert!(attaching(9000, libc::EINVAL).contains("its MTU of 9000 bytes is too large"));
         for (mtu_bytes, number) in [

@@ -25,7 +25,7 @@ const STATUS_AT: usize = HEADER_AT + offset_of!(libc::tpacket_hdr_v1, block_stat
 
 /// See [`super::Kind::MappedBlocks`].
 pub(super) struct MappedBlocks {
-    // Before the socket, so that it is unmapped first.
+    // Dropped before the socket, so that it is unmapped first.
     ring: Mapping,
     socket: FilteredSocket,
     snaplen_bytes: usize,
@@ -85,7 +85,7 @@ impl MappedBlocks {
         self.status(block_at).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Hands on the packets of a block that is ours; gives their number.
+    /// Hands on the packets of a block that is ours; returns their number.
     fn packets(&mut self, block_at: usize, take: &mut dyn FnMut(&Packet<'_>)) -> usize {
         let header = self
             .ring

@@ -23,10 +23,10 @@ use serde::Deserialize;
 
 pub use error::BackendError;
 
-/// Most bytes of a packet that are asked for when there is no limit.
+/// Maximum bytes of a packet when no limit is requested.
 pub const SNAPLEN_MAX_BYTES: u32 = 262_144;
 
-/// A way to capture.
+/// A capture method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum Kind {
     /// `AF_PACKET`, one system call and one copy a packet: the Linux Socket Filter, as libpcap read it
@@ -37,8 +37,8 @@ pub enum Kind {
     #[serde(rename = "tpacket-v3")]
     MappedBlocks,
     /// `AF_XDP`: the driver hands over packets before the stack sees them; where it cannot do that without a
-    /// copy, with one. What the filter takes is lost to the stack. Sent packets are not seen. Times are those of
-    /// the reader.
+    /// copy, with one. Packets that the filter accepts do not reach the stack. Sent packets are not seen.
+    /// Times are those of the reader.
     #[serde(rename = "af-xdp")]
     AfXdp,
 }
@@ -50,11 +50,11 @@ pub struct Settings<'a> {
     pub interface: &'a str,
     /// A program of the classic filter machine; without one all packets are wanted.
     pub filter: Option<&'a [ClassicInstruction]>,
-    /// Most bytes of a packet; 0 means no limit.
+    /// Maximum bytes of a packet; 0: no limit.
     pub snaplen_bytes: u32,
     /// Bytes of the buffer in the kernel: of the socket, of the ring, of the frames.
     pub buffer_bytes: usize,
-    /// Packets for others, too.
+    /// Whether packets for other hosts are captured, too.
     pub promiscuous: bool,
 }
 
@@ -67,13 +67,13 @@ impl Settings<'_> {
     }
 }
 
-/// The account of a capture since it was opened. `seen = dropped + delivered + waiting`, where nothing waits
-/// after [`Backend::stop`] and a batch of no packets.
+/// The account of a capture since it was opened. `seen = dropped + delivered + waiting`, and
+/// nothing waits after [`Backend::stop`] and a batch of no packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets that the filter accepted, counted by the kernel. It does not count the others.
     pub seen: u64,
-    /// Of those, dropped for want of room, counted by the kernel.
+    /// Of those, dropped because the buffer was full, counted by the kernel.
     pub dropped: u64,
     /// Packets handed on, counted by the reader.
     pub delivered: u64,
@@ -81,28 +81,28 @@ pub struct Counts {
 
 /// A running capture.
 pub trait Backend: Send {
-    /// What packets start with, a number of libpcap's registry of link types.
+    /// Link type of the packets, from libpcap's registry.
     fn link_type(&self) -> u16;
 
     /// Hands the packets that are there to `take`, at most a batch; waits for the first of them no longer than
-    /// `timeout`. Gives their number. The bytes are good until `take` returns.
+    /// `timeout`. Returns their number. The bytes are valid until `take` returns.
     fn next_batch(
         &mut self,
         timeout: Duration,
         take: &mut dyn FnMut(&Packet<'_>),
     ) -> Result<usize, BackendError>;
 
-    /// Lets no more packets in; those that wait can still be read.
+    /// Stops receiving; packets in the buffer can still be read.
     fn stop(&mut self) -> Result<(), BackendError>;
 
     /// The account so far.
     fn counts(&mut self) -> Result<Counts, BackendError>;
 }
 
-/// Starts a capture. No packet is seen that does not pass the filter, not even at the start.
+/// Starts a capture. Every captured packet has passed the filter, also at the start.
 ///
 /// # Errors
-/// [`BackendError`] says what the host or the caller lacks.
+/// [`BackendError`] names what the host or the caller lacks.
 pub fn open(kind: Kind, settings: &Settings<'_>) -> Result<Box<dyn Backend>, BackendError> {
     Ok(match kind {
         Kind::Receive => Box::new(receive::Receive::open(settings)?),

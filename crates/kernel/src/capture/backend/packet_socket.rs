@@ -44,12 +44,12 @@ impl FilteredSocket {
         })
     }
 
-    /// Lets packets in.
+    /// Starts to receive.
     pub(super) fn start(&self) -> Result<(), BackendError> {
         self.named(self.socket.start())
     }
 
-    /// Lets no more packets in.
+    /// Stops receiving.
     pub(super) fn stop(&self) -> Result<(), BackendError> {
         self.named(self.socket.stop())
     }
@@ -64,7 +64,7 @@ impl FilteredSocket {
         self.named(self.socket.set(option, value, action))
     }
 
-    /// Lets the kernel keep so many bytes of packets, and say their time, length and VLAN tag beside them.
+    /// Sets the receive buffer, and has the kernel report time, length and VLAN tag beside a packet.
     pub(super) fn buffer(&self, bytes: usize) -> Result<(), BackendError> {
         // The kernel reserves twice as much as is requested.
         self.named(set_receive_buffer(&self.socket, bytes / 2))?;
@@ -90,7 +90,7 @@ impl FilteredSocket {
         result.map_err(|error| BackendError::socket(&self.interface.name, error))
     }
 
-    /// What packets start with.
+    /// Link type of the packets.
     pub(super) fn link_type(&self) -> u16 {
         self.interface.link_type
     }

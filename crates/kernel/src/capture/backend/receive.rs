@@ -34,10 +34,10 @@ impl Receive {
             return Ok(false);
         };
         let mut captured_bytes = frame.captured_bytes;
-        let mut wire_bytes = frame.beside.wire_bytes;
+        let mut wire_bytes = frame.control.wire_bytes;
         let mut start = TAG_BYTES;
         if self.socket.link_type() == LINK_TYPE_ETHERNET
-            && let Some(tag) = frame.beside.vlan_tag
+            && let Some(tag) = frame.control.vlan_tag
             && vlan::put_back(&mut self.buffer[..TAG_BYTES + captured_bytes], tag)
         {
             start = 0;
@@ -45,7 +45,7 @@ impl Receive {
             wire_bytes += TAG_BYTES as u32;
         }
         take(&Packet {
-            time_ns: frame.beside.arrival_realtime_ns.unwrap_or(0),
+            time_ns: frame.control.arrival_realtime_ns.unwrap_or(0),
             direction: direction(frame.packet_type),
             wire_bytes,
             captured: &self.buffer[start..start + captured_bytes],

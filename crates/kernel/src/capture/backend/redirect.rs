@@ -26,14 +26,13 @@ pub(super) const QUEUE: u32 = 0;
 pub(super) struct Redirect {
     link: Option<OwnedFd>,
     object: Object,
-    /// The filter in front, and the map through which it goes on to the other program: the kernel
-    /// empties that map when it is closed.
+    /// The filter program, and the map of its tail call: the kernel empties the map when it is closed.
     _filter: Option<(OwnedFd, MapHandle)>,
 }
 
 impl Redirect {
-    /// Loads the programs and attaches them: from here on the packets that the filter takes go to the socket, and
-    /// no more to the stack. The others take their path through it.
+    /// Loads and attaches the programs. From then on packets that the filter accepts go to the
+    /// socket only, and the others to the stack.
     pub(super) fn attach(
         interface: &Interface,
         socket: impl AsFd,
@@ -61,7 +60,7 @@ impl Redirect {
         })
     }
 
-    /// Lets all packets take their path through the stack again.
+    /// Lets all packets go to the stack again.
     pub(super) fn detach(&mut self) {
         self.link = None;
     }
@@ -103,7 +102,7 @@ fn load(socket: impl AsFd) -> Result<(Object, OwnedFd), SocketError> {
     Ok((object, program))
 }
 
-/// Makes a program of a classic filter that goes on to `program` with what it takes.
+/// Translates a classic filter into a program that tail-calls `program` for accepted packets.
 fn filter_before(
     program: &OwnedFd,
     instructions: &[ClassicInstruction],

@@ -2,8 +2,8 @@
 
 use crate::net::packet_receive::{ADDRESSES_BYTES, TAG_BYTES};
 
-/// Puts a tag into the packet that starts [`TAG_BYTES`] behind the start of `bytes`: it then starts at
-/// their start. False, and nothing done, when the packet is too short to have one.
+/// Inserts a tag into the packet that starts at offset [`TAG_BYTES`] of `bytes`, so that it starts
+/// at offset 0. Returns false, and changes nothing, when the packet is too short.
 pub(super) fn put_back(bytes: &mut [u8], tag: [u8; TAG_BYTES]) -> bool {
     if bytes.len() < TAG_BYTES + ADDRESSES_BYTES {
         return false;

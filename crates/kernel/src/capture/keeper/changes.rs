@@ -16,13 +16,13 @@ use super::limits::User;
 type Subscriptions = Vec<(Subscription, CompiledFilter)>;
 
 /// What a connection requests.
-pub(super) struct Wish {
+pub(super) struct ChangeRequest {
     /// The connection that gets the answer.
     pub connection: Option<u64>,
-    what: What,
+    what: ChangeKind,
 }
 
-enum What {
+enum ChangeKind {
     Join(User, Subscriptions),
     Leave(Vec<usize>),
 }
@@ -61,8 +61,8 @@ impl Preparing {
 /// other user, a second one of each, and so on.
 #[derive(Default)]
 pub(super) struct Changes {
-    waiting: VecDeque<Wish>,
-    /// For the first of those that wait.
+    waiting: VecDeque<ChangeRequest>,
+    /// Programs for the first change that waits.
     preparing: Option<Preparing>,
 }
 
@@ -71,11 +71,11 @@ impl Changes {
     pub fn join(&mut self, connection: u64, user: User, subscriptions: Subscriptions) {
         let round = self.joins_of(user);
         let mut before: HashMap<u32, usize> = HashMap::new();
-        // What is being prepared goes on: behind it at the earliest.
+        // The change in preparation stays first.
         let first = usize::from(self.preparing.is_some());
         let mut place = self.waiting.len();
-        for (index, wish) in self.waiting.iter().enumerate() {
-            let What::Join(other, _) = &wish.what else {
+        for (index, request) in self.waiting.iter().enumerate() {
+            let ChangeKind::Join(other, _) = &request.what else {
                 continue;
             };
             let earlier = before.entry(other.id).or_default();
@@ -90,14 +90,14 @@ impl Changes {
                 break;
             }
         }
-        let wish = Wish {
+        let request = ChangeRequest {
             connection: Some(connection),
-            what: What::Join(user, subscriptions),
+            what: ChangeKind::Join(user, subscriptions),
         };
-        self.waiting.insert(place, wish);
+        self.waiting.insert(place, request);
     }
 
-    /// How many wait to be taken in for a user.
+    /// Number of subscriptions of a user that wait.
     pub fn joins_of(&self, user: User) -> usize {
         let waiting = self.waiting_subscriptions();
         waiting.filter(|(other, _)| *other == user).count()
@@ -105,46 +105,49 @@ impl Changes {
 
     /// Whose subscriptions wait, and how many.
     pub fn waiting_subscriptions(&self) -> impl Iterator<Item = (User, usize)> {
-        self.waiting.iter().filter_map(|wish| match &wish.what {
-            What::Join(user, subscriptions) => Some((*user, subscriptions.len())),
-            What::Leave(_) => None,
-        })
+        self.waiting
+            .iter()
+            .filter_map(|request| match &request.what {
+                ChangeKind::Join(user, subscriptions) => Some((*user, subscriptions.len())),
+                ChangeKind::Leave(_) => None,
+            })
     }
 
     /// Subscriptions leave, or their connection has closed.
     pub fn leave(&mut self, connection: Option<u64>, bits: Vec<usize>) {
-        let joins = |wish: &Wish| matches!(wish.what, What::Join(..));
+        let joins = |request: &ChangeRequest| matches!(request.what, ChangeKind::Join(..));
         let place = self.waiting.iter().position(joins);
         let place = place.unwrap_or(self.waiting.len());
         if place == 0 {
-            // What was being prepared is begun again, without them.
+            // The preparation starts again, without them.
             self.preparing = None;
         }
         self.waiting.insert(
             place,
-            Wish {
+            ChangeRequest {
                 connection,
-                what: What::Leave(bits),
+                what: ChangeKind::Leave(bits),
             },
         );
     }
 
-    /// A connection is over: what it still wants is not to be done.
+    /// A connection has ended: its waiting requests are dropped.
     pub fn forget(&mut self, connection: u64) {
-        let is_its_join = |wish: &Wish| {
-            wish.connection == Some(connection) && matches!(wish.what, What::Join(..))
+        let is_its_join = |request: &ChangeRequest| {
+            request.connection == Some(connection) && matches!(request.what, ChangeKind::Join(..))
         };
         if self.waiting.front().is_some_and(is_its_join) {
             self.preparing = None;
         }
-        self.waiting.retain(|wish| !is_its_join(wish));
+        self.waiting.retain(|request| !is_its_join(request));
     }
 
-    /// Whether a connection waits to be taken in.
+    /// Whether a connection has a join that waits.
     pub fn has_join_of(&self, connection: u64) -> bool {
         let mut waiting = self.waiting.iter();
-        waiting
-            .any(|wish| wish.connection == Some(connection) && matches!(wish.what, What::Join(..)))
+        waiting.any(|request| {
+            request.connection == Some(connection) && matches!(request.what, ChangeKind::Join(..))
+        })
     }
 
     /// What says when the next change can be made.
@@ -154,32 +157,37 @@ impl Changes {
     }
 
     /// The next change that can be made, or why it cannot; `None` when there is none yet.
-    pub fn next(&mut self, ring: &KeptRing) -> Option<(Wish, Result<Change, CaptureError>)> {
+    pub fn next(
+        &mut self,
+        ring: &KeptRing,
+    ) -> Option<(ChangeRequest, Result<Change, CaptureError>)> {
         let first = self.waiting.front()?;
         let preparing = match self.preparing.take() {
             Some(preparing) => preparing,
             None => match &first.what {
-                What::Join(_, subscriptions) => match ring.prepare_join(subscriptions) {
+                ChangeKind::Join(_, subscriptions) => match ring.prepare_join(subscriptions) {
                     Ok(join) => Preparing::Join(join),
                     Err(error) => return Some((self.waiting.pop_front()?, Err(error))),
                 },
-                What::Leave(bits) => Preparing::Leave(ring.prepare_leave(bits)),
+                ChangeKind::Leave(bits) => Preparing::Leave(ring.prepare_leave(bits)),
             },
         };
         if !preparing.is_ready() {
             self.preparing = Some(preparing);
             return None;
         }
-        let mut wish = self.waiting.pop_front()?;
-        let what = std::mem::replace(&mut wish.what, What::Leave(Vec::new()));
+        let mut request = self.waiting.pop_front()?;
+        let what = std::mem::replace(&mut request.what, ChangeKind::Leave(Vec::new()));
         let change = match (preparing, what) {
-            (Preparing::Join(join), What::Join(_, subscriptions)) => {
+            (Preparing::Join(join), ChangeKind::Join(_, subscriptions)) => {
                 Change::Join(join, subscriptions)
             }
-            (Preparing::Leave(preparation), What::Leave(bits)) => Change::Leave(preparation, bits),
+            (Preparing::Leave(preparation), ChangeKind::Leave(bits)) => {
+                Change::Leave(preparation, bits)
+            }
             _ => unreachable!("what is prepared is the first that waits"),
         };
-        Some((wish, Ok(change)))
+        Some((request, Ok(change)))
     }
 }
 
@@ -206,7 +214,7 @@ mod tests {
         let order: Vec<_> = changes
             .waiting
             .iter()
-            .filter_map(|wish| wish.connection)
+            .filter_map(|request| request.connection)
             .collect();
         assert_eq!(order, [8, 5, 7, 1, 4, 2, 6, 3]);
         assert_eq!((changes.joins_of(one), changes.joins_of(two)), (3, 2));

@@ -17,11 +17,11 @@ use serde::de::DeserializeOwned;
 
 /// Longest part of a message; the kernel's default for a socket's buffer is of this order.
 const PART_MAX_BYTES: usize = 128 << 10;
-/// What a part starts with behind which more comes: no message does.
+/// First byte of a part that is not the last; no message starts with it.
 const MORE: u8 = b'+';
 /// Longest message, so that no peer fills our memory: dozens of filters of thousands of ports.
 const MESSAGE_MAX_BYTES: usize = 32 << 20;
-/// What may wait for an end that does not read; no answer is nearly as long.
+/// Bytes that may wait for an end that does not read; every answer is much shorter.
 const WAITING_MAX_BYTES: usize = 1 << 20;
 /// How long the other end may take to make room for the next part.
 const PART_PATIENCE: Timespec = Timespec {
@@ -34,10 +34,10 @@ const DESCRIPTORS_MAX: usize = 4;
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
-    /// Parts of a message whose end is to come.
+    /// Received parts of an incomplete message.
     parts: Vec<u8>,
     message_max_bytes: usize,
-    /// Parts that the other end had no room for yet, and what goes beside them.
+    /// Parts that wait for room at the other end, with their descriptors.
     waiting: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     waiting_bytes: usize,
 }
@@ -64,7 +64,7 @@ impl Channel {
         )
     }
 
-    /// Takes no message that is longer.
+    /// Sets the maximum length of a received message.
     pub fn accept_at_most(&mut self, message_max_bytes: usize) {
         self.message_max_bytes = message_max_bytes;
     }
@@ -78,7 +78,7 @@ impl Channel {
     /// Sends a message; waits for room for each part of a long one.
     ///
     /// # Errors
-    /// What `sendmsg(2)` says; `WouldBlock` when the other end does not listen.
+    /// The error of `sendmsg(2)`; `WouldBlock` when the other end does not read.
     pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut parts = parts_of(message)?;
         let last = parts.pop().unwrap_or_default();
@@ -95,7 +95,7 @@ impl Channel {
     /// Sends a message as far as there is room, and never waits: the rest goes by [`Channel::flush`].
     ///
     /// # Errors
-    /// What `sendmsg(2)` says; `StorageFull` when the other end has left too much unread.
+    /// The error of `sendmsg(2)`; `StorageFull` when the other end has left too much unread.
     pub fn queue(
         &mut self,
         message: &impl Serialize,
@@ -158,8 +158,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for a message, at most this long for each part. What came of one that is not whole
-    /// then is kept for the next call.
+    /// Waits for a message, at most this long for each part. Parts of an incomplete message are kept for the next call.
     ///
     /// # Errors
     /// `UnexpectedEof` when the other end has closed, `TimedOut`, `InvalidData` for what is no message.
@@ -203,7 +202,7 @@ impl Channel {
                 RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
             )
         };
-        // When the other end closed without having read all, that error comes before what it sent.
+        // When the other end closed with unread data, that error comes before the data that it sent.
         let received = match receive() {
             Err(rustix::io::Errno::CONNRESET) => receive()?,
             received => received?,
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_never_waited_for_and_holds_little() {
+    fn a_peer_that_does_not_read_is_not_waited_for_and_holds_little() {
         let (left, right) = Channel::sockets().unwrap();
         let (mut left, mut right) = (Channel::new(left), Channel::new(right));
         let answer = "x".repeat(40_000);
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_the_end_is_heard() {
+    fn messages_sent_before_the_close_are_received() {
         let (left, right) = Channel::sockets().unwrap();
         let (mut left, mut right) = (Channel::new(left), Channel::new(right));
         right.send(&"a question that is never read", &[]).unwrap();

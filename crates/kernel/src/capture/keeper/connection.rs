@@ -18,13 +18,13 @@ pub(super) struct Connection {
     pub channel: Channel,
     /// Whose it is.
     pub user: User,
-    /// It connected, finished its last request, or began the one that is not whole.
+    /// When it connected, finished its last request, or began the incomplete one.
     pub since: Instant,
-    /// It reads the ring, or will.
+    /// It reads the ring or is about to.
     pub is_member: bool,
     pub reader_slot: Option<usize>,
     pub bits: Vec<usize>,
-    /// It closed, or cannot be spoken to.
+    /// It closed, or cannot be reached.
     pub is_over: bool,
 }
 
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of a message that is not whole, of a user who is not trusted.
+    /// Bytes of an incomplete message, for a user who is not trusted.
     pub fn unfinished_bytes(&self) -> usize {
         if self.user.is_trusted {
             0
@@ -68,7 +68,7 @@ impl Connection {
         self.since.elapsed() > patience
     }
 
-    /// Its request, when it is whole. A connection that breaks the protocol is over.
+    /// Its request, once complete. A connection that violates the protocol ends.
     pub fn request(&mut self) -> Option<Request> {
         let had_begun = self.channel.unfinished_bytes() > 0;
         let received = self.channel.receive(Duration::ZERO);
@@ -78,7 +78,7 @@ impl Connection {
                 return Some(request);
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                // Who has not joined has so long for all of it.
+                // A connection that has not joined has this time in all.
                 if self.is_member && !had_begun && self.channel.unfinished_bytes() > 0 {
                     self.since = Instant::now();
                 }
@@ -97,13 +97,13 @@ impl Connection {
     }
 
     /// Answers, as far as there is room, and never waits.
-    pub fn say(&mut self, answer: &Answer, descriptors: Vec<OwnedFd>) {
+    pub fn reply(&mut self, answer: &Answer, descriptors: Vec<OwnedFd>) {
         self.is_over |= self.channel.queue(answer, descriptors).is_err();
     }
 
-    /// Says why something was not done.
+    /// Sends the reason why something was not done.
     pub fn refuse(&mut self, error: &CaptureError) {
-        self.say(&refusal(error), Vec::new());
+        self.reply(&refusal(error), Vec::new());
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_is_let_go_in_time() {
+    fn a_connection_without_subscriptions_times_out() {
         let (root, member) = (User::new(0, 0), User::new(1000, 0));
         for user in [root, member] {
             assert!(!of(user, 9).is_idle(false) && of(user, 11).is_idle(false));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_not_idle_however_long_ago_it_came() {
+    fn a_connection_that_sends_requests_is_not_idle() {
         let (socket, other) = Channel::sockets().unwrap();
         let mut made = Connection::new(1, Channel::new(socket), User::new(1000, 0));
         made.is_member = true;

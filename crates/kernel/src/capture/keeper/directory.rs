@@ -22,7 +22,7 @@ pub fn path_of(name: &str) -> PathBuf {
     Path::new(RUN_DIRECTORY).join(format!("{name}.{SUFFIX}"))
 }
 
-/// A listening socket under a name; its file goes with it.
+/// A listening socket under a name; dropping it removes the file.
 #[derive(Debug)]
 pub struct Listener {
     /// The socket.
@@ -31,7 +31,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes a name. Without one, that of the interfaces, with a number when it is taken.
+    /// Claims a name: the given one, or that of the interfaces, with a number when it is taken.
     ///
     /// # Errors
     /// [`CaptureError::Name`] when it is taken, [`CaptureError::Path`] when the directory cannot be
@@ -97,12 +97,13 @@ impl Drop for Listener {
     }
 }
 
-/// Waits until no other process makes or removes sockets; the lock lasts as long as the file that it returns. Otherwise a socket that was
-/// found to be stale may be another one's when it is removed, and one that does not listen yet looks stale.
+/// Waits until no other process makes or removes sockets; the lock lasts as long as the file that
+/// it returns. Without the lock, a stale socket could be replaced by a living one just before it is
+/// removed, and one that does not listen yet would look stale.
 fn lock() -> io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let path = Path::new(RUN_DIRECTORY).join(LOCK);
-    // Not the directory itself, which any user may open, and so lock for good.
+    // Not the directory itself: any user may open it, and could hold its lock for ever.
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)

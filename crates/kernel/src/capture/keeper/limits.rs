@@ -1,5 +1,5 @@
-//! What those who join a ring may take of its keeper. Root and the user that created the ring are
-//! trusted. Others are members of a group, and each of them gets a share that leaves the rest to others.
+//! Limits on what readers of a ring may use of its keeper. Root and the user that created the ring are
+//! trusted. Other users are members of a group, and a limit for each leaves room for the rest.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ pub(super) const UNFINISHED_OF_MEMBERS_MAX_BYTES: usize = 16 << 20;
 /// How long a connection may take to join, or to finish a message that it began.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a member may take after that to subscribe: it looks up names and compiles its filters meanwhile.
-/// Until then the ring stays for its sake.
+/// How long a member may take to subscribe afterwards: it looks up names and compiles its filters
+/// meanwhile. The ring is kept until then.
 pub(super) const UNSUBSCRIBED_MAX: Duration = Duration::from_secs(120);
 
 /// Bytes of a filter's text that others are shown.
 pub(super) const SHOWN_FILTER_MAX_BYTES: usize = 4096;
 
-/// Whose a connection is.
+/// The user of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct User {
     /// The kernel's number.
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn subscriptions_are_shared_alike() {
+    fn subscriptions_are_limited_per_user() {
         assert!(may_subscribe(member(1), 16, std::iter::empty()).is_ok());
         assert!(may_subscribe(member(1), 17, std::iter::empty()).is_err());
         let taken = [(member(1), 16), (member(2), 16), (member(3), 10), (ROOT, 9)];

@@ -1,12 +1,12 @@
-//! What keeper and subscribers say to each other: one JSON object a message, descriptors beside it.
+//! Messages between keeper and subscribers: one JSON object each, with descriptors beside it.
 
 use parshall_core::abi::RingLayout;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::attachment::Direction;
 use crate::capture::dispatcher::CompiledFilter;
-use crate::capture::generation::Hook;
-use crate::capture::kept_ring::{HookCount, RunTime, Start};
+use crate::capture::generation::{Hook, RunTime};
+use crate::capture::kept_ring::{HookCount, Start};
 use crate::capture::request::{RingRequest, Subscription};
 use crate::net::interface::Interface;
 
@@ -86,7 +86,7 @@ pub struct Left {
     pub counts: Vec<Vec<HookCount>>,
     /// By hook.
     pub run_times: Vec<RunTime>,
-    /// For each lane: nothing for them lies behind.
+    /// For each lane: where their packets end.
     pub ends: Vec<u64>,
 }
 

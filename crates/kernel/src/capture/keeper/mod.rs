@@ -10,7 +10,7 @@
 //! exceeds the limits of `limits`, with a message.
 
 mod changes;
-mod channel;
+pub mod channel;
 mod connection;
 pub mod directory;
 mod limits;
@@ -28,7 +28,7 @@ use libbpf_rs::MapHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 
-use self::changes::{Change, Changes, Wish};
+use self::changes::{Change, ChangeRequest, Changes};
 use self::connection::{Connection, refusal};
 use self::directory::Listener;
 use self::limits::{
@@ -58,9 +58,9 @@ const NAP: Timespec = Timespec {
 const ACCEPTED_MAX: usize = 64;
 
 /// Keeps a ring for the process at the other end of `creator`, and for all who join, until the last of
-/// them has left. Errors are answers to them.
+/// them has left. Errors are sent to them.
 pub fn keep(creator: OwnedFd) {
-    // Ctrl-C in a terminal is meant for those who capture; they say when they have done.
+    // Ctrl-C in a terminal is for the processes that capture; they leave when they are done.
     for signal in [libc::SIGINT, libc::SIGHUP] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -157,7 +157,7 @@ impl Keeper {
             };
             PollFd::new(&one.channel, PollFlags::IN | room)
         }));
-        // It ends the wait; whether it is ready is seen later.
+        // It only ends the wait; its state is read later.
         waiting.extend(
             self.changes
                 .preparation()
@@ -194,7 +194,7 @@ impl Keeper {
         }
     }
 
-    /// The ring has no room for a request.
+    /// The ring is full: it has no bits for a request.
     fn full(&self, reason: String) -> CaptureError {
         CaptureError::Name {
             name: self.ring.name.clone(),
@@ -212,7 +212,7 @@ impl Keeper {
                 one.is_over = true;
             }
         }
-        // Each of them is within its bounds; all together must be, too: the longest goes first.
+        // Each message is within its limit, and their sum must be, too: the longest is dropped first.
         while self
             .connections
             .iter()
@@ -242,7 +242,7 @@ impl Keeper {
         let own = rustix::process::geteuid().as_raw();
         self.connect(channel, User::new(own, own));
         let first = self.connections.len() - 1;
-        self.say(first, self.join(first));
+        self.reply(first, self.join(first));
     }
 
     fn answer(&mut self, number: usize) {
@@ -274,13 +274,13 @@ impl Keeper {
             Request::List => Ok(Reply::Plain(Answer::Listed(self.listed()))),
             Request::Create { .. } => Err(CaptureError::keeper("this ring exists already")),
         };
-        self.say(number, answer);
+        self.reply(number, answer);
     }
 
-    fn say(&mut self, number: usize, answer: Result<Reply, CaptureError>) {
+    fn reply(&mut self, number: usize, answer: Result<Reply, CaptureError>) {
         let connection = &mut self.connections[number];
         match answer {
-            Ok(Reply::Plain(answer)) => connection.say(&answer, Vec::new()),
+            Ok(Reply::Plain(answer)) => connection.reply(&answer, Vec::new()),
             Ok(Reply::Ring {
                 description,
                 ring,
@@ -289,7 +289,7 @@ impl Keeper {
             }) => {
                 connection.is_member = true;
                 connection.reader_slot = reader_slot;
-                connection.say(
+                connection.reply(
                     &description,
                     [Some(ring), readers].into_iter().flatten().collect(),
                 );
@@ -302,8 +302,9 @@ impl Keeper {
         if self.connections[number].is_member {
             return Err(CaptureError::keeper("you have joined already"));
         }
-        // Writers wait for those who are trusted only: whoever may write into the register, or read slowly
-        // enough, can silence the ring for all. To members it is a ring with fast-reader preference.
+        // Writers wait for trusted readers only: a reader that can write into the register, or
+        // reads slowly enough, can stop the ring for all. For members it is a ring with fast-reader
+        // preference.
         let is_slow = self.request.slow_reader && self.connections[number].user.is_trusted;
         // The slot is used from the first subscription on; until then no writer waits for it.
         let reader_slot = is_slow.then(|| self.free_slot()).transpose()?;
@@ -368,10 +369,10 @@ impl Keeper {
         .map_err(|reason| self.full(reason))
     }
 
-    /// Makes the changes for which programs are ready, and has those for the next one made.
+    /// Applies the changes whose programs are ready, and starts to prepare the next one.
     fn make_changes(&mut self) {
-        while let Some((wish, change)) = self.changes.next(&self.ring) {
-            let Wish { connection, .. } = wish;
+        while let Some((request, change)) = self.changes.next(&self.ring) {
+            let ChangeRequest { connection, .. } = request;
             let number = self
                 .connections
                 .iter()
@@ -394,7 +395,7 @@ impl Keeper {
             };
             // Bits of a closed connection are free, or, when the kernel refused, lost.
             if let Some(number) = number {
-                self.say(number, answer);
+                self.reply(number, answer);
             }
         }
     }
@@ -406,7 +407,7 @@ impl Keeper {
         subscriptions: &[(Subscription, CompiledFilter)],
     ) -> Result<Reply, CaptureError> {
         let connection = &mut self.connections[number];
-        // Before the programs serve the new ones: from then on nothing may be written over.
+        // Before the programs serve the new readers: from then on no record of theirs may be overwritten.
         if let Some(slot) = connection.reader_slot {
             let positions = self.ring.positions();
             for (readers, position) in self.ring.readers.iter().zip(positions) {
@@ -445,7 +446,7 @@ impl Keeper {
                 *was_last = self.ring.mark_removed(index);
             }
             for connection in self.connections.iter_mut().filter(|one| one.is_member) {
-                connection.say(&Answer::Event(event.clone()), Vec::new());
+                connection.reply(&Answer::Event(event.clone()), Vec::new());
             }
         }
     }
@@ -513,7 +514,7 @@ enum Reply {
     },
 }
 
-/// The beginning of a filter, as long as people may want it.
+/// The beginning of a filter, for display.
 fn shortened(filter: &str) -> String {
     if filter.len() <= SHOWN_FILTER_MAX_BYTES {
         return filter.into();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_in_a_header_is_there() {
+    fn loads_within_a_header_do_not_overrun() {
         for primitive in [
             "tcp[13] & 2 != 0",
             "tcp[tcpflags] & (tcp-syn|tcp-ack) != 0",

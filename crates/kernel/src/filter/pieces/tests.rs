@@ -61,7 +61,7 @@ fn numbers_in_parentheses_stand_behind_the_words_before_these() {
 }
 
 #[test]
-fn what_is_not_plainly_a_list_is_left_to_libpcap() {
+fn expressions_that_are_not_plain_lists_are_left_to_libpcap() {
     for expression in [
         "",
         "port (80)",
@@ -199,7 +199,7 @@ fn frame(random: &mut impl Rng) -> Vec<u8> {
 
 /// Taken apart as far as it goes, a list has the verdict that libpcap gives it as a whole.
 #[test]
-fn lists_mean_what_they_mean_as_a_whole() {
+fn lists_in_pieces_have_the_verdict_of_the_whole() {
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let mut compiler = Compiler::new(LinkLayer::Ethernet, None).unwrap();
     let (mut apart, mut wanted, mut runs) = (0, 0, 0);
@@ -406,7 +406,7 @@ fn whole_frame(random: &mut impl Rng) -> Vec<u8> {
 /// A list whose rows are shortened before libpcap compiles it rejects for want of bytes what libpcap's
 /// optimized program of the whole rejects, and nothing else.
 #[test]
-fn rows_stand_for_themselves_where_bytes_are_wanting() {
+fn rows_are_compiled_whole_where_frames_lack_bytes() {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let mut compiler = Compiler::new(LinkLayer::Ethernet, None).unwrap();
     let (mut shortened, mut wanted, mut runs) = (0, 0_u32, 0_u32);

@@ -13,7 +13,7 @@ use std::io;
 
 /// Frames of one system call when packets are not paced.
 const BATCH: usize = 64;
-/// What may lie in the stack: without it the sender sleeps until the receiver has freed what it got. The kernel
+/// Send buffer: with a smaller one the sender sleeps until the receiver has freed packets. The kernel
 /// reserves twice as much, for its own data.
 const SEND_BUFFER_BYTES: usize = 8 << 20;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const FRAMES: u32 = 1024;
 /// Packets of one system call when packets are not paced.
 const BATCH: u32 = 64;
-/// How long the driver may keep the last packets, and the kernel the queue of a socket before.
+/// How long the driver may keep the last packets, and the kernel the queue of an earlier socket.
 const DRAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct AfXdp {
@@ -99,7 +99,7 @@ impl AfXdp {
     }
 }
 
-/// The kernel frees the queue a moment after the socket before was closed.
+/// The kernel frees the queue a moment after an earlier socket was closed.
 fn bind_when_free(
     socket: &XdpSender,
     index: u32,

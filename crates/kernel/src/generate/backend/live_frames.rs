@@ -14,9 +14,9 @@ use parshall_core::abi::{
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-/// Frames of one turn of the kernel's loop.
+/// Frames of one batch.
 const BATCH: u32 = 64;
-/// Whole turns: the program counts its runs in them.
+/// Whole batches: the program counts its runs in each.
 const REPEAT_PACED: i32 = i32::MAX - i32::MAX % BATCH_RUNS as i32;
 
 pub(crate) struct LiveFrames(pub Program);
@@ -26,7 +26,7 @@ impl Backend for LiveFrames {
         while ring.next() < ring.end() && !ring.is_stopped() {
             let left = ring.end() - ring.next();
             let options = sys::bpf_test_run_opts {
-                // Paced, the loop runs on until it is called out: a call takes milliseconds to begin.
+                // When paced, the loop runs until a signal ends it, because a call takes milliseconds to begin.
                 repeat: if ring.is_paced() {
                     REPEAT_PACED
                 } else {
@@ -45,13 +45,13 @@ impl Backend for LiveFrames {
         }
         match ring.failure() {
             0 => Ok(()),
-            failure => Err(gave_up(failure)),
+            failure => Err(program_error(failure)),
         }
     }
 }
 
-/// The error of a program that could not go on.
-fn gave_up(failure: u64) -> GenerateError {
+/// The error of a program that ended its run.
+fn program_error(failure: u64) -> GenerateError {
     let reason = match failure {
         GENERATE_FAILURE_INTERFACE => {
             "the interface is gone, removed or moved to another network namespace".into()
@@ -83,7 +83,8 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
-    /// What a run of one packet ends with, and how many it has sent. Whatever happens, the loopback takes no redirected frames.
+    /// Runs a plan of one packet on the loopback, which drops redirected frames; returns the error
+    /// and the number of packets sent.
     fn run_of(flow: u32, ip_bytes: u32) -> Option<(String, u64)> {
         let workload = Workload {
             sizes: SizeDistribution::Fixed(64),

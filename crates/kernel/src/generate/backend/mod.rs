@@ -5,6 +5,7 @@
 
 pub(crate) mod af_packet;
 pub(crate) mod af_xdp;
+pub(crate) mod frame_limit;
 pub(crate) mod live_frames;
 mod pace;
 pub(crate) mod pktgen;
@@ -34,7 +35,7 @@ impl BackendKind {
     /// The longest frame it sends, bytes; None: what the interface takes.
     pub fn frame_bytes_max(self) -> Option<usize> {
         match self {
-            Self::Xdp => Some(program::FRAME_BYTES_MAX),
+            Self::Xdp => Some(frame_limit::FRAME_BYTES_MAX),
             _ => None,
         }
     }

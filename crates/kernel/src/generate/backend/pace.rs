@@ -6,7 +6,7 @@ use parshall_core::workload::Packet;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec};
 
-/// What is due later than this is slept for, and the rest of the time spun away: waking takes some ten microseconds.
+/// A longer wait sleeps, and spins for this long at its end: waking takes some ten microseconds.
 const SPIN_NS: u64 = 100_000;
 /// A sleep is never longer, so that a run that is stopped ends.
 const SLEEP_NS_MAX: u64 = 20_000_000;
@@ -59,7 +59,7 @@ impl<'a> Pace<'a> {
         if !self.is_drawn() {
             self.ring.starved();
             while !self.is_drawn() {
-                // The end may come down to what was sent already.
+                // The end may be lowered to what was already sent.
                 if self.ring.is_stopped() || self.next >= self.ring.end() {
                     return None;
                 }
@@ -136,7 +136,7 @@ impl<'a> Pace<'a> {
     }
 }
 
-/// A signal may end it early; who waits looks at the clock again anyhow.
+/// A signal may end it early; the caller reads the clock again anyhow.
 fn sleep_until(time_ns: u64) {
     let time = Timespec {
         tv_sec: (time_ns / 1_000_000_000) as i64,

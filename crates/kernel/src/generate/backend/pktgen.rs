@@ -216,11 +216,11 @@ impl Pktgen {
 
 impl Backend for Pktgen {
     fn run(&mut self, ring: &PlanRing) -> Result<(), GenerateError> {
-        // Begun anew after it was stopped, it would count from 0.
+        // Started again after a stop, it would count from 0.
         if ring.is_stopped() {
             return Ok(());
         }
-        // It comes back when all is sent, or when our signal ends the wait: that stops it.
+        // The write returns when all is sent, or when our signal interrupts it, which stops pktgen.
         match self.write("pgctrl", "start") {
             Err(GenerateError::Kernel { reason, .. }) if reason.contains("os error 4)") => {}
             other => other?,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn it_writes_what_the_kernel_expects_and_reads_what_was_sent() {
+    fn pktgen_commands_and_counts_follow_the_kernel() {
         let directory = fake();
         let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).unwrap();
         let ring = PlanRing::anonymous(Shape {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_do_is_refused_in_one_line() {
+    fn unsupported_requests_are_refused_in_one_line() {
         let directory = fake();
         let refusal = |sizes: &str, gaps: &str, directory: &Path| {
             Pktgen::open(directory, "v0", 1, &workload(sizes, gaps), None)

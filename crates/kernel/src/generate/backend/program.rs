@@ -14,14 +14,9 @@ use std::sync::Arc;
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("generate");
 
-/// Frames that the kernel makes for a run lie in a page with their head- and tailroom. What is left on 6.1 and
-/// before; later ones take at least 3400, but none reports how many, and all drop what is longer.
-const BUFFER_BYTES_MAX: usize = 3368;
-/// No packet is as long as the buffer, so that each is cut: see the program.
-pub(crate) const FRAME_BYTES_MAX: usize = BUFFER_BYTES_MAX - 1;
-
-/// A frame is passed on only at the end of its turn, so that paced packets leave one by one, or two that are due at almost
-/// the same time. A third run in vain costs those that leave alone more than it wins.
+/// The kernel passes frames on at the end of a batch, so paced packets leave alone, or in pairs
+/// that are due at almost the same time. A third run would delay single packets more than it would
+/// gain.
 pub(crate) const BATCH_RUNS: u32 = 2;
 
 /// The loaded program.

@@ -1,6 +1,6 @@
 //! A trace that is replayed, in memory that the kernel's program reads: one for all senders.
 
-use super::program::FRAME_BYTES_MAX;
+use super::frame_limit::FRAME_BYTES_MAX;
 use crate::free_memory::available_bytes;
 use crate::generate::GenerateError;
 use crate::generate::error::failed;
@@ -11,7 +11,7 @@ use parshall_core::workload::{FRAME_BYTES_MIN, Replay};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
-/// Before each frame: where the one is that its sender sends next.
+/// Before each frame: the position of the frame that its sender sends next.
 const HEAD_BYTES: usize = size_of::<u64>();
 const WHOLE_BLOCK_BYTES: usize = TRACE_BLOCK_BYTES + TRACE_SLACK_BYTES;
 
@@ -78,7 +78,7 @@ impl TraceMemory {
     }
 }
 
-/// Refuses more than what is free: the kernel would try, and let others pay for it.
+/// Refuses a trace that is larger than the free memory: the kernel would take it from other processes.
 fn check_memory(frames: usize, asked_bytes: u64, free_bytes: u64) -> Result<(), GenerateError> {
     if asked_bytes <= free_bytes {
         return Ok(());

@@ -1,0 +1,350 @@
+//! Why each segment was sent again, and whether that was spurious: a function of a flow's rows.
+//!
+//! The cause follows from the kernel's state at the retransmission and from how its recovery began. What came
+//! back afterwards shows whether it was spurious: DSACKs, and windows that the kernel restored.
+
+use super::columns::CA_STATE_NAMES;
+use crate::abi::{EVENT_CONGESTION_STATE, EVENT_DSACK, EVENT_RETRANSMIT};
+use std::collections::HashMap;
+
+/// Names of [`Cause`], in its order.
+pub const CAUSE_NAMES: &[&str] = &["tlp", "rto", "fast", "rack", "mtu", "syn", "synack"];
+/// Names of [`Evidence`], in its order.
+pub const EVIDENCE_NAMES: &[&str] = &["dsack", "undo"];
+
+const RECOVERY: u8 = 3;
+const LOSS: u8 = 4;
+const _: () = assert!(CA_STATE_NAMES.len() == LOSS as usize + 1);
+const TIMER_NONE: u8 = 0;
+const TIMER_LOSS_PROBE: u8 = 3;
+/// A duplicate threshold that does not count.
+const NO_THRESHOLD: u8 = 254;
+const FIN: u16 = 1;
+const SYN: u16 = 2;
+const ACK: u16 = 16;
+/// How far back a DSACK is looked up, in retransmissions of the flow.
+const DSACK_SEARCH_MAX: usize = 4096;
+
+/// Why a segment was sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// Tail loss probe (RFC 8985).
+    Tlp,
+    /// The retransmission timer expired: the segment of the timer, and those sent in the recovery after it.
+    Rto,
+    /// Fast retransmit: as many segments as the duplicate threshold, sent later, have arrived (RFC 6675, 5681).
+    Fast,
+    /// Too much time has passed since a segment sent later arrived, or the retransmission itself was lost (RFC 8985).
+    Rack,
+    /// The path MTU shrank, or a probe for a larger one was lost.
+    Mtu,
+    /// A SYN without an answer.
+    Syn,
+    /// A SYN-ACK without an answer.
+    SynAck,
+}
+
+/// What shows that a retransmission was spurious.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Evidence {
+    /// The peer reported that it got the bytes twice.
+    Dsack,
+    /// The kernel restored the window after an ACK of the segment that time stamps attribute to the original
+    /// (Eifel, RFC 3522).
+    Undo,
+}
+
+/// The columns of a row that decide.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Row {
+    pub time_ns: i64,
+    pub flow: u32,
+    pub event: u8,
+    pub ca_state: u8,
+    pub snd_una: u32,
+    pub sacked_out: u32,
+    pub min_rtt_us: Option<u32>,
+    pub pkt_seq: u32,
+    pub pkt_flags: u16,
+    pub payload_bytes: u32,
+    pub gso_segs: u16,
+    /// An index of [`TIMER_NAMES`](super::columns::TIMER_NAMES).
+    pub timer: Option<u8>,
+    pub dupthresh_segments: Option<u8>,
+    pub reordering_seen: Option<bool>,
+    pub can_undo: Option<bool>,
+    pub original_acked: Option<bool>,
+}
+
+/// One retransmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retransmission {
+    /// When it was sent.
+    pub time_ns: i64,
+    /// Its flow.
+    pub flow: u32,
+    /// Its first sequence number.
+    pub pkt_seq: u32,
+    /// Its payload.
+    pub payload_bytes: u32,
+    /// Packets on the wire.
+    pub segments: u16,
+    /// Why; `None`: the state does not show it.
+    pub cause: Option<Cause>,
+    /// Whether the data had arrived before; `None`: not known.
+    pub spurious: Option<bool>,
+    /// What shows that it was spurious.
+    pub evidence: Option<Evidence>,
+}
+
+/// What is known of a flow besides its rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowFacts {
+    /// SACK was agreed, without which there is neither RACK nor DSACK.
+    pub sack: bool,
+    /// The log has what comes in.
+    pub is_inbound_logged: bool,
+}
+
+/// An uninterrupted time in Recovery or Loss.
+struct Episode {
+    cause: Option<Cause>,
+    /// Index of its first retransmission among those of the flow.
+    first: usize,
+}
+
+#[derive(Default)]
+struct Flow {
+    facts: FlowFacts,
+    ca_state: u8,
+    episode: Option<Episode>,
+    could_undo: bool,
+    sent: Vec<Sent>,
+    /// Indices of those that are not acknowledged.
+    open: Vec<usize>,
+    snd_una: u32,
+}
+
+struct Sent {
+    retransmission: Retransmission,
+    end_seq: u32,
+    is_acknowledged: bool,
+}
+
+/// Judges the retransmissions of a log, row by row in the order of the file.
+pub struct Judge<F: Fn(u32) -> FlowFacts> {
+    facts_of: F,
+    flows: HashMap<u32, Flow>,
+}
+
+impl<F: Fn(u32) -> FlowFacts> Judge<F> {
+    /// With what is known of each flow.
+    pub fn new(facts_of: F) -> Self {
+        Self {
+            facts_of,
+            flows: HashMap::new(),
+        }
+    }
+
+    /// Takes in a row.
+    pub fn see(&mut self, row: &Row) {
+        let flow = match row.event {
+            EVENT_RETRANSMIT | EVENT_CONGESTION_STATE => {
+                self.flows.entry(row.flow).or_insert_with(|| Flow {
+                    facts: (self.facts_of)(row.flow),
+                    ..Flow::default()
+                })
+            }
+            _ => match self.flows.get_mut(&row.flow) {
+                Some(flow) => flow,
+                None => return,
+            },
+        };
+        flow.acknowledge(row.snd_una);
+        match row.event {
+            EVENT_RETRANSMIT => flow.retransmit(row),
+            EVENT_CONGESTION_STATE => flow.change_state(row),
+            EVENT_DSACK => flow.report_duplicate(row),
+            _ => {}
+        }
+    }
+
+    /// All retransmissions, in the order of time.
+    pub fn finish(self) -> Vec<Retransmission> {
+        let mut found: Vec<_> = self.flows.into_values().flat_map(Flow::finish).collect();
+        found.sort_by_key(|one| (one.time_ns, one.flow, one.pkt_seq));
+        found
+    }
+}
+
+impl Flow {
+    fn acknowledge(&mut self, snd_una: u32) {
+        if snd_una == self.snd_una {
+            return;
+        }
+        self.snd_una = snd_una;
+        let sent = &mut self.sent;
+        self.open.retain(|&index| {
+            let is_acknowledged = !is_before(snd_una, sent[index].end_seq);
+            sent[index].is_acknowledged = is_acknowledged;
+            !is_acknowledged
+        });
+    }
+
+    fn retransmit(&mut self, row: &Row) {
+        let cause = self.cause_of(row);
+        self.could_undo = row.can_undo == Some(true);
+        let phantom = u32::from(row.pkt_flags & SYN != 0) + u32::from(row.pkt_flags & FIN != 0);
+        self.open.push(self.sent.len());
+        self.sent.push(Sent {
+            retransmission: Retransmission {
+                time_ns: row.time_ns,
+                flow: row.flow,
+                pkt_seq: row.pkt_seq,
+                payload_bytes: row.payload_bytes,
+                segments: row.gso_segs,
+                cause,
+                spurious: None,
+                evidence: None,
+            },
+            end_seq: row
+                .pkt_seq
+                .wrapping_add(row.payload_bytes)
+                .wrapping_add(phantom),
+            is_acknowledged: false,
+        });
+    }
+
+    fn cause_of(&mut self, row: &Row) -> Option<Cause> {
+        if row.pkt_flags & SYN != 0 {
+            return Some(match row.pkt_flags & ACK {
+                0 => Cause::Syn,
+                _ => Cause::SynAck,
+            });
+        }
+        let timer = row.timer?;
+        if row.ca_state < RECOVERY {
+            return (timer == TIMER_LOSS_PROBE).then_some(Cause::Tlp);
+        }
+        if row.ca_state != self.ca_state || self.episode.is_none() {
+            // The log begins here, or lacks how the state began.
+            self.begin_episode(row, row.ca_state);
+        }
+        let episode = self.episode.as_ref()?;
+        if row.ca_state == LOSS {
+            return if timer == TIMER_NONE {
+                Some(Cause::Rto)
+            } else {
+                episode.cause
+            };
+        }
+        let in_episode = &self.sent[episode.first..];
+        let is_again = in_episode
+            .iter()
+            .any(|sent| sent.retransmission.pkt_seq == row.pkt_seq);
+        if is_again && self.facts.sack {
+            return Some(Cause::Rack);
+        }
+        episode.cause
+    }
+
+    fn begin_episode(&mut self, row: &Row, ca_state: u8) {
+        let cause = match (ca_state, row.timer) {
+            (RECOVERY, Some(_)) => Some(self.recovery_cause(row)),
+            (LOSS, Some(TIMER_NONE)) => Some(Cause::Rto),
+            (LOSS, Some(_)) if row.event == EVENT_CONGESTION_STATE => Some(Cause::Mtu),
+            _ => None,
+        };
+        self.ca_state = ca_state;
+        self.episode = Some(Episode {
+            cause,
+            first: self.sent.len(),
+        });
+    }
+
+    fn recovery_cause(&self, row: &Row) -> Cause {
+        let is_threshold_reached = row.dupthresh_segments.is_some_and(|threshold| {
+            threshold < NO_THRESHOLD && row.sacked_out >= u32::from(threshold)
+        });
+        // Once reordering was seen, the threshold no longer counts, only time.
+        if !self.facts.sack || is_threshold_reached && row.reordering_seen != Some(true) {
+            Cause::Fast
+        } else {
+            Cause::Rack
+        }
+    }
+
+    fn change_state(&mut self, row: &Row) {
+        if row.ca_state >= RECOVERY {
+            self.begin_episode(row, row.ca_state);
+            return;
+        }
+        // F-RTO (RFC 5682) also restores the window after a timeout, when any data arrived that was sent once: that
+        // shows that the timeout was spurious, and not that its segment was.
+        let is_shown = self.ca_state == RECOVERY || row.original_acked == Some(true);
+        if let Some(episode) = self.episode.take()
+            && self.could_undo
+            && row.can_undo == Some(false)
+            && is_shown
+        {
+            let in_episode = self.sent[episode.first..].iter_mut();
+            for sent in in_episode.filter(|sent| sent.is_acknowledged) {
+                let one = &mut sent.retransmission;
+                one.spurious = Some(true);
+                one.evidence.get_or_insert(Evidence::Undo);
+            }
+        }
+        self.ca_state = row.ca_state;
+        self.could_undo = false;
+    }
+
+    /// Of several transmissions of the same bytes the last one that can have come back is meant: one that is at
+    /// least the minimum round-trip time old, else the first.
+    fn report_duplicate(&mut self, row: &Row) {
+        let right = row.pkt_seq.wrapping_add(row.payload_bytes);
+        let min_rtt_ns = i64::from(row.min_rtt_us.unwrap_or(0)) * 1000;
+        let first = self.sent.len().saturating_sub(DSACK_SEARCH_MAX);
+        let mut chosen: HashMap<u32, usize> = HashMap::new();
+        for index in (first..self.sent.len()).rev() {
+            let sent = &self.sent[index];
+            let one = &sent.retransmission;
+            let overlaps = is_before(one.pkt_seq, right) && is_before(row.pkt_seq, sent.end_seq);
+            if !overlaps || one.evidence == Some(Evidence::Dsack) {
+                continue;
+            }
+            let best = chosen.entry(one.pkt_seq).or_insert(index);
+            if row.time_ns - self.sent[*best].retransmission.time_ns < min_rtt_ns {
+                *best = index;
+            }
+        }
+        for index in chosen.into_values() {
+            let one = &mut self.sent[index].retransmission;
+            one.spurious = Some(true);
+            one.evidence = Some(Evidence::Dsack);
+        }
+    }
+
+    fn finish(self) -> impl Iterator<Item = Retransmission> {
+        let reports = self.facts.sack && self.facts.is_inbound_logged;
+        self.sent.into_iter().map(move |sent| {
+            let mut one = sent.retransmission;
+            let is_handshake = matches!(one.cause, Some(Cause::Syn | Cause::SynAck));
+            if one.spurious.is_none() && reports && sent.is_acknowledged && !is_handshake {
+                one.spurious = Some(false);
+            }
+            one
+        })
+    }
+}
+
+/// Whether a sequence number is before another one, modulo 2^32.
+fn is_before(left: u32, right: u32) -> bool {
+    (left.wrapping_sub(right) as i32) < 0
+}
+
+#[cfg(test)]
+#[path = "retransmission_tests.rs"]
+mod tests;

@@ -1,0 +1,17 @@
+//! Options of a capture file.
+
+use super::format::{Compression, Format};
+use super::rotation::Rotation;
+
+/// Options of a writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// pcapng or classic pcap.
+    pub format: Format,
+    /// Compression of the file.
+    pub compression: Compression,
+    /// Maximum bytes written of a packet; 0 means all, up to 262,144.
+    pub snaplen_bytes: u32,
+    /// When a new file begins.
+    pub rotation: Rotation,
+}

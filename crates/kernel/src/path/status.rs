@@ -1,0 +1,84 @@
+//! What a measurement of paths reports: while it runs, and at its end.
+
+use std::collections::BTreeMap;
+
+use parshall_core::ledger::Ledger;
+use serde::Serialize;
+
+use super::PathError;
+use super::account::{Drops, Noise, StageTimes};
+use super::hooks::Unavailable;
+use crate::session::{self, Progress};
+
+/// Numbers of a measurement that runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PathProgress {
+    /// Packets that began.
+    pub packets: u64,
+    /// Of these, ended and counted in histograms.
+    pub ended: u64,
+    /// Packets and reads that are lost to the log.
+    pub lost: u64,
+    /// Rows in the log.
+    pub rows: u64,
+    /// Bytes in the log.
+    pub log_bytes: u64,
+    /// Times of the stages so far, without their buckets.
+    pub stages: Vec<StageTimes>,
+}
+
+impl Progress for PathProgress {
+    fn read(&mut self) -> Self {
+        self.clone()
+    }
+}
+
+/// How a measurement ended.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// The final account; the hooks are `packets` and `reads`.
+    pub ledger: Ledger,
+    /// What stopped it before it was asked to end.
+    #[serde(serialize_with = "session::as_text")]
+    pub failure: Option<PathError>,
+    /// Stages that were measured.
+    pub stages: Vec<&'static str>,
+    /// What was asked for and is not there.
+    pub unavailable: Vec<Unavailable>,
+    /// Packets by code path.
+    pub paths: BTreeMap<&'static str, u64>,
+    /// Times of the stages.
+    pub times: Vec<StageTimes>,
+    /// Packets whose group found no histograms of its own.
+    pub ungrouped: u64,
+    /// Drops by reason.
+    pub drops: Vec<Drops>,
+    /// Interrupts and softirqs.
+    pub noise: Vec<Noise>,
+    /// Times of reads.
+    pub reads: Vec<Noise>,
+    /// Runs that the kernel skipped, because the program was running already, by program.
+    pub missed: Vec<(String, u64)>,
+    /// What the probes between first and last stage cost, by code path.
+    pub probe_cost: Vec<ProbeCost>,
+    /// Seconds during which the programs were attached.
+    pub attached_s: f64,
+    /// Windows in which they were.
+    pub windows: u64,
+}
+
+/// What the probes between first and last stage cost the packets of one code path: the median of the whole in windows
+/// with them less that in windows without them, in turns, for each of these probes.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProbeCost {
+    /// Code path.
+    pub path: &'static str,
+    /// Probes that were attached and detached in turns, and that packets of this path pass.
+    pub probes: usize,
+    /// Windows of each kind.
+    pub windows: usize,
+    /// Cost of one probe, ns.
+    pub ns_per_probe: f64,
+    /// Standard error, ns.
+    pub error_ns: f64,
+}

@@ -1,0 +1,137 @@
+"""``parshall path --join``: recognise the files, join them, write or show the result."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from parshall.cli.messages import say
+from parshall.errors import UsageError
+from parshall.log import Log, read
+from parshall.path.comments import write_commented
+from parshall.path.connections import connections
+from parshall.path.log import PathLog
+from parshall.path.timeline import join
+from parshall.path.trace import Trace, is_trace
+from parshall.quantities import duration_text
+from parshall.stopping import exiting_on_signals
+from parshall.whole_file import new_file, refuse_input
+
+_SHOWN = 20
+_KINDS = {"path": "path log", "tcp-state": "TCP log", "trace": "capture"}
+
+
+def run(files: list[Path], output: Path | None, *, quiet: bool, as_json: bool) -> int:
+    """Join files and write the output, or print the answers for each connection."""
+    _check_output(output)
+    refuse_input(output, files)
+    with exiting_on_signals():
+        path_log, tcp_log, capture = _opened(files)
+        timeline = join(path_log, tcp_log, capture)
+        if output is not None:
+            _write(timeline, capture, output, quiet=quiet or as_json)
+    if as_json or output is None:
+        found = connections(timeline)
+        if as_json:
+            print(json.dumps({"output": None if output is None else str(output), "connections": found}))
+        else:
+            print(*lines_of(found), sep="\n")
+    return 0
+
+
+def lines_of(found: list[dict[str, Any]]) -> list[str]:
+    """Return the answers for the connections with most packets as text."""
+    lines = [line for one in found[:_SHOWN] for line in connection_lines(one)]
+    return lines + ([f"and {len(found) - _SHOWN} more; --json has all"] if len(found) > _SHOWN else [])
+
+
+def kind_of(path: Path) -> str:
+    """Return what a file is by its content: ``path``, ``tcp-state`` or ``trace``.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or is something else.
+    """
+    try:
+        with path.open("rb") as file:
+            if is_trace(file.read(4)):
+                return "trace"
+        with path.open("rb") as file:
+            metadata = pa.ipc.open_stream(file).schema.metadata or {}
+    except OSError as error:
+        raise UsageError(f"--join {path}: {error.strerror or error}; name a file that can be read") from None
+    except pa.ArrowInvalid:
+        metadata = {}
+    kind = str(metadata.get(b"parshall.format", b"").decode(errors="replace"))
+    if kind not in _KINDS:
+        raise UsageError(f"--join {path}: of an unknown kind; expected a path log, a TCP log, pcapng or pcap")
+    return kind
+
+
+def _opened(files: list[Path]) -> tuple[PathLog, Log | None, Trace | None]:
+    by_kind: dict[str, Path] = {}
+    for path in files:
+        kind = kind_of(path)
+        if kind in by_kind:
+            raise UsageError(f"--join {path}: a second {_KINDS[kind]} beside {by_kind[kind]}; leave out one of them")
+        by_kind[kind] = path
+    if "path" not in by_kind:
+        raise UsageError(f"--join {files[0]}: no path log among the files; make one with: parshall path -o FILE")
+    tcp, trace = by_kind.get("tcp-state"), by_kind.get("trace")
+    return PathLog(by_kind["path"]), None if tcp is None else read(tcp), None if trace is None else Trace(trace)
+
+
+def _check_output(output: Path | None) -> None:
+    if output is not None and output.suffix not in (".arrow", ".parquet", ".pcapng"):
+        raise UsageError(f"-o {output}: with --join, expected a name that ends in .arrow, .parquet or .pcapng")
+
+
+def _write(timeline: pa.Table, capture: Trace | None, output: Path, *, quiet: bool) -> None:
+    if output.suffix == ".pcapng":
+        if capture is None:
+            raise UsageError(f"-o {output}: no capture to comment; give a pcapng or pcap file with --join, too")
+        commented = write_commented(capture, timeline, output)
+        if not quiet:
+            say("path", f"{output}: {commented:,} packets with comments")
+        return
+    with new_file(output, "wb") as (file, commit):
+        if output.suffix == ".parquet":
+            pyarrow.parquet.write_table(timeline, file)
+        else:
+            with pa.ipc.new_stream(file, timeline.schema) as stream:
+                stream.write_table(timeline)
+        file.flush()
+        commit()
+    if not quiet:
+        print(f"{output}: {timeline.num_rows:,} rows", file=sys.stderr)
+
+
+def connection_lines(one: dict[str, Any]) -> list[str]:
+    """Return the answers for one direction of a connection as text; see `connections`."""
+    lines = [one["connection"], "  skbs: " + ", ".join(f"{count:,} {path}" for path, count in one["paths"].items())]
+    for drop in one["drops"]:
+        lines.append(
+            f"  dropped: {drop['packets']:,} {drop['reason']} after {drop['place']} in netns {drop['netns_inode']}, "
+            f"{drop['sent_again']:,} sent again"
+        )
+    lines += [f"  from drop to retransmission: {_quantiles(row)}" for row in one["sent_again"]]
+    if one["retransmissions"]:
+        causes = ", ".join(f"{count:,} {cause}" for cause, count in one["causes"].items())
+        lines.append(
+            f"  retransmissions: {one['retransmissions']:,} ({causes}), {one['lost']:,} for a drop seen here, "
+            f"{one['spurious']:,} spurious"
+        )
+    lines += [f"  read by {row['command']} (pid {row['pid']}): waited {_quantiles(row)}" for row in one["readers"]]
+    for row in one["queues"]:
+        place = f"interface {row['interface_out']} in netns {row['netns_inode']}"
+        lines.append(f"  {row['kind']} in the queue of {place}: {_quantiles(row)}")
+    return lines
+
+
+def _quantiles(row: dict[str, Any]) -> str:
+    times = ", ".join(f"{name} {duration_text(row[f'{name}_ns'])}" for name in ("median", "p99", "max"))
+    return f"{times} ({row['rows']:,} skbs)"

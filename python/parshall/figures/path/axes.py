@@ -1,0 +1,94 @@
+"""What the figures of a path log share: axes of times, colours of stages, settings. It draws, and computes nothing."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from parshall.figures.frame import Figure
+from parshall.figures.legend import COLOURS
+
+WIDTH_PX = 760
+# Characters in a line of the caption.
+_CAPTION_LETTERS = 130
+INK, BAR = "#222", "#0072B2"
+# Those of flows without black, on which no name can be read.
+_STAGE_COLOURS = tuple(colour for colour in COLOURS if colour != "#000000")
+_DARK = ("#0072B2", "#D55E00", "#009E73", "#332288", "#882255")
+# One unit for each range of three decimal digits.
+TIME_LABEL = (
+    "datum.value < 1e3 ? format(datum.value, '~r') + ' ns'"
+    " : datum.value < 1e6 ? format(datum.value / 1e3, '~r') + ' µs'"
+    " : datum.value < 1e9 ? format(datum.value / 1e6, '~r') + ' ms' : format(datum.value / 1e9, '~r') + ' s'"
+)
+_CONFIG: dict[str, Any] = {
+    "font": "Helvetica, Arial, sans-serif",
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": {
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelColor": "#333",
+        "titleColor": "#333",
+        "gridColor": "#e8e8e8",
+        "domainColor": "#999",
+        "tickColor": "#999",
+    },
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 400},
+    "header": {"labelFontSize": 12, "labelColor": "#333"},
+    "title": {"fontSize": 15, "anchor": "start", "color": "#111", "subtitleColor": "#555", "subtitleFontSize": 12},
+}
+
+
+def finished(name: str, title: str, caption: str, chart: Any) -> Figure:
+    """Return a figure with its texts and settings."""
+    subtitle = textwrap.wrap(caption, _CAPTION_LETTERS)
+    done = chart.properties(title=alt.TitleParams(title, subtitle=subtitle), description=f"{title}. {caption}")
+    return Figure(name, title, caption, done.configure(**_CONFIG))
+
+
+def rows_of(rows: pl.DataFrame) -> alt.InlineData:
+    """Return rows as data of a chart: as CSV, which has a third of the size of JSON."""
+    text = rows.with_columns(pl.selectors.float().round_sig_figs(6)).write_csv()
+    numbers: dict[str, Any] = {name: "number" for name, kind in rows.schema.items() if kind.is_numeric()}
+    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
+
+
+def time_scale(low_ns: float, high_ns: float) -> alt.Scale:
+    """Return a logarithmic scale of times."""
+    return alt.Scale(type="log", domain=[max(low_ns, 1) * 0.9, max(high_ns, 2) * 1.1], nice=False)
+
+
+def time_ticks(low_ns: float, high_ns: float, **settings: Any) -> alt.Axis:
+    """Return an axis whose ticks are powers of ten; of a short range also 2 and 5 times these."""
+    powers = range(math.floor(math.log10(max(low_ns, 1))), math.ceil(math.log10(max(high_ns, 2))) + 1)
+    steps = (1,) if len(powers) > 3 else (1, 2, 5)
+    return alt.Axis(
+        values=[float(step * 10**power) for power in powers for step in steps], labelExpr=TIME_LABEL, **settings
+    )
+
+
+def stage_colours(stages: Sequence[str]) -> alt.Scale:
+    """Return colours for the stages of a code path, in their order."""
+    return alt.Scale(domain=list(stages), range=[_colour(number) for number in range(len(stages))])
+
+
+def dark_stages(stages: Sequence[str]) -> list[str]:
+    """Return the stages on whose colours white letters are read best."""
+    return [stage for number, stage in enumerate(stages) if _colour(number) in _DARK]
+
+
+def _colour(number: int) -> str:
+    return _STAGE_COLOURS[number % len(_STAGE_COLOURS)]
+
+
+def time_text(time_ns: float) -> str:
+    """Return a time with three digits and its unit."""
+    for limit, unit in ((1e3, "ns"), (1e6, "µs"), (1e9, "ms")):
+        if time_ns < limit:
+            return f"{time_ns / (limit / 1e3):.3g} {unit}"
+    return f"{time_ns / 1e9:.3g} s"

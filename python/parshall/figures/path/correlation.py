@@ -1,0 +1,100 @@
+"""Time of one stage against another, and rank correlation of all; after Figure 3.10 of the model chapter."""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from parshall.figures.frame import Figure
+from parshall.figures.path.axes import BAR, finished, rows_of, time_scale, time_ticks
+from parshall.figures.path.reduction import PathReduction
+
+_POINTS_MAX = 2_000
+_PANEL_PX = 300
+# Pairs of stages that fewer packets of the sample passed have no correlation worth a number: so many, or this part.
+_PACKETS_MIN, _PART_MIN = 100, 0.01
+_COLUMNS = {"first": pl.String, "second": pl.String, "correlation": pl.Float64, "packets": pl.Int64}
+
+
+def reduce(reduction: PathReduction, path: str) -> pl.DataFrame:
+    """Compute Spearman's rank correlation of each pair of stages, from the sample.
+
+    Ranks, because times have long tails: one stall would decide Pearson's coefficient alone.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``first``, ``second``, ``correlation`` (-1 to 1), ``packets`` (that have both times); pairs in both orders.
+    """
+    sample = reduction.sample.filter(path=path)
+    stages = reduction.stages_of(path)
+    rows = []
+    for number, first in enumerate(stages):
+        for second in stages[:number]:
+            both = sample.select(first, second).drop_nulls()
+            if (
+                both.height < max(_PACKETS_MIN, _PART_MIN * sample.height)
+                or both[first].n_unique() < 2
+                or both[second].n_unique() < 2
+            ):
+                continue
+            value = both.select(pl.corr(first, second, method="spearman")).item()
+            rows += [(first, second, value, both.height), (second, first, value, both.height)]
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+
+def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
+    """Draw the table of correlations, and the points of the pair that correlates most."""
+    top = reduced.sort(pl.col("correlation").abs(), descending=True).row(0, named=True)
+    stages = [stage for stage in reduction.stages_of(path) if stage in set(reduced["first"])]
+    first, second = sorted((top["first"], top["second"]), key=stages.index)
+    packets = int(reduced["packets"].max() or 0)  # type: ignore[arg-type]
+    caption = (
+        f"Left: Spearman's rank correlation of the times until two stages, of {packets:,} packets taken evenly. "
+        f"Right: the pair that correlates most, {first} and {second} ({top['correlation']:+.2f}), one point a packet. "
+        "Times that grow together have a common cause, such as a busy CPU; a model that draws them independently "
+        "misses it."
+    )
+    chart = alt.hconcat(_table(reduced, stages), _points(reduction, path, first, second), spacing=40)
+    return finished(f"correlation-{path}", f"Times of stages against each other, {path} packets", caption, chart)
+
+
+def _table(reduced: pl.DataFrame, stages: list[str]) -> Any:
+    base = alt.Chart(rows_of(reduced))
+    x = alt.X("first:N", title=None, sort=stages, axis=alt.Axis(labelAngle=-45, ticks=False, domain=False))
+    y = alt.Y("second:N", title=None, sort=stages, axis=alt.Axis(ticks=False, domain=False))
+    # Blue to orange by way of white: distinct to all kinds of colour vision, and the numbers stand in the cells.
+    scale = alt.Scale(domain=[-1, 0, 1], range=["#0072B2", "#ffffff", "#D55E00"], interpolate="lab")
+    colour = alt.Color("correlation:Q", scale=scale, legend=None)
+    tooltip = ["first:N", "second:N", alt.Tooltip("correlation:Q", format="+.3f"), alt.Tooltip("packets:Q", format=",")]
+    cells = base.mark_rect(stroke="#eee").encode(x=x, y=y, color=colour, tooltip=tooltip)
+    texts = base.mark_text(fontSize=11).encode(x=x, y=y, text=alt.Text("correlation:Q", format="+.2f"))
+    return alt.layer(cells, texts).properties(width=_PANEL_PX, height=_PANEL_PX)
+
+
+def _points(reduction: PathReduction, path: str, first: str, second: str) -> alt.Chart:
+    rows = reduction.sample.filter(path=path).select(first, second).drop_nulls()
+    rows = rows.filter(pl.col(first) > 0, pl.col(second) > 0)
+    rows = rows.gather_every(max(1, -(-rows.height // _POINTS_MAX)))
+    ends = {name: (float(rows[name].min() or 1), float(rows[name].max() or 2)) for name in (first, second)}  # type: ignore[arg-type]
+    points: alt.Chart = (
+        alt.Chart(rows_of(rows))
+        .mark_point(size=14, filled=True, color=BAR, opacity=0.35)
+        .encode(
+            x=alt.X(
+                f"{first}:Q",
+                title=f"until {first} (logarithmic)",
+                scale=time_scale(*ends[first]),
+                axis=time_ticks(*ends[first]),
+            ),
+            y=alt.Y(
+                f"{second}:Q",
+                title=f"until {second} (logarithmic)",
+                scale=time_scale(*ends[second]),
+                axis=time_ticks(*ends[second]),
+            ),
+            tooltip=[alt.Tooltip(f"{name}:Q", title=f"{name} (ns)", format=",") for name in (first, second)],
+        )
+        .properties(width=_PANEL_PX, height=_PANEL_PX)
+    )
+    return points

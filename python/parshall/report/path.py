@@ -1,0 +1,220 @@
+"""The report of path logs: one self-contained HTML page, figures as PNG and SVG."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from markupsafe import Markup
+
+from parshall.errors import UsageError, file_error
+from parshall.figures.legend import many
+from parshall.figures.path import WHOLE, PathReduction, figures_of, reduce
+from parshall.figures.path.axes import time_text
+from parshall.report.account import Account, hook_accounts, total
+from parshall.report.write import (
+    FIGURE_DIRECTORY,
+    PAGE,
+    as_data,
+    began,
+    check_destination,
+    command_line,
+    identities,
+    page_text,
+    pretty,
+    vega,
+    write_images,
+)
+from parshall.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from parshall.path.log import PathLog
+
+MEANINGS = {
+    "forwarded": "came in and left by an interface",
+    "delivered": "was given to a socket",
+    "sent": "began in this host and left",
+    "dropped": "freed with a reason",
+    "consumed": "used up by the kernel, such as ARP and packets that a tunnel unpacks",
+    "merged": "GRO put it into another packet",
+    "unknown": "its sk_buff was used again, and no end was seen",
+    "overwritten": "another packet took its place in the table; --packets-max makes it larger",
+    "open": "under way when measuring ended",
+}
+"""Code path -> how its packets end."""
+_SVG_CHARS_MAX = 200_000
+
+
+def write_report(
+    logs: Mapping[str, "PathLog"],
+    directory: str | os.PathLike[str],
+    title: str,
+    *,
+    images: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Write ``report.html`` of path logs, and the figures as PNG (2x) and SVG into ``figures/``.
+
+    Each log is read twice, in memory that does not grow with its rows.
+
+    Parameters
+    ----------
+    logs : mapping of str to PathLog
+        The logs, by their names in the report.
+    directory : path-like
+        Output directory; created if needed.
+    title : str
+        Heading of the report.
+    images : bool
+        Whether to write the figures as files, too.
+    progress : callable
+        Called with the current step, a few words.
+
+    Returns
+    -------
+    pathlib.Path
+        The HTML file.
+
+    Raises
+    ------
+    UsageError
+        There is no log, or `directory` cannot be written; raised before any log is read.
+    ParshallError
+        A file cannot be written.
+    """
+    if not logs:
+        raise UsageError("no log: name at least one")
+    directory = Path(directory)
+    check_destination(directory)
+    parts = [
+        _part(name, identity, log, progress)
+        for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
+    ]
+    progress("drawing")
+    page = _render(title, parts)
+    path = directory / PAGE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if images:
+            write_images(directory / FIGURE_DIRECTORY, parts, progress)
+        # Last, since it refers to the others.
+        write_whole(path, page)
+    except OSError as error:
+        raise file_error(
+            error, f"{error.filename or path}: {error.strerror}; free some space, or name another directory"
+        ) from None
+    return path
+
+
+def _part(name: str, identity: str, log: "PathLog", progress: Callable[[str], None]) -> dict[str, Any]:
+    """Return the data of the page for one log."""
+    reduced = reduce(log, lambda rows: progress(f"reading {name}: {rows:,} rows of two passes"))
+    hooks = hook_accounts(log.ledger)
+    wrong = findings(hooks, reduced, complete=log.complete)
+    return {
+        "name": name,
+        "id": identity,
+        "sentences": sentences(reduced, hooks, log.ledger, complete=log.complete, is_balanced=not wrong),
+        "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced)],
+        "times": reduced.times.to_dicts(),
+        "paths": reduced.paths.to_dicts(),
+        "hooks": [*hooks, total(hooks)] if hooks else [],
+        "causes": list(hooks[0].lost) if hooks else [],
+        "findings": wrong,
+        "complete": log.complete,
+        "cost": log.ledger.get("cost") or {},
+        "records": reduced.rows,
+        "began": began(reduced.begin_ns),
+        "environment": log.environment,
+        "command_line": command_line(log.environment),
+    }
+
+
+def findings(hooks: list[Account], reduced: PathReduction, *, complete: bool) -> list[str]:
+    """Compare the account with the file; return a sentence for each contradiction.
+
+    Returns
+    -------
+    list of str
+        Empty when everything balances. The account of a truncated log, taken while the hooks ran, is not compared.
+    """
+    found = []
+    if reduced.backwards:
+        found.append(
+            f"{many(reduced.backwards, 'time')} of stages would be negative and are left out: a stage was attributed "
+            "to another packet"
+        )
+    if not complete or not hooks:
+        return found
+    found += [
+        f"{account.name}: {account.difference:+,} of {account.seen:,} seen are unaccounted"
+        for account in hooks
+        if account.difference
+    ]
+    logged = sum(account.logged for account in hooks)
+    if logged != reduced.rows:
+        found.append(f"{logged:,} rows were logged, but the file has {reduced.rows:,}")
+    return found
+
+
+def sentences(
+    reduced: PathReduction, hooks: list[Account], ledger: Mapping[str, Any], *, complete: bool, is_balanced: bool
+) -> list[str]:
+    """Return the sentences of the summary."""
+    packets = int(reduced.paths["packets"].sum())
+    kinds = ", ".join(f"{row['packets']:,} {row['path']}" for row in reduced.paths.iter_rows(named=True))
+    texts = [f"{many(packets, 'packet')}{f': {kinds}' if kinds else ''}; {many(reduced.reads, 'read')} from sockets."]
+    for row in reduced.times.filter(stage=WHOLE).iter_rows(named=True):
+        most = reduced.times.filter(path=row["path"]).filter(reduced.times.filter(path=row["path"])["stage"] != WHOLE)
+        if most.is_empty():
+            continue
+        top = most.sort("share", descending=True).row(0, named=True)
+        texts.append(
+            f"{row['path'].capitalize()} packets took {time_text(row['median_ns'])} in the median and "
+            f"{time_text(row['p99_ns'])} at the 99th percentile, {top['share']:.0%} of it until {top['stage']}."
+        )
+    if not complete:
+        texts.append("The log is truncated: this report covers the part that could be read.")
+    if not hooks:
+        return [*texts, "It has no ledger: it ended within its first second."]
+    account = total(hooks)
+    causes = ", ".join(f"{count:,} {cause}" for cause, count in account.lost.items() if count)
+    lost = f"{account.lost_total:,} were lost ({causes})" if account.lost_total else "none was lost"
+    verdict = "the ledger balances" if is_balanced else "see the findings below"
+    if not complete:
+        verdict = "the ledger was taken while the hooks ran, so it need not balance"
+    texts.append(
+        f"Of {account.seen:,} packets and reads that were seen, {account.logged:,} were logged, {account.filtered:,} "
+        f"filtered, {account.thinned:,} thinned out, {lost}; {verdict}."
+    )
+    cost = ledger.get("cost") or {}
+    if cost.get("wall_s"):
+        texts.append(
+            f"The reader took {cost['reader_cpu_s']:.2f} CPU seconds in {cost['wall_s']:.1f} s and wrote "
+            f"{cost['log_bytes'] / 1e6:,.1f} MB."
+        )
+    return texts
+
+
+def _render(title: str, parts: list[dict[str, Any]]) -> str:
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("parshall.report", "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {"count": "{:,}".format, "as_data": as_data, "pretty": pretty, "time_text": time_text}
+    return templates.get_template("path.html.j2").render(
+        title=title,
+        parts=parts,
+        meanings=MEANINGS,
+        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        style=Markup(page_text("report.css")),
+        script=Markup(page_text("lab.js")),
+        vega=Markup(vega()) if any(part["figures"] for part in parts) else "",
+        renderer=lambda specification: "svg" if len(json.dumps(specification)) < _SVG_CHARS_MAX else "canvas",
+    )

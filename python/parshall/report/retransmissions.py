@@ -1,0 +1,44 @@
+"""The retransmissions of a log by cause, as rows of a table."""
+
+from collections.abc import Collection
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+# Segments by what is known of their need.
+VERDICTS = ("needed", "spurious", "not_known")
+
+
+def cause_rows(retransmissions: pa.Table, listed: Collection[int]) -> list[dict[str, Any]]:
+    """Return the retransmitted segments of each flow and cause.
+
+    Parameters
+    ----------
+    retransmissions
+        As `Log.retransmissions` gives them.
+    listed
+        Flows with rows of their own; the others have a common row for each cause.
+
+    Returns
+    -------
+    list of dict
+        ``flow`` (None: all that are not listed), ``cause``, ``segments``, and of these ``needed``, ``spurious`` and
+        ``not_known``; by flow, causes with most segments first.
+    """
+    found = pl.DataFrame(pl.from_arrow(retransmissions))
+    segments = pl.col("segments").cast(pl.UInt64)
+    verdicts = {
+        "needed": ~pl.col("spurious"),
+        "spurious": pl.col("spurious"),
+        "not_known": pl.col("spurious").is_null(),
+    }
+    return (
+        found.group_by(
+            pl.when(pl.col("flow").is_in(list(listed))).then("flow").alias("flow"),
+            pl.col("cause").cast(pl.String).fill_null("unknown"),
+        )
+        .agg(segments.sum(), *(segments.filter(verdicts[name]).sum().alias(name) for name in VERDICTS))
+        .sort("flow", "segments", "cause", descending=[False, True, False], nulls_last=True)
+        .to_dicts()
+    )

@@ -1,0 +1,126 @@
+"""The statements of the built-in studies: they follow the data, whichever way it points."""
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from parshall.lab import Table, load
+from parshall.studies import path_of
+
+Values = Callable[[dict[str, Any]], dict[str, float]]
+
+
+def table_of(name: str, values: Values) -> Table:
+    """Return a table of a study whose runs at each level all have the same values."""
+    study = load(path_of(name))
+    rows = [
+        {"repeat": repeat, "control": "", "status": "done", **dict.fromkeys(study.factors), **level, **values(level)}
+        for repeat in range(3)
+        for level in study.levels
+    ]
+    frame = pl.DataFrame(rows, infer_schema_length=None).with_row_index("run")
+    return Table(study, frame, [])
+
+
+def findings(name: str, values: Values) -> dict[str, tuple[bool | None, str]]:
+    """Return verdict and text of each statement, by its place in the document."""
+    table = table_of(name, values)
+    found = {statement.source: statement.check(table) for statement in table.study.statements}
+    return {source: (finding.is_same, finding.measured) for source, finding in found.items()}
+
+
+def verdicts(name: str, values: Values) -> dict[str, bool | None]:
+    return {source: verdict for source, (verdict, _) in findings(name, values).items()}
+
+
+def siftr_of_2007(level: dict[str, Any]) -> dict[str, float]:
+    """Testbed 1: 633 Mbit/s, less with more flows; 205 with every packet logged, more at the receiver."""
+    without = 633 - 0.18 * level["flows"]
+    share = {"none": 1.0, "attached": 1.0, "receiver": 0.5}.get(level["logging"], 0.32)
+    rare = 1 - (1 - share) / level.get("ppl", 1)
+    return {"throughput": without * rare, "skipped": 2.1}
+
+
+def test_siftr_finds_its_documents_shapes_where_they_are() -> None:
+    found = findings("siftr", siftr_of_2007)
+    assert all(verdict for verdict, _ in found.values())
+    assert "633 to 615 Mbit/s, -2.8 %" in found["Table IV"][1]
+    assert "633 to 203 Mbit/s, -68.0 %" in found["Figures 5, 6"][1]
+    assert "1 flow: 203 at sender, 316 at receiver, 203 at both" in found["Figures 11, 12"][1]
+    assert "100 flows: 197 at sender, 308 at receiver, 197 at both" in found["Figures 11, 12"][1]
+    assert "at most 2.10 packets" in found["Figures 9, 10"][1]
+
+
+def test_siftr_finds_other_shapes_where_they_are() -> None:
+    def faster_when_logged(level: dict[str, Any]) -> dict[str, float]:
+        rate = 1000 + level["flows"] + {"none": 0, "attached": -100}.get(level["logging"], 50 * level["flows"])
+        return {"throughput": rate, "skipped": 0.0}
+
+    assert verdicts("siftr", faster_when_logged) == {
+        "Table IV": False,
+        "Table V": False,
+        "Figures 5, 6": False,
+        "Figures 7, 8": False,
+        "Figures 9, 10": False,
+        # No end is cheaper.
+        "Figures 11, 12": None,
+    }
+
+
+def ffpf_of_2004(level: dict[str, Any]) -> dict[str, float]:
+    is_shared = level["method"] in ("tcpdump on the ring", "our readers")
+    dropped = {1: 0.1 if is_shared else 2.5, 6: 12.0 if is_shared else 70.0}.get(level["applications"], 50.0)
+    idle = 40.0 if is_shared else 20.0
+    return {"idle": idle, "dropped": dropped, "delivered": 100 - dropped}
+
+
+def test_ffpf_finds_both_shapes() -> None:
+    assert all(verdicts("ffpf", ffpf_of_2004).values())
+
+    def reversed_methods(level: dict[str, Any]) -> dict[str, float]:
+        other = {"tcpdump on the ring": "tcpdump", "tcpdump": "tcpdump on the ring"}
+        return ffpf_of_2004({**level, "method": other.get(level["method"], level["method"])})
+
+    assert not any(verdicts("ffpf", reversed_methods).values())
+
+
+def capture_of_2005(level: dict[str, Any]) -> dict[str, float]:
+    """Linux on two processors, roughly as the thesis draws it."""
+    gap = level["gap"]
+    offered = 920.0 if gap <= 3000 else 920 * 3000 / gap
+    shares = {
+        "filter of 50 instructions": 95, "2 applications": 90, "4 applications": 40, "8 applications": 2,
+        "25 copies": 60, "50 copies": 40, "zlib 3": 30, "zlib 9": 2, "pipe to gzip": 30, "headers to disk": 92,
+    }  # fmt: skip
+    share = float(shares.get(level["work"], 100))
+    if level["method"] == "socket":
+        begins = 225 if level["buffer"] == "256K" else 650
+        share = 100.0 if offered < begins else 70.0
+    rate = share * (0.45 if level["cpus"] == 1 else 1)
+    return {"offered": offered, "captured": share, "captured_kpps": rate, "disk": 800.0}
+
+
+def test_capture_finds_the_shapes_of_the_thesis_where_they_are() -> None:
+    found = findings("capture", capture_of_2005)
+    assert all(verdict for verdict, _ in found.values()), found
+    assert "socket, 256K: first loss above 1 % at 230 Mbit/s" in found["Figures 6.2, 6.3"][1]
+    assert "100.0 to 2.0 kpps, -98.0 %" in found["Figure 6.9"][1]
+
+
+def test_capture_finds_other_shapes_where_nothing_costs_anything() -> None:
+    found = verdicts("capture", lambda _: {"offered": 900.0, "captured": 100.0, "captured_kpps": 100.0, "disk": 9000.0})
+    costless = {source for source, verdict in found.items() if verdict}
+    assert costless == {"Figure 6.4", "Figures 6.5, 6.6", "Figure 6.12", "Figure 6.14"}
+
+
+@pytest.mark.parametrize("name", ["siftr", "ffpf", "capture"])
+def test_sentences_of_figures_are_of_the_same_data(name: str) -> None:
+    values = {"siftr": siftr_of_2007, "ffpf": ffpf_of_2004, "capture": capture_of_2005}[name]
+    table = table_of(name, values)
+    measured = [statement.check(table).measured.lower() for statement in table.study.statements]
+    sentences = [figure.finding(table) for figure in table.study.figures if figure.finding]
+    assert sentences
+    for sentence in sentences:
+        assert any(text in sentence.lower() for text in measured), sentence

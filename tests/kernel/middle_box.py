@@ -1,0 +1,96 @@
+"""A box between two hosts that treats single segments by a script, and its account of them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+PROGRAM = Path(__file__).with_name("scripted_box.py")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What happens to some segments; see scripted_box.py for their numbers.
+
+    Attributes
+    ----------
+    source : str
+        "client" or "server".
+    kind : str
+        "syn" (also SYN-ACK), "data", "ack" (without payload), "fin".
+    action : str
+        "drop", "hold" (by `delay_ms`, what comes later waits behind it), "let_overtake" (by `delay_ms`, what comes
+        later goes ahead), or "too_big" (drop it and return an ICMP error with `mtu`).
+    numbers, transmissions
+        Which segments, and which of their transmissions; None: all.
+    """
+
+    source: str
+    kind: str
+    action: str
+    numbers: tuple[int, ...] | None = None
+    transmissions: tuple[int, ...] | None = (1,)
+    delay_ms: float = 0
+    mtu: int = 0
+
+
+class MiddleBox:
+    """Two hosts and the box between them; each host is one hop away from the other.
+
+    Attributes
+    ----------
+    left, right : Host
+        The hosts of client and server.
+    log : polars.DataFrame
+        What came to the box, after `forwarding` ended: source, kind, number, transmission, seq, payload_bytes,
+        time_s, forwarded_s (null: not forwarded).
+    """
+
+    def __init__(self, bed: Any) -> None:
+        self.left, self._box, self.right = bed.host("left"), bed.host("box"), bed.host("right")
+        self._links = bed.link(self.left, self._box), bed.link(self._box, self.right)
+        self.log = pl.DataFrame()
+        for (host, link), (other, far) in zip(self._sides, self._sides[::-1], strict=True):
+            interface = link.interface(host)
+            # One skb is one segment.
+            host.run(["ip", "link", "set", "dev", interface, "gso_max_segs", "1"])
+            for family in (4, 6):
+                address = far.address(other, family)
+                host.run(["ip", "route", "add", address, "dev", interface])
+                neighbour = [address, "lladdr", far.end(other).mac, "dev", interface, "nud", "permanent"]
+                host.run(["ip", "neighbour", "replace", *neighbour])
+
+    @property
+    def _sides(self) -> list[tuple[Any, Any]]:
+        return list(zip((self.left, self.right), self._links, strict=True))
+
+    def address(self, family: int) -> str:
+        """Return the address of the server's host."""
+        return str(self._links[1].address(self.right, family))
+
+    @contextmanager
+    def forwarding(self, port: int, rules: Sequence[Rule], delay_ms: float) -> Iterator[None]:
+        """Forward the connection of a port by these rules, with a delay in each direction."""
+        interfaces = [link.interface(self._box) for link in self._links]
+        script = {"port": port, "delay_ms": delay_ms, "interfaces": interfaces, "rules": [asdict(r) for r in rules]}
+        program = self._box.popen(
+            [sys.executable, "-S", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            program.stdin.write(json.dumps(script) + "\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == "forwarding\n"
+            yield
+            output, _ = program.communicate(timeout=30)
+        finally:
+            program.kill()
+            program.wait()
+        assert program.returncode == 0
+        types = {"time_s": pl.Float64, "forwarded_s": pl.Float64}
+        self.log = pl.DataFrame(json.loads(output), schema_overrides=types, infer_schema_length=None)

@@ -1,0 +1,489 @@
+"""What `parshall path` does when something is wrong: one clear line, the right status, no leftovers."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conversation import socket_at
+from running_command import RunningCommand
+from tcp_logger import links_of, small_disk
+
+from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
+from parshall.path import PathLog
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+COMMAND = [sys.executable, "-m", "parshall", "path"]
+WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+PORT = 9000
+
+
+class Measurement(RunningCommand):
+    """A `parshall path` that runs, its programs attached."""
+
+    def __init__(self, *arguments: str | Path, **options: Any) -> None:
+        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen([*COMMAND, *map(str, arguments)], **(settings | options))
+        assert self.process.stderr
+        self.begun = next((line for line in self.process.stderr if ": started, " in line), "")
+        assert self.begun, f"it ended before it began: {self.process.wait()}"
+
+
+class Sender:
+    """Datagrams from one host to another, until stopped."""
+
+    def __init__(self, pair: tuple[Any, Any, str]) -> None:
+        self._source, self._sink, self._address = pair
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with socket_at(self._source, self._address, socket.SOCK_DGRAM) as sender:
+            while not self._stop.is_set():
+                for _ in range(200):
+                    sender.sendto(bytes(100), (self._address, PORT))
+                time.sleep(0.001)
+
+    def __enter__(self) -> "Sender":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+
+@pytest.fixture
+def pair(bed: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Two hosts, and the second one's address, at which a socket receives and is not read."""
+    left, right = bed.host("left"), bed.host("right")
+    link = bed.link(left, right, backend="veth")
+    address = str(link.address(right))
+    with socket_at(right, address, socket.SOCK_DGRAM) as sink:
+        sink.bind((address, PORT))
+        yield left, right, address
+
+
+def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        **options,
+    )
+
+
+def error_line(errors: str) -> str:
+    """Return the one line of error output, without the command's name."""
+    (line,) = (line for line in errors.splitlines() if ": started, " not in line)
+    assert line.startswith("parshall: path: "), line
+    return line.removeprefix("parshall: path: ")
+
+
+def check_balance(ledger: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Assert that every packet and read is accounted; return the accounts by name."""
+    for account in ledger["hooks"]:
+        lost = sum(account["lost"].values())
+        assert account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost, account
+    return {account["hook"]: account for account in ledger["hooks"]}
+
+
+def links_now() -> set[int]:
+    """Return the identifiers of all eBPF links of the host."""
+    return set(bpf_ids(BPF_LINK_GET_NEXT_ID))
+
+
+def links_with_numbers(pid: int) -> set[int]:
+    """Return the identifiers of the eBPF links that a process holds."""
+    texts = (path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+    return {int(number) for text in texts for number in re.findall(r"link_id:\s*(\d+)", text)}
+
+
+# ---- requests that cannot be met -------------------------------------------------------------
+
+REFUSALS = [
+    (["--stages", "receive,nowhere"], r"--stages nowhere: expected names out of gro, "),
+    (["--stages", "tcp_receive"], r"--stages tcp_receive: expected one at which packets begin"),
+    (["--stages", "receive,xmit"], r"--stages receive,xmit: expected start_xmit with xmit"),
+    (["--filter", "udp and and"], r"filter.*udp and and"),
+    (["-i", "nosuch0"], r"--interface nosuch0: expected an interface of this network namespace"),
+    (["--every", "0"], r"--every 0: expected"),
+    (["--packets-max", "1000"], r"--packets-max 1000: expected a power of two from 1024 to 4194304"),
+    (["--packets-max", "512"], r"--packets-max 512: expected a power of two"),
+    (["--packets-max", "8388608"], r"--packets-max 8388608: expected a power of two"),
+    (["--groups-max", "5000"], r"--groups-max 5000: expected 1 to 4096"),
+    (["--share", "0%"], r"--share 0%?: expected"),
+    (["--share", "much"], r"--share much: expected"),
+    (["--probe-cost", "--share", "5%"], r"--probe-cost: the cost is measured in windows of its own"),
+    (["--by", "process"], r"--by process: expected none, interface, connection or cgroup"),
+    (["--netns", "no-such-namespace"], r"--netns no-such-namespace: No such file or directory"),
+    (["--cgroup", "/no-such-group"], r"cgroup /no-such-group: there is no such control group"),
+    (["--buffer", "3M"], r"--buffer 3145728: expected a power of two from 32K to 256M"),
+    (["--duration", "soon"], r"--duration soon: expected a time"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSALS, ids=[" ".join(arguments) for arguments, _ in REFUSALS])
+def test_a_refusal_is_one_line_and_changes_nothing(arguments: list[str], words: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("an older log")
+    answer = run("-o", log, *arguments)
+    assert answer.stdout == ""
+    assert re.search(words, error_line(answer.stderr)), answer.stderr
+    assert answer.returncode == 2
+    assert log.read_text() == "an older log"
+    assert list(tmp_path.iterdir()) == [log]
+
+
+@pytest.mark.parametrize("output", ["missing/log", ".", "file/log"])
+def test_an_output_that_cannot_be_created(output: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = run("-o", tmp_path / output, "--duration", "1")
+    assert re.search(r"cannot be written: .*; name a file", error_line(answer.stderr))
+    assert answer.returncode == 2
+
+
+def test_without_privileges(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [*WITHOUT_CAPABILITIES, *COMMAND, "-o", str(tmp_path / "log")], capture_output=True, text=True, timeout=60
+    )
+    assert answer.returncode == 2
+    assert re.search(r"CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF|CAP_SYS_ADMIN", error_line(answer.stderr)), answer.stderr
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: Any, tmp_path: Path) -> None:
+    """Tcx is attached to interfaces, and none is given: as with a tracepoint that a kernel lacks."""
+    _, sink, _ = pair
+    path = tmp_path / "log"
+    stages = "netif_rx,receive,tcx_ingress,local_in"
+    with Measurement("-o", path, "--netns", sink.namespace, "--stages", stages) as measurement, Sender(pair):
+        time.sleep(0.3)
+        result = measurement.end(signal.SIGINT)
+    assert result.returncode == 0, result.stderr
+    assert "parshall: path: stage tcx_ingress: not measured, " in result.stderr
+    log = PathLog(path)
+    assert log.packets.num_rows > 0
+    assert log.packets["tcx_ingress_ns"].null_count == log.packets.num_rows
+
+
+def test_a_log_without_packets_is_complete(bed: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    assert run("-o", path, "--netns", bed.host("idle").namespace, "--duration", "0.3").returncode == 0
+    log = PathLog(path)
+    assert log.complete
+    assert log.records.num_rows == 0
+
+
+# ---- the disk, and the end --------------------------------------------------------------------
+
+
+def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "1m") as disk, Sender(pair):
+        path = disk / "log"
+        with Measurement("-o", path, "--netns", pair[1].namespace, "--json") as measurement:
+            result = measurement.end()
+        log = PathLog(path)
+        rows = log.records.num_rows
+        assert shutil.disk_usage(disk).free == 0
+    assert result.returncode == 1
+    assert re.search(
+        rf"log {path}: No space left on device.* after \d+ bytes; make room, or log to another disk",
+        error_line(result.stderr),
+    )
+    assert not log.complete
+    account = check_balance(json.loads(result.stdout)["ledger"])["packets"]
+    assert account["lost"]["unwritten"] > 0
+    # What the ledger calls logged is what opens, to the row.
+    assert rows == account["logged"] > 1000
+
+
+def test_a_full_device(tmp_path: Path) -> None:
+    answer = run("-o", "/dev/full", "--duration", "1")
+    assert re.search(r"/dev/full: No space left on device.* after 0 bytes; make room", error_line(answer.stderr))
+    assert answer.returncode == 1
+
+
+def test_after_a_kill_the_log_opens_and_no_program_is_left(pair: Any, until: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with Sender(pair), Measurement("-o", path, "--netns", pair[1].namespace) as measurement:
+        until("the log has ticked", lambda: bool(PathLog(path).ledger))
+        first = PathLog(path).records.num_rows
+        until("it has ticked again", lambda: PathLog(path).records.num_rows > first)
+        held = links_with_numbers(measurement.process.pid)
+        assert len(held) >= 20
+        assert held <= links_now()
+        killed_ns = time.time_ns()
+        measurement.process.kill()
+        measurement.process.wait()
+        until("the kernel has freed its links", lambda: not held & links_now())
+    log = PathLog(path)
+    assert not log.complete
+    last_ns = log.records["time"].cast("int64").to_numpy().max()
+    assert -0.1 < (killed_ns - last_ns) / 1e9 < 1.5
+    assert log.ledger["complete"] is False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals, until: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with Sender(pair), Measurement("-o", path, "--netns", pair[1].namespace) as measurement:
+        until("there are rows", lambda: path.stat().st_size > 100_000)
+        result = measurement.end(number)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    log = PathLog(path)
+    assert log.complete
+    accounts = check_balance(log.ledger)
+    assert log.records.num_rows == accounts["packets"]["logged"] + accounts["reads"]["logged"] > 0
+    assert "packets: " in result.stderr and "seen  filtered  thinned" in result.stderr
+
+
+def test_a_log_through_a_fifo(pair: Any, tmp_path: Path) -> None:
+    fifo, copy = tmp_path / "fifo", tmp_path / "copy"
+    os.mkfifo(fifo)
+    with copy.open("wb") as file, subprocess.Popen(["cat", str(fifo)], stdout=file) as reader, Sender(pair):
+        with Measurement("-o", fifo, "--netns", pair[1].namespace) as measurement:
+            time.sleep(0.3)
+            result = measurement.end(signal.SIGINT)
+        reader.wait(20)
+    assert result.returncode == 0, result.stderr
+    log = PathLog(copy)
+    assert log.complete
+    assert log.records.num_rows > 0
+    check_balance(log.ledger)
+
+
+def test_ctrl_c_while_a_fifo_has_no_reader(tmp_path: Path, until: Any) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = subprocess.Popen([*COMMAND, "-o", str(fifo)], stderr=subprocess.PIPE, text=True)
+    # It loads its programs before it opens the log.
+    until("it waits for a reader", lambda: process.poll() is not None or _waits_for_reader(process.pid))
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, ": started, " in errors) == (130, False), errors
+    assert "Traceback" not in errors
+
+
+def _waits_for_reader(pid: int) -> bool:
+    """Whether a process has loaded its programs; it then waits for the reader."""
+    try:
+        return any("prog_id" in path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+    except OSError:
+        return False
+
+
+def test_a_reader_that_goes_away_ends_the_log_with_0(pair: Any) -> None:
+    command = [*COMMAND, "-o", "-", "--netns", pair[1].namespace]
+    with Sender(pair), subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.read(100)
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(30) == 0, errors
+    assert "Traceback" not in errors and "Broken pipe" not in errors
+
+
+# ---- what changes while measuring ----------------------------------------------------------------
+
+
+def test_an_interface_that_is_removed_while_measuring(bed: Any, tmp_path: Path) -> None:
+    left, right = bed.host("left"), bed.host("right")
+    link = bed.link(left, right, backend="veth")
+    path, interface = tmp_path / "log", link.interface(right)
+    address = str(link.address(right))
+    stages = "gro,netif_rx,receive,tcx_ingress,local_in,queue,start_xmit,drop"
+    arguments = ["-o", path, "--netns", right.namespace, "-i", interface, "--stages", stages]
+    with Measurement(*arguments) as measurement:
+        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
+            for _ in range(100):
+                sender.sendto(bytes(100), (address, PORT))
+        right.run(["ip", "link", "delete", interface])
+        time.sleep(0.2)
+        assert not measurement.has_ended()
+        result = measurement.end(signal.SIGINT)
+    assert result.returncode == 0, result.stderr
+    log = PathLog(path)
+    assert log.complete
+    check_balance(log.ledger)
+    assert log.packets["tcx_ingress_ns"].null_count < log.packets.num_rows
+
+
+@pytest.mark.optional
+def test_a_cpu_that_is_taken_offline(pair: Any, tmp_path: Path) -> None:
+    last = max(os.sched_getaffinity(0))
+    switch = Path(f"/sys/devices/system/cpu/cpu{last}/online")
+    if last == 0 or not switch.exists():
+        pytest.skip("no CPU of this machine can be taken offline")
+    path = tmp_path / "log"
+    with Sender(pair), Measurement("-o", path, "--netns", pair[1].namespace) as measurement:
+        time.sleep(0.2)
+        try:
+            try:
+                switch.write_text("0")
+            except OSError as error:
+                pytest.skip(f"{switch} cannot be written: {error}")
+            time.sleep(0.3)
+            assert not measurement.has_ended()
+        finally:
+            if switch.read_text().strip() == "0":
+                switch.write_text("1")
+        time.sleep(0.2)
+        result = measurement.end(signal.SIGINT)
+    assert result.returncode == 0, result.stderr
+    log = PathLog(path)
+    assert log.complete
+    check_balance(log.ledger)
+    assert log.packets.num_rows > 0
+
+
+def test_times_are_those_of_the_wall_clock(pair: Any, tmp_path: Path) -> None:
+    """The kernel's stamps are monotonic, so that a step of the clock moves no time; the offset is added once."""
+    left, right, address = pair
+    path = tmp_path / "log"
+    with Measurement("-o", path, "--netns", right.namespace, "--filter", f"udp dst port {PORT}") as measurement:
+        before_ns = time.time_ns()
+        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
+            for _ in range(50):
+                sender.sendto(bytes(100), (address, PORT))
+        after_ns = time.time_ns()
+        assert measurement.end(signal.SIGINT).returncode == 0
+    log = PathLog(path)
+    times = log.packets["time"].cast("int64").to_numpy()
+    assert len(times) == 50
+    # Slewing moves the clocks against each other by some parts in ten thousand at most.
+    assert before_ns - 1_000_000 <= times.min() <= times.max() <= after_ns + 1_000_000
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    assert log.clock["clock"] == "CLOCK_REALTIME"
+    assert log.clock["monotonic_offset_ns"] == pytest.approx(offset_ns, abs=10_000_000)
+
+
+def test_two_measurements_at_once_see_the_same(pair: Any, tmp_path: Path) -> None:
+    left, right, address = pair
+    paths = [tmp_path / "one", tmp_path / "two"]
+    arguments = ["--netns", right.namespace, "--filter", f"udp dst port {PORT}"]
+    with Measurement("-o", paths[0], *arguments) as one, Measurement("-o", paths[1], *arguments) as two:
+        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
+            for _ in range(300):
+                sender.sendto(bytes(100), (address, PORT))
+        assert [each.end(signal.SIGINT).returncode for each in (one, two)] == [0, 0]
+    assert [PathLog(path).packets.num_rows for path in paths] == [300, 300]
+
+
+# ---- memory ---------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_lags_loses_counted_rows(pair: Any, tmp_path: Path) -> None:
+    left, right, address = pair
+    path = tmp_path / "log"
+    arguments = [
+        "-o",
+        path,
+        "--netns",
+        right.namespace,
+        "--buffer",
+        "32K",
+        "--filter",
+        f"udp dst port {PORT}",
+        "--json",
+    ]
+    with Measurement(*arguments) as measurement:
+        measurement.process.send_signal(signal.SIGSTOP)
+        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
+            for _ in range(3000):
+                sender.sendto(bytes(100), (address, PORT))
+        measurement.process.send_signal(signal.SIGCONT)
+        result = measurement.end(signal.SIGINT)
+    account = check_balance(json.loads(result.stdout)["ledger"])["packets"]
+    assert account["seen"] - account["filtered"] == 3000
+    assert account["lost"]["overwritten"] > 1000
+    assert PathLog(path).packets.num_rows == account["logged"] > 0
+
+
+def slow_queue(host: Any, interface: str) -> None:
+    """Let an interface send so slowly that all packets wait."""
+    words = ["rate", "8kbit", "burst", "2000", "limit", "500000000"]
+    host.run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *words])
+
+
+def flood(host: Any, address: str, count: int) -> None:
+    """Send datagrams, and do not wait for the room that the socket would give them."""
+    with socket_at(host, address, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, 32, 1 << 30)  # SO_SNDBUFFORCE
+        for _ in range(count):
+            sender.sendto(bytes(20), (address, PORT))
+
+
+@pytest.mark.parametrize("packets_max", [1024, 1 << 18])
+def test_memory_is_bounded_and_packets_that_do_not_end_are_open(bed: Any, packets_max: int) -> None:
+    """A hundred thousand packets wait in a queue discipline: each is open, or overwritten by another one."""
+    count = 100_000
+    left, right = bed.host("left"), bed.host("right")
+    link = bed.link(left, right, backend="veth")
+    slow_queue(left, link.interface(left))
+    address = str(link.address(right))
+    arguments = ["--netns", left.namespace, "--packets-max", str(packets_max), "--filter", f"udp dst port {PORT}"]
+    with Measurement(*arguments, "--json") as measurement:
+        before_kib = _resident_kib(measurement.process.pid)
+        flood(left, address, count)
+        grown_kib = _resident_kib(measurement.process.pid) - before_kib
+        result = measurement.end(signal.SIGINT, timeout_s=120)
+    summary = json.loads(result.stdout)
+    paths = summary["paths"]
+    ended = sum(paths.values())
+    account = check_balance(summary["ledger"])["packets"]
+    failed = account["lost"]["failed"]
+    # Without its place a packet begins anew at the next stage at which packets may begin, and counts again.
+    assert count <= ended + failed <= 1.01 * count
+    assert grown_kib < 32 << 10
+    if packets_max > count:
+        # Two packets whose addresses have one place overwrite each other, however large the table is.
+        assert paths["open"] > 0.7 * count
+    else:
+        assert paths["open"] <= packets_max
+        assert paths["overwritten"] > 0.9 * count
+
+
+def _resident_kib(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", text)
+    assert found
+    return int(found[1])
+
+
+def test_the_largest_table(pair: Any) -> None:
+    """4,194,304 packets: a gigabyte of the kernel's memory."""
+    needed_bytes = 3 << 30
+    available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    if not available or int(available[1]) * 1024 < needed_bytes:
+        pytest.skip("less than 3 GiB of memory are available")
+    answer = run("--netns", pair[1].namespace, "--packets-max", 1 << 22, "--duration", "0.5", "--json", "-q")
+    assert answer.returncode == 0, answer.stderr
+    check_balance(json.loads(answer.stdout)["ledger"])
+
+
+def test_no_room_for_the_table_is_an_error_of_one_line(tmp_path: Path) -> None:
+    """With a limit on the address space, the maps cannot be mapped."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+
+    answer = run("-o", tmp_path / "log", "--duration", "0.5", preexec_fn=limit)
+    assert answer.returncode in (1, 2)
+    assert "Traceback" not in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1, answer.stderr
+    assert links_of(os.getpid()) == 0

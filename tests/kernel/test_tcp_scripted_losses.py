@@ -1,0 +1,328 @@
+"""Causes of retransmissions and verdicts, where a script decides which segments are lost or late."""
+
+import random
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from conversation import connection, transfer
+from middle_box import MiddleBox, Rule
+from retransmission_counters import check_counters, counters
+from tcp_flow_table import ours, unacknowledged_of
+from tcp_logger import EVENT_HOOKS, PACKET_HOOKS, account_text, check_log, rows_of, total
+
+from parshall.tcp import TcpLog
+
+pytestmark = pytest.mark.kernel
+_ports = count(23700)
+HOOKS = (*PACKET_HOOKS, *EVENT_HOOKS)
+# In each direction, so that what the machine delays is short beside it.
+DELAY_MS = 20
+# The writes of a scenario, in segments: the first one gives the kernel its round-trip times.
+FIRST = 10
+
+
+def data(action: str, *numbers: int, transmissions: tuple[int, ...] | None = (1,), **options: float) -> Rule:
+    """A rule for data segments of the client."""
+    return Rule("client", "data", action, numbers, transmissions, **options)
+
+
+def acks(*numbers: int) -> Rule:
+    """Drop the first ACK of the server up to each of these data segments."""
+    return Rule("server", "ack", "drop", numbers)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A script and what must come of it.
+
+    Attributes
+    ----------
+    rules
+        The script of the box.
+    expected
+        For each retransmission the number of its segment, its cause, and what shows that it was spurious; "needed"
+        if nothing does, "unknown" if nothing can.
+    counters
+        The kernel's counters of the client's host.
+    segments
+        Segments of the writes; a write begins when the one before it is acknowledged.
+    client, server
+        Settings of the hosts (``net.ipv4``).
+    """
+
+    rules: tuple[Rule, ...]
+    expected: tuple[tuple[int, str, str], ...]
+    counters: Mapping[str, int]
+    segments: tuple[int, ...] = (FIRST, 10)
+    client: Mapping[str, int] = field(default_factory=dict)
+    server: Mapping[str, int] = field(default_factory=dict)
+
+
+SCENARIOS = {
+    "a segment of a long flow is lost": Scenario(
+        rules=(data("drop", 100),),
+        expected=((100, "fast", "needed"),),
+        counters={"TCPFastRetrans": 1},
+        segments=(FIRST, 190),
+    ),
+    "a segment of a long flow is lost, without the duplicate threshold": Scenario(
+        rules=(data("drop", 100),),
+        expected=((100, "rack", "needed"),),
+        counters={"TCPFastRetrans": 1},
+        segments=(FIRST, 190),
+        client={"tcp_recovery": 5},
+    ),
+    "a segment of a long flow is lost twice": Scenario(
+        rules=(data("drop", 100, transmissions=(1, 2)),),
+        expected=((100, "fast", "needed"), (100, "rack", "needed")),
+        counters={"TCPFastRetrans": 2, "TCPLostRetransmit": 1},
+        segments=(FIRST, 190),
+    ),
+    "three segments of a window are lost": Scenario(
+        rules=(data("drop", 12, 13, 15),),
+        expected=((12, "fast", "needed"), (13, "fast", "needed"), (15, "fast", "needed")),
+        counters={"TCPFastRetrans": 3},
+    ),
+    "a segment is lost and two follow": Scenario(
+        rules=(data("drop", 18),),
+        expected=((18, "rack", "needed"),),
+        counters={"TCPFastRetrans": 1},
+    ),
+    "a segment is lost without SACK": Scenario(
+        rules=(data("drop", 12),),
+        expected=((12, "fast", "unknown"),),
+        counters={"TCPFastRetrans": 1},
+        client={"tcp_sack": 0},
+    ),
+    "the last segment is lost": Scenario(
+        rules=(data("drop", 20),),
+        expected=((20, "tlp", "needed"),),
+        counters={"TCPLossProbes": 1, "TCPLossProbeRecovery": 1},
+        # The kernel counts the repair when more is acknowledged than was sent before the probe.
+        segments=(FIRST, 10, 2),
+    ),
+    "the last two segments are lost": Scenario(
+        # RACK ignores a probe whose answer comes sooner than the minimum round-trip time, so it is slower here.
+        rules=(data("drop", 19, 20), data("hold", 20, transmissions=(2,), delay_ms=5)),
+        expected=((20, "tlp", "needed"), (19, "rack", "needed")),
+        counters={"TCPLossProbes": 1, "TCPFastRetrans": 1},
+    ),
+    "the last segment and its probe are lost": Scenario(
+        rules=(data("drop", 20, transmissions=(1, 2)),),
+        expected=((20, "tlp", "needed"), (20, "rto", "needed")),
+        counters={"TCPLossProbes": 1, "TCPTimeouts": 1},
+    ),
+    "a write and its probe are lost": Scenario(
+        rules=(data("drop", 11, 12, 13), data("drop", 14, transmissions=(1, 2))),
+        expected=(
+            (14, "tlp", "needed"),
+            (11, "rto", "needed"),
+            (12, "rto", "needed"),
+            (13, "rto", "needed"),
+            (14, "rto", "needed"),
+        ),
+        counters={"TCPLossProbes": 1, "TCPTimeouts": 1, "TCPSlowStartRetrans": 3},
+        segments=(FIRST, 4),
+    ),
+    "the ACK of the last segment is lost": Scenario(
+        rules=(acks(20),),
+        expected=((20, "tlp", "dsack"),),
+        counters={"TCPLossProbes": 1, "TCPDSACKRecv": 1},
+    ),
+    "a delay is longer than the retransmission timeout": Scenario(
+        rules=(data("hold", 11, delay_ms=500),),
+        expected=((14, "tlp", "dsack"), (11, "rto", "dsack")),
+        counters={"TCPLossProbes": 1, "TCPTimeouts": 1, "TCPDSACKRecv": 2},
+        segments=(FIRST, 4),
+    ),
+    "a delay is longer than the retransmission timeout, without DSACK": Scenario(
+        rules=(data("hold", 11, delay_ms=500),),
+        # Nothing shows that the probe was spurious, too: the window is restored before its segment is acknowledged.
+        expected=((14, "tlp", "needed"), (11, "rto", "undo")),
+        counters={"TCPLossProbes": 1, "TCPTimeouts": 1, "TCPDSACKRecv": 0},
+        segments=(FIRST, 4),
+        server={"tcp_dsack": 0},
+    ),
+    "a segment is overtaken": Scenario(
+        rules=(data("let_overtake", 12, delay_ms=15),),
+        expected=((12, "fast", "dsack"),),
+        counters={"TCPFastRetrans": 1, "TCPDSACKRecv": 1},
+    ),
+    "a segment is overtaken, without DSACK": Scenario(
+        rules=(data("let_overtake", 12, delay_ms=15),),
+        expected=((12, "fast", "undo"),),
+        counters={"TCPFastRetrans": 1, "TCPDSACKRecv": 0},
+        server={"tcp_dsack": 0},
+    ),
+    "a segment is overtaken in a window that has a loss": Scenario(
+        rules=(data("let_overtake", 12, delay_ms=15), data("drop", 14)),
+        expected=((12, "fast", "dsack"), (14, "fast", "needed")),
+        counters={"TCPFastRetrans": 2, "TCPDSACKRecv": 1},
+    ),
+    "a segment is lost after reordering was seen": Scenario(
+        rules=(data("let_overtake", 18, delay_ms=5), data("drop", 22)),
+        expected=((22, "rack", "needed"),),
+        counters={"TCPFastRetrans": 1, "TCPDSACKRecv": 0},
+        segments=(FIRST, 10, 10),
+    ),
+    "a retransmission is lost and nothing follows": Scenario(
+        rules=(data("drop", 18, transmissions=(1, 2)),),
+        expected=((18, "rack", "needed"), (18, "rto", "needed")),
+        counters={"TCPFastRetrans": 1, "TCPTimeouts": 1},
+    ),
+    "a delay is longer than the retransmission timeout, and the first segment is lost": Scenario(
+        rules=(data("drop", 11), data("hold", 12, delay_ms=500)),
+        expected=((14, "tlp", "dsack"), (11, "rto", "needed")),
+        counters={"TCPLossProbes": 1, "TCPTimeouts": 1, "TCPDSACKOfoRecv": 1},
+        segments=(FIRST, 4),
+    ),
+    "a segment is lost, and the ACKs until after the timeout": Scenario(
+        rules=(data("drop", 11), Rule("server", "ack", "drop", (10,), (2, 3, 4, 5))),
+        expected=((14, "tlp", "needed"), (11, "rto", "needed")),
+        counters={"TCPLossProbes": 1, "TCPTimeouts": 1},
+        segments=(FIRST, 4),
+    ),
+}
+
+
+@pytest.fixture
+def box(bed: Any) -> MiddleBox:
+    """Two hosts with a box between them, and a congestion control that does not pace."""
+    made = MiddleBox(bed)
+    for host in (made.left, made.right):
+        host.sysctl("net.ipv4.tcp_congestion_control", "reno")
+    return made
+
+
+def converse(box: MiddleBox, family: int, port: int, scenario: Scenario, path: Path) -> dict[str, int]:
+    """Log a connection under a script; return the counters of the client's host before the connection closes."""
+    for host, settings in ((box.left, scenario.client), (box.right, scenario.server)):
+        for name, value in settings.items():
+            host.sysctl(f"net.ipv4.{name}", value)
+    with (
+        TcpLog(path, port=[port]),
+        box.forwarding(port, scenario.rules, DELAY_MS),
+        connection(box.left, box.right, box.address(family), port) as (active, passive),
+    ):
+        segment_bytes = active.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+        for segments in scenario.segments:
+            transfer(active, passive, segments * segment_bytes)
+            wait_for_quiet(active)
+        counted = counters(box.left)
+    return counted
+
+
+def wait_for_quiet(active: socket.socket) -> None:
+    """Wait until all data is acknowledged and no late packet is under way."""
+    deadline_s = time.monotonic() + 20
+    while unacknowledged_of(active):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    time.sleep(4 * DELAY_MS / 1000)
+
+
+def retransmissions(log: Any, box: MiddleBox, port: int, source: str = "client") -> list[tuple[int, str, str]]:
+    """Return number, cause and verdict of the retransmissions of one end, in the order of time."""
+    flow = ours(log, port)[("client", "server").index(source)]["flow"]
+    found = pl.from_arrow(log.retransmissions).filter(flow=flow)
+    numbered = box.log.filter(pl.col("source") == source, pl.col("kind") != "ack").unique("seq")
+    numbers = numbered.select(pl.col("seq").cast(pl.UInt32), "number")
+    named = found.join(numbers, left_on="pkt_seq", right_on="seq", how="left", maintain_order="left")
+    return [
+        (row["number"], row["cause"], row["evidence"] or {False: "needed", None: "unknown"}[row["spurious"]])
+        for row in named.iter_rows(named=True)
+    ]
+
+
+def sent_again(box: MiddleBox, source: str = "client") -> pl.DataFrame:
+    """Return the retransmissions that came to the box, except those of a FIN."""
+    return box.log.filter(pl.col("kind").is_in(["syn", "data"]), pl.col("transmission") > 1, source=source)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("name", SCENARIOS, ids=lambda name: name.replace(" ", "_"))
+def test_cause_and_verdict_are_those_of_the_script(box: MiddleBox, tmp_path: Path, name: str, family: int) -> None:
+    scenario, port = SCENARIOS[name], next(_ports)
+    counted = converse(box, family, port, scenario, tmp_path / "log")
+    log, ledger = check_log(tmp_path / "log")
+    assert total(ledger, "dropped", HOOKS) == 0, account_text(ledger)
+    assert retransmissions(log, box, port) == list(scenario.expected), rows_of(log)
+    assert sent_again(box)["number"].to_list() == [number for number, _, _ in scenario.expected]
+    expected = {"TcpRetransSegs": len(scenario.expected), **scenario.counters}
+    assert {counter: counted[counter] for counter in expected} == expected
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_lost_syn(box: MiddleBox, tmp_path: Path, family: int) -> None:
+    port = next(_ports)
+    scenario = Scenario((Rule("client", "syn", "drop"),), ((0, "syn", "unknown"),), {}, (FIRST,))
+    counted = converse(box, family, port, scenario, tmp_path / "log")
+    log, _ = check_log(tmp_path / "log")
+    assert retransmissions(log, box, port) == list(scenario.expected)
+    assert counted["TcpRetransSegs"] == counted["TCPSynRetrans"] == 1
+
+
+@pytest.mark.parametrize("syns_lost", [(), (2, 3)], ids=["sent_again_for_a_SYN", "sent_again_by_the_timer"])
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_lost_synack(box: MiddleBox, tmp_path: Path, family: int, syns_lost: tuple[int, ...]) -> None:
+    port = next(_ports)
+    rules = (Rule("server", "syn", "drop"), Rule("client", "syn", "drop", (0,), syns_lost))
+    counted = converse(box, family, port, Scenario(rules, (), {}, (FIRST,)), tmp_path / "log")
+    log, _ = check_log(tmp_path / "log")
+    syns, synacks = (len(sent_again(box, source)) for source in ("client", "server"))
+    assert syns >= 1
+    assert synacks >= 1
+    assert retransmissions(log, box, port) == [(0, "syn", "unknown")] * syns
+    assert retransmissions(log, box, port, "server") == [(0, "synack", "unknown")] * synacks
+    assert counted["TCPSynRetrans"] == syns
+    assert counters(box.right)["TCPSynRetrans"] == synacks
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_mtu_of_the_path_shrinks(box: MiddleBox, tmp_path: Path, family: int) -> None:
+    port = next(_ports)
+    scenario = Scenario((data("too_big", *range(11, 21), mtu=1300),), (), {})
+    counted = converse(box, family, port, scenario, tmp_path / "log")
+    log, _ = check_log(tmp_path / "log")
+    found = check_counters(log, ours(log, port)[0]["flow"], counted)
+    lost = box.log.filter(pl.col("number").is_between(11, 20), source="client", transmission=1)
+    assert found["payload_bytes"].sum() == lost["payload_bytes"].sum()
+    assert set(found["cause"]) == {"mtu"}
+    assert not found["spurious"].any()
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("seed", range(3))
+def test_verdicts_are_what_the_box_delivered(box: MiddleBox, tmp_path: Path, seed: int, family: int) -> None:
+    """A retransmission is spurious if another transmission of the segment was delivered before it."""
+    rng, port = random.Random(seed), next(_ports)
+    once, twice, late = (tuple(rng.sample(range(11, 400), number)) for number in (15, 5, 5))
+    rules = (
+        data("drop", *twice, transmissions=(1, 2)),
+        data("drop", *once),
+        data("let_overtake", *late, delay_ms=15),
+    )
+    # With time stamps, a server would discard some of the segments that a retransmission has overtaken (PAWS).
+    scenario = Scenario(rules, (), {}, (FIRST, 390), client={"tcp_timestamps": 0})
+    counted = converse(box, family, port, scenario, tmp_path / "log")
+    log, _ = check_log(tmp_path / "log")
+    check_counters(log, ours(log, port)[0]["flow"], counted)
+    delivered: set[int] = set()
+    spurious: dict[tuple[int, int], bool] = {}
+    for row in box.log.filter(source="client", kind="data").sort("forwarded_s", nulls_last=True).iter_rows(named=True):
+        spurious[row["number"], row["transmission"]] = row["number"] in delivered
+        if row["forwarded_s"] is not None:
+            delivered.add(row["number"])
+    expected = [
+        (row["number"], spurious[row["number"], row["transmission"]] and row["forwarded_s"] is not None)
+        for row in sent_again(box).iter_rows(named=True)
+    ]
+    found = [(number, verdict != "needed") for number, _, verdict in retransmissions(log, box, port)]
+    assert found == expected
