@@ -27,7 +27,7 @@ def test_a_calibration_describes_this_machine(calibration, tmp_path):
     assert 100 < read.service.median_ns < 20_000
     assert read.wake.median_ns > read.service.median_ns
     assert read.low_overload_pps <= read.overload_pps <= read.high_overload_pps
-    assert sum(stage["share"] for stage in read.stages) == pytest.approx(1)
+    assert sum(stage["share"] for stage in read.stages) == pytest.approx(1, abs=1e-4)
     assert len(read.correlations) >= 1
     assert any(each["kind"] == "timer_irq" for each in read.interrupts)
 

@@ -20,9 +20,7 @@ from parshall.whole_file import new_file, write_whole
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 _Model = Annotated[str, typer.Argument(metavar="MODEL", help="Built-in model, or .toml or .json file")]
-_OptionalModel = Annotated[
-    str | None, typer.Argument(metavar="[MODEL]", help="Built-in model, or .toml or .json file")
-]
+_OptionalModel = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Built-in model, or .toml or .json file")]
 _Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a field of a file: queues.q.weight=2"),
@@ -232,9 +230,7 @@ def calibrate_model(
     ] = "rps",
     no_gro: Annotated[bool, typer.Option("--no-gro", help="Receive without generic receive offload")] = False,
     routes: Annotated[int, count_option("--routes", help="Entries of the routing table")] = 4,
-    rules: Annotated[
-        int, typer.Option("--rules", metavar="RULES", help="nftables rules that each packet passes")
-    ] = 0,
+    rules: Annotated[int, typer.Option("--rules", metavar="RULES", help="nftables rules that each packet passes")] = 0,
     sizes: Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")] = "64",
     flows: Annotated[int, count_option("--flows", help="Number of flows")] = 1,
     count: Annotated[int, count_option("-c", "--count", help="Packets of each run")] = 60_000,
@@ -317,8 +313,11 @@ def plan_capacity(
         from parshall.cli import model_calibration
 
         if model is not None or settings or find is not None or sink is not None or precision is not None:
-            raise UsageError("--calibration: answers for one router; leave out MODEL, --set, --find, --sink, --precision")
-        offered = None if load is None else parse_load(load).get("load_pps")
+            raise UsageError(
+                "--calibration: answers for one router; leave out MODEL, --set, --find, --sink, --precision"
+            )
+        found = {} if load is None else parse_load(load)
+        offered = float(found["load_pps"]) if "load_pps" in found else None
         if load is not None and offered is None:
             raise UsageError(f"--load {load}: expected packets per second with --calibration: 300kpps")
         rows = model_calibration.plan(

@@ -8,9 +8,7 @@ from parshall.cli.messages import report_start, say
 from parshall.errors import UsageError
 
 
-def calibrate(
-    output: Path, setup: dict[str, Any], workload: dict[str, Any], *, quiet: bool, as_json: bool
-) -> None:
+def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
     """Calibrate, and write the file when all is measured."""
     from parshall.router.calibrate import calibrate as measure
     from parshall.router.setup import Setup
@@ -62,7 +60,10 @@ def validate(path: Path, traffic: str, loads: str, workload: dict[str, Any], *, 
     found = measure(calibration, kinds=kinds, loads=shares, **workload)
     table = found.table()
     if not quiet:
-        say("model", f"validate: the network is nearer than the single queue in {found.nearer.height} of {table.height} cases")
+        say(
+            "model",
+            f"validate: the network is nearer than the single queue in {found.nearer.height} of {table.height} cases",
+        )
     return table
 
 

@@ -47,8 +47,8 @@ def calibrate(
     """Measure the parameters of a router's model, in a testbed of its own.
 
     Each repeat offers four workloads: overload (its rate, and again with times), random gaps at a sixth of it
-    (wake-ups), Poisson gaps at half of it (services, link). Profiles of the packet path follow, which take time from the
-    packets and therefore do not give the parameters: stages, correlations, interrupts.
+    (wake-ups), Poisson gaps at half of it (services, link). Profiles of the packet path follow: stages, correlations,
+    interrupts. They do not give the parameters, because they take time from the packets.
 
     Parameters
     ----------
@@ -117,9 +117,7 @@ def calibrate(
     )
 
 
-def estimated(
-    sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages]
-) -> dict[str, Any]:
+def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages]) -> dict[str, Any]:
     """Return the fields of a calibration that follow from when packets arrived and left.
 
     Parameters
@@ -189,16 +187,15 @@ def times(repeats: Sequence[np.ndarray]) -> Times:
     medians = [float(np.median(each)) for each in repeats]
     bounds, counts = estimation.histogram(whole)
     median, p99 = np.quantile(whole, [0.5, _QUANTILE])
-    return Times(
-        len(whole), float(whole.mean()), float(median), float(p99), min(medians), max(medians), bounds, counts
-    )
+    return Times(len(whole), float(whole.mean()), float(median), float(p99), min(medians), max(medians), bounds, counts)
 
 
 def _enough(found: np.ndarray, what: str) -> np.ndarray:
     needed = math.ceil(_BEYOND_QUANTILE / (1 - _QUANTILE))
     if len(found) < needed:
         raise ParshallError(
-            f"calibration: {len(found)} {what}, too few for the {_QUANTILE:.0%} quantile: expected {needed}; raise --count"
+            f"calibration: {len(found)} {what}, too few for the {_QUANTILE:.0%} quantile: expected {needed}; "
+            "raise --count"
         )
     return found
 
@@ -224,6 +221,7 @@ def _interrupts(bed: RouterTestbed, traffic: Traffic, count: int) -> list[dict[s
     with PathProfile(stages=["receive", "start_xmit"], netns=bed.router.path, noise=True) as profile:
         measure(bed, traffic, count, records=False)
     summary = profile.summary
+    assert summary is not None, "the profile has stopped"
     seconds = max(summary.attached_s, 1e-9)
     rows = [row for row in summary.noise if row["cpu"] == bed.setup.router_cpu and row["kind"] != "poll_packets"]
     return [
@@ -243,14 +241,13 @@ def _finite(value: Any) -> float:
     return float(value) if value is not None and math.isfinite(value) else 0.0
 
 
-def _stages(
-    bed: RouterTestbed, traffic: Traffic, count: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _stages(bed: RouterTestbed, traffic: Traffic, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the stages of the path, and the correlations of adjacent ones."""
     with tempfile.TemporaryDirectory(prefix="parshall-calibrate-") as directory:
         path = Path(directory) / "path.arrow"
         with PathProfile(path, stages=list(STAGES), netns=bed.router.path) as profile:
             measure(bed, traffic, count, records=False)
+        assert profile.summary is not None, "the profile has stopped"
         check_ledger(profile.summary.ledger)
         packets = PathLog(path).packets
     names = [name for name in STAGES[1:] if packets[f"{name}_ns"].null_count < len(packets) / 2]
@@ -279,31 +276,31 @@ def merged(names: Sequence[str], times_ns: np.ndarray) -> tuple[list[dict[str, A
     times_ns : numpy.ndarray
         Shape (stages, packets).
     """
-    groups: list[tuple[str, np.ndarray]] = []
+    groups: list[list[str]] = []
     correlations = []
     for number, name in enumerate(names):
-        own = times_ns[number]
         if number:
-            before = times_ns[number - 1]
+            before, own = times_ns[number - 1], times_ns[number]
             same, lag = correlation(before, own), correlation(before[:-1], own[1:])
             is_merged = abs(same) > MERGED_CORRELATION
             pair = [names[number - 1], name]
             correlations.append({"stages": pair, "lag_0": same, "lag_1": lag, "is_merged": is_merged})
             if is_merged:
-                title, sum_ns = groups[-1]
-                groups[-1] = (f"{title}+{name}", sum_ns + own)
+                groups[-1].append(name)
                 continue
-        groups.append((name, own))
+        groups.append([name])
     whole = float(times_ns.sum()) or 1.0
+    group_of = {name: "+".join(group) for group in groups for name in group}
     stages = [
         {
-            "stage": title,
+            "stage": name,
+            "group": group_of[name],
             "mean_ns": float(own.mean()),
             "median_ns": float(np.median(own)),
             "p99_ns": float(np.quantile(own, _QUANTILE)),
             "share": float(own.sum()) / whole,
         }
-        for title, own in groups
+        for name, own in zip(names, times_ns, strict=True)
     ]
     return stages, correlations
 
@@ -313,5 +310,5 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
     if len(one) < 3:
         return 0.0
     ranks = [np.argsort(np.argsort(values)).astype(float) for values in (one, other)]
-    found = float(np.corrcoef(*ranks)[0, 1])
+    found = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     return found if math.isfinite(found) else 0.0

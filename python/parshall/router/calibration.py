@@ -5,6 +5,7 @@ import math
 import platform
 import tomllib
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ class Calibration:
         The kernel's own record of interrupts and softirqs on the router's CPU: ``kind``, ``per_s``, ``mean_ns``,
         ``p99_ns``, ``gap_mean_ns``, ``gap_deviation_ns``.
     stages : list of dict
-        The path's stages, correlated ones merged: ``stage``, ``mean_ns``, ``median_ns``, ``p99_ns``, ``share``.
+        The path's stages: ``stage``, ``group`` (correlated adjacent stages), ``mean_ns``, ``median_ns``, ``p99_ns``,
+        ``share``.
     correlations : list of dict
         Of each pair of adjacent stages: ``stages``, ``lag_0`` and ``lag_1`` (of the later stage with the earlier of the
         packet before), ``is_merged``.
@@ -159,7 +161,9 @@ class Calibration:
                 f"{path}: a file of the format {kind!r}, expected {FORMAT!r}; make one with: parshall model calibrate"
             )
         if version.partition(".")[0] != str(MAJOR):
-            raise ParshallError(f"{path}: calibration version {version}, this Parshall reads {MAJOR}.x; calibrate again")
+            raise ParshallError(
+                f"{path}: calibration version {version}, this Parshall reads {MAJOR}.x; calibrate again"
+            )
         calibration: Calibration = _built(cls, data, str(path))
         calibration.check(str(path))
         return calibration
@@ -173,11 +177,16 @@ class Calibration:
         for field, value in (positive | {"noise.per_s": self.noise.per_s}).items():
             if not (math.isfinite(value) and value >= 0):
                 raise ParshallError(f"{name}: {field} is {value}; expected a number that is not negative")
-        for field, times in (("service", self.service), ("wake", self.wake), ("held", self.held), ("noise.times", self.noise.times)):
+        for field, times in (
+            ("service", self.service),
+            ("wake", self.wake),
+            ("held", self.held),
+            ("noise.times", self.noise.times),
+        ):
             if times is None:
                 continue
             bounds = times.bounds_ns
-            rises = all(low < high for low, high in zip(bounds, bounds[1:], strict=False))
+            rises = all(low < high for low, high in pairwise(bounds))
             if not rises or len(bounds) != len(times.counts) + 1 or min(bounds) < 0:
                 raise ParshallError(f"{name}: {field}: expected rising bounds, one more than counts; calibrate again")
             if min(times.counts) < 0 or sum(times.counts) == 0:
@@ -226,7 +235,7 @@ def _built(kind: Any, data: Any, name: str) -> Any:
             values[field] = _built(parts[field], value, place)
             continue
         if of in kinds and (not isinstance(value, kinds[of]) or isinstance(value, bool)):
-            raise ParshallError(f"{place}: {value!r}; expected {of.__name__}; calibrate again")
+            raise ParshallError(f"{place}: {value!r}; expected {getattr(of, '__name__', of)}; calibrate again")
         if of in (list[float], list[int]) and not (
             isinstance(value, list) and all(isinstance(each, int | float) for each in value)
         ):

@@ -1,8 +1,8 @@
 """Estimates of a router's parameters from when packets arrived and left: pure functions of such tables.
 
-A packet leaves when three things have passed: the link (the work before the router's queue), the wait, and its service.
-The wait ends when the server is free; a server that slept must wake first. The CPU polls two devices: its backlog, whose
-packets leave the router, and the far end of the link, which takes them to the sink.
+A packet leaves when three things have passed: the link (the work before the router's queue), the wait, its service.
+The wait ends when the server is free; a server that slept must wake first. The CPU polls two devices: its backlog,
+whose packets leave the router, and the far end of the link, which takes them to the sink.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Stalls:
 
 @dataclass(frozen=True)
 class Band:
-    """The chapter's estimate of noise: the second band of the histogram of services, those above `STALL_MEDIANS` medians.
+    """The chapter's estimate of noise: the second band of the services, those above `STALL_MEDIANS` medians.
 
     Attributes
     ----------
@@ -83,7 +83,8 @@ class Passages:
     @property
     def latency_ns(self) -> np.ndarray:
         """Departure less arrival."""
-        return self.departure_ns - self.arrival_ns
+        latencies: np.ndarray = self.departure_ns - self.arrival_ns
+        return latencies
 
     def services_ns(self) -> np.ndarray:
         """Return the service times of packets that waited while the one before them was served, within a poll."""
@@ -93,7 +94,8 @@ class Passages:
     def first_latencies_ns(self) -> np.ndarray:
         """Return the latencies of packets that arrived when the router was empty."""
         was_empty = self.arrival_ns[1:] > self.departure_ns[:-1]
-        return self.latency_ns[1:][was_empty]
+        latencies: np.ndarray = self.latency_ns[1:][was_empty]
+        return latencies
 
 
 def _plain(services_ns: np.ndarray) -> np.ndarray:

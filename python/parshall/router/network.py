@@ -46,7 +46,7 @@ def network(
         Speed of the CPU over that of the calibration. Services take less time; wake-ups, the link and stalls do not.
     """
     rate = pps or calibration.overload_pps / 2
-    model = Model("router").station("link").station("wire", kind="delay")
+    model = Model("router").station("wire", kind="delay")
     polling = {
         "priority": 1,
         "policy": "polling",
@@ -56,11 +56,17 @@ def network(
         "wake_ns": calibration.wake.amount(),
     }
     model.station("cpu", kind="preemptive-resume", clock_mhz=_CLOCK_MHZ * speed, policies=[polling])
-    model.source(PACKETS, gap_ns if gap_ns is not None else f"poisson:mean={1e9 / rate!r}ns", "link")
-    model.queue("link", "link", calibration.transfer_ns, "held")
+    if gap_ns is None:
+        # The link is the generator's: a plan is for packets that arrive at the router at any rate.
+        transfer_ns = 0.0
+        model.source(PACKETS, f"poisson:mean={1e9 / rate!r}ns", "held")
+    else:
+        transfer_ns = calibration.transfer_ns
+        model.source(PACKETS, gap_ns, "link")
+        model.station("link").queue("link", "link", transfer_ns, "held")
     # Packets that wait behind a held one then come together: they are already on the link.
     model.station("held").queue("held", "held", _held(calibration), "wire")
-    model.queue("wire", "wire", calibration.link_ns - calibration.transfer_ns, "backlog")
+    model.queue("wire", "wire", calibration.link_ns - transfer_ns, "backlog")
     service = [{"law_ns": calibration.service.amount(), "measured_at_mhz": _CLOCK_MHZ}]
     model.queue("backlog", "cpu", service, FORWARDED, priority=1, capacity_packets=calibration.queue_packets)
     noise = calibration.noise

@@ -55,14 +55,19 @@ def plan(
         _row(f"largest load, {within}", *own, "packets/s"),
         _row(f"the same of a CPU of {_FASTER:g} times the speed", *faster, "packets/s"),
     ]
-    options = {"duration_s": duration_s, "warm_up_s": 0.1, "replications": _REPLICATIONS, "allow_unstable": True}
+    options: dict[str, Any] = {
+        "duration_s": duration_s,
+        "warm_up_s": 0.1,
+        "replications": _REPLICATIONS,
+        "allow_unstable": True,
+    }
     results = run(network(calibration, pps=load), seed=seed, **options)
     for quantile in QUANTILES:
         name, value_us = f"p{100 * quantile:g}", results.quantile_ns(FORWARDED, quantile) / 1e3
         found = results.estimates.filter(kind="sink", place=FORWARDED, measure=f"{name}_ns")
         half_us = None if found.is_empty() else float(found["half_width"][0] or 0) / 1e3
         ends = (None, None) if half_us is None else (value_us - half_us, value_us + half_us)
-        rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, *ends, "us"))
+        rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, ends[0], ends[1], "us"))
     lost = sum(results.lost().values())
     rows.append(_row(f"lost at {load:,.0f} packets/s", lost, None, None, "share"))
     first = max(calibration.stages, key=lambda stage: float(stage["share"]), default=None)
@@ -82,7 +87,11 @@ def largest_load(
     """Return the largest load within limits, packets/s, with the ends of its interval."""
     base = calibration.overload_pps / 2
     answer: Answer = greatest_load(
-        network(calibration, pps=base, speed=speed), limits, duration_s=duration_s, seed=seed, sink=FORWARDED,
+        network(calibration, pps=base, speed=speed),
+        limits,
+        duration_s=duration_s,
+        seed=seed,
+        sink=FORWARDED,
         allow_unstable=True,
     )
     low, high = (None if each is None else base * each for each in (answer.low, answer.high))

@@ -41,8 +41,8 @@ class Validation:
         Returns
         -------
         polars.DataFrame
-            ``measured_us`` is the median of the repeats, ``spread`` the largest less the smallest over it. The errors are
-            paired, of each run: medians, and for the network also the lowest and the highest.
+            ``measured_us`` is the median of the repeats, ``spread`` the largest less the smallest over it. The
+            errors are paired, of each run: medians, and for the network also the lowest and the highest.
         """
         network, queue = ((pl.col(name) / pl.col("measured_us") - 1) for name in ("network_us", "queue_us"))
         measured = pl.col("measured_us")
@@ -142,4 +142,3 @@ def validate(
     if not rows:
         raise ParshallError("validate: no workload; give at least one kind and one load")
     return Validation(pl.DataFrame(rows))
-
