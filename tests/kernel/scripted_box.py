@@ -5,6 +5,7 @@ end of standard input the program prints what it did with each segment, as JSON.
 lets others overtake one.
 """
 
+import errno
 import heapq
 import json
 import os
@@ -178,11 +179,23 @@ class Box:
                 return
             self.take(source, frame, time.monotonic())
 
+    @staticmethod
+    def send_one(opened, frame):
+        """Send a packet, again where the CPU's backlog was full: only the script may drop one."""
+        while True:
+            try:
+                opened.send(frame)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOBUFS, errno.EAGAIN):
+                    raise
+            time.sleep(0.0005)
+
     def send(self):
         """Send the packets that are due."""
         while self.waiting and self.waiting[0][0] <= time.monotonic():
             _, _, out, frame, entry = heapq.heappop(self.waiting)
-            self.sockets[out].send(frame)
+            self.send_one(self.sockets[out], frame)
             if entry:
                 entry["forwarded_s"] = time.monotonic()
 

@@ -137,13 +137,13 @@ SCENARIOS = {
         counters={"TCPLossProbes": 1, "TCPDSACKRecv": 1},
     ),
     "a delay is longer than the retransmission timeout": Scenario(
-        rules=(data("hold", 11, delay_ms=500),),
+        rules=(data("hold", 11, delay_ms=700),),
         expected=((14, "tlp", "dsack"), (11, "rto", "dsack")),
         counters={"TCPLossProbes": 1, "TCPTimeouts": 1, "TCPDSACKRecv": 2},
         segments=(FIRST, 4),
     ),
     "a delay is longer than the retransmission timeout, without DSACK": Scenario(
-        rules=(data("hold", 11, delay_ms=500),),
+        rules=(data("hold", 11, delay_ms=700),),
         # Nothing shows that the probe was spurious, too: the window is restored before its segment is acknowledged.
         expected=((14, "tlp", "needed"), (11, "rto", "undo")),
         counters={"TCPLossProbes": 1, "TCPTimeouts": 1, "TCPDSACKRecv": 0},
@@ -178,7 +178,7 @@ SCENARIOS = {
         counters={"TCPFastRetrans": 1, "TCPTimeouts": 1},
     ),
     "a delay is longer than the retransmission timeout, and the first segment is lost": Scenario(
-        rules=(data("drop", 11), data("hold", 12, delay_ms=500)),
+        rules=(data("drop", 11), data("hold", 12, delay_ms=700)),
         expected=((14, "tlp", "dsack"), (11, "rto", "needed")),
         counters={"TCPLossProbes": 1, "TCPTimeouts": 1, "TCPDSACKOfoRecv": 1},
         segments=(FIRST, 4),
