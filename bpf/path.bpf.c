@@ -111,7 +111,7 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 	packet = make_room(skb, &place);
 	if (!packet)
 		return 0;
-	count(&account->seen);
+	count_in_softirq(&account->seen, stage <= STAGE_RECEIVE || stage >= STAGE_QUEUE);
 	if (__sync_val_compare_and_swap(&packet->tag, TAG_FREE, TAG_TAKEN) != TAG_FREE) {
 		count(&account->failed);
 		return 0;
@@ -216,7 +216,7 @@ static __always_inline void end_at(const void *skb, const __u32 stage)
 	if (!packet)
 		return;
 	pass(packet, stage);
-	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
+	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN, 0);
 }
 
 SEC("tp_btf/napi_gro_receive_entry")
@@ -424,7 +424,7 @@ int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
 		return 0;
 	note_interface(packet, dev);
 	if (!(options.stages & BIT(STAGE_XMIT)))
-		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
+		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN, 1);
 	return 0;
 }
 
@@ -440,7 +440,7 @@ int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev,
 
 	if (packet && packet->last_stage == STAGE_START_XMIT && !(status & 0xf0)) {
 		pass(packet, STAGE_XMIT);
-		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN);
+		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN, 1);
 	}
 	return 0;
 }
@@ -470,7 +470,7 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		count(&drops->followed);
 	packet->reason = reason;
 	pass(packet, STAGE_DROP);
-	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_DROPPED);
+	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_DROPPED, 0);
 	return 0;
 }
 
@@ -494,7 +494,7 @@ static long sweep_place(__u64 step, void *context)
 	struct path_packet *packet = packet_at(place);
 	__u64 tag = packet ? *(volatile __u64 *)&packet->tag : 0;
 
-	if (tag > TAG_TAKEN && end_packet(packet, tag, place, PATH_OPEN))
+	if (tag > TAG_TAKEN && end_packet(packet, tag, place, PATH_OPEN, 0))
 		swept++;
 	return 0;
 }
