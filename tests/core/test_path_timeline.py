@@ -41,7 +41,7 @@ def record(at_us, direction, seq, payload_bytes, event="packet", **changes):
     row = dict.fromkeys(COLUMNS, 0) | {name: names[0] for name, names in NAMES.items()}
     row |= {"time_ns": BEGIN_NS + round(at_us * 1000), "flow": 1, "direction": direction, "event": event}
     row |= {"state": "ESTABLISHED", "cwnd_segments": 10, "srtt_us": 500, "pkt_seq": seq, "pkt_ack": 1, "gso_segs": 1}
-    row |= dict.fromkeys(("app_limited", "reordering_seen", "can_undo"), False)
+    row |= dict.fromkeys(("app_limited", "reordering_seen", "can_undo", "original_acked"), False)
     return row | {"payload_bytes": payload_bytes} | changes
 
 
