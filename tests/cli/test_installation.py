@@ -25,7 +25,7 @@ LINES = {
         "capture -i lo --backend af-packet --duration 1 --write x.pcapng",
         "capture --list",
     ],
-    "path": ["path --duration 1", "path --list-stages"],
+    "path": ["path --duration 1"],
     "pcap": ["pcap -- true"],
     "extcap": ["extcap --extcap-interfaces"],
     "convert": [f"convert {LOG} --to siftr-1.3 -o x.siftr"],
