@@ -18,7 +18,7 @@ from parshall.path import PathLog, PathProfile, Trace, join
 from parshall.path.stages import ALL_STAGES
 from parshall.tcp import TcpLog
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
 PARSHALL = [sys.executable, "-m", "parshall"]
 PORT = 5050
 # Netfilter hooks are those of one namespace, and these packets pass three.

@@ -13,7 +13,7 @@ from tcp_logger import check_log
 
 from parshall.tcp import TcpLog
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.attempts(3)]
 _ports = count(23500)
 
 
