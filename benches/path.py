@@ -98,7 +98,7 @@ def measuring(mode: str, bed: RouterTestbed, directory: str, found: dict[str, An
     if mode == "log9_16":
         options |= {"every": 16}
     if not mode.startswith("log") and mode != "h9_share" and "tcx_ingress" not in stages:
-        # Whoever measures histograms of a whole host filters nothing.
+        # Histograms of a whole host need no filter.
         options = {key: value for key, value in options.items() if key not in ("interface", "netns")}
         if any(stage in stages for stage in ("pre_routing", "forward", "post_routing")):
             options["netns"] = bed.router.namespace

@@ -23,7 +23,7 @@ from tcp_logger import links_of, small_disk
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
 from parshall.path import PathLog
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 COMMAND = [sys.executable, "-m", "parshall", "path"]
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 PORT = 9000

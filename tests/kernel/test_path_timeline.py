@@ -18,6 +18,7 @@ from parshall.path import PathLog, PathProfile, Trace, join
 from parshall.path.stages import ALL_STAGES
 from parshall.tcp import TcpLog
 
+# The kernel runs no program of a tracepoint inside of itself, so a busy host may hide a packet.
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
 PARSHALL = [sys.executable, "-m", "parshall"]
 PORT = 5050
@@ -80,17 +81,14 @@ def check_losses(table, witness, reason, places):
     assert witness
     assert set(lost["place"]) <= places
     rows = {row["row"]: row for row in data.to_dicts()}
-    # The kernel runs no program of a tracepoint inside of itself, so that a busy host may hide a packet.
-    linked = [row for row in lost.to_dicts() if row["sent_again_row"] is not None]
-    assert len(linked) >= 0.9 * lost.height
-    for row in linked:
+    for row in lost.to_dicts():
         again = rows[row["sent_again_row"]]
         assert again["is_retransmission"] and again["first_stage"] != "start_xmit"
         assert again["tcp_seq"] <= row["tcp_seq"] < again["tcp_seq"] + again["payload_bytes"]
         assert again["time"] > row["time"] and row["sent_again_ns"] > 0
     again = data.filter(pl.col("is_retransmission") & (pl.col("tcp_match") != "none"))
     again = again.filter(pl.col("tcp_seq").is_in(list(witness)) & pl.col("lost_row").is_not_null())
-    assert {row["tcp_seq"] for row in linked} <= set(again["tcp_seq"]) <= set(witness)
+    assert set(again["tcp_seq"]) == set(witness)
     for row in again.to_dicts():
         copy = rows[row["lost_row"]]
         assert copy["drop_reason"] in reason and copy["time"] < row["time"]

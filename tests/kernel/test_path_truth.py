@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from conversation import connection, socket_at, transfer
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = [sys.executable, "-m", "parshall"]
 COUNT = 500
 

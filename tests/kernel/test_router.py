@@ -20,7 +20,7 @@ from parshall.router import RouterTestbed, Setup, Traffic, measure, offer, overl
 from parshall.testbed.names import clean
 from parshall.testbed.namespaces import NETNS_DIRECTORY
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 COUNT, PPS = 2000, 20_000

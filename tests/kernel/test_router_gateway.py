@@ -16,7 +16,7 @@ from parshall.router.gateway import PORT
 from parshall.router.tunnel import TUN, tunnel
 from parshall.testbed import Testbed
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 
 CIPHERS = ("aes-gcm", "chacha20")
 COUNT = 300

@@ -10,7 +10,7 @@ from parshall.router.calibrate import calibrate
 from parshall.router.calibration import Calibration
 from parshall.router.validation import validate
 
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = Path(sys.executable).with_name("parshall")
 
 
