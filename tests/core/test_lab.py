@@ -112,6 +112,23 @@ def test_a_grid_has_every_combination_and_the_last_factor_changes_fastest() -> N
     assert grid(a=[1, 2], b="xy") == [{"a": a, "b": b} for a, b in itertools.product([1, 2], "xy")]
 
 
+def test_a_part_of_a_study_has_the_levels_with_the_values_that_were_named() -> None:
+    study = study_of(
+        levels=grid(work=["plain", "2 copies"], load=[1, 2, 3]), quick_levels=grid(work=["plain"], load=[1])
+    )
+    part = study.narrowed({"work": ["2 copies"], "load": ["1", "3"]}, is_quick=False)
+    assert part.levels == grid(work=["2 copies"], load=[1, 3])
+    assert study.narrowed({}, is_quick=False).levels == study.levels
+    for at, message in (
+        ({"colour": ["red"]}, "--at colour=red: made has no such factor; name one of work, load"),
+        ({"load": ["4"]}, "--at load=4: no such value; name one of 1, 2, 3"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            study.narrowed(at, is_quick=False)
+    with pytest.raises(UsageError, match="no such value; name one of plain"):
+        study.narrowed({"work": ["2 copies"]}, is_quick=True)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_built_in_studies_are_valid_and_their_text_stands_alone(name: str, tmp_path: Path) -> None:
     study = load(path_of(name))

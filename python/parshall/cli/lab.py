@@ -53,6 +53,10 @@ def run_study(
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory of the results [default: lab-STUDY]")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer levels and repeats, shorter workloads")] = False,
+    at: Annotated[
+        list[str] | None,
+        typer.Option("--at", metavar="FACTOR=VALUE[,...]", help="Only levels with these values; repeatable"),
+    ] = None,
     repeats: Annotated[int | None, count_option("--repeats", help="Runs of each level [default: the study's]")] = None,
     seed: options.Seed = 1,
     hosts: Hosts = None,
@@ -66,8 +70,9 @@ def run_study(
 
     _check_on_failure(on_failure)
     chosen = [path_of(name) for name in (NAMES if study == "all" else [study])]
+    wanted = _values_of_factors(at or [])
     # Every study is read before the first one runs.
-    studies = [(path, load(path)) for path in chosen]
+    studies = [(path, load(path).narrowed(wanted, is_quick=quick)) for path in chosen]
     done = []
     with Stopping() as stopping:
         for path, loaded in studies:
@@ -88,6 +93,17 @@ def run_study(
 def _check_on_failure(value: str) -> None:
     if value not in ("continue", "stop"):
         raise UsageError(f"--on-failure {value}: expected continue or stop")
+
+
+def _values_of_factors(words: list[str]) -> dict[str, list[str]]:
+    """Return the values of each factor of ``FACTOR=VALUE[,...]``."""
+    found = {}
+    for word in words:
+        name, is_there, values = word.partition("=")
+        if not is_there or name in found:
+            raise UsageError(f"--at {word}: expected FACTOR=VALUE[,VALUE...], once for each factor")
+        found[name] = values.split(",")
+    return found
 
 
 def _run_one(

@@ -5,7 +5,7 @@ import math
 import runpy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -342,6 +342,29 @@ class Study:
     def levels_of(self, *, is_quick: bool) -> list[Level]:
         """Return the levels that run."""
         return [*(self.quick_levels or self.levels)] if is_quick else [*self.levels]
+
+    def narrowed(self, at: Mapping[str, Sequence[str]], *, is_quick: bool) -> "Study":
+        """Return this study with only the levels whose factors have one of these values, which are written as text.
+
+        Raises
+        ------
+        UsageError
+            No level has this factor or value, or none has all of them at once.
+        """
+        levels = self.levels_of(is_quick=is_quick)
+        for name, values in at.items():
+            known = list(dict.fromkeys(str(level[name]) for level in levels if name in level))
+            for value in values:
+                if not known:
+                    raise UsageError(
+                        f"--at {name}={value}: {self.name} has no such factor; name one of {', '.join(self.factors)}"
+                    )
+                if value not in known:
+                    raise UsageError(f"--at {name}={value}: no such value; name one of {', '.join(known)}")
+        chosen = [level for level in levels if all(str(level.get(name)) in values for name, values in at.items())]
+        if not chosen:
+            raise UsageError(f"--at: no level of {self.name} has all of these values")
+        return replace(self, quick_levels=chosen) if is_quick else replace(self, levels=chosen)
 
     def measure(self, name: str) -> Measure:
         """Return the measure of a name."""
