@@ -276,6 +276,33 @@ def test_a_bundle_gives_a_table_with_a_row_for_each_run(tmp_path: Path) -> None:
     assert frame.filter(control="no traffic")["time"].null_count() == 2
 
 
+def test_what_a_part_of_a_study_did_not_measure_is_said_and_a_whole_study_may_not_fail(tmp_path: Path) -> None:
+    def falls(table: Table) -> Finding:
+        return Finding(f"{table.values('time', load=3)[0]:.0f} ms", True)
+
+    def mean(table: Table) -> Finding:
+        return Finding(f"{table.mean('time', load=3):.0f} ms", None)
+
+    statements = [Statement("Figure 1", "it falls", falls), Statement("Figure 2", "it is low", mean)]
+    study = study_of(
+        statements=statements, figures=[Figure("time", "Time", "load", ["time"], finding=lambda t: falls(t).sentence)]
+    )
+    part = write_bundle(tmp_path / "part", replace(study, levels=grid(load=[1, 2])), {1: [1.0], 2: [2.0]})
+    part.about["at"] = {"load": ["1", "2"]}
+    found = evaluate(part, study)
+    assert [each["measured"] for each in found["statements"]] == ["not measured"] * 2
+    assert (found["figures"][0]["finding"], len(found["figures"][0]["points"])) == ("", 2)
+    part.write_about()
+    page = write_report([part.directory]).read_text()
+    assert "parshall lab run made --at load=1,2 --repeats 1 --seed 1" in page
+
+    whole = write_bundle(tmp_path / "whole", study, {1: [1.0], 2: [2.0], 3: [3.0]})
+    assert [each["measured"] for each in evaluate(whole, study)["statements"]] == ["3 ms", "3 ms"]
+    wrong = replace(study, statements=[Statement("Figure 1", "", lambda table: table.values("time", load=3)[9])])
+    with pytest.raises(ParshallError, match="statement Figure 1: IndexError"):
+        evaluate(whole, wrong)
+
+
 def test_a_failed_run_stays_in_the_table_and_out_of_the_numbers(tmp_path: Path) -> None:
     study = study_of(has_controls=False)
     bundle = write_bundle(tmp_path / "b", study, {1: [1, 100], 2: [3, 4], 3: [5, 6]})

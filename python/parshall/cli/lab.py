@@ -72,7 +72,7 @@ def run_study(
     chosen = [path_of(name) for name in (NAMES if study == "all" else [study])]
     wanted = _values_of_factors(at or [])
     # Every study is read before the first one runs.
-    studies = [(path, load(path).narrowed(wanted, is_quick=quick)) for path in chosen]
+    studies = [(path, load(path)) for path in chosen]
     done = []
     with Stopping() as stopping:
         for path, loaded in studies:
@@ -80,7 +80,18 @@ def run_study(
             directory = base / loaded.name if study == "all" else base
             done.append(
                 _run_one(
-                    loaded, path, directory, quick, repeats, seed, hosts, on_failure == "stop", quiet, stopping, as_json
+                    loaded,
+                    path,
+                    directory,
+                    quick,
+                    wanted,
+                    repeats,
+                    seed,
+                    hosts,
+                    on_failure == "stop",
+                    quiet,
+                    stopping,
+                    as_json,
                 )
             )
             if stopping.is_requested():
@@ -111,6 +122,7 @@ def _run_one(
     path: Path,
     directory: Path,
     is_quick: bool,
+    at: dict[str, list[str]],
     repeats: int | None,
     seed: int,
     hosts: Path | None,
@@ -127,7 +139,7 @@ def _run_one(
     if site is None:
         privileges.require_bpf("lab", "CAP_SYS_ADMIN")
     count = repeats or (study.quick_repeats if is_quick else study.repeats)
-    planned = laboratory.plan(study, is_quick=is_quick, repeats=count, seed=seed)
+    planned = laboratory.plan(study.narrowed(at, is_quick=is_quick), is_quick=is_quick, repeats=count, seed=seed)
     if not quiet:
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
         say("lab", f"{study.name}: {len(planned)} runs, {_time(needed_s)}, into {directory}")
@@ -137,6 +149,7 @@ def _run_one(
         path.read_text(),
         directory,
         is_quick=is_quick,
+        at=at,
         repeats=repeats,
         seed=seed,
         site=site,

@@ -4,11 +4,13 @@ The laboratory evaluates a study when its runs have ended and writes ``evaluatio
 else, so it runs no code of a bundle, which may come from others.
 """
 
+import functools
 import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -16,11 +18,15 @@ import polars as pl
 from parshall.errors import ParshallError
 from parshall.lab.bundle import Bundle
 from parshall.lab.statistics import has_drift, summarise
-from parshall.lab.study import CONTROLS, NO_INSTRUMENTS, Figure, Measure, Study
+from parshall.lab.study import CONTROLS, NO_INSTRUMENTS, Figure, Finding, Measure, Statement, Study
 from parshall.lab.table import Table
 from parshall.whole_file import write_whole
 
 EVALUATION = "evaluation.json"
+_NOT_MEASURED = Finding("not measured", None, "some of its levels have no values")
+# The mean of a measure that no run has, in a sentence.
+_NAN = re.compile(r"\bnan\b")
+_Answer = TypeVar("_Answer")
 
 
 def table_of(bundle: Bundle, study: Study) -> Table:
@@ -43,6 +49,7 @@ def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
     """
     table = table_of(bundle, study)
     bundle.write_results(study)
+    is_partial = _is_partial(bundle, table)
     found = {
         "study": study.name,
         "title": study.title,
@@ -50,8 +57,8 @@ def evaluate(bundle: Bundle, study: Study) -> dict[str, Any]:
         "document": study.document,
         "factors": study.factors,
         "measures": {each.name: {"label": each.label, "unit": each.unit} for each in study.measures},
-        "figures": [_figure(figure, table) for figure in study.figures],
-        "statements": [_statement(each, table) for each in study.statements],
+        "figures": [_figure(figure, table, is_partial) for figure in study.figures],
+        "statements": [_statement(each, table, is_partial) for each in study.statements],
         "omitted": dict(study.omitted),
         "controls": list(_controls(table)),
         "summaries": list(_summaries(table)),
@@ -82,15 +89,41 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _figure(figure: Figure, table: Table) -> dict[str, Any]:
-    study = table.study
+def _is_partial(bundle: Bundle, table: Table) -> bool:
+    """Whether a level of the study has no run: only a part was wanted, or has run so far, or its runs failed."""
+    done = [run["level"] for run in table.where().select(level=pl.struct(table.study.factors)).to_dicts()]
+    return bool(bundle.about.get("at")) or any(
+        {name: planned["level"].get(name) for name in table.study.factors} not in done
+        for planned in bundle.about["plan"]
+        if not planned["control"]
+    )
+
+
+def _ask(what: str, question: Callable[[Table], _Answer], table: Table, without: _Answer | None) -> _Answer:
+    """Return what a function of the study says of a table.
+
+    Parameters
+    ----------
+    without : optional
+        The answer when the function fails because levels have no runs; None when all have.
+    """
     try:
-        points = figure.rows(table) if figure.rows else _points(figure, table)
-        finding = figure.finding(table) if figure.finding else ""
+        return question(table)
     except ParshallError:
         raise
     except Exception as error:
-        raise ParshallError(f"figure {figure.name}: {type(error).__name__}: {error}") from error
+        if without is not None:
+            return without
+        raise ParshallError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _figure(figure: Figure, table: Table, is_partial: bool) -> dict[str, Any]:
+    study, what = table.study, f"figure {figure.name}"
+    rows = figure.rows or functools.partial(_points, figure)
+    points = _ask(what, rows, table, pl.DataFrame() if is_partial else None)
+    finding = _ask(what, figure.finding, table, "" if is_partial else None) if figure.finding else ""
+    if _NAN.search(finding):
+        finding = ""
     units = [study.measure(name).unit for name in figure.y]
     title = study.label(figure.y[0]) if len(figure.y) == 1 else (units or [""])[0]
     is_drawn = not points.is_empty()
@@ -167,12 +200,11 @@ def _means(points: pl.DataFrame) -> pl.DataFrame:
     return means.sort("panel", "line", *(["x"] if is_number else []), maintain_order=True)
 
 
-def _statement(statement: Any, table: Table) -> dict[str, Any]:
-    try:
-        finding = asdict(statement.check(table))
-    except Exception as error:
-        raise ParshallError(f"statement {statement.source}: {type(error).__name__}: {error}") from error
-    return {"source": statement.source, "published": statement.published, **finding}
+def _statement(statement: Statement, table: Table, is_partial: bool) -> dict[str, Any]:
+    finding = _ask(f"statement {statement.source}", statement.check, table, _NOT_MEASURED if is_partial else None)
+    if _NAN.search(finding.measured):
+        finding = _NOT_MEASURED
+    return {"source": statement.source, "published": statement.published, **asdict(finding)}
 
 
 def _controls(table: Table) -> Iterator[dict[str, Any]]:

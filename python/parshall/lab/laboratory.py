@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,6 +81,7 @@ def run(
     directory: Path,
     *,
     is_quick: bool = False,
+    at: Mapping[str, Sequence[str]] | None = None,
     repeats: int | None = None,
     seed: int = 1,
     site: Site | None = None,
@@ -100,6 +101,8 @@ def run(
         Directory of the bundle; it must be empty.
     is_quick : bool
         Whether to run fewer levels and repeats, and shorter workloads.
+    at : mapping of str to sequence of str, optional
+        Values of factors, as text: only levels with these run. See `Study.narrowed`.
     repeats : int, optional
         Runs of each level. Default: those of the study.
     seed : int
@@ -123,11 +126,13 @@ def run(
     check(study, study.name)
     site = site or TestbedSite()
     count = repeats or (study.quick_repeats if is_quick else study.repeats)
-    runs = plan(study, is_quick=is_quick, repeats=count, seed=seed)
+    part = study.narrowed(at or {}, is_quick=is_quick)
+    runs = plan(part, is_quick=is_quick, repeats=count, seed=seed)
     about = {
         "study": study.name,
         "title": study.title,
         "is_quick": is_quick,
+        "at": {name: [*values] for name, values in (at or {}).items()},
         "repeats": count,
         "seed": seed,
         "began": _now(),

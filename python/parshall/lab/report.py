@@ -1,6 +1,7 @@
 """The report of a study: one self-contained HTML page, figures as PNG and SVG; of two bundles, before and after."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,6 +126,9 @@ def _render(
     return templates.get_template("lab.html.j2").render(
         title=title,
         bundle=bundle.about,
+        part="".join(
+            f" --at {shlex.quote(f'{name}=' + ','.join(values))}" for name, values in bundle.about.get("at", {}).items()
+        ),
         evaluation=evaluation,
         figures=figures,
         # A table has them.
