@@ -60,7 +60,12 @@ class Table:
         return found.mean if found else float("nan")
 
     def difference(self, measure: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:
-        """Return the difference of a measure between two levels, paired by repeat; None with fewer than two pairs."""
+        """Return the difference of a measure between two levels, paired by repeat.
+
+        None with fewer than two pairs, and of a level and itself: a part of a study may have one of the two only.
+        """
+        if dict(before) == dict(after):
+            return None
         sides = [
             self.where(level).drop_nulls(measure).group_by("repeat").agg(pl.col(measure).mean())
             for level in (before, after)

@@ -140,7 +140,7 @@ def coupling(table: Table) -> Finding:
     frame = kept({"logging": "sender", "ppl": 1}, "flows")(table).sort("repeat")
     few, many = frame["x"].min(), frame["x"].max()
     shares = [frame.filter(x=flows)["y"].to_list() for flows in (few, many)]
-    found = paired_difference(*shares) if len(shares[0]) == len(shares[1]) else None
+    found = paired_difference(*shares) if few != many and len(shares[0]) == len(shares[1]) else None
     if found is None:
         return Finding("not measured often enough", None)
     text = (
