@@ -71,7 +71,8 @@ def _panel(figure: dict[str, Any], panel: str, lines: list[str], is_single: bool
     kind = "Q" if all(isinstance(row["x"], int | float) for row in [*drawable, *figure["published"]]) else "O"
     x = alt.X(f"x:{kind}", title=figure["x_title"], scale=_scale(figure, "x", drawable, is_single))
     if kind == "O":
-        order = list(dict.fromkeys(row["x"] for row in [*figure["means"], *drawable, *figure["published"]]))
+        # Points are in the order of the levels; of means, a line may lack the first.
+        order = list(dict.fromkeys(row["x"] for row in [*drawable, *figure["means"], *figure["published"]]))
         x = alt.X("x:O", title=figure["x_title"], sort=order, axis=alt.Axis(labelAngle=0))
     elif (numbers := _whole_numbers(drawable)) and not figure["is_log_x"]:
         x = x.axis(values=numbers)
