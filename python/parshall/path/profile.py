@@ -11,6 +11,7 @@ import pyarrow as pa
 from parshall import privileges
 from parshall.environment import as_json, environment
 from parshall.errors import UsageError
+from parshall.path.probe_cost import LESS_PROBES, less_probes
 from parshall.path.stages import ALL_STAGES, LIGHT_STAGES, STAGES
 from parshall.session import Session, Summary, check_choice, check_text, request_json
 from parshall.testbed import namespaces
@@ -35,7 +36,8 @@ class PathSummary(Summary):
         Packets by code path: forwarded, delivered, sent, dropped, consumed, merged, and those whose end was not seen:
         unknown, overwritten, open.
     times : list of dict
-        One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets.
+        One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets; with
+        ``probe_cost`` also what `less_probes` adds.
     ungrouped : int
         Packets whose group found no histograms of its own.
     drops : list of dict
@@ -47,7 +49,8 @@ class PathSummary(Summary):
     missed : list
         Runs that the kernel skipped because the program was already running on the CPU, by program.
     probe_cost : list of dict
-        Cost of a probe between first and last stage, by code path, with its standard error.
+        Cost of a probe between first and last stage, by code path, with half of its 95 % interval; it is
+        distinguishable when the interval lies above zero.
     attached_s : float
         Seconds during which the programs were attached.
     windows : int
@@ -74,14 +77,18 @@ class PathSummary(Summary):
         -------
         pyarrow.Table
             Columns ``path``, ``stage``, ``packets``, ``share`` (of the whole, 0 to 1), ``mean_ns``, ``median_ns``,
-            ``p90_ns``, ``p99_ns``, ``max_ns``; with groups also ``group`` as text.
+            ``p90_ns``, ``p99_ns``, ``max_ns``; with groups also ``group`` as text. With the cost of the probes also
+            ``probe_cost_ns``, ``probe_cost_interval_ns`` (half of the 95 % interval) and the times less that cost,
+            `LESS_PROBES`.
         """
+        added = ("probe_cost_ns", "probe_cost_interval_ns", *LESS_PROBES) if self.probe_cost else ()
         rows = [
             {"path": row["path"]}
             | ({"group": group_text(row["group"])} if with_groups else {})
             | {"stage": row["stage"], "packets": row["packets"], "share": row["share"]}
             | {"mean_ns": row["sum_ns"] / row["packets"]}
             | {name: row[name] for name in ("median_ns", "p90_ns", "p99_ns", "max_ns")}
+            | {name: row.get(name) for name in added}
             for row in self.times
             if with_groups or row["group"] is None
         ]
@@ -235,4 +242,4 @@ class PathProfile(Session[PathSummary]):
         self._native: _native.Session = _native.Session("path", request_json(request), is_stopping)
 
     def _summarize(self, account: dict[str, Any]) -> PathSummary:
-        return PathSummary(**account)
+        return PathSummary(**account | {"times": less_probes(account["times"], account["probe_cost"])})

@@ -12,8 +12,9 @@ from markupsafe import Markup
 
 from parshall.errors import UsageError, file_error
 from parshall.figures.legend import many
-from parshall.figures.path import WHOLE, PathReduction, figures_of, reduce
+from parshall.figures.path import PathReduction, figures_of, reduce
 from parshall.figures.path.axes import time_text
+from parshall.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total
 from parshall.report.write import (
     FIGURE_DIRECTORY,

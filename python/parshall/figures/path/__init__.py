@@ -5,9 +5,9 @@
 
 from parshall.figures.frame import Figure
 from parshall.figures.path import correlation, drops, times, trace, waits
-from parshall.figures.path.reduction import PATHS, WHOLE, PathReduction, reduce
+from parshall.figures.path.reduction import PATHS, PathReduction, reduce
 
-__all__ = ["PATHS", "WHOLE", "PathReduction", "figures_of", "reduce"]
+__all__ = ["PATHS", "PathReduction", "figures_of", "reduce"]
 
 # With fewer packets, percentiles and correlations say nothing.
 _PACKETS_MIN = 30

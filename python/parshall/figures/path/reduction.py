@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from parshall.path.stages import STAGES
+from parshall.path.stages import STAGES, WHOLE
 
 if TYPE_CHECKING:
     from parshall.path.log import PathLog
 
 PATHS = ("forwarded", "delivered", "sent", "dropped")
 """Code paths that have figures: what was seen from the first stage to the end."""
-WHOLE = "whole"
 BUCKETS_PER_OCTAVE = 32
 """Buckets of times to each power of two: 2.2 % wide."""
 SAMPLE_MAX = 8_000

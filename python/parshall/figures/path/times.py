@@ -7,7 +7,8 @@ import polars as pl
 
 from parshall.figures.frame import Figure
 from parshall.figures.path.axes import BAR, INK, WIDTH_PX, finished, rows_of, time_scale, time_ticks
-from parshall.figures.path.reduction import BUCKETS_PER_OCTAVE, WHOLE, PathReduction, bucket_from_ns
+from parshall.figures.path.reduction import BUCKETS_PER_OCTAVE, PathReduction, bucket_from_ns
+from parshall.path.stages import WHOLE
 
 _PANEL_PX = 42
 # 9 % wide: fewer would hide steps, more would show the clock.
