@@ -460,7 +460,7 @@ enum path_code {
 };
 
 /* What histograms are kept for, beside the code path. */
-enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3 };
+enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3, GROUP_COMMAND = 4 };
 
 #define PATH_FILTER_MAX 256
 

@@ -136,6 +136,8 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 		packet->reason = 0;
 		if (stage < PATH_STAGE_COUNT)
 			packet->offset_ns[stage] = 0;
+		if (options.group == GROUP_COMMAND)
+			note_command(place, stage >= STAGE_LOCAL_OUT);
 		if (options.writes_records) {
 			now = this_cpu();
 			identity = bpf_map_lookup_elem(&path_identities, &place);

@@ -15,10 +15,8 @@
 #include "abi.h"
 #include "maps.h"
 #include "parse.h"
+#include "path_command.h"
 #include "ring.h"
-
-/* The loader sets them before verification, so that the verifier removes unused code. */
-const volatile struct path_options options SEC(".rodata.options");
 
 /* max_entries and value_size are the loader's. */
 struct {
@@ -197,9 +195,10 @@ static __always_inline __u32 bucket_of(__u32 value)
 	return (((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7)) & (PATH_BUCKETS - 1);
 }
 
-static __noinline __u32 group_of(const struct path_identity *identity, __u32 code)
+static __noinline __u32 group_of(const struct path_identity *identity, __u32 place, __u32 code)
 {
 	struct path_key key = { .code = code };
+	struct path_command *command;
 	__u32 *known, group;
 
 	if (!identity)
@@ -210,6 +209,13 @@ static __noinline __u32 group_of(const struct path_identity *identity, __u32 cod
 		break;
 	case GROUP_CGROUP:
 		key.number = identity->cgroup_id;
+		break;
+	case GROUP_COMMAND:
+		command = bpf_map_lookup_elem(&path_commands, &place);
+		if (command && !command->name[0])
+			command = bpf_map_lookup_elem(&path_reading, &identity->socket_cookie);
+		if (command)
+			__builtin_memcpy(key.source, command->name, sizeof(command->name));
 		break;
 	default:
 		__builtin_memcpy(key.source, identity->source, 16);
@@ -373,7 +379,7 @@ static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 pl
 	if (histogram)
 		add_times(histogram, packet, packet->seen);
 	if (options.group) {
-		group = group_of(bpf_map_lookup_elem(&path_identities, &place), code);
+		group = group_of(bpf_map_lookup_elem(&path_identities, &place), place, code);
 		histogram = group < options.groups_max ? histogram_of(cpu, PATH_CODE_COUNT + group) : 0;
 		if (histogram)
 			add_times(histogram, packet, packet->seen);

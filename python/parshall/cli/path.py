@@ -54,7 +54,8 @@ def command(
         Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
     ] = None,
     by: Annotated[
-        str, typer.Option("--by", metavar="interface|connection|cgroup", help="Histograms for each of these, too")
+        str,
+        typer.Option("--by", metavar="interface|connection|cgroup|command", help="Histograms for each of these, too"),
     ] = "none",
     groups_max: Annotated[int, count_option("--groups-max", help="Groups with histograms of their own")] = 256,
     packets_max: Annotated[

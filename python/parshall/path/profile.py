@@ -19,7 +19,7 @@ from parshall.testbed import namespaces
 DEFAULT_RING_BYTES = 16 << 20
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 DEFAULT_PACKETS_MAX = 1 << 16
-GROUPS = ("none", "interface", "connection", "cgroup")
+GROUPS = ("none", "interface", "connection", "cgroup", "command")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class PathSummary(Summary):
 
 
 def group_text(group: dict[str, Any] | None) -> str | None:
-    """Return a group as text: ``10.0.0.1:80 > 10.0.0.2:5000 tcp``, ``interface 3``, ``cgroup 77``."""
+    """Return a group as text: ``10.0.0.1:80 > 10.0.0.2:5000 tcp``, ``interface 3``, ``command iperf3``."""
     if group is None:
         return None
     if "connection" in group:
@@ -133,8 +133,9 @@ class PathProfile(Session[PathSummary]):
         Only packets of this network namespace, by name (``ip netns``) or path.
     cgroup : path-like, optional
         Only packets of sockets below this directory of the cgroup-v2 hierarchy.
-    by : {"none", "interface", "connection", "cgroup"}
-        What has histograms of its own, beside the code paths.
+    by : {"none", "interface", "connection", "cgroup", "command"}
+        What has histograms of its own, beside the code paths. A command is the thread that sent a packet; with `reads`
+        also the one that last read from its socket.
     groups_max : int
         Groups that have histograms at most; packets of later ones are counted as ``ungrouped``.
     packets_max : int

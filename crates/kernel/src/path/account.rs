@@ -51,6 +51,9 @@ pub struct GroupKey {
     /// Number of the control group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
+    /// Name of the thread that sent it, or that last read from its socket; [`SOFTIRQ`]: neither is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// Source address, port, destination address, port, protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<(String, u16, String, u16, u32)>,
@@ -95,6 +98,9 @@ pub struct Drops {
     /// Of these, packets that were followed.
     pub followed: u64,
 }
+
+/// In place of a command: the kernel handled the packet for none.
+pub const SOFTIRQ: &str = "(softirq)";
 
 const NOISE_NAMES: [&str; NOISE_COUNT] = [
     "softirq_hi",
@@ -189,7 +195,7 @@ pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<S
     rows
 }
 
-/// `struct path_key` of the programs: two addresses, two ports, protocol, number, code path.
+/// `struct path_key` of the programs: two addresses, the first of them the name of a command for these, two ports, protocol, number, code path.
 fn group_key(bytes: &[u8], group: Group) -> Option<(usize, GroupKey)> {
     let part = |from: usize, length: usize| bytes.get(from..from + length);
     let number = |from: usize| Some(u64::from_ne_bytes(part(from, 8)?.try_into().ok()?));
@@ -209,6 +215,16 @@ fn group_key(bytes: &[u8], group: Group) -> Option<(usize, GroupKey)> {
             cgroup_id: Some(number(40)?),
             ..GroupKey::default()
         },
+        Group::Command => {
+            let name = part(0, 16)?.split(|&byte| byte == 0).next()?;
+            GroupKey {
+                command: Some(match name {
+                    [] => SOFTIRQ.into(),
+                    _ => String::from_utf8_lossy(name).into_owned(),
+                }),
+                ..GroupKey::default()
+            }
+        }
         Group::Connection => {
             let protocol = u32::from_ne_bytes(part(36, 4)?.try_into().ok()?);
             GroupKey {

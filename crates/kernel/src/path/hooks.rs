@@ -20,7 +20,8 @@ use serde::Serialize;
 use super::PathError;
 use super::request::{Group, PathRequest};
 use super::stages::{
-    Hook, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageProgram, has_tracepoint, is_edge,
+    COMMAND_PROGRAMS, Hook, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageProgram,
+    has_tracepoint, is_edge,
 };
 use crate::filter::Expression;
 use crate::net::interface;
@@ -510,6 +511,9 @@ fn available(request: &PathRequest) -> Result<Available, PathError> {
     if request.reads && programs.iter().any(|program| program.stage == DATA_READY) {
         add("reads", &READER_PROGRAMS);
     }
+    if request.group == Group::Command {
+        add("command", &COMMAND_PROGRAMS);
+    }
     if request.noise {
         add("noise", &NOISE_PROGRAMS);
     } else if request.path.is_some() {
@@ -598,13 +602,15 @@ fn load_programs(
                 lane_cpus
             }
             "path_readers" => lane_cpus,
-            "path_accounts" | "path_cpus" | "packet_heads" => cpus,
+            "path_accounts" | "path_cpus" | "path_serving" | "packet_heads" => cpus,
             "path_histograms" => cpus * groups,
             "path_noises" => cpus * NOISE_COUNT,
             "path_reads" => cpus * READ_TIME_COUNT,
             "path_drops" => cpus * PATH_REASONS_MAX,
             "path_packets" => places,
             "path_identities" if options.reads_headers != 0 || has_filters(options) => places,
+            "path_commands" | "path_reading" if options.group != Group::Command as u32 => 1024,
+            "path_commands" => places,
             "path_groups" => (options.groups_max as usize).max(1),
             _ => {
                 let value = if name.ends_with("rodata.options") {
