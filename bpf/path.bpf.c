@@ -468,8 +468,8 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		count(&drops->all);
 	if (!packet)
 		return 0;
-	if (drops && !packet->is_ignored)
-		count(&drops->followed);
+	if (drops && !packet->is_ignored && packet->last_stage < PATH_STAGE_COUNT)
+		count(&drops->followed[packet->last_stage]);
 	packet->reason = reason;
 	pass(packet, STAGE_DROP);
 	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_DROPPED, 0);

@@ -32,6 +32,8 @@ MAPPABLE_ARRAY(struct lane_readers) path_readers SEC(".maps");
 MAPPABLE_ARRAY(struct path_account) path_accounts SEC(".maps");
 /* Element cpu * (PATH_CODE_COUNT + groups_max) + group; the first PATH_CODE_COUNT groups are the code paths. */
 MAPPABLE_ARRAY(struct path_histogram) path_histograms SEC(".maps");
+/* Element (cpu * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket of the whole. */
+MAPPABLE_ARRAY(struct path_wait) path_waits SEC(".maps");
 /* Element cpu * PATH_REASONS_MAX + reason. */
 MAPPABLE_ARRAY(struct path_drops) path_drops SEC(".maps");
 
@@ -285,6 +287,37 @@ static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 grou
 	return bpf_map_lookup_elem(&path_histograms, &element);
 }
 
+/*
+ * Notes where a packet spent its time, by the bucket of the whole. Histograms of stages cannot say where the slow
+ * packets waited: a stage's slow ones may be others.
+ */
+static __noinline int add_wait(const struct path_packet *packet, __u32 code)
+{
+	__u32 whole_ns = 0, before_ns = 0, element;
+	struct path_wait *wait;
+
+	if (!packet || code >= PATH_WAIT_CODES)
+		return 0;
+#pragma clang loop unroll(full)
+	for (int stage = 0; stage < STAGE_PAD; stage++)
+		if (options.stages & BIT(stage) && packet->seen & BIT(stage))
+			whole_ns = packet->offset_ns[stage];
+	element = (bpf_get_smp_processor_id() * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket_of(whole_ns);
+	wait = bpf_map_lookup_elem(&path_waits, &element);
+	if (!wait)
+		return 0;
+	wait->packets++;
+	wait->sum_ns[STAGE_PAD] += whole_ns;
+#pragma clang loop unroll(full)
+	for (int stage = 0; stage < STAGE_PAD; stage++) {
+		if (!(options.stages & BIT(stage)) || !(packet->seen & BIT(stage)))
+			continue;
+		wait->sum_ns[stage] += above_zero((__s64)packet->offset_ns[stage] - before_ns);
+		before_ns = packet->offset_ns[stage];
+	}
+	return 0;
+}
+
 /* ---- the end of a packet ---------------------------------------------------------------------- */
 
 /* What became of a packet, by the stages that it passed; `otherwise` when they do not tell. */
@@ -376,8 +409,11 @@ static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 pl
 	}
 	count_in_softirq(&account->ended[code], is_alone);
 	histogram = histogram_of(cpu, code);
-	if (histogram)
+	if (histogram) {
 		add_times(histogram, packet, packet->seen);
+		if (histogram->packets % PATH_WAIT_EVERY == 0)
+			add_wait(packet, code);
+	}
 	if (options.group) {
 		group = group_of(bpf_map_lookup_elem(&path_identities, &place), place, code);
 		histogram = group < options.groups_max ? histogram_of(cpu, PATH_CODE_COUNT + group) : 0;

@@ -46,6 +46,7 @@ def summary(*costs: dict[str, Any]) -> PathSummary:
         unavailable=[],
         paths={"forwarded": 100, "dropped": 7},
         times=less_probes(ROWS, costs),
+        waits=[],
         ungrouped=0,
         drops=[],
         noise=[],

@@ -37,7 +37,7 @@ def summary_lines(summary: PathSummary) -> list[str]:
     lines = ["packets: " + ", ".join(f"{count:,} {path}" for path, count in summary.paths.items() if count)]
     followed = [row for row in summary.drops if row["followed"]]
     if followed:
-        lines.append("drops: " + ", ".join(f"{row['followed']:,} {row['name']}" for row in followed))
+        lines.append("drops: " + ", ".join(_drops(row) for row in followed))
     if summary.reads:
         lines.append(f"reads, from data ready: {'':3}{'reads':>12}{'':8}{'median':>10}{'p99':>10}{'max':>10}")
         lines += [f"  {row['kind']:24}{row['events']:>12,}{'':8}{_quantiles(row)}" for row in summary.reads]
@@ -52,6 +52,11 @@ def summary_lines(summary: PathSummary) -> list[str]:
         wall_s = summary.ledger["cost"]["wall_s"]
         lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} windows")
     return lines
+
+
+def _drops(row: dict[str, Any]) -> str:
+    places = sorted(row["places"], key=lambda place: -row["places"][place])
+    return f"{row['followed']:,} {row['name']} after {' and '.join(places)}"
 
 
 def _cost_line(cost: dict[str, Any]) -> str:

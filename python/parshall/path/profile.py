@@ -38,10 +38,14 @@ class PathSummary(Summary):
     times : list of dict
         One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets; with
         ``probe_cost`` also what `less_probes` adds.
+    waits : list of dict
+        Times of one of eight packets of a code path, by the ``bucket`` of the whole: ``packets``, and ``sum_ns`` by
+        stage.
     ungrouped : int
         Packets whose group found no histograms of its own.
     drops : list of dict
-        Packets by drop reason: all of the host, and those that were followed.
+        Packets by drop reason: all of the host, those that were followed, and these by the last stage that they passed
+        (``places``).
     noise : list of dict
         Interrupts and softirqs of each CPU: their times, and the gaps between their starts.
     reads : list of dict
@@ -61,6 +65,7 @@ class PathSummary(Summary):
     unavailable: list[dict[str, str]]
     paths: dict[str, int]
     times: list[dict[str, Any]]
+    waits: list[dict[str, Any]]
     ungrouped: int
     drops: list[dict[str, Any]]
     noise: list[dict[str, Any]]
@@ -233,10 +238,10 @@ class PathProfile(Session[PathSummary]):
             "seed": seed,
             "probe_cost": probe_cost,
         }
-        self._environment = environment() | (environment_extra or {})
+        self.environment = environment() | (environment_extra or {})
         request = options | {
             "path": self.path,
-            "environment": as_json(self._environment),
+            "environment": as_json(self.environment),
             "options_text": as_json(options),
         }
         self.options = options

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::PathError;
-use super::account::{drops, noises, reads, stage_histogram, stage_times};
+use super::account::{drops, noises, reads, stage_histogram, stage_times, waits};
 use super::hooks::{PathHooks, enter};
 use super::request::PathRequest;
 
@@ -410,6 +410,7 @@ impl Run {
             unavailable: self.hooks.unavailable.clone(),
             paths: paths.map(|(name, packets)| (*name, packets)).collect(),
             times: stage_times(&self.hooks, self.request.group, true),
+            waits: waits(&self.hooks.arrays),
             ungrouped: account.ungrouped,
             drops: drops(&self.hooks.arrays),
             noise: noises(&self.hooks.arrays),

@@ -6,7 +6,7 @@ use parshall_core::ledger::Ledger;
 use serde::Serialize;
 
 use super::PathError;
-use super::account::{Drops, Noise, StageTimes};
+use super::account::{Drops, Noise, StageTimes, Wait};
 use super::hooks::Unavailable;
 use crate::session::{self, Progress};
 
@@ -49,6 +49,8 @@ pub struct Summary {
     pub paths: BTreeMap<&'static str, u64>,
     /// Times of the stages.
     pub times: Vec<StageTimes>,
+    /// Where packets spent their time, by how long the whole took.
+    pub waits: Vec<Wait>,
     /// Packets whose group found no histograms of its own.
     pub ungrouped: u64,
     /// Drops by reason.
