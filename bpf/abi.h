@@ -460,7 +460,7 @@ enum path_code {
 };
 
 /* What histograms are kept for, beside the code path. */
-enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3 };
+enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3, GROUP_COMMAND = 4 };
 
 #define PATH_FILTER_MAX 256
 
@@ -576,6 +576,17 @@ struct path_histogram {
 	__u32 counts[PATH_STAGE_COUNT][PATH_BUCKETS];
 };
 
+/* Code paths whose packets were seen from the first stage to the end: PATH_FORWARDED to PATH_DROPPED. */
+#define PATH_WAIT_CODES 4
+/* Of how many ended packets one counts in a path_wait. */
+#define PATH_WAIT_EVERY 8
+
+/* Times of the packets whose whole lies in one bucket: where slow packets wait, and where fast ones. */
+struct path_wait {
+	__u64 packets;
+	__u64 sum_ns[PATH_STAGE_COUNT]; /* STAGE_PAD has the whole */
+};
+
 /* What takes a CPU from the packets. */
 enum path_noise {
 	NOISE_SOFTIRQ = 0,          /* + the number of the vector, 0 to 9: HI TIMER NET_TX NET_RX BLOCK ... */
@@ -609,7 +620,7 @@ enum path_read_time {
 /* Drops by reason, of all packets and of those that are followed; the last element has all greater reasons. */
 struct path_drops {
 	__u64 all;
-	__u64 followed;
+	__u64 followed[PATH_STAGE_COUNT]; /* by the last stage before */
 };
 
 /* Constants of an edge: a place at an interface where the times of stamped packets are recorded. */
@@ -663,7 +674,9 @@ _Static_assert(sizeof(struct path_record) == 240, "path_record");
 _Static_assert(sizeof(struct path_read_record) == 88, "path_read_record");
 _Static_assert(sizeof(struct path_account) == 160, "path_account");
 _Static_assert(sizeof(struct path_histogram) == 22800, "path_histogram");
+_Static_assert(sizeof(struct path_wait) == 184, "path_wait");
 _Static_assert(sizeof(struct path_noise_histogram) == 1064, "path_noise_histogram");
+_Static_assert(sizeof(struct path_drops) == 184, "path_drops");
 
 _Static_assert(sizeof(struct edge_options) == 24, "edge_options");
 _Static_assert(sizeof(struct edge_time) == 16, "edge_time");

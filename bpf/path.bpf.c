@@ -136,6 +136,8 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 		packet->reason = 0;
 		if (stage < PATH_STAGE_COUNT)
 			packet->offset_ns[stage] = 0;
+		if (options.group == GROUP_COMMAND)
+			note_command(place, stage >= STAGE_LOCAL_OUT);
 		if (options.writes_records) {
 			now = this_cpu();
 			identity = bpf_map_lookup_elem(&path_identities, &place);
@@ -466,8 +468,8 @@ int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason
 		count(&drops->all);
 	if (!packet)
 		return 0;
-	if (drops && !packet->is_ignored)
-		count(&drops->followed);
+	if (drops && !packet->is_ignored && packet->last_stage < PATH_STAGE_COUNT)
+		count(&drops->followed[packet->last_stage]);
 	packet->reason = reason;
 	pass(packet, STAGE_DROP);
 	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_DROPPED, 0);

@@ -15,10 +15,8 @@
 #include "abi.h"
 #include "maps.h"
 #include "parse.h"
+#include "path_command.h"
 #include "ring.h"
-
-/* The loader sets them before verification, so that the verifier removes unused code. */
-const volatile struct path_options options SEC(".rodata.options");
 
 /* max_entries and value_size are the loader's. */
 struct {
@@ -34,6 +32,8 @@ MAPPABLE_ARRAY(struct lane_readers) path_readers SEC(".maps");
 MAPPABLE_ARRAY(struct path_account) path_accounts SEC(".maps");
 /* Element cpu * (PATH_CODE_COUNT + groups_max) + group; the first PATH_CODE_COUNT groups are the code paths. */
 MAPPABLE_ARRAY(struct path_histogram) path_histograms SEC(".maps");
+/* Element (cpu * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket of the whole. */
+MAPPABLE_ARRAY(struct path_wait) path_waits SEC(".maps");
 /* Element cpu * PATH_REASONS_MAX + reason. */
 MAPPABLE_ARRAY(struct path_drops) path_drops SEC(".maps");
 
@@ -197,9 +197,10 @@ static __always_inline __u32 bucket_of(__u32 value)
 	return (((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7)) & (PATH_BUCKETS - 1);
 }
 
-static __noinline __u32 group_of(const struct path_identity *identity, __u32 code)
+static __noinline __u32 group_of(const struct path_identity *identity, __u32 place, __u32 code)
 {
 	struct path_key key = { .code = code };
+	struct path_command *command;
 	__u32 *known, group;
 
 	if (!identity)
@@ -210,6 +211,13 @@ static __noinline __u32 group_of(const struct path_identity *identity, __u32 cod
 		break;
 	case GROUP_CGROUP:
 		key.number = identity->cgroup_id;
+		break;
+	case GROUP_COMMAND:
+		command = bpf_map_lookup_elem(&path_commands, &place);
+		if (command && !command->name[0])
+			command = bpf_map_lookup_elem(&path_reading, &identity->socket_cookie);
+		if (command)
+			__builtin_memcpy(key.source, command->name, sizeof(command->name));
 		break;
 	default:
 		__builtin_memcpy(key.source, identity->source, 16);
@@ -277,6 +285,37 @@ static __always_inline struct path_histogram *histogram_of(__u32 cpu, __u32 grou
 	__u32 element = cpu * (PATH_CODE_COUNT + options.groups_max) + group;
 
 	return bpf_map_lookup_elem(&path_histograms, &element);
+}
+
+/*
+ * Notes where a packet spent its time, by the bucket of the whole. Histograms of stages cannot say where the slow
+ * packets waited: a stage's slow ones may be others.
+ */
+static __noinline int add_wait(const struct path_packet *packet, __u32 code)
+{
+	__u32 whole_ns = 0, before_ns = 0, element;
+	struct path_wait *wait;
+
+	if (!packet || code >= PATH_WAIT_CODES)
+		return 0;
+#pragma clang loop unroll(full)
+	for (int stage = 0; stage < STAGE_PAD; stage++)
+		if (options.stages & BIT(stage) && packet->seen & BIT(stage))
+			whole_ns = packet->offset_ns[stage];
+	element = (bpf_get_smp_processor_id() * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket_of(whole_ns);
+	wait = bpf_map_lookup_elem(&path_waits, &element);
+	if (!wait)
+		return 0;
+	wait->packets++;
+	wait->sum_ns[STAGE_PAD] += whole_ns;
+#pragma clang loop unroll(full)
+	for (int stage = 0; stage < STAGE_PAD; stage++) {
+		if (!(options.stages & BIT(stage)) || !(packet->seen & BIT(stage)))
+			continue;
+		wait->sum_ns[stage] += above_zero((__s64)packet->offset_ns[stage] - before_ns);
+		before_ns = packet->offset_ns[stage];
+	}
+	return 0;
 }
 
 /* ---- the end of a packet ---------------------------------------------------------------------- */
@@ -370,10 +409,13 @@ static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 pl
 	}
 	count_in_softirq(&account->ended[code], is_alone);
 	histogram = histogram_of(cpu, code);
-	if (histogram)
+	if (histogram) {
 		add_times(histogram, packet, packet->seen);
+		if (histogram->packets % PATH_WAIT_EVERY == 0)
+			add_wait(packet, code);
+	}
 	if (options.group) {
-		group = group_of(bpf_map_lookup_elem(&path_identities, &place), code);
+		group = group_of(bpf_map_lookup_elem(&path_identities, &place), place, code);
 		histogram = group < options.groups_max ? histogram_of(cpu, PATH_CODE_COUNT + group) : 0;
 		if (histogram)
 			add_times(histogram, packet, packet->seen);

@@ -9,8 +9,6 @@
 
 #include "path_filter.h"
 
-#define READERS_MAX 65536
-
 /* A socket whose data is ready and was not yet read. */
 struct path_socket {
 	__u64 ready_ns;
@@ -78,6 +76,12 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 	packet->offset_ns[STAGE_DATA_READY] = fresh.ready_ns - packet->time_ns;
 	packet->seen |= BIT(STAGE_DATA_READY);
 	packet->last_stage = STAGE_DATA_READY;
+	if (options.group == GROUP_COMMAND) {
+		struct path_identity *identity = bpf_map_lookup_elem(&path_identities, &place);
+
+		if (identity)
+			identity->socket_cookie = bpf_get_socket_cookie(sk);
+	}
 	if (!options.follows_readers)
 		return 0;
 	bpf_map_update_elem(&path_sockets, &key, &fresh, BPF_NOEXIST);
@@ -127,6 +131,14 @@ int BPF_PROG(path_switch, unsigned char preempt, struct task_struct *from, struc
 	return 0;
 }
 
+static __always_inline void note_reader(__u64 cookie)
+{
+	struct path_command reader = {};
+
+	bpf_get_current_comm(reader.name, sizeof(reader.name));
+	bpf_map_update_elem(&path_reading, &cookie, &reader, BPF_ANY);
+}
+
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 {
@@ -141,6 +153,8 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 
 	if (bytes <= 0 || flags & 2 /* MSG_PEEK */ || !account)
 		return 0;
+	if (options.group == GROUP_COMMAND)
+		note_reader(bpf_get_socket_cookie(sk));
 	socket = bpf_map_lookup_elem(&path_sockets, &key);
 	if (!socket)
 		return 0;

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,27 +16,15 @@ from typing import Any
 
 import pytest
 from conversation import socket_at
-from running_command import RunningCommand
+from path_run import COMMAND, Measurement, check_balance, run
 from tcp_logger import links_of, small_disk
 
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
 from parshall.path import PathLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
-COMMAND = [sys.executable, "-m", "parshall", "path"]
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 PORT = 9000
-
-
-class Measurement(RunningCommand):
-    """A `parshall path` that runs, its programs attached."""
-
-    def __init__(self, *arguments: str | Path, **options: Any) -> None:
-        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([*COMMAND, *map(str, arguments)], **(settings | options))
-        assert self.process.stderr
-        self.begun = next((line for line in self.process.stderr if ": started, " in line), "")
-        assert self.begun, f"it ended before it began: {self.process.wait()}"
 
 
 class Sender:
@@ -75,31 +62,11 @@ def pair(bed: Any) -> Iterator[tuple[Any, Any, str]]:
         yield left, right, address
 
 
-def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        **options,
-    )
-
-
 def error_line(errors: str) -> str:
     """Return the one line of error output, without the command's name."""
     (line,) = (line for line in errors.splitlines() if ": started, " not in line)
     assert line.startswith("parshall: path: "), line
     return line.removeprefix("parshall: path: ")
-
-
-def check_balance(ledger: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Assert that every packet and read is accounted; return the accounts by name."""
-    for account in ledger["hooks"]:
-        lost = sum(account["lost"].values())
-        assert account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost, account
-    return {account["hook"]: account for account in ledger["hooks"]}
 
 
 def links_now() -> set[int]:
@@ -412,68 +379,6 @@ def test_a_reader_that_lags_loses_counted_rows(pair: Any, tmp_path: Path) -> Non
     assert account["seen"] - account["filtered"] == 3000
     assert account["lost"]["overwritten"] > 1000
     assert PathLog(path).packets.num_rows == account["logged"] > 0
-
-
-def slow_queue(host: Any, interface: str) -> None:
-    """Let an interface send so slowly that all packets wait."""
-    words = ["rate", "8kbit", "burst", "2000", "limit", "500000000"]
-    host.run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *words])
-
-
-def flood(host: Any, address: str, count: int) -> None:
-    """Send datagrams, and do not wait for the room that the socket would give them."""
-    with socket_at(host, address, socket.SOCK_DGRAM) as sender:
-        sender.setsockopt(socket.SOL_SOCKET, 32, 1 << 30)  # SO_SNDBUFFORCE
-        for _ in range(count):
-            sender.sendto(bytes(20), (address, PORT))
-
-
-@pytest.mark.parametrize("packets_max", [1024, 1 << 18])
-def test_memory_is_bounded_and_packets_that_do_not_end_are_open(bed: Any, packets_max: int) -> None:
-    """A hundred thousand packets wait in a queue discipline: each is open, or overwritten by another one."""
-    count = 100_000
-    left, right = bed.host("left"), bed.host("right")
-    link = bed.link(left, right, backend="veth")
-    slow_queue(left, link.interface(left))
-    address = str(link.address(right))
-    arguments = ["--netns", left.namespace, "--packets-max", str(packets_max), "--filter", f"udp dst port {PORT}"]
-    with Measurement(*arguments, "--json") as measurement:
-        before_kib = _resident_kib(measurement.process.pid)
-        flood(left, address, count)
-        grown_kib = _resident_kib(measurement.process.pid) - before_kib
-        result = measurement.end(signal.SIGINT, timeout_s=120)
-    summary = json.loads(result.stdout)
-    paths = summary["paths"]
-    ended = sum(paths.values())
-    account = check_balance(summary["ledger"])["packets"]
-    failed = account["lost"]["failed"]
-    # Without its place a packet begins anew at the next stage at which packets may begin, and counts again.
-    assert count <= ended + failed <= 1.01 * count
-    assert grown_kib < 32 << 10
-    if packets_max > count:
-        # Two packets whose addresses have one place overwrite each other, however large the table is.
-        assert paths["open"] > 0.7 * count
-    else:
-        assert paths["open"] <= packets_max
-        assert paths["overwritten"] > 0.9 * count
-
-
-def _resident_kib(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", text)
-    assert found
-    return int(found[1])
-
-
-def test_the_largest_table(pair: Any) -> None:
-    """4,194,304 packets: a gigabyte of the kernel's memory."""
-    needed_bytes = 3 << 30
-    available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    if not available or int(available[1]) * 1024 < needed_bytes:
-        pytest.skip("less than 3 GiB of memory are available")
-    answer = run("--netns", pair[1].namespace, "--packets-max", 1 << 22, "--duration", "0.5", "--json", "-q")
-    assert answer.returncode == 0, answer.stderr
-    check_balance(json.loads(answer.stdout)["ledger"])
 
 
 def test_no_room_for_the_table_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The examples of README.md and of the pages on logs run as printed, in one directory."""
 
+import json
 import re
 import shlex
 import socket
@@ -77,10 +78,13 @@ def test_the_python_of_the_pages(place: Path) -> None:
 
 def test_the_python_of_the_pages_on_paths(place: Path) -> None:
     from parshall.path import PathProfile
+    from parshall.path.histograms import as_object
 
-    with PathProfile("path.arrow"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    profile = PathProfile("path.arrow")
+    with profile, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(10):
             sender.sendto(b"x", ("127.0.0.1", 9))
+    Path("path.json").write_text(json.dumps(as_object(profile.summary, profile.environment)))
     for page in ("docs/path.md", "docs/formats/path-log.md"):
         space: dict[str, object] = {}
         for example in blocks(page, "python"):

@@ -38,6 +38,8 @@ pub const PATH_FILTER_MAX: usize = 256;
 pub const PATH_INTERFACES_MAX: usize = 16;
 /// Buckets of a histogram of times.
 pub const PATH_BUCKETS: usize = 256;
+/// Code paths that have a [`PathWait`] for each bucket of the whole.
+pub const PATH_WAIT_CODES: usize = 4;
 /// Kinds of noise; see `enum path_noise`.
 pub const NOISE_COUNT: usize = 14;
 /// Times of a read; see `enum path_read_time`.
@@ -536,8 +538,18 @@ pub struct PathNoiseHistogram {
 pub struct PathDrops {
     /// Packets that the kernel dropped for this reason.
     pub all: u64,
-    /// Of these, packets that were followed.
-    pub followed: u64,
+    /// Of these, packets that were followed, by the last stage before.
+    pub followed: [u64; PATH_STAGE_COUNT],
+}
+
+/// See `struct path_wait`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathWait {
+    /// Packets.
+    pub packets: u64,
+    /// Sum of each stage's times; that of [`STAGE_PAD`] is of the whole.
+    pub sum_ns: [u64; PATH_STAGE_COUNT],
 }
 
 // SAFETY: repr(C) of integers and arrays of integers whose sizes leave no padding.
@@ -546,9 +558,13 @@ unsafe impl Plain for PathHistogram {}
 unsafe impl Plain for PathNoiseHistogram {}
 // SAFETY: as above.
 unsafe impl Plain for PathDrops {}
+// SAFETY: as above.
+unsafe impl Plain for PathWait {}
 
 const _: () = assert!(size_of::<PathHistogram>() == 22800);
 const _: () = assert!(size_of::<PathNoiseHistogram>() == 1064);
+const _: () = assert!(size_of::<PathDrops>() == 184);
+const _: () = assert!(size_of::<PathWait>() == 184);
 
 /// See `struct capture_account`.
 #[repr(C)]

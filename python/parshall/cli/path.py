@@ -3,7 +3,6 @@
 import contextlib
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from parshall.cli.path_text import stage_lines, summary_lines
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
 from parshall.path import PathProfile, PathSummary
+from parshall.path.histograms import as_object
 from parshall.path.profile import DEFAULT_PACKETS_MAX, DEFAULT_RING_BYTES
 from parshall.path.stages import STAGES
 from parshall.quantities import parse_share
@@ -54,7 +54,8 @@ def command(
         Path | None, typer.Option("--cgroup", metavar="PATH", help="Only sockets below this cgroup (version 2)")
     ] = None,
     by: Annotated[
-        str, typer.Option("--by", metavar="interface|connection|cgroup", help="Histograms for each of these, too")
+        str,
+        typer.Option("--by", metavar="interface|connection|cgroup|command", help="Histograms for each of these, too"),
     ] = "none",
     groups_max: Annotated[int, count_option("--groups-max", help="Groups with histograms of their own")] = 256,
     packets_max: Annotated[
@@ -119,7 +120,7 @@ def command(
         if not quiet:
             say("path", f"stage {one['stage']}: not measured, {one['reason']}")
     if as_json or not quiet:
-        _show(output, summary, by, as_json, beside.connections() if sessions else None)
+        _show(output, summary, profile.environment, by, as_json, beside.connections() if sessions else None)
     failed = [failure for failure in (summary.failure, *failures) if failure]
     for failure in failed:
         say("path", failure)
@@ -146,13 +147,18 @@ def _progress(status: dict[str, Any], elapsed_s: float) -> str:
 
 
 def _show(
-    output: Path | None, summary: PathSummary, by: str, as_json: bool, joined: list[dict[str, Any]] | None
+    output: Path | None,
+    summary: PathSummary,
+    environment: dict[str, Any],
+    by: str,
+    as_json: bool,
+    joined: list[dict[str, Any]] | None,
 ) -> None:
     if as_json:
         stream = sys.stderr if str(output) == "-" else sys.stdout
         connections = {} if joined is None else {"connections": joined}
         log = {"log": None if output is None else str(output)}
-        print(json.dumps(log | asdict(summary) | connections), file=stream)
+        print(json.dumps(as_object(summary, environment) | log | connections), file=stream)
         return
     lines = [*stage_lines(summary, with_groups=by != "none"), *summary_lines(summary), *ledger_lines(summary.ledger)]
     print(*lines, sep="\n", file=sys.stderr)

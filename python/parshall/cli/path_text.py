@@ -3,6 +3,7 @@
 from typing import Any
 
 from parshall.path.profile import PathSummary, group_text
+from parshall.path.stages import WHOLE
 from parshall.quantities import duration_text
 
 _GROUPS_SHOWN = 20
@@ -17,10 +18,12 @@ def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
             by_path.setdefault(row["path"], []).append(row)
     for path, rows in by_path.items():
         lines.append(f"{path}: {summary.paths[path]:,} packets")
-        lines.append(f"  {'until stage':14}{'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}")
-        lines += [f"  {row['stage']:14}{_times(row)}" for row in rows]
+        heading = f"  {'until stage':14}{'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}"
+        has_cost = "probe_cost_ns" in rows[0]
+        lines.append(heading + (f"{'less probes: median':>28}{'p99':>10}" if has_cost else ""))
+        lines += [f"  {row['stage']:14}{_times(row)}{_less_probes(row) if has_cost else ''}" for row in rows]
     if with_groups:
-        wholes = [row for row in summary.times if row["group"] is not None and row["stage"] == "whole"]
+        wholes = [row for row in summary.times if row["group"] is not None and row["stage"] == WHOLE]
         wholes.sort(key=lambda row: -row["packets"])
         lines.append("groups, the whole path:")
         lines += [f"  {_times(row)}  {row['path']} {group_text(row['group'])}" for row in wholes[:_GROUPS_SHOWN]]
@@ -34,7 +37,7 @@ def summary_lines(summary: PathSummary) -> list[str]:
     lines = ["packets: " + ", ".join(f"{count:,} {path}" for path, count in summary.paths.items() if count)]
     followed = [row for row in summary.drops if row["followed"]]
     if followed:
-        lines.append("drops: " + ", ".join(f"{row['followed']:,} {row['name']}" for row in followed))
+        lines.append("drops: " + ", ".join(_drops(row) for row in followed))
     if summary.reads:
         lines.append(f"reads, from data ready: {'':3}{'reads':>12}{'':8}{'median':>10}{'p99':>10}{'max':>10}")
         lines += [f"  {row['kind']:24}{row['events']:>12,}{'':8}{_quantiles(row)}" for row in summary.reads]
@@ -44,15 +47,29 @@ def summary_lines(summary: PathSummary) -> list[str]:
             gap = duration_text(row["gap_mean_ns"])
             times = _quantiles(row) if row["kind"] != "poll_packets" else _packets(row)
             lines.append(f"  {row['kind']:18} CPU {row['cpu']:<3}{row['events']:>12,}{gap:>10}{times}")
-    for cost in summary.probe_cost:
-        lines.append(
-            f"probe cost, {cost['path']}: {cost['ns_per_probe']:.0f} +- {1.96 * cost['error_ns']:.0f} ns for each of "
-            f"{cost['probes']} probes between the first and the last (95 %, {cost['windows']} pairs of windows)"
-        )
+    lines += [_cost_line(cost) for cost in summary.probe_cost]
     if summary.windows > 1:
         wall_s = summary.ledger["cost"]["wall_s"]
         lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} windows")
     return lines
+
+
+def _drops(row: dict[str, Any]) -> str:
+    places = sorted(row["places"], key=lambda place: -row["places"][place])
+    return f"{row['followed']:,} {row['name']} after {' and '.join(places)}"
+
+
+def _cost_line(cost: dict[str, Any]) -> str:
+    verdict = "" if cost["is_distinguishable"] else "; not distinguishable from zero"
+    return (
+        f"probe cost, {cost['path']}: {cost['ns_per_probe']:.0f} +- {cost['interval_ns']:.0f} ns for each of "
+        f"{cost['probes']} probes between the first and the last (95 %, {cost['windows']} pairs of windows){verdict}"
+    )
+
+
+def _less_probes(row: dict[str, Any]) -> str:
+    median = f"{duration_text(row['median_less_probes_ns'])} +- {duration_text(row['probe_cost_interval_ns'])}"
+    return f"{median:>28}{duration_text(row['p99_less_probes_ns']):>10}"
 
 
 def _times(row: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ BUNDLE_FILE = "bundle.json"
 
 def command(
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="LOG_OR_DIR...", help="Logs, directories of logs, or one or two studies")
+        list[Path], typer.Argument(metavar="LOG_OR_DIR...", help="Logs, histograms, directories of logs, or studies")
     ],
     output: Annotated[
         Path | None,
@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Write report.html, a self-contained page, and its figures as PNG and SVG.
 
-    Of the directory of a study (`parshall lab`), its report; of two, the second with a comparison.
+    Histograms are what `parshall path --json` printed. Of the directory of a study (`parshall lab`), its report; of
+    two, the second with a comparison.
     """
     if any((path / BUNDLE_FILE).is_file() for path in inputs):
         _report_studies(inputs, output, title, as_json)
@@ -44,19 +45,25 @@ def command(
     with exiting_on_signals(), progress_line() as show:
         show("preparing")
         # Imported late: the drawing libraries load slowly, and errors in arguments should be quick.
+        from parshall.path.histograms import PathHistograms, is_path_histograms
         from parshall.path.log import PathLog, is_path_log
 
         heading = title or f"Parshall: {', '.join(path.stem for path in paths[:3])}{' ...' if len(paths) > 3 else ''}"
-        of_paths = [path for path in paths if is_path_log(path)]
+        histograms = [path for path in paths if is_path_histograms(path)]
+        of_paths = [path for path in paths if path in histograms or is_path_log(path)]
         if of_paths and len(of_paths) < len(paths):
             raise UsageError(
-                f"{of_paths[0]}: a path log among TCP logs; give logs of one kind, and name a directory with -o"
+                f"{of_paths[0]}: paths among TCP logs; give logs of one kind, and name a directory with -o"
             )
         if of_paths:
             from parshall.report.path import write_report as write_path_report
 
+            named = names_of(paths).items()
             report = write_path_report(
-                {name: PathLog(path) for name, path in names_of(paths).items()}, directory, heading, progress=show
+                {name: PathHistograms(path) if path in histograms else PathLog(path) for name, path in named},
+                directory,
+                heading,
+                progress=show,
             )
         else:
             from parshall.log import read

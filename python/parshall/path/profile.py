@@ -11,6 +11,7 @@ import pyarrow as pa
 from parshall import privileges
 from parshall.environment import as_json, environment
 from parshall.errors import UsageError
+from parshall.path.probe_cost import LESS_PROBES, less_probes
 from parshall.path.stages import ALL_STAGES, LIGHT_STAGES, STAGES
 from parshall.session import Session, Summary, check_choice, check_text, request_json
 from parshall.testbed import namespaces
@@ -18,7 +19,7 @@ from parshall.testbed import namespaces
 DEFAULT_RING_BYTES = 16 << 20
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 DEFAULT_PACKETS_MAX = 1 << 16
-GROUPS = ("none", "interface", "connection", "cgroup")
+GROUPS = ("none", "interface", "connection", "cgroup", "command")
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,16 @@ class PathSummary(Summary):
         Packets by code path: forwarded, delivered, sent, dropped, consumed, merged, and those whose end was not seen:
         unknown, overwritten, open.
     times : list of dict
-        One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets.
+        One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets; with
+        ``probe_cost`` also what `less_probes` adds.
+    waits : list of dict
+        Times of one of eight packets of a code path, by the ``bucket`` of the whole: ``packets``, and ``sum_ns`` by
+        stage.
     ungrouped : int
         Packets whose group found no histograms of its own.
     drops : list of dict
-        Packets by drop reason: all of the host, and those that were followed.
+        Packets by drop reason: all of the host, those that were followed, and these by the last stage that they passed
+        (``places``).
     noise : list of dict
         Interrupts and softirqs of each CPU: their times, and the gaps between their starts.
     reads : list of dict
@@ -47,7 +53,8 @@ class PathSummary(Summary):
     missed : list
         Runs that the kernel skipped because the program was already running on the CPU, by program.
     probe_cost : list of dict
-        Cost of a probe between first and last stage, by code path, with its standard error.
+        Cost of a probe between first and last stage, by code path, with half of its 95 % interval; it is
+        distinguishable when the interval lies above zero.
     attached_s : float
         Seconds during which the programs were attached.
     windows : int
@@ -58,6 +65,7 @@ class PathSummary(Summary):
     unavailable: list[dict[str, str]]
     paths: dict[str, int]
     times: list[dict[str, Any]]
+    waits: list[dict[str, Any]]
     ungrouped: int
     drops: list[dict[str, Any]]
     noise: list[dict[str, Any]]
@@ -74,14 +82,18 @@ class PathSummary(Summary):
         -------
         pyarrow.Table
             Columns ``path``, ``stage``, ``packets``, ``share`` (of the whole, 0 to 1), ``mean_ns``, ``median_ns``,
-            ``p90_ns``, ``p99_ns``, ``max_ns``; with groups also ``group`` as text.
+            ``p90_ns``, ``p99_ns``, ``max_ns``; with groups also ``group`` as text. With the cost of the probes also
+            ``probe_cost_ns``, ``probe_cost_interval_ns`` (half of the 95 % interval) and the times less that cost,
+            `LESS_PROBES`.
         """
+        added = ("probe_cost_ns", "probe_cost_interval_ns", *LESS_PROBES) if self.probe_cost else ()
         rows = [
             {"path": row["path"]}
             | ({"group": group_text(row["group"])} if with_groups else {})
             | {"stage": row["stage"], "packets": row["packets"], "share": row["share"]}
             | {"mean_ns": row["sum_ns"] / row["packets"]}
             | {name: row[name] for name in ("median_ns", "p90_ns", "p99_ns", "max_ns")}
+            | {name: row.get(name) for name in added}
             for row in self.times
             if with_groups or row["group"] is None
         ]
@@ -89,7 +101,7 @@ class PathSummary(Summary):
 
 
 def group_text(group: dict[str, Any] | None) -> str | None:
-    """Return a group as text: ``10.0.0.1:80 > 10.0.0.2:5000 tcp``, ``interface 3``, ``cgroup 77``."""
+    """Return a group as text: ``10.0.0.1:80 > 10.0.0.2:5000 tcp``, ``interface 3``, ``command iperf3``."""
     if group is None:
         return None
     if "connection" in group:
@@ -126,8 +138,9 @@ class PathProfile(Session[PathSummary]):
         Only packets of this network namespace, by name (``ip netns``) or path.
     cgroup : path-like, optional
         Only packets of sockets below this directory of the cgroup-v2 hierarchy.
-    by : {"none", "interface", "connection", "cgroup"}
-        What has histograms of its own, beside the code paths.
+    by : {"none", "interface", "connection", "cgroup", "command"}
+        What has histograms of its own, beside the code paths. A command is the thread that sent a packet; with `reads`
+        also the one that last read from its socket.
     groups_max : int
         Groups that have histograms at most; packets of later ones are counted as ``ungrouped``.
     packets_max : int
@@ -225,14 +238,14 @@ class PathProfile(Session[PathSummary]):
             "seed": seed,
             "probe_cost": probe_cost,
         }
-        self._environment = environment() | (environment_extra or {})
+        self.environment = environment() | (environment_extra or {})
         request = options | {
             "path": self.path,
-            "environment": as_json(self._environment),
+            "environment": as_json(self.environment),
             "options_text": as_json(options),
         }
         self.options = options
         self._native: _native.Session = _native.Session("path", request_json(request), is_stopping)
 
     def _summarize(self, account: dict[str, Any]) -> PathSummary:
-        return PathSummary(**account)
+        return PathSummary(**account | {"times": less_probes(account["times"], account["probe_cost"])})

@@ -26,6 +26,8 @@ STAGES = {
 }
 """Name of a stage -> where it is."""
 
+WHOLE = "whole"
+"""In tables of times, beside the stages: from the first stage to the last."""
 ALL_STAGES = tuple(name for name in STAGES if name != "tcx_ingress")
 LIGHT_STAGES = ("gro", "netif_rx", "receive", "local_in", "local_out", "queue", "start_xmit", "drop")
 """The stages of the histogram mode: forwarded packets pass four of them."""

@@ -1,4 +1,4 @@
-"""The report of path logs: one self-contained HTML page, figures as PNG and SVG."""
+"""The report of path logs and of histograms of paths: one self-contained HTML page, figures as PNG and SVG."""
 
 import json
 import os
@@ -12,8 +12,10 @@ from markupsafe import Markup
 
 from parshall.errors import UsageError, file_error
 from parshall.figures.legend import many
-from parshall.figures.path import WHOLE, PathReduction, figures_of, reduce
+from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
 from parshall.figures.path.axes import time_text
+from parshall.path.histograms import PathHistograms
+from parshall.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total
 from parshall.report.write import (
     FIGURE_DIRECTORY,
@@ -33,6 +35,8 @@ from parshall.whole_file import write_whole
 if TYPE_CHECKING:
     from parshall.path.log import PathLog
 
+    Measured = PathLog | PathHistograms
+
 MEANINGS = {
     "forwarded": "came in and left by an interface",
     "delivered": "was given to a socket",
@@ -49,21 +53,21 @@ _SVG_CHARS_MAX = 200_000
 
 
 def write_report(
-    logs: Mapping[str, "PathLog"],
+    logs: "Mapping[str, Measured]",
     directory: str | os.PathLike[str],
     title: str,
     *,
     images: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Write ``report.html`` of path logs, and the figures as PNG (2x) and SVG into ``figures/``.
+    """Write ``report.html`` of path logs or histograms, and the figures as PNG (2x) and SVG into ``figures/``.
 
     Each log is read twice, in memory that does not grow with its rows.
 
     Parameters
     ----------
-    logs : mapping of str to PathLog
-        The logs, by their names in the report.
+    logs : mapping of str to PathLog or PathHistograms
+        What was measured, by its names in the report.
     directory : path-like
         Output directory; created if needed.
     title : str
@@ -109,9 +113,13 @@ def write_report(
     return path
 
 
-def _part(name: str, identity: str, log: "PathLog", progress: Callable[[str], None]) -> dict[str, Any]:
-    """Return the data of the page for one log."""
-    reduced = reduce(log, lambda rows: progress(f"reading {name}: {rows:,} rows of two passes"))
+def _part(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
+    """Return the data of the page for one log, or for histograms."""
+    has_packets = not isinstance(log, PathHistograms)
+    if isinstance(log, PathHistograms):
+        reduced = reduce_histograms(log.summary)
+    else:
+        reduced = reduce(log, lambda rows: progress(f"reading {name}: {rows:,} rows of two passes"))
     hooks = hook_accounts(log.ledger)
     wrong = findings(hooks, reduced, complete=log.complete)
     return {
@@ -125,6 +133,7 @@ def _part(name: str, identity: str, log: "PathLog", progress: Callable[[str], No
         "causes": list(hooks[0].lost) if hooks else [],
         "findings": wrong,
         "complete": log.complete,
+        "has_packets": has_packets,
         "cost": log.ledger.get("cost") or {},
         "records": reduced.rows,
         "began": began(reduced.begin_ns),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use libbpf_rs::Btf;
 use libbpf_rs::btf::types::Enum;
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, READ_TIME_COUNT, STAGE_PAD,
+    NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, PATH_WAIT_CODES, READ_TIME_COUNT, STAGE_PAD,
 };
 use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
 use serde::Serialize;
@@ -51,6 +51,9 @@ pub struct GroupKey {
     /// Number of the control group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
+    /// Name of the thread that sent it, or that last read from its socket; [`SOFTIRQ`]: neither is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// Source address, port, destination address, port, protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<(String, u16, String, u16, u32)>,
@@ -94,7 +97,25 @@ pub struct Drops {
     pub all: u64,
     /// Of these, packets that were followed.
     pub followed: u64,
+    /// These, by the last stage that they passed.
+    pub places: BTreeMap<&'static str, u64>,
 }
+
+/// Times of some packets of a code path whose whole lies in one bucket.
+#[derive(Clone, Debug, Serialize)]
+pub struct Wait {
+    /// Code path.
+    pub path: &'static str,
+    /// The bucket of the whole.
+    pub bucket: usize,
+    /// Packets: one of eight.
+    pub packets: u64,
+    /// Sum of their times until each stage, ns; `whole` is from the first stage to the last.
+    pub sum_ns: BTreeMap<&'static str, u64>,
+}
+
+/// In place of a command: the kernel handled the packet for none.
+pub const SOFTIRQ: &str = "(softirq)";
 
 const NOISE_NAMES: [&str; NOISE_COUNT] = [
     "softirq_hi",
@@ -189,7 +210,7 @@ pub fn stage_times(hooks: &PathHooks, group: Group, with_buckets: bool) -> Vec<S
     rows
 }
 
-/// `struct path_key` of the programs: two addresses, two ports, protocol, number, code path.
+/// `struct path_key` of the programs: two addresses, the first of them the name of a command for these, two ports, protocol, number, code path.
 fn group_key(bytes: &[u8], group: Group) -> Option<(usize, GroupKey)> {
     let part = |from: usize, length: usize| bytes.get(from..from + length);
     let number = |from: usize| Some(u64::from_ne_bytes(part(from, 8)?.try_into().ok()?));
@@ -209,6 +230,16 @@ fn group_key(bytes: &[u8], group: Group) -> Option<(usize, GroupKey)> {
             cgroup_id: Some(number(40)?),
             ..GroupKey::default()
         },
+        Group::Command => {
+            let name = part(0, 16)?.split(|&byte| byte == 0).next()?;
+            GroupKey {
+                command: Some(match name {
+                    [] => SOFTIRQ.into(),
+                    _ => String::from_utf8_lossy(name).into_owned(),
+                }),
+                ..GroupKey::default()
+            }
+        }
         Group::Connection => {
             let protocol = u32::from_ne_bytes(part(36, 4)?.try_into().ok()?);
             GroupKey {
@@ -300,8 +331,34 @@ pub fn drops(arrays: &Arrays) -> Vec<Drops> {
                 .cloned()
                 .unwrap_or_else(|| format!("reason {reason}")),
             all,
-            followed,
+            followed: followed.iter().sum(),
+            places: by_stage(&followed),
         })
+        .collect()
+}
+
+/// Where packets spent their time, by how long the whole took.
+pub fn waits(arrays: &Arrays) -> Vec<Wait> {
+    (0..PATH_WAIT_CODES)
+        .flat_map(|code| {
+            let buckets = arrays.waits(code).into_iter().enumerate();
+            buckets.map(move |(bucket, one)| (code, bucket, one))
+        })
+        .filter(|(_, _, one)| one.packets > 0)
+        .map(|(code, bucket, one)| Wait {
+            path: CODE_NAMES[code],
+            bucket,
+            packets: one.packets,
+            sum_ns: by_stage(&one.sum_ns),
+        })
+        .collect()
+}
+
+fn by_stage(values: &[u64; PATH_STAGE_COUNT]) -> BTreeMap<&'static str, u64> {
+    let named = STAGE_NAMES.iter().zip(values);
+    named
+        .filter(|(_, value)| **value > 0)
+        .map(|(name, value)| (*name, *value))
         .collect()
 }
 

@@ -8,8 +8,9 @@ use libbpf_rs::{
 };
 use libbpf_sys as sys;
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_INTERFACES_MAX, PATH_REASONS_MAX,
-    PathAccount, PathOptions, Plain, READ_TIME_COUNT, plain_bytes, view_plain,
+    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_INTERFACES_MAX,
+    PATH_REASONS_MAX, PATH_STAGE_COUNT, PATH_WAIT_CODES, PathAccount, PathDrops, PathOptions,
+    PathWait, Plain, READ_TIME_COUNT, plain_bytes, view_plain,
 };
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::filter::emit::LinkLayer;
@@ -20,7 +21,8 @@ use serde::Serialize;
 use super::PathError;
 use super::request::{Group, PathRequest};
 use super::stages::{
-    Hook, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageProgram, has_tracepoint, is_edge,
+    COMMAND_PROGRAMS, Hook, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageProgram,
+    has_tracepoint, is_edge,
 };
 use crate::filter::Expression;
 use crate::net::interface;
@@ -54,6 +56,7 @@ pub(super) struct Arrays {
     noises: Mapping,
     reads: Mapping,
     drops: Mapping,
+    waits: Mapping,
     pub cpus: usize,
     pub groups: usize,
 }
@@ -154,7 +157,12 @@ impl PathHooks {
             histograms: map("path_histograms", cpus * groups, HISTOGRAM_BYTES)?,
             noises: map("path_noises", cpus * NOISE_COUNT, noise_bytes)?,
             reads: map("path_reads", cpus * READ_TIME_COUNT, noise_bytes)?,
-            drops: map("path_drops", cpus * PATH_REASONS_MAX, 16)?,
+            drops: map(
+                "path_drops",
+                cpus * PATH_REASONS_MAX,
+                size_of::<PathDrops>(),
+            )?,
+            waits: map("path_waits", cpus * WAITS, size_of::<PathWait>())?,
             cpus,
             groups,
         };
@@ -331,6 +339,8 @@ fn attach_to_netfilter(
     })
 }
 
+/// Elements of `path_waits` for a CPU.
+const WAITS: usize = PATH_WAIT_CODES * PATH_BUCKETS;
 const HISTOGRAM_BYTES: usize = size_of::<parshall_core::abi::PathHistogram>();
 
 impl Arrays {
@@ -403,18 +413,38 @@ impl Arrays {
         }
     }
 
-    /// Drops by reason: all, and those of packets that are followed.
-    pub fn drops(&self) -> Vec<(u32, u64, u64)> {
+    /// Where the packets of a code path spent their time, by the bucket of the whole.
+    pub fn waits(&self, code: usize) -> Vec<PathWait> {
+        let mut sums = vec![PathWait::default(); PATH_BUCKETS];
+        let mut words = Vec::new();
+        for cpu in 0..self.cpus {
+            for (bucket, sum) in sums.iter_mut().enumerate() {
+                let element = cpu * WAITS + code * PATH_BUCKETS + bucket;
+                let Some(one) = Self::copy::<PathWait>(&self.waits, element, &mut words) else {
+                    continue;
+                };
+                sum.packets += one.packets;
+                for (total, part_ns) in sum.sum_ns.iter_mut().zip(one.sum_ns) {
+                    *total += part_ns;
+                }
+            }
+        }
+        sums
+    }
+
+    /// Drops by reason: all, and those of packets that are followed, by the last stage before.
+    pub fn drops(&self) -> Vec<(u32, u64, [u64; PATH_STAGE_COUNT])> {
         let mut words = Vec::new();
         (0..PATH_REASONS_MAX)
             .filter_map(|reason| {
-                let (mut all, mut followed) = (0, 0);
+                let (mut all, mut followed) = (0, [0; PATH_STAGE_COUNT]);
                 for cpu in 0..self.cpus {
                     let element = cpu * PATH_REASONS_MAX + reason;
-                    let one: parshall_core::abi::PathDrops =
-                        Self::copy(&self.drops, element, &mut words)?;
+                    let one: PathDrops = Self::copy(&self.drops, element, &mut words)?;
                     all += one.all;
-                    followed += one.followed;
+                    for (total, packets) in followed.iter_mut().zip(one.followed) {
+                        *total += packets;
+                    }
                 }
                 (all > 0).then_some((reason as u32, all, followed))
             })
@@ -510,6 +540,9 @@ fn available(request: &PathRequest) -> Result<Available, PathError> {
     if request.reads && programs.iter().any(|program| program.stage == DATA_READY) {
         add("reads", &READER_PROGRAMS);
     }
+    if request.group == Group::Command {
+        add("command", &COMMAND_PROGRAMS);
+    }
     if request.noise {
         add("noise", &NOISE_PROGRAMS);
     } else if request.path.is_some() {
@@ -598,13 +631,16 @@ fn load_programs(
                 lane_cpus
             }
             "path_readers" => lane_cpus,
-            "path_accounts" | "path_cpus" | "packet_heads" => cpus,
+            "path_accounts" | "path_cpus" | "path_serving" | "packet_heads" => cpus,
             "path_histograms" => cpus * groups,
             "path_noises" => cpus * NOISE_COUNT,
             "path_reads" => cpus * READ_TIME_COUNT,
             "path_drops" => cpus * PATH_REASONS_MAX,
+            "path_waits" => cpus * WAITS,
             "path_packets" => places,
             "path_identities" if options.reads_headers != 0 || has_filters(options) => places,
+            "path_commands" | "path_reading" if options.group != Group::Command as u32 => 1024,
+            "path_commands" => places,
             "path_groups" => (options.groups_max as usize).max(1),
             _ => {
                 let value = if name.ends_with("rodata.options") {

@@ -19,6 +19,8 @@ pub enum Group {
     Connection,
     /// The control group of the socket.
     Cgroup,
+    /// The name of the thread that sent it, or that last read from its socket.
+    Command,
 }
 
 /// A measurement of paths.

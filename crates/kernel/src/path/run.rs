@@ -11,12 +11,13 @@ use parshall_core::abi::{
 };
 use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost};
 use parshall_core::path_log::{CODE_NAMES, PathLogWriter, Row, STAGE_NAMES, TimeHistogram};
+use parshall_core::queueing::interval;
 use parshall_core::tcp_log::LogError;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::PathError;
-use super::account::{drops, noises, reads, stage_histogram, stage_times};
+use super::account::{drops, noises, reads, stage_histogram, stage_times, waits};
 use super::hooks::{PathHooks, enter};
 use super::request::PathRequest;
 
@@ -40,8 +41,9 @@ const WINDOW: Duration = Duration::from_millis(500);
 const COST_WINDOW: Duration = Duration::from_millis(200);
 const COST_WINDOWS: u64 = 40;
 
-/// Medians of the whole in windows of one kind, by code path.
-type Medians = [Vec<f64>; PATH_CODE_COUNT];
+/// With fewer packets in a window its median says little.
+const COST_PACKETS_MIN: u64 = 100;
+const COST_CONFIDENCE: f64 = 0.95;
 
 pub(super) struct Run {
     request: PathRequest,
@@ -57,8 +59,10 @@ pub(super) struct Run {
     attached: Duration,
     windows: u64,
     whole_before: Vec<TimeHistogram>,
-    with_probes: Medians,
-    without_probes: Medians,
+    /// Median of the whole in the last window with the probes, ns, by code path.
+    with_probes: [Option<f64>; PATH_CODE_COUNT],
+    /// What that was more than in the window without them behind it, ns.
+    probes_took: [Vec<f64>; PATH_CODE_COUNT],
 }
 
 impl Run {
@@ -81,8 +85,8 @@ impl Run {
             attached: Duration::ZERO,
             windows: 0,
             whole_before: vec![TimeHistogram::default(); PATH_CODE_COUNT],
-            with_probes: Medians::default(),
-            without_probes: Medians::default(),
+            with_probes: [None; PATH_CODE_COUNT],
+            probes_took: Default::default(),
         })
     }
 
@@ -159,6 +163,8 @@ impl Run {
         Ok(())
     }
 
+    /// Notes the medians of a window with the probes, or how much shorter they are in one without them: the host drifts,
+    /// so neighbours are compared.
     fn note_medians(&mut self, has_middle: bool) {
         for code in 0..PATH_CODE_COUNT {
             let now = stage_histogram(&self.hooks.arrays, code, STAGE_PAD);
@@ -170,13 +176,11 @@ impl Run {
             for (bucket, count) in window.counts.iter_mut().enumerate() {
                 *count = now.counts[bucket] - before.counts[bucket].min(now.counts[bucket]);
             }
-            if window.total() >= 100 {
-                let medians = if has_middle {
-                    &mut self.with_probes
-                } else {
-                    &mut self.without_probes
-                };
-                medians[code].push(window.quantile_ns(0.5));
+            let median_ns = (window.total() >= COST_PACKETS_MIN).then(|| window.quantile_ns(0.5));
+            if has_middle {
+                self.with_probes[code] = median_ns;
+            } else if let (Some(with), Some(without)) = (self.with_probes[code].take(), median_ns) {
+                self.probes_took[code].push(with - without);
             }
         }
     }
@@ -406,6 +410,7 @@ impl Run {
             unavailable: self.hooks.unavailable.clone(),
             paths: paths.map(|(name, packets)| (*name, packets)).collect(),
             times: stage_times(&self.hooks, self.request.group, true),
+            waits: waits(&self.hooks.arrays),
             ungrouped: account.ungrouped,
             drops: drops(&self.hooks.arrays),
             noise: noises(&self.hooks.arrays),
@@ -420,35 +425,27 @@ impl Run {
     fn probe_cost(&self) -> Vec<ProbeCost> {
         let mut costs = Vec::new();
         for (code, path) in CODE_NAMES.into_iter().enumerate() {
-            let (with, without) = (&self.with_probes[code], &self.without_probes[code]);
-            let windows = with.len().min(without.len());
+            let took = &self.probes_took[code];
             let probes = (0..PATH_STAGE_COUNT - 1)
                 .filter(|&stage| self.hooks.stages >> stage & 1 == 1 && !is_edge(stage))
                 .filter(|&stage| stage_histogram(&self.hooks.arrays, code, stage).total() > 0)
                 .count();
-            if windows < 5 || probes == 0 {
+            if took.len() < 5 || probes == 0 {
                 continue;
             }
-            let (mean_with, error_with) = mean_and_error(with);
-            let (mean_without, error_without) = mean_and_error(without);
+            let interval = interval(took, COST_CONFIDENCE);
+            let half_ns = interval.half_width.unwrap_or(f64::INFINITY);
             costs.push(ProbeCost {
                 path,
                 probes,
-                windows,
-                ns_per_probe: (mean_with - mean_without) / probes as f64,
-                error_ns: error_with.hypot(error_without) / probes as f64,
+                windows: took.len(),
+                ns_per_probe: interval.mean / probes as f64,
+                interval_ns: half_ns / probes as f64,
+                is_distinguishable: interval.mean > half_ns,
             });
         }
         costs
     }
-}
-
-/// The mean, and its standard error.
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / (count - 1.0) / count).sqrt())
 }
 
 /// The error of a log that takes no more.

@@ -99,6 +99,12 @@ pub const READER_PROGRAMS: [(&str, &str); 3] = [
     ("path_waking", "sched_waking"),
 ];
 
+/// Programs that distinguish the threads that send packets from interrupts.
+pub const COMMAND_PROGRAMS: [(&str, &str); 2] = [
+    ("path_serving_exit", "softirq_exit"),
+    ("path_serving_entry", "softirq_entry"),
+];
+
 /// Programs that measure what takes a CPU from the packets.
 pub const NOISE_PROGRAMS: [(&str, &str); 8] = [
     ("path_poll", "napi_poll"),

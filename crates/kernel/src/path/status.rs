@@ -6,7 +6,7 @@ use parshall_core::ledger::Ledger;
 use serde::Serialize;
 
 use super::PathError;
-use super::account::{Drops, Noise, StageTimes};
+use super::account::{Drops, Noise, StageTimes, Wait};
 use super::hooks::Unavailable;
 use crate::session::{self, Progress};
 
@@ -49,6 +49,8 @@ pub struct Summary {
     pub paths: BTreeMap<&'static str, u64>,
     /// Times of the stages.
     pub times: Vec<StageTimes>,
+    /// Where packets spent their time, by how long the whole took.
+    pub waits: Vec<Wait>,
     /// Packets whose group found no histograms of its own.
     pub ungrouped: u64,
     /// Drops by reason.
@@ -67,18 +69,20 @@ pub struct Summary {
     pub windows: u64,
 }
 
-/// What the probes between first and last stage cost the packets of one code path: the median of the whole in windows
-/// with them less that in windows without them, in turns, for each of these probes.
+/// What the probes between first and last stage cost the packets of one code path: the median of the whole in a window
+/// with them less that in the next one without them, for each of these probes.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProbeCost {
     /// Code path.
     pub path: &'static str,
     /// Probes that were attached and detached in turns, and that packets of this path pass.
     pub probes: usize,
-    /// Windows of each kind.
+    /// Pairs of windows, one with them and one without.
     pub windows: usize,
     /// Cost of one probe, ns.
     pub ns_per_probe: f64,
-    /// Standard error, ns.
-    pub error_ns: f64,
+    /// Half of its 95 % interval, ns.
+    pub interval_ns: f64,
+    /// Whether that interval lies above zero.
+    pub is_distinguishable: bool,
 }

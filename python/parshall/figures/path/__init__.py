@@ -1,13 +1,15 @@
-"""Figures of a path log, as Altair charts.
+"""Figures of paths, as Altair charts.
 
-`reduce` reads a log. Each figure is a module with a reduction, which computes, and a drawing, which only draws.
+`reduce` reads a log, `reduce_histograms` takes what was measured without one. Each figure is a module with a
+reduction, which computes, and a drawing, which only draws.
 """
 
 from parshall.figures.frame import Figure
 from parshall.figures.path import correlation, drops, times, trace, waits
-from parshall.figures.path.reduction import PATHS, WHOLE, PathReduction, reduce
+from parshall.figures.path.kernel_histograms import reduce_histograms
+from parshall.figures.path.reduction import PATHS, PathReduction, reduce
 
-__all__ = ["PATHS", "WHOLE", "PathReduction", "figures_of", "reduce"]
+__all__ = ["PATHS", "PathReduction", "figures_of", "reduce", "reduce_histograms"]
 
 # With fewer packets, percentiles and correlations say nothing.
 _PACKETS_MIN = 30

@@ -18,6 +18,8 @@ INK, BAR = "#222", "#0072B2"
 # Those of flows without black, on which no name can be read.
 _STAGE_COLOURS = tuple(colour for colour in COLOURS if colour != "#000000")
 _DARK = ("#0072B2", "#D55E00", "#009E73", "#332288", "#882255")
+# In a wider range, the labels of ticks between powers of ten would touch.
+_DECADES_WITH_STEPS = 3.2
 # One unit for each range of three decimal digits.
 TIME_LABEL = (
     "datum.value < 1e3 ? format(datum.value, '~r') + ' ns'"
@@ -65,8 +67,9 @@ def time_scale(low_ns: float, high_ns: float) -> alt.Scale:
 
 def time_ticks(low_ns: float, high_ns: float, **settings: Any) -> alt.Axis:
     """Return an axis whose ticks are powers of ten; of a short range also 2 and 5 times these."""
-    powers = range(math.floor(math.log10(max(low_ns, 1))), math.ceil(math.log10(max(high_ns, 2))) + 1)
-    steps = (1,) if len(powers) > 3 else (1, 2, 5)
+    low, high = math.log10(max(low_ns, 1)), math.log10(max(high_ns, 2))
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    steps = (1,) if high - low > _DECADES_WITH_STEPS else (1, 2, 5)
     return alt.Axis(
         values=[float(step * 10**power) for power in powers for step in steps], labelExpr=TIME_LABEL, **settings
     )

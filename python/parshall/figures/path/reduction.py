@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from parshall.path.stages import STAGES
+from parshall.path.stages import STAGES, WHOLE
 
 if TYPE_CHECKING:
     from parshall.path.log import PathLog
 
 PATHS = ("forwarded", "delivered", "sent", "dropped")
 """Code paths that have figures: what was seen from the first stage to the end."""
-WHOLE = "whole"
 BUCKETS_PER_OCTAVE = 32
 """Buckets of times to each power of two: 2.2 % wide."""
+# 9 % wide: fewer would hide steps, more would show the clock.
+_DRAWN_PER_OCTAVE = 8
 SAMPLE_MAX = 8_000
 """Packets of each code path in the sample, at most."""
 LONGEST_MAX = 300
 """Longest times of each stage and code path that are kept, at most."""
 # Percentile of the whole -> the ranks of the packets around it.
 PERCENTILES = {"p50": (0.45, 0.55), "p90": (0.88, 0.92), "p99": (0.985, 0.995), "p99.9": (0.9985, 0.9995)}
+# A percentile that one packet in so many lies beyond needs some such packets.
+_PACKETS_NEEDED = {"p50": 1, "p90": 20, "p99": 200, "p99.9": 2000}
 _BATCH_ROWS = 1 << 16
 _MESSAGES = ("path", "time", "first_stage", "drop_reason", *(f"{stage}_ns" for stage in STAGES))
 _NO_TIMES = {"path": pl.String, "stage": pl.String, "bucket": pl.Int32}
@@ -40,9 +43,9 @@ class PathReduction:
         Rows of reads.
     begin_ns : int or None
         Time of the first row, ``CLOCK_REALTIME``.
-    buckets : polars.DataFrame
-        ``path``, ``stage`` (`WHOLE` among them), ``bucket``, ``packets``: histogram of the times since the stage
-        before; bucket b begins at 2^(b / `BUCKETS_PER_OCTAVE`) ns.
+    histograms : polars.DataFrame
+        ``path``, ``stage`` (`WHOLE` among them), ``from_ns``, ``until_ns``, ``packets``: the times since the stage
+        before.
     times : polars.DataFrame
         One row a code path and stage, in the order of the stages: ``packets``, ``share`` (of the sum of the whole),
         ``mean_ns``, ``median_ns``, ``p90_ns``, ``p99_ns`` (upper edges of buckets), ``max_ns``.
@@ -51,7 +54,7 @@ class PathReduction:
         around a percentile.
     sample : polars.DataFrame
         Every n-th packet of each code path: ``path``, ``time_s`` since the first row, and a column of nanoseconds
-        for each stage.
+        for each stage. Empty where no packets were recorded.
     longest : polars.DataFrame
         ``path``, ``stage``, ``time_s``, ``time_ns``: the longest times.
     drops : polars.DataFrame
@@ -63,7 +66,7 @@ class PathReduction:
     paths: pl.DataFrame
     reads: int
     begin_ns: int | None
-    buckets: pl.DataFrame
+    histograms: pl.DataFrame
     times: pl.DataFrame
     waits: pl.DataFrame
     sample: pl.DataFrame
@@ -109,7 +112,7 @@ def reduce(log: "PathLog", progress: Callable[[int], None] = lambda _: None) -> 
         paths=first.paths,
         reads=first.reads,
         begin_ns=first.begin_ns,
-        buckets=first.buckets,
+        histograms=first.histograms,
         times=first.times,
         waits=second.waits,
         sample=first.sample,
@@ -163,6 +166,37 @@ def bucket_of(time_ns: pl.Expr) -> pl.Expr:
 def bucket_from_ns(bucket: pl.Expr, per_octave: int = BUCKETS_PER_OCTAVE) -> pl.Expr:
     """Expression of the lower edge of a bucket, ns."""
     return pl.lit(2.0).pow(bucket / per_octave)
+
+
+def percentile_spans(wholes: pl.DataFrame) -> pl.DataFrame:
+    """Return which buckets of the whole are around each percentile.
+
+    Parameters
+    ----------
+    wholes : polars.DataFrame
+        ``path``, ``bucket``, ``packets``: histograms of the whole.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``path``, ``percentile``, ``low``, ``high`` (buckets, both included); without percentiles of code paths that
+        have too few packets for them.
+    """
+    ranks = wholes.sort("bucket").with_columns(
+        all=pl.col("packets").sum().over("path"),
+        rank=pl.col("packets").cum_sum().over("path") / pl.col("packets").sum().over("path"),
+    )
+    spans = [
+        ranks.filter(pl.col("all") >= _PACKETS_NEEDED[name])
+        .group_by("path")
+        .agg(
+            percentile=pl.lit(name),
+            low=pl.col("bucket").filter(pl.col("rank") >= low).first(),
+            high=pl.col("bucket").filter(pl.col("rank") >= high - 1e-12).first(),
+        )
+        for name, (low, high) in PERCENTILES.items()
+    ]
+    return pl.concat(spans).with_columns(pl.col("percentile").cast(pl.String))
 
 
 def _packets(table: pa.Table) -> pl.DataFrame:
@@ -249,6 +283,19 @@ class _First:
         return merged.agg(pl.col("packets").cast(pl.Int64).sum(), pl.col("sum_ns").sum(), pl.col("max_ns").max())
 
     @property
+    def histograms(self) -> pl.DataFrame:
+        """Histograms of all stages as they are drawn."""
+        coarse = pl.col("bucket").floordiv(BUCKETS_PER_OCTAVE // _DRAWN_PER_OCTAVE)
+        counts = self.buckets.group_by("path", "stage", coarse.alias("bucket")).agg(pl.col("packets").sum())
+        return counts.sort("path", "stage", "bucket").select(
+            "path",
+            "stage",
+            from_ns=bucket_from_ns(pl.col("bucket"), _DRAWN_PER_OCTAVE),
+            until_ns=bucket_from_ns(pl.col("bucket") + 1, _DRAWN_PER_OCTAVE),
+            packets="packets",
+        )
+
+    @property
     def times(self) -> pl.DataFrame:
         """A row a code path and stage."""
         order = {name: number for number, name in enumerate([*STAGES, WHOLE])}
@@ -303,26 +350,8 @@ class _Second:
         self._begin_ns = first.begin_ns or 0
         self._waits: list[pl.DataFrame] = []
         self._longest: list[pl.DataFrame] = []
-        ranks = (
-            first.buckets.filter(stage=WHOLE)
-            .sort("bucket")
-            .with_columns(rank=pl.col("packets").cum_sum().over("path") / pl.col("packets").sum().over("path"))
-        )
-        spans = [
-            ranks.group_by("path").agg(
-                percentile=pl.lit(name),
-                low=pl.col("bucket").filter(pl.col("rank") >= low).first(),
-                high=pl.col("bucket").filter(pl.col("rank") >= high - 1e-12).first(),
-            )
-            for name, (low, high) in PERCENTILES.items()
-        ]
-        self._spans = pl.concat(spans).with_columns(pl.col("percentile").cast(pl.String))
-        totals = first.paths.rename({"packets": "all"})
-        # A percentile that one packet in so many lies beyond needs some such packets.
-        needed = {"p50": 1, "p90": 20, "p99": 200, "p99.9": 2000}
-        self._spans = self._spans.join(totals, on="path").filter(
-            pl.col("all") >= pl.col("percentile").replace_strict(needed)
-        )
+        wholes = first.buckets.filter(stage=WHOLE).select("path", "bucket", "packets")
+        self._spans = percentile_spans(wholes)
 
     def add(self, table: pa.Table) -> None:
         """Add rows, in the order of the file."""

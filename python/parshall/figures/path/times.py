@@ -7,11 +7,12 @@ import polars as pl
 
 from parshall.figures.frame import Figure
 from parshall.figures.path.axes import BAR, INK, WIDTH_PX, finished, rows_of, time_scale, time_ticks
-from parshall.figures.path.reduction import BUCKETS_PER_OCTAVE, WHOLE, PathReduction, bucket_from_ns
+from parshall.figures.path.reduction import PathReduction
+from parshall.path.stages import WHOLE
 
 _PANEL_PX = 42
-# 9 % wide: fewer would hide steps, more would show the clock.
-_DRAWN_PER_OCTAVE = 8
+# The width to which heights refer, in powers of two: 9 %.
+_HEIGHT_OCTAVES = 1 / 8
 
 
 def reduce(reduction: PathReduction, path: str) -> pl.DataFrame:
@@ -20,15 +21,14 @@ def reduce(reduction: PathReduction, path: str) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``stage``, ``from_ns``, ``until_ns``, ``percent`` (of the packets that have a time of this stage).
+        ``stage``, ``from_ns``, ``until_ns``, ``percent`` (of the packets that have a time of this stage), ``height``
+        (percent for each 9 % of time, whatever the widths of the buckets are).
     """
-    coarse = pl.col("bucket").floordiv(BUCKETS_PER_OCTAVE // _DRAWN_PER_OCTAVE)
-    counts = reduction.buckets.filter(path=path).group_by("stage", coarse.alias("bucket")).agg(pl.col("packets").sum())
-    return counts.sort("stage", "bucket").select(
-        "stage",
-        from_ns=bucket_from_ns(pl.col("bucket"), _DRAWN_PER_OCTAVE),
-        until_ns=bucket_from_ns(pl.col("bucket") + 1, _DRAWN_PER_OCTAVE),
-        percent=100 * pl.col("packets") / pl.col("packets").sum().over("stage"),
+    octaves = (pl.col("until_ns") / pl.col("from_ns")).log(2)
+    return (
+        reduction.histograms.filter(path=path)
+        .select("stage", "from_ns", "until_ns", percent=100 * pl.col("packets") / pl.col("packets").sum().over("stage"))
+        .with_columns(height=pl.col("percent") * _HEIGHT_OCTAVES / octaves)
     )
 
 
@@ -43,7 +43,7 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     packets = int(times.filter(stage=WHOLE)["packets"].sum())
     caption = (
         f"{packets:,} packets. Until a stage: time since the stage before; whole: from the first stage to the last. "
-        "Height: packets in a bucket of 9 %, each panel to its own maximum. Solid line: median; dashed: 99th "
+        "Height: packets for each 9 % of time, each panel to its own maximum. Solid line: median; dashed: 99th "
         "percentile."
     )
     return finished(f"times-{path}", f"Time until each stage, {path} packets", caption, chart)
@@ -62,7 +62,7 @@ def _panel(
     beside: dict[str, Any] = {"titleAngle": 0, "titleAlign": "right", "titleX": -8, "titleY": _PANEL_PX / 2 + 5}
     beside["minExtent"] = 92
     axis_y = alt.Axis(labels=False, ticks=False, grid=False, domain=False, **beside)
-    y = alt.Y("percent:Q", title=stage, axis=axis_y)
+    y = alt.Y("height:Q", title=stage, axis=axis_y)
     bars = (
         alt.Chart(rows_of(reduced.filter(stage=stage)))
         .mark_rect(color=BAR, strokeWidth=0)

@@ -5,7 +5,8 @@ import polars as pl
 
 from parshall.figures.frame import Figure
 from parshall.figures.path.axes import WIDTH_PX, dark_stages, finished, rows_of, stage_colours, time_text
-from parshall.figures.path.reduction import PERCENTILES, WHOLE, PathReduction
+from parshall.figures.path.reduction import PERCENTILES, PathReduction
+from parshall.path.stages import WHOLE
 
 _BAR_PX = 44
 # A part that takes less of its bar than this has no room for its name.

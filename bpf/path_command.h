@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Whose packet it is, by the name of a thread: the one that sent it or, of a packet that came in, the one
+ * that last read from its socket. An interrupt borrows the thread that runs, whose name says nothing then.
+ */
+#ifndef PARSHALL_PATH_COMMAND_H
+#define PARSHALL_PATH_COMMAND_H
+
+#include "kernel_types.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+
+/* The loader sets them before verification, so that the verifier removes unused code. */
+const volatile struct path_options options SEC(".rodata.options");
+
+struct path_command {
+	char name[16];
+};
+
+/* By place in the table of packets; empty: no thread sent it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_command);
+} path_commands SEC(".maps");
+
+#define READERS_MAX 65536
+
+/* The thread that last read from a socket, by the socket's cookie. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, READERS_MAX);
+	__type(key, __u64);
+	__type(value, struct path_command);
+} path_reading SEC(".maps");
+
+/* Whether a CPU serves a softirq, which no program can ask the kernel: by CPU, since the first one that began. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} path_serving SEC(".maps");
+
+static __always_inline int note_serving(__u32 is_serving)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), *serving = bpf_map_lookup_elem(&path_serving, &cpu);
+
+	if (serving)
+		*serving = is_serving;
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(path_serving_entry) { return note_serving(1); }
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(path_serving_exit) { return note_serving(0); }
+
+static __always_inline int is_in_thread(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), *serving = bpf_map_lookup_elem(&path_serving, &cpu);
+
+	return serving && !*serving;
+}
+
+/* Notes the thread that sends the packet at a place, at its first stage. */
+static __noinline int note_command(__u32 place, int is_sending)
+{
+	struct path_command *command = bpf_map_lookup_elem(&path_commands, &place);
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (!command)
+		return 0;
+	command->name[0] = 0;
+	if (is_sending && is_in_thread())
+		BPF_CORE_READ_INTO(&command->name, task, comm);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,86 @@
+"""Read what ``parshall path --json`` printed: histograms of the stages, drops, and the ledger."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from parshall.errors import UsageError
+from parshall.path.profile import PathSummary
+
+FORMAT = "path-histograms"
+MAJOR = 1
+VERSION = f"{MAJOR}.0"
+# A file that begins otherwise is not JSON, and is not read as a whole.
+_BEGIN = b"{"
+
+
+class PathHistograms:
+    """The histograms of a measurement of paths.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A file with the output of ``parshall path --json``.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or is of another kind.
+
+    Attributes
+    ----------
+    summary : PathSummary
+        What the measurement found.
+    environment : dict
+        The host at the time of the run.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        found = _object(self.path)
+        if found is None or found.get("format") != FORMAT:
+            raise UsageError(f"{self.path}: no histograms of paths; make them with: parshall path --json > FILE")
+        version = str(found.get("format_version"))
+        if version.partition(".")[0] != str(MAJOR):
+            raise UsageError(f"{self.path}: version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall")
+        names = [field.name for field in dataclasses.fields(PathSummary)]
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise UsageError(f"{self.path}: it has no {missing[0]}; the file is damaged")
+        self.summary = PathSummary(**{name: found[name] for name in names})
+        self.environment: dict[str, Any] = found.get("environment") or {}
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """The account: seen = filtered + thinned + logged + lost, and the cost."""
+        return self.summary.ledger
+
+    @property
+    def complete(self) -> bool:
+        """Whether the measurement was ended in order."""
+        return bool(self.ledger.get("complete"))
+
+
+def as_object(summary: PathSummary, environment: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary as the object that `PathHistograms` reads."""
+    head = {"format": FORMAT, "format_version": VERSION, "environment": environment}
+    return head | dataclasses.asdict(summary)
+
+
+def is_path_histograms(path: Path) -> bool:
+    """Return whether a file has histograms of paths; false when it cannot be read."""
+    found = _object(path)
+    return found is not None and found.get("format") == FORMAT
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            if file.read(1) != _BEGIN:
+                return None
+            found = json.loads(_BEGIN + file.read())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

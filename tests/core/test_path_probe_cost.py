@@ -1,0 +1,95 @@
+"""Times of stages less the cost of the probes."""
+
+from typing import Any
+
+import pytest
+
+from parshall.cli.path_text import stage_lines, summary_lines
+from parshall.path import PathSummary
+from parshall.path.probe_cost import less_probes
+
+
+def row(stage: str, packets: int, time_ns: float, path: str = "forwarded") -> dict[str, Any]:
+    """Return the times of a stage that are all alike."""
+    times = {"median_ns": time_ns, "p90_ns": time_ns, "p99_ns": 3 * time_ns, "max_ns": 4 * time_ns}
+    return {
+        "path": path,
+        "group": None,
+        "stage": stage,
+        "packets": packets,
+        "sum_ns": packets * time_ns,
+        "share": 1.0,
+    } | times
+
+
+def cost(ns_per_probe: float, interval_ns: float) -> dict[str, Any]:
+    """Return the cost of probes."""
+    return {
+        "path": "forwarded",
+        "probes": 2,
+        "windows": 20,
+        "ns_per_probe": ns_per_probe,
+        "interval_ns": interval_ns,
+        "is_distinguishable": ns_per_probe > interval_ns,
+    }
+
+
+ROWS = [row("receive", 100, 500), row("forward", 50, 60), row("whole", 100, 530), row("whole", 7, 100, "dropped")]
+
+
+def summary(*costs: dict[str, Any]) -> PathSummary:
+    """Return the summary of a measurement with these costs."""
+    return PathSummary(
+        ledger={},
+        failure=None,
+        stages=["gro", "receive", "forward"],
+        unavailable=[],
+        paths={"forwarded": 100, "dropped": 7},
+        times=less_probes(ROWS, costs),
+        waits=[],
+        ungrouped=0,
+        drops=[],
+        noise=[],
+        reads=[],
+        missed=[],
+        probe_cost=list(costs),
+        attached_s=8.0,
+        windows=1,
+    )
+
+
+def test_a_stage_has_one_probe_and_the_whole_one_for_each_stage_that_its_packets_passed():
+    receive, forward, whole, dropped = less_probes(ROWS, [cost(80, 10)])
+    assert (receive["median_less_probes_ns"], receive["p99_less_probes_ns"]) == (420, 1420)
+    # No time gets below zero.
+    assert (forward["mean_less_probes_ns"], forward["p99_less_probes_ns"]) == (0, 100)
+    # Half of the packets passed one stage, the others two.
+    assert whole["probe_cost_ns"] == pytest.approx(1.5 * 80)
+    assert whole["probe_cost_interval_ns"] == pytest.approx(1.5 * 10)
+    assert whole["median_less_probes_ns"] == pytest.approx(530 - 120)
+    # The cost of another code path was not measured.
+    assert dropped == ROWS[-1]
+
+
+def test_a_cost_below_zero_adds_nothing():
+    receive = less_probes(ROWS, [cost(-30, 40)])[0]
+    assert receive["median_less_probes_ns"] == receive["median_ns"]
+    assert receive["probe_cost_interval_ns"] == 40
+
+
+def test_the_table_has_the_times_as_measured_and_less_the_probes():
+    lines = stage_lines(summary(cost(80, 10)), with_groups=False)
+    assert lines[1].split()[-4:] == ["less", "probes:", "median", "p99"]
+    assert " ".join(lines[2].split()) == "receive 100 100.0% 500 ns 1.5 us 2 us 420 ns +- 10 ns 1.42 us"
+    assert {len(line) for line in lines[1:5]} == {len(lines[1])}
+    # The table of a code path whose cost is not known has no such columns.
+    assert "probes" not in lines[6]
+    table = summary(cost(80, 10)).table()
+    assert table["median_less_probes_ns"].to_pylist() == [420, 0, 410, None]
+    assert "probe_cost_ns" not in summary().table().column_names
+
+
+@pytest.mark.parametrize(("measured", "said"), [(cost(80, 10), False), (cost(8, 10), True), (cost(-8, 5), True)])
+def test_a_cost_whose_interval_has_zero_is_said_so(measured: dict[str, Any], said: bool):
+    (line,) = (line for line in summary_lines(summary(measured)) if line.startswith("probe cost, forwarded: "))
+    assert line.endswith("; not distinguishable from zero") == said

@@ -1,0 +1,107 @@
+"""Histograms by command, held against tcpdump and what each command sent and read."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conversation import connection, transfer
+
+from parshall.path import PathProfile, PathSummary
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+SENT = {"alpha": (9001, 137), "beta": (9002, 211)}
+"""Command -> port to which it sends, and how many datagrams."""
+
+NAMED = "import socket, sys; open('/proc/self/comm', 'w').write(sys.argv[1]); "
+SEND = NAMED + (
+    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+    "[s.sendto(bytes(100), (sys.argv[2], int(sys.argv[3]))) for _ in range(int(sys.argv[4]))]"
+)
+READ = NAMED + (
+    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((sys.argv[2], int(sys.argv[3]))); "
+    "print('bound', flush=True); [s.recv(2000) for _ in range(int(sys.argv[4]))]"
+)
+
+
+@pytest.fixture
+def pair(bed: Any) -> tuple[Any, Any, Any]:
+    """Two hosts, and the link between them."""
+    left, right = bed.host("left"), bed.host("right")
+    return left, right, bed.link(left, right, backend="veth")
+
+
+def packets_by_command(summary: PathSummary, path: str) -> dict[str, int]:
+    """Return packets of a code path by command."""
+    rows = [row for row in summary.times if row["group"] and row["stage"] == "whole" and row["path"] == path]
+    return {row["group"]["command"]: row["packets"] for row in rows}
+
+
+def run_each(host: Any, program: str, address: str) -> list[Any]:
+    """Start a program for each command."""
+    arguments = [[name, address, str(port), str(count)] for name, (port, count) in SENT.items()]
+    return [host.popen([sys.executable, "-c", program, *each], stdout=subprocess.PIPE, text=True) for each in arguments]
+
+
+def end_each(processes: Sequence[Any]) -> None:
+    """Wait for the programs."""
+    for process in processes:
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+
+
+def test_what_commands_send_is_what_tcpdump_sees_at_their_ports(pair: Any) -> None:
+    left, right, link = pair
+    command = ["tcpdump", "-i", link.interface(left), "-n", "-l", "--immediate-mode", "udp and portrange 9001-9002"]
+    tap = left.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert any("listening" in line for line in iter(tap.stderr.readline, ""))
+    with PathProfile(netns=left.namespace, by="command", filter="udp portrange 9001-9002") as profile:
+        end_each(run_each(left, SEND, str(link.address(right))))
+    lines = [tap.stdout.readline() for _ in range(sum(count for _, count in SENT.values()))]
+    tap.terminate()
+    tap.communicate()
+    seen = {name: sum(f".{port}: " in line for line in lines) for name, (port, _) in SENT.items()}
+    assert seen == {name: count for name, (_, count) in SENT.items()}
+    assert packets_by_command(profile.summary, "sent") == seen
+    assert profile.summary.ungrouped == 0
+
+
+def test_delivered_packets_have_the_command_that_reads_them(pair: Any) -> None:
+    left, right, link = pair
+    address = str(link.address(right))
+    readers = run_each(right, READ, address)
+    assert [process.stdout.readline() for process in readers] == ["bound\n"] * 2
+    stages = ["netif_rx", "receive", "local_in", "data_ready"]
+    options: dict[str, Any] = {"by": "command", "filter": "udp portrange 9001-9002", "stages": stages}
+    with PathProfile(netns=right.namespace, reads=True, **options) as profile:
+        # Other names send, so that no name is there by chance.
+        end_each(run_each(left, SEND.replace("sys.argv[1]", "'sender'"), address))
+        end_each(readers)
+    assert packets_by_command(profile.summary, "delivered") == {name: count for name, (_, count) in SENT.items()}
+
+
+def test_without_readers_nobody_is_named_for_what_arrives(pair: Any) -> None:
+    left, right, link = pair
+    address = str(link.address(right))
+    readers = run_each(right, READ, address)
+    assert [process.stdout.readline() for process in readers] == ["bound\n"] * 2
+    with PathProfile(netns=right.namespace, by="command", filter="udp portrange 9001-9002") as profile:
+        end_each(run_each(left, SEND, address))
+        end_each(readers)
+    assert packets_by_command(profile.summary, "delivered") == {"(softirq)": sum(count for _, count in SENT.values())}
+
+
+def test_every_sent_packet_of_tcp_is_of_a_command_or_of_the_softirq(pair: Any) -> None:
+    left, right, link = pair
+    with PathProfile(netns=left.namespace, by="command", filter="tcp") as profile:
+        with connection(left, right, str(link.address(right)), 5050) as (active, passive):
+            transfer(active, passive, 3_000_000)
+    found = packets_by_command(profile.summary, "sent")
+    assert sum(found.values()) == profile.summary.paths["sent"] > 0
+    ours = Path("/proc/thread-self/comm").read_text().rstrip()
+    kernel_threads = re.compile(r"ksoftirqd/|kworker/|napi/")
+    assert all(name in (ours, "(softirq)") or kernel_threads.match(name) for name in found), found
+    assert found[ours] > 0
