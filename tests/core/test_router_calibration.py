@@ -7,12 +7,14 @@ import pyarrow
 import pytest
 
 from parshall.errors import ParshallError, UsageError
+from parshall.model.builtin import parameters
 from parshall.model.plan import Limits
 from parshall.model.simulation import run
 from parshall.router import calibrate as calibrating
 from parshall.router import estimation
 from parshall.router.calibration import Calibration, machine
 from parshall.router.estimation import Passages
+from parshall.router.napi import napi_settings
 from parshall.router.network import PACKETS, calibrated, network
 from parshall.router.plan import largest_load, plan
 from parshall.router.prediction import compare, predict, single_queue
@@ -215,3 +217,30 @@ def test_answers_hold_in_the_model():
     assert by_question["bottleneck: receive"] == 0.7
     assert by_question["latency p50"] < by_question["latency p99"]
     assert PACKETS in network(known()).classes
+
+
+def test_linux_napi_with_a_calibration_is_near_the_calibrated_network():
+    settings = napi_settings(known())
+    assert settings["packet_us"] == pytest.approx(SERVICE_NS / 1e3, rel=0.01)
+    assert settings["rx_ring"] == 1000
+    options = {"duration_s": 0.5, "warm_up_s": 0.05, "replications": 2, "seed": 7}
+    for pps in (100e3, 500e3):
+        own = run(network(known(), pps=pps), **options)
+        napi = run(parameters("linux-napi", settings | {"load_pps": pps}).build(), **options)
+        for quantile, tolerance in ((0.5, 0.15), (0.9, 0.2)):
+            expected_ns = own.quantile_ns("forwarded", quantile) - LINK_NS
+            assert napi.quantile_ns("forwarded", quantile) == pytest.approx(expected_ns, rel=tolerance), (pps, quantile)
+
+
+def test_the_command_takes_the_parameters_of_linux_napi_from_a_file(tmp_path, capsys):
+    from parshall.cli.model import build_network
+
+    path = tmp_path / "here.toml"
+    known(machine=machine() | {"cpus": 64}).write(path)
+    model = build_network("linux-napi", ["dev_weight=32"], "200kpps", path)
+    (policy,) = next(each for each in model.as_dict()["stations"] if each["name"] == "cpu0")["policies"]
+    assert policy["wake_ns"] == pytest.approx(known().wake.median_ns, rel=1e-4)
+    assert policy["batch"] == 32, "--set comes last"
+    assert "another machine: cpus is" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="has parameters of linux-napi, not of bsd-router"):
+        build_network("bsd-router", None, None, path)

@@ -177,7 +177,7 @@ def test_a_missing_peer_is_named():
             sender.sendto(b"x", ("198.18.1.1", 9))
             time.sleep(0.001)
         wait_until(lambda: gateways.near.status()["read"] == 20)
-        with pytest.raises(ParshallError, match=rf"peer 10\.77\.2\.2:{PORT}: nobody listens there, \d+ datagrams"):
+        with pytest.raises(ParshallError, match=rf"peer 10\.77\.2\.2:{PORT}: no program listens there, \d+ datagrams"):
             gateways.near.check_peer()
         account = gateways.near.stop()
         assert account["read"] == account["sent"] == 20 >= account["refused"] > 0

@@ -33,6 +33,10 @@ _Load = Annotated[
     str | None, typer.Option("--load", metavar="LOAD", help="Offered load: 225mbps, 8.5kpps; replaces load_*")
 ]
 _Duration = Annotated[float, time_option("-d", "--duration", help="Model time to measure: 1, 500ms, 10m")]
+_Calibration = Annotated[
+    Path | None,
+    typer.Option("--calibration", metavar="FILE", help="Parameters of linux-napi from this calibration"),
+]
 _Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="CSV file for the table; - is standard output")
 ]
@@ -71,6 +75,7 @@ def run_model(
     model: _Model,
     settings: _Settings = None,
     load: _Load = None,
+    calibration: _Calibration = None,
     duration: _Duration = 1.0,
     warm_up: Annotated[
         float | None, span_option("--warm-up", help="Model time before that [default: by MSER-5]")
@@ -107,7 +112,7 @@ def run_model(
     if batches == 1:
         raise UsageError("--batches 1: expected 2 or more")
     results = run(
-        build_network(model, settings, load),
+        build_network(model, settings, load, calibration),
         duration_s=duration,
         warm_up_s=warm_up,
         replications=replications if batches is None else batches,
@@ -448,11 +453,17 @@ def draw_figure(
             _say(f"figure {name}: {FIGURES[name].note}")
 
 
-def build_network(name: str, settings: list[str] | None, load: str | None) -> Any:
+def build_network(name: str, settings: list[str] | None, load: str | None, calibration: Path | None = None) -> Any:
     """Return the network of a built-in model or of a file, under settings."""
     from parshall.model.variation import build, resolve
 
     base, chosen = resolve(name), _settings(settings)
+    if calibration is not None:
+        from parshall.cli.model_calibration import napi
+
+        if base != "linux-napi":
+            raise UsageError(f"--calibration {calibration}: has parameters of linux-napi, not of {name}")
+        chosen = napi(calibration) | chosen
     if load is not None:
         if not isinstance(base, str):
             raise UsageError(f"--load {load}: works with built-in models only; for {name}, --set load_factor=1.5")

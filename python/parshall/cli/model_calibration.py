@@ -79,6 +79,16 @@ def plan(
     return answer(calibration, loss=loss, p99_us=p99_us, pps=pps, duration_s=duration_s, seed=seed)
 
 
+def napi(path: Path) -> dict[str, str | float]:
+    """Return the parameters of ``linux-napi`` from a calibration."""
+    from parshall.router.calibration import Calibration
+    from parshall.router.napi import napi_settings
+
+    calibration = Calibration.read(path)
+    _warn(calibration, "run")
+    return napi_settings(calibration)
+
+
 def _warn(calibration: Any, command: str) -> None:
     for difference in calibration.differences():
         say("model", f"{command}: another machine: {difference}; calibrate here: parshall model calibrate -o FILE")

@@ -201,7 +201,7 @@ def _enough(found: np.ndarray, what: str) -> np.ndarray:
 
 
 def _lossless(bed: RouterTestbed, traffic: Traffic, count: int) -> Measurement:
-    """Measure, once more if packets were lost: of a lost packet nobody knows when it would have left."""
+    """Measure, up to three times if packets are lost: a lost packet has no latency."""
     for attempt in range(3):
         found = measure(bed, replace(traffic, seed=traffic.seed + 1_000 * attempt), count)
         if not found.lost_share:

@@ -94,7 +94,7 @@ class Gateway(Session[dict[str, int]]):
         refused = self.status()["refused"]
         if refused:
             raise ParshallError(
-                f"gateway: peer {self.peer}: nobody listens there, {refused} datagrams were refused; "
+                f"gateway: peer {self.peer}: no program listens there, {refused} datagrams were refused; "
                 "start the gateway at the other end"
             )
 

@@ -13,7 +13,7 @@ pub struct GatewayLedger {
     pub read_bytes: u64,
     /// Datagrams sent to the peer.
     pub sent: u64,
-    /// Of those, reported by the peer's host as sent to nobody; it does not report each.
+    /// Of those, refused by the peer's host (no socket on the port); it does not report each.
     pub refused: u64,
     /// Not sent: longer than a datagram may be.
     pub oversized: u64,
