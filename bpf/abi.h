@@ -578,8 +578,8 @@ struct path_histogram {
 
 /* Code paths whose packets were seen from the first stage to the end: PATH_FORWARDED to PATH_DROPPED. */
 #define PATH_WAIT_CODES 4
-/* Of how many ended packets one counts in a path_wait. */
-#define PATH_WAIT_EVERY 8
+/* Of how many ended packets one counts in a path_wait: odd, since packets come in lists of 8 and polls of 64. */
+#define PATH_WAIT_EVERY 7
 
 /* Times of the packets whose whole lies in one bucket: where slow packets wait, and where fast ones. */
 struct path_wait {

@@ -56,7 +56,7 @@ def test_where_packets_waited_agrees_with_the_log(both: tuple[PathReduction, Pat
     for percentile, tolerance in (("p50", 0.05), ("p90", 0.1)):
         ours, theirs = (one.filter(percentile=percentile).row(0, named=True) for one in (histograms, log))
         for stage in ("receive", "queue", "start_xmit"):
-            # One packet of eight, and buckets of other widths: so parts of the whole are held, not times.
+            # One packet of seven, and buckets of other widths: so parts of the whole are held, not times.
             assert ours[stage] / ours["whole"] == pytest.approx(theirs[stage] / theirs["whole"], abs=tolerance)
 
 

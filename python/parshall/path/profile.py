@@ -39,7 +39,7 @@ class PathSummary(Summary):
         One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets; with
         ``probe_cost`` also what `less_probes` adds.
     waits : list of dict
-        Times of one of eight packets of a code path, by the ``bucket`` of the whole: ``packets``, and ``sum_ns`` by
+        Times of one of seven packets of a code path, by the ``bucket`` of the whole: ``packets``, and ``sum_ns`` by
         stage.
     ungrouped : int
         Packets whose group found no histograms of its own.

@@ -108,7 +108,7 @@ pub struct Wait {
     pub path: &'static str,
     /// The bucket of the whole.
     pub bucket: usize,
-    /// Packets: one of eight.
+    /// Packets: one of seven.
     pub packets: u64,
     /// Sum of their times until each stage, ns; `whole` is from the first stage to the last.
     pub sum_ns: BTreeMap<&'static str, u64>,

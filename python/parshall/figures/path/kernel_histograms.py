@@ -93,7 +93,7 @@ def _times(rows: list[dict[str, object]]) -> pl.DataFrame:
 
 
 def _waits(summary: "PathSummary") -> pl.DataFrame:
-    """Mean times of the packets around percentiles of the whole; as for a log, but of one of eight packets."""
+    """Mean times of the packets around percentiles of the whole; as for a log, but of one of seven packets."""
     schema = {"path": pl.String, "bucket": pl.Int64, "packets": pl.Int64}
     wholes = pl.DataFrame([{name: row[name] for name in schema} for row in summary.waits], schema=schema)
     sums = [
