@@ -9,6 +9,7 @@ use std::ptr;
 use libbpf_rs::ProgramType;
 use libbpf_rs::btf::{Btf, BtfKind, BtfType};
 use libbpf_sys as sys;
+use parshall_core::path_log::STAGE_NAMES;
 
 use super::{Cause, Privileges, Probe, cgroup};
 use crate::bpf;
@@ -200,22 +201,26 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
     ]
 }
 
-/// The programs of the path; stages that this kernel lacks are named.
+/// The programs of the path; stages that this kernel lacks are named, in the order in which packets pass them.
 fn path_stages(privileges: &Privileges) -> Probe {
+    const NAME: &str = "program.of_path";
     const NEEDED: [&str; 3] = ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"];
     let mut missing = Vec::new();
-    let probe = ours("program.of_path", privileges, &NEEDED, || {
+    let probe = ours(NAME, privileges, &NEEDED, || {
         let unavailable = crate::path::hooks::try_programs().map_err(|error| error.to_string())?;
         missing.extend(unavailable.into_iter().map(|one| one.stage));
         Ok(())
     });
-    match missing.is_empty() {
-        true => probe,
-        false => Probe::works(
-            "program.of_path",
-            format!("loaded; not here: {}", missing.join(", ")),
-        ),
+    if missing.is_empty() {
+        return probe;
     }
+    missing.sort_by_key(|name| STAGE_NAMES.iter().position(|stage| stage == name));
+    Probe::degraded(
+        NAME,
+        Cause::Unsupported,
+        format!("loaded, without stages {}", missing.join(", ")),
+        "Linux 6.6 or newer has all stages; the others are measured here",
+    )
 }
 
 /// Load our own programs as a whole: a verifier may refuse them although it accepts each of their parts.
