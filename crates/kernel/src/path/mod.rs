@@ -1,13 +1,29 @@
 //! The path instrument: when each packet passed which stage of the kernel.
 //!
-//! [`request`] says what is wanted, `stages` is the table of the stages, [`hooks`] is the kernel side, `account` turns
-//! its arrays into tables, `status` is what it reports, [`session`] starts a measurement, and `run` is the thread behind it.
+//! | room | holds |
+//! |---|---|
+//! | [`request`] | what is wanted |
+//! | `stages` | the table of the stages and their programs |
+//! | [`selection`] | what this kernel offers of a request |
+//! | `settings` | what the programs are given of it |
+//! | `load` | the object: maps, programs |
+//! | `attachment` | programs at their hooks |
+//! | `arrays` | what the programs fill, mapped |
+//! | [`hooks`] | the kernel side as a whole |
+//! | `account` | the arrays as tables |
+//! | `status` | what a measurement reports |
+//! | [`session`] | starts a measurement; `run` is the thread behind it |
 
 mod account;
+mod arrays;
+mod attachment;
 pub mod hooks;
+pub(crate) mod load;
 pub mod request;
 mod run;
+pub mod selection;
 pub mod session;
+mod settings;
 mod stages;
 mod status;
 

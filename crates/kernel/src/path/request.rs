@@ -1,9 +1,12 @@
 //! What the path instrument is asked for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use parshall_core::abi::PATH_INTERFACES_MAX;
 use serde::Deserialize;
 
+use super::PathError;
+use crate::net::interface;
 use crate::os_text;
 
 /// What has histograms of its own, beside the code paths.
@@ -66,4 +69,57 @@ pub struct PathRequest {
     pub seed: u64,
     /// Measure the cost of the probes between first and last stage, in windows with and without them.
     pub probe_cost: bool,
+}
+
+impl PathRequest {
+    /// Refuses what no request may have.
+    pub(super) fn check(&self) -> Result<(), PathError> {
+        let fail = |option: &'static str, value: String, expected: String| {
+            Err(PathError::Option {
+                option,
+                value,
+                expected,
+            })
+        };
+        if self.every == 0 {
+            return fail("every", "0".into(), "1 (every packet) or more".into());
+        }
+        if self.interfaces.len() > PATH_INTERFACES_MAX {
+            let count = format!("{} interfaces", self.interfaces.len());
+            return fail("interface", count, format!("at most {PATH_INTERFACES_MAX}"));
+        }
+        if !self.packets_max.is_power_of_two() || !(1 << 10..=1 << 22).contains(&self.packets_max) {
+            let value = self.packets_max.to_string();
+            return fail(
+                "packets-max",
+                value,
+                "a power of two from 1024 to 4194304".into(),
+            );
+        }
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            return fail(
+                "share",
+                self.share.to_string(),
+                "above 0 and at most 1 (100%)".into(),
+            );
+        }
+        if !(1..=4096).contains(&self.groups_max) {
+            return fail(
+                "groups-max",
+                self.groups_max.to_string(),
+                "1 to 4096".into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Moves the calling thread into the network namespace of a request, if it has one.
+pub(super) fn enter(netns: Option<&Path>) -> Result<(), PathError> {
+    let Some(path) = netns else { return Ok(()) };
+    interface::enter_namespace(path).map_err(|error| PathError::Option {
+        option: "netns",
+        value: path.display().to_string(),
+        expected: format!("a network namespace that may be entered ({error})"),
+    })
 }

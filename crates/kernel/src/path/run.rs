@@ -18,8 +18,8 @@ use rand_pcg::Pcg64;
 
 use super::PathError;
 use super::account::{drops, noises, reads, stage_histogram, stage_times, waits};
-use super::hooks::{PathHooks, enter};
-use super::request::PathRequest;
+use super::hooks::PathHooks;
+use super::request::{PathRequest, enter};
 
 use super::stages::is_edge;
 use super::status::{PathProgress, ProbeCost, Summary};

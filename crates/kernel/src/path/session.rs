@@ -6,8 +6,8 @@ use parshall_core::path_log::PathLogWriter;
 
 use super::PathError;
 use super::account::reason_names;
-use super::hooks::{PathHooks, check, enter};
-use super::request::PathRequest;
+use super::hooks::PathHooks;
+use super::request::{PathRequest, enter};
 use super::run::Run;
 use super::status::{PathProgress, Summary};
 use crate::clock::realtime_offset_ns;
@@ -27,7 +27,7 @@ impl PathProfile {
     /// # Errors
     /// [`PathError`], before anything is left attached.
     pub fn start(request: PathRequest, beginning: &Beginning) -> Result<Self, PathError> {
-        check(&request)?;
+        request.check()?;
         // A thread of its own: the caller stays in its network namespace.
         let loaded = std::thread::scope(|scope| {
             let load = scope.spawn(|| {

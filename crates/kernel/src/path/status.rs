@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::PathError;
 use super::account::{Drops, Noise, StageTimes, Wait};
-use super::hooks::Unavailable;
+use super::selection::Unavailable;
 use crate::session::{self, Progress};
 
 /// Numbers of a measurement that runs.
