@@ -9,7 +9,6 @@ use std::ptr;
 use libbpf_rs::ProgramType;
 use libbpf_rs::btf::{Btf, BtfKind, BtfType};
 use libbpf_sys as sys;
-use parshall_core::path_log::STAGE_NAMES;
 
 use super::{Cause, Privileges, Probe, cgroup};
 use crate::bpf;
@@ -201,7 +200,7 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
     ]
 }
 
-/// The programs of the path; stages that this kernel lacks are named, in the order in which packets pass them.
+/// The programs of the path; stages that this kernel lacks are named.
 fn path_stages(privileges: &Privileges) -> Probe {
     const NAME: &str = "program.of_path";
     const NEEDED: [&str; 3] = ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"];
@@ -214,11 +213,10 @@ fn path_stages(privileges: &Privileges) -> Probe {
     if missing.is_empty() {
         return probe;
     }
-    missing.sort_by_key(|name| STAGE_NAMES.iter().position(|stage| stage == name));
     Probe::degraded(
         NAME,
         Cause::Unsupported,
-        format!("loaded, without stages {}", missing.join(", ")),
+        format!("loaded, without {}", missing.join(", ")),
         "Linux 6.6 or newer has all stages; the others are measured here",
     )
 }

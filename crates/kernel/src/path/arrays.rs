@@ -2,17 +2,14 @@
 
 use libbpf_rs::Object;
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_REASONS_MAX, PATH_STAGE_COUNT,
-    PATH_WAIT_CODES, PathAccount, PathDrops, PathHistogram, PathNoiseHistogram, PathWait, Plain,
-    READ_TIME_COUNT, view_plain,
+    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_REASONS_MAX, PATH_STAGE_COUNT, PathAccount,
+    PathDrops, PathHistogram, PathNoiseHistogram, PathWait, Plain, READ_TIME_COUNT, view_plain,
 };
 
-use super::PathError;
-use super::load::find_map;
+use super::load::{WAITS, find_map};
+use crate::measurement_error::MeasurementError;
 use crate::net::mapping::Mapping;
 
-/// Elements of `path_waits` for a CPU.
-pub(super) const WAITS: usize = PATH_WAIT_CODES * PATH_BUCKETS;
 const HISTOGRAM_BYTES: usize = size_of::<PathHistogram>();
 
 /// Counts, histograms and sums, most of them for each CPU.
@@ -29,11 +26,11 @@ pub(super) struct Arrays {
 
 impl Arrays {
     /// Maps those of a loaded object, which has histograms for `groups_max` groups beside the code paths.
-    pub fn of(object: &Object, cpus: usize, groups_max: usize) -> Result<Self, PathError> {
+    pub fn of(object: &Object, cpus: usize, groups_max: usize) -> Result<Self, MeasurementError> {
         let groups = PATH_CODE_COUNT + groups_max;
         let map = |name: &str, values: usize, value_bytes: usize| {
             let bytes = (values * value_bytes).next_multiple_of(4096);
-            Mapping::of(find_map(object, name)?, bytes, 0, false).map_err(PathError::load)
+            Mapping::of(find_map(object, name)?, bytes, 0, false).map_err(MeasurementError::load)
         };
         let noise_bytes = size_of::<PathNoiseHistogram>();
         Ok(Self {

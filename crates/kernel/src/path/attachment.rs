@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use libbpf_rs::{Link, NFPROTO_IPV4, NFPROTO_IPV6, NetfilterOpts, Object};
 use libbpf_sys as sys;
 
-use super::PathError;
 use super::load::find_program;
 use super::stages::{Hook, StageProgram};
+use crate::measurement_error::MeasurementError;
 use crate::{bpf, cgroup};
 
 /// Where programs are attached, and the links of those that are.
@@ -20,7 +20,7 @@ pub(super) struct Attachment {
 
 impl Attachment {
     /// Of nothing yet; opens what `programs` are to be attached to.
-    pub fn new(programs: &[StageProgram], interfaces: Vec<u32>) -> Result<Self, PathError> {
+    pub fn new(programs: &[StageProgram], interfaces: Vec<u32>) -> Result<Self, MeasurementError> {
         let root_cgroup = programs
             .iter()
             .any(|one| matches!(one.hook, Hook::SocketIn | Hook::SocketOut))
@@ -35,7 +35,11 @@ impl Attachment {
     }
 
     /// Attaches the program of a stage.
-    pub fn attach_stage(&mut self, object: &Object, stage: &StageProgram) -> Result<(), PathError> {
+    pub fn attach_stage(
+        &mut self,
+        object: &Object,
+        stage: &StageProgram,
+    ) -> Result<(), MeasurementError> {
         let cgroup = self.root_cgroup.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         match stage.hook {
             Hook::Tracepoint(_) => self.attach_tracepoint(object, stage.program),
@@ -58,7 +62,7 @@ impl Attachment {
                         sys::BPF_TCX_INGRESS,
                         sys::bpf_link_create_opts::default(),
                     )
-                    .map_err(|error| PathError::attach(stage.program, error))?;
+                    .map_err(|error| MeasurementError::attach(stage.program, error))?;
                     self.tcx_links.push(link);
                 }
                 Ok(())
@@ -67,7 +71,11 @@ impl Attachment {
     }
 
     /// Attaches a program to the tracepoint that it names.
-    pub fn attach_tracepoint(&mut self, object: &Object, program: &str) -> Result<(), PathError> {
+    pub fn attach_tracepoint(
+        &mut self,
+        object: &Object,
+        program: &str,
+    ) -> Result<(), MeasurementError> {
         self.link(object, program, |program| program.attach())
     }
 
@@ -76,9 +84,9 @@ impl Attachment {
         object: &Object,
         name: &str,
         attach: impl FnOnce(&libbpf_rs::ProgramMut<'_>) -> libbpf_rs::Result<Link>,
-    ) -> Result<(), PathError> {
+    ) -> Result<(), MeasurementError> {
         let program = find_program(object, name)?;
-        let link = attach(&program).map_err(|error| PathError::attach(name, error))?;
+        let link = attach(&program).map_err(|error| MeasurementError::attach(name, error))?;
         self.links.push(link);
         Ok(())
     }
@@ -117,17 +125,16 @@ fn attach_to_netfilter(
     })
 }
 
-fn open_root_cgroup() -> Result<OwnedFd, PathError> {
-    let root = cgroup::resolve(None).map_err(|error| PathError::Cgroup {
-        reason: error.to_string(),
-    })?;
+fn open_root_cgroup() -> Result<OwnedFd, MeasurementError> {
+    let root = cgroup::resolve(None)?;
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(
         &root.path,
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )
-    .map_err(|error| PathError::Cgroup {
-        reason: format!("{}: {error}", root.path.display()),
+    .map_err(|error| MeasurementError::Cgroup {
+        path: root.path,
+        reason: error.to_string(),
     })
 }

@@ -5,17 +5,16 @@ use std::path::PathBuf;
 
 use libbpf_rs::{Btf, MapCore, MapFlags, Object};
 use parshall_core::ledger::ProgramCost;
-use parshall_core::path_log::STAGE_NAMES;
 
-use super::PathError;
 use super::arrays::Arrays;
 use super::attachment::Attachment;
 use super::load::{SWEEP_PROGRAM, find_map, find_program, load_programs};
-use super::request::{Group, PathRequest};
+use super::request::PathRequest;
 use super::selection::{Selection, Unavailable};
 use super::settings::Settings;
 use super::stages::{StageProgram, is_edge};
-use crate::ring::{self, memory::Lane};
+use crate::measurement_error::MeasurementError;
+use crate::ring::memory::Lane;
 use crate::{bpf, cost, cpus};
 
 /// Places of the table that one run of the sweep looks at.
@@ -46,11 +45,11 @@ impl PathHooks {
     /// network namespace of the request.
     ///
     /// # Errors
-    /// [`PathError`] for a request that cannot be had, or what the kernel refused.
-    pub fn load(request: &PathRequest) -> Result<Self, PathError> {
-        let cpus = cpus::possible().map_err(PathError::load)?;
-        let lane_cpus = cpus::with_lanes().map_err(PathError::load)?;
-        let kernel = Btf::from_vmlinux().map_err(PathError::load)?;
+    /// [`MeasurementError`] for a request that cannot be had, or what the kernel refused.
+    pub fn load(request: &PathRequest) -> Result<Self, MeasurementError> {
+        let cpus = cpus::possible().map_err(MeasurementError::load)?;
+        let lane_cpus = cpus::with_lanes().map_err(MeasurementError::load)?;
+        let kernel = Btf::from_vmlinux().map_err(MeasurementError::load)?;
         let selection = Selection::of(request, &kernel)?;
         let settings = Settings::of(request, &selection)?;
         let layout = settings.options.layout;
@@ -74,8 +73,8 @@ impl PathHooks {
     /// the network namespace of the request.
     ///
     /// # Errors
-    /// [`PathError::Attach`]; what was attached stays until [`PathHooks::detach`].
-    pub fn attach(&mut self, with_middle: bool) -> Result<(), PathError> {
+    /// [`MeasurementError::Attach`]; what was attached stays until [`PathHooks::detach`].
+    pub fn attach(&mut self, with_middle: bool) -> Result<(), MeasurementError> {
         for program in &self.others {
             self.attachment.attach_tracepoint(&self.object, program)?;
         }
@@ -95,15 +94,15 @@ impl PathHooks {
     /// Ends all packets that are under way, as open. For when nothing is attached.
     ///
     /// # Errors
-    /// [`PathError::Attach`] when the kernel refuses.
-    pub fn sweep(&self) -> Result<(), PathError> {
+    /// [`MeasurementError::Attach`] when the kernel refuses.
+    pub fn sweep(&self) -> Result<(), MeasurementError> {
         for _ in 0..self.table_places.div_ceil(SWEEP_PLACES) {
             bpf::test_run(
                 find_program(&self.object, SWEEP_PROGRAM)?.as_fd(),
                 &[],
                 Default::default(),
             )
-            .map_err(|error| PathError::attach(SWEEP_PROGRAM, error))?;
+            .map_err(|error| MeasurementError::attach(SWEEP_PROGRAM, error))?;
         }
         Ok(())
     }
@@ -151,30 +150,8 @@ impl PathHooks {
 /// Loads all programs that this kernel can have, with a ring and tables of a size that costs nothing.
 ///
 /// # Errors
-/// [`PathError`] when the kernel refuses one.
-pub fn try_programs() -> Result<Vec<Unavailable>, PathError> {
-    let request = PathRequest {
-        path: Some("-".into()),
-        environment: "{}".into(),
-        options_text: "{}".into(),
-        stages: STAGE_NAMES[..STAGE_NAMES.len() - 1]
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
-        reads: true,
-        noise: true,
-        filter: Some("tcp port 80 and ip6[6] != 0".into()),
-        every: 2,
-        interfaces: vec!["lo".into()],
-        netns: None,
-        cgroup: None,
-        group: Group::Connection,
-        groups_max: 1,
-        packets_max: 1 << 10,
-        ring_bytes: ring::LANE_SIZE_MIN_BYTES,
-        share: 1.0,
-        seed: 0,
-        probe_cost: false,
-    };
+/// [`MeasurementError`] when the kernel refuses one.
+pub fn try_programs() -> Result<Vec<Unavailable>, MeasurementError> {
+    let request = PathRequest::of_everything();
     PathHooks::load(&request).map(|hooks| hooks.unavailable)
 }

@@ -2,21 +2,22 @@
 
 use libbpf_rs::{Map, MapCore, Object, ProgramMut};
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_REASONS_MAX, PathOptions, READ_TIME_COUNT,
-    plain_bytes,
+    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_REASONS_MAX, PATH_WAIT_CODES,
+    PathOptions, READ_TIME_COUNT, plain_bytes,
 };
 use parshall_core::filter::classic::ClassicInstruction;
 
-use super::PathError;
-use super::arrays::WAITS;
 use super::request::Group;
 use super::selection::Selection;
 use super::settings::Settings;
+use crate::measurement_error::MeasurementError;
 use crate::objects::{CompiledObject, compiled_object};
 use crate::ring;
 
 pub(crate) static OBJECT: CompiledObject = compiled_object!("path");
 
+/// Elements of `path_waits` for a CPU.
+pub(super) const WAITS: usize = PATH_WAIT_CODES * PATH_BUCKETS;
 /// The program that ends what is under way.
 pub(super) const SWEEP_PROGRAM: &str = "path_sweep";
 
@@ -26,8 +27,8 @@ pub(super) fn load_programs(
     selection: &Selection,
     cpus: usize,
     lane_cpus: usize,
-) -> Result<Object, PathError> {
-    let mut open = crate::libbpf_log::open(&OBJECT).map_err(PathError::load)?;
+) -> Result<Object, MeasurementError> {
+    let mut open = crate::libbpf_log::open(&OBJECT).map_err(MeasurementError::load)?;
     let Settings {
         options, filter, ..
     } = settings;
@@ -38,7 +39,7 @@ pub(super) fn load_programs(
         let entries = match name.as_str() {
             "path_ring" => {
                 map.set_value_size(ring::lane_bytes(&options.layout) as u32)
-                    .map_err(PathError::load)?;
+                    .map_err(MeasurementError::load)?;
                 lane_cpus
             }
             "path_readers" => lane_cpus,
@@ -61,12 +62,13 @@ pub(super) fn load_programs(
                 } else {
                     continue;
                 };
-                map.set_initial_value(&value).map_err(PathError::load)?;
+                map.set_initial_value(&value)
+                    .map_err(MeasurementError::load)?;
                 continue;
             }
         };
         map.set_max_entries(entries as u32)
-            .map_err(PathError::load)?;
+            .map_err(MeasurementError::load)?;
     }
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
@@ -76,7 +78,7 @@ pub(super) fn load_programs(
         program.set_autoload(is_wanted);
     }
     open.load()
-        .map_err(|error| PathError::load(crate::libbpf_log::explained(&error)))
+        .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))
 }
 
 fn has_filters(options: &PathOptions) -> bool {
@@ -104,20 +106,20 @@ fn filter_bytes(filter: &[ClassicInstruction]) -> Vec<u8> {
 pub(super) fn find_map<'object>(
     object: &'object Object,
     name: &str,
-) -> Result<Map<'object>, PathError> {
+) -> Result<Map<'object>, MeasurementError> {
     object
         .maps()
         .find(|map| map.name().to_string_lossy().ends_with(name))
-        .ok_or_else(|| PathError::load(format!("map {name} is not in the object")))
+        .ok_or_else(|| MeasurementError::load(format!("map {name} is not in the object")))
 }
 
 /// A program by its name.
 pub(super) fn find_program<'object>(
     object: &'object Object,
     name: &str,
-) -> Result<ProgramMut<'object>, PathError> {
+) -> Result<ProgramMut<'object>, MeasurementError> {
     object
         .progs_mut()
         .find(|program| program.name().to_string_lossy() == name)
-        .ok_or_else(|| PathError::attach(name, "not in the object"))
+        .ok_or_else(|| MeasurementError::attach(name, "not in the object"))
 }

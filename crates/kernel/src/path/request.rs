@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use parshall_core::abi::PATH_INTERFACES_MAX;
+use parshall_core::path_log::STAGE_NAMES;
 use serde::Deserialize;
 
-use super::PathError;
+use crate::measurement_error::MeasurementError;
 use crate::net::interface;
 use crate::os_text;
+use crate::ring;
 
 /// What has histograms of its own, beside the code paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -72,10 +74,37 @@ pub struct PathRequest {
 }
 
 impl PathRequest {
+    /// A request of all stages and groups of programs, with a ring and tables of a size that costs nothing: a trial.
+    pub(super) fn of_everything() -> Self {
+        Self {
+            path: Some("-".into()),
+            environment: "{}".into(),
+            options_text: "{}".into(),
+            stages: STAGE_NAMES[..STAGE_NAMES.len() - 1]
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            reads: true,
+            noise: true,
+            filter: Some("tcp port 80 and ip6[6] != 0".into()),
+            every: 2,
+            interfaces: vec!["lo".into()],
+            netns: None,
+            cgroup: None,
+            group: Group::Connection,
+            groups_max: 1,
+            packets_max: 1 << 10,
+            ring_bytes: ring::LANE_SIZE_MIN_BYTES,
+            share: 1.0,
+            seed: 0,
+            probe_cost: false,
+        }
+    }
+
     /// Refuses what no request may have.
-    pub(super) fn check(&self) -> Result<(), PathError> {
+    pub(super) fn check(&self) -> Result<(), MeasurementError> {
         let fail = |option: &'static str, value: String, expected: String| {
-            Err(PathError::Option {
+            Err(MeasurementError::Option {
                 option,
                 value,
                 expected,
@@ -115,9 +144,9 @@ impl PathRequest {
 }
 
 /// Moves the calling thread into the network namespace of a request, if it has one.
-pub(super) fn enter(netns: Option<&Path>) -> Result<(), PathError> {
+pub(super) fn enter(netns: Option<&Path>) -> Result<(), MeasurementError> {
     let Some(path) = netns else { return Ok(()) };
-    interface::enter_namespace(path).map_err(|error| PathError::Option {
+    interface::enter_namespace(path).map_err(|error| MeasurementError::Option {
         option: "netns",
         value: path.display().to_string(),
         expected: format!("a network namespace that may be entered ({error})"),

@@ -5,11 +5,11 @@ use libbpf_rs::btf::types::{Func, Typedef};
 use parshall_core::path_log::STAGE_NAMES;
 use serde::Serialize;
 
-use super::PathError;
 use super::request::{Group, PathRequest};
 use super::stages::{
     COMMAND_PROGRAMS, Hook, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageProgram,
 };
+use crate::measurement_error::MeasurementError;
 
 /// The stage whose socket the readers need.
 const DATA_READY: usize = 8;
@@ -58,8 +58,8 @@ impl Selection {
     /// Selects what a kernel offers of a request.
     ///
     /// # Errors
-    /// [`PathError::Option`] for names of no stage, and for stages at which no packet begins or ends.
-    pub fn of(request: &PathRequest, kernel: &impl Kernel) -> Result<Self, PathError> {
+    /// [`MeasurementError::Option`] for names of no stage, and for stages at which no packet begins or ends.
+    pub fn of(request: &PathRequest, kernel: &impl Kernel) -> Result<Self, MeasurementError> {
         check_names(&request.stages)?;
         let mut selection = Self::default();
         for program in STAGE_PROGRAMS {
@@ -74,8 +74,11 @@ impl Selection {
                 None => selection.programs.push(program),
             }
         }
-        if request.reads && selection.has_stage(DATA_READY) {
-            selection.add("reads", &READER_PROGRAMS, kernel);
+        if request.reads {
+            match selection.has_stage(DATA_READY) {
+                true => selection.add("reads", &READER_PROGRAMS, kernel),
+                false => selection.lack("reads", "they begin at the stage data_ready".into()),
+            }
         }
         if request.group == Group::Command {
             selection.add("command", &COMMAND_PROGRAMS, kernel);
@@ -87,6 +90,11 @@ impl Selection {
             selection.add("poll", &NOISE_PROGRAMS[..1], kernel);
         }
         selection.check_ends(&request.stages)?;
+        // Stages in the order in which packets pass them, then the rest.
+        let place = |name: &str| STAGE_NAMES.iter().position(|stage| *stage == name);
+        selection
+            .unavailable
+            .sort_by_key(|one| place(&one.stage).unwrap_or(STAGE_NAMES.len()));
         Ok(selection)
     }
 
@@ -120,9 +128,9 @@ impl Selection {
         }
     }
 
-    fn check_ends(&self, requested: &[String]) -> Result<(), PathError> {
+    fn check_ends(&self, requested: &[String]) -> Result<(), MeasurementError> {
         let fail = |expected: &str| {
-            Err(PathError::Option {
+            Err(MeasurementError::Option {
                 option: "stages",
                 value: requested.join(","),
                 expected: expected.into(),
@@ -142,14 +150,14 @@ impl Selection {
     }
 }
 
-fn check_names(requested: &[String]) -> Result<(), PathError> {
+fn check_names(requested: &[String]) -> Result<(), MeasurementError> {
     let is_stage = |name: &String| {
         STAGE_PROGRAMS
             .iter()
             .any(|program| STAGE_NAMES[program.stage] == name)
     };
     match requested.iter().find(|name| !is_stage(name)) {
-        Some(name) => Err(PathError::Option {
+        Some(name) => Err(MeasurementError::Option {
             option: "stages",
             value: name.clone(),
             expected: "names that `parshall path --list-stages` shows".into(),
@@ -191,4 +199,111 @@ fn reason_against(hook: Hook, request: &PathRequest, kernel: &impl Kernel) -> Op
         _ => return None,
     };
     Some(reason.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that has all but what is named.
+    struct Lacking<'a>(&'a [&'a str]);
+
+    impl Kernel for Lacking<'_> {
+        fn has_tracepoint(&self, name: &str) -> bool {
+            !self.0.contains(&name)
+        }
+
+        fn has_function(&self, name: &str) -> bool {
+            !self.0.contains(&name)
+        }
+    }
+
+    const LINUX_6_1: Lacking<'_> = Lacking(&[
+        "sk_data_ready",
+        "bpf_nf_link_attach",
+        "bpf_cast_to_kern_ctx",
+        "tcx_link_attach",
+    ]);
+
+    fn request() -> PathRequest {
+        PathRequest {
+            interfaces: vec!["lo".into()],
+            ..PathRequest::of_everything()
+        }
+    }
+
+    fn names(selection: &Selection) -> Vec<&str> {
+        selection
+            .unavailable
+            .iter()
+            .map(|one| one.stage.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn a_kernel_that_has_all_lacks_nothing() {
+        let selection = Selection::of(&request(), &Lacking(&[])).unwrap();
+        assert_eq!(selection.unavailable, []);
+        assert_eq!(selection.stages(), (1 << (STAGE_NAMES.len() - 1)) - 1);
+    }
+
+    #[test]
+    fn a_tracepoint_that_a_kernel_lacks_is_named_and_costs_no_other_stage() {
+        for program in STAGE_PROGRAMS {
+            let Hook::Tracepoint(name) = program.hook else {
+                continue;
+            };
+            let selection = Selection::of(&request(), &Lacking(&[name])).unwrap();
+            let named = selection
+                .unavailable
+                .iter()
+                .find(|one| one.reason.ends_with(name));
+            let others = STAGE_PROGRAMS
+                .iter()
+                .filter(|one| one.program != program.program);
+            assert_eq!(named.is_none(), name == "napi_gro_frags_entry", "{name}");
+            assert!(
+                others.clone().all(|other| selection
+                    .programs
+                    .iter()
+                    .any(|one| one.program == other.program)),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_an_old_kernel_lacks_is_named_in_the_order_of_the_path() {
+        let selection = Selection::of(&request(), &LINUX_6_1).unwrap();
+        let lacking = [
+            "tcx_ingress",
+            "pre_routing",
+            "local_in",
+            "socket_in",
+            "data_ready",
+            "forward",
+            "local_out",
+            "post_routing",
+            "socket_out",
+            "reads",
+        ];
+        assert_eq!(names(&selection), lacking);
+    }
+
+    #[test]
+    fn a_program_of_the_noise_that_a_kernel_lacks_is_named() {
+        let selection = Selection::of(&request(), &Lacking(&["local_timer_entry"])).unwrap();
+        assert_eq!(names(&selection), ["noise"]);
+        assert!(selection.others.contains(&"path_irq_entry"));
+    }
+
+    #[test]
+    fn packets_must_be_able_to_begin() {
+        let request = PathRequest {
+            stages: vec!["local_out".into(), "drop".into()],
+            ..request()
+        };
+        assert!(Selection::of(&request, &Lacking(&[])).is_ok());
+        assert!(Selection::of(&request, &LINUX_6_1).is_err());
+    }
 }

@@ -4,11 +4,11 @@ use parshall_core::abi::{PATH_FILTER_MAX, PathOptions};
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::filter::emit::LinkLayer;
 
-use super::PathError;
 use super::request::{Group, PathRequest};
 use super::selection::Selection;
 use crate::cgroup;
 use crate::filter::Expression;
+use crate::measurement_error::MeasurementError;
 use crate::net::interface;
 use crate::ring::{self, Preference};
 
@@ -22,13 +22,10 @@ pub(super) struct Settings {
 
 impl Settings {
     /// Those of a request, in whose network namespace the calling thread is.
-    pub fn of(request: &PathRequest, selection: &Selection) -> Result<Self, PathError> {
+    pub fn of(request: &PathRequest, selection: &Selection) -> Result<Self, MeasurementError> {
         let filter = compile(request.filter.as_deref())?;
         let interfaces = indices(&request.interfaces)?;
-        let group =
-            cgroup::resolve(request.cgroup.as_deref()).map_err(|error| PathError::Cgroup {
-                reason: error.to_string(),
-            })?;
+        let group = cgroup::resolve(request.cgroup.as_deref())?;
         let has_groups = request.group != Group::None;
         let mut options = PathOptions {
             layout: ring::layout(request.ring_bytes, Preference::FastReader)?,
@@ -58,9 +55,9 @@ impl Settings {
     }
 }
 
-fn indices(interfaces: &[String]) -> Result<Vec<u32>, PathError> {
+fn indices(interfaces: &[String]) -> Result<Vec<u32>, MeasurementError> {
     let index = |name: &String| {
-        interface::index(name).map_err(|_| PathError::Option {
+        interface::index(name).map_err(|_| MeasurementError::Option {
             option: "interface",
             value: name.clone(),
             expected: "an interface of this network namespace (ip link lists them)".into(),
@@ -69,14 +66,14 @@ fn indices(interfaces: &[String]) -> Result<Vec<u32>, PathError> {
     interfaces.iter().map(index).collect()
 }
 
-fn compile(filter: Option<&str>) -> Result<Vec<ClassicInstruction>, PathError> {
+fn compile(filter: Option<&str>) -> Result<Vec<ClassicInstruction>, MeasurementError> {
     let Some(text) = filter else {
         return Ok(Vec::new());
     };
     let expression = Expression::compile(text, LinkLayer::RawIp, None)?;
     let instructions = expression.instructions().to_vec();
     if instructions.len() > PATH_FILTER_MAX {
-        return Err(PathError::Option {
+        return Err(MeasurementError::Option {
             option: "filter",
             value: format!("{} instructions", instructions.len()),
             expected: format!("at most {PATH_FILTER_MAX}; give a shorter expression"),
