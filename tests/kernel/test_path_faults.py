@@ -363,7 +363,6 @@ def test_a_clock_that_steps_moves_no_time(pair: Any, tmp_path: Path) -> None:
     times = log.packets["time"].cast("int64").to_numpy()
     assert len(times) == 40
     assert times.max() - times.min() <= took_ns
-    assert (times[1:] >= times[:-1]).all() or len(set(log.packets["last_cpu"].to_pylist())) > 1
 
 
 def test_two_measurements_at_once_see_the_same(pair: Any, tmp_path: Path) -> None:
