@@ -178,23 +178,24 @@ static __always_inline struct path_packet *find_packet(const void *skb, __u32 *p
 
 /* ---- histograms ----------------------------------------------------------------------------- */
 
-/* 8 buckets to each power of two; below 8 the value itself. */
+/*
+ * 8 buckets to each power of two; below 8 the value itself. The mask is last, and the compiler cannot leave it out:
+ * before Linux 6.2 the verifier loses the bounds of what is put together.
+ */
 static __always_inline __u32 bucket_of(__u32 value)
 {
-	__u32 rest = value, log2 = 0;
+	__u32 rest = value, log2 = 0, bucket = value;
 
-	if (value < 8) {
-		rest &= 7; /* for the verifier, which does not see that a signed comparison bounds it */
-		barrier();
-		asm volatile("" : "+r"(rest));
-		return rest & 7;
+	if (value >= 8) {
+		if (rest >> 16) { rest >>= 16; log2 = 16; }
+		if (rest >> 8) { rest >>= 8; log2 += 8; }
+		if (rest >> 4) { rest >>= 4; log2 += 4; }
+		if (rest >> 2) { rest >>= 2; log2 += 2; }
+		if (rest >> 1) log2 += 1;
+		bucket = ((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7);
 	}
-	if (rest >> 16) { rest >>= 16; log2 = 16; }
-	if (rest >> 8) { rest >>= 8; log2 += 8; }
-	if (rest >> 4) { rest >>= 4; log2 += 4; }
-	if (rest >> 2) { rest >>= 2; log2 += 2; }
-	if (rest >> 1) log2 += 1;
-	return (((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7)) & (PATH_BUCKETS - 1);
+	asm volatile("" : "+r"(bucket));
+	return bucket & (PATH_BUCKETS - 1);
 }
 
 static __noinline __u32 group_of(const struct path_identity *identity, __u32 place, __u32 code)

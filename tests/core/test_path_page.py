@@ -1,4 +1,4 @@
-"""docs/formats/path-log.md and docs/path.md describe what the code has."""
+"""docs/formats/path-log.md, docs/path.md and docs/path-packets.md describe what the code has."""
 
 import re
 from pathlib import Path
@@ -53,8 +53,8 @@ def test_every_row_of_the_table_says_when_it_is_null_and_what_it_means():
         assert row[3] and row[4], row
 
 
-def test_the_manual_has_every_stage_and_every_code_path():
-    assert [row[0] for row in rows_of("docs/path.md", "## Stages")] == list(STAGES)
+def test_the_manuals_have_every_stage_and_every_code_path():
+    assert [row[0] for row in rows_of("docs/path-packets.md", "## Stages")] == list(STAGES)
     assert [row[0] for row in rows_of("docs/path.md", "## Code paths")] == list(MEANINGS)
 
 

@@ -14,6 +14,7 @@ import pytest
 from wire import generator
 
 from parshall.doctor.probes import probe_host
+from parshall.path.stages import STAGES
 
 pytestmark = pytest.mark.kernel
 
@@ -34,6 +35,15 @@ WORKLOADS = {
     },
     "stamped UDP, paced": {"sizes": "64", "stamp": True, "pps": 100e3},
 }
+PATH_MODES = [
+    "",
+    "--by interface --noise",
+    "--by connection --reads",
+    "--by cgroup --every 2",
+    "--cgroup / --netns /proc/self/ns/net",
+    "-o /dev/null --reads --noise",
+    "-i lo -o /dev/null --filter udp",
+]
 
 
 @pytest.fixture(scope="session")
@@ -57,10 +67,20 @@ def test_there_is_a_compiler() -> None:
     assert COMPILERS, "the programs were compiled by `clang`, and no clang-N is there"
 
 
-def test_the_kernel_takes_the_programs_of_capture_and_tcp(objects: Path) -> None:
+def test_the_kernel_takes_the_programs_of_instruments(objects: Path) -> None:
     probes = {probe.name: probe for probe in probe_host()}
     for name in ("program.of_tcp", "program.of_capture"):
         assert probes[name].status == "works", probes[name]
+    # A kernel may lack stages.
+    assert "loaded" in probes["program.of_path"].detail, probes["program.of_path"]
+
+
+def test_the_kernel_takes_the_programs_of_paths_in_all_modes(objects: Path) -> None:
+    """The verifier sees other code with each: the loader sets the options before."""
+    for options in PATH_MODES:
+        command = [PARSHALL, "path", "--duration", "0.2", "--stages", ",".join(STAGES), *options.split()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, (options, done.stderr)
 
 
 def test_objects_that_are_not_there_are_named(monkeypatch, root) -> None:

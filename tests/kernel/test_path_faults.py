@@ -25,6 +25,8 @@ from parshall.path import PathLog
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 PORT = 9000
+# In the virtual machine of scripts/under-kernel.
+UNDER_KERNEL = Path("/run/kernel/start")
 
 
 class Sender:
@@ -134,15 +136,16 @@ def test_without_privileges(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: Any, tmp_path: Path) -> None:
-    """Tcx is attached to interfaces, and none is given: as with a tracepoint that a kernel lacks."""
+    """Tcx is attached to interfaces, and none is given: as with a tracepoint that a kernel lacks (selection.rs)."""
     _, sink, _ = pair
     path = tmp_path / "log"
-    stages = "netif_rx,receive,tcx_ingress,local_in"
-    with Measurement("-o", path, "--netns", sink.namespace, "--stages", stages) as measurement, Sender(pair):
+    stages = "netif_rx,receive,tcx_ingress,tcp_receive"
+    with Measurement("-o", path, "--netns", sink.namespace, "--stages", stages, "--reads") as measurement, Sender(pair):
         time.sleep(0.3)
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
     assert "parshall: path: stage tcx_ingress: not measured, " in result.stderr
+    assert "parshall: path: stage reads: not measured, they begin at the stage data_ready" in result.stderr
     log = PathLog(path)
     assert log.packets.num_rows > 0
     assert log.packets["tcx_ingress_ns"].null_count == log.packets.num_rows
@@ -337,6 +340,29 @@ def test_times_are_those_of_the_wall_clock(pair: Any, tmp_path: Path) -> None:
     offset_ns = time.time_ns() - time.monotonic_ns()
     assert log.clock["clock"] == "CLOCK_REALTIME"
     assert log.clock["monotonic_offset_ns"] == pytest.approx(offset_ns, abs=10_000_000)
+
+
+@pytest.mark.optional
+def test_a_clock_that_steps_moves_no_time(pair: Any, tmp_path: Path) -> None:
+    if not UNDER_KERNEL.exists():
+        pytest.skip("others use this machine's clock; scripts/under-kernel has one of its own")
+    left, right, address = pair
+    path = tmp_path / "log"
+    with Measurement("-o", path, "--netns", right.namespace, "--filter", f"udp dst port {PORT}") as measurement:
+        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
+            began_ns = time.monotonic_ns()
+            for step_s in (0, 3600, -7200, 3600):
+                time.clock_settime(time.CLOCK_REALTIME, time.time() + step_s)
+                for _ in range(10):
+                    sender.sendto(bytes(100), (address, PORT))
+            took_ns = time.monotonic_ns() - began_ns
+        result = measurement.end(signal.SIGINT)
+    assert result.returncode == 0, result.stderr
+    log = PathLog(path)
+    check_balance(log.ledger)
+    times = log.packets["time"].cast("int64").to_numpy()
+    assert len(times) == 40
+    assert times.max() - times.min() <= took_ns
 
 
 def test_two_measurements_at_once_see_the_same(pair: Any, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ fn every_field_lies_where_the_header_says() {
         &crate::capture::OBJECT,
         &crate::edge::OBJECT,
         &crate::generate::OBJECT,
-        &crate::path::hooks::OBJECT,
+        &crate::path::load::OBJECT,
         &crate::tcp::hooks::OBJECT,
     ]
     .map(btf_of);

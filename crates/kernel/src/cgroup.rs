@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::capability::cgroup::cgroup2_mount;
-use crate::tcp::TcpError;
+use crate::measurement_error::MeasurementError;
 
 /// A directory of the cgroup-v2 hierarchy.
 #[derive(Clone, Debug)]
@@ -20,9 +20,9 @@ pub struct Cgroup {
 /// The group to attach to: `path`, absolute or below the mount, or the root.
 ///
 /// # Errors
-/// [`TcpError::Cgroup`] when it is not a directory of the hierarchy.
-pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
-    let root = cgroup2_mount().ok_or_else(|| TcpError::Cgroup {
+/// [`MeasurementError::Cgroup`] when it is not a directory of the hierarchy.
+pub fn resolve(path: Option<&Path>) -> Result<Cgroup, MeasurementError> {
+    let root = cgroup2_mount().ok_or_else(|| MeasurementError::Cgroup {
         path: "/sys/fs/cgroup".into(),
         reason:
             "no cgroup-v2 hierarchy is mounted, and this process may not mount one for itself; \
@@ -32,7 +32,7 @@ pub fn resolve(path: Option<&Path>) -> Result<Cgroup, TcpError> {
     let Some(given) = path else {
         return Ok(Cgroup { path: root, id: 0 });
     };
-    let fail = |reason: &str| TcpError::Cgroup {
+    let fail = |reason: &str| MeasurementError::Cgroup {
         path: given.into(),
         reason: format!(
             "{reason}; give a directory below {}, where cgroup v2 is mounted",

@@ -19,6 +19,7 @@ mod heap;
 pub mod hook_time;
 mod libbpf_log;
 mod log_file;
+pub mod measurement_error;
 pub mod net;
 mod objects;
 pub mod os_text;

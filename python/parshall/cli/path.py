@@ -23,6 +23,7 @@ from parshall.path.stages import STAGES
 from parshall.quantities import parse_share
 from parshall.stopping import Stopping
 
+_TIME_ONLY = "cycles, instructions: not measured (time only)"
 _JOIN_OPTIONS = ("files", "join", "output", "quiet", "as_json")
 
 
@@ -160,6 +161,7 @@ def _show(
         log = {"log": None if output is None else str(output)}
         print(json.dumps(as_object(summary, environment) | log | connections), file=stream)
         return
-    lines = [*stage_lines(summary, with_groups=by != "none"), *summary_lines(summary), *ledger_lines(summary.ledger)]
+    lines = [*stage_lines(summary, with_groups=by != "none"), *summary_lines(summary), _TIME_ONLY]
+    lines += ledger_lines(summary.ledger)
     print(*lines, sep="\n", file=sys.stderr)
     print(*path_join.lines_of(joined or []), sep="\n", end="\n" if joined else "", file=sys.stderr)

@@ -202,20 +202,23 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
 
 /// The programs of the path; stages that this kernel lacks are named.
 fn path_stages(privileges: &Privileges) -> Probe {
+    const NAME: &str = "program.of_path";
     const NEEDED: [&str; 3] = ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"];
     let mut missing = Vec::new();
-    let probe = ours("program.of_path", privileges, &NEEDED, || {
+    let probe = ours(NAME, privileges, &NEEDED, || {
         let unavailable = crate::path::hooks::try_programs().map_err(|error| error.to_string())?;
         missing.extend(unavailable.into_iter().map(|one| one.stage));
         Ok(())
     });
-    match missing.is_empty() {
-        true => probe,
-        false => Probe::works(
-            "program.of_path",
-            format!("loaded; not here: {}", missing.join(", ")),
-        ),
+    if missing.is_empty() {
+        return probe;
     }
+    Probe::degraded(
+        NAME,
+        Cause::Unsupported,
+        format!("loaded, without {}", missing.join(", ")),
+        "Linux 6.6 or newer has all stages; the others are measured here",
+    )
 }
 
 /// Load our own programs as a whole: a verifier may refuse them although it accepts each of their parts.

@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::{Privileges, Probe};
+use super::{Cause, Privileges, Probe};
 use crate::net::af_xdp::open_with_memory;
 use crate::net::socket::set_option;
 
@@ -27,14 +27,36 @@ pub(super) fn probes(privileges: &Privileges) -> Vec<Probe> {
             &["CAP_NET_RAW"],
             "a kernel with CONFIG_XDP_SOCKETS=y",
         ),
-        Probe::of_attempt(
-            "counter.cycles",
-            cycles().map(|()| "opened: cycles and instructions can be counted".into()),
+        counters(privileges),
+    ]
+}
+
+/// The processor's counters. No instrument reads them, so a user learns here what to expect where there are some.
+fn counters(privileges: &Privileges) -> Probe {
+    const NAME: &str = "counter.cycles";
+    match cycles() {
+        Ok(()) => Probe::works(NAME, "there is one; `parshall path` measures time only"),
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)
+            ) =>
+        {
+            Probe::cannot(
+                NAME,
+                Cause::Unsupported,
+                "none on this machine: `parshall path` measures time only",
+                "no command needs it",
+            )
+        }
+        Err(error) => Probe::of_attempt(
+            NAME,
+            Err(error),
             privileges,
             &["CAP_PERFMON"],
-            "a machine, or a virtual machine, with a PMU; without it time alone is measured",
+            "no command needs it",
         ),
-    ]
+    }
 }
 
 fn af_packet_v3() -> io::Result<()> {

@@ -11,7 +11,8 @@ use parshall_core::abi::{
 use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
 use serde::Serialize;
 
-use super::hooks::{Arrays, PathHooks};
+use super::arrays::Arrays;
+use super::hooks::PathHooks;
 use super::request::Group;
 
 /// Times of one stage on one code path.

@@ -1,10 +1,15 @@
 //! What the path instrument is asked for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use parshall_core::abi::PATH_INTERFACES_MAX;
+use parshall_core::path_log::STAGE_NAMES;
 use serde::Deserialize;
 
+use crate::measurement_error::MeasurementError;
+use crate::net::interface;
 use crate::os_text;
+use crate::ring;
 
 /// What has histograms of its own, beside the code paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -66,4 +71,84 @@ pub struct PathRequest {
     pub seed: u64,
     /// Measure the cost of the probes between first and last stage, in windows with and without them.
     pub probe_cost: bool,
+}
+
+impl PathRequest {
+    /// A request of all stages and groups of programs, with a ring and tables of a size that costs nothing: a trial.
+    pub(super) fn of_everything() -> Self {
+        Self {
+            path: Some("-".into()),
+            environment: "{}".into(),
+            options_text: "{}".into(),
+            stages: STAGE_NAMES[..STAGE_NAMES.len() - 1]
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            reads: true,
+            noise: true,
+            filter: Some("tcp port 80 and ip6[6] != 0".into()),
+            every: 2,
+            interfaces: vec!["lo".into()],
+            netns: None,
+            cgroup: None,
+            group: Group::Connection,
+            groups_max: 1,
+            packets_max: 1 << 10,
+            ring_bytes: ring::LANE_SIZE_MIN_BYTES,
+            share: 1.0,
+            seed: 0,
+            probe_cost: false,
+        }
+    }
+
+    /// Refuses what no request may have.
+    pub(super) fn check(&self) -> Result<(), MeasurementError> {
+        let fail = |option: &'static str, value: String, expected: String| {
+            Err(MeasurementError::Option {
+                option,
+                value,
+                expected,
+            })
+        };
+        if self.every == 0 {
+            return fail("every", "0".into(), "1 (every packet) or more".into());
+        }
+        if self.interfaces.len() > PATH_INTERFACES_MAX {
+            let count = format!("{} interfaces", self.interfaces.len());
+            return fail("interface", count, format!("at most {PATH_INTERFACES_MAX}"));
+        }
+        if !self.packets_max.is_power_of_two() || !(1 << 10..=1 << 22).contains(&self.packets_max) {
+            let value = self.packets_max.to_string();
+            return fail(
+                "packets-max",
+                value,
+                "a power of two from 1024 to 4194304".into(),
+            );
+        }
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            return fail(
+                "share",
+                self.share.to_string(),
+                "above 0 and at most 1 (100%)".into(),
+            );
+        }
+        if !(1..=4096).contains(&self.groups_max) {
+            return fail(
+                "groups-max",
+                self.groups_max.to_string(),
+                "1 to 4096".into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Moves the calling thread into the network namespace of a request, if it has one.
+pub(super) fn enter(netns: Option<&Path>) -> Result<(), MeasurementError> {
+    let Some(path) = netns else { return Ok(()) };
+    interface::enter_namespace(path).map_err(|error| MeasurementError::Option {
+        option: "netns",
+        value: path.display().to_string(),
+        expected: format!("a network namespace that may be entered ({error})"),
+    })
 }

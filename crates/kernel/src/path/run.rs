@@ -16,10 +16,10 @@ use parshall_core::tcp_log::LogError;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::PathError;
 use super::account::{drops, noises, reads, stage_histogram, stage_times, waits};
-use super::hooks::{PathHooks, enter};
-use super::request::PathRequest;
+use super::hooks::PathHooks;
+use super::request::{PathRequest, enter};
+use crate::measurement_error::MeasurementError;
 
 use super::stages::is_edge;
 use super::status::{PathProgress, ProbeCost, Summary};
@@ -66,7 +66,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub fn new(request: PathRequest, hooks: PathHooks) -> Result<Self, PathError> {
+    pub fn new(request: PathRequest, hooks: PathHooks) -> Result<Self, MeasurementError> {
         let mut lanes = MergedLanes::new(BLOCK_BYTES, Wanted::default());
         for lane in &hooks.lanes {
             lanes.add(LaneReader::from_start(lane.clone()), None);
@@ -100,7 +100,7 @@ impl Run {
     }
 
     /// Attaches the programs.
-    pub fn open_window(&mut self) -> Result<(), PathError> {
+    pub fn open_window(&mut self) -> Result<(), MeasurementError> {
         let attached = self.hooks.attach(self.has_middle());
         if attached.is_err() {
             self.hooks.detach();
@@ -120,7 +120,7 @@ impl Run {
 
     /// Attaches the programs for the first time. Of a measurement in windows this is a trial: the first window, too,
     /// comes at a random time.
-    pub fn begin(&mut self) -> Result<(), PathError> {
+    pub fn begin(&mut self) -> Result<(), MeasurementError> {
         self.open_window()?;
         if self.request.share < 1.0 {
             self.close_window()?;
@@ -131,7 +131,7 @@ impl Run {
     }
 
     /// Detaches them, and ends what is under way; plans the next window.
-    fn close_window(&mut self) -> Result<(), PathError> {
+    fn close_window(&mut self) -> Result<(), MeasurementError> {
         if !self.is_open {
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl Run {
     }
 
     /// Reads until it is asked to stop or the file takes no more, and gives the account.
-    pub fn read(mut self, control: &Control<PathProgress>) -> Result<Summary, PathError> {
+    pub fn read(mut self, control: &Control<PathProgress>) -> Result<Summary, MeasurementError> {
         let netns = self.hooks.netns.clone();
         let mut failure = enter(netns.as_deref())
             .and_then(|()| self.observe(control))
@@ -204,7 +204,7 @@ impl Run {
         Ok(summary)
     }
 
-    fn observe(&mut self, control: &Control<PathProgress>) -> Result<(), PathError> {
+    fn observe(&mut self, control: &Control<PathProgress>) -> Result<(), MeasurementError> {
         let mut sampler = CostSampler::new();
         let mut next_tick = Instant::now() + TICK;
         while !control.should_stop() {
@@ -231,7 +231,7 @@ impl Run {
         Ok(())
     }
 
-    fn collect(&mut self, everything: bool) -> Result<usize, PathError> {
+    fn collect(&mut self, everything: bool) -> Result<usize, MeasurementError> {
         let horizon_ns = match everything {
             true => u64::MAX,
             false => monotonic_ns().saturating_sub(HOLD_BACK_NS),
@@ -267,7 +267,7 @@ impl Run {
     }
 
     /// Reads to the end after everything was detached.
-    fn drain(&mut self) -> Result<(), PathError> {
+    fn drain(&mut self) -> Result<(), MeasurementError> {
         let deadline = Instant::now() + SETTLE;
         loop {
             // What began while the last sweep ran.
@@ -287,7 +287,7 @@ impl Run {
         }
     }
 
-    fn tick(&mut self, is_final: bool) -> Result<(), PathError> {
+    fn tick(&mut self, is_final: bool) -> Result<(), MeasurementError> {
         let ledger = self.ledger(is_final);
         let Some(writer) = &mut self.writer else {
             return Ok(());
@@ -301,7 +301,7 @@ impl Run {
         ticked.map_err(|error| self.cut(error))
     }
 
-    fn finish(&mut self) -> Result<(), PathError> {
+    fn finish(&mut self) -> Result<(), MeasurementError> {
         if let Some(writer) = &mut self.writer {
             let flushed = writer.flush();
             flushed.map_err(|error| self.cut(error))?;
@@ -314,8 +314,8 @@ impl Run {
         Ok(())
     }
 
-    fn cut(&self, error: LogError) -> PathError {
-        cut(
+    fn cut(&self, error: LogError) -> MeasurementError {
+        MeasurementError::log(
             self.request.path.as_deref().unwrap_or(Path::new("-")),
             error,
         )
@@ -397,7 +397,7 @@ impl Run {
         control.update(|shown| *shown = progress);
     }
 
-    fn summary(&self, failure: Option<PathError>) -> Summary {
+    fn summary(&self, failure: Option<MeasurementError>) -> Summary {
         let account = self.hooks.arrays.account();
         let paths = CODE_NAMES.iter().zip(account.ended);
         Summary {
@@ -445,20 +445,5 @@ impl Run {
             });
         }
         costs
-    }
-}
-
-/// The error of a log that takes no more.
-pub(super) fn cut(path: &Path, error: LogError) -> PathError {
-    match error {
-        LogError::Write {
-            written_bytes,
-            source,
-        } => PathError::Full {
-            path: path.display().to_string(),
-            written_bytes,
-            source,
-        },
-        error => PathError::Log(error),
     }
 }

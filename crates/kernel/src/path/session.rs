@@ -4,30 +4,30 @@ use std::time::Instant;
 
 use parshall_core::path_log::PathLogWriter;
 
-use super::PathError;
 use super::account::reason_names;
-use super::hooks::{PathHooks, check, enter};
-use super::request::PathRequest;
+use super::hooks::PathHooks;
+use super::request::{PathRequest, enter};
 use super::run::Run;
 use super::status::{PathProgress, Summary};
 use crate::clock::realtime_offset_ns;
 use crate::log_file;
+use crate::measurement_error::MeasurementError;
 use crate::session::{self, Beginning, Instrument, Session, Status};
 
 const THREAD: &str = "parshall-path";
 
 /// A measurement that runs.
 pub struct PathProfile {
-    session: Session<PathProgress, Result<Summary, PathError>>,
+    session: Session<PathProgress, Result<Summary, MeasurementError>>,
 }
 
 impl PathProfile {
     /// Loads and attaches the programs, and starts to read.
     ///
     /// # Errors
-    /// [`PathError`], before anything is left attached.
-    pub fn start(request: PathRequest, beginning: &Beginning) -> Result<Self, PathError> {
-        check(&request)?;
+    /// [`MeasurementError`], before anything is left attached.
+    pub fn start(request: PathRequest, beginning: &Beginning) -> Result<Self, MeasurementError> {
+        request.check()?;
         // A thread of its own: the caller stays in its network namespace.
         let loaded = std::thread::scope(|scope| {
             let load = scope.spawn(|| {
@@ -40,7 +40,7 @@ impl PathProfile {
         });
         let hooks = loaded?;
         let offset_ns = realtime_offset_ns();
-        let opened = beginning.open(|is_given_up| -> Result<_, PathError> {
+        let opened = beginning.open(|is_given_up| -> Result<_, MeasurementError> {
             let Some(path) = &request.path else {
                 return Ok(None);
             };
@@ -56,7 +56,7 @@ impl PathProfile {
                 ("drop_reasons", reasons),
             ];
             let writer = PathLogWriter::create(file, &metadata, offset_ns)
-                .map_err(|error| super::run::cut(path, error))?;
+                .map_err(|error| MeasurementError::log(path, error))?;
             Ok(Some((writer, place)))
         })?;
         let mut run = Run::new(request, hooks)?;
@@ -88,7 +88,7 @@ impl PathProfile {
 impl Instrument for PathProfile {
     type Progress = PathProgress;
     type Summary = Summary;
-    type Error = PathError;
+    type Error = MeasurementError;
 
     fn status(&self) -> Status<PathProgress> {
         self.session.status()
@@ -98,7 +98,7 @@ impl Instrument for PathProfile {
         self.session.request_stop();
     }
 
-    fn stop(&self) -> Result<Summary, PathError> {
+    fn stop(&self) -> Result<Summary, MeasurementError> {
         self.session.stop_one()?
     }
 }

@@ -1,7 +1,5 @@
 //! The stages of the path, and the programs behind them.
 
-use libbpf_rs::Btf;
-use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::{
     NF_INET_FORWARD, NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING, NF_INET_PRE_ROUTING,
 };
@@ -116,12 +114,6 @@ pub const NOISE_PROGRAMS: [(&str, &str); 8] = [
     ("path_timer_exit", "local_timer_exit"),
     ("path_timer_entry", "local_timer_entry"),
 ];
-
-/// Whether the running kernel has a tracepoint of this name with type information.
-pub fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
-    btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
-        .is_some()
-}
 
 /// Whether a packet may begin or end at a stage, so that it stays attached while the cost of the others is measured.
 pub fn is_edge(stage: usize) -> bool {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use parshall_core::ledger::Ledger;
 use serde::Serialize;
 
-use super::PathError;
 use super::account::{Drops, Noise, StageTimes, Wait};
-use super::hooks::Unavailable;
+use super::selection::Unavailable;
+use crate::measurement_error::MeasurementError;
 use crate::session::{self, Progress};
 
 /// Numbers of a measurement that runs.
@@ -40,7 +40,7 @@ pub struct Summary {
     pub ledger: Ledger,
     /// What stopped it before it was asked to end.
     #[serde(serialize_with = "session::as_text")]
-    pub failure: Option<PathError>,
+    pub failure: Option<MeasurementError>,
     /// Stages that were measured.
     pub stages: Vec<&'static str>,
     /// What was asked for and is not there.

@@ -9,10 +9,10 @@ use parshall_core::abi::{
     HookCounters, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
 };
 
-use super::TcpError;
 use super::options::{Directions, TcpLogOptions};
 use crate::bpf;
 use crate::cpus;
+use crate::measurement_error::MeasurementError;
 use crate::net::mapping::Mapping;
 use crate::objects::{CompiledObject, compiled_object};
 use crate::ring::memory::Lane;
@@ -128,10 +128,10 @@ impl TcpHooks {
     /// Loads the programs; nothing is attached yet.
     ///
     /// # Errors
-    /// [`TcpError::Load`] with what the kernel refused and the remedy, [`TcpError::Ring`],
-    /// [`TcpError::Option`].
-    pub fn load(options: &TcpLogOptions, cgroup_id: u64) -> Result<Self, TcpError> {
-        let lane_cpus = cpus::with_lanes().map_err(TcpError::load)?;
+    /// [`MeasurementError::Load`] with what the kernel refused and the remedy, [`MeasurementError::Ring`],
+    /// [`MeasurementError::Option`].
+    pub fn load(options: &TcpLogOptions, cgroup_id: u64) -> Result<Self, MeasurementError> {
+        let lane_cpus = cpus::with_lanes().map_err(MeasurementError::load)?;
         Self::load_with_lanes(options, cgroup_id, lane_cpus)
     }
 
@@ -139,8 +139,8 @@ impl TcpHooks {
         options: &TcpLogOptions,
         cgroup_id: u64,
         lane_cpus: usize,
-    ) -> Result<Self, TcpError> {
-        let cpus = cpus::possible().map_err(TcpError::load)?;
+    ) -> Result<Self, MeasurementError> {
+        let cpus = cpus::possible().map_err(MeasurementError::load)?;
         let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
         let packet_layout = ring::layout(
             options.ring_bytes / TCP_LANES_PER_CPU as u64,
@@ -179,7 +179,11 @@ impl TcpHooks {
     }
 
     /// Attaches to every socket below `cgroup`, and to the events.
-    pub fn attach(&mut self, cgroup: &Path, directions: Directions) -> Result<(), TcpError> {
+    pub fn attach(
+        &mut self,
+        cgroup: &Path,
+        directions: Directions,
+    ) -> Result<(), MeasurementError> {
         let directory = rustix::fs::open(
             cgroup,
             rustix::fs::OFlags::RDONLY
@@ -187,7 +191,7 @@ impl TcpHooks {
                 | rustix::fs::OFlags::CLOEXEC,
             rustix::fs::Mode::empty(),
         )
-        .map_err(|source| TcpError::Cgroup {
+        .map_err(|source| MeasurementError::Cgroup {
             path: cgroup.into(),
             reason: format!("{source}; give one that exists and may be read"),
         })?;
@@ -201,7 +205,7 @@ impl TcpHooks {
                 program.attach_cgroup(directory.as_raw_fd())
             })?;
             let held = self.sweep(NOTE_HELD_SOCKETS, IterOpts::None)?;
-            held.run().map_err(TcpError::load)?;
+            held.run().map_err(MeasurementError::load)?;
         }
         self.observed = Some(Observed {
             cgroup: directory,
@@ -210,7 +214,7 @@ impl TcpHooks {
         self.attach_packets()
     }
 
-    fn attach_packets(&mut self) -> Result<(), TcpError> {
+    fn attach_packets(&mut self) -> Result<(), MeasurementError> {
         let Some(Observed { cgroup, directions }) = &self.observed else {
             return Ok(());
         };
@@ -227,23 +231,23 @@ impl TcpHooks {
         &mut self,
         name: &'static str,
         attach: impl FnOnce(&libbpf_rs::ProgramMut<'_>) -> libbpf_rs::Result<Link>,
-    ) -> Result<(), TcpError> {
+    ) -> Result<(), MeasurementError> {
         let program = self.program(name)?;
-        let link = attach(&program).map_err(|error| TcpError::attach(name, error))?;
+        let link = attach(&program).map_err(|error| MeasurementError::attach(name, error))?;
         self.links.push((name, link));
         Ok(())
     }
 
-    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, TcpError> {
+    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, MeasurementError> {
         self.object
             .progs_mut()
             .find(|program| program.name().to_string_lossy() == name)
-            .ok_or_else(|| TcpError::attach(name, "not in the object"))
+            .ok_or_else(|| MeasurementError::attach(name, "not in the object"))
     }
 
     /// Makes the calling thread known as the reader. Where the kernel charges threads with softirqs, they
     /// are measured from now on.
-    pub fn watch_reader(&mut self) -> Result<(), TcpError> {
+    pub fn watch_reader(&mut self) -> Result<(), MeasurementError> {
         let is_charged_with_softirqs = self.run(READER_IS_HERE)? != 0;
         if is_charged_with_softirqs {
             for name in READER_PROGRAMS {
@@ -255,14 +259,14 @@ impl TcpHooks {
 
     /// Ends the handshakes that have been silent for too long, not too many at once; their accounts
     /// come through the flow ring. Whether there may be more.
-    pub fn end_silent_handshakes(&self) -> Result<bool, TcpError> {
+    pub fn end_silent_handshakes(&self) -> Result<bool, MeasurementError> {
         Ok(self.run(END_SILENT_HANDSHAKES)? != 0)
     }
 
     /// Runs a program once, in this thread, and returns what it returns.
-    fn run(&self, name: &str) -> Result<u32, TcpError> {
+    fn run(&self, name: &str) -> Result<u32, MeasurementError> {
         let ended = bpf::test_run(self.program(name)?.as_fd(), &[], Default::default())
-            .map_err(|error| TcpError::attach(name, error))?;
+            .map_err(|error| MeasurementError::attach(name, error))?;
         Ok(ended.retval)
     }
 
@@ -284,15 +288,15 @@ impl TcpHooks {
     /// of the packets are not even attached: the kernel's path to a program of a cgroup costs a packet some percent.
     ///
     /// # Errors
-    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses.
-    pub fn switch(&mut self, on: bool) -> Result<(), TcpError> {
+    /// [`MeasurementError::Load`] or [`MeasurementError::Attach`] when the kernel refuses.
+    pub fn switch(&mut self, on: bool) -> Result<(), MeasurementError> {
         let map = find_map(&self.object, ".data.control")?;
         map.update(
             &0u32.to_ne_bytes(),
             &u32::from(on).to_ne_bytes(),
             MapFlags::ANY,
         )
-        .map_err(TcpError::load)?;
+        .map_err(MeasurementError::load)?;
         let sees_packets = |name| PACKET_PROGRAMS.iter().any(|(packets, _)| *packets == name);
         if !on {
             self.links.retain(|(name, _)| !sees_packets(*name));
@@ -319,12 +323,12 @@ impl TcpHooks {
     }
 
     /// A sweep that finds the connections that processes hold already.
-    pub fn find_flows(&self) -> Result<Sweep, TcpError> {
+    pub fn find_flows(&self) -> Result<Sweep, MeasurementError> {
         self.sweep("find_flows", IterOpts::None)
     }
 
     /// A sweep that writes the accounts of all flows that are alive. For when nothing observes any more.
-    pub fn sum_up_flows(&self) -> Result<Sweep, TcpError> {
+    pub fn sum_up_flows(&self) -> Result<Sweep, MeasurementError> {
         let flows = find_map(&self.object, "flows")?;
         self.sweep(
             "sum_up_flows",
@@ -332,12 +336,12 @@ impl TcpHooks {
         )
     }
 
-    fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<Sweep, TcpError> {
+    fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<Sweep, MeasurementError> {
         self.program(name)?
             .attach_iter_with_opts(options)
             .and_then(|link| Iter::new(&link))
             .map(Sweep)
-            .map_err(|error| TcpError::attach(name, error))
+            .map_err(|error| MeasurementError::attach(name, error))
     }
 
     /// The hooks' counters, summed over the CPUs, in the order of `enum tcp_hook`.
@@ -408,15 +412,15 @@ fn read_plain_u64(bytes: &[u8], word: usize) -> Option<u64> {
 fn find_map<'object>(
     object: &'object Object,
     name: &str,
-) -> Result<libbpf_rs::Map<'object>, TcpError> {
+) -> Result<libbpf_rs::Map<'object>, MeasurementError> {
     object
         .maps()
         .find(|map| map.name().to_string_lossy().ends_with(name))
-        .ok_or_else(|| TcpError::load(format!("map {name} is not in the object")))
+        .ok_or_else(|| MeasurementError::load(format!("map {name} is not in the object")))
 }
 
 /// Loads the programs as an instrument would, with tiny rings, and unloads them.
-pub fn try_programs() -> Result<(), TcpError> {
+pub fn try_programs() -> Result<(), MeasurementError> {
     let layout = ring::layout(ring::LANE_SIZE_MIN_BYTES, Preference::FastReader)?;
     // Filters by cgroup and by process are on, so that the verifier sees all code.
     let request = TcpLogOptions {
@@ -428,9 +432,13 @@ pub fn try_programs() -> Result<(), TcpError> {
 }
 
 /// Loads the programs with accounts for so many CPUs, and lanes for so many.
-fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<Object, TcpError> {
+fn load_programs(
+    options: &TcpOptions,
+    cpus: usize,
+    lane_cpus: usize,
+) -> Result<Object, MeasurementError> {
     let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
-    let mut open = crate::libbpf_log::open(&OBJECT).map_err(TcpError::load)?;
+    let mut open = crate::libbpf_log::open(&OBJECT).map_err(MeasurementError::load)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let (layout, entries) = match name.as_str() {
@@ -442,17 +450,17 @@ fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<
             _ => {
                 if name.ends_with("rodata.options") {
                     map.set_initial_value(plain_bytes(options))
-                        .map_err(TcpError::load)?;
+                        .map_err(MeasurementError::load)?;
                 }
                 continue;
             }
         };
         if let Some(layout) = layout {
             map.set_value_size(ring::lane_bytes(layout) as u32)
-                .map_err(TcpError::load)?;
+                .map_err(MeasurementError::load)?;
         }
         map.set_max_entries(entries as u32)
-            .map_err(TcpError::load)?;
+            .map_err(MeasurementError::load)?;
     }
     for mut program in open.progs_mut() {
         if [NOTE_NEW_SOCKET, NOTE_HELD_SOCKETS]
@@ -463,5 +471,5 @@ fn load_programs(options: &TcpOptions, cpus: usize, lane_cpus: usize) -> Result<
         }
     }
     open.load()
-        .map_err(|error| TcpError::load(crate::libbpf_log::explained(&error)))
+        .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))
 }

@@ -10,7 +10,7 @@ use parshall_core::tcp_log::Compression;
 
 use serde::Deserialize;
 
-use super::TcpError;
+use crate::measurement_error::MeasurementError;
 use crate::os_text;
 use crate::ring::{self, Preference};
 
@@ -88,13 +88,13 @@ impl TcpLogOptions {
     /// The options as the programs take them.
     ///
     /// # Errors
-    /// [`TcpError::Option`] names the option that is out of bounds.
+    /// [`MeasurementError::Option`] names the option that is out of bounds.
     pub fn to_kernel(
         &self,
         packet_layout: RingLayout,
         flow_layout: RingLayout,
         cgroup_id: u64,
-    ) -> Result<TcpOptions, TcpError> {
+    ) -> Result<TcpOptions, MeasurementError> {
         let mut options = TcpOptions {
             inbound_layout: RingLayout {
                 writers_alone: u64::from(ring::bottom_halves_run_alone()),
@@ -114,7 +114,7 @@ impl TcpLogOptions {
             ..TcpOptions::default()
         };
         if self.packets_per_log == 0 {
-            return Err(TcpError::Option {
+            return Err(MeasurementError::Option {
                 option: "ppl",
                 value: "0".into(),
                 expected: "1 (every packet) or more".into(),
@@ -126,7 +126,7 @@ impl TcpLogOptions {
             ("pid", self.pids.len(), "processes", FILTER_PIDS_MAX),
         ] {
             if count > most {
-                return Err(TcpError::Option {
+                return Err(MeasurementError::Option {
                     option,
                     value: format!("{count} {things}"),
                     expected: format!("at most {most}"),

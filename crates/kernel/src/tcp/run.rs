@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use parshall_core::abi::{TCP_HOOK_COUNT, TcpFlowEndRecord};
 use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{LogError, LogWriter};
 
-use super::TcpError;
 use super::collector::Collector;
 use super::hooks::{ProgramStatistics, Sweep, TcpHooks};
 use super::status::{LogProgress, Summary, THREAD};
 use crate::cgroup;
 use crate::clock::thread_cpu_s;
 use crate::cost::{CostSampler, program_cost};
+use crate::measurement_error::MeasurementError;
 use crate::session::{Control, InstrumentError as _, SessionError};
 
 /// How long to wait for what other threads and programs are about to finish.
@@ -69,7 +69,7 @@ pub(super) struct Run {
 
 impl Run {
     /// Reads until it is asked to stop or the file takes no more, and gives the account.
-    pub fn read(mut self, control: &Control<LogProgress>) -> Result<Summary, TcpError> {
+    pub fn read(mut self, control: &Control<LogProgress>) -> Result<Summary, MeasurementError> {
         let watched = self
             .with_hooks(TcpHooks::watch_reader)
             .and_then(|watched| watched);
@@ -133,7 +133,7 @@ impl Run {
     }
 
     /// Reads and writes until asked to stop, or until the file takes no more.
-    fn observe(&mut self, control: &Control<LogProgress>) -> Result<(), TcpError> {
+    fn observe(&mut self, control: &Control<LogProgress>) -> Result<(), MeasurementError> {
         let sweep = self.with_hooks(|hooks| hooks.find_flows())??;
         self.sweep(sweep, false);
         let mut sampler = CostSampler::new();
@@ -161,7 +161,7 @@ impl Run {
         Ok(())
     }
 
-    fn collect(&mut self, everything: bool) -> Result<usize, TcpError> {
+    fn collect(&mut self, everything: bool) -> Result<usize, MeasurementError> {
         let writer = &mut self.writer;
         self.collector
             .collect(everything, &mut |records| writer.push_block(records))
@@ -186,7 +186,7 @@ impl Run {
     }
 
     /// Reads to the end after these hooks were detached: programs that were running still commit.
-    fn drain(&mut self, hooks: &Range<usize>) -> Result<(), TcpError> {
+    fn drain(&mut self, hooks: &Range<usize>) -> Result<(), MeasurementError> {
         let deadline = Instant::now() + SETTLE;
         let mut result = Ok(());
         loop {
@@ -211,7 +211,7 @@ impl Run {
     }
 
     /// The counters of these hooks stand still and agree with what was read and missed.
-    fn is_at_rest(&mut self, hooks: &Range<usize>) -> Result<bool, TcpError> {
+    fn is_at_rest(&mut self, hooks: &Range<usize>) -> Result<bool, MeasurementError> {
         self.collector.settle();
         let before = self.with_hooks(|hooks| hooks.counters())?;
         std::thread::sleep(NAP);
@@ -221,7 +221,7 @@ impl Run {
         Ok(before[hooks.clone()] == after[hooks.clone()] && balances)
     }
 
-    fn tick(&mut self, ledger: &Ledger, is_final: bool) -> Result<(), TcpError> {
+    fn tick(&mut self, ledger: &Ledger, is_final: bool) -> Result<(), MeasurementError> {
         let paths = &mut self.cgroup_paths;
         let rows = self
             .collector
@@ -232,11 +232,11 @@ impl Run {
             .map_err(|error| self.cut(error))
     }
 
-    fn cut(&self, error: LogError) -> TcpError {
-        cut(&self.path, error)
+    fn cut(&self, error: LogError) -> MeasurementError {
+        MeasurementError::log(&self.path, error)
     }
 
-    fn ledger(&self, complete: bool) -> Result<Ledger, TcpError> {
+    fn ledger(&self, complete: bool) -> Result<Ledger, MeasurementError> {
         let (counters, statistics, softirq_ns) = self.with_hooks(|hooks| {
             let softirq_ns = hooks.reader_softirq_ns();
             (hooks.counters(), hooks.statistics(), softirq_ns)
@@ -307,29 +307,14 @@ impl Run {
         control.update(|shown| *shown = progress);
     }
 
-    fn with_hooks<T>(&self, act: impl FnOnce(&mut TcpHooks) -> T) -> Result<T, TcpError> {
+    fn with_hooks<T>(&self, act: impl FnOnce(&mut TcpHooks) -> T) -> Result<T, MeasurementError> {
         match self.hooks.lock() {
             Ok(mut hooks) => Ok(act(&mut hooks)),
             // Another thread panicked while it changed the hooks.
-            Err(_) => Err(TcpError::Session(SessionError::Died {
+            Err(_) => Err(MeasurementError::Session(SessionError::Died {
                 name: THREAD.into(),
             })),
         }
-    }
-}
-
-/// The error of a log that takes no more.
-pub(super) fn cut(path: &Path, error: LogError) -> TcpError {
-    match error {
-        LogError::Write {
-            written_bytes,
-            source,
-        } => TcpError::Full {
-            path: path.into(),
-            written_bytes,
-            source,
-        },
-        error => TcpError::Log(error),
     }
 }
 

@@ -8,14 +8,14 @@ use parshall_core::abi::TCP_LANES_PER_CPU;
 use parshall_core::tcp_log::{LogHeader, LogWriter};
 use serde::Deserialize;
 
-use super::TcpError;
 use super::collector::Collector;
 use super::flows::FlowTable;
 use super::hooks::TcpHooks;
 use super::options::TcpLogOptions;
-use super::run::{Run, cut};
+use super::run::Run;
 use super::status::{LogProgress, Summary, THREAD};
 use crate::clock::{kernel_hz, realtime_offset_ns};
+use crate::measurement_error::MeasurementError;
 use crate::ring::Preference;
 use crate::session::{Beginning, Control, Instrument, Session, SessionError, Status};
 use crate::{cgroup, log_file, os_text};
@@ -37,7 +37,7 @@ pub struct TcpLogRequest {
 
 /// A log that is being written.
 pub struct TcpLog {
-    session: Session<LogProgress, Result<Summary, TcpError>>,
+    session: Session<LogProgress, Result<Summary, MeasurementError>>,
     /// `None` once stopped: then nothing of ours is in the kernel any more.
     hooks: Mutex<Option<Arc<Mutex<TcpHooks>>>>,
 }
@@ -48,8 +48,8 @@ impl TcpLog {
     /// A FIFO is waited for until somebody reads it, or the start is given up.
     ///
     /// # Errors
-    /// [`TcpError`], before anything is left attached.
-    pub fn start(request: TcpLogRequest, beginning: &Beginning) -> Result<Self, TcpError> {
+    /// [`MeasurementError`], before anything is left attached.
+    pub fn start(request: TcpLogRequest, beginning: &Beginning) -> Result<Self, MeasurementError> {
         let options = request.options;
         let cgroup = cgroup::resolve(options.cgroup.as_deref())?;
         let mut hooks = TcpHooks::load(&options, cgroup.id)?;
@@ -61,11 +61,11 @@ impl TcpLog {
             hz: kernel_hz(),
         };
         let path = request.path;
-        let (file, mut place) = beginning.open(|is_given_up| -> Result<_, TcpError> {
+        let (file, mut place) = beginning.open(|is_given_up| -> Result<_, MeasurementError> {
             Ok(log_file::create(&path, is_given_up)?)
         })?;
         let writer = LogWriter::create(file, &header)
-            .map_err(|error| cut(&path, error))?
+            .map_err(|error| MeasurementError::log(&path, error))?
             .with_compression(options.compression);
         let waits = options.preference == Preference::SlowReader;
         let packet_lanes = hooks.packet_lanes.iter().cloned().zip(
@@ -104,8 +104,8 @@ impl TcpLog {
     /// Attaches the hooks, or detaches them: then no program of ours runs for any packet.
     ///
     /// # Errors
-    /// [`TcpError::Load`] or [`TcpError::Attach`] when the kernel refuses; [`TcpError::Session`] once stopped.
-    pub fn switch(&self, on: bool) -> Result<(), TcpError> {
+    /// [`MeasurementError::Load`] or [`MeasurementError::Attach`] when the kernel refuses; [`MeasurementError::Session`] once stopped.
+    pub fn switch(&self, on: bool) -> Result<(), MeasurementError> {
         let died = |_| SessionError::Died {
             name: THREAD.into(),
         };
@@ -118,7 +118,7 @@ impl TcpLog {
 impl Instrument for TcpLog {
     type Progress = LogProgress;
     type Summary = Summary;
-    type Error = TcpError;
+    type Error = MeasurementError;
 
     fn status(&self) -> Status<LogProgress> {
         self.session.status()
@@ -129,7 +129,7 @@ impl Instrument for TcpLog {
     }
 
     /// Detaches, and writes what is left. On an error the file is whole up to the last tick.
-    fn stop(&self) -> Result<Summary, TcpError> {
+    fn stop(&self) -> Result<Summary, MeasurementError> {
         if let Ok(mut hooks) = self.hooks.lock() {
             *hooks = None;
         }

@@ -3,7 +3,7 @@
 use parshall_core::ledger::Ledger;
 use serde::Serialize;
 
-use super::TcpError;
+use crate::measurement_error::MeasurementError;
 use crate::session::{self, Progress};
 
 /// Name of the thread of a log.
@@ -37,5 +37,5 @@ pub struct Summary {
     pub flows: u64,
     /// What stopped the log before it was asked to end.
     #[serde(serialize_with = "session::as_text")]
-    pub failure: Option<TcpError>,
+    pub failure: Option<MeasurementError>,
 }

@@ -1,0 +1,154 @@
+//! The arrays that the programs fill, mapped.
+
+use libbpf_rs::Object;
+use parshall_core::abi::{
+    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_REASONS_MAX, PATH_STAGE_COUNT, PathAccount,
+    PathDrops, PathHistogram, PathNoiseHistogram, PathWait, Plain, READ_TIME_COUNT, view_plain,
+};
+
+use super::load::{WAITS, find_map};
+use crate::measurement_error::MeasurementError;
+use crate::net::mapping::Mapping;
+
+const HISTOGRAM_BYTES: usize = size_of::<PathHistogram>();
+
+/// Counts, histograms and sums, most of them for each CPU.
+pub(super) struct Arrays {
+    accounts: Mapping,
+    histograms: Mapping,
+    noises: Mapping,
+    reads: Mapping,
+    drops: Mapping,
+    waits: Mapping,
+    cpus: usize,
+    groups: usize,
+}
+
+impl Arrays {
+    /// Maps those of a loaded object, which has histograms for `groups_max` groups beside the code paths.
+    pub fn of(object: &Object, cpus: usize, groups_max: usize) -> Result<Self, MeasurementError> {
+        let groups = PATH_CODE_COUNT + groups_max;
+        let map = |name: &str, values: usize, value_bytes: usize| {
+            let bytes = (values * value_bytes).next_multiple_of(4096);
+            Mapping::of(find_map(object, name)?, bytes, 0, false).map_err(MeasurementError::load)
+        };
+        let noise_bytes = size_of::<PathNoiseHistogram>();
+        Ok(Self {
+            accounts: map("path_accounts", cpus, size_of::<PathAccount>())?,
+            histograms: map("path_histograms", cpus * groups, HISTOGRAM_BYTES)?,
+            noises: map("path_noises", cpus * NOISE_COUNT, noise_bytes)?,
+            reads: map("path_reads", cpus * READ_TIME_COUNT, noise_bytes)?,
+            drops: map(
+                "path_drops",
+                cpus * PATH_REASONS_MAX,
+                size_of::<PathDrops>(),
+            )?,
+            waits: map("path_waits", cpus * WAITS, size_of::<PathWait>())?,
+            cpus,
+            groups,
+        })
+    }
+
+    fn copy<T: Plain>(mapping: &Mapping, element: usize, words: &mut Vec<u64>) -> Option<T> {
+        words.clear();
+        mapping.append_words(element * size_of::<T>(), size_of::<T>() / 8, words);
+        view_plain::<T>(words).copied()
+    }
+
+    /// The accounts, summed over the CPUs.
+    pub fn account(&self) -> PathAccount {
+        let mut sum = PathAccount::default();
+        let mut words = Vec::new();
+        for cpu in 0..self.cpus {
+            let Some(one) = Self::copy::<PathAccount>(&self.accounts, cpu, &mut words) else {
+                continue;
+            };
+            sum.seen += one.seen;
+            sum.filtered += one.filtered;
+            sum.thinned += one.thinned;
+            sum.failed += one.failed;
+            sum.dropped += one.dropped;
+            sum.ungrouped += one.ungrouped;
+            sum.reads += one.reads;
+            sum.reads_dropped += one.reads_dropped;
+            for (total, ended) in sum.ended.iter_mut().zip(one.ended) {
+                *total += ended;
+            }
+        }
+        sum
+    }
+
+    /// Calls `take` with each CPU's histogram of a group.
+    pub fn histograms(&self, group: usize, mut take: impl FnMut(&PathHistogram)) {
+        let mut words = Vec::new();
+        for cpu in 0..self.cpus {
+            words.clear();
+            let element = cpu * self.groups + group;
+            self.histograms.append_words(
+                element * HISTOGRAM_BYTES,
+                HISTOGRAM_BYTES / 8,
+                &mut words,
+            );
+            if let Some(histogram) = view_plain(&words) {
+                take(histogram);
+            }
+        }
+    }
+
+    /// Calls `take` with each CPU's histogram of a kind of noise, or of a time of reads.
+    pub fn noises(
+        &self,
+        of_reads: bool,
+        kind: usize,
+        mut take: impl FnMut(usize, &PathNoiseHistogram),
+    ) {
+        let (mapping, kinds) = match of_reads {
+            true => (&self.reads, READ_TIME_COUNT),
+            false => (&self.noises, NOISE_COUNT),
+        };
+        let mut words = Vec::new();
+        for cpu in 0..self.cpus {
+            if let Some(histogram) = Self::copy(mapping, cpu * kinds + kind, &mut words) {
+                take(cpu, &histogram);
+            }
+        }
+    }
+
+    /// Where the packets of a code path spent their time, by the bucket of the whole.
+    pub fn waits(&self, code: usize) -> Vec<PathWait> {
+        let mut sums = vec![PathWait::default(); PATH_BUCKETS];
+        let mut words = Vec::new();
+        for cpu in 0..self.cpus {
+            for (bucket, sum) in sums.iter_mut().enumerate() {
+                let element = cpu * WAITS + code * PATH_BUCKETS + bucket;
+                let Some(one) = Self::copy::<PathWait>(&self.waits, element, &mut words) else {
+                    continue;
+                };
+                sum.packets += one.packets;
+                for (total, part_ns) in sum.sum_ns.iter_mut().zip(one.sum_ns) {
+                    *total += part_ns;
+                }
+            }
+        }
+        sums
+    }
+
+    /// Drops by reason: all, and those of packets that are followed, by the last stage before.
+    pub fn drops(&self) -> Vec<(u32, u64, [u64; PATH_STAGE_COUNT])> {
+        let mut words = Vec::new();
+        (0..PATH_REASONS_MAX)
+            .filter_map(|reason| {
+                let (mut all, mut followed) = (0, [0; PATH_STAGE_COUNT]);
+                for cpu in 0..self.cpus {
+                    let element = cpu * PATH_REASONS_MAX + reason;
+                    let one: PathDrops = Self::copy(&self.drops, element, &mut words)?;
+                    all += one.all;
+                    for (total, packets) in followed.iter_mut().zip(one.followed) {
+                        *total += packets;
+                    }
+                }
+                (all > 0).then_some((reason as u32, all, followed))
+            })
+            .collect()
+    }
+}

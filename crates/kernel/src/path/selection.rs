@@ -1,0 +1,309 @@
+//! The programs of what is requested and there, and what is not there.
+
+use libbpf_rs::Btf;
+use libbpf_rs::btf::types::{Func, Typedef};
+use parshall_core::path_log::STAGE_NAMES;
+use serde::Serialize;
+
+use super::request::{Group, PathRequest};
+use super::stages::{
+    COMMAND_PROGRAMS, Hook, NOISE_PROGRAMS, READER_PROGRAMS, STAGE_PROGRAMS, StageProgram,
+};
+use crate::measurement_error::MeasurementError;
+
+/// The stage whose socket the readers need.
+const DATA_READY: usize = 8;
+const XMIT: usize = 18;
+
+/// A stage or a group of programs that cannot be had here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unavailable {
+    /// Its name.
+    pub stage: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A kernel, by the types that it exposes.
+pub(super) trait Kernel {
+    /// Whether it has a tracepoint of this name with type information.
+    fn has_tracepoint(&self, name: &str) -> bool;
+    /// Whether it has a function of this name.
+    fn has_function(&self, name: &str) -> bool;
+}
+
+impl Kernel for Btf<'_> {
+    fn has_tracepoint(&self, name: &str) -> bool {
+        self.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
+            .is_some()
+    }
+
+    fn has_function(&self, name: &str) -> bool {
+        self.type_by_name::<Func<'_>>(name).is_some()
+    }
+}
+
+/// Programs to be loaded.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    /// Those of the stages; ends come first.
+    pub programs: Vec<StageProgram>,
+    /// Names of those that belong to no stage.
+    pub others: Vec<&'static str>,
+    /// What was requested and is not there.
+    pub unavailable: Vec<Unavailable>,
+}
+
+impl Selection {
+    /// Selects what a kernel offers of a request.
+    ///
+    /// # Errors
+    /// [`MeasurementError::Option`] for names of no stage, and for stages at which no packet begins or ends.
+    pub fn of(request: &PathRequest, kernel: &impl Kernel) -> Result<Self, MeasurementError> {
+        check_names(&request.stages)?;
+        let mut selection = Self::default();
+        for program in STAGE_PROGRAMS {
+            let name = STAGE_NAMES[program.stage];
+            if !request.stages.iter().any(|wanted| wanted == name)
+                || is_absent_twin(&program, kernel)
+            {
+                continue;
+            }
+            match reason_against(program.hook, request, kernel) {
+                Some(reason) => selection.lack(name, reason),
+                None => selection.programs.push(program),
+            }
+        }
+        if request.reads {
+            match selection.has_stage(DATA_READY) {
+                true => selection.add("reads", &READER_PROGRAMS, kernel),
+                false => selection.lack("reads", "they begin at the stage data_ready".into()),
+            }
+        }
+        if request.group == Group::Command {
+            selection.add("command", &COMMAND_PROGRAMS, kernel);
+        }
+        if request.noise {
+            selection.add("noise", &NOISE_PROGRAMS, kernel);
+        } else if request.path.is_some() {
+            // Numbers polls, and packets within them.
+            selection.add("poll", &NOISE_PROGRAMS[..1], kernel);
+        }
+        selection.check_ends(&request.stages)?;
+        // Stages in the order in which packets pass them, then the rest.
+        let place = |name: &str| STAGE_NAMES.iter().position(|stage| *stage == name);
+        selection
+            .unavailable
+            .sort_by_key(|one| place(&one.stage).unwrap_or(STAGE_NAMES.len()));
+        Ok(selection)
+    }
+
+    /// The stages that are selected, bit by number.
+    pub fn stages(&self) -> u32 {
+        self.programs
+            .iter()
+            .fold(0, |bits, program| bits | 1 << program.stage)
+    }
+
+    fn has_stage(&self, stage: usize) -> bool {
+        self.stages() >> stage & 1 == 1
+    }
+
+    fn lack(&mut self, name: &str, reason: String) {
+        let one = Unavailable {
+            stage: name.into(),
+            reason,
+        };
+        if !self.unavailable.contains(&one) {
+            self.unavailable.push(one);
+        }
+    }
+
+    fn add(&mut self, name: &str, table: &[(&'static str, &'static str)], kernel: &impl Kernel) {
+        for (program, tracepoint) in table {
+            match kernel.has_tracepoint(tracepoint) {
+                true => self.others.push(program),
+                false => self.lack(name, no_tracepoint(tracepoint)),
+            }
+        }
+    }
+
+    fn check_ends(&self, requested: &[String]) -> Result<(), MeasurementError> {
+        let fail = |expected: &str| {
+            Err(MeasurementError::Option {
+                option: "stages",
+                value: requested.join(","),
+                expected: expected.into(),
+            })
+        };
+        let begins = |program: &StageProgram| matches!(program.stage, 0..=2 | 11 | 12 | 14 | 17);
+        if !self.programs.iter().any(begins) {
+            return fail(
+                "one at which packets begin: gro, netif_rx, receive, local_out, post_routing, queue or start_xmit",
+            );
+        }
+        // What leaves ends when the driver has taken it; without both ends it would stay in the table.
+        if self.has_stage(XMIT) && !self.has_stage(XMIT - 1) {
+            return fail("start_xmit with xmit");
+        }
+        Ok(())
+    }
+}
+
+fn check_names(requested: &[String]) -> Result<(), MeasurementError> {
+    let is_stage = |name: &String| {
+        STAGE_PROGRAMS
+            .iter()
+            .any(|program| STAGE_NAMES[program.stage] == name)
+    };
+    match requested.iter().find(|name| !is_stage(name)) {
+        Some(name) => Err(MeasurementError::Option {
+            option: "stages",
+            value: name.clone(),
+            expected: "names that `parshall path --list-stages` shows".into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Whether it is the second tracepoint of a stage, which a kernel need not have.
+fn is_absent_twin(program: &StageProgram, kernel: &impl Kernel) -> bool {
+    const TWIN: &str = "napi_gro_frags_entry";
+    program.hook == Hook::Tracepoint(TWIN) && !kernel.has_tracepoint(TWIN)
+}
+
+fn no_tracepoint(name: &str) -> String {
+    format!("this kernel has no tracepoint {name}")
+}
+
+/// Why a hook cannot be had.
+fn reason_against(hook: Hook, request: &PathRequest, kernel: &impl Kernel) -> Option<String> {
+    let reason = match hook {
+        Hook::Tracepoint(name) => {
+            return (!kernel.has_tracepoint(name)).then(|| no_tracepoint(name));
+        }
+        Hook::Netfilter { .. } if !kernel.has_function("bpf_nf_link_attach") => {
+            "this kernel attaches no programs to netfilter (Linux 6.4, CONFIG_NETFILTER_BPF_LINK)"
+        }
+        Hook::SocketIn | Hook::SocketOut | Hook::TcxIngress
+            if !kernel.has_function("bpf_cast_to_kern_ctx") =>
+        {
+            "this kernel has no bpf_cast_to_kern_ctx (Linux 6.2)"
+        }
+        Hook::TcxIngress if request.interfaces.is_empty() => {
+            "it is attached to interfaces; name them with -i"
+        }
+        Hook::TcxIngress if !kernel.has_function("tcx_link_attach") => {
+            "this kernel has no tcx (Linux 6.6)"
+        }
+        _ => return None,
+    };
+    Some(reason.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that has all but what is named.
+    struct Lacking<'a>(&'a [&'a str]);
+
+    impl Kernel for Lacking<'_> {
+        fn has_tracepoint(&self, name: &str) -> bool {
+            !self.0.contains(&name)
+        }
+
+        fn has_function(&self, name: &str) -> bool {
+            !self.0.contains(&name)
+        }
+    }
+
+    const LINUX_6_1: Lacking<'_> = Lacking(&[
+        "sk_data_ready",
+        "bpf_nf_link_attach",
+        "bpf_cast_to_kern_ctx",
+        "tcx_link_attach",
+    ]);
+
+    fn request() -> PathRequest {
+        PathRequest {
+            interfaces: vec!["lo".into()],
+            ..PathRequest::of_everything()
+        }
+    }
+
+    fn names(selection: &Selection) -> Vec<&str> {
+        selection
+            .unavailable
+            .iter()
+            .map(|one| one.stage.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn a_kernel_that_has_all_lacks_nothing() {
+        let selection = Selection::of(&request(), &Lacking(&[])).unwrap();
+        assert_eq!(selection.unavailable, []);
+        assert_eq!(selection.stages(), (1 << (STAGE_NAMES.len() - 1)) - 1);
+    }
+
+    #[test]
+    fn a_tracepoint_that_a_kernel_lacks_is_named_and_costs_no_other_stage() {
+        for program in STAGE_PROGRAMS {
+            let Hook::Tracepoint(name) = program.hook else {
+                continue;
+            };
+            let selection = Selection::of(&request(), &Lacking(&[name])).unwrap();
+            let named = selection
+                .unavailable
+                .iter()
+                .find(|one| one.reason.ends_with(name));
+            let others = STAGE_PROGRAMS
+                .iter()
+                .filter(|one| one.program != program.program);
+            assert_eq!(named.is_none(), name == "napi_gro_frags_entry", "{name}");
+            assert!(
+                others.clone().all(|other| selection
+                    .programs
+                    .iter()
+                    .any(|one| one.program == other.program)),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_an_old_kernel_lacks_is_named_in_the_order_of_the_path() {
+        let selection = Selection::of(&request(), &LINUX_6_1).unwrap();
+        let lacking = [
+            "tcx_ingress",
+            "pre_routing",
+            "local_in",
+            "socket_in",
+            "data_ready",
+            "forward",
+            "local_out",
+            "post_routing",
+            "socket_out",
+            "reads",
+        ];
+        assert_eq!(names(&selection), lacking);
+    }
+
+    #[test]
+    fn a_program_of_the_noise_that_a_kernel_lacks_is_named() {
+        let selection = Selection::of(&request(), &Lacking(&["local_timer_entry"])).unwrap();
+        assert_eq!(names(&selection), ["noise"]);
+        assert!(selection.others.contains(&"path_irq_entry"));
+    }
+
+    #[test]
+    fn packets_must_be_able_to_begin() {
+        let request = PathRequest {
+            stages: vec!["local_out".into(), "drop".into()],
+            ..request()
+        };
+        assert!(Selection::of(&request, &Lacking(&[])).is_ok());
+        assert!(Selection::of(&request, &LINUX_6_1).is_err());
+    }
+}
