@@ -4,9 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from parshall import privileges
 from parshall.environment import as_json, environment
@@ -14,6 +12,9 @@ from parshall.errors import UsageError
 from parshall.path.stages import ALL_STAGES, LIGHT_STAGES, STAGES
 from parshall.session import Session, Summary, check_choice, check_text, request_json
 from parshall.testbed import namespaces
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DEFAULT_RING_BYTES = 16 << 20
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
@@ -67,7 +68,7 @@ class PathSummary(Summary):
     attached_s: float
     windows: int
 
-    def table(self, *, with_groups: bool = False) -> pa.Table:
+    def table(self, *, with_groups: bool = False) -> "pa.Table":
         """Return the times of the stages.
 
         Returns
@@ -76,6 +77,8 @@ class PathSummary(Summary):
             Columns ``path``, ``stage``, ``packets``, ``share`` (of the whole, 0 to 1), ``mean_ns``, ``median_ns``,
             ``p90_ns``, ``p99_ns``, ``max_ns``; with groups also ``group`` as text.
         """
+        import pyarrow as pa
+
         rows = [
             {"path": row["path"]}
             | ({"group": group_text(row["group"])} if with_groups else {})
