@@ -321,7 +321,7 @@ def test_a_cpu_that_is_taken_offline(pair: Any, tmp_path: Path) -> None:
     assert log.packets.num_rows > 0
 
 
-def test_times_are_those_of_the_wall_clock(pair: Any, tmp_path: Path) -> None:
+def test_times_are_those_of_the_wall_clock(pair: Any, echo: Any, tmp_path: Path) -> None:
     """The kernel's stamps are monotonic, so that a step of the clock moves no time; the offset is added once."""
     left, right, address = pair
     path = tmp_path / "log"
@@ -330,6 +330,8 @@ def test_times_are_those_of_the_wall_clock(pair: Any, tmp_path: Path) -> None:
         with socket_at(left, address, socket.SOCK_DGRAM) as sender:
             for _ in range(50):
                 sender.sendto(bytes(100), (address, PORT))
+        # Behind the last one: on a busy host packets wait for a thread of the kernel.
+        echo(left, right, address)
         after_ns = time.time_ns()
         assert measurement.end(signal.SIGINT).returncode == 0
     log = PathLog(path)
@@ -365,7 +367,7 @@ def test_a_clock_that_steps_moves_no_time(pair: Any, tmp_path: Path) -> None:
     assert times.max() - times.min() <= took_ns
 
 
-def test_two_measurements_at_once_see_the_same(pair: Any, tmp_path: Path) -> None:
+def test_two_measurements_at_once_see_the_same(pair: Any, echo: Any, tmp_path: Path) -> None:
     left, right, address = pair
     paths = [tmp_path / "one", tmp_path / "two"]
     arguments = ["--netns", right.namespace, "--filter", f"udp dst port {PORT}"]
@@ -373,6 +375,7 @@ def test_two_measurements_at_once_see_the_same(pair: Any, tmp_path: Path) -> Non
         with socket_at(left, address, socket.SOCK_DGRAM) as sender:
             for _ in range(300):
                 sender.sendto(bytes(100), (address, PORT))
+        echo(left, right, address)
         assert [each.end(signal.SIGINT).returncode for each in (one, two)] == [0, 0]
     assert [PathLog(path).packets.num_rows for path in paths] == [300, 300]
 
@@ -380,7 +383,7 @@ def test_two_measurements_at_once_see_the_same(pair: Any, tmp_path: Path) -> Non
 # ---- memory ---------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_lags_loses_counted_rows(pair: Any, tmp_path: Path) -> None:
+def test_a_reader_that_lags_loses_counted_rows(pair: Any, echo: Any, tmp_path: Path) -> None:
     left, right, address = pair
     path = tmp_path / "log"
     arguments = [
@@ -399,6 +402,7 @@ def test_a_reader_that_lags_loses_counted_rows(pair: Any, tmp_path: Path) -> Non
         with socket_at(left, address, socket.SOCK_DGRAM) as sender:
             for _ in range(3000):
                 sender.sendto(bytes(100), (address, PORT))
+        echo(left, right, address)
         measurement.process.send_signal(signal.SIGCONT)
         result = measurement.end(signal.SIGINT)
     account = check_balance(json.loads(result.stdout)["ledger"])["packets"]

@@ -3,7 +3,8 @@
 import random
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ from tcp_flow_table import ours, unacknowledged_of
 from tcp_logger import EVENT_HOOKS, PACKET_HOOKS, account_text, check_log, rows_of, total
 
 from parshall.tcp import TcpLog
+from parshall.testbed import Testbed
 
 # The times of the scripts are those of the round trip; a CPU that is taken away makes them others.
 pytestmark = [pytest.mark.kernel, pytest.mark.attempts(3)]
@@ -193,21 +195,47 @@ SCENARIOS = {
 }
 
 
-@pytest.fixture
-def box(bed: Any) -> MiddleBox:
+def box_in(bed: Any) -> MiddleBox:
     """Two hosts with a box between them, and a congestion control that does not pace."""
     made = MiddleBox(bed)
     for host in (made.left, made.right):
         host.sysctl("net.ipv4.tcp_congestion_control", "reno")
+        # A connection must not begin with what another one measured.
+        host.sysctl("net.ipv4.tcp_no_metrics_save", 1)
     return made
 
 
-def converse(box: MiddleBox, family: int, port: int, scenario: Scenario, path: Path) -> dict[str, int]:
-    """Log a connection under a script; return the counters of the client's host before the connection closes."""
-    for host, settings in ((box.left, scenario.client), (box.right, scenario.server)):
+@pytest.fixture(scope="module")
+def box(root: None) -> Iterator[MiddleBox]:
+    """A box for all tests after which its hosts are as before."""
+    with Testbed() as bed:
+        yield box_in(bed)
+
+
+@contextmanager
+def set_at(host: Any, settings: Mapping[str, int]) -> Iterator[None]:
+    """Give a host these settings (``net.ipv4``) for the length of the block."""
+    before = {name: host.sysctl(f"net.ipv4.{name}") for name in settings}
+    try:
         for name, value in settings.items():
             host.sysctl(f"net.ipv4.{name}", value)
+        yield
+    finally:
+        for name, value in before.items():
+            host.sysctl(f"net.ipv4.{name}", value)
+
+
+def since(before: dict[str, int], host: Any) -> dict[str, int]:
+    """What the counters of a host have counted since they were read."""
+    return {name: value - before[name] for name, value in counters(host).items()}
+
+
+def converse(box: MiddleBox, family: int, port: int, scenario: Scenario, path: Path) -> dict[str, int]:
+    """Log a connection under a script; return what the client's host counted before the connection closes."""
+    before = counters(box.left)
     with (
+        set_at(box.left, scenario.client),
+        set_at(box.right, scenario.server),
         TcpLog(path, port=[port]),
         box.forwarding(port, scenario.rules, DELAY_MS),
         connection(box.left, box.right, box.address(family), port) as (active, passive),
@@ -216,7 +244,7 @@ def converse(box: MiddleBox, family: int, port: int, scenario: Scenario, path: P
         for segments in scenario.segments:
             transfer(active, passive, segments * segment_bytes)
             wait_for_quiet(active)
-        counted = counters(box.left)
+        counted = since(before, box.left)
     return counted
 
 
@@ -275,6 +303,7 @@ def test_a_lost_syn(box: MiddleBox, tmp_path: Path, family: int) -> None:
 def test_a_lost_synack(box: MiddleBox, tmp_path: Path, family: int, syns_lost: tuple[int, ...]) -> None:
     port = next(_ports)
     rules = (Rule("server", "syn", "drop"), Rule("client", "syn", "drop", (0,), syns_lost))
+    before = counters(box.right)
     counted = converse(box, family, port, Scenario(rules, (), {}, (FIRST,)), tmp_path / "log")
     log, _ = check_log(tmp_path / "log")
     syns, synacks = (len(sent_again(box, source)) for source in ("client", "server"))
@@ -283,11 +312,13 @@ def test_a_lost_synack(box: MiddleBox, tmp_path: Path, family: int, syns_lost: t
     assert retransmissions(log, box, port) == [(0, "syn", "unknown")] * syns
     assert retransmissions(log, box, port, "server") == [(0, "synack", "unknown")] * synacks
     assert counted["TCPSynRetrans"] == syns
-    assert counters(box.right)["TCPSynRetrans"] == synacks
+    assert since(before, box.right)["TCPSynRetrans"] == synacks
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_the_mtu_of_the_path_shrinks(box: MiddleBox, tmp_path: Path, family: int) -> None:
+def test_the_mtu_of_the_path_shrinks(bed: Any, tmp_path: Path, family: int) -> None:
+    # Its host keeps the MTU of the path.
+    box = box_in(bed)
     port = next(_ports)
     scenario = Scenario((data("too_big", *range(11, 21), mtu=1300),), (), {})
     counted = converse(box, family, port, scenario, tmp_path / "log")

@@ -8,7 +8,6 @@ import typer
 
 from parshall.cli.messages import report_start
 from parshall.errors import UsageError
-from parshall.generate import Receiver
 from parshall.stopping import Stopping
 
 # Parameters that apply to a receiver.
@@ -35,6 +34,8 @@ def receive(
     interface: str, *, count: int | None, duration_s: float | None, quiet: bool, as_json: bool, **headers: Any
 ) -> int:
     """Receive until all packets have arrived, the time is over or Ctrl-C; print the account."""
+    from parshall.generate import Receiver
+
     with Stopping() as stopping:
         receiver = Receiver(interface, **headers)
         report_start("gen", f"receiving at {interface}", quiet=quiet)

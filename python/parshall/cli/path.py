@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parshall.cli import options, path_join
+from parshall.cli import options
 from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option
@@ -85,6 +85,8 @@ def command(
         print(*(f"{name:{width}}  {where}" for name, where in STAGES.items()), sep="\n")
         return 0
     if join or files:
+        from parshall.cli import path_join
+
         _check_join(context, join or [], files or [])
         return path_join.run([*(join or ()), *(files or ())], output, quiet=quiet, as_json=as_json)
     if str(output) == "-" and sys.stdout.isatty():
@@ -164,4 +166,7 @@ def _show(
     lines = [*stage_lines(summary, with_groups=by != "none"), *summary_lines(summary), _TIME_ONLY]
     lines += ledger_lines(summary.ledger)
     print(*lines, sep="\n", file=sys.stderr)
-    print(*path_join.lines_of(joined or []), sep="\n", end="\n" if joined else "", file=sys.stderr)
+    if joined:
+        from parshall.cli import path_join
+
+        print(*path_join.lines_of(joined), sep="\n", file=sys.stderr)

@@ -7,9 +7,6 @@ from typing import Any
 
 from parshall.capture import Capture, Output, Ring
 from parshall.errors import UsageError
-from parshall.log import read
-from parshall.path import PathLog, Trace, join
-from parshall.path.connections import connections
 from parshall.session import Session
 from parshall.tcp import TcpLog
 
@@ -55,6 +52,10 @@ class Beside:
 
     def connections(self) -> list[dict[str, Any]]:
         """Join the files and return the answers for each connection; the sessions have ended."""
+        from parshall.log import read
+        from parshall.path import PathLog, Trace, join
+        from parshall.path.connections import connections
+
         assert self.output is not None
         tcp = None if self.tcp_log is None else read(self.tcp_log)
         return connections(join(PathLog(self.output), tcp, None if self.capture is None else Trace(self.capture)))

@@ -4,11 +4,26 @@
 command ``parshall path`` is a thin layer over them.
 """
 
-from parshall.path.histograms import PathHistograms
-from parshall.path.log import PathLog
+from typing import TYPE_CHECKING, Any
+
 from parshall.path.profile import PathProfile, PathSummary
 from parshall.path.stages import LIGHT_STAGES, STAGES
-from parshall.path.timeline import join
-from parshall.path.trace import Trace
+
+if TYPE_CHECKING:
+    from parshall.path.histograms import PathHistograms
+    from parshall.path.log import PathLog
+    from parshall.path.timeline import join
+    from parshall.path.trace import Trace
 
 __all__ = ["LIGHT_STAGES", "STAGES", "PathHistograms", "PathLog", "PathProfile", "PathSummary", "Trace", "join"]
+
+_MODULES = {"PathHistograms": "histograms", "PathLog": "log", "Trace": "trace", "join": "timeline"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what reads and joins on first use: what measures need not wait for its libraries of columns."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

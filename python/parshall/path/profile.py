@@ -4,9 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from parshall import privileges
 from parshall.environment import as_json, environment
@@ -15,6 +13,9 @@ from parshall.path.probe_cost import LESS_PROBES, less_probes
 from parshall.path.stages import ALL_STAGES, LIGHT_STAGES, STAGES
 from parshall.session import Session, Summary, check_choice, check_text, request_json
 from parshall.testbed import namespaces
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DEFAULT_RING_BYTES = 16 << 20
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
@@ -75,7 +76,7 @@ class PathSummary(Summary):
     attached_s: float
     windows: int
 
-    def table(self, *, with_groups: bool = False) -> pa.Table:
+    def table(self, *, with_groups: bool = False) -> "pa.Table":
         """Return the times of the stages.
 
         Returns
@@ -86,6 +87,8 @@ class PathSummary(Summary):
             ``probe_cost_ns``, ``probe_cost_interval_ns`` (half of the 95 % interval) and the times less that cost,
             `LESS_PROBES`.
         """
+        import pyarrow as pa
+
         added = ("probe_cost_ns", "probe_cost_interval_ns", *LESS_PROBES) if self.probe_cost else ()
         rows = [
             {"path": row["path"]}

@@ -154,13 +154,13 @@ def configure_addresses(end: End, other: End) -> None:
             route.neigh("replace", dst=neighbour, lladdr=other.mac, ifindex=index, state=_NUD_PERMANENT)
 
 
-def wait_for_silence(end: End) -> None:
-    """Wait until IPv6 has sent the multicast reports for new addresses."""
-    if not end.ipv6:
+def wait_for_silence(ends: tuple[End, End]) -> None:
+    """Wait until IPv6 has sent the multicast reports for new addresses at both ends."""
+    if not any(end.ipv6 for end in ends):
         return
-    seen, since = -1, time.monotonic()
+    seen, since = [-1, -1], time.monotonic()
     while time.monotonic() - since < _SILENCE_S:
-        now = _interface_counters(end)["tx_packets"]
+        now = [_interface_counters(end)["tx_packets"] for end in ends]
         if now != seen:
             seen, since = now, time.monotonic()
         time.sleep(0.001)

@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
 from parshall.testbed import namespaces
 
 # Environment variable of every process that a testbed starts, with the prefix of the owner's names.
@@ -38,6 +35,9 @@ def end_processes(namespace: Path, prefix: str) -> None:
 
 def remove_interface(name: str) -> bool:
     """Delete an interface of the calling namespace."""
+    from pyroute2 import IPRoute
+    from pyroute2.netlink.exceptions import NetlinkError
+
     with IPRoute() as route:
         try:
             route.link("del", ifname=name)
@@ -48,6 +48,8 @@ def remove_interface(name: str) -> bool:
 
 def interfaces() -> list[tuple[str, str | None]]:
     """Return name and kind (such as "veth"; None for hardware) of the calling namespace's interfaces."""
+    from pyroute2 import IPRoute
+
     # Not from /sys/class/net, which shows the namespace in which sysfs was mounted.
     with IPRoute() as route:
         return [

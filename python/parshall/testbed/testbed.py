@@ -154,8 +154,7 @@ class Testbed:
             player = Kernel(namespace, cable, shapings, offloads, seed)
         for end, other in (ends, ends[::-1]):
             links.configure_addresses(end, other)
-        for end in ends:
-            links.wait_for_silence(end)
+        links.wait_for_silence(ends)
         player.start()
         link = Link(ends, shapings, player, mtu=mtu, offloads=offloads, seed=seed)
         self.links.append(link)
