@@ -124,3 +124,55 @@ def test_sentences_of_figures_are_of_the_same_data(name: str) -> None:
     assert sentences
     for sentence in sentences:
         assert any(text in sentence.lower() for text in measured), sentence
+
+
+def router_of(level: dict[str, Any]) -> dict[str, float]:
+    """A router whose network is wrong by 10 %, and whose single queue by 90 %."""
+    errors = {f"{short}_{name}_error": value for short, value in (("network", 10.0), ("queue", -90.0)) for name in P}
+    return {**errors, "overload": 1000.0 - 0.05 * level["routes"], "capacity": 500.0, "p50": 9.0, "p99": 90.0}
+
+
+P = ("p50", "p90", "p99")
+
+
+def router_verdicts(values: Values) -> dict[str, tuple[bool | None, str]]:
+    """Verdicts that need no files of runs."""
+    table = table_of("router", values)
+    sources = ("Figure 3.11", "section 3.6.3", "section 3.7.4")
+    checks = {each.source: each.check(table) for each in table.study.statements if each.source in sources}
+    return {source: (finding.is_same, finding.measured) for source, finding in checks.items()}
+
+
+def test_router_says_which_model_is_nearer() -> None:
+    found = router_verdicts(router_of)
+    assert found["Figure 3.11"] == (
+        True,
+        "the calibrated network is nearer than the single queue in 36 of 36 quantiles",
+    )
+    assert found["section 3.6.3"][0] is True
+
+    def other_way(level: dict[str, Any]) -> dict[str, float]:
+        values = router_of(level)
+        return values | {
+            f"{short}_{name}_error": value for short, value in (("network", -99), ("queue", 5)) for name in P
+        }
+
+    found = router_verdicts(other_way)
+    assert found["Figure 3.11"] == (
+        False,
+        "the calibrated network is nearer than the single queue in 0 of 36 quantiles",
+    )
+    assert found["section 3.6.3"][0] is False
+    # Without a calibration there is no verdict.
+    plain = {name: value for name, value in router_of({"routes": 4}).items() if not name.startswith("network")}
+    empty = dict.fromkeys((f"network_{name}_error" for name in P), None)
+    assert router_verdicts(lambda _: plain | empty)["Figure 3.11"] == (None, "not calibrated")  # type: ignore[arg-type,return-value]
+
+
+def test_sentences_of_router_have_the_errors_of_both_models() -> None:
+    table = table_of("router", router_of)
+    (figure,) = [each for each in table.study.figures if each.name == "ccdf-rps-poisson"]
+    assert figure.finding is not None
+    sentence = figure.finding(table)
+    assert "30%: p50 +10 and -90, p90 +10 and -90, p99 +10 and -90" in sentence
+    assert "nearer than the single queue in 9 of 9 quantiles" in sentence

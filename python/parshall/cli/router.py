@@ -10,7 +10,7 @@ import typer
 from parshall.cli import options
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option, rate_option, time_option
-from parshall.errors import UsageError
+from parshall.errors import ParshallError, UsageError
 from parshall.stopping import exiting_on_signals
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
@@ -37,6 +37,9 @@ _SenderCpu = Annotated[
 # A short search, for --load.
 _SHORT: dict[str, Any] = {"duration_s": 0.2, "trials": 2, "repeats": 1, "resolution": 0.05}
 _OVERLOAD_PACKETS = 300_000
+# A calibration of some seconds, for --calibrate. Its seeds are not those of the workload.
+_SHORT_CALIBRATION: dict[str, Any] = {"repeats": 3, "count": 30_000}
+_CALIBRATION_SEED, _CALIBRATION_SEEDS = 1_000_001, 100
 
 
 @app.command("measure")
@@ -64,6 +67,9 @@ def measure_router(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Parquet file: one row a packet")
     ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibrate", metavar="FILE", help="Calibrate the same router first: a TOML file")
+    ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -88,6 +94,7 @@ def measure_router(
             if not found.pps:
                 raise UsageError("--load: the router loses packets at every rate; give a rate by --pps")
             workload = Traffic(traffic, load * found.pps, sizes, flows, seed)
+        is_calibrated = calibration is not None and _calibrate(bed, calibration, workload)
         found_packets = measure(bed, workload, count or max(1, round(duration * workload.pps)))
     quantiles = _quantiles(latencies_ns(found_packets.table) / 1e3)
     result = {
@@ -95,6 +102,7 @@ def measure_router(
         "traffic": found_packets.traffic,
         "capacity": capacity,
         "overload": beyond,
+        "is_calibrated": is_calibrated,
         "offered_pps": found_packets.offered_pps,
         "lost_share": found_packets.lost_share,
         "ledger": found_packets.ledger,
@@ -164,6 +172,25 @@ def measure_capacity(
     print(f"zero loss {found.pps:,.0f} packets/s ({found.low_pps:,.0f} to {found.high_pps:,.0f}{limit})")
     print(f"overload  {beyond.pps:,.0f} packets/s ({beyond.low_pps:,.0f} to {beyond.high_pps:,.0f})")
     print(f"          of {beyond.sent_pps:,.0f} offered, {beyond.lost_share:.1%} lost: {_places(beyond.lost)}")
+
+
+def _calibrate(bed: Any, path: Path, workload: Any) -> bool:
+    """Calibrate the router of a testbed into a file; a refusal is a message, because the measurement goes on."""
+    from parshall.router.calibrate import calibrate_in
+
+    try:
+        found = calibrate_in(
+            bed,
+            sizes=workload.sizes,
+            flows=workload.flows,
+            seed=_CALIBRATION_SEED + _CALIBRATION_SEEDS * workload.seed,
+            **_SHORT_CALIBRATION,
+        )
+    except ParshallError as error:
+        say("router", f"{error}; {path} was not written")
+        return False
+    found.write(path)
+    return True
 
 
 def _warn(setup: Any) -> None:

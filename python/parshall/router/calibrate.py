@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 
 from parshall.errors import ParshallError, UsageError
 from parshall.path import PathLog, PathProfile
@@ -17,6 +18,7 @@ from parshall.router.calibration import Calibration, Noise, Times, machine
 from parshall.router.capacity import overload
 from parshall.router.estimation import Passages
 from parshall.router.measurement import Measurement, measure
+from parshall.router.sender import sending
 from parshall.router.setup import RPS, Setup
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
@@ -71,32 +73,44 @@ def calibrate(
         An argument is out of range.
     """
     setup = setup or Setup()
-    if setup.tunnel:
-        raise UsageError("--tunnel: the model is of plain forwarding; calibrate without a tunnel")
-    if repeats < 1 or count < 1000:
-        raise UsageError(f"--repeats {repeats}, --count {count}: expected 1 or more, and 1,000 packets or more")
+    _check(setup, repeats, count)
+    with RouterTestbed(setup) as bed:
+        return calibrate_in(bed, sizes=sizes, flows=flows, repeats=repeats, count=count, seed=seed)
+
+
+def calibrate_in(
+    bed: RouterTestbed,
+    *,
+    sizes: str = "64",
+    flows: int = 1,
+    repeats: int = 5,
+    count: int = 60_000,
+    seed: int = 1_000_001,
+) -> Calibration:
+    """Calibrate the router of a testbed that exists; see `calibrate`."""
+    _check(bed.setup, repeats, count)
     base = Traffic("random", sizes=sizes, flows=flows, seed=seed)
     overloads: list[float] = []
     sparse: list[Measurement] = []
     waiting: list[Measurement] = []
     full: list[Measurement] = []
-    with RouterTestbed(setup) as bed:
-        for number in range(repeats):
-            own = replace(base, seed=seed + 10 * number)
-            overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
-            pps = overloads[-1]
-            sparse.append(_lossless(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
-            poisson = replace(own, kind="poisson", pps=_WAITING_SHARE * pps, seed=own.seed + 2)
-            waiting.append(_lossless(bed, poisson, count))
-            # Faster than the generator can: it keeps the queue full.
-            full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
-        workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
-        interrupts = _interrupts(bed, workload, count)
-        stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
+    for number in range(repeats):
+        own = replace(base, seed=seed + 10 * number)
+        overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
+        pps = overloads[-1]
+        sparse.append(_lossless(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
+        poisson = replace(own, kind="poisson", pps=_WAITING_SHARE * pps, seed=own.seed + 2)
+        waiting.append(_lossless(bed, poisson, count))
+        # Faster than the generator can: it keeps the queue full.
+        full.append(measure(bed, replace(own, kind="constant", pps=_FASTEST_PPS, seed=own.seed + 3), count))
+    workload = replace(base, pps=RANDOM_SHARE * overloads[-1], seed=seed + 5)
+    interrupts = _interrupts(bed, workload, count)
+    stages, correlations = _stages(bed, replace(workload, seed=seed + 6), max(1000, count // 4))
+    parameters = estimated(*([Passages.of(each.table) for each in runs] for runs in (sparse, waiting, full)))
     return Calibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
-        setup=setup.describe(),
+        setup=bed.setup.describe(),
         traffic={
             "sizes": sizes,
             "flows": flows,
@@ -109,12 +123,20 @@ def calibrate(
         overload_pps=float(np.median(overloads)),
         low_overload_pps=min(overloads),
         high_overload_pps=max(overloads),
-        queue_packets=_backlog_packets() if setup.receive == RPS else _RING_PACKETS,
-        **estimated(*([Passages.of(each.table) for each in runs] for runs in (sparse, waiting, full))),
+        queue_packets=_backlog_packets() if bed.setup.receive == RPS else _RING_PACKETS,
+        **parameters,
+        **sender_fields([each.table for each in (*sparse, *waiting)], parameters["link_ns"]),
         interrupts=interrupts,
         stages=stages,
         correlations=correlations,
     )
+
+
+def _check(setup: Setup, repeats: int, count: int) -> None:
+    if setup.tunnel:
+        raise UsageError("--tunnel: the model is of plain forwarding; calibrate without a tunnel")
+    if repeats < 1 or count < 1000:
+        raise UsageError(f"--repeats {repeats}, --count {count}: expected 1 or more, and 1,000 packets or more")
 
 
 def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Sequence[Passages]) -> dict[str, Any]:
@@ -144,10 +166,12 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
     ]
     link = float(np.median(links))
     gaps = [float(np.diff(np.sort(each.arrival_ns)).mean()) for each in full]
-    wakes = [
+    found_wakes = [
         estimation.wakes_ns(_enough(each.first_latencies_ns(), "packets at an empty router"), link, service_ns)
         for each, service_ns in zip(sparse, services, strict=True)
     ]
+    wakes = [plain for plain, _ in found_wakes]
+    late = np.concatenate([late for _, late in found_wakes])
     wake = float(np.median(np.concatenate(wakes)))
     split = [
         estimation.stalls(passages, float(np.median(service_ns)), send, link, wake)
@@ -168,6 +192,8 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
         "high_send_ns": max(sends),
         "service": times(services),
         "wake": times(wakes),
+        "late_wake_share": len(late) / sum(len(each) for pair in found_wakes for each in pair),
+        "late_wake": times([late]) if len(late) else None,
         "held_share": len(held) / sum(len(each.arrival_ns) for each in waiting),
         "held": times([held]) if len(held) else None,
         "noise": Noise(
@@ -179,6 +205,13 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
             times(stall_times) if stall_times else None,
         ),
     }
+
+
+def sender_fields(tables: Sequence[pyarrow.Table], link_ns: float) -> dict[str, Any]:
+    """Return the fields of a calibration that describe the sender, from the tables of runs without losses."""
+    found = [sending(table, link_ns) for table in tables]
+    waking = [each.waking_ns for each in found if len(each.waking_ns)]
+    return {"waking": times(waking) if waking else None, "sender_batch": max(each.batch for each in found)}
 
 
 def times(repeats: Sequence[np.ndarray]) -> Times:

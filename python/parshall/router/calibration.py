@@ -93,8 +93,16 @@ class Calibration:
         Time that the router's CPU takes to bring a packet from the egress interface to the sink: a poll of its own.
     service, wake : Times
         Service times of packets; times to wake the server.
+    late_wake_share : float
+        Share of the wake-ups that a stall made longer: they are not in `wake`.
+    late_wake : Times or None
+        How long these took.
     held : Times or None
         How long packets are held; None when none was.
+    waking : Times or None
+        Time that the sender's CPU takes for packets that wake the router; None when it was never behind.
+    sender_batch : int
+        Largest number of packets that the sender sends at once.
     noise : Noise
         Stalls.
     interrupts : list of dict
@@ -126,7 +134,11 @@ class Calibration:
     high_send_ns: float
     service: Times
     wake: Times
+    late_wake_share: float
+    late_wake: Times | None
     held: Times | None
+    waking: Times | None
+    sender_batch: int
     noise: Noise
     interrupts: list[dict[str, Any]]
     stages: list[dict[str, Any]]
@@ -170,10 +182,16 @@ class Calibration:
 
     def check(self, name: str = "calibration") -> None:
         """Raise `ParshallError` for numbers that no router has."""
-        for field, value in (("overload_pps", self.overload_pps), ("queue_packets", self.queue_packets)):
+        for field, value in (
+            ("overload_pps", self.overload_pps),
+            ("queue_packets", self.queue_packets),
+            ("sender_batch", self.sender_batch),
+        ):
             if not (math.isfinite(value) and value > 0):
                 raise ParshallError(f"{name}: {field} is {value}; expected a number above 0; calibrate again")
-        positive = {name: getattr(self, name) for name in ("link_ns", "transfer_ns", "held_share", "send_ns")}
+        positive = {
+            name: getattr(self, name) for name in ("link_ns", "transfer_ns", "held_share", "late_wake_share", "send_ns")
+        }
         for field, value in (positive | {"noise.per_s": self.noise.per_s}).items():
             if not (math.isfinite(value) and value >= 0):
                 raise ParshallError(f"{name}: {field} is {value}; expected a number that is not negative")
@@ -181,6 +199,8 @@ class Calibration:
             ("service", self.service),
             ("wake", self.wake),
             ("held", self.held),
+            ("waking", self.waking),
+            ("late_wake", self.late_wake),
             ("noise.times", self.noise.times),
         ):
             if times is None:
@@ -221,12 +241,14 @@ def _built(kind: Any, data: Any, name: str) -> Any:
     if not isinstance(data, dict):
         raise ParshallError(f"{name}: expected a table, not {data!r}; calibrate again")
     known = {each.name: each.type for each in fields(kind)}
-    optional = {"times", "held"} & known.keys()
+    optional = {"times", "held", "waking", "late_wake"} & known.keys()
     if missing := sorted(known.keys() - data.keys() - optional):
         raise ParshallError(f"{name}: {missing[0]}: missing; calibrate again")
     if unknown := sorted(data.keys() - known.keys()):
         raise ParshallError(f"{name}: {unknown[0]}: unknown field; expected {', '.join(known)}")
-    parts: dict[str, Any] = {"service": Times, "wake": Times, "held": Times, "times": Times, "noise": Noise}
+    parts: dict[str, Any] = dict.fromkeys(("service", "wake", "late_wake", "held", "waking", "times"), Times) | {
+        "noise": Noise
+    }
     kinds: dict[Any, Any] = {int: int, float: int | float, str: str}
     values: dict[str, Any] = dict.fromkeys(optional)
     for field, value in data.items():

@@ -167,11 +167,17 @@ def link_ns(latency_ns: np.ndarray, service_ns: np.ndarray) -> float:
     return max(0.0, shortest)
 
 
-def wakes_ns(first_latency_ns: np.ndarray, link: float, service_ns: np.ndarray) -> np.ndarray:
-    """Return the times to wake: latencies of packets at an empty router, less link and service, without stalls."""
+def wakes_ns(first_latency_ns: np.ndarray, link: float, service_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the times to wake: latencies of packets at an empty router, less link and service.
+
+    Returns
+    -------
+    plain, late : numpy.ndarray
+        Plain ones, and those that a stall made longer.
+    """
     times = np.maximum(0.0, first_latency_ns - link - float(np.median(service_ns)))
-    plain: np.ndarray = times[times <= STALL_PARTS * np.median(times)]
-    return plain
+    is_plain = times <= STALL_PARTS * np.median(times)
+    return times[is_plain], times[~is_plain]
 
 
 def histogram(times_ns: np.ndarray, bins: int = 60) -> tuple[list[float], list[int]]:

@@ -33,7 +33,8 @@ class Measurement:
     ----------
     table : pyarrow.Table
         One row a packet, in the order of sending: ``sequence`` (uint64), ``flow`` (uint32), ``bytes`` (uint32, of the
-        frame), ``arrival_ns`` and ``departure_ns`` (int64, CLOCK_MONOTONIC). A lost packet has no departure.
+        frame), ``due_ns``, ``arrival_ns`` and ``departure_ns`` (int64, CLOCK_MONOTONIC). A lost packet has no
+        departure. A packet is due when the workload says so; it arrives when the generator has sent it.
     ledger : dict
         ``sent``, ``received`` and ``lost`` by place: sent = received + the sum of lost.
     cost : dict
@@ -133,6 +134,7 @@ def _table(sent: np.ndarray, departures_ns: np.ndarray) -> pyarrow.Table:
             "sequence": np.arange(len(sent), dtype=np.uint64),
             "flow": sent["flow"].copy(),
             "bytes": frames.astype(np.uint32),
+            "due_ns": sent["due_ns"].astype(np.int64),
             "arrival_ns": sent["sent_ns"].astype(np.int64),
             "departure_ns": pyarrow.array(departures, mask=departures == 0),
         }

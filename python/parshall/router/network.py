@@ -14,6 +14,7 @@ from parshall.model.simulation import run
 from parshall.router.calibration import Calibration
 from parshall.router.estimation import POLL_PACKETS
 from parshall.router.prediction import Prediction
+from parshall.router.sender import with_sender
 
 PACKETS = "packets"
 # Stalls end after as many as fit into the measurement, with a margin for their randomness.
@@ -89,7 +90,10 @@ def _held(calibration: Calibration) -> Any:
 
 
 def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
-    """Return the model: the calibrated network, fed with the measured arrivals.
+    """Return the model of a calibrated router.
+
+    With the times at which packets were due (``due_ns``) it is `with_sender`. Without them it is the network, fed with
+    the measured arrivals.
 
     Parameters
     ----------
@@ -99,7 +103,9 @@ def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
         Seed of what the network draws.
     """
 
-    def departures(arrivals: pyarrow.Table) -> pyarrow.Array:
+    def departures(arrivals: pyarrow.Table) -> pyarrow.Array | pyarrow.Table:
+        if calibration.waking is not None and "due_ns" in arrivals.column_names:
+            return with_sender(calibration, seed)(arrivals)
         arrival_ns = arrivals.column("arrival_ns").to_numpy()
         # The generator stamps packets in the order in which it sends them.
         gaps = np.diff(arrival_ns, prepend=arrival_ns[:1])

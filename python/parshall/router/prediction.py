@@ -10,12 +10,14 @@ import pyarrow.compute
 QUANTILES = (0.5, 0.9, 0.99)
 
 # Takes a measurement's table, without its departures, and returns when each packet leaves: int64, ns, one for each row;
-# null for a packet that is lost.
-Prediction = Callable[[pyarrow.Table], pyarrow.Array]
+# null for a packet that is lost. A model of the sender, too, returns a table of ``arrival_ns`` and ``departure_ns``.
+Prediction = Callable[[pyarrow.Table], pyarrow.Array | pyarrow.Table]
 
 
 def predict(prediction: Prediction, measured: pyarrow.Table) -> pyarrow.Table:
     """Return a measurement's table with a model's departures in place of the measured ones.
+
+    A model of the sender also replaces the arrivals.
 
     Parameters
     ----------
@@ -31,6 +33,10 @@ def predict(prediction: Prediction, measured: pyarrow.Table) -> pyarrow.Table:
     """
     arrivals = measured.drop_columns(["departure_ns"])
     departures = prediction(arrivals)
+    if isinstance(departures, pyarrow.Table):
+        sent, departures = (departures.column(name) for name in ("arrival_ns", "departure_ns"))
+        arrivals = arrivals.set_column(arrivals.column_names.index("arrival_ns"), "arrival_ns", sent)
+        departures = departures.combine_chunks()
     if len(departures) != len(measured):
         raise ValueError(f"prediction: {len(departures)} departures of {len(measured)} packets")
     early = pyarrow.compute.less(departures, arrivals.column("arrival_ns").combine_chunks())

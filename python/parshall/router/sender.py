@@ -1,0 +1,177 @@
+"""The calibrated router with its sender, which waits while it wakes the router.
+
+Sender and router are CPUs of one machine. A packet for a router that sleeps needs an interrupt to the router's CPU; on
+a virtual machine it takes the sender several microseconds, in which it sends nothing. So arrivals depend on the router,
+and a model that gets the measured ones wakes its router at other packets. This one gets the times at which packets were
+due, and predicts when each is sent and when it leaves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow
+
+from parshall.errors import ParshallError
+from parshall.router.calibration import Calibration, Times
+from parshall.router.estimation import POLL_PACKETS
+from parshall.router.prediction import Prediction
+
+# A packet that is sent so long after it was due waited for the sender.
+_BEHIND_NS = 100
+# Longer times than this quantile are stalls of the sender.
+_PLAIN_QUANTILE = 0.95
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What the sender takes, from one run.
+
+    Attributes
+    ----------
+    waking_ns : numpy.ndarray
+        Times from a batch of packets that woke the router to the next batch, while the sender was behind.
+    batch : int
+        Largest number of packets that were sent at once.
+    """
+
+    waking_ns: np.ndarray
+    batch: int
+
+
+def sending(table: pyarrow.Table, link_ns: float) -> Sending:
+    """Return what the sender took.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        ``Measurement.table`` of a run without losses.
+    link_ns : float
+        Time from the sender's stamp to the router's queue.
+    """
+    due_ns, sent_ns, left_ns = (table.column(name).to_numpy() for name in ("due_ns", "arrival_ns", "departure_ns"))
+    if len(sent_ns) < 2:
+        return Sending(np.empty(0), 1)
+    # Packets of a batch have one stamp.
+    first = np.flatnonzero(np.diff(sent_ns, prepend=sent_ns[0] - 1))
+    sizes = np.diff(first, append=len(sent_ns))
+    free_ns = np.maximum.accumulate(left_ns)[first[1:-1] - 1]
+    woke = sent_ns[first[1:-1]] + link_ns > free_ns
+    is_behind = sent_ns[first[2:]] > due_ns[first[2:]] + _BEHIND_NS
+    times = np.diff(sent_ns[first])[1:][woke & is_behind]
+    plain = times[times <= np.quantile(times, _PLAIN_QUANTILE)] if len(times) else times
+    return Sending(plain, int(sizes.max()))
+
+
+def with_sender(calibration: Calibration, seed: int = 1) -> Prediction:
+    """Return the model of a calibrated router and its sender; it needs the column ``due_ns``.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        Its parameters; `Calibration.waking` among them.
+    seed : int
+        Seed of what it draws.
+    """
+    waking = calibration.waking
+    if waking is None:
+        raise ParshallError("prediction: the calibration has no [waking]; calibrate again")
+
+    def passages(arrivals: pyarrow.Table) -> pyarrow.Table:
+        due_ns = arrivals.column("due_ns").to_numpy()
+        if len(due_ns) == 0 or np.diff(due_ns).min(initial=0) < 0:
+            raise ParshallError("prediction: expected planned times in their order, at least one")
+        random, count = np.random.default_rng(seed), len(due_ns)
+        service, pause = (_drawn(random, times, count).tolist() for times in (calibration.service, waking))
+        wake = _wakes(random, calibration, count).tolist()
+        stalls = _stalls(random, calibration, int(due_ns[0]), int(due_ns[-1]))
+        # Times since the first packet are exact in floating point.
+        sent_ns, left_ns, lost = _recursion(calibration, (due_ns - due_ns[0]).tolist(), service, wake, pause, stalls)
+        base = int(due_ns[0])
+        return pyarrow.table(
+            {
+                "arrival_ns": base + np.floor(sent_ns).astype(np.int64),
+                "departure_ns": pyarrow.array(base + np.ceil(left_ns).astype(np.int64), mask=lost),
+            }
+        )
+
+    return passages
+
+
+def _recursion(
+    calibration: Calibration,
+    due_ns: list[float],
+    service_ns: list[float],
+    wake_ns: list[float],
+    pause_ns: list[float],
+    stalls: list[tuple[float, float]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return when each packet is sent and leaves, and whether it is lost (Lindley's recursion for both CPUs)."""
+    link_ns, transfer_ns = calibration.link_ns, calibration.transfer_ns
+    poll_ns, places = POLL_PACKETS * calibration.send_ns, calibration.queue_packets
+    count = len(due_ns)
+    sent, left, lost = np.zeros(count), np.zeros(count), np.zeros(count, bool)
+    accepted: list[float] = []
+    served = polled = next_stall = first = 0
+    sender_free = router_free = taken_until = 0.0
+    while first < count:
+        now = max(due_ns[first], sender_free)
+        end = first + 1
+        while end < count and end - first < calibration.sender_batch and due_ns[end] <= now:
+            end += 1
+        at_queue = now + link_ns
+        while next_stall < len(stalls) and stalls[next_stall][0] < max(at_queue, router_free):
+            begins, lasts = stalls[next_stall]
+            if router_free > begins:
+                router_free += lasts
+            else:
+                # A router that sleeps cannot be woken during a stall.
+                taken_until = max(taken_until, begins + lasts)
+            next_stall += 1
+        begins, sender_free = router_free, now + (end - first) * transfer_ns
+        if at_queue > router_free:
+            begins, polled = max(at_queue, taken_until) + wake_ns[first], 0
+            sender_free = max(sender_free, now + pause_ns[first])
+        for number in range(first, end):
+            sent[number] = now
+            while served < len(accepted) and accepted[served] <= at_queue:
+                served += 1
+            if len(accepted) - served >= places:
+                lost[number] = True
+                continue
+            begins += service_ns[number]
+            left[number] = begins
+            accepted.append(begins)
+            polled += 1
+            if polled == POLL_PACKETS:
+                begins, polled = begins + poll_ns, 0
+        router_free, first = begins, end
+    return sent, left, lost
+
+
+def _drawn(random: np.random.Generator, times: Times, count: int) -> np.ndarray:
+    """Draw times of a histogram, uniform within its bins."""
+    bounds, weights = np.array(times.bounds_ns), np.array(times.counts, float)
+    bins = random.choice(len(weights), count, p=weights / weights.sum())
+    drawn: np.ndarray = random.uniform(bounds[bins], bounds[bins + 1])
+    return drawn
+
+
+def _wakes(random: np.random.Generator, calibration: Calibration, count: int) -> np.ndarray:
+    """Draw times to wake: a CPU that sleeps is also the one that a hypervisor gives to others."""
+    wakes = _drawn(random, calibration.wake, count)
+    if calibration.late_wake is not None:
+        is_late = random.random(count) < calibration.late_wake_share
+        wakes[is_late] = _drawn(random, calibration.late_wake, int(is_late.sum()))
+    return wakes
+
+
+def _stalls(
+    random: np.random.Generator, calibration: Calibration, first_ns: int, last_ns: int
+) -> list[tuple[float, float]]:
+    """Draw when stalls begin, since the first packet, and how long they last."""
+    noise, span_ns = calibration.noise, last_ns - first_ns
+    count = random.poisson(noise.per_s * 1e-9 * span_ns) if noise.times is not None else 0
+    if noise.times is None or count == 0:
+        return []
+    begins = np.sort(random.uniform(0, span_ns, count)).tolist()
+    return list(zip(begins, _drawn(random, noise.times, count).tolist(), strict=True))
