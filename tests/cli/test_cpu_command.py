@@ -1,6 +1,7 @@
 """``parshall cpu`` as a command."""
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -24,7 +25,8 @@ def test_a_command_is_profiled_and_its_status_returned(tmp_path):
     assert account["states"][3] == "idle"
     assert all(abs(sum(line) - 100) < 1e-6 for line in account["all"])
     assert account["summary"]["intervals"] == len(account["all"]) > 0
-    assert account["summary"]["avg"]["user"] > 0
+    # The kernel counts the time of a process apart that is nicer than others, as it is when these tests are.
+    assert account["summary"]["avg"]["nice" if os.nice(0) > 0 else "user"] > 0
 
 
 def test_text_machine_and_trim_agree(tmp_path):

@@ -40,9 +40,14 @@ def as_nobody(root) -> tuple[str, ...]:
     return prefix
 
 
+@pytest.fixture(scope="module")
+def answer() -> subprocess.CompletedProcess[str]:
+    """Return what the command says to machines, once for all tests: it tries every feature."""
+    return doctor("--json")
+
+
 @pytest.mark.kernel
-def test_root_gets_every_probe_and_every_command(root):
-    answer = doctor("--json")
+def test_root_gets_every_probe_and_every_command(root, answer):
     report = json.loads(answer.stdout)
     assert report["format"] == "parshall-doctor/1"
     assert [entry["command"] for entry in report["commands"]] == [*COMMANDS, "testbed"]
@@ -94,8 +99,8 @@ def test_under_no_color_a_terminal_gets_no_codes(arguments):
     assert output and b"\x1b" not in output
 
 
-def test_failed_probes_have_a_remedy():
-    report = json.loads(doctor("--json").stdout)
+def test_failed_probes_have_a_remedy(answer):
+    report = json.loads(answer.stdout)
     for entry in [*report["probes"], *report["commands"]]:
         assert (entry["status"] == "works") == (entry["cause"] is None), entry
         assert entry["status"] == "works" or entry["remedy"], entry

@@ -196,6 +196,19 @@ def pair(ends: tuple[Any, Any, Any]) -> tuple[Any, Any, str]:
 @pytest.fixture
 def xdp_link(bed: Any) -> tuple[Any, Any, Any]:
     """Two hosts and a link whose receiving end takes redirected frames."""
+    return _xdp_link(bed)
+
+
+@pytest.fixture(scope="module")
+def standing_xdp_link(root: None) -> Iterator[tuple[Any, Any, Any]]:
+    """The same for all tests of a module that leave it as it was."""
+    from parshall.testbed import Testbed
+
+    with Testbed() as testbed:
+        yield _xdp_link(testbed)
+
+
+def _xdp_link(bed: Any) -> tuple[Any, Any, Any]:
     from parshall.testbed import offloads
 
     sender, receiver = bed.host("sender"), bed.host("receiver")

@@ -55,14 +55,15 @@ def source_address(frame):
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3, "gap": "poisson"}], ids=["flood", "paced"])
 @pytest.mark.parametrize("backend", ["xdp", "af-packet", "af-xdp"])
-def test_the_packets_of_the_seed_arrive(xdp_link, tap, name, pace, backend):
+def test_the_packets_of_the_seed_arrive(standing_xdp_link, name, pace, backend):
     from parshall import _native
 
     count = 200
-    run = generator(xdp_link, count=count, seed=11, backend=backend, **WORKLOADS[name], **pace)
-    account = run.wait().account
-    assert (account["sent"], account["not_sent"]) == (count, 0)
-    frames = tap(count)
+    with tapped(standing_xdp_link) as tap:
+        run = generator(standing_xdp_link, count=count, seed=11, backend=backend, **WORKLOADS[name], **pace)
+        account = run.wait().account
+        assert (account["sent"], account["not_sent"]) == (count, 0)
+        frames = tap(count)
     sent_ns = [0] * count
     if WORKLOADS[name].get("stamp"):
         at = 14 + (40 + 20 if "tcp6" in name else 20 + 8) + 8

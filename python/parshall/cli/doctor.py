@@ -34,7 +34,7 @@ def command(
     Each feature is tried. Without root, it lists what could not be tried. The exit status is 0 when
     every command works, even if degraded, and 1 when one cannot be used.
     """
-    removed = _clean() if clean else []
+    removed = remove_leftovers() if clean else []
     probes = probe_host()
     decisions = decide(probes, [*COMMANDS, "testbed"])
     if as_json:
@@ -50,7 +50,7 @@ def command(
     return 1 if any(decision.status == "cannot" for decision in decisions) else 0
 
 
-def _clean() -> list[str]:
+def remove_leftovers() -> list[str]:
     """Remove leftovers of killed runs; return their names."""
     # Imported here: only --clean needs the libraries of the testbed.
     from parshall.testbed import names
