@@ -17,6 +17,7 @@ import pytest
 from parshall.errors import ParshallError
 from parshall.generate.reception import _utc_offset_ns
 from parshall.router import RouterTestbed, Setup, Traffic, measure, offer, overload, zero_loss
+from parshall.router.calibration import Calibration
 from parshall.testbed.names import clean
 from parshall.testbed.namespaces import NETNS_DIRECTORY
 
@@ -248,3 +249,16 @@ def test_one_cpu_is_warned_of():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert f"CPU {first}: runs router and generator" in done.stderr
+
+
+def test_a_router_is_calibrated_before_it_is_measured_in_another_namespace_too(bed, tmp_path):
+    """As on a host of a study: the backlog's length is visible only in the first namespace."""
+    file = tmp_path / "here.toml"
+    command = [PARSHALL, "router", "measure", "--pps", "100k", "-c", "5000", "--calibrate", file, "--json"]
+    done = bed.router.run([*map(str, command)], check=False)
+    assert done.returncode == 0, done.stderr
+    if json.loads(done.stdout)["is_calibrated"]:
+        backlog = int(Path("/proc/sys/net/core/netdev_max_backlog").read_text())
+        assert Calibration.read(file).queue_packets == backlog
+    else:
+        assert f"{file} was not written" in done.stderr and not file.exists()

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from parshall.errors import ParshallError
 from parshall.router import RouterTestbed, Setup, Traffic, measure
 from parshall.router.calibrate import calibrate
 from parshall.router.calibration import Calibration
@@ -24,9 +25,20 @@ pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = Path(sys.executable).with_name("parshall")
 
 
+def calibrated(**options):
+    """Calibrate; once more when it is refused, because others took the CPU while packets passed."""
+    for remaining in reversed(range(5)):
+        try:
+            return calibrate(**options)
+        except ParshallError as error:
+            if "lost packets" not in str(error) or not remaining:
+                raise
+    raise AssertionError("no attempt")
+
+
 @pytest.fixture(scope="module")
 def calibration():
-    return calibrate(repeats=2, count=40_000)
+    return calibrated(repeats=2, count=40_000)
 
 
 def test_a_calibration_describes_this_machine(calibration, tmp_path):
@@ -50,8 +62,8 @@ def test_the_network_is_nearer_than_the_single_queue_at_the_median(calibration):
         assert abs(row["network_error"]) < abs(row["queue_error"]), row
 
 
-# Limits of the plan that is tried: packets lost, and the 99th percentile of the latency.
-LOSS, P99_US = 1e-3, 1000
+# Limit of the plan that is tried: share of packets lost.
+LOSS = 1e-3
 # The machine changes between two speeds some 30 % apart, and what else runs on it takes more: half of the planned load
 # is 70 % of a slow router's, and 1.6 times of it is 120 % of a fast one's.
 WITHIN, BEYOND = 0.5, 1.6
@@ -63,46 +75,46 @@ def slow_calibration(tmp_path_factory):
     if shutil.which("nft") is None:
         pytest.skip("nftables is not installed")
     path = tmp_path_factory.mktemp("calibration") / "slow.toml"
-    calibrate(Setup(rules=100), repeats=1, count=30_000).write(path)
+    calibrated(setup=Setup(rules=100), repeats=1, count=30_000).write(path)
     return path
 
 
-def answers(path, *arguments):
-    command = [PARSHALL, "model", "plan", "--calibration", path, "-d", "100ms", "--json", *map(str, arguments)]
+def answers(path, duration):
+    command = [PARSHALL, "model", "plan", "--calibration", path, "--loss", str(LOSS), "-d", duration, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
 
-def test_the_limits_of_a_plan_hold_below_its_load_and_fail_above(slow_calibration):
-    """What else runs can only add losses and latency: below, the limits must hold in one run; above, fail in all."""
-    rows, errors = answers(slow_calibration, "--loss", LOSS, "--p99", f"{P99_US}us")
+@pytest.mark.attempts(3)
+def test_the_limit_of_a_plan_holds_below_its_load_and_fails_above(slow_calibration):
+    """What else runs can only add losses: below the load none is lost in one of ten runs; above, some in each."""
+    rows, errors = answers(slow_calibration, "100ms")
     assert "another machine" not in errors
     planned_pps = rows[0]["answer"]
-    assert rows[0]["question"].startswith("largest load")
+    assert rows[0]["question"] == "largest load, loss within 0.001"
 
-    def offered(bed, share, seed):
-        found = measure(bed, Traffic("poisson", pps=share * planned_pps, seed=seed), round(0.3 * share * planned_pps))
-        assert found.offered_pps == pytest.approx(share * planned_pps, rel=0.1), "the generator is too slow"
-        return found.lost_share, float(np.quantile(found.latency_ns, 0.99)) / 1e3
+    def losses(bed, share, seeds):
+        """Shares of lost packets, of the runs in which the generator reached the rate."""
+        for seed in seeds:
+            workload = Traffic("poisson", pps=share * planned_pps, seed=seed)
+            found = measure(bed, workload, round(0.3 * workload.pps))
+            if found.offered_pps > 0.9 * workload.pps:
+                yield found.lost_share
 
     with RouterTestbed(Setup(rules=100)) as bed:
-        beyond = [offered(bed, BEYOND, seed) for seed in range(3)]
-        within = []
-        for seed in range(10, 20):
-            within.append(offered(bed, WITHIN, seed))
-            if within[-1][0] == 0 and within[-1][1] <= P99_US:
-                break
-    # A queue of 1,000 packets takes what exceeds the capacity for a moment; the rest is lost.
-    assert all(lost > 0.05 and p99_us > P99_US for lost, p99_us in beyond), beyond
-    assert within[-1][0] == 0 and within[-1][1] <= P99_US, within
+        beyond = list(islice(losses(bed, BEYOND, range(10)), 3))
+        has_held = 0 in losses(bed, WITHIN, range(10, 20))
+    # The queue of 1,000 packets takes little of what exceeds the capacity.
+    assert len(beyond) == 3 and min(beyond) > 50 * LOSS, beyond
+    assert has_held
 
 
 def test_a_plan_for_another_machine_is_warned_of(slow_calibration, tmp_path):
     calibration, path = Calibration.read(slow_calibration), tmp_path / "there.toml"
     other = calibration.machine | {"kernel": "5.4.0-there", "cpus": 64}
     dataclasses.replace(calibration, machine=other).write(path)
-    rows, errors = answers(path)
+    rows, errors = answers(path, "20ms")
     assert rows[0]["answer"] > 0
     lines = [line for line in errors.splitlines() if "another machine" in line]
     assert [name in line for name, line in zip(("5.4.0-there", "64"), lines, strict=True)] == [True, True]
@@ -119,7 +131,8 @@ def owned_by(pid):
     return [path.name for path in NETNS_DIRECTORY.glob(f"parshall-{pid}-*")]
 
 
-# Before the testbed is complete, and while packets pass.
+# When it starts, and while packets pass; on a busy machine it may be refused before.
+@pytest.mark.attempts(3)
 @pytest.mark.parametrize("moment_s", [0, 3])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_calibration_leaves_nothing(tmp_path, number, moment_s):

@@ -198,12 +198,12 @@ def traces(receive: str, traffic: str) -> Callable[[Table], pl.DataFrame]:
         runs = first_runs(table, **DEFAULT | {"receive": receive, "traffic": traffic, "load": LOADS})
         frames = []
         for run in runs[len(runs) // 2 : len(runs) // 2 + 1]:
-            for name, side in sides(run).items():
+            for letter, (name, side) in zip("abc", sides(run).items(), strict=False):
                 left = side.slice(0, _TRACE_PACKETS).drop_null()
                 arrival_ns = left.column("arrival_ns").to_numpy()
                 x = (arrival_ns - arrival_ns[:1]) / 1e6 if len(arrival_ns) else np.empty(0)
                 frame = pl.DataFrame({"x": x, "y": latencies_ns(left) / 1e3})
-                frames.append(frame.with_columns(line=pl.lit(name), panel=pl.lit(name)))
+                frames.append(frame.with_columns(line=pl.lit(name), panel=pl.lit(f"{letter}) {name}")))
         return pl.concat(frames) if frames else pl.DataFrame()
 
     return rows
