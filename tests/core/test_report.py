@@ -19,9 +19,10 @@ from parshall import whole_file
 from parshall.figures import reduce
 from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
+from parshall.report.document import as_data
 from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows
-from parshall.report.write import as_data, shared_axis_ns
+from parshall.report.write import shared_axis_ns
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 

@@ -6,6 +6,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -301,3 +302,27 @@ def test_attached_a_share_of_the_time(router):
     summary = json.loads(done.stdout)
     assert 0 < summary["attached_s"] < 3
     assert summary["windows"] >= 1
+
+
+def test_what_the_probes_cost_is_measured_and_subtracted(router):
+    """Histograms are of windows with all probes; less their cost, the whole is about that of few probes."""
+    from parshall.path import PathProfile
+
+    stages = ["gro", "netif_rx", "receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit"]
+    edges = ["gro", "netif_rx", "receive", "queue", "start_xmit"]
+    with PathProfile(netns=router.router.namespace, stages=stages, probe_cost=True) as profile:
+        until_s = time.monotonic() + 10
+        while time.monotonic() < until_s:
+            router.send(500)
+    (cost,) = (row for row in profile.summary.probe_cost if row["path"] == "forwarded")
+    assert (cost["probes"], cost["is_distinguishable"]) == (3, cost["ns_per_probe"] > cost["interval_ns"])
+    rows = {row["stage"]: row for row in profile.summary.times if row["path"] == "forwarded"}
+    assert rows["forward"]["packets"] == pytest.approx(rows["whole"]["packets"], rel=0.01)
+    assert rows["whole"]["packets"] < profile.summary.paths["forwarded"]
+    assert rows["whole"]["probe_cost_ns"] == pytest.approx(6 * cost["ns_per_probe"], rel=0.01)
+    with PathProfile(netns=router.router.namespace, stages=edges) as few:
+        router.send(20_000)
+    (whole,) = (row for row in few.summary.times if row["path"] == "forwarded" and row["stage"] == "whole")
+    # Three stages are left with one probe each. The host drifts between the two measurements.
+    expected_ns = whole["median_ns"] - 3 * cost["ns_per_probe"]
+    assert rows["whole"]["median_less_probes_ns"] == pytest.approx(expected_ns, rel=0.5)

@@ -2,22 +2,18 @@
 
 import json
 import math
-import textwrap
-from dataclasses import dataclass
-from typing import Any
 
 import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, column_maximum, envelope
+from parshall.figures.figure import Figure, finished, rows_of
 from parshall.figures.legend import GREY, PICKED, Legend
 
 WIDTH_PX = 900
 HEIGHT_PX = 240
 # Flows with at most this many rows are drawn with points.
 _POINTS_MAX = 40
-# Characters in a line of the caption.
-_CAPTION_LETTERS = 150
 # With more flows than this, dashed lines are drawn for picked flows only.
 DASHED_MAX = 4
 # Up to this maximum, an axis of counts has a tick at every whole number.
@@ -26,65 +22,14 @@ _TICKS_MAX = 6
 FLOW_AND_TIME = (alt.Tooltip("flow:N"), alt.Tooltip("time_s:Q", title="time (s)", format=".3f"))
 # Name of the invisible layer.
 POINTER_LAYER = "pointer"
-_CONFIG: dict[str, Any] = {
-    "font": "Helvetica, Arial, sans-serif",
-    "background": "white",
-    "view": {"stroke": None},
-    "axis": {
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelColor": "#333",
-        "titleColor": "#333",
-        "gridColor": "#e8e8e8",
-        "domainColor": "#999",
-        "tickColor": "#999",
-    },
-    # Room for the widest number, so that the time axes of all figures are aligned.
-    "axisY": {"minExtent": 42, "titleX": -44},
-    "legend": {"labelFontSize": 12, "labelColor": "#222", "labelLimit": 400, "columns": 4},
-    "title": {
-        "fontSize": 15,
-        "anchor": "start",
-        "color": "#111",
-        "subtitleColor": "#555",
-        "subtitleFontSize": 12,
-    },
-}
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure with its texts.
-
-    Attributes
-    ----------
-    name : str
-        File name without suffix.
-    title : str
-        The quantity, with its unit.
-    caption : str
-        How the data were reduced, and what the marks mean.
-    chart : altair.LayerChart
-        The drawing.
-    """
-
-    name: str
-    title: str
-    caption: str
-    chart: alt.LayerChart
+# Room for the widest number, so that the time axes of all figures are aligned.
+_AXIS_Y = {"minExtent": 42, "titleX": -44}
 
 
 def chart_data(reduced: pl.DataFrame, legend: Legend) -> alt.InlineData:
-    """Return rows as data of a chart, with flows by name; as CSV, which has a third of the size of JSON."""
+    """Return rows as data of a chart, with flows by name."""
     names = pl.col("flow").replace_strict(legend.labels, return_dtype=pl.String)
-    return _as_csv(reduced.with_columns(names))
-
-
-def _as_csv(rows: pl.DataFrame) -> alt.InlineData:
-    text = rows.with_columns(pl.selectors.float().round_sig_figs(7)).write_csv()
-    numbers: dict[str, Any] = {name: "number" for name, kind in rows.schema.items() if kind.is_numeric()}
-    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
+    return rows_of(reduced.with_columns(names))
 
 
 def time_axis(bins: Bins) -> alt.X:
@@ -107,13 +52,11 @@ def frame(name: str, title: str, caption: str, layers: list[alt.Chart], legend: 
     zoom = alt.selection_interval(name="zoom", encodings=["x"], bind="scales", zoom="wheel![event.shiftKey]")
     parameters = [zoom, pick(), *([hover()] if legend.is_crowded else [])]
     chart = alt.layer(first.add_params(*parameters), *others)
-    finished: alt.LayerChart = chart.properties(
-        width=WIDTH_PX,
-        height=HEIGHT_PX,
-        title=alt.TitleParams(title, subtitle=textwrap.wrap(caption, _CAPTION_LETTERS)),
-        description=f"{title} against time. {caption}",
-    ).configure(**_CONFIG)
-    return Figure(name, title, caption, finished)
+    sized = chart.properties(width=WIDTH_PX, height=HEIGHT_PX)
+    description = f"{title} against time. {caption}"
+    return finished(
+        name, title, caption, sized, width_px=WIDTH_PX, description=description, axisY=_AXIS_Y, legend={"columns": 4}
+    )
 
 
 def pick(*, empty: bool = True) -> alt.Parameter:
@@ -252,7 +195,7 @@ def _state_layers(
     if not legend.is_crowded:
         return [*lines, *coloured(band, legend, 0.22, 0)]
     # The bands of many flows would hide each other and the lines, so draw one band around all flows.
-    everything = _as_csv(envelope(reduced))
+    everything = rows_of(envelope(reduced))
     around = over_bins(alt.Chart(everything), bins).encode(
         y=value_axis("min", unit, top), y2="max:Q", color=alt.value("#eceef1")
     )

@@ -4,9 +4,9 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, column_maximum
+from parshall.figures.figure import Figure
 from parshall.figures.frame import (
     FLOW_AND_TIME,
-    Figure,
     bins_note,
     chart_data,
     coloured,

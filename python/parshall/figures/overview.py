@@ -1,7 +1,7 @@
 """All figures of one log, in the order of a report."""
 
 from parshall.figures import cwnd, loss, rtt, throughput
-from parshall.figures.frame import Figure
+from parshall.figures.figure import Figure
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 

@@ -4,7 +4,8 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins
-from parshall.figures.frame import Figure, state_figure
+from parshall.figures.figure import Figure
+from parshall.figures.frame import state_figure
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 

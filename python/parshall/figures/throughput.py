@@ -4,7 +4,8 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.bins import Bins, column_maximum
-from parshall.figures.frame import Figure, chart_data, frame, step_layers, value_axis
+from parshall.figures.figure import Figure
+from parshall.figures.frame import chart_data, frame, step_layers, value_axis
 from parshall.figures.legend import Legend
 from parshall.figures.reduction import Reduction
 

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import altair as alt
 
+from parshall.figures.figure import WIDTH_PX, styled
 from parshall.figures.legend import COLOURS
 
-WIDTH_PX, HEIGHT_PX = 760, 320
+HEIGHT_PX = 320
 PANEL_WIDTH_PX, PANEL_HEIGHT_PX = 360, 240
 _COLUMNS = 2
 # Lines with fewer values than this have marks.
@@ -22,21 +23,6 @@ _DASHES = ([1, 0], [6, 3], [2, 2], [10, 3, 2, 3], [1, 4], [12, 4], [4, 1], [8, 2
 _DODGE_PX, _MARK_SIZES = 7, (150, 105, 70, 42, 24, 12)
 # Lines have different shapes, too, for those who cannot tell the colours.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-_CONFIG: dict[str, Any] = {
-    "font": "Helvetica, Arial, sans-serif",
-    "background": "white",
-    "view": {"stroke": None},
-    "axis": {
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelColor": "#333",
-        "titleColor": "#333",
-        "gridColor": "#e8e8e8",
-    },
-    "legend": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 400},
-    "title": {"fontSize": 15, "anchor": "start", "color": "#111"},
-}
 
 
 def draw(figure: dict[str, Any]) -> alt.TopLevelMixin:
@@ -46,7 +32,7 @@ def draw(figure: dict[str, Any]) -> alt.TopLevelMixin:
     is_single = len(panels) == 1
     charts = [_panel(figure, panel, lines, is_single) for panel in panels]
     whole = charts[0] if is_single else alt.concat(*charts, columns=_COLUMNS)
-    chart: alt.TopLevelMixin = whole.properties(title=figure["title"]).configure(**_CONFIG)
+    chart: alt.TopLevelMixin = styled(whole.properties(title=figure["title"]))
     return chart
 
 

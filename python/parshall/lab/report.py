@@ -3,24 +3,16 @@
 import json
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import vl_convert
-from markupsafe import Markup
-
-from parshall.errors import UsageError, file_error
+from parshall.errors import UsageError
 from parshall.lab.bundle import Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import draw, hidden
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
-from parshall.report.write import FIGURE_DIRECTORY, PAGE, as_data, page_text, pretty, vega
-from parshall.whole_file import write_whole
-
-_PNG_SCALE = 2.0
+from parshall.report.document import render, write_document
 
 
 def read_evaluation(directory: Path) -> dict[str, Any]:
@@ -74,20 +66,8 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
     target = output or bundle.directory
     figures = [_drawn(figure, evaluation) for figure in evaluation["figures"]]
     page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
-    path = target / PAGE
-    try:
-        images = target / FIGURE_DIRECTORY
-        images.mkdir(parents=True, exist_ok=True)
-        for figure in figures:
-            if figure["specification"]:
-                name = Path(figure["name"]).name
-                svg = vl_convert.vegalite_to_svg(figure["specification"])
-                write_whole(images / f"{name}.svg", svg)
-                write_whole(images / f"{name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
-        write_whole(path, page)
-    except OSError as error:
-        raise file_error(error, f"{error.filename or path}: {error.strerror}; name another directory with -o") from None
-    return path
+    drawn = [(Path(figure["name"]).name, figure["specification"]) for figure in figures if figure["specification"]]
+    return write_document(target, page, drawn)
 
 
 def _drawn(figure: dict[str, Any], evaluation: dict[str, Any]) -> dict[str, Any]:
@@ -115,15 +95,10 @@ def _render(
     figures: list[dict[str, Any]],
     comparison: dict[str, Any] | None,
 ) -> str:
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("parshall.report", "page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {"as_data": as_data, "pretty": pretty, "figures": _significant}
-    return templates.get_template("lab.html.j2").render(
+    return render(
+        "lab.html.j2",
+        "lab.js",
+        filters={"figures": _significant},
         title=title,
         bundle=bundle.about,
         part="".join(
@@ -136,10 +111,6 @@ def _render(
         comparison=comparison,
         runs_sentence=runs_sentence(bundle, evaluation),
         warnings=list(warnings(evaluation)),
-        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        style=Markup(page_text("report.css")),
-        script=Markup(page_text("lab.js")),
-        vega=Markup(vega()),
     )
 
 

@@ -1,36 +1,26 @@
 """The report of path logs and of histograms of paths: one self-contained HTML page, figures as PNG and SVG."""
 
-import json
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
-from markupsafe import Markup
-
-from parshall.errors import UsageError, file_error
+from parshall.errors import UsageError
 from parshall.figures.legend import many
 from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
 from parshall.figures.path.axes import time_text
 from parshall.path.histograms import PathHistograms
 from parshall.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total
-from parshall.report.write import (
-    FIGURE_DIRECTORY,
-    PAGE,
-    as_data,
+from parshall.report.document import (
     began,
     check_destination,
     command_line,
+    figures_in,
     identities,
-    page_text,
-    pretty,
-    vega,
-    write_images,
+    render,
+    write_document,
 )
-from parshall.whole_file import write_whole
 
 if TYPE_CHECKING:
     from parshall.path.log import PathLog
@@ -49,7 +39,6 @@ MEANINGS = {
     "open": "under way when measuring ended",
 }
 """Code path -> how its packets end."""
-_SVG_CHARS_MAX = 200_000
 
 
 def write_report(
@@ -99,18 +88,7 @@ def write_report(
     ]
     progress("drawing")
     page = _render(title, parts)
-    path = directory / PAGE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if images:
-            write_images(directory / FIGURE_DIRECTORY, parts, progress)
-        # Last, since it refers to the others.
-        write_whole(path, page)
-    except OSError as error:
-        raise file_error(
-            error, f"{error.filename or path}: {error.strerror}; free some space, or name another directory"
-        ) from None
-    return path
+    return write_document(directory, page, figures_in(parts) if images else (), progress=progress)
 
 
 def _part(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
@@ -209,21 +187,12 @@ def sentences(
 
 
 def _render(title: str, parts: list[dict[str, Any]]) -> str:
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("parshall.report", "page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {"count": "{:,}".format, "as_data": as_data, "pretty": pretty, "time_text": time_text}
-    return templates.get_template("path.html.j2").render(
+    return render(
+        "path.html.j2",
+        "lab.js",
+        has_figures=any(part["figures"] for part in parts),
+        filters={"time_text": time_text},
         title=title,
         parts=parts,
         meanings=MEANINGS,
-        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        style=Markup(page_text("report.css")),
-        script=Markup(page_text("lab.js")),
-        vega=Markup(vega()) if any(part["figures"] for part in parts) else "",
-        renderer=lambda specification: "svg" if len(json.dumps(specification)) < _SVG_CHARS_MAX else "canvas",
     )

@@ -1,40 +1,31 @@
-"""Write a report: self-contained HTML, and every figure as PNG and SVG."""
+"""The report of TCP logs: one self-contained HTML page, figures as PNG and SVG."""
 
-import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 import polars as pl
 import pyarrow.compute as pc
-import vl_convert
-from markupsafe import Markup
 
-from parshall.errors import UsageError, file_error
+from parshall.errors import UsageError
 from parshall.figures import Legend, Reduction, figures_of, legends, reduction
-from parshall.figures.frame import POINTER_LAYER
 from parshall.report import summary
 from parshall.report.account import Account, findings, flow_accounts, flow_total, hook_accounts, total
+from parshall.report.document import (
+    began,
+    check_destination,
+    command_line,
+    figures_in,
+    identities,
+    render,
+    write_document,
+)
 from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows
-from parshall.whole_file import write_whole
 
 if TYPE_CHECKING:
     from parshall.log import Log
-
-PAGE = "report.html"
-FIGURE_DIRECTORY = "figures"
-_PNG_SCALE = 2.0
-# The page's own sections.
-_SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
-# Figures with more characters of data than this are drawn on a canvas instead of as SVG elements.
-_SVG_CHARS_MAX = 200_000
 
 
 def write_report(
@@ -94,38 +85,8 @@ def write_report(
         )
     ]
     page = _render(title, parts, testbed)
-    path = directory / PAGE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for part in parts:
-            if part["flows_file"]:
-                write_whole(directory / part["flows_file"], part["flow_table"].write_csv())
-        if images:
-            write_images(directory / FIGURE_DIRECTORY, parts, progress)
-        # Last, since it refers to the others.
-        write_whole(path, page)
-    except OSError as error:
-        raise file_error(
-            error, f"{error.filename or path}: {error.strerror}; free some space, or name another directory"
-        ) from None
-    return path
-
-
-def check_destination(directory: Path) -> None:
-    """Raise `UsageError` if a report cannot be written to a directory, before any other work."""
-    try:
-        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-        if not existing.is_dir():
-            raise UsageError(f"{existing}: not a directory; name another with -o")
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise UsageError(f"{existing}: cannot be written; name another directory with -o")
-        for name, is_wanted in ((PAGE, Path.is_file), (FIGURE_DIRECTORY, Path.is_dir)):
-            if (directory / name).exists() and not is_wanted(directory / name):
-                raise UsageError(
-                    f"{directory / name}: in the way of the report; move it, or name another directory with -o"
-                )
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{directory}: {getattr(error, 'strerror', None) or error}; name another with -o") from None
+    tables = {part["flows_file"]: part["flow_table"].write_csv() for part in parts if part["flows_file"]}
+    return write_document(directory, page, figures_in(parts) if images else (), others=tables, progress=progress)
 
 
 def _reduced(name: str, log: "Log", progress: Callable[[str], None]) -> Reduction:
@@ -148,16 +109,6 @@ def shared_axis_ns(reductions: Iterable[Reduction]) -> tuple[int, int] | None:
     if not spans or max(begin for begin, _ in spans) > min(end for _, end in spans):
         return None
     return min(begin for begin, _ in spans), max(end for _, end in spans)
-
-
-def identities(names: Iterable[str]) -> list[str]:
-    """Return unique names that are valid in links and file names."""
-    found: list[str] = []
-    for name in names:
-        plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
-        wanted = f"log-{plain}" if plain in _SECTIONS else plain
-        found.append(wanted if wanted not in found else f"{wanted}-{len(found) + 1}")
-    return found
 
 
 def _part(
@@ -239,81 +190,13 @@ def _accounts_of(shown: pl.DataFrame, others: pl.DataFrame, kind: str) -> list[A
     return [*flow_accounts(shown, kind).values(), *rest]
 
 
-def began(begin_ns: int | None) -> str | None:
-    """Return a moment as text."""
-    return None if begin_ns is None else f"{datetime.fromtimestamp(begin_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def command_line(environment: Mapping[str, Any]) -> str | None:
-    """Return the command line of a measurement."""
-    words = environment.get("command_line")
-    if not words or not isinstance(words, list):
-        return None
-    return shlex.join([Path(str(words[0])).name, *map(str, words[1:])])
-
-
 def _render(title: str, parts: list[dict[str, Any]], testbed: Mapping[str, Any] | None) -> str:
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("parshall.report", "page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {"count": "{:,}".format, "as_data": as_data, "pretty": pretty}
-    return templates.get_template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        "report.js",
+        has_figures=any(part["figures"] for part in parts),
         title=title,
         parts=parts,
         testbed=testbed,
         links=links(testbed) if testbed else [],
-        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        style=Markup(page_text("report.css")),
-        script=Markup(page_text("report.js")),
-        vega=Markup(vega()) if any(part["figures"] for part in parts) else "",
-        renderer=lambda specification: "svg" if len(json.dumps(specification)) < _SVG_CHARS_MAX else "canvas",
     )
-
-
-def as_data(specification: Mapping[str, Any]) -> Markup:
-    """Return JSON for a ``script`` element, with ``<`` escaped."""
-    # The page has its own headings and captions; only separate files show the title.
-    bare = {key: value for key, value in specification.items() if key != "title"}
-    return Markup(json.dumps(bare, ensure_ascii=True).replace("<", "\\u003c"))
-
-
-def page_text(name: str) -> str:
-    """Return a file of the page: its styles or a script."""
-    return (resources.files("parshall.report") / "page" / name).read_text(encoding="utf-8")
-
-
-def pretty(value: object) -> str:
-    """Return a value as indented JSON."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-@cache
-def vega() -> str:
-    """Return the library that draws the figures in the page."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    # A closing tag would end the script element.
-    return bundle.replace("</script", "<\\/script")
-
-
-def _without_pointer_layer(specification: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification without the invisible layer for the pointer."""
-    if "layer" not in specification:
-        return dict(specification)
-    layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
-    return {**specification, "layer": layers}
-
-
-def write_images(directory: Path, parts: list[dict[str, Any]], progress: Callable[[str], None]) -> None:
-    """Write the figures as SVG and PNG."""
-    directory.mkdir(exist_ok=True)
-    figures = [(part["id"], figure, specification) for part in parts for figure, specification in part["figures"]]
-    for number, (identity, figure, specification) in enumerate(figures, 1):
-        progress(f"drawing figure {number} of {len(figures)}")
-        stem = directory / f"{identity}-{figure.name}"
-        drawing = vl_convert.vegalite_to_svg(_without_pointer_layer(specification))
-        write_whole(stem.with_suffix(".svg"), drawing)
-        write_whole(stem.with_suffix(".png"), vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))

@@ -5,9 +5,7 @@
 
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
-#[cfg(not(target_arch = "x86_64"))]
-use std::sync::atomic::Ordering;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use libbpf_rs::{MapHandle, MapType};
 use rustix::io::Errno;
@@ -160,6 +158,17 @@ impl Mapping {
         let start = self.array::<AtomicU64>(offset_bytes, count);
         // SAFETY: as in `word`.
         unsafe { std::slice::from_raw_parts(start, count) }
+    }
+
+    /// Stores 64-bit words from a byte offset on. The mapping must be writable.
+    ///
+    /// # Panics
+    /// As [`Mapping::pointer`].
+    pub fn store_words(&self, offset_bytes: usize, words: &[u64]) {
+        let places = self.words(offset_bytes, words.len());
+        for (place, word) in places.iter().zip(words) {
+            place.store(*word, Ordering::Relaxed);
+        }
     }
 
     /// Appends `count` 64-bit words from a byte offset on to `out`, in one go.

@@ -7,6 +7,7 @@ use parshall_core::abi::{
 };
 
 use super::load::{WAITS, find_map};
+use super::snapshot::Snapshot;
 use crate::measurement_error::MeasurementError;
 use crate::net::mapping::Mapping;
 
@@ -25,12 +26,19 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    /// Maps those of a loaded object, which has histograms for `groups_max` groups beside the code paths.
-    pub fn of(object: &Object, cpus: usize, groups_max: usize) -> Result<Self, MeasurementError> {
+    /// Maps those of a loaded object, which has histograms for `groups_max` groups beside the code paths. Histograms can
+    /// be put back when they are writable.
+    pub fn of(
+        object: &Object,
+        cpus: usize,
+        groups_max: usize,
+        is_writable: bool,
+    ) -> Result<Self, MeasurementError> {
         let groups = PATH_CODE_COUNT + groups_max;
         let map = |name: &str, values: usize, value_bytes: usize| {
             let bytes = (values * value_bytes).next_multiple_of(4096);
-            Mapping::of(find_map(object, name)?, bytes, 0, false).map_err(MeasurementError::load)
+            Mapping::of(find_map(object, name)?, bytes, 0, is_writable)
+                .map_err(MeasurementError::load)
         };
         let noise_bytes = size_of::<PathNoiseHistogram>();
         Ok(Self {
@@ -76,6 +84,20 @@ impl Arrays {
             }
         }
         sum
+    }
+
+    /// Copies histograms and waits.
+    pub fn snapshot(&self) -> [Snapshot; 2] {
+        [
+            Snapshot::take(&self.histograms, HISTOGRAM_BYTES),
+            Snapshot::take(&self.waits, size_of::<PathWait>()),
+        ]
+    }
+
+    /// Puts them back.
+    pub fn restore(&self, [histograms, waits]: &[Snapshot; 2]) {
+        histograms.restore(&self.histograms);
+        waits.restore(&self.waits);
     }
 
     /// Calls `take` with each CPU's histogram of a group.

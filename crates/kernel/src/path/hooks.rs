@@ -57,7 +57,7 @@ impl PathHooks {
         let object = load_programs(&settings, &selection, cpus, lane_cpus)?;
         Ok(Self {
             lanes: Lane::of_map(find_map(&object, "path_ring")?, lane_cpus, layout, false)?,
-            arrays: Arrays::of(&object, cpus, groups_max)?,
+            arrays: Arrays::of(&object, cpus, groups_max, request.probe_cost)?,
             attachment: Attachment::new(&selection.programs, settings.interfaces)?,
             object,
             table_places: request.packets_max,

@@ -9,6 +9,7 @@
 //! | `load` | the object: maps, programs |
 //! | `attachment` | programs at their hooks |
 //! | `arrays` | what the programs fill, mapped |
+//! | `snapshot` | histograms that are put aside |
 //! | [`hooks`] | the kernel side as a whole |
 //! | `account` | the arrays as tables |
 //! | `status` | what a measurement reports |
@@ -24,5 +25,6 @@ mod run;
 pub mod selection;
 pub mod session;
 mod settings;
+mod snapshot;
 mod stages;
 mod status;

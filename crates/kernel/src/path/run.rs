@@ -21,6 +21,7 @@ use super::hooks::PathHooks;
 use super::request::{PathRequest, enter};
 use crate::measurement_error::MeasurementError;
 
+use super::snapshot::Snapshot;
 use super::stages::is_edge;
 use super::status::{PathProgress, ProbeCost, Summary};
 use crate::clock::{monotonic_ns, thread_cpu_s};
@@ -59,6 +60,8 @@ pub(super) struct Run {
     attached: Duration,
     windows: u64,
     whole_before: Vec<TimeHistogram>,
+    /// Histograms at the end of the last window with the probes.
+    histograms_with_probes: Option<[Snapshot; 2]>,
     /// Median of the whole in the last window with the probes, ns, by code path.
     with_probes: [Option<f64>; PATH_CODE_COUNT],
     /// What that was more than in the window without them behind it, ns.
@@ -85,6 +88,7 @@ impl Run {
             attached: Duration::ZERO,
             windows: 0,
             whole_before: vec![TimeHistogram::default(); PATH_CODE_COUNT],
+            histograms_with_probes: None,
             with_probes: [None; PATH_CODE_COUNT],
             probes_took: Default::default(),
         })
@@ -156,6 +160,12 @@ impl Run {
                 Some(Instant::now() + Duration::from_secs_f64(-mean_s * (1.0 - random).ln()));
         }
         if is_cost {
+            // The tables are those with all probes.
+            if has_middle {
+                self.histograms_with_probes = Some(self.hooks.arrays.snapshot());
+            } else if let Some(histograms) = self.histograms_with_probes.take() {
+                self.hooks.arrays.restore(&histograms);
+            }
             for (code, before) in self.whole_before.iter_mut().enumerate() {
                 *before = stage_histogram(&self.hooks.arrays, code, STAGE_PAD);
             }

@@ -4,7 +4,7 @@
 reduction, which computes, and a drawing, which only draws.
 """
 
-from parshall.figures.frame import Figure
+from parshall.figures.figure import Figure
 from parshall.figures.path import correlation, drops, times, trace, waits
 from parshall.figures.path.kernel_histograms import reduce_histograms
 from parshall.figures.path.reduction import PATHS, PathReduction, reduce

@@ -1,19 +1,13 @@
-"""What the figures of a path log share: axes of times, colours of stages, settings. It draws, and computes nothing."""
+"""What the figures of a path log share: axes of times, colours of stages. It draws, and computes nothing."""
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import polars as pl
 
-from parshall.figures.frame import Figure
 from parshall.figures.legend import COLOURS
 
-WIDTH_PX = 760
-# Characters in a line of the caption.
-_CAPTION_LETTERS = 130
 INK, BAR = "#222", "#0072B2"
 # Those of flows without black, on which no name can be read.
 _STAGE_COLOURS = tuple(colour for colour in COLOURS if colour != "#000000")
@@ -26,38 +20,6 @@ TIME_LABEL = (
     " : datum.value < 1e6 ? format(datum.value / 1e3, '~r') + ' µs'"
     " : datum.value < 1e9 ? format(datum.value / 1e6, '~r') + ' ms' : format(datum.value / 1e9, '~r') + ' s'"
 )
-_CONFIG: dict[str, Any] = {
-    "font": "Helvetica, Arial, sans-serif",
-    "background": "white",
-    "view": {"stroke": None},
-    "axis": {
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelColor": "#333",
-        "titleColor": "#333",
-        "gridColor": "#e8e8e8",
-        "domainColor": "#999",
-        "tickColor": "#999",
-    },
-    "legend": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 400},
-    "header": {"labelFontSize": 12, "labelColor": "#333"},
-    "title": {"fontSize": 15, "anchor": "start", "color": "#111", "subtitleColor": "#555", "subtitleFontSize": 12},
-}
-
-
-def finished(name: str, title: str, caption: str, chart: Any) -> Figure:
-    """Return a figure with its texts and settings."""
-    subtitle = textwrap.wrap(caption, _CAPTION_LETTERS)
-    done = chart.properties(title=alt.TitleParams(title, subtitle=subtitle), description=f"{title}. {caption}")
-    return Figure(name, title, caption, done.configure(**_CONFIG))
-
-
-def rows_of(rows: pl.DataFrame) -> alt.InlineData:
-    """Return rows as data of a chart: as CSV, which has a third of the size of JSON."""
-    text = rows.with_columns(pl.selectors.float().round_sig_figs(6)).write_csv()
-    numbers: dict[str, Any] = {name: "number" for name, kind in rows.schema.items() if kind.is_numeric()}
-    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
 
 
 def time_scale(low_ns: float, high_ns: float) -> alt.Scale:

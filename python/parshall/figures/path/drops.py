@@ -3,8 +3,8 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.frame import Figure
-from parshall.figures.path.axes import WIDTH_PX, finished, rows_of, stage_colours
+from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
+from parshall.figures.path.axes import stage_colours
 from parshall.figures.path.reduction import PathReduction
 from parshall.path.stages import STAGES
 

@@ -5,8 +5,8 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from parshall.figures.frame import Figure
-from parshall.figures.path.axes import BAR, INK, WIDTH_PX, finished, rows_of, time_scale, time_ticks
+from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
+from parshall.figures.path.axes import BAR, INK, time_scale, time_ticks
 from parshall.figures.path.reduction import PathReduction
 from parshall.path.stages import WHOLE
 

@@ -5,8 +5,8 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from parshall.figures.frame import Figure
-from parshall.figures.path.axes import BAR, WIDTH_PX, finished, rows_of, time_scale, time_ticks
+from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
+from parshall.figures.path.axes import BAR, time_scale, time_ticks
 from parshall.figures.path.reduction import PathReduction
 
 _STAGES_MAX = 3

@@ -3,8 +3,8 @@
 import altair as alt
 import polars as pl
 
-from parshall.figures.frame import Figure
-from parshall.figures.path.axes import WIDTH_PX, dark_stages, finished, rows_of, stage_colours, time_text
+from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
+from parshall.figures.path.axes import dark_stages, stage_colours, time_text
 from parshall.figures.path.reduction import PERCENTILES, PathReduction
 from parshall.path.stages import WHOLE
 

@@ -1,0 +1,100 @@
+"""What every figure has: texts, one style, data as CSV. It draws, and computes nothing."""
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+WIDTH_PX = 760
+"""Width of a figure without a time axis."""
+# Characters in a line of the caption, for each 100 pixels of width.
+_CAPTION_LETTERS = 17
+_STYLE: dict[str, dict[str, Any]] = {
+    "view": {"stroke": None},
+    "axis": {
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelColor": "#333",
+        "titleColor": "#333",
+        "gridColor": "#e8e8e8",
+        "domainColor": "#999",
+        "tickColor": "#999",
+    },
+    "legend": {
+        "labelFontSize": 12,
+        "labelColor": "#222",
+        "labelLimit": 400,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    },
+    "header": {"labelFontSize": 12, "labelColor": "#333"},
+    "title": {"fontSize": 15, "anchor": "start", "color": "#111", "subtitleColor": "#555", "subtitleFontSize": 12},
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its texts.
+
+    Attributes
+    ----------
+    name : str
+        File name without suffix.
+    title : str
+        The quantity, with its unit.
+    caption : str
+        How the data were reduced, and what the marks mean.
+    chart : altair.TopLevelMixin
+        The drawing.
+    """
+
+    name: str
+    title: str
+    caption: str
+    chart: Any
+
+
+def finished(
+    name: str,
+    title: str,
+    caption: str,
+    chart: Any,
+    *,
+    width_px: int = WIDTH_PX,
+    description: str | None = None,
+    **changes: Any,
+) -> Figure:
+    """Return a figure with its texts and its style.
+
+    Parameters
+    ----------
+    name, title, caption : str
+        See `Figure`.
+    chart : altair chart
+        The drawing, without texts.
+    width_px : int
+        Its width, with the axes.
+    description : str, optional
+        For those who cannot see it. Default: title and caption.
+    **changes
+        Settings beside those of `styled`.
+    """
+    heading = alt.TitleParams(title, subtitle=textwrap.wrap(caption, _CAPTION_LETTERS * width_px // 100))
+    whole = chart.properties(title=heading, description=description or f"{title}. {caption}")
+    return Figure(name, title, caption, styled(whole, **changes))
+
+
+def styled(chart: Any, **changes: Any) -> Any:
+    """Return a chart in the style of all figures; `changes` add to its parts, as ``legend={"columns": 4}``."""
+    parts = {name: _STYLE.get(name, {}) | changes.get(name, {}) for name in {**_STYLE, **changes}}
+    return chart.configure(font="Helvetica, Arial, sans-serif", background="white", **parts)
+
+
+def rows_of(rows: pl.DataFrame) -> alt.InlineData:
+    """Return rows as data of a chart: as CSV, which has a third of the size of JSON."""
+    text = rows.with_columns(pl.selectors.float().round_sig_figs(7)).write_csv()
+    numbers: dict[str, Any] = {name: "number" for name, kind in rows.schema.items() if kind.is_numeric()}
+    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))

@@ -1,0 +1,206 @@
+"""What all reports share: a self-contained HTML page, and every figure beside it as PNG and SVG."""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
+from parshall.errors import UsageError, file_error
+from parshall.figures.frame import POINTER_LAYER
+from parshall.whole_file import write_whole
+
+PAGE = "report.html"
+FIGURE_DIRECTORY = "figures"
+_PNG_SCALE = 2.0
+# The page's own sections.
+_SECTIONS = ("", "summary", "ledger", "cost", "environment", "repeat")
+# Figures with more characters of data than this are drawn on a canvas instead of as SVG elements.
+_SVG_CHARS_MAX = 200_000
+
+
+def check_destination(directory: Path) -> None:
+    """Raise `UsageError` if a report cannot be written to a directory, before any other work."""
+    try:
+        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise UsageError(f"{existing}: not a directory; name another with -o")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise UsageError(f"{existing}: cannot be written; name another directory with -o")
+        for name, is_wanted in ((PAGE, Path.is_file), (FIGURE_DIRECTORY, Path.is_dir)):
+            if (directory / name).exists() and not is_wanted(directory / name):
+                raise UsageError(
+                    f"{directory / name}: in the way of the report; move it, or name another directory with -o"
+                )
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{directory}: {getattr(error, 'strerror', None) or error}; name another with -o") from None
+
+
+def write_document(
+    directory: Path,
+    page: str,
+    figures: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    others: Mapping[str, str] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Write a page, its figures into `FIGURE_DIRECTORY`, and other files beside it.
+
+    Parameters
+    ----------
+    directory : pathlib.Path
+        Where to; created if needed.
+    page : str
+        The HTML.
+    figures : iterable of tuple
+        File name without suffix, and Vega-Lite specification.
+    others : mapping, optional
+        Texts by their file names.
+    progress : callable
+        Called with the current step, a few words.
+
+    Returns
+    -------
+    pathlib.Path
+        The HTML file.
+
+    Raises
+    ------
+    ParshallError
+        A file cannot be written.
+    """
+    path = directory / PAGE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in (others or {}).items():
+            write_whole(directory / name, text)
+        _write_images(directory / FIGURE_DIRECTORY, list(figures), progress)
+        # Last, since it refers to the others.
+        write_whole(path, page)
+    except OSError as error:
+        raise file_error(
+            error, f"{error.filename or path}: {error.strerror}; free some space, or name another directory"
+        ) from None
+    return path
+
+
+def _write_images(
+    directory: Path, figures: list[tuple[str, Mapping[str, Any]]], progress: Callable[[str], None]
+) -> None:
+    if figures:
+        directory.mkdir(exist_ok=True)
+    for number, (name, specification) in enumerate(figures, 1):
+        progress(f"drawing figure {number} of {len(figures)}")
+        drawing = vl_convert.vegalite_to_svg(_without_pointer_layer(specification))
+        write_whole(directory / f"{name}.svg", drawing)
+        write_whole(directory / f"{name}.png", vl_convert.svg_to_png(drawing, scale=_PNG_SCALE))
+
+
+def _without_pointer_layer(specification: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification without the invisible layer for the pointer."""
+    if "layer" not in specification:
+        return dict(specification)
+    layers = [layer for layer in specification["layer"] if layer.get("name") != POINTER_LAYER]
+    return {**specification, "layer": layers}
+
+
+def figures_in(parts: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return names and specifications of the figures of a page's parts, each of which has ``id`` and ``figures``."""
+    return [
+        (f"{part['id']}-{figure.name}", specification) for part in parts for figure, specification in part["figures"]
+    ]
+
+
+def render(
+    template: str,
+    script: str,
+    *,
+    has_figures: bool = True,
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    **values: Any,
+) -> str:
+    """Return a page.
+
+    Parameters
+    ----------
+    template, script : str
+        Files of the page.
+    has_figures : bool
+        Whether the page draws; otherwise it has no library for that.
+    filters : mapping, optional
+        Filters of the template, beside ``count``, ``as_data`` and ``pretty``.
+    **values
+        Names of the template.
+    """
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("parshall.report", "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {"count": "{:,}".format, "as_data": as_data, "pretty": _pretty, **(filters or {})}
+    return templates.get_template(template).render(
+        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        style=Markup(_page_text("report.css")),
+        script=Markup(_page_text(script)),
+        vega=Markup(_vega()) if has_figures else "",
+        renderer=lambda specification: "svg" if len(json.dumps(specification)) < _SVG_CHARS_MAX else "canvas",
+        **values,
+    )
+
+
+def as_data(specification: Mapping[str, Any]) -> Markup:
+    """Return JSON for a ``script`` element, with ``<`` escaped."""
+    # The page has its own headings and captions; only separate files show the title.
+    bare = {key: value for key, value in specification.items() if key != "title"}
+    return Markup(json.dumps(bare, ensure_ascii=True).replace("<", "\\u003c"))
+
+
+def _page_text(name: str) -> str:
+    """Return a file of the page: its styles or a script."""
+    return (resources.files("parshall.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _pretty(value: object) -> str:
+    """Return a value as indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+@cache
+def _vega() -> str:
+    """Return the library that draws the figures in the page."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    # A closing tag would end the script element.
+    return bundle.replace("</script", "<\\/script")
+
+
+def identities(names: Iterable[str]) -> list[str]:
+    """Return unique names that are valid in links and file names."""
+    found: list[str] = []
+    for name in names:
+        plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
+        wanted = f"log-{plain}" if plain in _SECTIONS else plain
+        found.append(wanted if wanted not in found else f"{wanted}-{len(found) + 1}")
+    return found
+
+
+def began(begin_ns: int | None) -> str | None:
+    """Return a moment as text."""
+    return None if begin_ns is None else f"{datetime.fromtimestamp(begin_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def command_line(environment: Mapping[str, Any]) -> str | None:
+    """Return the command line of a measurement."""
+    words = environment.get("command_line")
+    if not words or not isinstance(words, list):
+        return None
+    return shlex.join([Path(str(words[0])).name, *map(str, words[1:])])
