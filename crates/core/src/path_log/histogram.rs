@@ -59,6 +59,9 @@ impl TimeHistogram {
             if count > 0.0 && below + count >= wanted {
                 let from = bucket_from_ns(bucket) as f64;
                 let until = bucket_from_ns(bucket + 1) as f64;
+                if until - from <= 1.0 {
+                    return from;
+                }
                 let part = ((wanted - below) / count).clamp(0.0, 1.0);
                 return (from + part * (until - from)).min(self.max_ns as f64);
             }
@@ -80,6 +83,18 @@ mod tests {
         }
         let log2 = time_ns.ilog2() as usize;
         (log2 - 2) * 8 + (time_ns >> (log2 - 3) & 7) as usize
+    }
+
+    #[test]
+    fn a_time_that_fills_its_bucket_is_exact() {
+        let mut histogram = TimeHistogram::default();
+        histogram.counts[0] = 5;
+        histogram.counts[7] = 5;
+        histogram.max_ns = 7;
+        assert_eq!(
+            (histogram.quantile_ns(0.4), histogram.quantile_ns(0.9)),
+            (0.0, 7.0)
+        );
     }
 
     proptest! {
