@@ -98,7 +98,7 @@ REFUSALS = [
     (["--share", "0%"], r"--share 0%?: expected"),
     (["--share", "much"], r"--share much: expected"),
     (["--probe-cost", "--share", "5%"], r"--probe-cost: the cost is measured in windows of its own"),
-    (["--by", "process"], r"--by process: expected none, interface, connection or cgroup"),
+    (["--by", "process"], r"--by process: expected none, interface, connection, cgroup or command"),
     (["--netns", "no-such-namespace"], r"--netns no-such-namespace: No such file or directory"),
     (["--cgroup", "/no-such-group"], r"cgroup /no-such-group: there is no such control group"),
     (["--buffer", "3M"], r"--buffer 3145728: expected a power of two from 32K to 256M"),

@@ -55,6 +55,13 @@ def paths_of(table):
     return Counter(table["path"].to_pylist())
 
 
+def has_stage(found, stage):
+    """Whether this kernel has a stage; one that it lacks is named."""
+    lacking = {one["stage"] for one in found["summary"].unavailable}
+    assert (stage in found["summary"].stages) != (stage in lacking)
+    return stage not in lacking
+
+
 def test_forwarded_packets_are_those_of_the_kernels_counter(router, tmp_path):
     with socket_at(router.sink, "0.0.0.0", socket.SOCK_DGRAM) as sink:
         sink.bind(("0.0.0.0", 9000))
@@ -67,8 +74,9 @@ def test_forwarded_packets_are_those_of_the_kernels_counter(router, tmp_path):
     assert after["ForwDatagrams"] - before["ForwDatagrams"] == COUNT
     times = [name for name in rows.column_names if name.endswith("_ns") and name not in ("whole_ns", "stolen_ns")]
     passed = {name for name in times if rows[name].null_count == 0}
-    assert {"receive_ns", "pre_routing_ns", "forward_ns", "post_routing_ns", "queue_ns", "start_xmit_ns"} <= passed
-    order = ["receive_ns", "pre_routing_ns", "forward_ns", "post_routing_ns", "queue_ns", "start_xmit_ns"]
+    stages = ["receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit"]
+    order = [f"{stage}_ns" for stage in stages if has_stage(found, stage)]
+    assert set(order) <= passed
     for earlier, later in itertools.pairwise(order):
         assert pc.all(pc.less_equal(rows[earlier], rows[later])).as_py(), (earlier, later)
     assert set(rows["interface"].to_pylist()) != set(rows["interface_out"].to_pylist())
@@ -139,8 +147,7 @@ def test_a_drop_has_its_reason_and_its_place(router, tmp_path, case):
     assert paths_of(rows) == {"dropped": 20}
     reason, place = reasons[case]
     assert set(rows["drop_reason"].to_pylist()) == {reason}
-    column = rows[f"{place}_ns"]
-    assert column.null_count == 0
+    assert rows[f"{place}_ns"].null_count == 0 or not has_stage(found, place)
     by_reason = {row["name"]: row for row in found["summary"].drops}
     assert by_reason[reason]["followed"] == 20 <= by_reason[reason]["all"]
 
@@ -149,6 +156,8 @@ def test_delivered_and_sent_packets_of_tcp(router, tmp_path):
     with measured(tmp_path, router.sink, {"reads": True}) as found:
         with connection(router.source, router.sink, str(router.sink_address), 5050) as (active, passive):
             transfer(active, passive, 2_000_000)
+    if not has_stage(found, "data_ready"):
+        pytest.skip("this kernel lacks stages at which a segment is delivered")
     packets = found["log"].packets
     tcp = packets.filter(pc.equal(packets["protocol"], 6))
     came = tcp.filter(pc.equal(tcp["destination_port"], 5050))
