@@ -415,7 +415,8 @@ def by_overload(table: Table) -> Finding:
     shares = [100 * each["overload"]["pps"] / each["capacity"]["pps"] for each in found]
     if not shares:
         return Finding("not measured", None)
-    text = f"under overload a gateway forwards {min(shares):.0f} to {max(shares):.0f} % of its rate without loss"
+    span = " to ".join(dict.fromkeys(f"{share:.0f}" for share in (min(shares), max(shares))))
+    text = f"under overload a gateway forwards {span} % of its rate without loss"
     return Finding(text, decided(shares, lambda share: share < 50))
 
 
