@@ -89,6 +89,7 @@ impl Selection {
             // Numbers polls, and packets within them.
             selection.add("poll", &NOISE_PROGRAMS[..1], kernel);
         }
+        selection.leave_out_xmit_alone();
         selection.check_ends(&request.stages)?;
         // Stages in the order in which packets pass them, then the rest.
         let place = |name: &str| STAGE_NAMES.iter().position(|stage| *stage == name);
@@ -125,6 +126,15 @@ impl Selection {
                 true => self.others.push(program),
                 false => self.lack(name, no_tracepoint(tracepoint)),
             }
+        }
+    }
+
+    /// Without `start_xmit`, which this kernel lacks, packets would not end at `xmit`.
+    fn leave_out_xmit_alone(&mut self) {
+        let start = STAGE_NAMES[XMIT - 1];
+        if self.has_stage(XMIT) && self.unavailable.iter().any(|one| one.stage == start) {
+            self.programs.retain(|program| program.stage != XMIT);
+            self.lack(STAGE_NAMES[XMIT], format!("it needs the stage {start}"));
         }
     }
 
@@ -258,9 +268,11 @@ mod tests {
                 .unavailable
                 .iter()
                 .find(|one| one.reason.ends_with(name));
-            let others = STAGE_PROGRAMS
-                .iter()
-                .filter(|one| one.program != program.program);
+            let others = STAGE_PROGRAMS.iter().filter(|one| {
+                // Packets that leave end at both stages or at neither.
+                let is_its_end = program.stage == XMIT - 1 && one.stage == XMIT;
+                one.program != program.program && !is_its_end
+            });
             assert_eq!(named.is_none(), name == "napi_gro_frags_entry", "{name}");
             assert!(
                 others.clone().all(|other| selection
