@@ -376,9 +376,8 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 }
 
 /*
- * Ends the packet at a place, unless another CPU has just done so. The place is free afterwards. A packet that a driver
- * gets (is_alone) is not settled, so that only a full table could let another CPU end it in these nanoseconds.
- * Returns whether this call ended it.
+ * Ends the packet at a place, unless another CPU has just done so: where the table is full, make_room does. The place is
+ * free afterwards. `is_alone`: bottom halves are disabled here. Returns whether this call ended it.
  */
 static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 place, __u32 otherwise, int is_alone)
 {
@@ -388,9 +387,7 @@ static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 pl
 
 	if (!packet || tag <= TAG_TAKEN)
 		return 0;
-	if (is_alone)
-		*(volatile __u64 *)&packet->tag = TAG_TAKEN;
-	else if (__sync_val_compare_and_swap(&packet->tag, tag, TAG_TAKEN) != tag)
+	if (__sync_val_compare_and_swap(&packet->tag, tag, TAG_TAKEN) != tag)
 		return 0;
 	if (packet->is_ignored)
 		goto free;
