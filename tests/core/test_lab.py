@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from parshall.cli.lab import run_study
 from parshall.errors import ParshallError, UsageError
 from parshall.lab import Figure, Host, Measure, Program, Setting, Statement, Study, Table, grid, load
 from parshall.lab.bundle import Bundle
@@ -274,6 +275,12 @@ def test_a_bundle_gives_a_table_with_a_row_for_each_run(tmp_path: Path) -> None:
     assert frame.columns == ["run", "repeat", "control", "status", "failure", "load", "time"]
     assert frame.filter(control="").sort("load", "repeat")["time"].to_list() == [1, 2, 3, 4, 5, 6]
     assert frame.filter(control="no traffic")["time"].null_count() == 2
+
+
+def test_a_part_that_one_of_all_studies_lacks_is_refused_before_the_first_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--at flows=1: ttprobe has no such factor"):
+        run_study("all", output=tmp_path / "all", at=["flows=1"])
+    assert not (tmp_path / "all").exists()
 
 
 def test_what_a_part_of_a_study_did_not_measure_is_said_and_a_whole_study_may_not_fail(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def xdp_link(bed: Any) -> tuple[Any, Any, Any]:
 
 @pytest.fixture(scope="module")
 def standing_xdp_link(root: None) -> Iterator[tuple[Any, Any, Any]]:
-    """The same for all tests of a module that leave it as it was."""
+    """One `xdp_link` for all tests of a module that change nothing about it."""
     from parshall.testbed import Testbed
 
     with Testbed() as testbed:

@@ -107,7 +107,7 @@ def test_a_million_packets_under_way_are_open_or_overwritten(bed: Any, packets_m
 
 @needs_memory
 def test_packets_that_are_never_freed_are_delivered_in_bounded_memory(bed: Any) -> None:
-    """A socket that nobody reads keeps a million packets: none of their sk_buffs is used again."""
+    """A socket without a reader keeps a million packets: none of their sk_buffs is used again."""
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")
     address = str(link.address(right))

@@ -73,6 +73,8 @@ def run_study(
     wanted = _values_of_factors(at or [])
     # Every study is read before the first one runs.
     studies = [(path, load(path)) for path in chosen]
+    for _, loaded in studies:
+        loaded.narrowed(wanted, is_quick=quick)
     done = []
     with Stopping() as stopping:
         for path, loaded in studies:

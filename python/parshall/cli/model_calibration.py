@@ -18,7 +18,7 @@ def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, 
     if not output.parent.is_dir():
         raise UsageError(f"-o {output}: no such directory: {output.parent}; create it first")
     chosen = Setup(**setup)
-    report_start("model calibrate", "measuring the parameters of a router, for about a minute", quiet=quiet)
+    report_start("model calibrate", "measuring the parameters of a router, for less than a minute", quiet=quiet)
     if chosen.shares_cpu:
         say("model", "calibrate: router and generator share a CPU: times include the generator's work")
     calibration = measure(chosen, **workload)
