@@ -1,12 +1,15 @@
 """Figures of histograms that the kernel filled, from summaries that tests make."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from made_path_log import ledger_of
 
 from parshall.errors import UsageError
@@ -142,6 +145,33 @@ def test_a_file_of_histograms_makes_a_report(values: np.ndarray, tmp_path: Path)
     assert "the histograms have as many packets" in text.replace("The accounts balance, and ", "")
     assert "traces and correlations need a log" in text
     assert len(list((tmp_path / "report/figures").glob("*.png"))) == 2
+
+
+def places_of(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of each value in JSON."""
+    if at:
+        yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in items:
+        yield from places_of(part, (*at, key))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_a_file_says_makes_a_report_or_is_refused(values: np.ndarray, tmp_path: Path, data: Any) -> None:
+    found = json.loads(json.dumps(as_object(summary_of(values[:60]), {"kernel": "6.18"})))
+    *above, last = data.draw(st.sampled_from(list(places_of(found))))
+    place = found
+    for key in above:
+        place = place[key]
+    place[last] = data.draw(st.sampled_from([None, -1, 10**30, 1.5, float("nan"), "x", "<b>", [], {}, [[1]], {"x": 1}]))
+    path = tmp_path / "path.json"
+    path.write_text(json.dumps(found))
+    try:
+        write_report({"x": PathHistograms(path)}, tmp_path / "report", "x", images=False)
+    except UsageError as error:
+        assert str(error).startswith(str(path))
+        assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,20 @@ from parshall.cli.messages import report_start, say
 from parshall.errors import UsageError
 
 
+def check_output(option: str, path: Path) -> None:
+    """Raise UsageError before anything is measured, unless a calibration can be written there."""
+    if path.suffix != ".toml":
+        raise UsageError(f"{option} {path}: expected the suffix .toml")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: no such directory: {path.parent}; create it first")
+
+
 def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
     """Calibrate, and write the file when all is measured."""
     from parshall.router.calibrate import calibrate as measure
     from parshall.router.setup import Setup
 
-    if output.suffix != ".toml":
-        raise UsageError(f"-o {output}: expected the suffix .toml")
-    if not output.parent.is_dir():
-        raise UsageError(f"-o {output}: no such directory: {output.parent}; create it first")
+    check_output("-o", output)
     chosen = Setup(**setup)
     report_start("model calibrate", "measuring the parameters of a router, for less than a minute", quiet=quiet)
     if chosen.shares_cpu:

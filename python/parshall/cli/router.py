@@ -9,6 +9,7 @@ import typer
 
 from parshall.cli import options
 from parshall.cli.messages import report_start, say
+from parshall.cli.model_calibration import check_output
 from parshall.cli.options import count_option, rate_option, time_option
 from parshall.errors import ParshallError, UsageError
 from parshall.stopping import exiting_on_signals
@@ -81,6 +82,8 @@ def measure_router(
         raise UsageError("--load: given beside --pps; give one of them")
     if load is not None and not 0 < load <= 10:
         raise UsageError(f"--load {load:g}: expected a share above 0, such as 0.6")
+    if calibration is not None:
+        check_output("--calibrate", calibration)
     setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
     workload = Traffic(traffic, pps or 100_000, sizes, flows, seed)
     with exiting_on_signals(), RouterTestbed(setup) as bed:

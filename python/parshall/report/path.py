@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polars.exceptions import PolarsError
+
 from parshall.errors import UsageError
 from parshall.figures.legend import many
 from parshall.figures.path import PathReduction, figures_of, reduce, reduce_histograms
@@ -39,6 +41,8 @@ MEANINGS = {
     "open": "under way when measuring ended",
 }
 """Code path -> how its packets end."""
+# What a wrong name, type or number in a file of histograms leads to.
+_DAMAGES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, PolarsError)
 
 
 def write_report(
@@ -74,7 +78,7 @@ def write_report(
     Raises
     ------
     UsageError
-        There is no log, or `directory` cannot be written; raised before any log is read.
+        There is no log, or `directory` cannot be written; raised before any log is read. Or histograms are damaged.
     ParshallError
         A file cannot be written.
     """
@@ -82,12 +86,19 @@ def write_report(
         raise UsageError("no log: name at least one")
     directory = Path(directory)
     check_destination(directory)
-    parts = [
-        _part(name, identity, log, progress)
-        for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
-    ]
-    progress("drawing")
-    page = _render(title, parts)
+    try:
+        parts = [
+            _part(name, identity, log, progress)
+            for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
+        ]
+        progress("drawing")
+        page = _render(title, parts)
+    except _DAMAGES as error:
+        files = ", ".join(str(log.path) for log in logs.values() if isinstance(log, PathHistograms))
+        if not files:
+            raise
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{files}: is damaged ({reason}); make it again: parshall path --json > FILE") from error
     return write_document(directory, page, figures_in(parts) if images else (), progress=progress)
 
 
