@@ -62,7 +62,7 @@ def test_a_command_continues_or_reports_the_change_of_its_interface(
             assert program.returncode == 1, (out, messages)
         else:
             try:
-                out, messages = program.communicate(timeout=2)
+                out, messages = program.communicate(timeout=0.5)
             except subprocess.TimeoutExpired:
                 program.send_signal(signal.SIGINT)
                 out, messages = program.communicate(timeout=30)
