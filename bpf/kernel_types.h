@@ -132,6 +132,7 @@ struct sk_buff {
 	unsigned int data_len;
 	__be16 protocol;
 	__u16 network_header;
+	__u16 mac_header;
 	int skb_iif;
 	unsigned int end;
 	unsigned char *head;
@@ -155,6 +156,10 @@ struct bpf_iter__task_file {
 	struct task_struct *task;
 	__u32 fd;
 	struct file *file;
+};
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
 };
 struct bpf_map;
 struct bpf_iter__bpf_sk_storage_map {

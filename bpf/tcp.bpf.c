@@ -431,13 +431,44 @@ int end_silent_handshakes(void *context)
 }
 
 /* When the log ends, after the hooks are off: the accounts of the flows that live on. */
+static __always_inline void sum_up(struct flow_state *flow)
+{
+	if (flow && !__sync_lock_test_and_set(&flow->is_summed_up, 1))
+		write_flow_end(flow, 0);
+}
+
 SEC("iter/bpf_sk_storage_map")
 int sum_up_flows(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
-	struct flow_state *flow = ctx->value;
+	if (ctx->sk)
+		sum_up(ctx->value);
+	return 0;
+}
 
-	if (ctx->sk && flow)
-		write_flow_end(flow, 0);
+/* The same where the kernel lets no program walk over the elements of a map: what processes hold, ... */
+SEC("iter/task_file")
+int sum_up_held_flows(struct bpf_iter__task_file *ctx)
+{
+	struct file *file = ctx->file;
+	struct socket *socket;
+
+	if (!ctx->task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (socket && socket->sk)
+		sum_up(bpf_sk_storage_get(&flows, socket->sk, 0, 0));
+	return 0;
+}
+
+/* ... and the connections of a network namespace: also those that the kernel still ends when their process is gone. */
+SEC("iter/tcp")
+int sum_up_flows_of_namespace(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *any = ctx->sk_common;
+	struct tcp_sock *tp = any ? bpf_skc_to_tcp_sock(any) : 0;
+
+	if (tp)
+		sum_up(bpf_sk_storage_get(&flows, tp, 0, 0));
 	return 0;
 }
 

@@ -87,7 +87,7 @@ struct flow_state {
 	__u64 events_seen;
 	__u64 events_dropped;
 	__u32 has_closed;       /* its last state was written */
-	__u32 unused;
+	__u32 is_summed_up;     /* by a sweep, of which more than one may come to its socket */
 };
 
 struct {

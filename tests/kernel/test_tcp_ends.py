@@ -115,3 +115,25 @@ def test_a_log_older_than_the_reset_has_the_port(ends: Any, until: Any, tmp_path
     logged, _ = check_log(log.path)
     (server,) = [flow for flow in ours(logged, port) if flow["local_port"] == port]
     assert server["remote_port"] == client_port
+
+
+def test_a_connection_that_no_process_holds_any_more_has_its_account(ends: Any, until: Any, tmp_path: Path) -> None:
+    left, right, link = ends
+    port = next(_ports)
+    closing = ["ss", "-Htn", "state", "fin-wait-1", f"dport = :{port}"]
+    with TcpLog(tmp_path / "log", port=port) as log, right.enter():
+        with socket.create_server((link.address(right), port)) as listener, left.enter():
+            active = socket.create_connection((link.address(right), port), timeout=10)
+            passive, _ = listener.accept()
+            transfer(active, passive, 10_000)
+            # The last words are never acknowledged, and the kernel tries for minutes.
+            right.run(["ip", "link", "set", "dev", link.interface(right), "down"])
+            active.send(b"last words")
+            active.close()
+            until("it is closing", lambda: left.run(closing).stdout.strip())
+    assert left.run(closing).stdout.strip()
+    passive.close()
+    logged, _ = check_log(log.path)
+    client, _ = ours(logged, port)
+    assert client["packets_seen"] == len(packets_of(rows_of(logged), client["flow"])) > 0
+    assert not client["ended"]

@@ -92,6 +92,10 @@ pub(crate) fn load_program(
     })
 }
 
+/// Flags of an XDP attachment: in the stack, for every driver; or in the driver.
+pub(crate) const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+pub(crate) const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
 /// Attaches a program to an interface, a cgroup, or what its attach type expects.
 pub(crate) fn create_link(
     program: BorrowedFd<'_>,
@@ -105,6 +109,12 @@ pub(crate) fn create_link(
     };
     // SAFETY: the options outlive the call.
     owned(unsafe { sys::bpf_link_create(program.as_raw_fd(), target, attachment, &options) })
+}
+
+/// Begins a walk of the iterator behind a link.
+pub(crate) fn create_iterator(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a descriptor.
+    owned(unsafe { sys::bpf_iter_create(link.as_raw_fd()) })
 }
 
 /// The kernel's information about a program, with its run-time statistics.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -114,9 +114,13 @@ pub fn index(name: &str) -> io::Result<u32> {
 /// # Errors
 /// When the path is not that of a network namespace, or `CAP_SYS_ADMIN` is missing.
 pub(crate) fn enter_namespace(path: &Path) -> io::Result<()> {
-    let namespace = File::open(path)?;
+    enter_opened_namespace(File::open(path)?.as_fd())
+}
+
+/// The same with the open file of a network namespace.
+pub(crate) fn enter_opened_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(
-        namespace.as_fd(),
+        namespace,
         Some(LinkNameSpaceType::Network),
     )?)
 }

@@ -4,12 +4,13 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{Iter, IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object};
+use libbpf_rs::{IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object};
 use parshall_core::abi::{
     HookCounters, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
 };
 
 use super::options::{Directions, TcpLogOptions};
+use super::sweep::{Sweep, Sweeps, sweep_namespaces, walks_maps};
 use crate::bpf;
 use crate::cpus;
 use crate::measurement_error::MeasurementError;
@@ -47,6 +48,10 @@ const EVENT_PROGRAMS: [&str; 6] = [
 /// Programs that find the sockets of processes: as they are made, and those that are there already.
 const NOTE_NEW_SOCKET: &str = "note_new_socket";
 const NOTE_HELD_SOCKETS: &str = "note_held_sockets";
+
+/// Programs that write the accounts of living flows: over the map, or over the sockets where the kernel does not let them.
+const SUM_UP_BY_MAP: &str = "sum_up_flows";
+const SUM_UP_BY_SOCKET: [&str; 2] = ["sum_up_held_flows", "sum_up_flows_of_namespace"];
 
 /// Programs that measure the softirqs that interrupt the reader.
 const READER_PROGRAMS: [&str; 2] = ["reader_softirq", "reader_softirq_end"];
@@ -87,16 +92,6 @@ pub struct HandshakeAccount {
     pub events_dropped: u64,
 }
 
-/// A walk of the kernel over its sockets; what it finds comes through the flow ring, so it must be read meanwhile.
-pub struct Sweep(Iter);
-
-impl Sweep {
-    /// Walks to the end.
-    pub fn run(mut self) -> std::io::Result<()> {
-        std::io::copy(&mut self.0, &mut std::io::sink()).map(drop)
-    }
-}
-
 /// Whose packets are observed, and which.
 struct Observed {
     cgroup: OwnedFd,
@@ -111,6 +106,7 @@ pub struct TcpHooks {
     counters: Mapping,
     cpus: usize,
     asks_for_processes: bool,
+    walks_maps: bool,
     /// Lanes of the packet ring, [`TCP_LANES_PER_CPU`] for each CPU.
     pub packet_lanes: Vec<Lane>,
     /// Lanes of the flow ring, one a CPU.
@@ -132,13 +128,15 @@ impl TcpHooks {
     /// [`MeasurementError::Option`].
     pub fn load(options: &TcpLogOptions, cgroup_id: u64) -> Result<Self, MeasurementError> {
         let lane_cpus = cpus::with_lanes().map_err(MeasurementError::load)?;
-        Self::load_with_lanes(options, cgroup_id, lane_cpus)
+        Self::load_for(options, cgroup_id, lane_cpus, walks_maps())
     }
 
-    pub(super) fn load_with_lanes(
+    /// For so many CPUs with lanes, and a kernel that lets programs walk over maps, or not.
+    pub(super) fn load_for(
         options: &TcpLogOptions,
         cgroup_id: u64,
         lane_cpus: usize,
+        walks_maps: bool,
     ) -> Result<Self, MeasurementError> {
         let cpus = cpus::possible().map_err(MeasurementError::load)?;
         let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
@@ -151,7 +149,7 @@ impl TcpHooks {
             Preference::FastReader,
         )?;
         let kernel_options = options.to_kernel(packet_layout, flow_layout, cgroup_id)?;
-        let object = load_programs(&kernel_options, cpus, lane_cpus)?;
+        let object = load_programs(&kernel_options, cpus, lane_cpus, walks_maps)?;
         let map = |name: &str| find_map(&object, name);
         let counters = Mapping::of(
             map("hook_accounts")?,
@@ -172,6 +170,7 @@ impl TcpHooks {
             counters,
             cpus,
             asks_for_processes: !options.pids.is_empty(),
+            walks_maps,
             links: Vec::new(),
             observed: None,
             object,
@@ -327,20 +326,33 @@ impl TcpHooks {
         self.sweep("find_flows", IterOpts::None)
     }
 
-    /// A sweep that writes the accounts of all flows that are alive. For when nothing observes any more.
-    pub fn sum_up_flows(&self) -> Result<Sweep, MeasurementError> {
-        let flows = find_map(&self.object, "flows")?;
-        self.sweep(
-            "sum_up_flows",
-            IterOpts::Map(MapIterOpts::from_fd(flows.as_fd())),
-        )
+    /// Sweeps that write the accounts of all flows that are alive. For when nothing observes any more.
+    pub fn sum_up_flows(&self) -> Result<Sweeps, MeasurementError> {
+        if self.walks_maps {
+            let flows = find_map(&self.object, "flows")?;
+            let map = IterOpts::Map(MapIterOpts::from_fd(flows.as_fd()));
+            return Ok(Sweeps {
+                walks: vec![self.sweep(SUM_UP_BY_MAP, map)?],
+                is_whole: true,
+            });
+        }
+        let held = self.sweep(SUM_UP_BY_SOCKET[0], IterOpts::None)?;
+        let name = SUM_UP_BY_SOCKET[1];
+        let link = self.iterate(name, IterOpts::None)?;
+        let mut sweeps = sweep_namespaces(link.as_fd())
+            .map_err(|error| MeasurementError::attach(name, error))?;
+        sweeps.walks.insert(0, held);
+        Ok(sweeps)
     }
 
     fn sweep(&self, name: &str, options: IterOpts<'_>) -> Result<Sweep, MeasurementError> {
+        let link = self.iterate(name, options)?;
+        Sweep::new(link.as_fd()).map_err(|error| MeasurementError::attach(name, error))
+    }
+
+    fn iterate(&self, name: &str, options: IterOpts<'_>) -> Result<Link, MeasurementError> {
         self.program(name)?
             .attach_iter_with_opts(options)
-            .and_then(|link| Iter::new(&link))
-            .map(Sweep)
             .map_err(|error| MeasurementError::attach(name, error))
     }
 
@@ -428,7 +440,7 @@ pub fn try_programs() -> Result<(), MeasurementError> {
         ..TcpLogOptions::default()
     };
     let options = request.to_kernel(layout, layout, 1)?;
-    load_programs(&options, 1, 1).map(drop)
+    load_programs(&options, 1, 1, walks_maps()).map(drop)
 }
 
 /// Loads the programs with accounts for so many CPUs, and lanes for so many.
@@ -436,6 +448,7 @@ fn load_programs(
     options: &TcpOptions,
     cpus: usize,
     lane_cpus: usize,
+    walks_maps: bool,
 ) -> Result<Object, MeasurementError> {
     let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
     let mut open = crate::libbpf_log::open(&OBJECT).map_err(MeasurementError::load)?;
@@ -463,12 +476,12 @@ fn load_programs(
             .map_err(MeasurementError::load)?;
     }
     for mut program in open.progs_mut() {
-        if [NOTE_NEW_SOCKET, NOTE_HELD_SOCKETS]
-            .map(Some)
-            .contains(&program.name().to_str())
-        {
-            program.set_autoload(options.pid_count > 0);
-        }
+        let name = program.name().to_string_lossy().into_owned();
+        program.set_autoload(match name.as_str() {
+            NOTE_NEW_SOCKET | NOTE_HELD_SOCKETS => options.pid_count > 0,
+            SUM_UP_BY_MAP => walks_maps,
+            name => !walks_maps || !SUM_UP_BY_SOCKET.contains(&name),
+        });
     }
     open.load()
         .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))

@@ -42,7 +42,7 @@ fn a_cpu_that_came_later_drops_and_counts() {
         ..TcpLogOptions::default()
     };
     let host = cgroup::resolve(None).unwrap();
-    let mut hooks = TcpHooks::load_with_lanes(&options, host.id, 1).unwrap();
+    let mut hooks = TcpHooks::load_for(&options, host.id, 1, false).unwrap();
     hooks.attach(&host.path, Directions::Both).unwrap();
     // Loopback receives a packet on the CPU that sent it.
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

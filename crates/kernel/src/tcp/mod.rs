@@ -10,6 +10,7 @@ pub mod options;
 mod run;
 pub mod session;
 mod status;
+mod sweep;
 
 #[cfg(test)]
 mod lanes_test;

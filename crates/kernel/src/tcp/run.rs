@@ -11,8 +11,9 @@ use parshall_core::ledger::{Cost, HookAccount, Ledger, Lost, TCP_HOOK_NAMES};
 use parshall_core::tcp_log::{LogError, LogWriter};
 
 use super::collector::Collector;
-use super::hooks::{ProgramStatistics, Sweep, TcpHooks};
+use super::hooks::{ProgramStatistics, TcpHooks};
 use super::status::{LogProgress, Summary, THREAD};
+use super::sweep::Sweep;
 use crate::cgroup;
 use crate::clock::thread_cpu_s;
 use crate::cost::{CostSampler, program_cost};
@@ -78,11 +79,16 @@ impl Run {
         if let Err(error) = self.drain(&OBSERVERS) {
             failure.get_or_insert(error);
         }
-        let summary = self
+        let sweeps = self
             .with_hooks(|hooks| hooks.sum_up_flows())
-            .and_then(|sweep| sweep);
-        let are_accounts_written = match summary {
-            Ok(sweep) => self.sweep(sweep, true),
+            .and_then(|sweeps| sweeps);
+        let are_accounts_written = match sweeps {
+            Ok(sweeps) => sweeps
+                .walks
+                .into_iter()
+                .fold(sweeps.is_whole, |whole, walk| {
+                    self.sweep(walk, true) && whole
+                }),
             Err(error) => {
                 failure.get_or_insert(error);
                 false
