@@ -420,29 +420,30 @@ struct capture_record {
  * before which the packet passed.
  */
 enum path_stage {
-	STAGE_GRO = 0,             /* napi_gro_receive_entry, napi_gro_frags_entry */
-	STAGE_NETIF_RX = 1,
-	STAGE_RECEIVE = 2,         /* netif_receive_skb */
-	STAGE_TCX_INGRESS = 3,
-	STAGE_PRE_ROUTING = 4,
-	STAGE_LOCAL_IN = 5,
-	STAGE_SOCKET_IN = 6,       /* cgroup_skb/ingress: the socket is found */
-	STAGE_TCP_RECEIVE = 7,     /* tcp_probe */
-	STAGE_DATA_READY = 8,      /* sk_data_ready */
-	STAGE_COPY = 9,            /* skb_copy_datagram_iovec */
-	STAGE_FORWARD = 10,
-	STAGE_LOCAL_OUT = 11,
-	STAGE_POST_ROUTING = 12,
-	STAGE_SOCKET_OUT = 13,     /* cgroup_skb/egress */
-	STAGE_QUEUE = 14,          /* net_dev_queue */
-	STAGE_QDISC_ENQUEUE = 15,
-	STAGE_QDISC_DEQUEUE = 16,
-	STAGE_START_XMIT = 17,     /* net_dev_start_xmit */
-	STAGE_XMIT = 18,           /* net_dev_xmit */
-	STAGE_DROP = 19,           /* kfree_skb */
-	STAGE_CONSUME = 20,        /* consume_skb */
-	STAGE_PAD = 21,            /* no stage */
-	PATH_STAGE_COUNT = 22,
+	STAGE_XDP = 0,             /* native XDP: the driver has the packet, and there is no sk_buff yet */
+	STAGE_GRO = 1,             /* napi_gro_receive_entry, napi_gro_frags_entry */
+	STAGE_NETIF_RX = 2,
+	STAGE_RECEIVE = 3,         /* netif_receive_skb */
+	STAGE_TCX_INGRESS = 4,
+	STAGE_PRE_ROUTING = 5,
+	STAGE_LOCAL_IN = 6,
+	STAGE_SOCKET_IN = 7,       /* cgroup_skb/ingress: the socket is found */
+	STAGE_TCP_RECEIVE = 8,     /* tcp_probe */
+	STAGE_DATA_READY = 9,      /* sk_data_ready */
+	STAGE_COPY = 10,            /* skb_copy_datagram_iovec */
+	STAGE_FORWARD = 11,
+	STAGE_LOCAL_OUT = 12,
+	STAGE_POST_ROUTING = 13,
+	STAGE_SOCKET_OUT = 14,     /* cgroup_skb/egress */
+	STAGE_QUEUE = 15,          /* net_dev_queue */
+	STAGE_QDISC_ENQUEUE = 16,
+	STAGE_QDISC_DEQUEUE = 17,
+	STAGE_START_XMIT = 18,     /* net_dev_start_xmit */
+	STAGE_XMIT = 19,           /* net_dev_xmit */
+	STAGE_DROP = 20,           /* kfree_skb */
+	STAGE_CONSUME = 21,        /* consume_skb */
+	STAGE_PAD = 22,            /* no stage */
+	PATH_STAGE_COUNT = 23,
 };
 
 /* How a packet's path through this host ended. */
@@ -522,7 +523,7 @@ struct path_identity {
 struct path_record {
 	struct record_header header;
 	__u64 time_ns;              /* CLOCK_MONOTONIC, of its first stage */
-	__u32 offset_ns[PATH_STAGE_COUNT]; /* since then; valid where `seen` says so; at most 4.29 s */
+	__u32 offset_ns[STAGE_PAD]; /* since then; valid where `seen` says so; at most 4.29 s */
 	__u32 seen;                 /* bit s: it passed stage s */
 	__u32 stolen_ns;            /* hardware interrupts on its CPU since STAGE_RECEIVE; ~0: it changed its CPU */
 	__u32 interface_out;        /* 0: it did not leave */
@@ -673,10 +674,10 @@ _Static_assert(sizeof(struct path_identity) == 96, "path_identity");
 _Static_assert(sizeof(struct path_record) == 240, "path_record");
 _Static_assert(sizeof(struct path_read_record) == 88, "path_read_record");
 _Static_assert(sizeof(struct path_account) == 160, "path_account");
-_Static_assert(sizeof(struct path_histogram) == 22800, "path_histogram");
-_Static_assert(sizeof(struct path_wait) == 184, "path_wait");
+_Static_assert(sizeof(struct path_histogram) == 23840, "path_histogram");
+_Static_assert(sizeof(struct path_wait) == 192, "path_wait");
 _Static_assert(sizeof(struct path_noise_histogram) == 1064, "path_noise_histogram");
-_Static_assert(sizeof(struct path_drops) == 184, "path_drops");
+_Static_assert(sizeof(struct path_drops) == 192, "path_drops");
 
 _Static_assert(sizeof(struct edge_options) == 24, "edge_options");
 _Static_assert(sizeof(struct edge_time) == 16, "edge_time");

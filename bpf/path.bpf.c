@@ -96,6 +96,69 @@ static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *ident
 	return 1;
 }
 
+/*
+ * When native XDP had a packet, by where its first byte is. The driver makes an sk_buff around that byte, on the same CPU
+ * and in the same poll. Metadata in front of the packet would do as well, but GRO merges no packets whose metadata differ.
+ */
+struct path_arrival {
+	__u64 time_ns; /* 0: none, or taken */
+	__u32 address; /* low bits */
+	__u32 interface;
+};
+
+#define ARRIVAL_BITS 8
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1 << ARRIVAL_BITS);
+	__type(key, __u32);
+	__type(value, struct path_arrival);
+} path_arrivals SEC(".maps");
+
+static __always_inline struct path_arrival *arrival_at(__u32 address)
+{
+	__u32 place = ((address >> 6) * 0x9e3779b1u) >> (32 - ARRIVAL_BITS);
+
+	return bpf_map_lookup_elem(&path_arrivals, &place);
+}
+
+SEC("xdp.frags")
+int path_xdp(struct xdp_md *ctx)
+{
+	struct path_arrival *arrival;
+	__u32 address;
+
+	/* The verifier takes no arithmetic on a pointer to a packet, but its copied low half is a number. */
+	asm volatile("%[low] = %[pointer]" : [low] "=w"(address) : [pointer] "w"(ctx->data));
+	arrival = arrival_at(address);
+	if (arrival) {
+		arrival->address = address;
+		arrival->interface = ctx->ingress_ifindex;
+		arrival->time_ns = bpf_ktime_get_ns();
+	}
+	return XDP_PASS;
+}
+
+/* Moves the beginning of a packet back to its arrival, if the driver has not copied it elsewhere since. */
+static __always_inline void begin_at_arrival(struct path_packet *packet, struct sk_buff *skb, __u32 stage)
+{
+	__u32 address = (__u32)(__u64)BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, mac_header);
+	struct path_arrival *arrival = arrival_at(address);
+	__u64 past_ns;
+
+	if (!arrival || !arrival->time_ns || arrival->address != address ||
+	    arrival->interface != BPF_CORE_READ(skb, dev, ifindex))
+		return;
+	past_ns = packet->time_ns - arrival->time_ns;
+	packet->time_ns = arrival->time_ns;
+	packet->first_stage = STAGE_XDP;
+	packet->seen |= BIT(STAGE_XDP);
+	packet->offset_ns[STAGE_XDP] = 0;
+	if (stage < STAGE_PAD)
+		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
+	arrival->time_ns = 0;
+}
+
 /* A packet at its first stage. `netns` is 0 where only the packet's device knows it. */
 static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns)
 {
@@ -134,7 +197,7 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 		packet->first_cpu = packet->stolen_cpu = cpu;
 		packet->interface_out = 0;
 		packet->reason = 0;
-		if (stage < PATH_STAGE_COUNT)
+		if (stage < STAGE_PAD)
 			packet->offset_ns[stage] = 0;
 		if (options.group == GROUP_COMMAND)
 			note_command(place, stage >= STAGE_LOCAL_OUT);
@@ -148,6 +211,8 @@ static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns
 			}
 		}
 		packet->time_ns = bpf_ktime_get_ns();
+		if (options.stages & BIT(STAGE_XDP) && stage <= STAGE_RECEIVE)
+			begin_at_arrival(packet, skb, stage);
 	}
 	*(volatile __u64 *)&packet->tag = (__u64)skb;
 	return 0;

@@ -59,7 +59,7 @@ struct path_packet {
 	__u16 stolen_cpu;
 	__u16 interface_out;
 	__u32 reason;
-	__u32 offset_ns[PATH_STAGE_COUNT];
+	__u32 offset_ns[STAGE_PAD];
 };
 
 /* Elements are looked up by masked numbers; max_entries is a power of two. */
@@ -334,7 +334,7 @@ static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 	if (seen & BIT(STAGE_CONSUME))
 		return PATH_CONSUMED;
 	/* Where drops are not seen, it may have been dropped as well. */
-	if (seen == BIT(STAGE_GRO) && otherwise == PATH_UNKNOWN && options.stages & BIT(STAGE_DROP))
+	if ((seen & ~BIT(STAGE_XDP)) == BIT(STAGE_GRO) && otherwise == PATH_UNKNOWN && options.stages & BIT(STAGE_DROP))
 		return PATH_MERGED;
 	return otherwise;
 }

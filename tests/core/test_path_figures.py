@@ -5,6 +5,7 @@ import subprocess
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from made_path_log import ledger_of, packet, write_log
 
@@ -159,3 +160,18 @@ def test_a_ledger_that_does_not_agree_with_the_file_is_reported(tmp_path):
     log = PathLog(write_log(tmp_path / "x.arrow", [forwarded(0, 1, 2, 3)] * 3, ledger_of(4)))
     text = write_report({"x": log}, tmp_path, "x", images=False).read_text()
     assert "4 rows were logged, but the file has 3" in text
+
+
+def test_a_log_of_an_older_minor_version_lacks_a_column_and_says_the_same(tmp_path):
+    rows = [forwarded(n * 1000, 100 + n, 200, 300) for n in range(50)]
+    new = PathLog(write_log(tmp_path / "new.arrow", rows))
+    with pa.ipc.open_stream(tmp_path / "new.arrow") as reader:
+        schema = reader.schema.remove(reader.schema.get_field_index("xdp_ns"))
+        with pa.ipc.new_stream(tmp_path / "old.arrow", schema) as writer:
+            for batch, metadata in reader.iter_batches_with_custom_metadata():
+                writer.write_batch(batch.drop_columns(["xdp_ns"]), custom_metadata=metadata)
+    old = PathLog(tmp_path / "old.arrow")
+    assert old.complete
+    assert old.packets["xdp_ns"].null_count == len(rows)
+    assert reduce(old).times.equals(reduce(new).times)
+    assert set(old.schema.names) == set(new.schema.names)

@@ -85,7 +85,7 @@ def links_with_numbers(pid: int) -> set[int]:
 # ---- requests that cannot be met -------------------------------------------------------------
 
 REFUSALS = [
-    (["--stages", "receive,nowhere"], r"--stages nowhere: expected names out of gro, "),
+    (["--stages", "receive,nowhere"], r"--stages nowhere: expected names out of xdp, gro, "),
     (["--stages", "tcp_receive"], r"--stages tcp_receive: expected one at which packets begin"),
     (["--stages", "receive,xmit"], r"--stages receive,xmit: expected start_xmit with xmit"),
     (["--filter", "udp and and"], r"filter.*udp and and"),

@@ -27,9 +27,9 @@ pub const RECORD_PATH: u16 = 5;
 pub const RECORD_READ: u16 = 6;
 
 /// Number of stages of the path instrument, with one that is none; see `enum path_stage`.
-pub const PATH_STAGE_COUNT: usize = 22;
+pub const PATH_STAGE_COUNT: usize = 23;
 /// The number that stands for the whole path in a [`PathHistogram`].
-pub const STAGE_PAD: usize = 21;
+pub const STAGE_PAD: usize = 22;
 /// Number of code paths; see `enum path_code`.
 pub const PATH_CODE_COUNT: usize = 9;
 /// Maximum instructions of the path instrument's filter.
@@ -460,7 +460,7 @@ plain! {
     struct PathRecord = 240 {
         header: RecordHeader,
         time_ns: u64,
-        offset_ns: [u32; PATH_STAGE_COUNT],
+        offset_ns: [u32; STAGE_PAD],
         seen: u32,
         stolen_ns: u32,
         interface_out: u32,
@@ -561,10 +561,10 @@ unsafe impl Plain for PathDrops {}
 // SAFETY: as above.
 unsafe impl Plain for PathWait {}
 
-const _: () = assert!(size_of::<PathHistogram>() == 22800);
+const _: () = assert!(size_of::<PathHistogram>() == 23840);
 const _: () = assert!(size_of::<PathNoiseHistogram>() == 1064);
-const _: () = assert!(size_of::<PathDrops>() == 184);
-const _: () = assert!(size_of::<PathWait>() == 184);
+const _: () = assert!(size_of::<PathDrops>() == 192);
+const _: () = assert!(size_of::<PathWait>() == 192);
 
 /// See `struct capture_account`.
 #[repr(C)]

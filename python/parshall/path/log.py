@@ -15,6 +15,8 @@ from parshall.errors import ParshallError, UsageError
 
 FORMAT = "path"
 MAJOR = 1
+_LATER_COLUMNS = {"xdp_ns": pa.uint32()}
+"""Columns that a log of an older minor version lacks; there they are null."""
 
 
 class PathLog:
@@ -35,7 +37,7 @@ class PathLog:
         self.path = Path(path)
         try:
             with self.path.open("rb") as file:
-                self.schema: pa.Schema = pa.ipc.open_stream(file).schema
+                self.schema: pa.Schema = _complete(pa.ipc.open_stream(file).schema.empty_table()).schema
         except OSError as error:
             raise UsageError(f"{self.path}: {error.strerror or error}; name a path log") from None
         except pa.ArrowInvalid:
@@ -84,7 +86,7 @@ class PathLog:
                 except (pa.ArrowInvalid, OSError):
                     # Cut by a kill or a full disk: what is before the cut is whole.
                     break
-                yield batch, dict(metadata or {})
+                yield _complete(batch), dict(metadata or {})
 
     @property
     def records(self) -> pa.Table:
@@ -148,6 +150,14 @@ class PathLog:
         except ValueError:
             raise ParshallError(f"{self.path}: its {key} is no JSON; the file is damaged") from None
         return value
+
+
+def _complete(rows: Any) -> Any:
+    """Return a table or batch with the columns that its log lacks."""
+    for name, kind in _LATER_COLUMNS.items():
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(len(rows), kind))
+    return rows
 
 
 def _account(metadata_of_batches: Iterable[dict[bytes, bytes]]) -> tuple[dict[str, Any], bool]:

@@ -2,6 +2,7 @@
 
 # In the order in which packets pass them; `enum path_stage` of bpf/abi.h.
 STAGES = {
+    "xdp": "native XDP of the interfaces named by -i: the driver has a packet",
     "gro": "tracepoint napi_gro_receive_entry: a driver hands a packet to GRO",
     "netif_rx": "tracepoint netif_rx: a packet enters the backlog of a CPU",
     "receive": "tracepoint netif_receive_skb: the stack takes it",
@@ -28,7 +29,8 @@ STAGES = {
 
 WHOLE = "whole"
 """In tables of times, beside the stages: from the first stage to the last."""
-ALL_STAGES = tuple(name for name in STAGES if name != "tcx_ingress")
+ALL_STAGES = tuple(name for name in STAGES if name not in ("xdp", "tcx_ingress"))
+"""Those that need no interface."""
 LIGHT_STAGES = ("gro", "netif_rx", "receive", "local_in", "local_out", "queue", "start_xmit", "drop")
 """The stages of the histogram mode: forwarded packets pass four of them."""
 SENDING_STAGES = ("local_out", "post_routing", "socket_out", "queue", "qdisc_enqueue", "start_xmit", "xmit")

@@ -1,7 +1,7 @@
 //! The columns of a path log: the one table of them.
 
 use super::{CODE_NAMES, Row, STAGE_NAMES};
-use crate::abi::{PATH_STAGE_COUNT, PathRecord, STAGE_PAD};
+use crate::abi::{PathRecord, STAGE_PAD};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -113,27 +113,28 @@ pub const COLUMNS: &[Column] = &[
     packet!("first_stage", Kind::Names(&STAGE_NAMES), packet => Some(packet.first_stage.into())),
     packet!("last_stage", Kind::Names(&STAGE_NAMES), packet => Some(packet.last_stage.into())),
     packet!("drop_reason", Kind::U32, packet => known(packet.reason.into())),
-    stage!("gro_ns", 0),
-    stage!("netif_rx_ns", 1),
-    stage!("receive_ns", 2),
-    stage!("tcx_ingress_ns", 3),
-    stage!("pre_routing_ns", 4),
-    stage!("local_in_ns", 5),
-    stage!("socket_in_ns", 6),
-    stage!("tcp_receive_ns", 7),
-    stage!("data_ready_ns", 8),
-    stage!("copy_ns", 9),
-    stage!("forward_ns", 10),
-    stage!("local_out_ns", 11),
-    stage!("post_routing_ns", 12),
-    stage!("socket_out_ns", 13),
-    stage!("queue_ns", 14),
-    stage!("qdisc_enqueue_ns", 15),
-    stage!("qdisc_dequeue_ns", 16),
-    stage!("start_xmit_ns", 17),
-    stage!("xmit_ns", 18),
-    stage!("drop_ns", 19),
-    stage!("consume_ns", 20),
+    stage!("xdp_ns", 0),
+    stage!("gro_ns", 1),
+    stage!("netif_rx_ns", 2),
+    stage!("receive_ns", 3),
+    stage!("tcx_ingress_ns", 4),
+    stage!("pre_routing_ns", 5),
+    stage!("local_in_ns", 6),
+    stage!("socket_in_ns", 7),
+    stage!("tcp_receive_ns", 8),
+    stage!("data_ready_ns", 9),
+    stage!("copy_ns", 10),
+    stage!("forward_ns", 11),
+    stage!("local_out_ns", 12),
+    stage!("post_routing_ns", 13),
+    stage!("socket_out_ns", 14),
+    stage!("queue_ns", 15),
+    stage!("qdisc_enqueue_ns", 16),
+    stage!("qdisc_dequeue_ns", 17),
+    stage!("start_xmit_ns", 18),
+    stage!("xmit_ns", 19),
+    stage!("drop_ns", 20),
+    stage!("consume_ns", 21),
     packet!("whole_ns", Kind::U32, packet => whole_ns(packet)),
     packet!("stolen_ns", Kind::U32, packet => (packet.stolen_ns != u32::MAX).then(|| packet.stolen_ns.into())),
     packet!("first_cpu", Kind::U16, packet => Some(packet.first_cpu.into())),
@@ -184,10 +185,9 @@ pub const COLUMNS: &[Column] = &[
 
 /// From the first stage to the last.
 fn whole_ns(packet: &PathRecord) -> Option<u64> {
-    let last = (0..STAGE_PAD)
+    (0..STAGE_PAD)
         .rev()
-        .find(|stage| packet.seen >> stage & 1 == 1)?;
-    Some(packet.offset_ns[last.min(PATH_STAGE_COUNT - 1)].into())
+        .find_map(|stage| stage_ns(packet, stage))
 }
 
 fn field(column: &Column) -> Field {

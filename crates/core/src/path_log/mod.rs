@@ -16,10 +16,11 @@ use crate::abi::{PATH_CODE_COUNT, PATH_STAGE_COUNT};
 /// Value of the metadata key `parshall.format`.
 pub const FORMAT: &str = "path";
 /// Value of the metadata key `parshall.format_version`.
-pub const FORMAT_VERSION: &str = "1.0";
+pub const FORMAT_VERSION: &str = "1.1";
 
 /// The stages, in the order of `enum path_stage`; the last one stands for the whole path.
 pub const STAGE_NAMES: [&str; PATH_STAGE_COUNT] = [
+    "xdp",
     "gro",
     "netif_rx",
     "receive",

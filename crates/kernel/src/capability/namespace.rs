@@ -10,6 +10,7 @@ use libbpf_sys as sys;
 
 use super::program::Kind;
 use super::{Cause, Privileges, Probe};
+use crate::bpf;
 use crate::net::interface;
 use crate::net::netlink::RouteSocket;
 
@@ -20,8 +21,6 @@ const QDISCS: [&str; 5] = ["netem", "tbf", "htb", "fq", "fq_codel"];
 const VETH: &str = "probe-veth";
 /// The loopback interface has this index in every namespace.
 const LOOPBACK: u32 = 1;
-const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
-const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
 /// Tries one thing, and returns a description of it.
 type Attempt<'a> = &'a dyn Fn() -> io::Result<String>;
@@ -92,7 +91,7 @@ fn inside(privileges: &Privileges) -> Vec<Probe> {
         ),
         (
             "attach.xdp_generic",
-            &|| attached(&Kind::XDP, LOOPBACK, XDP_FLAGS_SKB_MODE, "lo"),
+            &|| attached(&Kind::XDP, LOOPBACK, bpf::XDP_FLAGS_SKB_MODE, "lo"),
             "Linux 5.9 or newer",
         ),
         (
@@ -155,7 +154,7 @@ fn xdp_native() -> io::Result<String> {
     attached(
         &Kind::XDP,
         interface::index(VETH)?,
-        XDP_FLAGS_DRV_MODE,
+        bpf::XDP_FLAGS_DRV_MODE,
         "a veth in the driver",
     )
 }

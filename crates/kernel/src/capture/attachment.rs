@@ -48,8 +48,6 @@ pub enum Direction {
     Out,
 }
 
-const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
-const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// First in line, so that packets which later programs drop are captured, as by a tap.
 const BPF_F_BEFORE: u32 = 1 << 3;
 
@@ -100,8 +98,8 @@ impl Attachment {
         program: BorrowedFd<'_>,
     ) -> io::Result<OwnedFd> {
         let (attach, flags) = match (kind, direction) {
-            (HookKind::XdpNative, _) => (sys::BPF_XDP, XDP_FLAGS_DRV_MODE),
-            (HookKind::XdpGeneric, _) => (sys::BPF_XDP, XDP_FLAGS_SKB_MODE),
+            (HookKind::XdpNative, _) => (sys::BPF_XDP, bpf::XDP_FLAGS_DRV_MODE),
+            (HookKind::XdpGeneric, _) => (sys::BPF_XDP, bpf::XDP_FLAGS_SKB_MODE),
             (HookKind::Tcx, Direction::In) => (sys::BPF_TCX_INGRESS, BPF_F_BEFORE),
             (HookKind::Tcx, Direction::Out) => (sys::BPF_TCX_EGRESS, BPF_F_BEFORE),
         };

@@ -1,5 +1,6 @@
 //! Programs at their hooks. What is attached goes with the process, too.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{Link, NFPROTO_IPV4, NFPROTO_IPV6, NetfilterOpts, Object};
@@ -13,14 +14,19 @@ use crate::{bpf, cgroup};
 /// Where programs are attached, and the links of those that are.
 pub(super) struct Attachment {
     root_cgroup: Option<OwnedFd>,
-    interfaces: Vec<u32>,
+    interfaces: Vec<(String, u32)>,
     links: Vec<Link>,
     tcx_links: Vec<OwnedFd>,
+    /// Stay until the end: some drivers restart their rings when an XDP program comes or goes.
+    xdp_links: Vec<OwnedFd>,
 }
 
 impl Attachment {
     /// Of nothing yet; opens what `programs` are to be attached to.
-    pub fn new(programs: &[StageProgram], interfaces: Vec<u32>) -> Result<Self, MeasurementError> {
+    pub fn new(
+        programs: &[StageProgram],
+        interfaces: Vec<(String, u32)>,
+    ) -> Result<Self, MeasurementError> {
         let root_cgroup = programs
             .iter()
             .any(|one| matches!(one.hook, Hook::SocketIn | Hook::SocketOut))
@@ -31,6 +37,7 @@ impl Attachment {
             interfaces,
             links: Vec::new(),
             tcx_links: Vec::new(),
+            xdp_links: Vec::new(),
         })
     }
 
@@ -55,10 +62,10 @@ impl Attachment {
                 Ok(())
             }
             Hook::TcxIngress => {
-                for &interface in &self.interfaces {
+                for (_, index) in &self.interfaces {
                     let link = bpf::create_link(
                         find_program(object, stage.program)?.as_fd(),
-                        interface as i32,
+                        *index as i32,
                         sys::BPF_TCX_INGRESS,
                         sys::bpf_link_create_opts::default(),
                     )
@@ -67,7 +74,25 @@ impl Attachment {
                 }
                 Ok(())
             }
+            Hook::NativeXdp => self.attach_xdp(object, stage.program),
         }
+    }
+
+    fn attach_xdp(&mut self, object: &Object, program: &str) -> Result<(), MeasurementError> {
+        if !self.xdp_links.is_empty() {
+            return Ok(());
+        }
+        for (name, index) in &self.interfaces {
+            let options = sys::bpf_link_create_opts {
+                flags: bpf::XDP_FLAGS_DRV_MODE,
+                ..Default::default()
+            };
+            let program = find_program(object, program)?;
+            let link = bpf::create_link(program.as_fd(), *index as i32, sys::BPF_XDP, options)
+                .map_err(|error| refused_xdp(name, &error))?;
+            self.xdp_links.push(link);
+        }
+        Ok(())
     }
 
     /// Attaches a program to the tracepoint that it names.
@@ -91,10 +116,23 @@ impl Attachment {
         Ok(())
     }
 
-    /// Detaches everything; programs that run at this moment still finish. Beginnings go first.
+    /// Detaches everything but XDP; programs that run at this moment still finish. Beginnings go first.
     pub fn detach(&mut self) {
         while self.links.pop().is_some() {}
         self.tcx_links.clear();
+    }
+}
+
+fn refused_xdp(interface: &str, error: &io::Error) -> MeasurementError {
+    let reason = match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => "another XDP program is attached to it",
+        Some(libc::EOPNOTSUPP) => "its driver has no native XDP",
+        _ => "its driver refused the program",
+    };
+    MeasurementError::Option {
+        option: "stages",
+        value: "xdp".into(),
+        expected: format!("stages that {interface} has: {reason} ({error}); leave out xdp"),
     }
 }
 

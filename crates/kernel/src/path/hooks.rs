@@ -58,7 +58,15 @@ impl PathHooks {
         Ok(Self {
             lanes: Lane::of_map(find_map(&object, "path_ring")?, lane_cpus, layout, false)?,
             arrays: Arrays::of(&object, cpus, groups_max, request.probe_cost)?,
-            attachment: Attachment::new(&selection.programs, settings.interfaces)?,
+            attachment: Attachment::new(
+                &selection.programs,
+                request
+                    .interfaces
+                    .iter()
+                    .cloned()
+                    .zip(settings.interfaces)
+                    .collect(),
+            )?,
             object,
             table_places: request.packets_max,
             netns: request.netns.clone(),

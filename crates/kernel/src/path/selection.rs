@@ -12,8 +12,8 @@ use super::stages::{
 use crate::measurement_error::MeasurementError;
 
 /// The stage whose socket the readers need.
-const DATA_READY: usize = 8;
-const XMIT: usize = 18;
+const DATA_READY: usize = 9;
+const XMIT: usize = 19;
 
 /// A stage or a group of programs that cannot be had here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -146,7 +146,7 @@ impl Selection {
                 expected: expected.into(),
             })
         };
-        let begins = |program: &StageProgram| matches!(program.stage, 0..=2 | 11 | 12 | 14 | 17);
+        let begins = |program: &StageProgram| matches!(program.stage, 1..=3 | 12 | 13 | 15 | 18);
         if !self.programs.iter().any(begins) {
             return fail(
                 "one at which packets begin: gro, netif_rx, receive, local_out, post_routing, queue or start_xmit",
@@ -200,7 +200,7 @@ fn reason_against(hook: Hook, request: &PathRequest, kernel: &impl Kernel) -> Op
         {
             "this kernel has no bpf_cast_to_kern_ctx (Linux 6.2)"
         }
-        Hook::TcxIngress if request.interfaces.is_empty() => {
+        Hook::TcxIngress | Hook::NativeXdp if request.interfaces.is_empty() => {
             "it is attached to interfaces; name them with -i"
         }
         Hook::TcxIngress if !kernel.has_function("tcx_link_attach") => {

@@ -22,6 +22,8 @@ pub enum Hook {
     SocketOut,
     /// tcx ingress of each interface that is given.
     TcxIngress,
+    /// XDP in the driver of each interface that is given.
+    NativeXdp,
 }
 
 /// A program of a stage.
@@ -65,29 +67,30 @@ const fn of(stage: usize, program: &'static str, hook: Hook) -> StageProgram {
 }
 
 /// All programs of stages. Ends come first, so that no packet that is followed misses one.
-pub const STAGE_PROGRAMS: [StageProgram; 22] = [
-    tracepoint(20, "path_consume", "consume_skb"),
-    tracepoint(19, "path_drop", "kfree_skb"),
-    tracepoint(18, "path_xmit", "net_dev_xmit"),
-    tracepoint(17, "path_start_xmit", "net_dev_start_xmit"),
-    tracepoint(16, "path_qdisc_dequeue", "qdisc_dequeue"),
-    tracepoint(15, "path_qdisc_enqueue", "qdisc_enqueue"),
-    tracepoint(14, "path_queue", "net_dev_queue"),
-    of(13, "path_socket_out", Hook::SocketOut),
-    netfilter(12, "path_post_routing", NF_INET_POST_ROUTING, false),
-    netfilter(11, "path_local_out", NF_INET_LOCAL_OUT, true),
-    netfilter(10, "path_forward", NF_INET_FORWARD, false),
-    tracepoint(9, "path_copy", "skb_copy_datagram_iovec"),
-    tracepoint(8, "path_data_ready", "sk_data_ready"),
-    tracepoint(7, "path_tcp_receive", "tcp_probe"),
-    of(6, "path_socket_in", Hook::SocketIn),
-    netfilter(5, "path_local_in", NF_INET_LOCAL_IN, false),
-    netfilter(4, "path_pre_routing", NF_INET_PRE_ROUTING, false),
-    of(3, "path_tcx_ingress", Hook::TcxIngress),
-    tracepoint(2, "path_receive", "netif_receive_skb"),
-    tracepoint(1, "path_netif_rx", "netif_rx"),
-    tracepoint(0, "path_gro", "napi_gro_receive_entry"),
-    tracepoint(0, "path_gro_frags", "napi_gro_frags_entry"),
+pub const STAGE_PROGRAMS: [StageProgram; 23] = [
+    tracepoint(21, "path_consume", "consume_skb"),
+    tracepoint(20, "path_drop", "kfree_skb"),
+    tracepoint(19, "path_xmit", "net_dev_xmit"),
+    tracepoint(18, "path_start_xmit", "net_dev_start_xmit"),
+    tracepoint(17, "path_qdisc_dequeue", "qdisc_dequeue"),
+    tracepoint(16, "path_qdisc_enqueue", "qdisc_enqueue"),
+    tracepoint(15, "path_queue", "net_dev_queue"),
+    of(14, "path_socket_out", Hook::SocketOut),
+    netfilter(13, "path_post_routing", NF_INET_POST_ROUTING, false),
+    netfilter(12, "path_local_out", NF_INET_LOCAL_OUT, true),
+    netfilter(11, "path_forward", NF_INET_FORWARD, false),
+    tracepoint(10, "path_copy", "skb_copy_datagram_iovec"),
+    tracepoint(9, "path_data_ready", "sk_data_ready"),
+    tracepoint(8, "path_tcp_receive", "tcp_probe"),
+    of(7, "path_socket_in", Hook::SocketIn),
+    netfilter(6, "path_local_in", NF_INET_LOCAL_IN, false),
+    netfilter(5, "path_pre_routing", NF_INET_PRE_ROUTING, false),
+    of(4, "path_tcx_ingress", Hook::TcxIngress),
+    tracepoint(3, "path_receive", "netif_receive_skb"),
+    tracepoint(2, "path_netif_rx", "netif_rx"),
+    tracepoint(1, "path_gro", "napi_gro_receive_entry"),
+    tracepoint(1, "path_gro_frags", "napi_gro_frags_entry"),
+    of(0, "path_xdp", Hook::NativeXdp),
 ];
 
 /// Programs that follow the readers of sockets; they build on the stage `data_ready`.
@@ -117,5 +120,5 @@ pub const NOISE_PROGRAMS: [(&str, &str); 8] = [
 
 /// Whether a packet may begin or end at a stage, so that it stays attached while the cost of the others is measured.
 pub fn is_edge(stage: usize) -> bool {
-    !matches!(stage, 3..=7 | 10 | 12 | 13 | 15 | 16)
+    !matches!(stage, 4..=8 | 11 | 13 | 14 | 16 | 17)
 }
