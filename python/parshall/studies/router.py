@@ -394,7 +394,7 @@ def by_single_queue(table: Table) -> Finding:
     errors = table.values("queue_p50_error", **DEFAULT | {"load": LOADS})
     if not errors:
         return Finding("not measured", None)
-    text = f"its median is wrong by {min(errors):+.0f} to {max(errors):+.0f} %"
+    text = f"the single queue's median is wrong by {min(errors):+.0f} to {max(errors):+.0f} %"
     return Finding(text, decided(errors, lambda error: error < 0))
 
 
