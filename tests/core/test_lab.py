@@ -291,9 +291,7 @@ def test_what_a_part_of_a_study_did_not_measure_is_said_and_a_whole_study_may_no
         return Finding(f"{table.mean('time', load=3):.0f} ms", None)
 
     statements = [Statement("Figure 1", "it falls", falls), Statement("Figure 2", "it is low", mean)]
-    study = study_of(
-        statements=statements, figures=[Figure("time", "Time", "load", ["time"], finding=lambda t: falls(t).sentence)]
-    )
+    study = study_of(statements=statements, figures=[Figure("time", "Time", "load", ["time"], finding=falls)])
     part = write_bundle(tmp_path / "part", replace(study, levels=grid(load=[1, 2])), {1: [1.0], 2: [2.0]})
     part.about["at"] = {"load": ["1", "2"]}
     found = evaluate(part, study)
@@ -304,7 +302,9 @@ def test_what_a_part_of_a_study_did_not_measure_is_said_and_a_whole_study_may_no
     assert "parshall lab run made --at load=1,2 --repeats 1 --seed 1" in page
 
     whole = write_bundle(tmp_path / "whole", study, {1: [1.0], 2: [2.0], 3: [3.0]})
-    assert [each["measured"] for each in evaluate(whole, study)["statements"]] == ["3 ms", "3 ms"]
+    found = evaluate(whole, study)
+    assert [each["measured"] for each in found["statements"]] == ["3 ms", "3 ms"]
+    assert found["figures"][0]["finding"] == "3 ms."
     wrong = replace(study, statements=[Statement("Figure 1", "", lambda table: table.values("time", load=3)[9])])
     with pytest.raises(ParshallError, match="statement Figure 1: IndexError"):
         evaluate(whole, wrong)

@@ -120,7 +120,7 @@ def test_sentences_of_figures_are_of_the_same_data(name: str) -> None:
     values = {"siftr": siftr_of_2007, "ffpf": ffpf_of_2004, "capture": capture_of_2005}[name]
     table = table_of(name, values)
     measured = [statement.check(table).measured.lower() for statement in table.study.statements]
-    sentences = [figure.finding(table) for figure in table.study.figures if figure.finding]
+    sentences = [figure.sentence(table) for figure in table.study.figures if figure.finding]
     assert sentences
     for sentence in sentences:
         assert any(text in sentence.lower() for text in measured), sentence

@@ -121,9 +121,7 @@ def _figure(figure: Figure, table: Table, is_partial: bool) -> dict[str, Any]:
     study, what = table.study, f"figure {figure.name}"
     rows = figure.rows or functools.partial(_points, figure)
     points = _ask(what, rows, table, pl.DataFrame() if is_partial else None)
-    finding = _ask(what, figure.finding, table, "" if is_partial else None) if figure.finding else ""
-    if _NAN.search(finding):
-        finding = ""
+    sentence = _ask(what, figure.sentence, table, "" if is_partial else None)
     units = [study.measure(name).unit for name in figure.y]
     title = study.label(figure.y[0]) if len(figure.y) == 1 else (units or [""])[0]
     is_drawn = not points.is_empty()
@@ -131,7 +129,7 @@ def _figure(figure: Figure, table: Table, is_partial: bool) -> dict[str, Any]:
     return {
         "name": figure.name,
         "title": figure.title,
-        "finding": finding,
+        "finding": "" if _NAN.search(sentence) else sentence,
         "x_title": figure.x_title or (study.label(figure.x) if figure.x else ""),
         "y_title": figure.y_title or title,
         "line_title": study.label(figure.colour) if figure.colour else "",

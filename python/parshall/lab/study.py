@@ -207,7 +207,7 @@ class Figure:
     published : sequence of Published
         Numbers of the document.
     finding : callable
-        Returns a sentence of what was found, computed from a `Table`.
+        Returns a sentence of what was found, computed from a `Table`, or the `Finding` of a statement.
     rows : callable, optional
         Returns other rows to draw from a `Table`: ``x``, ``y``, and optionally ``line`` and ``panel``. With a column
         ``repeat``, they are values of runs at a ``level`` (default: x), and means are drawn, too.
@@ -227,12 +227,17 @@ class Figure:
     is_log_x: bool = False
     is_log_y: bool = False
     published: Sequence[Published] = ()
-    finding: "Callable[[Table], str] | None" = None
+    finding: "Callable[[Table], str | Finding] | None" = None
     rows: "Callable[[Table], pl.DataFrame] | None" = None
     x_title: str = ""
     y_title: str = ""
     is_stepped: bool = False
     is_scatter: bool = False
+
+    def sentence(self, table: "Table") -> str:
+        """Return what was found, as a sentence; empty without a finding."""
+        found = self.finding(table) if self.finding else ""
+        return found.sentence if isinstance(found, Finding) else found
 
 
 @dataclass(frozen=True)

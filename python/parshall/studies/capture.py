@@ -176,11 +176,6 @@ def mapped(table: Table) -> Finding:
     return compared("captured_kpps", level_of(PLAIN, SOCKET), level_of(PLAIN, MAPPED), 1, "")(table)
 
 
-def sentence(check):
-    """Return the finding of a figure: what was measured for a statement."""
-    return lambda table: check(table).sentence
-
-
 def figure(name: str, title: str, **where: object) -> list[Figure]:
     """Return capturing rate and CPU usage against the data rate."""
     works = where["work"]
@@ -291,7 +286,7 @@ study = Study(
             "buffer",
             "cpus",
             where={"work": PLAIN, "method": SOCKET, "buffer": [SMALL, LARGE]},
-            finding=sentence(losses_begin),
+            finding=losses_begin,
         ),
         Figure(
             "base-cpu",
@@ -322,7 +317,7 @@ study = Study(
                 "cpus",
                 where={"work": f"{count} applications"},
                 y_title="capturing rate (%)",
-                finding=sentence(eight) if count == 8 else None,
+                finding=eight if count == 8 else None,
             )
             for count, number in ((2, "6.7"), (4, "6.8"), (8, "6.9"))
         ),

@@ -140,7 +140,7 @@ study = Study(
             "method",
             "snaplen",
             where={"applications": 1, "method": [RING, SOCKETS]},
-            finding=lambda table: idle_time(table).sentence,
+            finding=idle_time,
         ),
         Figure(
             "applications-idle",
@@ -165,7 +165,7 @@ study = Study(
                 Published("FFPF, 100 bytes", [(6, 10)]),
                 Published("FFPF, 800 bytes", [(6, 15)]),
             ],
-            finding=lambda table: scaling(table).sentence,
+            finding=scaling,
         ),
         Figure(
             "applications-delivered",

@@ -133,7 +133,7 @@ study = Study(
             y_title="packets (%)",
             is_log_y=True,
             is_scatter=True,
-            finding=lambda table: follows(table).sentence,
+            finding=follows,
         ),
         Figure(
             "speed",
@@ -142,7 +142,7 @@ study = Study(
             ["kpps"],
             where=FASTEST,
             published=[Published("thesis: 180 kpps on a gigabit link", [(KINDS["thesis"], 180)])],
-            finding=lambda table: speeds(table).sentence,
+            finding=speeds,
         ),
         Figure(
             "speed-bits",
@@ -161,7 +161,7 @@ study = Study(
             is_log_x=True,
             is_log_y=True,
             published=[Published("Figure 6.1", [(100_000, 10), (3_000, 180)])],
-            finding=lambda table: gaps(table).sentence,
+            finding=gaps,
         ),
         Figure(
             "gaps-bits",

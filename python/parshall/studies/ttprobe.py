@@ -194,7 +194,7 @@ study = Study(
             x_title="time since the first packet (ms)",
             y_title="congestion window (segments)",
             is_stepped=True,
-            finding=lambda table: first_ms(table).sentence,
+            finding=first_ms,
         ),
         Figure(
             "cpu",
@@ -203,7 +203,7 @@ study = Study(
             x_title="CPU usage in a tenth of a second (% of all CPUs)",
             y_title="share of the time",
             is_stepped=True,
-            finding=lambda table: cost(table).sentence,
+            finding=cost,
         ),
     ],
     statements=[
