@@ -259,20 +259,20 @@ def reduce(log: "Log", progress: Callable[[int], None] = lambda _: None) -> Redu
     """
     flows = pl.DataFrame(pl.from_arrow(log.flows))
     pass_over = _Pass(_to_draw(flows))
-    for table in _tables(log.batches(COLUMNS)):
+    for table in tables_of(log.batches(COLUMNS), _BATCH_ROWS):
         pass_over.add(table)
         progress(pass_over.records)
     return pass_over.result(flows)
 
 
-def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of several batches each."""
+def tables_of(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.Table]:
+    """Yield tables of several batches each, all but the last with at least `rows_min` rows."""
     collected: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         collected.append(batch)
         rows += batch.num_rows
-        if rows >= _BATCH_ROWS:
+        if rows >= rows_min:
             yield pa.Table.from_batches(collected)
             collected, rows = [], 0
     if collected:

@@ -1,12 +1,13 @@
 """The reduction of a path log: two passes over the file, in memory that does not grow with its rows."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
+from parshall.figures.reduction import tables_of
 from parshall.path.stages import STAGES, WHOLE
 
 if TYPE_CHECKING:
@@ -101,11 +102,11 @@ def reduce(log: "PathLog", progress: Callable[[int], None] = lambda _: None) -> 
     """
     first = _First(log.drop_reasons)
     rows = 0
-    for table in _tables(log.batches()):
+    for table in tables_of(log.batches(), _BATCH_ROWS):
         first.add(table)
         progress(rows := rows + table.num_rows)
     second = _Second(first)
-    for table in _tables(log.batches()):
+    for table in tables_of(log.batches(), _BATCH_ROWS):
         second.add(table)
         progress(rows := rows + table.num_rows)
     return PathReduction(
@@ -120,20 +121,6 @@ def reduce(log: "PathLog", progress: Callable[[int], None] = lambda _: None) -> 
         drops=first.drops,
         backwards=first.backwards,
     )
-
-
-def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of several batches each."""
-    collected: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        collected.append(batch)
-        rows += batch.num_rows
-        if rows >= _BATCH_ROWS:
-            yield pa.Table.from_batches(collected)
-            collected, rows = [], 0
-    if collected:
-        yield pa.Table.from_batches(collected)
 
 
 def stage_times(rows: pl.DataFrame) -> pl.DataFrame:
