@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from parshall.errors import UsageError, file_error
 from parshall.figures.frame import POINTER_LAYER
+from parshall.report.account import hook_accounts, total
 from parshall.whole_file import write_whole
 
 PAGE = "report.html"
@@ -193,13 +194,23 @@ def identities(names: Iterable[str]) -> list[str]:
     return found
 
 
-def began(begin_ns: int | None) -> str | None:
-    """Return a moment as text."""
-    return None if begin_ns is None else f"{datetime.fromtimestamp(begin_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def part_of(name: str, identity: str, log: Any, begin_ns: int | None) -> dict[str, Any]:
+    """Return the data of a page that a log of any kind has."""
+    hooks = hook_accounts(log.ledger)
+    return {
+        "name": name,
+        "id": identity,
+        "hooks": [*hooks, total(hooks)] if hooks else [],
+        "causes": list(hooks[0].lost) if hooks else [],
+        "complete": log.complete,
+        "cost": log.ledger.get("cost") or {},
+        "began": None if begin_ns is None else f"{datetime.fromtimestamp(begin_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC",
+        "environment": log.environment,
+        "command_line": _command_line(log.environment),
+    }
 
 
-def command_line(environment: Mapping[str, Any]) -> str | None:
-    """Return the command line of a measurement."""
+def _command_line(environment: Mapping[str, Any]) -> str | None:
     words = environment.get("command_line")
     if not words or not isinstance(words, list):
         return None

@@ -14,15 +14,7 @@ from parshall.figures.path.axes import time_text
 from parshall.path.histograms import PathHistograms
 from parshall.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total
-from parshall.report.document import (
-    began,
-    check_destination,
-    command_line,
-    figures_in,
-    identities,
-    render,
-    write_document,
-)
+from parshall.report.document import check_destination, figures_in, identities, part_of, render, write_document
 
 if TYPE_CHECKING:
     from parshall.path.log import PathLog
@@ -61,26 +53,13 @@ def write_report(
     ----------
     logs : mapping of str to PathLog or PathHistograms
         What was measured, by its names in the report.
-    directory : path-like
-        Output directory; created if needed.
-    title : str
-        Heading of the report.
-    images : bool
-        Whether to write the figures as files, too.
-    progress : callable
-        Called with the current step, a few words.
-
-    Returns
-    -------
-    pathlib.Path
-        The HTML file.
+    directory, title, images, progress
+        As for `parshall.report.write_report`, and so are the result and the errors.
 
     Raises
     ------
     UsageError
-        There is no log, or `directory` cannot be written; raised before any log is read. Or histograms are damaged.
-    ParshallError
-        A file cannot be written.
+        Histograms are damaged.
     """
     if not logs:
         raise UsageError("no log: name at least one")
@@ -104,30 +83,20 @@ def write_report(
 
 def _part(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
     """Return the data of the page for one log, or for histograms."""
-    has_packets = not isinstance(log, PathHistograms)
     if isinstance(log, PathHistograms):
         reduced = reduce_histograms(log.summary)
     else:
         reduced = reduce(log, lambda rows: progress(f"reading {name}: {rows:,} rows of two passes"))
     hooks = hook_accounts(log.ledger)
     wrong = findings(hooks, reduced, complete=log.complete)
-    return {
-        "name": name,
-        "id": identity,
+    return part_of(name, identity, log, reduced.begin_ns) | {
         "sentences": sentences(reduced, hooks, log.ledger, complete=log.complete, is_balanced=not wrong),
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced)],
         "times": reduced.times.to_dicts(),
         "paths": reduced.paths.to_dicts(),
-        "hooks": [*hooks, total(hooks)] if hooks else [],
-        "causes": list(hooks[0].lost) if hooks else [],
         "findings": wrong,
-        "complete": log.complete,
-        "has_packets": has_packets,
-        "cost": log.ledger.get("cost") or {},
+        "has_packets": not isinstance(log, PathHistograms),
         "records": reduced.rows,
-        "began": began(reduced.begin_ns),
-        "environment": log.environment,
-        "command_line": command_line(log.environment),
     }
 
 

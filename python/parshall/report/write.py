@@ -11,16 +11,8 @@ import pyarrow.compute as pc
 from parshall.errors import UsageError
 from parshall.figures import Legend, Reduction, figures_of, legends, reduction
 from parshall.report import summary
-from parshall.report.account import Account, findings, flow_accounts, flow_total, hook_accounts, total
-from parshall.report.document import (
-    began,
-    check_destination,
-    command_line,
-    figures_in,
-    identities,
-    render,
-    write_document,
-)
+from parshall.report.account import Account, findings, flow_accounts, flow_total
+from parshall.report.document import check_destination, figures_in, identities, part_of, render, write_document
 from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows
 
@@ -125,12 +117,9 @@ def _part(
     shown = table.filter(pl.col("flow").is_in(reduced.listed))
     others = table.filter(~pl.col("flow").is_in(reduced.listed))
     ledger = log.ledger
-    hooks = hook_accounts(ledger)
     # The accounts of a truncated log were taken while the hooks ran, and need not agree.
     wrong = findings(ledger, table, reduced.records) if log.complete else []
-    return {
-        "name": name,
-        "id": identity,
+    return part_of(name, identity, log, reduced.begin_ns) | {
         "sentences": summary.log_sentences(reduced, ledger, flows=table.height, complete=log.complete, findings=wrong),
         "flows_sentence": summary.flows_sentence(reduced, legend.labels),
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced, legend, axis_ns=axis_ns)],
@@ -142,16 +131,9 @@ def _part(
         "flows_file": f"{identity}-flows.csv" if others.height else None,
         "packets": _accounts_of(shown, others, "packets"),
         "events": _accounts_of(shown, others, "events"),
-        "hooks": [*hooks, total(hooks)] if hooks else [],
-        "causes": list(hooks[0].lost) if hooks else [],
         "unowned": {hook["hook"]: hook.get("unowned", 0) for hook in ledger.get("hooks", [])},
         "findings": wrong,
-        "complete": log.complete,
-        "cost": ledger.get("cost") or {},
         "records": reduced.records,
-        "began": began(reduced.begin_ns),
-        "environment": log.environment,
-        "command_line": command_line(log.environment),
     }
 
 
