@@ -26,6 +26,9 @@ _Tunnel = Annotated[
     str | None,
     typer.Option("--tunnel", metavar="aes-gcm|chacha20", help="Send through a security gateway with this cipher"),
 ]
+_Traffic = Annotated[
+    str, typer.Option("--traffic", metavar="KIND", help="constant, poisson, bursts, onoff or random gaps")
+]
 _Sizes = Annotated[str, typer.Option("--sizes", metavar="SPEC", help="Sizes of the IP packets, as for gen")]
 _Flows = Annotated[int, count_option("--flows", help="Number of flows")]
 _RouterCpu = Annotated[
@@ -50,10 +53,7 @@ def measure_router(
     routes: _Routes = 4,
     rules: _Rules = 0,
     tunnel: _Tunnel = None,
-    traffic: Annotated[
-        str,
-        typer.Option("--traffic", metavar="KIND", help="constant, poisson, bursts, onoff or random gaps"),
-    ] = "poisson",
+    traffic: _Traffic = "poisson",
     pps: Annotated[float | None, rate_option("--pps", help="Packets per second: 100k [default: 100k]")] = None,
     load: Annotated[
         float | None, typer.Option("--load", metavar="SHARE", help="Share of the capacity, which is measured first")
@@ -128,10 +128,7 @@ def measure_capacity(
     routes: _Routes = 4,
     rules: _Rules = 0,
     tunnel: _Tunnel = None,
-    traffic: Annotated[
-        str,
-        typer.Option("--traffic", metavar="KIND", help="constant, poisson, bursts, onoff or random gaps"),
-    ] = "constant",
+    traffic: _Traffic = "constant",
     sizes: _Sizes = "64",
     flows: _Flows = 1,
     duration: Annotated[float, time_option("-d", "--duration", help="Length of a trial: 1, 500ms")] = 0.5,

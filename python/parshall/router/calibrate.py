@@ -82,15 +82,7 @@ def calibrate(
         return calibrate_in(bed, sizes=sizes, flows=flows, repeats=repeats, count=count, seed=seed)
 
 
-def calibrate_in(
-    bed: RouterTestbed,
-    *,
-    sizes: str = "64",
-    flows: int = 1,
-    repeats: int = 5,
-    count: int = 60_000,
-    seed: int = 1_000_001,
-) -> Calibration:
+def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, count: int, seed: int) -> Calibration:
     """Calibrate the router of a testbed that exists; see `calibrate`."""
     _check(bed.setup, repeats, count)
     base = Traffic("random", sizes=sizes, flows=flows, seed=seed)

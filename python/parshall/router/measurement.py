@@ -89,22 +89,11 @@ def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool =
 
     Parameters
     ----------
-    bed : RouterTestbed
-        The testbed.
-    traffic : Traffic
-        The workload.
-    count : int
-        Number of packets.
+    bed, traffic, count
+        As for `offer`, and so are the errors.
     records : bool
         Whether to record departures; otherwise packets are only counted, at the sink, and the router does no extra
         work.
-
-    Raises
-    ------
-    ParshallError
-        The router does not forward, no packet left it, or the packets were not sent.
-    UsageError
-        An argument is out of range.
     """
     port = gateway.PORT if bed.setup.tunnel else PORT
     departures = [Edge(bed.egress, bed.router.path, "out", capacity=count, port=port)] if records else []
