@@ -68,34 +68,21 @@ def run_study(
     from parshall.lab.study import load
     from parshall.studies import NAMES, path_of
 
-    _check_on_failure(on_failure)
+    how = _how(hosts, on_failure)
     chosen = [path_of(name) for name in (NAMES if study == "all" else [study])]
     wanted = _values_of_factors(at or [])
     # Every study is read before the first one runs.
     studies = [(path, load(path)) for path in chosen]
     for _, loaded in studies:
         loaded.narrowed(wanted, is_quick=quick)
+    how |= {"is_quick": quick, "at": wanted, "repeats": repeats, "seed": seed}
     done = []
     with Stopping() as stopping:
         for path, loaded in studies:
             base = output or Path("lab-all" if study == "all" else f"lab-{loaded.name}")
             directory = base / loaded.name if study == "all" else base
-            done.append(
-                _run_one(
-                    loaded,
-                    path,
-                    directory,
-                    quick,
-                    wanted,
-                    repeats,
-                    seed,
-                    hosts,
-                    on_failure == "stop",
-                    quiet,
-                    stopping,
-                    as_json,
-                )
-            )
+            bundle = _run_one(loaded, path, directory, how, quiet, stopping)
+            done.append(_finish(bundle, loaded, quiet, as_json))
             if stopping.is_requested():
                 break
     if as_json:
@@ -103,9 +90,13 @@ def run_study(
     return 130 if stopping.is_requested() else max(_status(each) for each in done)
 
 
-def _check_on_failure(value: str) -> None:
-    if value not in ("continue", "stop"):
-        raise UsageError(f"--on-failure {value}: expected continue or stop")
+def _how(hosts: Path | None, on_failure: str) -> dict[str, Any]:
+    """Return the arguments of the laboratory that `run` and `resume` share."""
+    from parshall.lab.sites import read_hosts
+
+    if on_failure not in ("continue", "stop"):
+        raise UsageError(f"--on-failure {on_failure}: expected continue or stop")
+    return {"site": read_hosts(hosts) if hosts else None, "stops_on_failure": on_failure == "stop"}
 
 
 def _values_of_factors(words: list[str]) -> dict[str, list[str]]:
@@ -119,48 +110,24 @@ def _values_of_factors(words: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def _run_one(
-    study: Any,
-    path: Path,
-    directory: Path,
-    is_quick: bool,
-    at: dict[str, list[str]],
-    repeats: int | None,
-    seed: int,
-    hosts: Path | None,
-    stops: bool,
-    quiet: bool,
-    stopping: Stopping,
-    as_json: bool,
-) -> dict[str, Any]:
+def _run_one(study: Any, path: Path, directory: Path, how: dict[str, Any], quiet: bool, stopping: Stopping) -> Any:
+    """Run a study as `laboratory.run` does, whose arguments `how` has; say what is planned, and show the progress."""
     from parshall import privileges
     from parshall.lab import laboratory
-    from parshall.lab.sites import read_hosts
 
-    site = read_hosts(hosts) if hosts else None
-    if site is None:
+    if how["site"] is None:
         privileges.require_bpf("lab", "CAP_SYS_ADMIN")
-    count = repeats or (study.quick_repeats if is_quick else study.repeats)
-    planned = laboratory.plan(study.narrowed(at, is_quick=is_quick), is_quick=is_quick, repeats=count, seed=seed)
+    is_quick = how["is_quick"]
+    repeats = how["repeats"] or (study.quick_repeats if is_quick else study.repeats)
+    part = study.narrowed(how["at"], is_quick=is_quick)
+    planned = laboratory.plan(part, is_quick=is_quick, repeats=repeats, seed=how["seed"])
     if not quiet:
         needed_s = laboratory.estimate_s(study, planned, is_quick=is_quick)
         say("lab", f"{study.name}: {len(planned)} runs, {_time(needed_s)}, into {directory}")
     progress = _Progress(study.name, quiet)
-    bundle = laboratory.run(
-        study,
-        path.read_text(),
-        directory,
-        is_quick=is_quick,
-        at=at,
-        repeats=repeats,
-        seed=seed,
-        site=site,
-        stops_on_failure=stops,
-        progress=progress.show,
-        stopping=stopping,
-    )
+    bundle = laboratory.run(study, path.read_text(), directory, **how, progress=progress.show, stopping=stopping)
     progress.end()
-    return _finish(bundle, study, quiet, as_json)
+    return bundle
 
 
 @app.command("resume")
@@ -174,19 +141,12 @@ def resume_study(
     """Run what an interrupted study has left to run, and write its report again."""
     from parshall.lab import laboratory
     from parshall.lab.bundle import Bundle
-    from parshall.lab.sites import read_hosts
 
-    _check_on_failure(on_failure)
+    how = _how(hosts, on_failure)
     study = laboratory.study_of(Bundle.open(directory))
     progress = _Progress(study.name, quiet)
     with Stopping() as stopping:
-        bundle = laboratory.resume(
-            directory,
-            site=read_hosts(hosts) if hosts else None,
-            stops_on_failure=on_failure == "stop",
-            progress=progress.show,
-            stopping=stopping,
-        )
+        bundle = laboratory.resume(directory, **how, progress=progress.show, stopping=stopping)
         progress.end()
         done = _finish(bundle, study, quiet, as_json)
     if as_json:
