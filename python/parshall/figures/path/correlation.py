@@ -72,27 +72,23 @@ def _table(reduced: pl.DataFrame, stages: list[str]) -> Any:
     return alt.layer(cells, texts).properties(width=_PANEL_PX, height=_PANEL_PX)
 
 
+def _channel(kind: Any, times: pl.Series) -> Any:
+    """Return the channel (X or Y) of the times until a stage, on a logarithmic axis."""
+    ends = float(times.min() or 1), float(times.max() or 2)  # type: ignore[arg-type]
+    title = f"until {times.name} (logarithmic)"
+    return kind(f"{times.name}:Q", title=title, scale=time_scale(*ends), axis=time_ticks(*ends))
+
+
 def _points(reduction: PathReduction, path: str, first: str, second: str) -> alt.Chart:
     rows = reduction.sample.filter(path=path).select(first, second).drop_nulls()
     rows = rows.filter(pl.col(first) > 0, pl.col(second) > 0)
     rows = rows.gather_every(max(1, -(-rows.height // _POINTS_MAX)))
-    ends = {name: (float(rows[name].min() or 1), float(rows[name].max() or 2)) for name in (first, second)}  # type: ignore[arg-type]
     points: alt.Chart = (
         alt.Chart(rows_of(rows))
         .mark_point(size=14, filled=True, color=BAR, opacity=0.35)
         .encode(
-            x=alt.X(
-                f"{first}:Q",
-                title=f"until {first} (logarithmic)",
-                scale=time_scale(*ends[first]),
-                axis=time_ticks(*ends[first]),
-            ),
-            y=alt.Y(
-                f"{second}:Q",
-                title=f"until {second} (logarithmic)",
-                scale=time_scale(*ends[second]),
-                axis=time_ticks(*ends[second]),
-            ),
+            x=_channel(alt.X, rows[first]),
+            y=_channel(alt.Y, rows[second]),
             tooltip=[alt.Tooltip(f"{name}:Q", title=f"{name} (ns)", format=",") for name in (first, second)],
         )
         .properties(width=_PANEL_PX, height=_PANEL_PX)
