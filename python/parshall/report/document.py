@@ -53,7 +53,7 @@ def write_document(
     others: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Write a page, its figures into `FIGURE_DIRECTORY`, and other files beside it.
+    """Write a page, its figures into `FIGURE_DIRECTORY`, and other files beside it; return the page's path.
 
     Parameters
     ----------
@@ -67,11 +67,6 @@ def write_document(
         Texts by their file names.
     progress : callable
         Called with the current step, a few words.
-
-    Returns
-    -------
-    pathlib.Path
-        The HTML file.
 
     Raises
     ------
