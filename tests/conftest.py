@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,24 @@ from hypothesis import settings
 from host_state import SESSION_MARK, HostState, wait_until_clean
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+SMALL_LOG = Path(__file__).parent / "data/small.arrow"
 BEFORE = pytest.StashKey[HostState]()
 LEFT = pytest.StashKey[list[str]]()
 
 # No test judges time: the machine may be busy.
 settings.register_profile("untimed", parent=settings(), deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture
+def damaged_log(tmp_path: Path) -> Path:
+    """Write a log whose first batch of rows has a wrong byte."""
+    content = bytearray(SMALL_LOG.read_bytes())
+    # The batch lies behind schema and dictionaries and before the first tick.
+    content[content.find(b"parshall.crc32") + 1000] ^= 0xFF
+    path = tmp_path / "damaged.arrow"
+    path.write_bytes(content)
+    return path
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -57,22 +57,16 @@ def test_inputs_other_than_logs_are_one_line(tmp_path, make, status, text):
         (lambda path: None, "n" * 300, "File name too long"),
     ],
 )
-def test_an_unwritable_output_is_reported_before_reading_the_log(tmp_path, make, place, text):
+def test_an_unwritable_output_is_reported_before_reading_the_log(tmp_path, damaged_log, make, place, text):
     make(tmp_path / "given")
-    damaged = bytearray(SMALL_LOG.read_bytes())
     # Its rows cannot be read, which would be the error if they were read first.
-    damaged[damaged.find(b"parshall.crc32") + 1000] ^= 0xFF
-    (tmp_path / "damaged.arrow").write_bytes(damaged)
-    ended = report(tmp_path / "damaged.arrow", "-o", tmp_path / place)
+    ended = report(damaged_log, "-o", tmp_path / place)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert text in ended.stderr
 
 
-def test_a_damaged_log_leaves_no_directory(tmp_path):
-    damaged = bytearray(SMALL_LOG.read_bytes())
-    damaged[damaged.find(b"parshall.crc32") + 1000] ^= 0xFF
-    (tmp_path / "damaged.arrow").write_bytes(damaged)
-    ended = report(tmp_path / "damaged.arrow", "-o", tmp_path / "out")
+def test_a_damaged_log_leaves_no_directory(tmp_path, damaged_log):
+    ended = report(damaged_log, "-o", tmp_path / "out")
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
     assert "damaged at byte" in ended.stderr
     assert not (tmp_path / "out").exists()

@@ -84,13 +84,9 @@ def test_wrong_requests_exit_with_2():
         assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_failed_conversion_leaves_no_file(tmp_path):
-    damaged = tmp_path / "damaged.arrow"
-    content = bytearray(LOG.read_bytes())
-    content[content.find(b"parshall.crc32") + 1000] ^= 0xFF
-    damaged.write_bytes(content)
+def test_a_failed_conversion_leaves_no_file(tmp_path, damaged_log):
     with pytest.raises(ParshallError, match="damaged at byte"):
-        convert(damaged, "csv", tmp_path / "out.csv")
+        convert(damaged_log, "csv", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
     with pytest.raises(ParshallError, match="cannot be written"):
         convert(LOG, "csv", tmp_path / "none" / "out.csv")
@@ -133,16 +129,13 @@ def test_a_full_disk_and_a_closed_pipe_are_reported_in_every_format(name):
     assert (answer.returncode, answer.stderr) == (0, b"")
 
 
-def test_a_failed_conversion_keeps_the_old_file(tmp_path):
-    damaged, output = tmp_path / "damaged.arrow", tmp_path / "out.csv"
-    content = bytearray(LOG.read_bytes())
-    content[content.find(b"parshall.crc32") + 1000] ^= 0xFF
-    damaged.write_bytes(content)
+def test_a_failed_conversion_keeps_the_old_file(tmp_path, damaged_log):
+    output = tmp_path / "out.csv"
     output.write_text("before")
     with pytest.raises(ParshallError, match="damaged at byte"):
-        convert(damaged, "csv", output)
+        convert(damaged_log, "csv", output)
     assert output.read_text() == "before"
-    assert sorted(tmp_path.iterdir()) == [damaged, output]
+    assert sorted(tmp_path.iterdir()) == [damaged_log, output]
 
 
 def test_an_output_keeps_its_permissions_and_a_link_its_place(tmp_path):

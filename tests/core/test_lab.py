@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from parshall.lab.evaluation import EVALUATION, evaluate
 from parshall.lab.laboratory import plan
 from parshall.lab.report import write_report
 from parshall.lab.run import RECORD, balances
-from parshall.lab.statistics import difference, has_drift, holm, mean_interval, paired_difference
+from parshall.lab.statistics import Difference, difference, has_drift, holm, mean_interval, paired_difference
 from parshall.lab.study import CONTROLS, Finding, check
 from parshall.studies import NAMES, path_of
 
@@ -194,42 +194,40 @@ def test_benchmarks_that_are_studies_are_valid(name: str) -> None:
 # --- statistics -----------------------------------------------------------------------------------------------
 
 
+def number_around(value: float, intervals: Iterable[Any]) -> int:
+    """How many intervals cover a value."""
+    return sum(each.low <= value <= each.high for each in intervals)
+
+
 @pytest.mark.parametrize("repeats", [3, 7, 20])
 def test_intervals_of_the_mean_cover_it_as_often_as_they_say(repeats: int) -> None:
     random = np.random.default_rng(repeats)
-    covered = 0
-    for _ in range(BUNDLES):
-        summary = table_of({1: random.normal(100, 15, repeats).tolist()}).summary("time", load=1)
-        assert summary is not None
-        covered += summary.low <= 100 <= summary.high
-    assert covered in COVERED
+    bundles = (random.normal(100, 15, repeats).tolist() for _ in range(BUNDLES))
+    assert number_around(100, (table_of({1: times}).summary("time", load=1) for times in bundles)) in COVERED
 
 
 @pytest.mark.parametrize("repeats", [3, 7, 20])
 def test_intervals_of_differences_within_a_bundle_cover_them_although_the_machine_drifts(repeats: int) -> None:
     random = np.random.default_rng(repeats)
-    covered = 0
-    for _ in range(BUNDLES):
+
+    def found() -> Difference | None:
         # Both levels of a repeat see the same state of the machine, which changes much between repeats.
         drift = random.normal(0, 50, repeats)
         values = {1: 100 + drift + random.normal(0, 5, repeats), 2: 110 + drift + random.normal(0, 5, repeats)}
-        found = table_of({load: each.tolist() for load, each in values.items()}).difference(
-            "time", {"load": 1}, {"load": 2}
-        )
-        assert found is not None
-        covered += found.low <= 10 <= found.high
-    assert covered in COVERED
+        table = table_of({load: each.tolist() for load, each in values.items()})
+        return table.difference("time", {"load": 1}, {"load": 2})
+
+    assert number_around(10, (found() for _ in range(BUNDLES))) in COVERED
 
 
 @pytest.mark.parametrize("repeats", [5, 7, 20])
 def test_intervals_of_differences_between_bundles_cover_them_with_unequal_variances(repeats: int) -> None:
     random = np.random.default_rng(repeats)
-    covered = 0
-    for _ in range(BUNDLES):
-        found = difference(random.normal(100, 5, repeats).tolist(), random.normal(110, 15, repeats).tolist())
-        assert found is not None
-        covered += found.low <= 10 <= found.high
-    assert covered in COVERED
+    found = (
+        difference(random.normal(100, 5, repeats).tolist(), random.normal(110, 15, repeats).tolist())
+        for _ in range(BUNDLES)
+    )
+    assert number_around(10, found) in COVERED
 
 
 def test_an_interval_agrees_with_a_textbook() -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_path_log import ledger_of
+from written_path_log import ledger_of
 
 from parshall.errors import UsageError
 from parshall.figures.path import figures_of, reduce_histograms, times, waits

@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,27 @@ def read_of(ready_us: float, read_us: float, length_bytes: int, cookie: int, **c
     return row | changes
 
 
-def write_path_log(path: Path, rows: list[dict[str, Any]], offset_ns: int = 0) -> None:
-    """Write a path log with these rows."""
+def ledger_of(packets: int, reads: int = 0) -> dict[str, Any]:
+    """Return a ledger that balances."""
+    lost = dict.fromkeys(("overwritten", "dropped", "missed", "failed", "unwritten"), 0)
+    hooks = [
+        {"hook": name, "seen": count, "filtered": 0, "thinned": 0, "logged": count, "lost": lost}
+        for name, count in (("packets", packets), ("reads", reads))
+    ]
+    cost = {"programs": [], "reader_cpu_s": 0.1, "wall_s": 2.0, "log_bytes": 1000}
+    return {"hooks": hooks, "sequence_gaps": 0, "cost": cost, "complete": True}
+
+
+def write_path_log(
+    path: Path, rows: Sequence[dict[str, Any]], ledger: dict[str, Any] | None = None, offset_ns: int = 0
+) -> Path:
+    """Write rows as a path log that was ended in order."""
     metadata = {
         "format": "path",
         "format_version": "1.0",
-        "environment": "{}",
+        "environment": json.dumps({"kernel": "6.18", "command_line": ["parshall", "path", "-o", "x.arrow"]}),
         "options": "{}",
-        "drop_reasons": json.dumps({"2": "NOT_SPECIFIED", "8": "NETFILTER_DROP"}),
+        "drop_reasons": json.dumps({"2": "NOT_SPECIFIED", "3": "NO_SOCKET", "8": "NETFILTER_DROP"}),
         "clock": json.dumps({"clock": "CLOCK_REALTIME", "monotonic_offset_ns": offset_ns}),
     }
     schema = SCHEMA.with_metadata({f"parshall.{key}": text for key, text in metadata.items()})
@@ -75,6 +89,10 @@ def write_path_log(path: Path, rows: list[dict[str, Any]], offset_ns: int = 0) -
             columns.append(pa.array(values, field.type))
     with path.open("wb") as file, pa.ipc.new_stream(file, schema) as stream:
         stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        account = json.dumps(ledger or ledger_of(len(rows)))
+        empty = pa.RecordBatch.from_pylist([], schema)
+        stream.write_batch(empty, custom_metadata={"parshall.ledger": account, "parshall.final": "true"})
+    return path
 
 
 def frame_of(seq: int, payload_bytes: int, ack: int = 1, ends: Any = (CLIENT, SERVER), vlan: bool = False) -> bytes:
