@@ -80,6 +80,22 @@ class Program(RunningCommand):
         pytest.fail(f"it ended: {read}")
 
 
+class Script(Program):
+    """A program in Python that knows libpcap alone, and prints one JSON value."""
+
+    def __init__(self, place: Place, on_ring: bool, directory: Path, text: str, *words: str, **options: Any) -> None:
+        path = directory / "script.py"
+        path.write_text(LIBPCAP + text)
+        super().__init__(place, on_ring, sys.executable, path, place.interface, KIND, *words, **options)
+
+    def answer(self) -> Any:
+        """Wait for the end, and return what was printed."""
+        done = self.end()
+        assert done.returncode == 0, done.stderr
+        assert "without the ring" not in done.stderr
+        return json.loads(done.stdout)
+
+
 def both(place: Place, *command: object, **options: Any) -> tuple[Program, Program]:
     """Start a program twice: on the ring, and as it is. `{}` in a word becomes `ring` or `socket`."""
     words = [[str(word).replace("{}", name) for word in command] for name in ("ring", "socket")]
@@ -352,63 +368,46 @@ def test_a_ring_that_is_full_of_readers_leaves_the_packet_socket(place: Place) -
 
 
 def test_a_program_polls_and_forks(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "poll.py"
-    script.write_text(LIBPCAP + POLLING)
     for on_ring in (True, False):
-        with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+        with Script(place, on_ring, tmp_path, POLLING) as program:
             # One by one: some come while the earlier ones are read.
             for _ in range(20):
                 program.wait_for("ready")
                 for number in range(100):
                     place.sender.send([frame(number, 60)])
-            done = program.end()
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"idle": [], "packets": 2000, "after": [], "child": True}
+            assert program.answer() == {"idle": [], "packets": 2000, "after": [], "child": True}
 
 
 def test_a_program_uses_handles_threads_and_filters_that_no_ring_runs(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "many.py"
-    script.write_text(LIBPCAP + MANY)
     for on_ring in (True, False):
-        with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+        with Script(place, on_ring, tmp_path, MANY) as program:
             program.wait_for("ready")
             assert bool(place.rings()) == on_ring
             place.sender.send([frame(number, 60) for number in range(10)])
             place.sender.send([frame(0, 60, kind=0x0806)])
-            done = program.end()
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"threads": [10, 10, 10], "protochain": 0, "broken": -2}
+            assert program.answer() == {"threads": [10, 10, 10], "protochain": 0, "broken": -2}
 
 
 def test_a_new_filter_forgets_what_the_old_one_accepted(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "filters.py"
-    script.write_text(LIBPCAP + FILTERS)
     for on_ring in (True, False):
-        with Program(place, on_ring, sys.executable, script, place.interface, KIND, stdin=subprocess.PIPE) as program:
+        with Script(place, on_ring, tmp_path, FILTERS, stdin=subprocess.PIPE) as program:
             program.wait_for("ready")
             place.sender.send([frame(number, 60) for number in range(10)])
             program.process.stdin.write("go on\n")
             program.process.stdin.flush()
             program.wait_for("again")
             place.sender.send([frame(number, 60, kind=0x88B6) for number in range(3)])
-            done = program.end()
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"received": [10, 13], "kinds": ["88b6"] * 3}
+            assert program.answer() == {"received": [10, 13], "kinds": ["88b6"] * 3}
 
 
 def test_refusals_warnings_and_broken_loops_are_as_with_the_systems_library(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "refusals.py"
-    script.write_text(LIBPCAP + REFUSALS)
     found = []
     for on_ring in (True, False):
-        with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+        with Script(place, on_ring, tmp_path, REFUSALS) as program:
             program.wait_for("ready")
             assert not on_ring or place.rings()
             place.sender.send([frame(number, 60) for number in range(5)])
-            done = program.end()
-        assert done.returncode == 0, done.stderr
-        assert "without the ring" not in done.stderr
-        found.append(json.loads(done.stdout))
+            found.append(program.answer())
     assert found[0] == found[1]
     assert found[0]["broken"] == [-2, 2]
 

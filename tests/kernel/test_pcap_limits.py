@@ -1,14 +1,12 @@
 """Programs of libpcap at the limits: losses, many handles and programs, files that rotate, what the loader protects."""
 
 import grp
-import json
 import os
 import re
 import shutil
 import signal
 import struct
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +15,7 @@ from pathlib import Path
 import pytest
 from capturer import PARSHALL, account_of, frame, total
 from hostile_member import MEMBER
-from test_pcap import KIND, LIBPCAP, Place, Program, both, check_same, counts, is_written, place, stamped
+from test_pcap import KIND, Place, Program, Script, both, check_same, counts, is_written, place, stamped
 
 from parshall import pcap
 
@@ -108,8 +106,7 @@ def test_counts_of_a_program_that_loses_packets_add_up(
 
 
 def test_sent_frames_arrive_and_do_not_come_back(place: Place, until: Callable[..., None], tmp_path: Path) -> None:
-    script, file = tmp_path / "send.py", tmp_path / "far.pcap"
-    script.write_text(LIBPCAP + SENDING)
+    file = tmp_path / "far.pcap"
     found = []
     with place.left.enter():
         far = subprocess.Popen(
@@ -120,13 +117,11 @@ def test_sent_frames_arrive_and_do_not_come_back(place: Place, until: Callable[.
         while "listening on" not in (line := far.stderr.readline()):
             assert line
         for on_ring in (True, False):
-            with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+            with Script(place, on_ring, tmp_path, SENDING) as program:
                 program.wait_for("sent")
                 assert bool(place.rings()) == on_ring
                 place.sender.send([frame(99, 60)])
-                done = program.end()
-            assert done.returncode == 0, done.stderr
-            found.append(json.loads(done.stdout))
+                found.append(program.answer())
         until("all have arrived", lambda: is_written(file, 40))
     finally:
         far.kill()
@@ -139,16 +134,12 @@ def test_sent_frames_arrive_and_do_not_come_back(place: Place, until: Callable[.
 
 
 def test_forty_handles_of_one_process_get_every_packet(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "forty.py"
-    script.write_text(LIBPCAP + FORTY)
     for on_ring in (True, False):
-        with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+        with Script(place, on_ring, tmp_path, FORTY) as program:
             program.wait_for("ready")
             assert sum(len(ring["subscribers"]) for ring in place.rings().values()) == (40 if on_ring else 0)
             place.sender.send([frame(number, 60) for number in range(50)])
-            done = program.end()
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"packets": [50] * 40}
+            assert program.answer() == {"packets": [50] * 40}
 
 
 def test_64_programs_share_a_ring_and_the_next_one_says_that_it_is_full(
@@ -183,8 +174,6 @@ def test_64_programs_share_a_ring_and_the_next_one_says_that_it_is_full(
 
 
 def test_a_filter_changes_while_packets_flow(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "flow.py"
-    script.write_text(LIBPCAP + FLOWING)
     for on_ring in (True, False):
         is_over = threading.Event()
 
@@ -196,44 +185,35 @@ def test_a_filter_changes_while_packets_flow(place: Place, tmp_path: Path) -> No
                 number += 1
 
         sending = threading.Thread(target=flow)
-        with Program(place, on_ring, sys.executable, script, place.interface, KIND, f"ether proto {OTHER_KIND}") as one:
+        with Script(place, on_ring, tmp_path, FLOWING, f"ether proto {OTHER_KIND}") as one:
             one.wait_for("ready")
             sending.start()
             try:
-                done = one.end()
+                rounds = one.answer()
             finally:
                 is_over.set()
                 sending.join()
-        assert done.returncode == 0, done.stderr
-        for round_ in json.loads(done.stdout):
+        for round_ in rounds:
             # Nothing that the old filter accepted, and no gap in what the new one accepts.
             assert round_ == {"kinds": [round_["wanted"]], "steps": [1], "wanted": round_["wanted"]}
 
 
 def test_a_child_that_closes_leaves_the_capture_to_its_parent(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "fork.py"
-    script.write_text(LIBPCAP + CLOSING_CHILD)
     for on_ring in (True, False):
-        with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
+        with Script(place, on_ring, tmp_path, CLOSING_CHILD) as program:
             program.wait_for("ready")
             place.sender.send([frame(number, 60) for number in range(10)])
-            done = program.end()
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"child": 0, "packets": 10, "received": 10, "polled": True}
+            assert program.answer() == {"child": 0, "packets": 10, "received": 10, "polled": True}
 
 
 def test_a_handle_that_is_closed_twice_ends_its_program_only(
     place: Place, until: Callable[..., None], tmp_path: Path
 ) -> None:
-    script = tmp_path / "twice.py"
-    script.write_text(LIBPCAP + CLOSING_TWICE)
     file = tmp_path / "other.pcap"
     with Program(place, True, "tcpdump", "-i", place.interface, "-U", "-w", file, KIND) as other:
         other.wait_for("listening on")
         # libpcap does not allow it: glibc finds memory that is freed twice, and aborts.
-        done = [
-            Program(place, on_ring, sys.executable, script, place.interface, KIND).end() for on_ring in (True, False)
-        ]
+        done = [Script(place, on_ring, tmp_path, CLOSING_TWICE).end() for on_ring in (True, False)]
         assert [(one.returncode, one.stdout) for one in done] == [(-signal.SIGABRT, "closed\n")] * 2
         until("it has left", lambda: [len(ring["subscribers"]) for ring in place.rings().values()] == [1])
         place.sender.send([frame(number, 60) for number in range(10)])
