@@ -7,6 +7,9 @@ from typing import Any
 
 from running_command import RunningCommand
 
+from parshall.lab.run import balances
+from parshall.path import PathLog
+
 COMMAND = [sys.executable, "-m", "parshall", "path"]
 
 
@@ -33,9 +36,21 @@ def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[s
     )
 
 
+def complete_log(path: Path) -> PathLog:
+    """Return a log after a check that it was ended in order and balances."""
+    log = PathLog(path)
+    assert log.complete
+    check_balance(log.ledger)
+    return log
+
+
+def slow_queue(host: Any, interface: str, limit_bytes: int) -> None:
+    """Let an interface send so slowly that packets wait."""
+    words = ["rate", "8kbit", "burst", "2000", "limit", str(limit_bytes)]
+    host.run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *words])
+
+
 def check_balance(ledger: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Assert that every packet and read is accounted; return the accounts by name."""
-    for account in ledger["hooks"]:
-        lost = sum(account["lost"].values())
-        assert account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost, account
+    assert balances(ledger), ledger
     return {account["hook"]: account for account in ledger["hooks"]}

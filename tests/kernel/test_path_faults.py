@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conversation import socket_at
-from path_run import COMMAND, Measurement, check_balance, run
+from path_run import COMMAND, Measurement, check_balance, complete_log, run
 from tcp_logger import links_of, small_disk
 
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
@@ -62,6 +62,13 @@ def pair(bed: Any) -> Iterator[tuple[Any, Any, str]]:
     with socket_at(right, address, socket.SOCK_DGRAM) as sink:
         sink.bind((address, PORT))
         yield left, right, address
+
+
+def send(host: Any, address: str, count: int) -> None:
+    """Send datagrams from a host."""
+    with socket_at(host, address, socket.SOCK_DGRAM) as sender:
+        for _ in range(count):
+            sender.sendto(bytes(100), (address, PORT))
 
 
 def error_line(errors: str) -> str:
@@ -215,8 +222,7 @@ def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals
         until("there are rows", lambda: path.stat().st_size > 100_000)
         result = measurement.end(number)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
-    log = PathLog(path)
-    assert log.complete
+    log = complete_log(path)
     accounts = check_balance(log.ledger)
     assert log.records.num_rows == accounts["packets"]["logged"] + accounts["reads"]["logged"] > 0
     assert "packets: " in result.stderr and "seen  filtered  thinned" in result.stderr
@@ -231,10 +237,7 @@ def test_a_log_through_a_fifo(pair: Any, tmp_path: Path) -> None:
             result = measurement.end(signal.SIGINT)
         reader.wait(20)
     assert result.returncode == 0, result.stderr
-    log = PathLog(copy)
-    assert log.complete
-    assert log.records.num_rows > 0
-    check_balance(log.ledger)
+    assert complete_log(copy).records.num_rows > 0
 
 
 def test_ctrl_c_while_a_fifo_has_no_reader(tmp_path: Path, until: Any) -> None:
@@ -279,17 +282,13 @@ def test_an_interface_that_is_removed_while_measuring(bed: Any, tmp_path: Path) 
     stages = "gro,netif_rx,receive,tcx_ingress,local_in,queue,start_xmit,drop"
     arguments = ["-o", path, "--netns", right.namespace, "-i", interface, "--stages", stages]
     with Measurement(*arguments) as measurement:
-        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
-            for _ in range(100):
-                sender.sendto(bytes(100), (address, PORT))
+        send(left, address, 100)
         right.run(["ip", "link", "delete", interface])
         time.sleep(0.2)
         assert not measurement.has_ended()
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
-    log = PathLog(path)
-    assert log.complete
-    check_balance(log.ledger)
+    log = complete_log(path)
     assert log.packets["tcx_ingress_ns"].null_count < log.packets.num_rows
 
 
@@ -315,9 +314,7 @@ def test_a_cpu_that_is_taken_offline(pair: Any, tmp_path: Path) -> None:
         time.sleep(0.2)
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
-    log = PathLog(path)
-    assert log.complete
-    check_balance(log.ledger)
+    log = complete_log(path)
     assert log.packets.num_rows > 0
 
 
@@ -327,9 +324,7 @@ def test_times_are_those_of_the_wall_clock(pair: Any, echo: Any, tmp_path: Path)
     path = tmp_path / "log"
     with Measurement("-o", path, "--netns", right.namespace, "--filter", f"udp dst port {PORT}") as measurement:
         before_ns = time.time_ns()
-        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
-            for _ in range(50):
-                sender.sendto(bytes(100), (address, PORT))
+        send(left, address, 50)
         # Behind the last one: on a busy host packets wait for a thread of the kernel.
         echo(left, right, address)
         after_ns = time.time_ns()
@@ -372,9 +367,7 @@ def test_two_measurements_at_once_see_the_same(pair: Any, echo: Any, tmp_path: P
     paths = [tmp_path / "one", tmp_path / "two"]
     arguments = ["--netns", right.namespace, "--filter", f"udp dst port {PORT}"]
     with Measurement("-o", paths[0], *arguments) as one, Measurement("-o", paths[1], *arguments) as two:
-        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
-            for _ in range(300):
-                sender.sendto(bytes(100), (address, PORT))
+        send(left, address, 300)
         echo(left, right, address)
         assert [each.end(signal.SIGINT).returncode for each in (one, two)] == [0, 0]
     assert [PathLog(path).packets.num_rows for path in paths] == [300, 300]
@@ -386,22 +379,10 @@ def test_two_measurements_at_once_see_the_same(pair: Any, echo: Any, tmp_path: P
 def test_a_reader_that_lags_loses_counted_rows(pair: Any, echo: Any, tmp_path: Path) -> None:
     left, right, address = pair
     path = tmp_path / "log"
-    arguments = [
-        "-o",
-        path,
-        "--netns",
-        right.namespace,
-        "--buffer",
-        "32K",
-        "--filter",
-        f"udp dst port {PORT}",
-        "--json",
-    ]
-    with Measurement(*arguments) as measurement:
+    words = ["--netns", right.namespace, "--buffer", "32K", "--filter", f"udp dst port {PORT}"]
+    with Measurement("-o", path, *words, "--json") as measurement:
         measurement.process.send_signal(signal.SIGSTOP)
-        with socket_at(left, address, socket.SOCK_DGRAM) as sender:
-            for _ in range(3000):
-                sender.sendto(bytes(100), (address, PORT))
+        send(left, address, 3000)
         echo(left, right, address)
         measurement.process.send_signal(signal.SIGCONT)
         result = measurement.end(signal.SIGINT)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conversation import socket_at
-from path_run import Measurement, check_balance, run
+from path_run import Measurement, check_balance, run, slow_queue
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PORT = 9000
@@ -29,12 +29,6 @@ def available_bytes() -> int:
 
 
 needs_memory = pytest.mark.skipif(available_bytes() < NEEDED_BYTES, reason="less than 3 GiB of memory are available")
-
-
-def slow_queue(host: Any, interface: str) -> None:
-    """Let an interface send so slowly that all packets wait."""
-    words = ["rate", "8kbit", "burst", "2000", "limit", "500000000"]
-    host.run(["tc", "qdisc", "replace", "dev", interface, "root", "tbf", *words])
 
 
 def flood(host: Any, address: str, count: int) -> None:
@@ -78,22 +72,26 @@ class Memory:
         assert 224 * packets_max < self._map_bytes < 224 * packets_max + (96 << 20)
 
 
+def flooded(measurement: Measurement, host: Any, address: str, packets_max: int) -> dict[str, Any]:
+    """Send `MANY` datagrams while the memory of a measurement does not grow, end it, and return its summary."""
+    memory = Memory(measurement)
+    flood(host, address, MANY)
+    memory.check(packets_max)
+    return json.loads(measurement.end(signal.SIGINT, timeout_s=120).stdout)
+
+
 @needs_memory
 @pytest.mark.parametrize("packets_max", [PACKETS_MAX, 1 << 20])
 def test_a_million_packets_under_way_are_open_or_overwritten(bed: Any, packets_max: int) -> None:
     """They wait in a queue discipline that hardly sends."""
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")
-    slow_queue(left, link.interface(left))
+    slow_queue(left, link.interface(left), 500_000_000)
     address = str(link.address(right))
     arguments = ["--netns", left.namespace, "--packets-max", str(packets_max)]
     arguments += ["--stages", "local_out,queue,start_xmit,drop"]
     with Measurement(*arguments, "--json") as measurement:
-        memory = Memory(measurement)
-        flood(left, address, MANY)
-        memory.check(packets_max)
-        result = measurement.end(signal.SIGINT, timeout_s=120)
-    summary = json.loads(result.stdout)
+        summary = flooded(measurement, left, address, packets_max)
     paths = summary["paths"]
     ended = sum(paths.values())
     failed = check_balance(summary["ledger"])["packets"]["lost"]["failed"]
@@ -116,11 +114,7 @@ def test_packets_that_are_never_freed_are_delivered_in_bounded_memory(bed: Any) 
     with socket_at(right, address, socket.SOCK_DGRAM) as sink, Measurement(*arguments, "--json") as measurement:
         sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 30)
         sink.bind((address, PORT))
-        memory = Memory(measurement)
-        flood(left, address, MANY)
-        memory.check(PACKETS_MAX)
-        result = measurement.end(signal.SIGINT, timeout_s=120)
-    summary = json.loads(result.stdout)
+        summary = flooded(measurement, left, address, PACKETS_MAX)
     paths = summary["paths"]
     account = check_balance(summary["ledger"])["packets"]
     # Without its place a packet begins anew at the next stage at which packets may begin, and counts again.

@@ -5,7 +5,6 @@ import json
 import socket
 import statistics
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from contextlib import contextmanager
 import pyarrow.compute as pc
 import pytest
 from conversation import connection, socket_at, transfer
+from path_run import Measurement, check_balance, run, slow_queue
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
-PARSHALL = [sys.executable, "-m", "parshall"]
 COUNT = 500
 
 
@@ -34,14 +33,7 @@ def measured(tmp_path, host, *arguments, log=True):
         found["summary"] = profile.stop()
     if log:
         found["log"] = PathLog(path)
-    assert_balanced(found["summary"])
-
-
-def assert_balanced(summary):
-    """Every packet that began ended, or is counted."""
-    for account in summary.ledger["hooks"]:
-        lost = sum(account["lost"].values())
-        assert account["seen"] == account["filtered"] + account["thinned"] + account["logged"] + lost, account
+    check_balance(found["summary"].ledger)
 
 
 def to_sink(log, port=9000):
@@ -222,23 +214,7 @@ def test_histograms_count_what_a_log_counts(router, tmp_path):
 
 def test_what_is_under_way_at_the_end_is_open(router, tmp_path):
     """A packet that waits in a full queue discipline has not ended."""
-    link = [
-        "tc",
-        "qdisc",
-        "replace",
-        "dev",
-        router.out_if,
-        "root",
-        "tbf",
-        "rate",
-        "8kbit",
-        "burst",
-        "2000",
-        "limit",
-        "100000",
-    ]
-    done = router.router.run(link, check=False)
-    assert done.returncode == 0, done.stderr
+    slow_queue(router.router, router.out_if, 100_000)
     with measured(tmp_path, router.router) as found:
         router.send(60)
     counts = paths_of(to_sink(found["log"]))
@@ -249,22 +225,7 @@ def test_what_is_under_way_at_the_end_is_open(router, tmp_path):
 
 
 def test_a_small_table_counts_what_it_overwrites(router, tmp_path):
-    link = [
-        "tc",
-        "qdisc",
-        "replace",
-        "dev",
-        router.out_if,
-        "root",
-        "tbf",
-        "rate",
-        "8kbit",
-        "burst",
-        "2000",
-        "limit",
-        "10000000",
-    ]
-    assert router.router.run(link, check=False).returncode == 0
+    slow_queue(router.router, router.out_if, 10_000_000)
     with measured(tmp_path, router.router, {"packets_max": 1024}) as found:
         router.send(5000)
     counts = paths_of(to_sink(found["log"]))
@@ -273,40 +234,17 @@ def test_a_small_table_counts_what_it_overwrites(router, tmp_path):
 
 
 def test_the_command_shows_a_table_and_a_ledger(router):
-    command = [
-        *PARSHALL,
-        "path",
-        "--netns",
-        router.router.namespace,
-        "--duration",
-        "1",
-        "--stages",
-        "gro,netif_rx,receive,queue,start_xmit",
-    ]
-    command += ["--filter", "udp dst port 9000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert any("started" in line for line in iter(process.stderr.readline, ""))
-    router.send(COUNT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert f"forwarded: {COUNT:,} packets" in errors
-    assert "start_xmit" in errors and "whole" in errors
+    words = ["--netns", router.router.namespace, "--duration", "1", "--filter", "udp dst port 9000"]
+    with Measurement(*words, "--stages", "gro,netif_rx,receive,queue,start_xmit") as measurement:
+        router.send(COUNT)
+        done = measurement.end()
+    assert done.returncode == 0, done.stderr
+    assert f"forwarded: {COUNT:,} packets" in done.stderr
+    assert "start_xmit" in done.stderr and "whole" in done.stderr
 
 
 def test_attached_a_share_of_the_time(router):
-    command = [
-        *PARSHALL,
-        "path",
-        "--netns",
-        router.router.namespace,
-        "--duration",
-        "4",
-        "--share",
-        "30%",
-        "--json",
-        "-q",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run("--netns", router.router.namespace, "--duration", "4", "--share", "30%", "--json", "-q")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert 0 < summary["attached_s"] < 3
