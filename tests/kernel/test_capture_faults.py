@@ -30,18 +30,11 @@ from capturer import (
     subscribers_of,
     total,
 )
-from test_capture_rings import Place, numbers_of
+from test_capture_rings import Place, numbers_of, place
 from threads import threads_named
 
+__all__ = ["place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
-
-
-@pytest.fixture
-def place(bed: Any) -> Iterator[Place]:
-    """Give an interface in a namespace of its own."""
-    made = Place(bed)
-    yield made
-    made.sender.close()
 
 
 @pytest.fixture(scope="module")
@@ -90,50 +83,46 @@ def test_ctrl_c_ends_the_compilation_of_a_filter(lonely: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "says"),
+    ("arguments", "says"),
     [
-        ((), 2, "no interface: name one with -i, or a ring with --join"),
-        (("-i", "nosuch0"), 2, "interface nosuch0: no such interface"),
-        (("-i", "lo", "-i", "lo"), 2, "--interface lo: it is named twice"),
-        (("-i", "lo", "--snaplen", "0"), 2, "--snaplen 0: expected a number such as"),
-        (("-i", "lo", "--snaplen", "262145"), 2, "--snaplen 262145: expected 1 to 262144 bytes"),
-        (("-i", "lo", "--buffer", "3M"), 2, "--buffer 3145728: expected a power of two"),
-        (("-i", "lo", "--buffer", "lots"), 2, "--buffer lots: expected a size"),
-        (("-i", "lo", "--direction", "up"), 2, "--direction up: expected in, out or both"),
-        (("-i", "lo", "--hook", "ftrace"), 2, "--hook ftrace: expected auto, xdp or tcx"),
-        (
-            ("-i", "lo", "--hook", "xdp", "--direction", "both"),
-            2,
-            "--direction both: XDP sees only packets that come in",
-        ),
-        (("-i", "lo", "--policy", "none"), 2, "--policy none: expected fast or slow"),
-        (("-i", "lo", "--count", "0"), 2, "--count 0: expected a number such as 1000, 10k or 2M"),
-        (("-i", "lo", "--duration", "-1"), 2, "--duration -1: expected a time"),
-        (("-i", "lo", "--name", "../etc"), 2, "--name ../etc: expected up to 64 letters"),
-        (("-i", "lo", "--group", "nobody-has-it"), 2, "--group nobody-has-it: no such group"),
-        (("-i", "lo", "--join", "other"), 2, "--join other: the ring already exists"),
-        (("-i", "lo", "--format", "erf"), 2, "--format erf: expected pcapng or pcap"),
-        (("-i", "lo", "--rotate-files", "3"), 2, "number of files 3"),
-        (("-i", "lo", "--rotate-size", "1M", "--rotate-files", "0"), 2, "--rotate-files 0: expected a number such as"),
-        (("-i", "lo", "--rotate-size", "10"), 2, "--rotate-size 10: expected 4096 bytes or more"),
-        (("-i", "lo", "--write", "x.pcap.xz"), 2, "--write x.pcap.xz: .xz cannot be written; name it .zst or .gz"),
-        (("-i", "lo", "--filter", "", "--filter", ""), 2, "2 --filter and 1 --write"),
-        (("-i", "lo", "--filter", "tcp \udcff"), 2, r"--filter 'tcp \xff': character 5 is not UTF-8; leave it out"),
-        (("-i", "lo\udc80"), 2, r"--interface 'lo\x80': character 3 is not UTF-8"),
-        (("-i", "lo", "--filter", "tcp \x1b[31m"), 2, r"filter 'tcp \u{1b}[31m': can't parse"),
-        (("-i", "lo", "--filter", "tcp\nprot 80"), 2, r"filter 'tcp\nprot 80': can't parse"),
-        (("-i", "lo", "--filter", "port 1 or " * 10_000), 2, "filter '..."),
-        (("-i", "lo", "--write", "/nosuch/dir/x.pcapng"), 2, "/nosuch/dir/x.pcapng: cannot be written"),
+        ((), "no interface: name one with -i, or a ring with --join"),
+        (("-i", "nosuch0"), "interface nosuch0: no such interface"),
+        (("-i", "lo", "-i", "lo"), "--interface lo: it is named twice"),
+        (("-i", "lo", "--snaplen", "0"), "--snaplen 0: expected a number such as"),
+        (("-i", "lo", "--snaplen", "262145"), "--snaplen 262145: expected 1 to 262144 bytes"),
+        (("-i", "lo", "--buffer", "3M"), "--buffer 3145728: expected a power of two"),
+        (("-i", "lo", "--buffer", "lots"), "--buffer lots: expected a size"),
+        (("-i", "lo", "--direction", "up"), "--direction up: expected in, out or both"),
+        (("-i", "lo", "--hook", "ftrace"), "--hook ftrace: expected auto, xdp or tcx"),
+        (("-i", "lo", "--hook", "xdp", "--direction", "both"), "--direction both: XDP sees only packets that come in"),
+        (("-i", "lo", "--policy", "none"), "--policy none: expected fast or slow"),
+        (("-i", "lo", "--count", "0"), "--count 0: expected a number such as 1000, 10k or 2M"),
+        (("-i", "lo", "--duration", "-1"), "--duration -1: expected a time"),
+        (("-i", "lo", "--name", "../etc"), "--name ../etc: expected up to 64 letters"),
+        (("-i", "lo", "--group", "nobody-has-it"), "--group nobody-has-it: no such group"),
+        (("-i", "lo", "--join", "other"), "--join other: the ring already exists"),
+        (("-i", "lo", "--format", "erf"), "--format erf: expected pcapng or pcap"),
+        (("-i", "lo", "--rotate-files", "3"), "number of files 3"),
+        (("-i", "lo", "--rotate-size", "1M", "--rotate-files", "0"), "--rotate-files 0: expected a number such as"),
+        (("-i", "lo", "--rotate-size", "10"), "--rotate-size 10: expected 4096 bytes or more"),
+        (("-i", "lo", "--write", "x.pcap.xz"), "--write x.pcap.xz: .xz cannot be written; name it .zst or .gz"),
+        (("-i", "lo", "--filter", "", "--filter", ""), "2 --filter and 1 --write"),
+        (("-i", "lo", "--filter", "tcp \udcff"), r"--filter 'tcp \xff': character 5 is not UTF-8; leave it out"),
+        (("-i", "lo\udc80"), r"--interface 'lo\x80': character 3 is not UTF-8"),
+        (("-i", "lo", "--filter", "tcp \x1b[31m"), r"filter 'tcp \u{1b}[31m': can't parse"),
+        (("-i", "lo", "--filter", "tcp\nprot 80"), r"filter 'tcp\nprot 80': can't parse"),
+        (("-i", "lo", "--filter", "port 1 or " * 10_000), "filter '..."),
+        (("-i", "lo", "--write", "/nosuch/dir/x.pcapng"), "/nosuch/dir/x.pcapng: cannot be written"),
     ],
 )
 def test_a_wrong_request_is_refused_in_one_line(
-    lonely: Any, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
+    lonely: Any, tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     name = ring_name()
     rest = [] if "--write" in arguments else ["--write", tmp_path / "x.pcapng"]
     rest += [] if "--name" in arguments or "--join" in arguments else ["--name", name]
     result = run(lonely, *arguments, *rest)
-    assert (result.returncode, result.stdout) == (status, "")
+    assert (result.returncode, result.stdout) == (2, "")
     assert error_line(result).startswith(says), result.stderr
     assert len(result.stderr) < 500
 
@@ -144,7 +133,7 @@ def test_work_on_each_packet_changes_no_packet(place: Place, until: Any, tmp_pat
     arguments = ["--direction", "in", "--load", load, "-w", file]
     with Capturer(until, place.host, "-i", place.interface, *arguments) as capture:
         place.send(100)
-        until("they are flushed", lambda: says_logged(capture, file, 100))
+        until("they are flushed", lambda: has_frames(file, 100))
         capture.end()
     assert numbers_of(file) == list(range(100))
 
@@ -170,7 +159,7 @@ def test_an_invalid_filter_is_reported_with_its_column_and_the_ring_continues(
             assert errors.endswith("at column 21 (its end); see pcap-filter(7)")
         assert len(subscribers_of(capture.ring)) == 1
         place.send(10)
-        until("they are there", lambda: says_logged(capture, file, 20))
+        until("they are there", lambda: has_frames(file, 20))
         result = capture.end()
     assert result.returncode == 0
     assert numbers_of(file) == list(range(20))
@@ -185,7 +174,7 @@ def test_a_capture_continues_after_its_interface_was_down(place: Place, until: A
         place.host.run(["ip", "link", "set", place.interface, "up"])
         until("the carrier is back", lambda: is_running(place))
         place.send(10)
-        until("it is there", lambda: says_logged(capture, file, 20))
+        until("it is there", lambda: has_frames(file, 20))
         result = capture.end()
     assert result.returncode == 0
     lines = result.stderr.splitlines()
@@ -202,7 +191,7 @@ def is_running(place: Place) -> bool:
     )
 
 
-def says_logged(_capture: Capturer, file: Path, packets: int) -> bool:
+def has_frames(file: Path, packets: int) -> bool:
     """Whether the file has at least `packets` frames."""
     return len(numbers_of(file)) >= packets
 
@@ -227,7 +216,7 @@ def test_a_change_of_the_mtu_is_reported(place: Place, until: Any, tmp_path: Pat
         for host, name in ((place.host, place.interface), (place.peer, place.peer_interface)):
             host.run(["ip", "link", "set", name, "mtu", "4000"])
         place.send(5, frame_bytes=4014)
-        until("they are there", lambda: says_logged(capture, file, 5))
+        until("they are there", lambda: has_frames(file, 5))
         result = capture.end()
     assert f"interface {place.interface} has an MTU of 4000 bytes now" in result.stderr
     assert [len(one) for _, one in packets_of(file) if len(one) > 2000] == [4014] * 5
@@ -244,7 +233,7 @@ def test_a_full_disk_affects_only_the_file_on_it(place: Place, until: Any, tmp_p
             until, place.host, "-i", place.interface, "--direction", "in", *arguments, "--json", subscribers=2
         ) as capture:
             place.send(1000, frame_bytes=1000)
-            until("the second file has all", lambda: says_logged(capture, files[1], 1000))
+            until("the second file has all", lambda: has_frames(files[1], 1000))
             result = capture.end()
         assert result.returncode == 1
         assert f"{files[0]}: takes no more" in result.stderr
@@ -392,7 +381,7 @@ def test_a_file_of_a_killed_capture_opens(place: Place, until: Any, tmp_path: Pa
     file = tmp_path / "x.pcapng"
     with Capturer(until, place.host, "-i", place.interface, "--direction", "in", "-w", file) as capture:
         place.send(100)
-        until("they are flushed", lambda: says_logged(capture, file, 100))
+        until("they are flushed", lambda: has_frames(file, 100))
         place.send(100)
         capture.end(signal.SIGKILL)
     # The kernel may break off the last write within a packet; tcpdump gives what is before it, and says so.

@@ -289,14 +289,14 @@ def test_a_killed_reader_does_not_delay_the_others(place: Place, until: Any, tmp
         for _ in range(20):
             place.send(100, frame_bytes=1400)
             sent = place.sent
-            until("the creator keeps up", lambda sent=sent: has_read(creator, first, sent))
+            until("the creator keeps up", lambda sent=sent: has_read(first, sent))
         result = creator.end()
     (account,) = account_of(result)["subscribers"]
     assert total(account, "dropped") == 0
     assert numbers_of(first) == list(range(place.sent))
 
 
-def has_read(_capture: Capturer, file: Path, packets: int) -> bool:
+def has_read(file: Path, packets: int) -> bool:
     """Whether so many packets of 1400 bytes are in the file, or wait for the next flush."""
     return file.stat().st_size > (packets - 200) * 1400
 

@@ -164,49 +164,41 @@ def only_numbered(tmp_path: Path, path: Path) -> Packets:
     return [(wire, captured) for wire, captured in packets_of(plain) if captured[12:14] == kind]
 
 
+def captured(pair: Pair, until: Any, tmp_path: Path, frames: list[bytes], *arguments: str) -> Packets:
+    """Send frames, and return the packets of the file that a capture of as many wrote."""
+    file = tmp_path / "ours.pcapng"
+    words = ("--direction", "in", "--count", str(len(frames)), "--filter", f"ether proto {EXPERIMENT}", *arguments)
+    with Capturer(until, pair.right, "-i", pair.interface, "--write", file, *words) as capture:
+        pair.senders[0].send(frames)
+        result = capture.end(number=None)
+    assert result.returncode == 0, result.stderr
+    return packets_of(file)
+
+
 @pytest.mark.parametrize("pair", [{"mtu": 3400}], indirect=True, ids=["mtu 3400"])
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 def test_a_packet_of_every_length_is_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:
     """The programs copy short packets themselves, and long ones with a helper."""
     if hook == "tcx":
         skip_without_tcx()
-    ours = tmp_path / "ours.pcapng"
     frames = [frame(length, length) for length in range(18, 2200)]
-    arguments = ("--hook", hook, "--direction", "in", "--count", str(len(frames)))
-    arguments += ("--filter", f"ether proto {EXPERIMENT}")
-    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
-        pair.senders[0].send(frames)
-        result = capture.end(number=None)
-    assert result.returncode == 0, result.stderr
-    assert packets_of(ours) == [(len(one), one) for one in frames]
+    assert captured(pair, until, tmp_path, frames, "--hook", hook) == [(len(one), one) for one in frames]
 
 
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 @pytest.mark.parametrize("snaplen", [1, 31, 32, 33, 63, 64, 65, 1513])
 def test_a_snapshot_has_exactly_snaplen_bytes(pair: Pair, until: Any, tmp_path: Path, hook: str, snaplen: int) -> None:
-    ours = tmp_path / "ours.pcapng"
     frames = numbered(100)
-    arguments = ("--hook", hook, "--direction", "in", "--count", str(len(frames)), "--snaplen", str(snaplen))
-    arguments += ("--filter", f"ether proto {EXPERIMENT}")
-    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
-        pair.senders[0].send(frames)
-        result = capture.end(number=None)
-    assert result.returncode == 0, result.stderr
-    assert packets_of(ours) == [(len(one), one[:snaplen]) for one in frames]
+    packets = captured(pair, until, tmp_path, frames, "--hook", hook, "--snaplen", str(snaplen))
+    assert packets == [(len(one), one[:snaplen]) for one in frames]
 
 
 @pytest.mark.parametrize("pair", [{"mtu": 9000}], indirect=True, ids=["mtu 9000"])
 @pytest.mark.parametrize("hook", ["tcx", "xdp"])
 def test_jumbo_frames_are_whole(pair: Pair, until: Any, tmp_path: Path, hook: str) -> None:
     """On XDP they come in several buffers."""
-    ours = tmp_path / "ours.pcapng"
     frames = [frame(number, 9014 - number * 37) for number in range(200)]
-    arguments = ("--hook", hook, "--direction", "in", "--count", "200", "--filter", f"ether proto {EXPERIMENT}")
-    with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, *arguments) as capture:
-        pair.senders[0].send(frames)
-        result = capture.end(number=None)
-    assert result.returncode == 0, result.stderr
-    assert packets_of(ours) == [(len(one), one) for one in frames]
+    assert captured(pair, until, tmp_path, frames, "--hook", hook) == [(len(one), one) for one in frames]
 
 
 def test_packets_of_an_interface_without_link_layer_are_whole(bed: Any, until: Any, tmp_path: Path) -> None:

@@ -9,30 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capturer import EXPERIMENT, PARSHALL, Capturer, Sender, frame, packets_of, rings
+from capturer import EXPERIMENT, PARSHALL, Capturer, frame, packets_of, rings
+from test_capture_rings import Place, place
 
 from parshall import extcap
 
+__all__ = ["place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 KIND = f"ether proto {EXPERIMENT:#x}"
-
-
-class Place:
-    """An interface at which frames arrive when they are sent."""
-
-    def __init__(self, bed: Any) -> None:
-        left, self.host = bed.host("left"), bed.host("right")
-        link = bed.link(left, self.host)
-        self.interface = link.interface(self.host)
-        self.sender = Sender(left, link.interface(left))
-
-
-@pytest.fixture
-def place(bed: Any) -> Iterator[Place]:
-    """Give an interface in a namespace of its own."""
-    made = Place(bed)
-    yield made
-    made.sender.close()
 
 
 @pytest.fixture
