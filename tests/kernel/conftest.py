@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conversation import socket_at
 from router import Router
+from wire import tapped
 
 SO_TIMESTAMPNS = 35
 SO_RCVBUFFORCE = 33
@@ -197,6 +198,13 @@ def pair(ends: tuple[Any, Any, Any]) -> tuple[Any, Any, str]:
 def xdp_link(bed: Any) -> tuple[Any, Any, Any]:
     """Two hosts and a link whose receiving end takes redirected frames."""
     return _xdp_link(bed)
+
+
+@pytest.fixture
+def tap(xdp_link: Any) -> Iterator[Callable[[int], list[bytes]]]:
+    """Read frames at the receiving end of `xdp_link`."""
+    with tapped(xdp_link) as read:
+        yield read
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,21 @@ def test_stamps_show_loss_reordering_and_latency(xdp_link):
 RECEIVE = [sys.executable, "-m", "parshall", "gen", "--receive", "--json"]
 
 
+def receiving(receiver, link, *words):
+    """Start a receiving end, and wait until it receives."""
+    command = [*RECEIVE, "-i", link.interface(receiver), *words]
+    program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "receiving at" in program.stderr.readline()
+    return program
+
+
+def account_of(program):
+    """Wait for the end of a receiving end, and return what it counted."""
+    output, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    return json.loads(output)
+
+
 @pytest.mark.parametrize(
     ("headers", "options"),
     [
@@ -46,18 +61,14 @@ def test_the_receiver_reports_loss_and_latency(xdp_link, headers, options):
     from parshall.generate import Generator
 
     sender, receiver, link = xdp_link
-    command = [*RECEIVE, "-i", link.interface(receiver), "--count", "5000", *options]
-    program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert "receiving at" in program.stderr.readline()
+    program = receiving(receiver, link, "--count", "5000", *options)
     # What has no stamp, or is for others, does not count.
     Generator(link.interface(sender), netns=sender.path, sizes="80", count=50, dst="198.18.1.9").wait()
     run = Generator(
         link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=5000, stamp=True, **headers
     )
     run.wait()
-    output, errors = program.communicate(timeout=60)
-    assert program.returncode == 0, errors
-    account = json.loads(output)
+    account = account_of(program)
     assert account["received"] == 5000 == account["sent"]
     assert account["lost"] == account["duplicates"] == account["capture_lost"] == 0
     least_ns, median_ns, *_ = account["latency_ns"]
@@ -68,14 +79,10 @@ def test_the_receiver_counts_lost_packets(xdp_link):
     from parshall.generate import Generator
 
     sender, receiver, link = xdp_link
-    command = [*RECEIVE, "-i", link.interface(receiver), "--count", "5000", "--duration", "5"]
-    program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert "receiving at" in program.stderr.readline()
+    program = receiving(receiver, link, "--count", "5000", "--duration", "5")
     options = {"sizes": "80", "count": 3000, "stamp": True, "pps": 50e3}
     Generator(link.interface(sender), netns=sender.path, **options).wait()
-    output, errors = program.communicate(timeout=60)
-    assert program.returncode == 0, errors
-    account = json.loads(output)
+    account = account_of(program)
     assert (account["received"], account["lost"]) == (3000, 2000)
 
 
@@ -92,16 +99,12 @@ def test_the_receiver_counts_the_packets_of_several_senders(xdp_link):
     from parshall.generate import Generator
 
     sender, receiver, link = xdp_link
-    command = [*RECEIVE, "-i", link.interface(receiver), "--count", "20000", "--duration", "8"]
-    program = receiver.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert "receiving at" in program.stderr.readline()
+    program = receiving(receiver, link, "--count", "20000", "--duration", "8")
     cpus = sorted(os.sched_getaffinity(0))[:2]
     options = {"sizes": "80", "count": 20000, "stamp": True, "pps": 50e3}
     run = Generator(link.interface(sender), netns=sender.path, cpu=cpus, **options)
     sent = run.wait().account
-    output, errors = program.communicate(timeout=60)
-    assert program.returncode == 0, errors
-    account = json.loads(output)
+    account = account_of(program)
     # A veth queues 256 packets while its peer has no CPU; both ends must report the dropped ones.
     assert (sent["sent"], account["duplicates"], account["capture_lost"]) == (20000, 0, 0)
     assert (account["received"], account["lost"]) == (sent["arrived"], sent["lost"])

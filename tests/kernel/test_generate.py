@@ -12,19 +12,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from wire import SOURCE_MAC, generator, namespace, punctual_account, said_after_ctrl_c, tapped
+from wire import SOURCE_MAC, gen, generator, punctual_account, said_after_ctrl_c, tapped
 
 from parshall.cli.gen_text import account_lines
 from parshall.errors import ParshallError, UsageError
 from workloads import REQUEST
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def tap(xdp_link):
-    with tapped(xdp_link) as read:
-        yield read
 
 
 WORKLOADS = {
@@ -186,8 +180,7 @@ def test_packets_longer_than_an_ip_length_field_are_refused():
 
 def test_the_command_that_loses_its_interface_fails_and_gives_the_account(xdp_link, tap):
     sender, _, link = xdp_link
-    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
-    command += ["--sizes", "60", "--pps", "10k", "--src-mac", SOURCE_MAC, "--json"]
+    command = gen(xdp_link, "--sizes", "60", "--pps", "10k", "--src-mac", SOURCE_MAC, "--json")
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         tap(500)
@@ -267,7 +260,7 @@ def test_it_refuses_before_it_sends(xdp_link):
     with pytest.raises(ParshallError, match="no such interface"):
         from parshall.generate import Generator
 
-        Generator("nosuchif", sizes="64", netns=namespace(sender))
+        Generator("nosuchif", sizes="64", netns=sender.path)
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
     for sizes in ("64", "2000"):
@@ -278,9 +271,7 @@ def test_it_refuses_before_it_sends(xdp_link):
 
 
 def test_pktgen_sends_or_is_reported_missing(xdp_link):
-    sender, _, link = xdp_link
-    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
-    command += ["--backend", "pktgen", "--sizes", "64", "--count", "1000"]
+    command = gen(xdp_link, "--backend", "pktgen", "--sizes", "64", "--count", "1000")
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if result.returncode == 0:
         assert "requested 1,000, sent 1,000" in result.stdout
@@ -333,7 +324,7 @@ def test_pktgen_that_is_stopped_reports_what_it_sent(xdp_link, tap, pktgen):
 def test_the_generator_refuses_other_than_test_interfaces(xdp_link):
     sender, *_ = xdp_link
     result = subprocess.run(
-        [sys.executable, "-m", "parshall", "gen", "-i", "lo", "--netns", str(namespace(sender)), "--count", "5"],
+        [sys.executable, "-m", "parshall", "gen", "-i", "lo", "--netns", str(sender.path), "--count", "5"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -343,18 +334,14 @@ def test_the_generator_refuses_other_than_test_interfaces(xdp_link):
 
 
 def test_ctrl_c_gives_the_account(xdp_link, tap):
-    sender, _, link = xdp_link
-    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
-    command += ["--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json"]
+    command = gen(xdp_link, "--sizes", "60", "--pps", "50k", "--src-mac", SOURCE_MAC, "--json")
     account = json.loads(said_after_ctrl_c(command, lambda: tap(500)))
     assert account["requested"] is None and account["sent"] >= 500
     assert account["sent"] == account["arrived"] + account["lost"]
 
 
 def test_the_command_prints_its_account(xdp_link):
-    sender, _, link = xdp_link
-    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
-    command += ["--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9"]
+    command = gen(xdp_link, "--sizes", "thesis", "--pps", "100k", "--gap", "poisson", "--count", "3000", "--seed", "9")
     text = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert text.returncode == 0, text.stderr
     assert "requested 3,000, sent 3,000, not sent 0" in text.stdout
@@ -372,15 +359,14 @@ def test_the_digest_is_not_claimed_for_arrived_packets(xdp_link):
 
 def captured_span_s(xdp_link, tmp_path, count, *options):
     """Account of a run of the command; packets, and seconds from first to last, by tcpdump at the peer."""
-    sender, receiver, link = xdp_link
+    _, receiver, link = xdp_link
     path = tmp_path / "arrived.pcap"
     command = ["tcpdump", "-i", link.interface(receiver), "-Q", "in", "-s", "64", "-B", "65536", "-w", str(path)]
     command += ["--immediate-mode", "-c", str(count), "udp"]
     program = receiver.popen(command, stderr=subprocess.PIPE, text=True)
     while "listening on" not in program.stderr.readline():
         assert program.poll() is None, "tcpdump ended"
-    gen = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))]
-    result = subprocess.run([*gen, "--json", *options], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(gen(xdp_link, "--json", *options), capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     program.communicate(timeout=30)
     octets, times, at = path.read_bytes(), [], 24
@@ -419,7 +405,7 @@ def test_a_run_whose_packets_are_all_lost_fails(xdp_link):
         # Its holder never reads.
         fcntl.ioctl(tap, 0x400454CA, struct.pack("16sH22x", b"silent", 0x1002))  # TUNSETIFF, IFF_TAP | IFF_NO_PI
         sender.run(["ip", "link", "set", "dev", "silent", "up"])
-        command = [sys.executable, "-m", "parshall", "gen", "-i", "silent", "--netns", str(namespace(sender)), "--json"]
+        command = [sys.executable, "-m", "parshall", "gen", "-i", "silent", "--netns", str(sender.path), "--json"]
         command += ["--backend", "af-packet", "--count", "50", "--quiet", "--yes-on", "silent"]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
@@ -438,32 +424,9 @@ def test_an_account_warns_first_of_gaps_that_the_host_changed(xdp_link):
 
 
 def test_the_cpu_profile_has_the_time_of_the_programs(xdp_link, tmp_path):
-    sender, _, link = xdp_link
     output = tmp_path / "profile.json"
-    command = [
-        sys.executable,
-        "-m",
-        "parshall",
-        "cpu",
-        "--hooks",
-        "--json",
-        "--interval",
-        "0.1",
-        "-o",
-        str(output),
-        "--",
-    ]
-    command += [
-        sys.executable,
-        "-m",
-        "parshall",
-        "gen",
-        "-i",
-        link.interface(sender),
-        "--netns",
-        str(namespace(sender)),
-    ]
-    command += ["--sizes", "64", "--pps", "100k", "--count", "100000", "--json"]
+    command = [sys.executable, "-m", "parshall", "cpu", "--hooks", "--json", "--interval", "0.1", "-o", output, "--"]
+    command += gen(xdp_link, "--sizes", "64", "--pps", "100k", "--count", "100000", "--json")
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     (hook,) = [hook for hook in json.loads(output.read_text())["hooks"] if hook["name"] == "generate"]

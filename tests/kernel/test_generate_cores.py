@@ -3,10 +3,9 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from wire import SOURCE_MAC, generator, namespace, punctual_account, said_after_ctrl_c, tapped
+from wire import SOURCE_MAC, gen, generator, punctual_account, said_after_ctrl_c
 
 from parshall.errors import ParshallError, UsageError
 
@@ -27,12 +26,6 @@ def xdp_link(xdp_link):
     for host in xdp_link[1::-1]:
         host.run(["ethtool", "-L", xdp_link[2].interface(host), "rx", "2", "tx", "2"])
     return xdp_link
-
-
-@pytest.fixture
-def tap(xdp_link):
-    with tapped(xdp_link) as read:
-        yield read
 
 
 def numbers(frames):
@@ -127,11 +120,7 @@ def test_the_gaps_of_all_senders_follow_one_distribution(xdp_link):
 
 
 def command(xdp_link, *options):
-    sender, _, link = xdp_link
-    return [
-        *(sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(namespace(sender))),
-        *("--src-mac", SOURCE_MAC, *options),
-    ]
+    return gen(xdp_link, "--src-mac", SOURCE_MAC, *options)
 
 
 LISTED = ",".join(map(str, CPUS))

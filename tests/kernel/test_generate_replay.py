@@ -6,11 +6,10 @@ import random
 import signal
 import struct
 import subprocess
-import sys
 from itertools import cycle, islice, pairwise
 
 import pytest
-from wire import SOURCE_MAC, generator, tapped, write_trace
+from wire import SOURCE_MAC, gen, generator, write_trace
 
 from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import interface_facts
@@ -22,12 +21,6 @@ CPUS = sorted(os.sched_getaffinity(0))[:2]
 NUMBER = slice(42, 50)
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def tap(xdp_link):
-    with tapped(xdp_link) as read:
-        yield read
 
 
 def give_queues(xdp_link, cpus):
@@ -263,12 +256,11 @@ def test_a_file_that_cannot_be_replayed_is_refused(xdp_link, frames, tmp_path):
     ],
 )
 def test_a_bomb_is_refused_before_it_fills_the_memory(xdp_link, tmp_path, frame_bytes, message):
-    sender, _, link = xdp_link
     record = struct.pack("<IIII", 0, 0, frame_bytes, frame_bytes) + bytes(frame_bytes)
     member = gzip.compress(record * ((16 << 20) // len(record)), 9)
     head = gzip.compress(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
     (tmp_path / "bomb.pcap.gz").write_bytes(head + member * 150)
-    command = [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", sender.namespace]
+    command = gen(xdp_link)
     status, output, peak_mib = peak_memory(*command, "--replay", tmp_path / "bomb.pcap.gz", "--count", 10)
     assert status == 2 and message in output and output.count("\n") == 1
     # What the interpreter and its libraries take is not the file's.

@@ -19,17 +19,18 @@ TP_STATUS_VLAN_VALID = 1 << 4
 SOURCE_MAC = "02:50:00:00:00:01"
 
 
-def namespace(host: Any) -> Any:
-    """Return the namespace of a host, as the generator takes it."""
-    return host.path
-
-
 def generator(xdp_link: Any, **options: Any) -> Any:
     """Start a generator at the sending end."""
     from parshall.generate import Generator
 
     sender, _, link = xdp_link
-    return Generator(link.interface(sender), netns=namespace(sender), src_mac=SOURCE_MAC, **options)
+    return Generator(link.interface(sender), netns=sender.path, src_mac=SOURCE_MAC, **options)
+
+
+def gen(xdp_link: Any, *words: str) -> list[str]:
+    """Return the command that sends from the sending end."""
+    sender, _, link = xdp_link
+    return [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(sender.path), *words]
 
 
 def punctual_account(xdp_link: Any, mean_ns: float, tolerance: float, **options: Any) -> dict[str, Any]:
