@@ -163,7 +163,7 @@ def test_a_ledger_that_does_not_agree_with_the_file_is_reported(tmp_path):
 
 def test_a_log_of_an_older_minor_version_lacks_a_column_and_says_the_same(tmp_path):
     rows = [forwarded(n * 1000, 100 + n, 200, 300) for n in range(50)]
-    new = PathLog(write_log(tmp_path / "new.arrow", rows))
+    new = PathLog(write_path_log(tmp_path / "new.arrow", rows))
     with pa.ipc.open_stream(tmp_path / "new.arrow") as reader:
         schema = reader.schema.remove(reader.schema.get_field_index("xdp_ns"))
         with pa.ipc.new_stream(tmp_path / "old.arrow", schema) as writer:

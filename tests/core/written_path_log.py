@@ -70,7 +70,7 @@ def write_path_log(
     """Write rows as a path log that was ended in order."""
     metadata = {
         "format": "path",
-        "format_version": "1.0",
+        "format_version": "1.1",
         "environment": json.dumps({"kernel": "6.18", "command_line": ["parshall", "path", "-o", "x.arrow"]}),
         "options": "{}",
         "drop_reasons": json.dumps({"2": "NOT_SPECIFIED", "3": "NO_SOCKET", "8": "NETFILTER_DROP"}),

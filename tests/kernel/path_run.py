@@ -7,7 +7,7 @@ from typing import Any
 
 from running_command import RunningCommand
 
-from parshall.lab.run import balances
+from ledgers import unbalanced
 from parshall.path import PathLog
 
 COMMAND = [sys.executable, "-m", "parshall", "path"]
@@ -52,5 +52,5 @@ def slow_queue(host: Any, interface: str, limit_bytes: int) -> None:
 
 def check_balance(ledger: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Assert that every packet and read is accounted; return the accounts by name."""
-    assert balances(ledger), ledger
+    assert not list(unbalanced(ledger))
     return {account["hook"]: account for account in ledger["hooks"]}
