@@ -207,6 +207,19 @@ def test_correlated_stages_are_merged():
     assert sum(stage["share"] for stage in stages) == pytest.approx(1)
 
 
+def test_times_that_are_equal_have_no_order():
+    """Times of a coarse clock have few values; beside a time that drifts, their order in the file must not count."""
+    random = np.random.default_rng(7)
+    drifting = np.arange(15_000) + random.normal(0, 1000, 15_000)
+    for rare in (0.0, 0.02, 0.3):
+        coarse = np.where(random.random(15_000) < rare, 31.0, 30.0)
+        assert abs(calibrating.correlation(coarse, drifting)) < 0.05
+    first = random.random(15_000) < 0.05
+    second = np.where(random.random(15_000) < 0.5, first, random.random(15_000) < 0.05)
+    phi = np.corrcoef(first, second)[0, 1]
+    assert calibrating.correlation(first.astype(float), second.astype(float)) == pytest.approx(phi)
+
+
 def test_answers_hold_in_the_model():
     limits = Limits(1e-3, 300.0)
     value, _, _ = largest_load(known(), limits, duration_s=0.1)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow
 
 from parshall.errors import ParshallError, UsageError
+from parshall.lab import statistics
 from parshall.path import PathLog, PathProfile
 from parshall.router import estimation
 from parshall.router.calibration import Calibration, Noise, Times, machine
@@ -339,9 +340,6 @@ def merged(names: Sequence[str], times_ns: np.ndarray) -> tuple[list[dict[str, A
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the rank correlation: stalls do not decide it."""
-    if len(one) < 3:
-        return 0.0
-    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (one, other)]
-    found = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    """Return Spearman's rank correlation: stalls do not decide it. 0 where one side is constant."""
+    found = statistics.correlation(one.tolist(), other.tolist()) if len(one) > 2 else 0.0
     return found if math.isfinite(found) else 0.0
