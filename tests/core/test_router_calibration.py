@@ -160,6 +160,15 @@ def test_a_file_returns_what_was_written(tmp_path):
         ("queue_packets = 1000", "queue_packets = ", "not TOML"),
         ("link_ns = 1300.0", "link_ns = nan", "link_ns is nan"),
         ("[service]", "[service]\nother = 1", "other: unknown field"),
+        ("held_share = 0.0", "held_share = 1.0", "held_share is 1.0; expected a number from 0 to less than 1;"),
+        ("link_ns = 1300.0", "link_ns = 1e30", "link_ns is 1e+30; expected a number from 0"),
+        ("counts = [", "counts = [inf, ", "service: counts: inf; expected int"),
+        ("counts = [", "counts = [true, ", "service: counts: True; expected int"),
+        ("flows = 1", 'flows = "one"', "traffic.flows: 'one'; expected int"),
+        ("flows = 1\n", "", "traffic.flows: None; expected int"),
+        ("gro = true", "gro = 1", "setup.gro: 1; expected bool"),
+        ("share = 0.7", "", "stages.share: None; expected float"),
+        ("setup]", "[setup]]", "setup: [{"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, old, new, message):
@@ -178,8 +187,11 @@ def test_a_missing_file_and_a_histogram_that_falls_are_refused(tmp_path):
     with pytest.raises(UsageError, match="calibrate -o"):
         Calibration.read(tmp_path / "none.toml")
     wrong = dataclasses.replace(known().service, bounds_ns=known().service.bounds_ns[::-1])
-    with pytest.raises(ParshallError, match="rising bounds"):
-        known(service=wrong).check()
+    empty = dataclasses.replace(wrong, bounds_ns=[1.0], counts=[])
+    endless = dataclasses.replace(wrong, bounds_ns=[1.0, np.inf], counts=[1])
+    for times, message in ((wrong, "rising bounds"), (empty, "not all 0"), (endless, "rising bounds")):
+        with pytest.raises(ParshallError, match=message):
+            known(service=times).check()
 
 
 def test_another_machine_is_reported():

@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from parshall.errors import ParshallError, UsageError
 from parshall.whole_file import write_whole
@@ -15,6 +15,14 @@ from parshall.whole_file import write_whole
 FORMAT, MAJOR = "parshall calibration", 1
 # Facts of the machine without which the times mean nothing.
 _SAME = ("kernel", "cpu_model", "machine", "cpus")
+# Above every time in ns and every number in a second that a router has.
+_LARGEST = 1e9
+# What is read of tables without a class of their own.
+_READ: dict[str, dict[str, type]] = {
+    "setup": {"receive": str, "gro": bool, "routes": int, "rules": int},
+    "traffic": {"sizes": str, "flows": int, "first_seed": int},
+    "stages": {"stage": str, "share": float},
+}
 
 
 @dataclass(frozen=True)
@@ -182,19 +190,19 @@ class Calibration:
 
     def check(self, name: str = "calibration") -> None:
         """Raise `ParshallError` for numbers that no router has."""
-        for field, value in (
-            ("overload_pps", self.overload_pps),
-            ("queue_packets", self.queue_packets),
-            ("sender_batch", self.sender_batch),
-        ):
-            if not (math.isfinite(value) and value > 0):
-                raise ParshallError(f"{name}: {field} is {value}; expected a number above 0; calibrate again")
-        positive = {
-            name: getattr(self, name) for name in ("link_ns", "transfer_ns", "held_share", "late_wake_share", "send_ns")
-        }
-        for field, value in (positive | {"noise.per_s": self.noise.per_s}).items():
-            if not (math.isfinite(value) and value >= 0):
-                raise ParshallError(f"{name}: {field} is {value}; expected a number that is not negative")
+        for field in ("overload_pps", "queue_packets", "sender_batch"):
+            value = getattr(self, field)
+            if not 0 < value <= _LARGEST:
+                raise ParshallError(
+                    f"{name}: {field} is {value}; expected a number above 0, at most {_LARGEST:g}; calibrate again"
+                )
+        for field in ("link_ns", "transfer_ns", "send_ns", "noise.per_s", "held_share", "late_wake_share"):
+            value = self.noise.per_s if field == "noise.per_s" else getattr(self, field)
+            end = 1 if field.endswith("_share") else _LARGEST
+            if not 0 <= value < end:
+                raise ParshallError(
+                    f"{name}: {field} is {value}; expected a number from 0 to less than {end:g}; calibrate again"
+                )
         for field, times in (
             ("service", self.service),
             ("wake", self.wake),
@@ -205,11 +213,11 @@ class Calibration:
         ):
             if times is None:
                 continue
-            bounds = times.bounds_ns
-            rises = all(low < high for low, high in pairwise(bounds))
-            if not rises or len(bounds) != len(times.counts) + 1 or min(bounds) < 0:
+            bounds, counts = times.bounds_ns, times.counts
+            rises = all(low < high < math.inf for low, high in pairwise(bounds))
+            if not rises or len(bounds) != len(counts) + 1 or min(bounds) < 0:
                 raise ParshallError(f"{name}: {field}: expected rising bounds, one more than counts; calibrate again")
-            if min(times.counts) < 0 or sum(times.counts) == 0:
+            if not all(count >= 0 for count in counts) or sum(counts) == 0:
                 raise ParshallError(f"{name}: {field}: expected counts, not all 0; calibrate again")
 
     def differences(self) -> list[str]:
@@ -249,21 +257,30 @@ def _built(kind: Any, data: Any, name: str) -> Any:
     parts: dict[str, Any] = dict.fromkeys(("service", "wake", "late_wake", "held", "waking", "times"), Times) | {
         "noise": Noise
     }
-    kinds: dict[Any, Any] = {int: int, float: int | float, str: str}
     values: dict[str, Any] = dict.fromkeys(optional)
     for field, value in data.items():
         place, of = f"{name}: {field}", known[field]
         if field in parts:
             values[field] = _built(parts[field], value, place)
             continue
-        if of in kinds and (not isinstance(value, kinds[of]) or isinstance(value, bool)):
-            raise ParshallError(f"{place}: {value!r}; expected {getattr(of, '__name__', of)}; calibrate again")
-        if of in (list[float], list[int]) and not (
-            isinstance(value, list) and all(isinstance(each, int | float) for each in value)
-        ):
-            raise ParshallError(f"{place}: expected a list of numbers; calibrate again")
+        _check_type(value, of, place)
+        for row in value if isinstance(value, list) else [value]:
+            for key, of_key in _READ.get(field, {}).items():
+                _check_type(row.get(key), of_key, f"{place}.{key}")
         values[field] = value
     return kind(**values)
+
+
+def _check_type(value: Any, kind: Any, place: str) -> None:
+    """Raise `ParshallError` unless a value of a file has the type of its field."""
+    plain: type = get_origin(kind) or kind
+    accepted = int | float if plain is float else plain
+    # To Python, true and false are numbers.
+    if not isinstance(value, accepted) or isinstance(value, bool) != (plain is bool):
+        raise ParshallError(f"{place}: {value!r:.60}; expected {plain.__name__}; calibrate again")
+    if isinstance(value, list):
+        for each in value:
+            _check_type(each, get_args(kind)[0], place)
 
 
 def _toml(data: dict[str, Any], comment: str) -> str:
