@@ -18,6 +18,7 @@ from parshall.router.napi import napi_settings
 from parshall.router.network import PACKETS, calibrated, network
 from parshall.router.plan import largest_load, plan
 from parshall.router.prediction import compare, predict, single_queue
+from parshall.router.validation import validate
 
 LINK_NS, SERVICE_NS, SEND_NS, WAKE_NS, STALLS_PER_S, STALL_NS = 1_300, 700, 270, 9_000, 900, 26_000
 
@@ -198,6 +199,12 @@ def test_another_machine_is_reported():
     assert known().differences() == []
     (difference,) = known(machine=machine() | {"kernel": "5.4.0"}).differences()
     assert "5.4.0" in difference
+
+
+@pytest.mark.parametrize("seed", [1_000_001, 1_000_003, 999_950, 1_002_003])
+def test_a_validation_with_seeds_of_the_calibration_is_refused(seed):
+    with pytest.raises(UsageError, match=f"--seed {seed}: the calibration's seeds"):
+        validate(known(), repeats=1, seed=seed)
 
 
 def test_too_few_packets_and_a_profile_with_losses_are_refused():

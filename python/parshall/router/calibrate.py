@@ -35,6 +35,8 @@ _QUANTILE = 0.99
 STAGES = ("receive", "pre_routing", "forward", "post_routing", "queue", "start_xmit")
 # Adjacent stages whose times correlate more than this are one stage.
 MERGED_CORRELATION = 0.1
+_SEEDS_OF_A_REPEAT = 10
+_ATTEMPTS, _SEEDS_BETWEEN_ATTEMPTS = 3, 1000
 _RING_PACKETS = 256
 _FASTEST_PPS = 4e6
 _BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
@@ -92,7 +94,7 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
     waiting: list[Measurement] = []
     full: list[Measurement] = []
     for number in range(repeats):
-        own = replace(base, seed=seed + 10 * number)
+        own = replace(base, seed=seed + _SEEDS_OF_A_REPEAT * number)
         overloads.append(overload(bed, own, count=5 * count, repeats=1).pps)
         pps = overloads[-1]
         sparse.append(_lossless(bed, replace(own, pps=RANDOM_SHARE * pps, seed=own.seed + 1), count))
@@ -127,6 +129,12 @@ def calibrate_in(bed: RouterTestbed, *, sizes: str, flows: int, repeats: int, co
         stages=stages,
         correlations=correlations,
     )
+
+
+def seeds_of(calibration: Calibration) -> range:
+    """Return the seeds among which those of a calibration's workloads are."""
+    first, repeats = calibration.traffic["first_seed"], calibration.traffic["repeats"]
+    return range(first, first + _SEEDS_OF_A_REPEAT * repeats + _SEEDS_BETWEEN_ATTEMPTS * _ATTEMPTS)
 
 
 def _check(setup: Setup, repeats: int, count: int) -> None:
@@ -232,8 +240,8 @@ def _enough(found: np.ndarray, what: str) -> np.ndarray:
 
 def _lossless(bed: RouterTestbed, traffic: Traffic, count: int) -> Measurement:
     """Measure, up to three times if packets are lost: a lost packet has no latency."""
-    for attempt in range(3):
-        found = measure(bed, replace(traffic, seed=traffic.seed + 1_000 * attempt), count)
+    for attempt in range(_ATTEMPTS):
+        found = measure(bed, replace(traffic, seed=traffic.seed + _SEEDS_BETWEEN_ATTEMPTS * attempt), count)
         if not found.lost_share:
             return found
     raise ParshallError(

@@ -20,7 +20,7 @@ _LARGEST = 1e9
 # What is read of tables without a class of their own.
 _READ: dict[str, dict[str, type]] = {
     "setup": {"receive": str, "gro": bool, "routes": int, "rules": int},
-    "traffic": {"sizes": str, "flows": int, "first_seed": int},
+    "traffic": {"sizes": str, "flows": int, "repeats": int, "first_seed": int},
     "stages": {"stage": str, "share": float},
 }
 

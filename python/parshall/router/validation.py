@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from parshall.errors import ParshallError, UsageError
+from parshall.router.calibrate import seeds_of
 from parshall.router.calibration import Calibration
 from parshall.router.capacity import overload
 from parshall.router.measurement import measure
@@ -105,8 +106,9 @@ def validate(
         raise UsageError("validate: expected repeats of 1 or more, 100 packets or more, and loads above 0")
     fields = ("receive", "gro", "routes", "rules")
     setup = Setup(**{name: calibration.setup[name] for name in fields})
-    sizes, flows = str(calibration.traffic["sizes"]), int(calibration.traffic["flows"])
-    if seed + _SEEDS_BETWEEN_REPEATS * repeats > int(calibration.traffic["first_seed"]) > seed:
+    sizes, flows = calibration.traffic["sizes"], calibration.traffic["flows"]
+    own, theirs = range(seed, seed + _SEEDS_BETWEEN_REPEATS * repeats), seeds_of(calibration)
+    if own.start < theirs.stop and theirs.start < own.stop:
         raise UsageError(f"--seed {seed}: the calibration's seeds; choose others")
     rows: list[dict[str, Any]] = []
     done, total = 0, repeats * len(kinds) * len(loads)
