@@ -176,3 +176,21 @@ def test_sentences_of_router_have_the_errors_of_both_models() -> None:
     sentence = figure.finding(table)
     assert "30%: p50 +10 and -90, p90 +10 and -90, p99 +10 and -90" in sentence
     assert "nearer than the single queue in 9 of 9 quantiles" in sentence
+
+
+def test_a_part_of_router_without_plain_forwarding_has_no_sentence_of_its_losses() -> None:
+    table = table_of("router", router_of)
+    (figure,) = [each for each in table.study.figures if each.name == "loss"]
+    assert figure.finding is not None
+    assert figure.finding(table).startswith("rps: 500 kpps without loss (500 to 500), 1,000 under overload; threaded: ")
+    part = Table(table.study, table.frame.filter(tunnel="aes-gcm"), [])
+    assert figure.finding(part) == ""
+
+
+def test_one_run_does_not_decide_which_model_is_nearer() -> None:
+    table = table_of("router", router_of)
+    (statement,) = [each for each in table.study.statements if each.source == "Figure 3.11"]
+    run = table.where(traffic="poisson", load=0.6, receive="rps", routes=4, rules=0, gro=True, flows=1, tunnel="none")
+    found = statement.check(Table(table.study, run.filter(sizes="64").head(1), []))
+    assert found.measured.endswith("in 3 of 3 quantiles")
+    assert (found.is_same, found.reason) == (None, "one run does not decide")
