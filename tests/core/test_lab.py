@@ -342,6 +342,36 @@ def test_a_damaged_bundle_is_an_error_with_its_file(tmp_path: Path, content: byt
         write_report([tmp_path])
 
 
+@pytest.mark.parametrize(
+    ("file", "place", "value"),
+    [
+        (EVALUATION, ["figures"], None),
+        (EVALUATION, ["figures", 0, "points", 0, "line"], ["x"]),
+        (EVALUATION, ["summaries", 0, "mean"], "x"),
+        (EVALUATION, ["statements"], 1.5),
+        (EVALUATION, ["links"], {}),
+        ("bundle.json", ["plan"], -1),
+        ("bundle.json", ["began"], {}),
+    ],
+)
+def test_a_bundle_whose_content_cannot_be_used_is_an_error_with_its_directory(
+    tmp_path: Path, file: str, place: list[Any], value: Any
+) -> None:
+    study = study_of()
+    evaluate(write_bundle(tmp_path / "b", study, {1: [1.0, 2.0], 2: [2.0, 3.0], 3: [5.0, 6.0]}), study)
+    found = json.loads((tmp_path / "b" / file).read_text())
+    *above, last = place
+    part = found
+    for key in above:
+        part = part[key]
+    part[last] = value
+    (tmp_path / "b" / file).write_text(json.dumps(found))
+    with pytest.raises(UsageError) as caught:
+        write_report([tmp_path / "b"])
+    assert str(caught.value).startswith(f"{tmp_path / 'b'}: is damaged (")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_directory_with_files_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     with pytest.raises(UsageError, match="is not empty"):

@@ -174,6 +174,17 @@ def test_whatever_a_file_says_makes_a_report_or_is_refused(values: np.ndarray, t
         assert "\n" not in str(error)
 
 
+def test_of_several_files_the_damaged_one_is_named(values: np.ndarray, tmp_path: Path) -> None:
+    found = json.loads(json.dumps(as_object(summary_of(values[:60]), {"kernel": "6.18"})))
+    files = {name: tmp_path / f"{name}.json" for name in ("good", "damaged")}
+    files["good"].write_text(json.dumps(found))
+    del found["times"][0]["packets"]
+    files["damaged"].write_text(json.dumps(found))
+    with pytest.raises(UsageError) as caught:
+        write_report({name: PathHistograms(path) for name, path in files.items()}, tmp_path / "report", "x")
+    assert str(caught.value).startswith(f"{files['damaged']}: is damaged (KeyError: 'packets')")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

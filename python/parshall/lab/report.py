@@ -12,7 +12,7 @@ from parshall.lab.comparison import compare
 from parshall.lab.drawing import draw, hidden
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
-from parshall.report.document import render, write_document
+from parshall.report.document import naming_damage, render, write_document
 
 
 def read_evaluation(directory: Path) -> dict[str, Any]:
@@ -55,19 +55,20 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
     Raises
     ------
     UsageError
-        A directory has no ended study, or the two are of different studies.
+        A directory has no ended study, or a damaged one, or the two are of different studies.
     """
     bundles = [Bundle.open(directory) for directory in directories]
     evaluations = [read_evaluation(directory) for directory in directories]
-    comparison = None
-    if len(bundles) == 2:
-        comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
     bundle, evaluation = bundles[-1], evaluations[-1]
-    target = output or bundle.directory
-    figures = [_drawn(figure, evaluation) for figure in evaluation["figures"]]
-    page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
-    drawn = [(Path(figure["name"]).name, figure["specification"]) for figure in figures if figure["specification"]]
-    return write_document(target, page, drawn)
+    resume = f"write its evaluation again: parshall lab resume {bundle.directory}"
+    with naming_damage([each.directory for each in bundles], resume):
+        comparison = None
+        if len(bundles) == 2:
+            comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
+        figures = [_drawn(figure, evaluation) for figure in evaluation["figures"]]
+        page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
+        drawn = [(Path(figure["name"]).name, figure["specification"]) for figure in figures if figure["specification"]]
+    return write_document(output or bundle.directory, page, drawn)
 
 
 def _drawn(figure: dict[str, Any], evaluation: dict[str, Any]) -> dict[str, Any]:

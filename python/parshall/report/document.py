@@ -1,9 +1,10 @@
 """What all reports share: a self-contained HTML page, and every figure beside it as PNG and SVG."""
 
+import contextlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -14,7 +15,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from parshall.errors import UsageError, file_error
+from parshall.errors import ParshallError, UsageError, file_error
 from parshall.figures.frame import POINTER_LAYER
 from parshall.report.account import hook_accounts, total
 from parshall.whole_file import write_whole
@@ -43,6 +44,19 @@ def check_destination(directory: Path) -> None:
                 )
     except (OSError, ValueError) as error:
         raise UsageError(f"{directory}: {getattr(error, 'strerror', None) or error}; name another with -o") from None
+
+
+@contextlib.contextmanager
+def naming_damage(paths: Sequence[Path], remedy: str) -> Iterator[None]:
+    """Turn what a wrong name, type or number in files leads to into a `UsageError` that names the files."""
+    try:
+        yield
+    except (ParshallError, OSError):
+        raise
+    except Exception as error:
+        which = "is damaged" if len(paths) == 1 else "one of them is damaged"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{', '.join(map(str, paths))}: {which} ({reason}); {remedy}") from error
 
 
 def write_document(

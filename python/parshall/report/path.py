@@ -1,11 +1,10 @@
 """The report of path logs and of histograms of paths: one self-contained HTML page, figures as PNG and SVG."""
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from polars.exceptions import PolarsError
 
 from parshall.errors import UsageError
 from parshall.figures.legend import many
@@ -14,7 +13,15 @@ from parshall.figures.path.axes import time_text
 from parshall.path.histograms import PathHistograms
 from parshall.path.stages import WHOLE
 from parshall.report.account import Account, hook_accounts, total
-from parshall.report.document import check_destination, figures_in, identities, part_of, render, write_document
+from parshall.report.document import (
+    check_destination,
+    figures_in,
+    identities,
+    naming_damage,
+    part_of,
+    render,
+    write_document,
+)
 
 if TYPE_CHECKING:
     from parshall.path.log import PathLog
@@ -33,8 +40,7 @@ MEANINGS = {
     "open": "under way when measuring ended",
 }
 """Code path -> how its packets end."""
-# What a wrong name, type or number in a file of histograms leads to.
-_DAMAGES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, PolarsError)
+_MAKE_HISTOGRAMS = "make it again: parshall path --json > FILE"
 
 
 def write_report(
@@ -65,24 +71,29 @@ def write_report(
         raise UsageError("no log: name at least one")
     directory = Path(directory)
     check_destination(directory)
-    try:
-        parts = [
-            _part(name, identity, log, progress)
-            for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
-        ]
-        progress("drawing")
+    parts = [
+        _part(name, identity, log, progress)
+        for (name, log), identity in zip(logs.items(), identities(logs), strict=True)
+    ]
+    progress("drawing")
+    with _naming_damage(list(logs.values())):
         page = _render(title, parts)
-    except _DAMAGES as error:
-        files = ", ".join(str(log.path) for log in logs.values() if isinstance(log, PathHistograms))
-        if not files:
-            raise
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{files}: is damaged ({reason}); make it again: parshall path --json > FILE") from error
     return write_document(directory, page, figures_in(parts) if images else (), progress=progress)
+
+
+def _naming_damage(logs: "Sequence[Measured]") -> contextlib.AbstractContextManager[None]:
+    """Name the histograms whose content cannot be used: a log is checked when it is opened."""
+    paths = [log.path for log in logs if isinstance(log, PathHistograms)]
+    return naming_damage(paths, _MAKE_HISTOGRAMS) if paths else contextlib.nullcontext()
 
 
 def _part(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
     """Return the data of the page for one log, or for histograms."""
+    with _naming_damage([log]):
+        return _described(name, identity, log, progress)
+
+
+def _described(name: str, identity: str, log: "Measured", progress: Callable[[str], None]) -> dict[str, Any]:
     if isinstance(log, PathHistograms):
         reduced = reduce_histograms(log.summary)
     else:
