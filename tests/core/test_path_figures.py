@@ -5,8 +5,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from browser import drawn
-from written_path_log import BEGIN_NS, ledger_of, write_path_log
+from written_path_log import BEGIN_NS, SCHEMA, ledger_of, write_path_log
 
+from parshall.errors import ParshallError
 from parshall.figures.path import correlation, drops, figures_of, reduce, times, trace, waits
 from parshall.figures.path.reduction import LONGEST_MAX, SAMPLE_MAX
 from parshall.path import PathLog
@@ -174,3 +175,36 @@ def test_a_log_of_an_older_minor_version_lacks_a_column_and_says_the_same(tmp_pa
     assert old.packets["xdp_ns"].null_count == len(rows)
     assert reduce(old).times.equals(reduce(new).times)
     assert set(old.schema.names) == set(new.schema.names)
+
+
+HEAD = {"parshall.format": "path", "parshall.format_version": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "metadata", "ledger", "message"),
+    [
+        (SCHEMA.remove(SCHEMA.get_field_index("queue_ns")), {}, "{}", "no column queue_ns of the type uint32"),
+        (SCHEMA.set(0, SCHEMA.field(0).with_type(pa.int64())), {}, "{}", "no column time of the type timestamp"),
+        (SCHEMA, {"parshall.drop_reasons": "[]"}, "{}", "its drop_reasons is no JSON object"),
+        (SCHEMA, {"parshall.environment": "1"}, "{}", "its environment is no JSON object"),
+        (SCHEMA, {}, "{", "its ledger is no JSON object"),
+        (SCHEMA, {}, "[]", "its ledger is no JSON object"),
+    ],
+)
+def test_a_log_that_others_made_wrongly_is_refused_in_one_line(tmp_path, schema, metadata, ledger, message):
+    path = tmp_path / "x.arrow"
+    schema = schema.with_metadata(HEAD | metadata)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_pylist([], schema), custom_metadata={"parshall.ledger": ledger})
+    with pytest.raises(ParshallError) as caught:
+        write_report({"x": PathLog(path)}, tmp_path / "report", "x", images=False)
+    assert str(caught.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_of_metadata_that_are_no_text_do_not_matter(tmp_path):
+    path = tmp_path / "x.arrow"
+    schema = SCHEMA.with_metadata(HEAD | {b"\xff": b"\xfe", "parshall.drop_reasons": '{"2": "NO_SOCKET", "x": "y"}'})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema):
+        pass
+    assert PathLog(path).drop_reasons == {2: "NO_SOCKET"}

@@ -12,11 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parshall.errors import ParshallError, UsageError
+from parshall.path.stages import STAGES
 
 FORMAT = "path"
 MAJOR = 1
 _LATER_COLUMNS = {"xdp_ns": pa.uint32()}
 """Columns that a log of an older minor version lacks; there they are null."""
+_NAMES = pa.dictionary(pa.int8(), pa.string())
+# Columns that every reader needs, with their types.
+_NEEDED = (
+    {"time": pa.timestamp("ns", "UTC"), "event": _NAMES, "path": _NAMES, "first_stage": _NAMES}
+    | {"drop_reason": pa.uint32()}
+    | {f"{stage}_ns": pa.uint32() for stage in STAGES}
+)
 
 
 class PathLog:
@@ -42,7 +50,8 @@ class PathLog:
             raise UsageError(f"{self.path}: {error.strerror or error}; name a path log") from None
         except pa.ArrowInvalid:
             raise UsageError(f"{self.path}: not an Arrow stream; make a path log with: parshall path -o FILE") from None
-        self._metadata = {key.decode(): value.decode() for key, value in (self.schema.metadata or {}).items()}
+        metadata = self.schema.metadata or {}
+        self._metadata = {key.decode(errors="replace"): metadata[key].decode(errors="replace") for key in metadata}
         kind = self._metadata.get("parshall.format")
         if kind != FORMAT:
             raise UsageError(
@@ -53,17 +62,30 @@ class PathLog:
             raise UsageError(
                 f"{self.path}: path log version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall"
             )
+        for name, data_type in _NEEDED.items():
+            number = self.schema.get_field_index(name)
+            if number < 0 or self.schema.field(number).type != data_type:
+                raise UsageError(f"{self.path}: no column {name} of the type {data_type}; the file is damaged")
 
     @cached_property
     def _rows(self) -> pa.Table:
         messages = list(self._messages())
         # For who asks for both, the file is read once.
-        self.__dict__["_account"] = _account(metadata for _, metadata in messages)
+        self.__dict__["_account"] = self._account_in(metadata for _, metadata in messages)
         return pa.Table.from_batches([batch for batch, _ in messages if batch.num_rows], self.schema)
 
     @cached_property
     def _account(self) -> tuple[dict[str, Any], bool]:
-        return _account(metadata for _, metadata in self._messages())
+        return self._account_in(metadata for _, metadata in self._messages())
+
+    def _account_in(self, metadata_of_batches: Iterable[dict[bytes, bytes]]) -> tuple[dict[str, Any], bool]:
+        """Return the last ledger, and whether the log was ended in order."""
+        ledger, is_final = b"{}", False
+        for metadata in metadata_of_batches:
+            if b"parshall.ledger" in metadata:
+                ledger = metadata[b"parshall.ledger"]
+                is_final = metadata.get(b"parshall.final") == b"true"
+        return self._parsed("ledger", ledger), is_final
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows batch by batch, for logs that do not fit into memory.
@@ -142,13 +164,19 @@ class PathLog:
     @property
     def drop_reasons(self) -> dict[int, str]:
         """The kernel's names of drop reasons."""
-        return {int(number): name for number, name in self._object("drop_reasons").items()}
+        names = self._object("drop_reasons")
+        return {int(number): name for number, name in names.items() if number.isdecimal()}
 
     def _object(self, key: str) -> dict[str, Any]:
+        return self._parsed(key, self._metadata.get(f"parshall.{key}", "{}"))
+
+    def _parsed(self, key: str, text: str | bytes) -> dict[str, Any]:
         try:
-            value: dict[str, Any] = json.loads(self._metadata.get(f"parshall.{key}", "{}"))
-        except ValueError:
-            raise ParshallError(f"{self.path}: its {key} is no JSON; the file is damaged") from None
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise ParshallError(f"{self.path}: its {key} is no JSON object; the file is damaged")
         return value
 
 
@@ -158,16 +186,6 @@ def _complete(rows: Any) -> Any:
         if name not in rows.schema.names:
             rows = rows.append_column(name, pa.nulls(len(rows), kind))
     return rows
-
-
-def _account(metadata_of_batches: Iterable[dict[bytes, bytes]]) -> tuple[dict[str, Any], bool]:
-    """Return the last ledger, and whether the log was ended in order."""
-    ledger, is_final = {}, False
-    for metadata in metadata_of_batches:
-        if b"parshall.ledger" in metadata:
-            ledger = json.loads(metadata[b"parshall.ledger"])
-            is_final = metadata.get(b"parshall.final") == b"true"
-    return ledger, is_final
 
 
 def is_path_log(path: Path) -> bool:
