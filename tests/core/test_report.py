@@ -18,7 +18,7 @@ from parshall import whole_file
 from parshall.figures import reduce
 from parshall.report import write_report
 from parshall.report.account import findings, flow_accounts, hook_accounts
-from parshall.report.document import as_data
+from parshall.report.document import as_data, identities
 from parshall.report.links import links
 from parshall.report.retransmissions import cause_rows
 from parshall.report.write import shared_axis_ns
@@ -301,3 +301,10 @@ def test_an_interrupted_report_keeps_the_previous_one(tmp_path, two_flows, monke
     with pytest.raises(KeyboardInterrupt):
         write_report({"sender": two_flows}, tmp_path, "After")
     assert {path: path.stat().st_ino for path in tmp_path.rglob("*")} == files
+
+
+def test_logs_whose_names_are_alike_have_files_of_their_own():
+    for names in (["a.b", "a-b"], ["a-b-3", "a.b", "a:b"], ["a-b-3", "a-b-4", "a.b", "a:b"], ["", "log-", "log:"]):
+        found = identities(names)
+        assert len(set(found)) == len(names), found
+    assert identities(["a.b", "a-b"]) == ["a-b", "a-b-2"]

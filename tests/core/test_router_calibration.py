@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow
 import pytest
 
+from parshall.cli.model_calibration import check_output
 from parshall.errors import ParshallError, UsageError
 from parshall.model.builtin import parameters
 from parshall.model.plan import Limits
@@ -253,6 +254,39 @@ def test_answers_hold_in_the_model():
     assert by_question["bottleneck: receive"] == 0.7
     assert by_question["latency p50"] < by_question["latency p99"]
     assert PACKETS in network(known()).classes
+
+
+def test_an_answer_without_an_interval_says_so(monkeypatch):
+    monkeypatch.setattr("parshall.router.plan._REPLICATIONS", 1)
+    monkeypatch.setattr("parshall.router.plan.largest_load", lambda *_, **__: (5e5, None, None))
+    rows = [row for row in plan(known(), duration_s=0.1) if row["question"].startswith("latency")]
+    assert [(row["low"], row["high"]) for row in rows] == [(None, None)] * 3
+
+
+def test_one_interrupt_has_no_gap():
+    row = {
+        "kind": "timer_irq",
+        "events": 1,
+        "sum_ns": 900,
+        "p99_ns": 900,
+        "gap_mean_ns": None,
+        "gap_deviation_ns": None,
+    }
+    often = row | {"events": 50, "sum_ns": 50_000, "gap_mean_ns": 2e7, "gap_deviation_ns": 5.0}
+    one, other = calibrating.interrupts_of([row, often], 2.0)
+    assert one == {"kind": "timer_irq", "per_s": 0.5, "mean_ns": 900.0, "p99_ns": 900.0}
+    assert (other["per_s"], other["mean_ns"], other["gap_mean_ns"], other["gap_deviation_ns"]) == (
+        25.0,
+        1000.0,
+        2e7,
+        5.0,
+    )
+
+
+def test_a_directory_is_no_place_for_a_calibration(tmp_path):
+    (tmp_path / "here.toml").mkdir()
+    with pytest.raises(UsageError, match="is a directory"):
+        check_output("-o", tmp_path / "here.toml")
 
 
 def test_linux_napi_with_a_calibration_is_near_the_calibrated_network():

@@ -14,6 +14,8 @@ def check_output(option: str, path: Path) -> None:
         raise UsageError(f"{option} {path}: expected the suffix .toml")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: no such directory: {path.parent}; create it first")
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a directory; name a file")
 
 
 def calibrate(output: Path, setup: dict[str, Any], workload: dict[str, Any], *, quiet: bool, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """What all reports share: a self-contained HTML page, and every figure beside it as PNG and SVG."""
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -199,7 +200,8 @@ def identities(names: Iterable[str]) -> list[str]:
     for name in names:
         plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
         wanted = f"log-{plain}" if plain in _SECTIONS else plain
-        found.append(wanted if wanted not in found else f"{wanted}-{len(found) + 1}")
+        others = (f"{wanted}-{number}" for number in itertools.count(len(found) + 1))
+        found.append(next(each for each in itertools.chain([wanted], others) if each not in found))
     return found
 
 

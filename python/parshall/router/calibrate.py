@@ -264,23 +264,22 @@ def _interrupts(bed: RouterTestbed, traffic: Traffic, count: int) -> list[dict[s
         measure(bed, traffic, count, records=False)
     summary = profile.summary
     assert summary is not None, "the profile has stopped"
-    seconds = max(summary.attached_s, 1e-9)
     rows = [row for row in summary.noise if row["cpu"] == bed.setup.router_cpu and row["kind"] != "poll_packets"]
+    return interrupts_of(rows, summary.attached_s)
+
+
+def interrupts_of(rows: Sequence[dict[str, Any]], attached_s: float) -> list[dict[str, Any]]:
+    """Return `Calibration.interrupts` of rows of `PathSummary.noise`; without gaps where there was one event only."""
     return [
         {
             "kind": row["kind"],
-            "per_s": row["events"] / seconds,
+            "per_s": row["events"] / max(attached_s, 1e-9),
             "mean_ns": row["sum_ns"] / max(1, row["events"]),
             "p99_ns": float(row["p99_ns"]),
-            "gap_mean_ns": _finite(row["gap_mean_ns"]),
-            "gap_deviation_ns": _finite(row["gap_deviation_ns"]),
+            **{name: row[name] for name in ("gap_mean_ns", "gap_deviation_ns") if row[name] is not None},
         }
         for row in rows
     ]
-
-
-def _finite(value: Any) -> float:
-    return float(value) if value is not None and math.isfinite(value) else 0.0
 
 
 def _stages(bed: RouterTestbed, traffic: Traffic, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -115,7 +115,7 @@ class Calibration:
         Stalls.
     interrupts : list of dict
         The kernel's own record of interrupts and softirqs on the router's CPU: ``kind``, ``per_s``, ``mean_ns``,
-        ``p99_ns``, ``gap_mean_ns``, ``gap_deviation_ns``.
+        ``p99_ns``, and of two or more ``gap_mean_ns``, ``gap_deviation_ns``.
     stages : list of dict
         The path's stages: ``stage``, ``group`` (correlated adjacent stages), ``mean_ns``, ``median_ns``, ``p99_ns``,
         ``share``.
