@@ -106,6 +106,16 @@ def test_the_parameters_of_a_known_router_are_found():
     assert found["noise"].second_band_share == pytest.approx(1 / 64, rel=0.15)
 
 
+def test_the_sender_is_as_fast_when_the_router_loses_packets():
+    """The gaps of packets that left are the router's, not those of the sender."""
+    fast = known(link_ns=5_000.0, transfer_ns=100.0, queue_packets=50)
+    full = Passages.of(measured(fast, 4.0e6, 18, constant))
+    assert len(full.arrival_ns) < 0.5 * 60_000
+    assert full.gap_ns == pytest.approx(250, rel=0.01)
+    sparse, waiting = (Passages.of(measured(fast, pps, 19, gaps)) for pps, gaps in ((1e6 / 6, uniform), (5e5, None)))
+    assert calibrating.estimated([sparse], [waiting], [full])["transfer_ns"] == pytest.approx(250, rel=0.01)
+
+
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
 def test_a_calibration_predicts_other_runs(load):
     """Both have seeds of their own; the single queue lacks the wake-up."""

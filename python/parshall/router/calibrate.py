@@ -170,7 +170,6 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
         for passages, service_ns in zip(waiting, services, strict=True)
     ]
     link = float(np.median(links))
-    gaps = [float(np.diff(np.sort(each.arrival_ns)).mean()) for each in full]
     found_wakes = [
         estimation.wakes_ns(_enough(each.first_latencies_ns(), "packets at an empty router"), link, service_ns)
         for each, service_ns in zip(sparse, services, strict=True)
@@ -191,7 +190,7 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
         "link_ns": link,
         "low_link_ns": min(links),
         "high_link_ns": max(links),
-        "transfer_ns": min(link, *gaps),
+        "transfer_ns": min(link, *(each.gap_ns for each in full)),
         "send_ns": send,
         "low_send_ns": min(sends),
         "high_send_ns": max(sends),

@@ -67,10 +67,13 @@ class Passages:
     ----------
     arrival_ns, departure_ns : numpy.ndarray
         int64.
+    gap_ns : float
+        Mean gap between arrivals, those of lost packets among them.
     """
 
     arrival_ns: np.ndarray
     departure_ns: np.ndarray
+    gap_ns: float
 
     @classmethod
     def of(cls, table: pyarrow.Table) -> "Passages":
@@ -78,7 +81,9 @@ class Passages:
         left = table.drop_null()
         arrival_ns, departure_ns = (left.column(name).to_numpy() for name in ("arrival_ns", "departure_ns"))
         order = np.argsort(departure_ns, kind="stable")
-        return cls(arrival_ns[order], departure_ns[order])
+        every_ns = table.column("arrival_ns").to_numpy()
+        gap_ns = float(np.ptp(every_ns)) / max(1, len(every_ns) - 1) if len(every_ns) else 0.0
+        return cls(arrival_ns[order], departure_ns[order], gap_ns)
 
     @property
     def latency_ns(self) -> np.ndarray:
