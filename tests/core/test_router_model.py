@@ -5,6 +5,7 @@ import pyarrow
 import pytest
 
 from parshall.errors import UsageError
+from parshall.router import measurement
 from parshall.router.capacity import Trial, bisect, summarise
 from parshall.router.prediction import ccdf, compare, latencies_ns, predict, single_queue
 from parshall.router.routes import DESTINATION, networks
@@ -152,3 +153,23 @@ def test_wrong_traffic_is_refused(wrong):
 
 def test_only_overload_is_not_paced():
     assert [kind for kind in KINDS if Traffic(kind).paced_pps is None] == ["none"]
+
+
+def test_an_interrupted_measurement_keeps_the_previous_file(tmp_path, monkeypatch):
+    path = tmp_path / "packets.parquet"
+    table = pyarrow.table({"sequence": pyarrow.array(range(50_000), pyarrow.uint64())})
+    made = measurement.Measurement(table, {"sent": 3}, {}, {}, None, {}, {})
+    made.write(path)
+    assert pyarrow.parquet.read_table(path).num_rows == 50_000
+
+    write = pyarrow.parquet.write_table
+
+    def interrupted(table, where, **options):
+        write(table.slice(0, 100), where, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measurement.pyarrow.parquet, "write_table", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.write(path)
+    assert pyarrow.parquet.read_table(path).num_rows == 50_000
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -18,6 +18,7 @@ from parshall.router.prediction import latencies_ns
 from parshall.router.testbed import RouterTestbed
 from parshall.router.traffic import Traffic
 from parshall.router.tunnel import departures_by_stamp
+from parshall.whole_file import new_file
 
 _ETHERNET_BYTES, _FRAME_BYTES_MIN = 14, 60
 # An entry of the generator's departure log.
@@ -74,11 +75,14 @@ class Measurement:
         return latencies_ns(self.table)
 
     def write(self, path: Path) -> None:
-        """Write the table as Parquet, with all else in its metadata as JSON."""
+        """Write the table as Parquet, with all else in its metadata as JSON; the file is complete, or not there."""
         beside = {name: getattr(self, name) for name in ("ledger", "cost", "sender", "gateway", "setup", "traffic")}
         beside["environment"] = environment()
         metadata = {**(self.table.schema.metadata or {}), METADATA_KEY: json.dumps(beside, default=str).encode()}
-        pyarrow.parquet.write_table(self.table.replace_schema_metadata(metadata), path, compression="zstd")
+        with new_file(path, "wb") as (file, commit):
+            pyarrow.parquet.write_table(self.table.replace_schema_metadata(metadata), file, compression="zstd")
+            file.flush()
+            commit()
 
 
 def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool = True) -> Measurement:
