@@ -208,3 +208,11 @@ def test_bytes_of_metadata_that_are_no_text_do_not_matter(tmp_path):
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema):
         pass
     assert PathLog(path).drop_reasons == {2: "NO_SOCKET"}
+
+
+def test_a_report_says_that_packets_outside_the_share_were_not_seen(tmp_path):
+    rows = [forwarded(0, 100, 50, 10)]
+    for options, is_said in (({}, False), ({"share": 1.0}, False), ({"share": 0.05}, True)):
+        log = PathLog(write_path_log(tmp_path / "x.arrow", rows, options=options))
+        text = write_report({"x": log}, tmp_path / "report", "x", images=False).read_text()
+        assert ("attached for 5% of the time: packets at other times were not seen" in text) == is_said

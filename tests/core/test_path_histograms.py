@@ -147,6 +147,14 @@ def test_a_file_of_histograms_makes_a_report(values: np.ndarray, tmp_path: Path)
     assert len(list((tmp_path / "report/figures").glob("*.png"))) == 2
 
 
+def test_a_report_says_that_packets_between_windows_were_not_seen(values: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "path.json"
+    for windows, is_said in ((1, False), (20, True)):
+        path.write_text(json.dumps(as_object(summary_of(values[:60], windows=windows, attached_s=0.5), {})))
+        text = write_report({"x": PathHistograms(path)}, tmp_path / "report", "x", images=False).read_text()
+        assert ("attached for 0.5 of 2.0 s, in 20 windows: packets at other times were not seen" in text) == is_said
+
+
 def places_of(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the place of each value in JSON."""
     if at:

@@ -65,14 +65,18 @@ def ledger_of(packets: int, reads: int = 0) -> dict[str, Any]:
 
 
 def write_path_log(
-    path: Path, rows: Sequence[dict[str, Any]], ledger: dict[str, Any] | None = None, offset_ns: int = 0
+    path: Path,
+    rows: Sequence[dict[str, Any]],
+    ledger: dict[str, Any] | None = None,
+    offset_ns: int = 0,
+    options: dict[str, Any] | None = None,
 ) -> Path:
     """Write rows as a path log that was ended in order."""
     metadata = {
         "format": "path",
         "format_version": "1.1",
         "environment": json.dumps({"kernel": "6.18", "command_line": ["parshall", "path", "-o", "x.arrow"]}),
-        "options": "{}",
+        "options": json.dumps(options or {}),
         "drop_reasons": json.dumps({"2": "NOT_SPECIFIED", "3": "NO_SOCKET", "8": "NETFILTER_DROP"}),
         "clock": json.dumps({"clock": "CLOCK_REALTIME", "monotonic_offset_ns": offset_ns}),
     }

@@ -100,8 +100,9 @@ def _described(name: str, identity: str, log: "Measured", progress: Callable[[st
         reduced = reduce(log, lambda rows: progress(f"reading {name}: {rows:,} rows of two passes"))
     hooks = hook_accounts(log.ledger)
     wrong = findings(hooks, reduced, complete=log.complete)
+    texts = sentences(reduced, hooks, log.ledger, complete=log.complete, is_balanced=not wrong)
     return part_of(name, identity, log, reduced.begin_ns) | {
-        "sentences": sentences(reduced, hooks, log.ledger, complete=log.complete, is_balanced=not wrong),
+        "sentences": [*texts, *_unseen(log)],
         "figures": [(figure, figure.chart.to_dict()) for figure in figures_of(reduced)],
         "times": reduced.times.to_dicts(),
         "paths": reduced.paths.to_dicts(),
@@ -109,6 +110,18 @@ def _described(name: str, identity: str, log: "Measured", progress: Callable[[st
         "has_packets": not isinstance(log, PathHistograms),
         "records": reduced.rows,
     }
+
+
+def _unseen(log: "Measured") -> list[str]:
+    """Return the sentence of a measurement whose programs were attached in windows only."""
+    if not isinstance(log, PathHistograms):
+        share = log.options.get("share")
+        attached = f"{share:.0%} of the time" if isinstance(share, float) and share < 1 else ""
+    else:
+        summary, wall_s = log.summary, log.ledger["cost"]["wall_s"]
+        windows = f"{summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} windows"
+        attached = windows if summary.windows > 1 else ""
+    return [f"The programs were attached for {attached}: packets at other times were not seen."] if attached else []
 
 
 def findings(hooks: list[Account], reduced: PathReduction, *, complete: bool) -> list[str]:
@@ -152,7 +165,8 @@ def sentences(
         top = most.sort("share", descending=True).row(0, named=True)
         texts.append(
             f"{row['path'].capitalize()} packets took {time_text(row['median_ns'])} in the median and "
-            f"{time_text(row['p99_ns'])} at the 99th percentile, {top['share']:.0%} of it until {top['stage']}."
+            f"{time_text(row['p99_ns'])} at the 99th percentile; {top['share']:.0%} of their total time was until "
+            f"{top['stage']}."
         )
     if not complete:
         texts.append("The log is truncated: this report covers the part that could be read.")

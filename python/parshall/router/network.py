@@ -92,8 +92,8 @@ def _held(calibration: Calibration) -> Any:
 def calibrated(calibration: Calibration, seed: int = 1) -> Prediction:
     """Return the model of a calibrated router.
 
-    With the times at which packets were due (``due_ns``) it is `with_sender`. Without them it is the network, fed with
-    the measured arrivals.
+    With the times at which packets were due (``due_ns``), and a calibration that has `Calibration.waking`, it is
+    `with_sender`. Otherwise it is the network, fed with the measured arrivals.
 
     Parameters
     ----------

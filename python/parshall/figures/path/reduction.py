@@ -34,25 +34,26 @@ _NO_TIMES = {"path": pl.String, "stage": pl.String, "bucket": pl.Int32}
 
 @dataclass(frozen=True)
 class PathReduction:
-    """What figures and tables need of a path log.
+    """What figures and tables need of a path log, or of histograms.
 
     Attributes
     ----------
     paths : polars.DataFrame
         ``path``, ``packets``: all code paths of the log.
     reads : int
-        Rows of reads.
+        Reads from sockets.
     begin_ns : int or None
-        Time of the first row, ``CLOCK_REALTIME``.
+        Time of the first row, ``CLOCK_REALTIME``; None without one, and of histograms.
     histograms : polars.DataFrame
         ``path``, ``stage`` (`WHOLE` among them), ``from_ns``, ``until_ns``, ``packets``: the times since the stage
         before.
     times : polars.DataFrame
         One row a code path and stage, in the order of the stages: ``packets``, ``share`` (of the sum of the whole),
-        ``mean_ns``, ``median_ns``, ``p90_ns``, ``p99_ns`` (upper edges of buckets), ``max_ns``.
+        ``mean_ns``, ``median_ns``, ``p90_ns``, ``p99_ns``, ``max_ns``. Quantiles of a log are upper edges of buckets;
+        those of the kernel's histograms are interpolated within buckets.
     waits : polars.DataFrame
         ``path``, ``percentile``, ``stage``, ``mean_ns``, ``packets``: mean times of the packets whose whole time is
-        around a percentile.
+        around a percentile; of the kernel's histograms, of one of seven packets.
     sample : polars.DataFrame
         Every n-th packet of each code path: ``path``, ``time_s`` since the first row, and a column of nanoseconds
         for each stage. Empty where no packets were recorded.
@@ -77,7 +78,7 @@ class PathReduction:
 
     @property
     def rows(self) -> int:
-        """Rows of the log."""
+        """Rows of the log: packets and reads."""
         return int(self.paths["packets"].sum()) + self.reads
 
     def stages_of(self, path: str) -> list[str]:
