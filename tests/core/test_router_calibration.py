@@ -312,6 +312,13 @@ def test_linux_napi_with_a_calibration_is_near_the_calibrated_network():
             assert napi.quantile_ns("forwarded", quantile) == pytest.approx(expected_ns, rel=tolerance), (pps, quantile)
 
 
+def test_a_load_in_bits_is_of_packets_as_long_as_those_of_the_calibration():
+    for sizes, length in (("1386", 1386), ("64", 64), ("imix", 64)):
+        settings = napi_settings(known(traffic=known().traffic | {"sizes": sizes}))
+        (rate_pps,) = parameters("linux-napi", settings | {"load_mbps": 100.0}).rates_pps
+        assert rate_pps == pytest.approx(100e6 / 8 / length)
+
+
 def test_the_command_takes_the_parameters_of_linux_napi_from_a_file(tmp_path, capsys):
     from parshall.cli.model import build_network
 

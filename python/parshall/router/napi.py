@@ -11,9 +11,10 @@ def napi_settings(calibration: Calibration) -> dict[str, str | float]:
     """Return the parameters of ``linux-napi`` that a calibration determines; the others keep their defaults.
 
     Distributions become their means or medians, because the built-in model has constant services and wake-ups. The link
-    to the router has no counterpart: add `Calibration.link_ns` to latencies.
+    to the router has no counterpart: add `Calibration.link_ns` to latencies. Of a calibration with a distribution of
+    sizes, packets have 64 bytes here: give loads in packets/s.
     """
-    noise = calibration.noise
+    noise, sizes = calibration.noise, calibration.traffic["sizes"]
     stall_us = noise.times.mean_ns / 1e3 if noise.times else 0.0
     return {
         "packet_us": calibration.service.mean_ns / 1e3,
@@ -27,5 +28,5 @@ def napi_settings(calibration: Calibration) -> dict[str, str | float]:
         # Stalls have the timer's interrupts.
         "interrupt_period_ms": 0.0,
         "link_mbps": _LINK_MBPS,
-        "packet_bytes": "64",
+        "packet_bytes": sizes if sizes.isdecimal() else "64",
     }
