@@ -1,5 +1,6 @@
 """Times of stages less the cost of the probes."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ ROWS = [row("receive", 100, 500), row("forward", 50, 60), row("whole", 100, 530)
 def summary(*costs: dict[str, Any]) -> PathSummary:
     """Return the summary of a measurement with these costs."""
     return PathSummary(
-        ledger={},
+        ledger={"cost": {"wall_s": 8.1}},
         failure=None,
         stages=["gro", "receive", "forward"],
         unavailable=[],
@@ -93,3 +94,11 @@ def test_the_table_has_the_times_as_measured_and_less_the_probes():
 def test_a_cost_whose_interval_has_zero_is_said_so(measured: dict[str, Any], said: bool):
     (line,) = (line for line in summary_lines(summary(measured)) if line.startswith("probe cost, forwarded: "))
     assert line.endswith("; not distinguishable from zero") == said
+
+
+def test_a_measurement_without_a_window_says_so():
+    assert not [line for line in summary_lines(summary()) if line.startswith("attached")]
+    none = dataclasses.replace(summary(), windows=0, attached_s=0.0)
+    one = dataclasses.replace(summary(), attached_s=0.5)
+    assert summary_lines(none)[-1] == "attached for 0.0 of 8.1 s, in 0 windows"
+    assert summary_lines(one)[-1] == "attached for 0.5 of 8.1 s, in 1 window"

@@ -48,9 +48,9 @@ def summary_lines(summary: PathSummary) -> list[str]:
             times = _quantiles(row) if row["kind"] != "poll_packets" else _packets(row)
             lines.append(f"  {row['kind']:18} CPU {row['cpu']:<3}{row['events']:>12,}{gap:>10}{times}")
     lines += [_cost_line(cost) for cost in summary.probe_cost]
-    if summary.windows > 1:
-        wall_s = summary.ledger["cost"]["wall_s"]
-        lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} windows")
+    if summary.is_partial:
+        wall_s, windows = summary.ledger["cost"]["wall_s"], f"window{'' if summary.windows == 1 else 's'}"
+        lines.append(f"attached for {summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} {windows}")
     return lines
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DEFAULT_RING_BYTES = 16 << 20
 RING_BYTES_MIN, RING_BYTES_MAX = 32 << 10, 256 << 20
 DEFAULT_PACKETS_MAX = 1 << 16
+# Between the first moment and the last of a measurement, programs are attached and detached for so long at most.
+_START_AND_END_S = 0.2
 GROUPS = ("none", "interface", "connection", "cgroup", "command")
 
 
@@ -75,6 +77,11 @@ class PathSummary(Summary):
     probe_cost: list[dict[str, Any]]
     attached_s: float
     windows: int
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the programs were attached for a part of the measurement only: in windows, or not at all."""
+        return self.windows != 1 or self.ledger["cost"]["wall_s"] - self.attached_s > _START_AND_END_S
 
     def table(self, *, with_groups: bool = False) -> "pa.Table":
         """Return the times of the stages.

@@ -119,8 +119,8 @@ def _unseen(log: "Measured") -> list[str]:
         attached = f"{share:.0%} of the time" if isinstance(share, float) and share < 1 else ""
     else:
         summary, wall_s = log.summary, log.ledger["cost"]["wall_s"]
-        windows = f"{summary.attached_s:.1f} of {wall_s:.1f} s, in {summary.windows} windows"
-        attached = windows if summary.windows > 1 else ""
+        windows = f"{summary.attached_s:.1f} of {wall_s:.1f} s, in {many(summary.windows, 'window')}"
+        attached = windows if summary.is_partial else ""
     return [f"The programs were attached for {attached}: packets at other times were not seen."] if attached else []
 
 
