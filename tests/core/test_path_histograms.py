@@ -206,6 +206,7 @@ def test_of_several_files_the_damaged_one_is_named(values: np.ndarray, tmp_path:
         ("", "no histograms of paths; make them with: parshall path --json > FILE"),
         ("[]", "no histograms of paths"),
         ('{"format": "other"}', "no histograms of paths"),
+        ('{"format": "path-histograms", "format_ver', "is cut or damaged; make it again"),
         ('{"format": "path-histograms", "format_version": "2.0"}', "version 2.0, this Parshall reads 1.x"),
         ('{"format": "path-histograms", "format_version": "1.0"}', "it has no ledger; the file is damaged"),
     ],
@@ -213,5 +214,6 @@ def test_of_several_files_the_damaged_one_is_named(values: np.ndarray, tmp_path:
 def test_other_files_are_refused_in_one_line(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text(text)
+    assert is_path_histograms(path) == ('"path-histograms"' in text)
     with pytest.raises(UsageError, match=said.replace(".", r"\.")):
         PathHistograms(path)

@@ -14,6 +14,8 @@ MAJOR = 1
 VERSION = f"{MAJOR}.0"
 # A file that begins otherwise is not JSON, and is not read as a whole.
 _BEGIN = b"{"
+# `as_object` begins so; a file that was cut has no more of its own.
+_HEAD = f'{{"format": "{FORMAT}"'.encode()
 
 
 class PathHistograms:
@@ -40,6 +42,8 @@ class PathHistograms:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         found = _object(self.path)
+        if found is None and _begins_with(self.path, _HEAD):
+            raise UsageError(f"{self.path}: is cut or damaged; make it again: parshall path --json > FILE")
         if found is None or found.get("format") != FORMAT:
             raise UsageError(f"{self.path}: no histograms of paths; make them with: parshall path --json > FILE")
         version = str(found.get("format_version"))
@@ -70,17 +74,26 @@ def as_object(summary: PathSummary, environment: dict[str, Any]) -> dict[str, An
 
 
 def is_path_histograms(path: Path) -> bool:
-    """Return whether a file has histograms of paths; false when it cannot be read."""
+    """Return whether a file has histograms of paths, or the beginning of such; false when it cannot be read."""
+    if _begins_with(path, _HEAD):
+        return True
     found = _object(path)
     return found is not None and found.get("format") == FORMAT
 
 
-def _object(path: Path) -> dict[str, Any] | None:
+def _begins_with(path: Path, head: bytes) -> bool:
     try:
         with path.open("rb") as file:
-            if file.read(1) != _BEGIN:
-                return None
-            found = json.loads(_BEGIN + file.read())
+            return file.read(len(head)) == head
+    except OSError:
+        return False
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    if not _begins_with(path, _BEGIN):
+        return None
+    try:
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
