@@ -200,7 +200,6 @@ class PathProfile(Session[PathSummary]):
         share: float = 1.0,
         seed: int = 1,
         probe_cost: bool = False,
-        environment_extra: dict[str, Any] | None = None,
         is_stopping: Callable[[], bool] | None = None,
     ) -> None:
         chosen = list(stages if stages is not None else ALL_STAGES if path else LIGHT_STAGES)
@@ -248,7 +247,7 @@ class PathProfile(Session[PathSummary]):
             "seed": seed,
             "probe_cost": probe_cost,
         }
-        self.environment = environment() | (environment_extra or {})
+        self.environment = environment()
         request = options | {
             "path": self.path,
             "environment": as_json(self.environment),
