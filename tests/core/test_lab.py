@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parshall.cli.lab import run_study
+from parshall.cli.lab import published, run_study
 from parshall.errors import ParshallError, UsageError
 from parshall.lab import Figure, Host, Measure, Program, Setting, Statement, Study, Table, grid, load
 from parshall.lab.bundle import Bundle
@@ -370,6 +370,27 @@ def test_a_bundle_whose_content_cannot_be_used_is_an_error_with_its_directory(
         write_report([tmp_path / "b"])
     assert str(caught.value).startswith(f"{tmp_path / 'b'}: is damaged (")
     assert "\n" not in str(caught.value)
+
+
+def test_statements_of_a_damaged_evaluation_are_an_error_with_its_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = study_of(statements=[Statement("page 1", "it rises", lambda _: Finding("it rises", True))])
+    evaluate(write_bundle(tmp_path / "b", study, {1: [1.0], 2: [2.0], 3: [5.0]}), study)
+    published([tmp_path / "b"], as_json=True)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {
+        "study": "made",
+        "source": "page 1",
+        "published": "it rises",
+        "measured": "it rises",
+        "is_same": True,
+        "reason": "",
+    }
+    for text in ("[]", "{}", '{"study": "made", "statements": [1], "omitted": {}}'):
+        (tmp_path / "b" / EVALUATION).write_text(text)
+        with pytest.raises(UsageError, match=f"{tmp_path / 'b'}: is damaged"):
+            published([tmp_path / "b"])
 
 
 def test_a_directory_with_files_is_not_used(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from parshall.stopping import Stopping
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 
+# What is shown of a statement.
+_STATED = ("source", "published", "measured", "is_same", "reason")
+
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A built-in study, `all`, or a Python file")]
 Hosts = Annotated[Path | None, typer.Option("--hosts", metavar="FILE", help="Real hosts, one Dask worker each")]
 OnFailure = Annotated[
@@ -204,15 +207,17 @@ def published(
 ) -> None:
     """Show what the documents say, what was measured here, and whether the shape is the same."""
     from parshall.lab.report import read_evaluation
+    from parshall.report.document import naming_damage
 
     found = [directory for given in directories for directory in _bundles(given)]
     if not found:
         raise UsageError(f"{directories[0]}: no study in it; measure them: parshall lab run all")
-    rows = [
-        {"study": evaluation["study"], **statement}
-        for evaluation in map(read_evaluation, found)
-        for statement in [*evaluation["statements"], *_omitted(evaluation)]
-    ]
+    rows = []
+    for directory in found:
+        with naming_damage([directory], f"write its evaluation again: parshall lab resume {directory}"):
+            evaluation = read_evaluation(directory)
+            statements = [*evaluation["statements"], *_omitted(evaluation)]
+            rows += [{"study": evaluation["study"], **{key: each[key] for key in _STATED}} for each in statements]
     if as_json:
         print(json.dumps(rows))
         return
