@@ -394,7 +394,8 @@ def by_single_queue(table: Table) -> Finding:
     errors = table.values("queue_p50_error", **DEFAULT | {"load": LOADS})
     if not errors:
         return Finding("not measured", None)
-    text = f"the single queue's median is wrong by {min(errors):+.0f} to {max(errors):+.0f} %"
+    span = " to ".join(dict.fromkeys(f"{error:+.0f}" for error in (min(errors), max(errors))))
+    text = f"the single queue's median is wrong by {span} %"
     return Finding(text, decided(errors, lambda error: error < 0))
 
 
