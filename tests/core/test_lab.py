@@ -393,6 +393,19 @@ def test_statements_of_a_damaged_evaluation_are_an_error_with_its_directory(
             published([tmp_path / "b"])
 
 
+def test_an_evaluation_of_the_first_version_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = study_of()
+    bundle = write_bundle(tmp_path, study, {1: [1], 2: [2], 3: [3]})
+    evaluation = evaluate(bundle, study)
+    del evaluation["omitted"]
+    (bundle.directory / EVALUATION).write_text(json.dumps(evaluation))
+    assert "Not measured" not in write_report([tmp_path]).read_text()
+    published([tmp_path], as_json=True)
+    assert json.loads(capsys.readouterr().out) == []
+
+
 def test_a_directory_with_files_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     with pytest.raises(UsageError, match="is not empty"):

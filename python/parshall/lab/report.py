@@ -30,6 +30,9 @@ def read_evaluation(directory: Path) -> dict[str, Any]:
         raise UsageError(f"{directory}: its study has not ended; go on: parshall lab resume {directory}") from None
     except ValueError as error:
         raise UsageError(f"{path}: is damaged: {error}; parshall lab resume {directory} writes it again") from None
+    if isinstance(evaluation, dict):
+        # The first version did not write it.
+        evaluation.setdefault("omitted", {})
     return evaluation
 
 
