@@ -77,10 +77,12 @@ def duration_text(time_ns: float | None) -> str:
     """Return a time with three digits and its unit: ``12.3 us``; ``-`` for None."""
     if time_ns is None:
         return "-"
-    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
-        if abs(time_ns) < limit:
-            return f"{time_ns / (limit / 1e3):.3g} {unit}"
-    return f"{time_ns / 1e9:.3g} s"
+    for scale, unit in ((1.0, "ns"), (1e3, "us"), (1e6, "ms")):
+        # From here on, three digits would be 1e+03.
+        if abs(time_ns) < 999.5 * scale:
+            return f"{time_ns / scale:.3g} {unit}"
+    time_s = time_ns / 1e9
+    return f"{time_s:.3g} s" if abs(time_s) < 999.5 else f"{time_s:,.0f} s"
 
 
 def _parse(option: str, text: str, spelled: str, units: dict[str, float] | dict[str, int], expected: str) -> float:

@@ -7,7 +7,7 @@ import pytest
 from parshall.errors import UsageError
 from parshall.generate.interface import Interface
 from parshall.generate.preflight import default_backend, reasons_not_to_send
-from parshall.quantities import parse_rate
+from parshall.quantities import duration_text, parse_rate
 
 VETH = Interface(
     name="v0",
@@ -81,3 +81,20 @@ def test_quantities_have_prefixes():
     for text in ("", "k", "-1", "1x", "1KiB", "nan"):
         with pytest.raises(UsageError, match="--pps"):
             parse_rate("--pps", text)
+
+
+def test_times_have_three_digits_and_no_exponent():
+    times_ns = (None, 0.0, 12.345, 999.4, 999.6, 123_456.7, 999_600, -999_600, 999.7e6, 1.5e9, 1_234.5e9)
+    assert [duration_text(time_ns) for time_ns in times_ns] == [
+        "-",
+        "0 ns",
+        "12.3 ns",
+        "999 ns",
+        "1 us",
+        "123 us",
+        "1 ms",
+        "-1 ms",
+        "1 s",
+        "1.5 s",
+        "1,234 s",
+    ]

@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 
 from parshall.figures.legend import COLOURS
+from parshall.quantities import duration_text
 
 INK, BAR = "#222", "#0072B2"
 # Those of flows without black, on which no name can be read.
@@ -53,7 +54,4 @@ def _colour(number: int) -> str:
 
 def time_text(time_ns: float) -> str:
     """Return a time with three digits and its unit."""
-    for limit, unit in ((1e3, "ns"), (1e6, "µs"), (1e9, "ms")):
-        if time_ns < limit:
-            return f"{time_ns / (limit / 1e3):.3g} {unit}"
-    return f"{time_ns / 1e9:.3g} s"
+    return duration_text(time_ns).replace("us", "µs")
