@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from tcp_logger import small_disk
 
 from parshall.errors import ParshallError
 from parshall.generate.reception import _utc_offset_ns
@@ -211,6 +212,28 @@ def test_the_command_measures_a_share_of_the_capacity(tmp_path):
     assert beside["ledger"] == result["ledger"]
     assert beside["setup"]["receive"] == "rps"
     assert "kernel" in json.dumps(beside["environment"])
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(tmp_path):
+    file = tmp_path / "none" / "packets.parquet"
+    done = subprocess.run(
+        [PARSHALL, "router", "measure", "-d", "60", "-o", file], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"parshall: router: {file}: cannot be written: No such file or directory")
+
+
+def test_a_full_disk_keeps_the_old_file_and_the_result_is_shown(tmp_path):
+    with small_disk(tmp_path / "small", "64k") as disk:
+        file = disk / "packets.parquet"
+        file.write_text("old")
+        command = [PARSHALL, "router", "measure", "--pps", "50k", "-c", "25000", "-o", file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        kept = file.read_text()
+    assert done.returncode == 1
+    assert f"parshall: router: {file}: No space left on device; make room" in done.stderr
+    assert "sent 25,000" in done.stdout
+    assert kept == "old"
 
 
 def started(*arguments):

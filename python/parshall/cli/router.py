@@ -1,5 +1,6 @@
 """``parshall router``: measure, capacity."""
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -13,6 +14,7 @@ from parshall.cli.model_calibration import check_output
 from parshall.cli.options import count_option, rate_option, time_option
 from parshall.errors import ParshallError, UsageError
 from parshall.stopping import exiting_on_signals
+from parshall.whole_file import new_file
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -86,7 +88,12 @@ def measure_router(
         check_output("--calibrate", calibration)
     setup = Setup(receive, not no_gro, routes, rules, tunnel, router_cpu, sender_cpu)
     workload = Traffic(traffic, pps or 100_000, sizes, flows, seed)
-    with exiting_on_signals(), RouterTestbed(setup) as bed:
+    # The file is opened first: what was measured must not be lost for a name that cannot be written.
+    with (
+        exiting_on_signals(),
+        contextlib.nullcontext() if output is None else new_file(output, "wb") as opened,
+        RouterTestbed(setup) as bed,
+    ):
         _warn(setup)
         report_start("router", f"measuring a router, {receive}", quiet=quiet)
         capacity, beyond = None, None
@@ -99,26 +106,34 @@ def measure_router(
             workload = Traffic(traffic, load * found.pps, sizes, flows, seed)
         is_calibrated = calibration is not None and _calibrate(bed, calibration, workload)
         found_packets = measure(bed, workload, count or max(1, round(duration * workload.pps)))
-    quantiles = _quantiles(latencies_ns(found_packets.table) / 1e3)
-    result = {
-        "setup": found_packets.setup,
-        "traffic": found_packets.traffic,
-        "capacity": capacity,
-        "overload": beyond,
-        "is_calibrated": is_calibrated,
-        "offered_pps": found_packets.offered_pps,
-        "lost_share": found_packets.lost_share,
-        "ledger": found_packets.ledger,
-        "latency_us": quantiles,
-    }
-    if output is not None:
-        found_packets.write(output)
+        quantiles = _quantiles(latencies_ns(found_packets.table) / 1e3)
+        result = {
+            "setup": found_packets.setup,
+            "traffic": found_packets.traffic,
+            "capacity": capacity,
+            "overload": beyond,
+            "is_calibrated": is_calibrated,
+            "offered_pps": found_packets.offered_pps,
+            "lost_share": found_packets.lost_share,
+            "ledger": found_packets.ledger,
+            "latency_us": quantiles,
+        }
+        try:
+            if opened is not None:
+                file, commit = opened
+                found_packets.write(file)
+                commit()
+        finally:
+            _show(result, load, as_json)
+
+
+def _show(result: dict[str, Any], load: float | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_finite(result)))
         return
-    print(f"offered   {found_packets.offered_pps:,.0f} packets/s" + (f", {load:.0%} of capacity" if load else ""))
-    print(_ledger_line(found_packets.ledger))
-    print("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in quantiles.items()) + " us")
+    print(f"offered   {result['offered_pps']:,.0f} packets/s" + (f", {load:.0%} of capacity" if load else ""))
+    print(_ledger_line(result["ledger"]))
+    print("latency   " + ", ".join(f"{name} {value:,.1f}" for name, value in result["latency_us"].items()) + " us")
 
 
 @app.command("capacity")

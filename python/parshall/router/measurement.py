@@ -1,10 +1,11 @@
 """A measurement: what was offered to a router, and when each packet arrived and left."""
 
+import io
 import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow
@@ -74,15 +75,34 @@ class Measurement:
         """Departure less arrival of the packets that left, int64, in the order of sending."""
         return latencies_ns(self.table)
 
-    def write(self, path: Path) -> None:
-        """Write the table as Parquet, with all else in its metadata as JSON; the file is complete, or not there."""
+    def write(self, to: Path | IO[bytes]) -> None:
+        """Write the table as Parquet, with all else in its metadata as JSON.
+
+        Parameters
+        ----------
+        to : pathlib.Path or binary file
+            A path is replaced when the new file is complete.
+
+        Raises
+        ------
+        ParshallError
+            The file cannot be created, or another process is writing it.
+        OSError
+            The file cannot be written.
+        """
+        if isinstance(to, Path):
+            with new_file(to, "wb") as (file, commit):
+                self.write(file)
+                commit()
+            return
         beside = {name: getattr(self, name) for name in ("ledger", "cost", "sender", "gateway", "setup", "traffic")}
         beside["environment"] = environment()
         metadata = {**(self.table.schema.metadata or {}), METADATA_KEY: json.dumps(beside, default=str).encode()}
-        with new_file(path, "wb") as (file, commit):
-            pyarrow.parquet.write_table(self.table.replace_schema_metadata(metadata), file, compression="zstd")
-            file.flush()
-            commit()
+        # In memory first: of a full disk pyarrow's own error names no file.
+        content = io.BytesIO()
+        pyarrow.parquet.write_table(self.table.replace_schema_metadata(metadata), content, compression="zstd")
+        to.write(content.getbuffer())
+        to.flush()
 
 
 def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool = True) -> Measurement:
@@ -93,11 +113,22 @@ def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool =
 
     Parameters
     ----------
-    bed, traffic, count
-        As for `offer`, and so are the errors.
+    bed : RouterTestbed
+        The testbed.
+    traffic : Traffic
+        The workload.
+    count : int
+        Number of packets.
     records : bool
         Whether to record departures; otherwise packets are only counted, at the sink, and the router does no extra
         work.
+
+    Raises
+    ------
+    ParshallError
+        The router does not forward, no packet left it, or the packets were not sent.
+    UsageError
+        An argument is out of range.
     """
     port = gateway.PORT if bed.setup.tunnel else PORT
     departures = [Edge(bed.egress, bed.router.path, "out", capacity=count, port=port)] if records else []
