@@ -297,7 +297,7 @@ def test_what_a_part_of_a_study_did_not_measure_is_said_and_a_whole_study_may_no
     assert (found["figures"][0]["finding"], len(found["figures"][0]["points"])) == ("", 2)
     part.write_about()
     page = write_report([part.directory]).read_text()
-    assert "parshall lab run made --at load=1,2 --repeats 1 --seed 1" in page
+    assert "parshall lab run study.py --at load=1,2 --repeats 1 --seed 1" in page
 
     whole = write_bundle(tmp_path / "whole", study, {1: [1.0], 2: [2.0], 3: [3.0]})
     found = evaluate(whole, study)
@@ -391,6 +391,13 @@ def test_statements_of_a_damaged_evaluation_are_an_error_with_its_directory(
         (tmp_path / "b" / EVALUATION).write_text(text)
         with pytest.raises(UsageError, match=f"{tmp_path / 'b'}: is damaged"):
             published([tmp_path / "b"])
+
+
+@pytest.mark.parametrize(("name", "named"), [("made", "study.py"), ("siftr", "siftr")])
+def test_a_report_says_how_to_run_its_study_again(tmp_path: Path, name: str, named: str) -> None:
+    study = study_of(name=name)
+    evaluate(write_bundle(tmp_path, study, {1: [1], 2: [2], 3: [3]}), study)
+    assert f"<pre>parshall lab run {named} --repeats 1 --seed 1</pre>" in write_report([tmp_path]).read_text()
 
 
 def test_an_evaluation_of_the_first_version_is_reported(

@@ -221,6 +221,9 @@ def published(
     if as_json:
         print(json.dumps(rows))
         return
+    if not rows:
+        say("lab", f"{directories[0]}: its study has no statement about a document")
+        return
     from rich.table import Table
 
     table = Table("study", "where", "published", "measured here", "same shape?", show_lines=True)

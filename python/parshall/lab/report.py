@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from parshall.errors import UsageError
-from parshall.lab.bundle import Bundle
+from parshall.lab.bundle import STUDY, Bundle
 from parshall.lab.comparison import compare
 from parshall.lab.drawing import draw, hidden
 from parshall.lab.evaluation import EVALUATION
 from parshall.lab.study import Finding
 from parshall.report.document import naming_damage, render, write_document
+from parshall.studies import NAMES
 
 
 def read_evaluation(directory: Path) -> dict[str, Any]:
@@ -105,6 +106,8 @@ def _render(
         filters={"figures": _significant},
         title=title,
         bundle=bundle.about,
+        # Its text is kept there, and a built-in study needs none.
+        study=bundle.about["study"] if bundle.about["study"] in NAMES else STUDY,
         part="".join(
             f" --at {shlex.quote(f'{name}=' + ','.join(values))}" for name, values in bundle.about.get("at", {}).items()
         ),
