@@ -102,3 +102,8 @@ def test_a_measurement_without_a_window_says_so():
     one = dataclasses.replace(summary(), attached_s=0.5)
     assert summary_lines(none)[-1] == "attached for 0.0 of 8.1 s, in 0 windows"
     assert summary_lines(one)[-1] == "attached for 0.5 of 8.1 s, in 1 window"
+
+
+def test_no_packets_are_said_to_be_none():
+    nothing = dataclasses.replace(summary(), paths=dict.fromkeys(("forwarded", "dropped"), 0), times=[])
+    assert summary_lines(nothing)[0] == "packets: none"

@@ -251,6 +251,13 @@ def test_attached_a_share_of_the_time(router):
     assert summary["windows"] >= 1
 
 
+def test_a_cost_that_cannot_be_measured_is_said_with_what_it_needs(router):
+    """A router's packets pass no stage of the default between the first and the last."""
+    done = run("--netns", router.router.namespace, "--probe-cost", "--duration", "1")
+    assert done.returncode == 0, done.stderr
+    assert "parshall: path: --probe-cost: not measured: fewer than 5 pairs of windows" in done.stderr
+
+
 def test_what_the_probes_cost_is_measured_and_subtracted(router):
     """Histograms are of windows with all probes; less their cost, the whole is about that of few probes."""
     from parshall.path import PathProfile

@@ -13,7 +13,7 @@ from parshall.cli.ledger_text import ledger_lines
 from parshall.cli.messages import report_start, say
 from parshall.cli.options import count_option
 from parshall.cli.path_beside import Beside
-from parshall.cli.path_text import stage_lines, summary_lines
+from parshall.cli.path_text import NO_COST, stage_lines, summary_lines
 from parshall.cli.watch import watch
 from parshall.errors import UsageError
 from parshall.path import PathProfile, PathSummary
@@ -122,6 +122,8 @@ def command(
     for one in summary.unavailable:
         if not quiet:
             say("path", f"stage {one['stage']}: not measured, {one['reason']}")
+    if probe_cost and not summary.probe_cost and not quiet:
+        say("path", NO_COST)
     if as_json or not quiet:
         _show(output, summary, profile.environment, by, as_json, beside.connections() if sessions else None)
     failed = [failure for failure in (summary.failure, *failures) if failure]

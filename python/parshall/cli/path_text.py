@@ -7,6 +7,11 @@ from parshall.path.stages import WHOLE
 from parshall.quantities import duration_text
 
 _GROUPS_SHOWN = 20
+NO_COST = (
+    "--probe-cost: not measured: fewer than 5 pairs of windows had 100 packets each with a stage between the first and "
+    "the last; measure for 8 s of steady traffic, and add stages, such as pre_routing and forward on a router"
+)
+"""What `--probe-cost` says when no code path has a cost."""
 
 
 def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
@@ -34,7 +39,8 @@ def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
 
 def summary_lines(summary: PathSummary) -> list[str]:
     """Return packets by code path, drops by reason, reads, noise and the cost of the probes."""
-    lines = ["packets: " + ", ".join(f"{count:,} {path}" for path, count in summary.paths.items() if count)]
+    counts = [f"{count:,} {path}" for path, count in summary.paths.items() if count]
+    lines = [f"packets: {', '.join(counts) or 'none'}"]
     followed = [row for row in summary.drops if row["followed"]]
     if followed:
         lines.append("drops: " + ", ".join(_drops(row) for row in followed))
