@@ -6,6 +6,7 @@ import altair as alt
 import polars as pl
 
 from parshall.figures.figure import WIDTH_PX, Figure, finished, rows_of
+from parshall.figures.legend import many
 from parshall.figures.path.axes import BAR, INK, time_scale, time_ticks
 from parshall.figures.path.reduction import PathReduction
 from parshall.path.stages import WHOLE
@@ -42,8 +43,8 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     chart = alt.vconcat(*panels, spacing=4)
     packets = int(times.filter(stage=WHOLE)["packets"].sum())
     caption = (
-        f"{packets:,} packets. Until a stage: time since the stage before; whole: from the first stage to the last. "
-        "Height: packets for each 9 % of time, each panel to its own maximum. Solid line: median; dashed: 99th "
+        f"{many(packets, 'packet')}. Until a stage: time since the stage before; whole: from the first stage to the "
+        "last. Height: packets for each 9 % of time, each panel to its own maximum. Solid line: median; dashed: 99th "
         "percentile."
     )
     return finished(f"times-{path}", f"Time until each stage, {path} packets", caption, chart)

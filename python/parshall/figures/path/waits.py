@@ -79,9 +79,10 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     names = base.mark_text(fontSize=12).encode(x=alt.X("middle_percent:Q"), y=y, text="label:N", color=ink)
     counts = reduced.group_by("percentile", maintain_order=True).agg(pl.col("packets").first())
     packets = ", ".join(f"{count:,}" for count in counts["packets"])
+    packets += " packet" if packets == "1" else " packets"
     caption = (
         "Each bar: mean times of the packets around a percentile of the time from first to last stage "
-        f"({packets} packets, from top to bottom). A part is the time until its stage, waiting included."
+        f"({packets}, from top to bottom). A part is the time until its stage, waiting included."
     )
     chart = alt.layer(bars, names).properties(width=WIDTH_PX - 240, height=_BAR_PX * len(rows))
     return finished(f"waits-{path}", f"Where {path} packets spent their time", caption, chart)
