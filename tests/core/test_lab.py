@@ -400,9 +400,7 @@ def test_a_report_says_how_to_run_its_study_again(tmp_path: Path, name: str, nam
     assert f"<pre>parshall lab run {named} --repeats 1 --seed 1</pre>" in write_report([tmp_path]).read_text()
 
 
-def test_an_evaluation_of_the_first_version_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_evaluation_of_the_first_version_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = study_of()
     bundle = write_bundle(tmp_path, study, {1: [1], 2: [2], 3: [3]})
     evaluation = evaluate(bundle, study)

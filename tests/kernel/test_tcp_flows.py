@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -279,3 +280,37 @@ def test_many_short_connections_are_all_in_the_flow_table(ends: Any, until: Any,
     assert end_mb - halfway_mb < 30, (
         f"{memory[0]:.0f} MB at the begin, {halfway_mb:.0f} halfway, {end_mb:.0f} at the end"
     )
+
+
+def test_all_flows_that_live_on_have_an_account(ends: Any, tmp_path: Path) -> None:
+    """More than the kernel sums up at once; no process holds some of them any more."""
+    left, right, link = ends
+    connections, closed, port = 2_500, 20, next(_ports)
+    left.sysctl("net.ipv4.ip_local_port_range", "10000 22999")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2 * connections + 200), limits[1]))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        with right.enter():
+            listener = stack.enter_context(socket.create_server((link.address(right), port), backlog=128))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with TcpLog(tmp_path / "log", port=[port]) as log:
+            for number in range(connections):
+                with left.enter():
+                    active = socket.create_connection((link.address(right), port))
+                passive, _ = listener.accept()
+                stack.enter_context(passive)
+                if number < closed:
+                    # It waits until its peer has room for what is left.
+                    active.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+                    active.setblocking(False)
+                    active.send(b"x" * 65536)
+                    active.close()
+                else:
+                    active.sendall(b"x" * (1 + number % 3))
+                    stack.enter_context(active)
+    logged, _ = check_log(log.path)
+    flows = pl.DataFrame(ours(logged, port))
+    assert flows.height == 2 * connections
+    assert not flows["ended"].any()
+    assert (flows["packets_seen"] >= 4).all()
