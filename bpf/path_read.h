@@ -50,10 +50,14 @@ static __always_inline void add_read_time(__u32 kind, __u64 value)
 	__sync_fetch_and_add(&histogram->counts[bucket_of(value < 0xffffffff ? value : 0xffffffff)], 1);
 }
 
+/* In path.bpf.c: whose packet it is. */
+static __noinline int describe_socket(struct path_identity *identity, struct sock *sk);
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(path_data_ready, struct sock *sk)
 {
 	struct path_socket fresh = {};
+	struct path_identity *identity;
 	struct path_cpu *now = this_cpu();
 	__u64 key = (__u64)sk, skb;
 	struct path_packet *packet;
@@ -76,11 +80,17 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 	packet->offset_ns[STAGE_DATA_READY] = fresh.ready_ns - packet->time_ns;
 	packet->seen |= BIT(STAGE_DATA_READY);
 	packet->last_stage = STAGE_DATA_READY;
-	if (options.group == GROUP_COMMAND) {
-		struct path_identity *identity = bpf_map_lookup_elem(&path_identities, &place);
-
-		if (identity)
+	if (options.group == GROUP_COMMAND || options.cgroup_id) {
+		identity = bpf_map_lookup_elem(&path_identities, &place);
+		if (!identity)
+			return 0;
+		if (options.group == GROUP_COMMAND)
 			identity->socket_cookie = bpf_get_socket_cookie(sk);
+		if (options.cgroup_id) {
+			describe_socket(identity, sk);
+			if (!identity->in_cgroup)
+				return 0;
+		}
 	}
 	if (!options.follows_readers)
 		return 0;

@@ -3,13 +3,14 @@
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversation import connection, transfer
 
+from parshall.cgroups import TemporaryCgroup
 from parshall.path import PathProfile, PathSummary
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
@@ -32,6 +33,14 @@ def pair(bed: Any) -> tuple[Any, Any, Any]:
     """Two hosts, and the link between them."""
     left, right = bed.host("left"), bed.host("right")
     return left, right, bed.link(left, right, backend="veth")
+
+
+@pytest.fixture
+def control_group() -> Iterator[Path]:
+    """A control group without processes."""
+    group = TemporaryCgroup("reads")
+    yield group.path
+    group.remove()
 
 
 def packets_by_command(summary: PathSummary, path: str) -> dict[str, int]:
@@ -105,3 +114,22 @@ def test_every_sent_packet_of_tcp_is_of_a_command_or_of_the_softirq(pair: Any) -
     kernel_threads = re.compile(r"ksoftirqd/|kworker/|napi/")
     assert all(name in (ours, "(softirq)") or kernel_threads.match(name) for name in found), found
     assert found[ours] > 0
+
+
+def test_reads_are_those_of_the_chosen_control_group(pair: Any, control_group: Path) -> None:
+    left, right, link = pair
+    address = str(link.address(right))
+    # The socket belongs to the group in which it is made.
+    enter = f"open({str(control_group / 'cgroup.procs')!r}, 'w').write('0') if sys.argv[1] == 'alpha' else None; "
+    readers = run_each(right, READ.replace("s = socket", f"{enter}s = socket", 1), address)
+    assert [process.stdout.readline() for process in readers] == ["bound\n"] * 2
+    options: dict[str, Any] = {"cgroup": control_group, "filter": "udp portrange 9001-9002"}
+    stages = ["netif_rx", "receive", "socket_in", "data_ready"]
+    with PathProfile(netns=right.namespace, reads=True, stages=stages, **options) as profile:
+        end_each(run_each(left, SEND, address))
+        end_each(readers)
+    count = SENT["alpha"][1]
+    assert profile.summary.paths["delivered"] == count
+    (whole,) = (row for row in profile.summary.reads if row["kind"] == "whole")
+    assert 0 < whole["events"] <= count
+    assert whole["events"] == profile.summary.ledger["hooks"][1]["seen"]
