@@ -331,3 +331,11 @@ def test_the_command_takes_the_parameters_of_linux_napi_from_a_file(tmp_path, ca
     assert "another machine: cpus is" in capsys.readouterr().err
     with pytest.raises(UsageError, match="has parameters of linux-napi, not of bsd-router"):
         build_network("bsd-router", None, None, path)
+
+
+def test_no_latency_of_a_plan_has_an_end_below_zero():
+    """With stalls around 1 % of the packets, replications differ by more than their mean 99th percentile."""
+    noise = dataclasses.replace(known().noise, per_s=6.0, times=calibrating.times([np.full(1_000, 2_000_000.0)]))
+    rows = plan(known(noise=noise), pps=50_000, duration_s=0.05)
+    (p99,) = (row for row in rows if row["question"].startswith("latency p99"))
+    assert p99["low"] == 0.0 < p99["answer"] < p99["high"]

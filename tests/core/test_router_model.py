@@ -145,6 +145,11 @@ def test_a_wrong_set_up_is_refused(wrong):
         Setup(**wrong)
 
 
+def test_a_cpu_that_cannot_be_used_is_named_by_its_option():
+    with pytest.raises(UsageError, match=r"^--router-cpu 4096: cannot be used"):
+        Setup(cpu=4096)
+
+
 @pytest.mark.parametrize("wrong", [{"kind": "x"}, {"pps": 0}, {"flows": 0}, {"flows": 251}])
 def test_wrong_traffic_is_refused(wrong):
     with pytest.raises(UsageError):

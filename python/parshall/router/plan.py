@@ -65,8 +65,8 @@ def plan(
     for quantile in QUANTILES:
         name, value_us = f"p{100 * quantile:g}", results.quantile_ns(FORWARDED, quantile) / 1e3
         found = results.estimates.filter(kind="sink", place=FORWARDED, measure=f"{name}_ns")
-        half_ns = None if found.is_empty() else found["half_width"][0]
-        ends = (None, None) if half_ns is None else (value_us - half_ns / 1e3, value_us + half_ns / 1e3)
+        half_us = None if found.is_empty() or found["half_width"][0] is None else found["half_width"][0] / 1e3
+        ends = (None, None) if half_us is None else (max(value_us - half_us, 0.0), value_us + half_us)
         rows.append(_row(f"latency {name} at {load:,.0f} packets/s", value_us, ends[0], ends[1], "us"))
     lost = sum(results.lost().values())
     rows.append(_row(f"lost at {load:,.0f} packets/s", lost, None, None, "share"))

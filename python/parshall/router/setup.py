@@ -51,7 +51,7 @@ class Setup:
         if not 0 <= self.rules <= 10_000:
             raise UsageError(f"--rules {self.rules}: expected 0 to 10,000")
         usable = os.sched_getaffinity(0)
-        for option, cpu in (("--cpu", self.cpu), ("--sender-cpu", self.sender_cpu)):
+        for option, cpu in (("--router-cpu", self.cpu), ("--sender-cpu", self.sender_cpu)):
             if cpu is not None and cpu not in usable:
                 raise UsageError(f"{option} {cpu}: cannot be used; choose one of {sorted(usable)}")
 
