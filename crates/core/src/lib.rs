@@ -9,6 +9,7 @@ pub mod filter;
 pub mod ledger;
 pub mod output_file;
 pub mod path_log;
+mod protocols;
 pub mod queueing;
 pub mod sizes;
 pub mod tcp_log;

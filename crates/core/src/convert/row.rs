@@ -1,6 +1,6 @@
 //! One row of a log, from the columns of a batch.
 
-use crate::tcp_log::columns::column_table;
+use crate::tcp_log::columns::{CA_CWR, CA_RECOVERY, column_table};
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
     Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
@@ -10,16 +10,6 @@ use arrow::record_batch::RecordBatch;
 pub const ESTABLISHED: u8 = 1;
 /// Linux's number of `NEW_SYN_RECV`: a handshake without a socket, so without TCP state.
 pub const NEW_SYN_RECV: u8 = 12;
-// Indices of the names of congestion states.
-pub const CA_DISORDER: u8 = 1;
-pub const CA_CWR: u8 = 2;
-pub const CA_RECOVERY: u8 = 3;
-pub const CA_LOSS: u8 = 4;
-// Flags in `pkt_flags`.
-pub const FLAG_FIN: u16 = 0x01;
-pub const FLAG_SYN: u16 = 0x02;
-pub const FLAG_RST: u16 = 0x04;
-pub const FLAG_ECE: u16 = 0x40;
 
 macro_rules! value {
     (time) => { i64 };

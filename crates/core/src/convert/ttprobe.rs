@@ -2,10 +2,11 @@
 
 use super::address;
 use super::error::ConvertError;
-use super::row::{FLAG_SYN, Row};
+use super::row::Row;
 use super::siftr::direction;
 use super::source::Source;
 use crate::abi::DIRECTION_IN;
+use crate::protocols::TCP_SYN;
 use crate::tcp_log::FlowRow;
 use std::io::{Read, Seek, Write};
 
@@ -63,7 +64,7 @@ pub fn skb_bytes(row: &Row, flow: &FlowRow) -> u32 {
         return row.payload_bytes;
     }
     let timestamps = if flow.timestamps { 12 } else { 0 };
-    let options = if row.pkt_flags & FLAG_SYN == 0 {
+    let options = if row.pkt_flags & TCP_SYN == 0 {
         timestamps
     } else {
         let sack_permitted = if flow.sack && !flow.timestamps { 4 } else { 0 };

@@ -2,18 +2,16 @@
 
 use super::address;
 use super::error::ConvertError;
-use super::row::{
-    CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, ESTABLISHED, FLAG_ECE, FLAG_FIN, FLAG_RST, FLAG_SYN,
-    NEW_SYN_RECV, Row, seconds_and_us,
-};
+use super::row::{ESTABLISHED, NEW_SYN_RECV, Row, seconds_and_us};
 use crate::abi::{DIRECTION_OUT, EVENT_PACKET, EVENT_RETRANSMIT};
+use crate::protocols::{TCP_ECE, TCP_FIN, TCP_RST, TCP_SYN};
 use crate::tcp_log::FlowRow;
+use crate::tcp_log::columns::{CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY};
 use std::io::Write;
 
 const COLUMNS: usize = 123;
 /// The initial slow start threshold.
 const SSTHRESH_INFINITE_BYTES: u32 = 0x7fff_ffff;
-const CA_OPEN: u8 = 0;
 /// `TcpEStatsNegotiated` of RFC 4898.
 const ENABLED: u64 = 1;
 const SELF_DISABLED: u64 = 2;
@@ -200,7 +198,7 @@ impl Account {
             traffic.data_segments += segments;
             traffic.data_bytes += u64::from(row.payload_bytes);
         }
-        if row.pkt_flags & FLAG_SYN != 0 {
+        if row.pkt_flags & TCP_SYN != 0 {
             let initial = if row.direction == DIRECTION_OUT {
                 &mut self.initial_sent
             } else {
@@ -209,9 +207,8 @@ impl Account {
             *initial = row.pkt_seq;
         }
         // In a handshake ECE is part of the negotiation.
-        let ece = row.pkt_flags & (FLAG_ECE | FLAG_SYN) == FLAG_ECE;
-        let bare_ack =
-            row.payload_bytes == 0 && row.pkt_flags & (FLAG_SYN | FLAG_FIN | FLAG_RST) == 0;
+        let ece = row.pkt_flags & (TCP_ECE | TCP_SYN) == TCP_ECE;
+        let bare_ack = row.payload_bytes == 0 && row.pkt_flags & (TCP_SYN | TCP_FIN | TCP_RST) == 0;
         if row.direction == DIRECTION_OUT {
             self.ece_sent += u32::from(ece && !self.ece_set);
             self.ece_set = ece;

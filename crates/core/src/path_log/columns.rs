@@ -2,6 +2,7 @@
 
 use super::{CODE_NAMES, Row, STAGE_NAMES};
 use crate::abi::{PathRecord, STAGE_PAD};
+use crate::protocols::PROTOCOL_TCP;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,29 +41,29 @@ pub struct Column {
 
 const EVENTS: [&str; 2] = ["packet", "read"];
 
-macro_rules! packet {
-    ($name:literal, $kind:expr, $packet:ident => $value:expr) => {
+/// A column that only rows of one event have.
+macro_rules! column_of {
+    ($event:ident, $name:literal, $kind:expr, $row:ident => $value:expr) => {
         Column {
             name: $name,
             kind: $kind,
             value: |row| match row {
-                Row::Packet($packet) => $value,
-                Row::Read(_) => None,
+                Row::$event($row) => $value,
+                _ => None,
             },
         }
     };
 }
 
+macro_rules! packet {
+    ($name:literal, $kind:expr, $packet:ident => $value:expr) => {
+        column_of!(Packet, $name, $kind, $packet => $value)
+    };
+}
+
 macro_rules! read {
     ($name:literal, $kind:expr, $read:ident => $value:expr) => {
-        Column {
-            name: $name,
-            kind: $kind,
-            value: |row| match row {
-                Row::Packet(_) => None,
-                Row::Read($read) => $value,
-            },
-        }
+        column_of!(Read, $name, $kind, $read => $value)
     };
 }
 
@@ -83,7 +84,7 @@ fn known(value: u64) -> Option<u64> {
 
 /// A value that only TCP segments have.
 fn of_tcp(packet: &PathRecord, value: u32) -> Option<u64> {
-    (packet.identity.protocol == 6).then(|| value.into())
+    (packet.identity.protocol == PROTOCOL_TCP).then(|| value.into())
 }
 
 /// A value that only IP packets have.

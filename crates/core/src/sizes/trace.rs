@@ -1,15 +1,14 @@
 //! Counting the IP packets of a capture file, in constant memory.
 
 use super::{SIZE_MAX_BYTES, SizeCounts, SizesError};
+use crate::protocols::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use crate::trace::{
     LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6, LINK_TYPE_LINUX_SLL, LINK_TYPE_LINUX_SLL2,
     LINK_TYPE_LOOP, LINK_TYPE_NULL, LINK_TYPE_RAW, Reader, TraceError,
 };
 use serde::Serialize;
 
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const VLAN_TAGS: [u16; 3] = [ETHERTYPE_VLAN, 0x88a8, 0x9100];
 
 /// The account of a capture file's packets: seen = ipv4 + ipv6 + not_ip + cut_short.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -35,6 +35,13 @@ pub const STATE_NAMES: &[&str] = &[
 ];
 /// Names of Linux's `enum tcp_ca_state`, in its order.
 pub const CA_STATE_NAMES: &[&str] = &["Open", "Disorder", "CWR", "Recovery", "Loss"];
+// Their indices.
+pub(crate) const CA_OPEN: u8 = 0;
+pub(crate) const CA_DISORDER: u8 = 1;
+pub(crate) const CA_CWR: u8 = 2;
+pub(crate) const CA_RECOVERY: u8 = 3;
+pub(crate) const CA_LOSS: u8 = 4;
+const _: () = assert!(CA_STATE_NAMES.len() == CA_LOSS as usize + 1);
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 //! The cause follows from the kernel's state at the retransmission and from how its recovery began. What came
 //! back afterwards shows whether it was spurious: DSACKs, and windows that the kernel restored.
 
-use super::columns::CA_STATE_NAMES;
+use super::columns::{CA_LOSS, CA_RECOVERY};
 use crate::abi::{EVENT_CONGESTION_STATE, EVENT_DSACK, EVENT_RETRANSMIT};
+use crate::protocols::{TCP_ACK, TCP_FIN, TCP_SYN};
 use std::collections::HashMap;
 
 /// Names of [`Cause`], in its order.
@@ -12,16 +13,10 @@ pub const CAUSE_NAMES: &[&str] = &["tlp", "rto", "fast", "rack", "mtu", "syn", "
 /// Names of [`Evidence`], in its order.
 pub const EVIDENCE_NAMES: &[&str] = &["dsack", "undo"];
 
-const RECOVERY: u8 = 3;
-const LOSS: u8 = 4;
-const _: () = assert!(CA_STATE_NAMES.len() == LOSS as usize + 1);
 const TIMER_NONE: u8 = 0;
 const TIMER_LOSS_PROBE: u8 = 3;
 /// A duplicate threshold that does not count.
 const NO_THRESHOLD: u8 = 254;
-const FIN: u16 = 1;
-const SYN: u16 = 2;
-const ACK: u16 = 16;
 /// How far back a DSACK is looked up, in retransmissions of the flow.
 const DSACK_SEARCH_MAX: usize = 4096;
 
@@ -197,7 +192,8 @@ impl Flow {
     fn retransmit(&mut self, row: &Row) {
         let cause = self.cause_of(row);
         self.could_undo = row.can_undo == Some(true);
-        let phantom = u32::from(row.pkt_flags & SYN != 0) + u32::from(row.pkt_flags & FIN != 0);
+        let phantom =
+            u32::from(row.pkt_flags & TCP_SYN != 0) + u32::from(row.pkt_flags & TCP_FIN != 0);
         self.open.push(self.sent.len());
         self.sent.push(Sent {
             retransmission: Retransmission {
@@ -219,14 +215,14 @@ impl Flow {
     }
 
     fn cause_of(&mut self, row: &Row) -> Option<Cause> {
-        if row.pkt_flags & SYN != 0 {
-            return Some(match row.pkt_flags & ACK {
+        if row.pkt_flags & TCP_SYN != 0 {
+            return Some(match row.pkt_flags & TCP_ACK {
                 0 => Cause::Syn,
                 _ => Cause::SynAck,
             });
         }
         let timer = row.timer?;
-        if row.ca_state < RECOVERY {
+        if row.ca_state < CA_RECOVERY {
             return (timer == TIMER_LOSS_PROBE).then_some(Cause::Tlp);
         }
         if row.ca_state != self.ca_state || self.episode.is_none() {
@@ -234,7 +230,7 @@ impl Flow {
             self.begin_episode(row, row.ca_state);
         }
         let episode = self.episode.as_ref()?;
-        if row.ca_state == LOSS {
+        if row.ca_state == CA_LOSS {
             return if timer == TIMER_NONE {
                 Some(Cause::Rto)
             } else {
@@ -253,9 +249,9 @@ impl Flow {
 
     fn begin_episode(&mut self, row: &Row, ca_state: u8) {
         let cause = match (ca_state, row.timer) {
-            (RECOVERY, Some(_)) => Some(self.recovery_cause(row)),
-            (LOSS, Some(TIMER_NONE)) => Some(Cause::Rto),
-            (LOSS, Some(_)) if row.event == EVENT_CONGESTION_STATE => Some(Cause::Mtu),
+            (CA_RECOVERY, Some(_)) => Some(self.recovery_cause(row)),
+            (CA_LOSS, Some(TIMER_NONE)) => Some(Cause::Rto),
+            (CA_LOSS, Some(_)) if row.event == EVENT_CONGESTION_STATE => Some(Cause::Mtu),
             _ => None,
         };
         self.ca_state = ca_state;
@@ -278,13 +274,13 @@ impl Flow {
     }
 
     fn change_state(&mut self, row: &Row) {
-        if row.ca_state >= RECOVERY {
+        if row.ca_state >= CA_RECOVERY {
             self.begin_episode(row, row.ca_state);
             return;
         }
         // F-RTO (RFC 5682) also restores the window after a timeout, when any data arrived that was sent once: that
         // shows that the timeout was spurious, and not that its segment was.
-        let is_shown = self.ca_state == RECOVERY || row.original_acked == Some(true);
+        let is_shown = self.ca_state == CA_RECOVERY || row.original_acked == Some(true);
         if let Some(episode) = self.episode.take()
             && self.could_undo
             && row.can_undo == Some(false)

@@ -1,6 +1,6 @@
 //! Each cause and each verdict, from rows as the kernel writes them.
 
-use super::{Cause, Evidence, FlowFacts, Judge, LOSS, RECOVERY, Retransmission, Row};
+use super::{CA_LOSS, CA_RECOVERY, Cause, Evidence, FlowFacts, Judge, Retransmission, Row};
 use crate::abi::{EVENT_CONGESTION_STATE, EVENT_DSACK, EVENT_PACKET, EVENT_RETRANSMIT};
 
 const SACK: FlowFacts = FlowFacts {
@@ -236,10 +236,10 @@ fn a_restored_window_shows_it_of_segments_whose_original_was_acknowledged() {
         judge(SACK, &rows).iter().map(|one| one.evidence).collect()
     };
     let undo = Some(Evidence::Undo);
-    assert_eq!(evidence(LOSS, true), [undo, None]);
+    assert_eq!(evidence(CA_LOSS, true), [undo, None]);
     // F-RTO.
-    assert_eq!(evidence(LOSS, false), [None, None]);
-    assert_eq!(evidence(RECOVERY, false), [undo, None]);
+    assert_eq!(evidence(CA_LOSS, false), [None, None]);
+    assert_eq!(evidence(CA_RECOVERY, false), [undo, None]);
 }
 
 #[test]

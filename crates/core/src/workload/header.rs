@@ -2,16 +2,14 @@
 
 use super::checksum::{fold, sum};
 use super::{Flows, Protocol};
+use crate::protocols::{
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN, PROTOCOL_TCP, PROTOCOL_UDP,
+};
 use std::net::IpAddr;
 
 /// Ethernet, a VLAN tag, IPv6 and TCP are 78 bytes; rounded up to whole words.
 pub const HEADER_BYTES_MAX: usize = 80;
 
-const ETHERTYPE_VLAN: u16 = 0x8100;
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const PROTOCOL_TCP: u8 = 6;
-const PROTOCOL_UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u16 = 0x4000;
 const TCP_OFFSET_AND_ACK: u16 = 0x5010;
