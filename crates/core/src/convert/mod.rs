@@ -11,6 +11,7 @@ mod parquet;
 mod row;
 mod siftr;
 mod siftr2;
+mod siftr_1;
 mod siftr_1_2;
 mod siftr_1_3;
 mod source;

@@ -9,17 +9,12 @@ use crate::ledger::HookAccount;
 use crate::tcp_log::FlowRow;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
-use std::net::IpAddr;
 
 /// FreeBSD's initial slow start threshold (`TCP_MAXWIN << TCP_MAX_WINSHIFT`), for Linux's
 /// `TCP_INFINITE_SSTHRESH`.
 pub const SSTHRESH_INFINITE_BYTES: u32 = 65_535 << 14;
 /// FreeBSD's number of `ESTABLISHED`; SIFTR skips packets of connections in lower states.
 const ESTABLISHED: u8 = 4;
-/// review_siftr_log, a reader of version 1.3, has a buffer of this size for the last line.
-pub const FOOTER_BYTES_MAX: usize = 1000;
-/// Longer values in the first line overrun a known reader.
-const HEADER_VALUE_CHARS_MAX: usize = 7;
 
 /// FreeBSD's `t_state` of Linux's `sk_state`.
 pub fn state(linux: u8) -> u8 {
@@ -66,18 +61,6 @@ pub fn flow_id(flow: u32) -> u32 {
     if flow == 0 { u32::MAX } else { flow }
 }
 
-/// A number of at most seven digits for the kernel's release: 6.18.3 is 618003.
-pub fn sysver(environment: &str) -> String {
-    let release = release(environment);
-    let mut numbers = release
-        .split(|char: char| !char.is_ascii_digit())
-        .map(|part| part.parse::<u32>().unwrap_or(0));
-    let [major, minor, patch] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
-    let text = (major.min(99) * 100_000 + minor.min(99) * 1000 + patch.min(999)).to_string();
-    debug_assert!(text.len() <= HEADER_VALUE_CHARS_MAX);
-    text
-}
-
 /// The kernel's release in the environment of the log: `kernel.release`, or the first `release`.
 pub fn release(environment: &str) -> String {
     fn find(value: &serde_json::Value) -> Option<&str> {
@@ -94,15 +77,6 @@ pub fn release(environment: &str) -> String {
     kernel.or_else(|| find(&parsed)).unwrap_or("0").to_string()
 }
 
-/// 6 with an IPv6 flow, else 4.
-pub fn ip_mode<R: Read + Seek>(source: &Source<R>) -> u8 {
-    if source.flows().values().any(|flow| flow.ip_version() == 6) {
-        6
-    } else {
-        4
-    }
-}
-
 /// A flow of the last line, as its first line of data shows it.
 pub struct ListedFlow {
     pub mss_bytes: u32,
@@ -115,9 +89,9 @@ pub struct ListedFlow {
 pub struct Counts {
     lines: [u64; 2],
     /// Packets of connections before ESTABLISHED, by direction.
-    below_established: [u64; 2],
+    pub below_established: [u64; 2],
     /// Packets of handshakes that have no socket yet, by direction.
-    without_socket: [u64; 2],
+    pub without_socket: [u64; 2],
     pub end_ns: i64,
     pub flows: BTreeMap<u32, ListedFlow>,
 }
@@ -219,53 +193,6 @@ pub fn write_lines<R: Read + Seek, W: Write>(
 pub fn start_fields<R: Read + Seek>(source: &Source<R>) -> String {
     let (seconds, us) = seconds_and_us(source.start_ns());
     format!("enable_time_secs={seconds}\tenable_time_usecs={us:06}")
-}
-
-/// Writes the last line of versions 1.2 and 1.3, and returns its length. `locks` has the fields that only 1.2 has.
-pub fn write_footer<R: Read + Seek>(
-    source: &Source<R>,
-    out: &mut impl Write,
-    counts: &Counts,
-    locks: &str,
-    address: impl Fn(IpAddr) -> String,
-) -> Result<usize, ConvertError> {
-    let (seconds, us) = seconds_and_us(counts.end_ns);
-    let lost = Counts::lost(source);
-    let packets = counts.packets(source, lost);
-    let (below, without) = (counts.below_established, counts.without_socket);
-    let skipped: u64 = [lost, below, without].into_iter().flatten().sum();
-    let flows = source.flows();
-    let list: String = counts
-        .flows
-        .keys()
-        .filter_map(|number| flows.get(number))
-        .map(|flow| {
-            format!(
-                "{};{}-{};{},",
-                address(flow.local_address),
-                flow.local_port,
-                address(flow.remote_address),
-                flow.remote_port
-            )
-        })
-        .collect();
-    let footer = format!(
-        "disable_time_secs={seconds}\tdisable_time_usecs={us:06}\tnum_inbound_tcp_pkts={}\tnum_outbound_tcp_pkts={}\t\
-         total_tcp_pkts={}\tnum_inbound_skipped_pkts_malloc={}\tnum_outbound_skipped_pkts_malloc={}\t{locks}\
-         num_inbound_skipped_pkts_tcpcb={}\tnum_outbound_skipped_pkts_tcpcb={}\tnum_inbound_skipped_pkts_inpcb={}\t\
-         num_outbound_skipped_pkts_inpcb={}\ttotal_skipped_tcp_pkts={skipped}\tflow_list={list}\n",
-        packets[0],
-        packets[1],
-        packets[0] + packets[1],
-        lost[0],
-        lost[1],
-        below[0],
-        below[1],
-        without[0],
-        without[1],
-    );
-    out.write_all(footer.as_bytes())?;
-    Ok(footer.len())
 }
 
 /// Warns if the last line is too long for a known reader.

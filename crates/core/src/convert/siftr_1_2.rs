@@ -4,13 +4,12 @@
 use super::address;
 use super::error::ConvertError;
 use super::format::Format;
-use super::row::{FLAG_FIN, FLAG_SYN, Row};
-use super::siftr::{
-    SSTHRESH_INFINITE_BYTES, direction, ip_mode, start_fields, state, sysver, t_flags,
-    write_footer, write_lines,
-};
+use super::row::Row;
+use super::siftr::{direction, write_lines};
+use super::siftr_1::{Differing, first_line, write_fields, write_last_line};
 use super::source::Source;
 use crate::abi::DIRECTION_OUT;
+use crate::protocols::{TCP_FIN, TCP_SYN};
 use std::io::{Read, Seek, Write};
 
 /// Ticks per second in the header.
@@ -22,46 +21,23 @@ pub fn write<R: Read + Seek>(
     source: &mut Source<R>,
     out: &mut impl Write,
 ) -> Result<u64, ConvertError> {
-    let head = format!(
-        "{}\tsiftrver=1.2.4\thz={HZ}\ttcp_rtt_scale={TCP_RTT_SCALE}\tsysname=Linux\tsysver={}\tipmode={}\n",
-        start_fields(source),
-        sysver(&source.reader().header().environment),
-        ip_mode(source)
-    );
+    let version = format!("1.2.4\thz={HZ}\ttcp_rtt_scale={TCP_RTT_SCALE}");
+    let head = first_line(source, &version);
     let counts = write_lines(source, out, Format::Siftr12, &head, |out, row, flow| {
-        let (seconds, us) = row.seconds_and_us();
-        // The log has no packet bytes, so the hash is FreeBSD's with hashes disabled. The bandwidth window is
-        // 0, as in FreeBSD without one.
-        writeln!(
-            out,
-            "{},0x00000000,{seconds}.{us:06},{},{},{},{},{},{},0,{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},0,{}",
-            direction(row),
-            address::full(flow.local_address),
-            flow.local_port,
-            address::full(flow.remote_address),
-            flow.remote_port,
-            row.ssthresh_bytes(SSTHRESH_INFINITE_BYTES),
-            row.cwnd_bytes(),
-            row.snd_wnd_bytes,
-            row.rcv_wnd_bytes,
-            row.snd_scale,
-            row.rcv_scale,
-            state(row.state),
-            row.mss_bytes,
-            scaled_srtt(row.srtt_us),
-            u8::from(flow.sack),
-            t_flags(flow),
-            u64::from(row.rto_us) * HZ / 1_000_000,
-            row.sndbuf_bytes,
-            row.sndbuf_used_bytes,
-            row.rcvbuf_bytes,
-            row.rcvbuf_used_bytes,
-            in_flight_bytes(row),
-            rtt_ticks(row.srtt_us),
-        )
+        // The log has no packet bytes, so the hash is FreeBSD's with hashes disabled.
+        write!(out, "{},0x00000000,", direction(row))?;
+        let differing = Differing {
+            // As in FreeBSD without a bandwidth window.
+            window_or_t_flags2: 0,
+            srtt: scaled_srtt(row.srtt_us),
+            rto: u64::from(row.rto_us) * HZ / 1_000_000,
+            in_flight_bytes: in_flight_bytes(row),
+        };
+        write_fields(out, row, flow, address::full, &differing)?;
+        writeln!(out, ",0,{}", rtt_ticks(row.srtt_us))
     })?;
     let locks = "num_inbound_skipped_pkts_mtx=0\tnum_outbound_skipped_pkts_mtx=0\t";
-    write_footer(source, out, &counts, locks, address::full)?;
+    write_last_line(source, out, &counts, locks, address::full)?;
     Ok(counts.lines())
 }
 
@@ -81,7 +57,7 @@ fn rtt_ticks(srtt_us: u32) -> u64 {
 /// `snd_max - snd_una`. FreeBSD of that time advances `snd_max` before it hands the packet down, Linux afterwards.
 fn in_flight_bytes(row: &Row) -> u32 {
     let controls =
-        u32::from(row.pkt_flags & FLAG_SYN != 0) + u32::from(row.pkt_flags & FLAG_FIN != 0);
+        u32::from(row.pkt_flags & TCP_SYN != 0) + u32::from(row.pkt_flags & TCP_FIN != 0);
     let end = row
         .pkt_seq
         .wrapping_add(row.payload_bytes)
