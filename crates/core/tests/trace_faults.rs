@@ -286,11 +286,7 @@ fn child_path() -> Option<PathBuf> {
 #[ignore = "the process that killed_writers_leave_all_packets_of_the_last_tick kills"]
 fn write_until_killed() {
     let Some(path) = child_path() else { return };
-    let options = WriterOptions {
-        format: Format::of_name(&path),
-        compression: Compression::of_name(&path),
-        ..WriterOptions::default()
-    };
+    let options = WriterOptions::of_name(&path);
     let mut writer = Writer::create(&path, &options, &Section::default(), &interfaces())
         .expect("a file in a directory");
     for number in 0u64.. {
@@ -348,11 +344,7 @@ fn write_to_full_tmpfs() {
     };
     for name in ["t.pcapng", "t.pcap", "t.pcapng.gz", "t.pcapng.zst"] {
         let path = directory.join(name);
-        let options = WriterOptions {
-            format: Format::of_name(&path),
-            compression: Compression::of_name(&path),
-            ..WriterOptions::default()
-        };
+        let options = WriterOptions::of_name(&path);
         let mut writer = Writer::create(&path, &options, &Section::default(), &interfaces())
             .expect("room for the head");
         let mut messages = Vec::new();

@@ -229,71 +229,58 @@ fn capinfos_sees_the_environment() {
     }
 }
 
-/// Every kind of file that can be written.
-fn kinds() -> impl Iterator<Item = (&'static str, WriterOptions)> {
-    [
+/// Writes every kind of file, and calls `check` with each, if the program that reads them is installed.
+fn reads_every_kind(program: &str, check: impl Fn(&Path, Compression)) {
+    if !has(program) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in [
         "t.pcapng",
         "t.pcap",
         "t.pcapng.gz",
         "t.pcapng.zst",
         "t.pcap.gz",
         "t.pcap.zst",
-    ]
-    .into_iter()
-    .map(|name| {
-        let options = WriterOptions {
-            format: Format::of_name(Path::new(name)),
-            compression: Compression::of_name(Path::new(name)),
-            ..WriterOptions::default()
-        };
-        (name, options)
-    })
+    ] {
+        let path = directory.path().join(name);
+        let options = WriterOptions::of_name(&path);
+        write(&path, &options);
+        check(&path, options.compression);
+    }
+}
+
+/// The time of a packet, as programs print it.
+fn seconds(number: u64) -> String {
+    let time_ns = START_NS + number * 1000;
+    format!("{}.{:09}", time_ns / 1_000_000_000, time_ns % 1_000_000_000)
 }
 
 #[test]
 fn tshark_reads_every_kind() {
-    if !has("tshark") {
-        return;
-    }
-    let directory = tempfile::tempdir().expect("a directory");
-    for (name, options) in kinds() {
-        let path = directory.path().join(name);
-        write(&path, &options);
+    reads_every_kind("tshark", |path, _| {
         let fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len"];
-        let text = tshark(&path, &fields);
+        let text = tshark(path, &fields);
         let expected: String = (0..PACKETS)
-            .map(|number| {
-                let time_ns = START_NS + number * 1000;
-                let bytes = 42 + number % 1473;
-                format!(
-                    "{}.{:09}\t{bytes}\n",
-                    time_ns / 1_000_000_000,
-                    time_ns % 1_000_000_000
-                )
-            })
+            .map(|number| format!("{}\t{}\n", seconds(number), 42 + number % 1473))
             .collect();
-        assert!(text == expected, "{name}: {} lines", text.lines().count());
-    }
+        let lines = text.lines().count();
+        assert!(text == expected, "{}: {lines} lines", path.display());
+    });
 }
 
 #[test]
 fn tcpdump_reads_every_kind() {
-    if !has("tcpdump") {
-        return;
-    }
-    let directory = tempfile::tempdir().expect("a directory");
-    for (name, options) in kinds() {
-        let path = directory.path().join(name);
-        write(&path, &options);
-        let path = path.to_str().expect("text");
+    reads_every_kind("tcpdump", |path, compression| {
+        let name = path.to_str().expect("text");
         // libpcap does not decompress: gzip and zstd do, which also checks the compression.
-        let decompress = match options.compression {
+        let decompress = match compression {
             Compression::None => "cat",
             Compression::Gzip => "gzip -dc",
             Compression::Zstd if has("zstd") => "zstd -dcq",
-            Compression::Zstd => continue,
+            Compression::Zstd => return,
         };
-        let line = format!("set -o pipefail; {decompress} {path} | tcpdump -n -tt --nano -r -");
+        let line = format!("set -o pipefail; {decompress} {name} | tcpdump -n -tt --nano -r -");
         let text = output_of("bash", &["-c", &line], &["reading from file"]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len() as u64, PACKETS, "{name}");
@@ -302,14 +289,9 @@ fn tcpdump_reads_every_kind() {
             Some(" 10.0.0.1.4000 > 10.0.0.2.5000: UDP, length 2"),
             "{name}"
         );
-        let time_ns = START_NS + 2000;
-        let time = format!(
-            "{}.{:09} ",
-            time_ns / 1_000_000_000,
-            time_ns % 1_000_000_000
-        );
+        let time = format!("{} ", seconds(2));
         assert!(lines[2].starts_with(&time), "{name}: {}", lines[2]);
-    }
+    });
 }
 
 #[test]

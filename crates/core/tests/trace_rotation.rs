@@ -78,16 +78,23 @@ fn times(directory: &Path) -> Vec<Vec<u64>> {
 
 fn writer(path: &Path, rotation: Rotation) -> Writer {
     let options = WriterOptions {
-        format: Format::of_name(path),
-        compression: Compression::of_name(path),
         rotation,
-        ..WriterOptions::default()
+        ..WriterOptions::of_name(path)
     };
     let section = Section {
         application: Some("test".into()),
         ..Section::default()
     };
     Writer::create(path, &options, &section, &[Interface::default()]).expect("a directory")
+}
+
+/// A writer whose files have the packets of 1000 ns.
+fn writer_by_time(directory: &Path) -> Writer {
+    let rotation = Rotation {
+        time_ns: Some(1000),
+        ..Rotation::default()
+    };
+    writer(&directory.join("t.pcapng"), rotation)
 }
 
 #[test]
@@ -192,11 +199,7 @@ fn files_rotate_by_time_and_size_and_the_oldest_are_removed() {
 #[test]
 fn files_rotate_by_time_without_packets_but_never_empty() {
     let directory = tempfile::tempdir().expect("a directory");
-    let rotation = Rotation {
-        time_ns: Some(1000),
-        ..Rotation::default()
-    };
-    let mut writer = writer(&directory.path().join("t.pcapng"), rotation);
+    let mut writer = writer_by_time(directory.path());
     writer.write(&packet(0, &noise(0))).expect("room");
     for now_ns in (0..10_000).step_by(100) {
         writer.tick(now_ns, &[statistics(1)]).expect("room");
@@ -273,11 +276,7 @@ fn a_removed_directory_gives_one_error_and_counted_packets() {
 #[test]
 fn the_time_of_a_file_begins_with_its_first_packet_also_after_a_silence() {
     let directory = tempfile::tempdir().expect("a directory");
-    let rotation = Rotation {
-        time_ns: Some(1000),
-        ..Rotation::default()
-    };
-    let mut writer = writer(&directory.path().join("t.pcapng"), rotation);
+    let mut writer = writer_by_time(directory.path());
     // Before the first packet comes, and after the first file has ended, only time passes.
     writer.tick(0, &[statistics(0)]).expect("room");
     for time_ns in [5000, 5900] {

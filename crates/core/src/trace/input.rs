@@ -62,6 +62,19 @@ impl Input {
         self.end - self.at
     }
 
+    /// Makes `count` bytes ready; false at the end of the file.
+    ///
+    /// # Errors
+    /// When the file ends inside them, `what` they are, or cannot be read.
+    #[inline]
+    pub(super) fn has(&mut self, count: usize, what: &'static str) -> Result<bool, TraceError> {
+        match self.ready(count) {
+            0 => self.end().map(|()| false),
+            ready_bytes if ready_bytes < count => Err(self.truncated(what)),
+            _ => Ok(true),
+        }
+    }
+
     #[cold]
     fn fill(&mut self, count: usize) {
         if self.has_ended {

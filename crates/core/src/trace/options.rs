@@ -2,6 +2,7 @@
 
 use super::format::{Compression, Format};
 use super::rotation::Rotation;
+use std::path::Path;
 
 /// Options of a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,4 +15,15 @@ pub struct WriterOptions {
     pub snaplen_bytes: u32,
     /// When a new file begins.
     pub rotation: Rotation,
+}
+
+impl WriterOptions {
+    /// The format and the compression that a file's name stands for; else the default.
+    pub fn of_name(path: &Path) -> Self {
+        Self {
+            format: Format::of_name(path),
+            compression: Compression::of_name(path),
+            ..Self::default()
+        }
+    }
 }

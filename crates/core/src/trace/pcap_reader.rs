@@ -94,12 +94,8 @@ impl PcapReader {
     #[inline]
     pub(super) fn next(&mut self, input: &mut Input) -> Result<Option<Found>, TraceError> {
         let header_bytes = self.record_header_bytes;
-        let ready_bytes = input.ready(header_bytes);
-        if ready_bytes < header_bytes {
-            return match ready_bytes {
-                0 => input.end().map(|()| None),
-                _ => Err(input.truncated("a packet's header")),
-            };
+        if !input.has(header_bytes, "a packet's header")? {
+            return Ok(None);
         }
         let header = input.bytes();
         let seconds = self.order.u32(header, 0);

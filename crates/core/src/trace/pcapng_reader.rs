@@ -52,12 +52,8 @@ impl PcapngReader {
         contents: &mut Contents,
     ) -> Result<Option<Found>, TraceError> {
         loop {
-            let ready_bytes = input.ready(FRAME_BYTES);
-            if ready_bytes < FRAME_BYTES {
-                return match ready_bytes {
-                    0 => input.end().map(|()| None),
-                    _ => Err(input.truncated("a block")),
-                };
+            if !input.has(FRAME_BYTES, "a block")? {
+                return Ok(None);
             }
             let head = input.bytes();
             let kind = self.order.u32(head, 0);
@@ -235,10 +231,7 @@ impl PcapngReader {
         contents: &mut Contents,
     ) -> Result<(), TraceError> {
         const HEAD_BYTES: usize = 16;
-        if content.len() < HEAD_BYTES {
-            let found = format!("a section header of {} bytes", content.len() + FRAME_BYTES);
-            return Err(input.corrupt(found, "at least 28"));
-        }
+        has_head(content, HEAD_BYTES, "a section header", input)?;
         let (major, minor) = (self.order.u16(content, 4), self.order.u16(content, 6));
         if major != 1 {
             return Err(input.corrupt(format!("a section of version {major}.{minor}"), "version 1"));
@@ -266,10 +259,7 @@ impl PcapngReader {
         contents: &mut Contents,
     ) -> Result<(), TraceError> {
         const HEAD_BYTES: usize = 8;
-        if content.len() < HEAD_BYTES {
-            let found = format!("an interface of {} bytes", content.len() + FRAME_BYTES);
-            return Err(input.corrupt(found, "at least 20"));
-        }
+        has_head(content, HEAD_BYTES, "an interface", input)?;
         let mut interface = Interface {
             link_type: self.order.u16(content, 0),
             snaplen_bytes: self.order.u32(content, 4),
@@ -347,6 +337,15 @@ fn byte_order(head: &[u8], input: &Input) -> Result<ByteOrder, TraceError> {
                 "1a 2b 3c 4d or its reverse",
             )
         })
+}
+
+/// Checks that a block's content has its fixed part.
+fn has_head(content: &[u8], bytes: usize, what: &str, input: &Input) -> Result<(), TraceError> {
+    if content.len() >= bytes {
+        return Ok(());
+    }
+    let found = format!("{what} of {} bytes", content.len() + FRAME_BYTES);
+    Err(input.corrupt(found, format!("at least {}", bytes + FRAME_BYTES)))
 }
 
 /// The options from `at` on: code, value, and where the value starts. It ends at the first that is cut.

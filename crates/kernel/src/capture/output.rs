@@ -61,19 +61,20 @@ impl OutputRequest {
     pub(super) fn output(self, batches: &SyncSender<PacketBatch>) -> Output {
         let target = match self.path {
             None => Target::Batches(batches.clone()),
-            Some(path) => Target::File {
-                options: WriterOptions {
-                    format: self.format.unwrap_or_else(|| Format::of_name(&path)),
-                    compression: (self.compression).unwrap_or_else(|| Compression::of_name(&path)),
+            Some(path) => {
+                let named = WriterOptions::of_name(&path);
+                let options = WriterOptions {
+                    format: self.format.unwrap_or(named.format),
+                    compression: self.compression.unwrap_or(named.compression),
                     snaplen_bytes: self.snaplen,
                     rotation: Rotation {
                         size_bytes: self.rotate_bytes,
                         time_ns: self.rotate_ns,
                         files: self.rotate_files,
                     },
-                },
-                path,
-            },
+                };
+                Target::File { path, options }
+            }
         };
         Output {
             subscription: Subscription {
