@@ -35,22 +35,8 @@ impl GapDistribution {
             "none" => Self::none(),
             "fixed" => Self::fixed(mean(&mut spec)?)?,
             "poisson" => Self::poisson(mean(&mut spec)?)?,
-            "weibull" => {
-                let shape = spec.number("shape")?;
-                let weibull = match spec.optional_time("scale")? {
-                    Some(scale) => Weibull::new(shape, scale)?,
-                    None => Weibull::with_mean(shape, mean(&mut spec)?)?,
-                };
-                Self::renewal(weibull.into())?
-            }
-            "pareto" => {
-                let shape = spec.number("shape")?;
-                let pareto = match spec.optional_time("scale")? {
-                    Some(scale) => Pareto::new(shape, scale)?,
-                    None => Pareto::with_mean(shape, mean(&mut spec)?)?,
-                };
-                Self::renewal(pareto.into())?
-            }
+            "weibull" => Self::of_shape(&mut spec, Weibull::new, Weibull::with_mean, mean)?,
+            "pareto" => Self::of_shape(&mut spec, Pareto::new, Pareto::with_mean, mean)?,
             "lognormal" => match spec.optional_number("variation")? {
                 Some(variation) => {
                     let mean_ns = mean(&mut spec)?;
@@ -65,6 +51,21 @@ impl GapDistribution {
         };
         spec.finish()?;
         distribution.scaled_to(mean_gap_ns)
+    }
+
+    /// A distribution of a shape, with a scale or a mean.
+    fn of_shape<T: Into<AnyDistribution>>(
+        spec: &mut Spec<'_>,
+        with_scale: fn(f64, f64) -> Result<T, DistributionError>,
+        with_mean: fn(f64, f64) -> Result<T, DistributionError>,
+        mean: impl FnOnce(&mut Spec<'_>) -> Result<f64, DistributionError>,
+    ) -> Result<Self, DistributionError> {
+        let shape = spec.number("shape")?;
+        let distribution = match spec.optional_time("scale")? {
+            Some(scale) => with_scale(shape, scale),
+            None => with_mean(shape, mean(spec)?),
+        };
+        Self::renewal(distribution?.into())
     }
 
     fn independent(text: &str, mean_gap_ns: Option<f64>) -> Result<Self, DistributionError> {
