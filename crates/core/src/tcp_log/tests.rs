@@ -13,7 +13,8 @@ use crate::abi::{RecordHeader, TcpStateRecord};
 use crate::ledger::Ledger;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{
-    Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Int8Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
 };
 use arrow::record_batch::RecordBatch;
 use base64::Engine;
@@ -32,19 +33,12 @@ fn rows(batches: &[RecordBatch]) -> usize {
     batches.iter().map(RecordBatch::num_rows).sum()
 }
 
-fn u32_at(batch: &RecordBatch, name: &str, row: usize) -> Option<u32> {
-    let column = batch
-        .column_by_name(name)
-        .unwrap()
-        .as_primitive::<UInt32Type>();
-    column.is_valid(row).then(|| column.value(row))
-}
-
-fn u64_at(batch: &RecordBatch, name: &str, row: usize) -> Option<u64> {
-    let column = batch
-        .column_by_name(name)
-        .unwrap()
-        .as_primitive::<UInt64Type>();
+fn value_at<T: ArrowPrimitiveType>(
+    batch: &RecordBatch,
+    name: &str,
+    row: usize,
+) -> Option<T::Native> {
+    let column = batch.column_by_name(name).unwrap().as_primitive::<T>();
     column.is_valid(row).then(|| column.value(row))
 }
 
@@ -92,22 +86,38 @@ fn assert_row(record: &TcpStateRecord, batch: &RecordBatch, row: usize) {
         ("payload_bytes", record.payload_bytes),
     ];
     for (name, expected) in u32s {
-        assert_eq!(u32_at(batch, name, row), Some(expected), "{name}");
+        assert_eq!(
+            value_at::<UInt32Type>(batch, name, row),
+            Some(expected),
+            "{name}"
+        );
     }
     let ssthresh = (record.ssthresh_segments < 0x7fff_ffff).then_some(record.ssthresh_segments);
-    assert_eq!(u32_at(batch, "ssthresh_segments", row), ssthresh);
     assert_eq!(
-        u32_at(batch, "min_rtt_us", row),
+        value_at::<UInt32Type>(batch, "ssthresh_segments", row),
+        ssthresh
+    );
+    assert_eq!(
+        value_at::<UInt32Type>(batch, "min_rtt_us", row),
         (record.min_rtt_us != !0).then_some(record.min_rtt_us)
     );
-    assert_eq!(u64_at(batch, "flow_seq", row), Some(record.flow_seq));
+    assert_eq!(
+        value_at::<UInt64Type>(batch, "flow_seq", row),
+        Some(record.flow_seq)
+    );
     let pacing = (record.pacing_rate_Bps != !0).then_some(record.pacing_rate_Bps);
-    assert_eq!(u64_at(batch, "pacing_rate_Bps", row), pacing);
+    assert_eq!(
+        value_at::<UInt64Type>(batch, "pacing_rate_Bps", row),
+        pacing
+    );
     let delivery = (u128::from(record.rate_delivered) * u128::from(record.mss_bytes) * 1_000_000)
         .checked_div(u128::from(record.rate_interval_us))
         .unwrap_or(0)
         .min(u128::from(u64::MAX)) as u64;
-    assert_eq!(u64_at(batch, "delivery_rate_Bps", row), Some(delivery));
+    assert_eq!(
+        value_at::<UInt64Type>(batch, "delivery_rate_Bps", row),
+        Some(delivery)
+    );
     let time = batch
         .column_by_name("time_ns")
         .unwrap()

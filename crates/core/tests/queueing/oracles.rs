@@ -140,42 +140,32 @@ fn m_d_1_k_has_room_for_k_packets_besides_the_server() {
     }
 }
 
-#[test]
-fn two_classes_without_preemption() {
-    for (service, waits) in [
-        (exponential(1.0), [1.3333333, 6.6666667]),
-        (constant(1.0), [0.6666667, 3.3333333]),
-    ] {
+/// Two classes at a station, with exponential and with constant services; `expected` has the measure of each class.
+fn two_classes(kind: StationKind, measure: &str, expected: [[f64; 2]; 2]) {
+    for (service, expected) in [exponential(1.0), constant(1.0)].into_iter().zip(expected) {
         let classes = [
             (exponential(2.5), service.clone()),
             (exponential(2.5), service),
         ];
-        let model = prioritised(StationKind::NonPreemptive, &classes);
+        let model = prioritised(kind, &classes);
         let expected = [
-            ("q0", "c0", "wait_ns", waits[0]),
-            ("q1", "c1", "wait_ns", waits[1]),
+            ("q0", "c0", measure, expected[0]),
+            ("q1", "c1", measure, expected[1]),
         ];
         holds(&model, &options(150_000.0, 0.8), &expected, 0.06);
     }
 }
 
 #[test]
+fn two_classes_without_preemption() {
+    let waits = [[1.3333333, 6.6666667], [0.6666667, 3.3333333]];
+    two_classes(StationKind::NonPreemptive, "wait_ns", waits);
+}
+
+#[test]
 fn two_classes_with_preemption() {
-    for (service, sojourns) in [
-        (exponential(1.0), [1.6666667, 8.3333333]),
-        (constant(1.0), [1.3333333, 5.0]),
-    ] {
-        let classes = [
-            (exponential(2.5), service.clone()),
-            (exponential(2.5), service),
-        ];
-        let model = prioritised(StationKind::PreemptiveResume, &classes);
-        let expected = [
-            ("q0", "c0", "sojourn_ns", sojourns[0]),
-            ("q1", "c1", "sojourn_ns", sojourns[1]),
-        ];
-        holds(&model, &options(150_000.0, 0.8), &expected, 0.06);
-    }
+    let sojourns = [[1.6666667, 8.3333333], [1.3333333, 5.0]];
+    two_classes(StationKind::PreemptiveResume, "sojourn_ns", sojourns);
 }
 
 #[test]

@@ -110,6 +110,14 @@ fn web10g_accumulates_per_flow() {
     assert_eq!(lines[1][6], "1");
 }
 
+/// Time, number of the connection, and congestion window of each line.
+fn polls(lines: &[Vec<String>]) -> Vec<(&str, &str, &str)> {
+    lines
+        .iter()
+        .map(|line| (line[0].as_str(), line[1].as_str(), line[25].as_str()))
+        .collect()
+}
+
 #[test]
 fn web10g_polls_the_state_as_of_each_instant() {
     let ms = 1_000_000;
@@ -128,12 +136,8 @@ fn web10g_polls_the_state_as_of_each_instant() {
         packet(2, 16 * ms),
     ];
     let lines = web10g_lines(&records, &[flow(1, false), flow(2, false)], Some(ms));
-    let seen: Vec<(&str, &str, &str)> = lines
-        .iter()
-        .map(|line| (line[0].as_str(), line[1].as_str(), line[25].as_str()))
-        .collect();
     assert_eq!(
-        seen,
+        polls(&lines),
         [
             ("1700000000.011000", "1", "14480"),
             ("1700000000.012000", "1", "14480"),
@@ -174,12 +178,8 @@ fn a_handshake_is_not_seen() {
     assert_eq!(lines.len(), 1);
     assert_eq!((lines[0][1].as_str(), lines[0][6].as_str()), ("2", "2"));
     let lines = web10g_lines(&records, &flows, Some(ms));
-    let seen: Vec<(&str, &str, &str)> = lines
-        .iter()
-        .map(|line| (line[0].as_str(), line[1].as_str(), line[25].as_str()))
-        .collect();
     assert_eq!(
-        seen,
+        polls(&lines),
         [
             ("1700000000.020000", "2", "14480"),
             ("1700000000.021000", "2", "14480")
