@@ -51,15 +51,9 @@ pub fn start(
             &serde_json::from_str(request)?,
             beginning,
         )),
-        "gateway" => any(gateway::Gateway::start(
-            serde_json::from_str(request)?,
-            beginning,
-        )),
-        "generate" => any(generate::Generator::start(
-            &serde_json::from_str(request)?,
-            beginning,
-        )),
-        "path" => any(path::session::PathProfile::start(
+        "gateway" => any(gateway::start(serde_json::from_str(request)?, beginning)),
+        "generate" => any(generate::start(&serde_json::from_str(request)?, beginning)),
+        "path" => any(path::session::start(
             serde_json::from_str(request)?,
             beginning,
         )),

@@ -220,6 +220,30 @@ impl<P: Progress, R: Send + 'static> Session<P, R> {
     }
 }
 
+/// A session of one thread that ends with its account is an instrument.
+impl<P, S, E> Instrument for Session<P, Result<S, E>>
+where
+    P: Progress + Serialize,
+    S: Serialize + Send + 'static,
+    E: InstrumentError + From<SessionError> + Send,
+{
+    type Progress = P;
+    type Summary = S;
+    type Error = E;
+
+    fn status(&self) -> Status<P> {
+        self.status()
+    }
+
+    fn request_stop(&self) {
+        self.request_stop();
+    }
+
+    fn stop(&self) -> Result<S, E> {
+        self.stop_one()?
+    }
+}
+
 impl<P, R> Session<P, R> {
     /// Asks the threads to end.
     pub fn request_stop(&self) {

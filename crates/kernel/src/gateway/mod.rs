@@ -16,4 +16,4 @@ pub use cipher::{Cipher, OVERHEAD_BYTES};
 pub use error::GatewayError;
 pub use ledger::GatewayLedger;
 pub use request::GatewayRequest;
-pub use session::Gateway;
+pub use session::{Gateway, start};

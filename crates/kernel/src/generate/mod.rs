@@ -30,4 +30,4 @@ pub use error::GenerateError;
 pub use interface::takes_xdp_frames;
 pub use report::{GeneratorProgress, Report, SenderReport};
 pub use request::{Description, Request};
-pub use session::Generator;
+pub use session::{Generator, start};

@@ -9,77 +9,53 @@ use super::report::{GeneratorProgress, Report};
 use super::run::Run;
 use super::team::Team;
 use super::{BackendKind, GenerateError, Request};
-use crate::session::{Beginning, Control, Instrument, Session, Status};
+use crate::session::{Beginning, Control, Session};
 
-/// A run of the generator. Dropped, it stops.
-pub struct Generator(Session<GeneratorProgress, Result<Report, GenerateError>>);
+/// A run of the generator. Dropped, it stops. Once it is asked to stop it sends no packet more, but for those that one of
+/// several senders has still to send before what another has sent.
+pub type Generator = Session<GeneratorProgress, Result<Report, GenerateError>>;
 
-impl Generator {
-    /// Starts to send.
-    ///
-    /// # Errors
-    /// What is wrong with the request, the interface, or the kernel's side.
-    pub fn start(request: &Request, beginning: &Beginning) -> Result<Self, GenerateError> {
-        let workload = request.workload()?;
-        if request.count == Some(0) {
-            return Err(GenerateError::option("--count", "0", "1 packet or more"));
-        }
-        if request.departure_log.is_some() && workload.gaps.is_none() {
-            let expected = "gaps or a rate beside it: without, no times are taken";
-            return Err(GenerateError::option(
-                "departure log",
-                "of a run without gaps",
-                expected,
-            ));
-        }
-        let packets = Arc::new(Packets::of(&workload));
-        let workload = Arc::new(workload);
-        // From here on packets are sent.
-        beginning.open(|_| Ok::<_, GenerateError>(()))?;
-        let team = Team::start(request, &workload, &packets)?;
-        let link = LinkWatch::of(&request.interface, request.namespace.as_deref())?;
-        let (count, backend) = (request.count, request.backend);
-        let duration_ns = request.duration_ns;
-        let departure_log = request.departure_log.clone();
-        let send = move |control: &Control<GeneratorProgress>| {
-            let run = Run {
-                workload: &workload,
-                packets: &packets,
-                team,
-                link,
-                control,
-                requested: count,
-                duration_ns,
-                departure_log,
-            };
-            match backend {
-                BackendKind::Pktgen => run.wait(),
-                _ => run.feed(),
-            }
+/// Starts to send.
+///
+/// # Errors
+/// What is wrong with the request, the interface, or the kernel's side.
+pub fn start(request: &Request, beginning: &Beginning) -> Result<Generator, GenerateError> {
+    let workload = request.workload()?;
+    if request.count == Some(0) {
+        return Err(GenerateError::option("--count", "0", "1 packet or more"));
+    }
+    if request.departure_log.is_some() && workload.gaps.is_none() {
+        let expected = "gaps or a rate beside it: without, no times are taken";
+        return Err(GenerateError::option(
+            "departure log",
+            "of a run without gaps",
+            expected,
+        ));
+    }
+    let packets = Arc::new(Packets::of(&workload));
+    let workload = Arc::new(workload);
+    // From here on packets are sent.
+    beginning.open(|_| Ok::<_, GenerateError>(()))?;
+    let team = Team::start(request, &workload, &packets)?;
+    let link = LinkWatch::of(&request.interface, request.namespace.as_deref())?;
+    let (count, backend) = (request.count, request.backend);
+    let duration_ns = request.duration_ns;
+    let departure_log = request.departure_log.clone();
+    let send = move |control: &Control<GeneratorProgress>| {
+        let run = Run {
+            workload: &workload,
+            packets: &packets,
+            team,
+            link,
+            control,
+            requested: count,
+            duration_ns,
+            departure_log,
         };
-        Ok(Self(Session::start(
-            "parshall-plan",
-            Arc::default(),
-            [send],
-        )?))
-    }
-}
-
-impl Instrument for Generator {
-    type Progress = GeneratorProgress;
-    type Summary = Report;
-    type Error = GenerateError;
-
-    fn status(&self) -> Status<GeneratorProgress> {
-        self.0.status()
-    }
-
-    /// No packet more, but for those that one of several senders has still to send before what another has sent.
-    fn request_stop(&self) {
-        self.0.request_stop();
-    }
-
-    fn stop(&self) -> Result<Report, GenerateError> {
-        self.0.stop_one()?
-    }
+        match backend {
+            BackendKind::Pktgen => run.wait(),
+            _ => run.feed(),
+        }
+    };
+    Ok(Session::start("parshall-plan", Arc::default(), [send])?)
 }

@@ -19,13 +19,12 @@ use rand_pcg::Pcg64;
 use super::account::{drops, noises, reads, stage_histogram, stage_times, waits};
 use super::hooks::PathHooks;
 use super::request::{PathRequest, enter};
-use crate::measurement_error::MeasurementError;
-
 use super::snapshot::Snapshot;
 use super::stages::is_edge;
 use super::status::{PathProgress, ProbeCost, Summary};
 use crate::clock::{monotonic_ns, thread_cpu_s};
 use crate::cost::CostSampler;
+use crate::measurement_error::MeasurementError;
 use crate::ring::merge::MergedLanes;
 use crate::ring::reader::{LaneReader, Wanted};
 use crate::session::{Control, InstrumentError as _};
@@ -69,12 +68,12 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub fn new(request: PathRequest, hooks: PathHooks) -> Result<Self, MeasurementError> {
+    pub fn new(request: PathRequest, hooks: PathHooks) -> Self {
         let mut lanes = MergedLanes::new(BLOCK_BYTES, Wanted::default());
         for lane in &hooks.lanes {
             lanes.add(LaneReader::from_start(lane.clone()), None);
         }
-        Ok(Self {
+        Self {
             rng: Pcg64::seed_from_u64(request.seed),
             request,
             hooks,
@@ -91,7 +90,7 @@ impl Run {
             histograms_with_probes: None,
             with_probes: [None; PATH_CODE_COUNT],
             probes_took: Default::default(),
-        })
+        }
     }
 
     fn measures_cost(&self) -> bool {
@@ -307,8 +306,7 @@ impl Run {
         if is_final {
             values.push(("parshall.final", "true"));
         }
-        let ticked = writer.tick(&values);
-        ticked.map_err(|error| self.cut(error))
+        writer.tick(&values).map_err(|error| self.cut(error))
     }
 
     fn finish(&mut self) -> Result<(), MeasurementError> {

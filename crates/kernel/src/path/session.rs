@@ -1,5 +1,6 @@
 //! A measurement of paths: its start, its status, its end. The thread behind it is `run`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parshall_core::path_log::PathLogWriter;
@@ -12,93 +13,69 @@ use super::status::{PathProgress, Summary};
 use crate::clock::realtime_offset_ns;
 use crate::log_file;
 use crate::measurement_error::MeasurementError;
-use crate::session::{self, Beginning, Instrument, Session, Status};
+use crate::session::{Beginning, Control, Session, SessionError};
 
 const THREAD: &str = "parshall-path";
 
 /// A measurement that runs.
-pub struct PathProfile {
-    session: Session<PathProgress, Result<Summary, MeasurementError>>,
-}
+pub type PathProfile = Session<PathProgress, Result<Summary, MeasurementError>>;
 
-impl PathProfile {
-    /// Loads and attaches the programs, and starts to read.
-    ///
-    /// # Errors
-    /// [`MeasurementError`], before anything is left attached.
-    pub fn start(request: PathRequest, beginning: &Beginning) -> Result<Self, MeasurementError> {
-        request.check()?;
-        // A thread of its own: the caller stays in its network namespace.
-        let loaded = std::thread::scope(|scope| {
-            let load = scope.spawn(|| {
-                enter(request.netns.as_deref())?;
-                PathHooks::load(&request)
-            });
-            load.join().map_err(|_| session::SessionError::Died {
-                name: THREAD.into(),
-            })?
+/// Loads and attaches the programs, and starts to read.
+///
+/// # Errors
+/// [`MeasurementError`], before anything is left attached.
+pub fn start(request: PathRequest, beginning: &Beginning) -> Result<PathProfile, MeasurementError> {
+    request.check()?;
+    // A thread of its own: the caller stays in its network namespace.
+    let loaded = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            enter(request.netns.as_deref())?;
+            PathHooks::load(&request)
         });
-        let hooks = loaded?;
-        let offset_ns = realtime_offset_ns();
-        let opened = beginning.open(|is_given_up| -> Result<_, MeasurementError> {
-            let Some(path) = &request.path else {
-                return Ok(None);
-            };
-            let (file, place) = log_file::create(path, is_given_up)?;
-            let reasons = serde_json::to_string(&reason_names()).unwrap_or_else(|_| "{}".into());
-            let metadata = [
-                ("environment", request.environment.clone()),
-                ("options", request.options_text.clone()),
-                (
-                    "clock",
-                    format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
-                ),
-                ("drop_reasons", reasons),
-            ];
-            let writer = PathLogWriter::create(file, &metadata, offset_ns)
-                .map_err(|error| MeasurementError::log(path, error))?;
-            Ok(Some((writer, place)))
-        })?;
-        let mut run = Run::new(request, hooks)?;
-        let mut place = None;
-        if let Some((writer, its_place)) = opened {
-            run.writer = Some(writer);
-            place = its_place;
-        }
-        std::thread::scope(|scope| {
-            let attach = scope.spawn(|| {
-                enter(run.hooks.netns.as_deref())?;
-                run.begin()
-            });
-            attach.join().map_err(|_| session::SessionError::Died {
-                name: THREAD.into(),
-            })?
-        })?;
-        if let Some(place) = &mut place {
-            place.take()?;
-        }
-        run.started = Instant::now();
-        let read = |control: &session::Control<PathProgress>| run.read(control);
-        Ok(Self {
-            session: Session::start(THREAD, Default::default(), [read])?,
-        })
+        load.join().map_err(|_| SessionError::Died {
+            name: THREAD.into(),
+        })?
+    });
+    let hooks = loaded?;
+    let offset_ns = realtime_offset_ns();
+    let opened = beginning.open(|is_given_up| -> Result<_, MeasurementError> {
+        let Some(path) = &request.path else {
+            return Ok(None);
+        };
+        let (file, place) = log_file::create(path, is_given_up)?;
+        let reasons = serde_json::to_string(&reason_names()).unwrap_or_else(|_| "{}".into());
+        let metadata = [
+            ("environment", request.environment.clone()),
+            ("options", request.options_text.clone()),
+            (
+                "clock",
+                format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
+            ),
+            ("drop_reasons", reasons),
+        ];
+        let writer = PathLogWriter::create(file, &metadata, offset_ns)
+            .map_err(|error| MeasurementError::log(path, error))?;
+        Ok(Some((writer, place)))
+    })?;
+    let mut run = Run::new(request, hooks);
+    let mut place = None;
+    if let Some((writer, its_place)) = opened {
+        run.writer = Some(writer);
+        place = its_place;
     }
-}
-
-impl Instrument for PathProfile {
-    type Progress = PathProgress;
-    type Summary = Summary;
-    type Error = MeasurementError;
-
-    fn status(&self) -> Status<PathProgress> {
-        self.session.status()
+    std::thread::scope(|scope| {
+        let attach = scope.spawn(|| {
+            enter(run.hooks.netns.as_deref())?;
+            run.begin()
+        });
+        attach.join().map_err(|_| SessionError::Died {
+            name: THREAD.into(),
+        })?
+    })?;
+    if let Some(place) = &mut place {
+        place.take()?;
     }
-
-    fn request_stop(&self) {
-        self.session.request_stop();
-    }
-
-    fn stop(&self) -> Result<Summary, MeasurementError> {
-        self.session.stop_one()?
-    }
+    run.started = Instant::now();
+    let read = |control: &Control<PathProgress>| run.read(control);
+    Ok(Session::start(THREAD, Arc::default(), [read])?)
 }
