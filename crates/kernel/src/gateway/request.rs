@@ -31,7 +31,6 @@ pub struct GatewayRequest {
     /// Whether this end is the first: the ends of a tunnel differ in it.
     pub is_first: bool,
     /// CPU of the thread; none: the scheduler decides.
-    #[serde(default)]
     pub cpu: Option<usize>,
     /// File for the 8 bytes at `stamp_offset` of each packet sent, in the order of the sequence numbers; written at the
     /// end.

@@ -23,7 +23,6 @@ pub struct Request {
     /// Interface that sends.
     pub interface: String,
     /// Path of its network namespace; none: that of the caller.
-    #[serde(default)]
     pub namespace: Option<PathBuf>,
     /// CPUs that send, each with a share of the packets; none: one sender, wherever the kernel lets it run.
     #[serde(default)]
@@ -35,36 +34,26 @@ pub struct Request {
     #[serde(default)]
     pub backend: BackendKind,
     /// A capture file whose frames are sent, in place of frames of these sizes and flows.
-    #[serde(default)]
     pub replay: Option<PathBuf>,
     /// MTU of the interface, which no frame of that file may exceed; none: any length.
-    #[serde(default)]
     pub mtu_bytes: Option<u32>,
     /// Distribution of the sizes, see [`SizeDistribution::parse`].
     pub sizes: String,
     /// Distribution of the gaps, see [`GapDistribution::parse`]; none: no gaps, or equal ones when a rate is given.
-    #[serde(default)]
     pub gap: Option<String>,
     /// Gaps of a trace, ns, in place of `gap`.
-    #[serde(default)]
     pub recorded_gaps_ns: Option<Vec<f64>>,
     /// Bits of frames per second.
-    #[serde(default)]
     pub rate_bps: Option<f64>,
     /// Packets per second.
-    #[serde(default)]
     pub pps: Option<f64>,
     /// Share of a line.
-    #[serde(default)]
     pub load: Option<f64>,
     /// Bits per second of that line.
-    #[serde(default)]
     pub line_bps: Option<f64>,
     /// Packets in all; none: until it is stopped.
-    #[serde(default)]
     pub count: Option<u64>,
     /// How long, from the first packet on, ns; none: until all are sent.
-    #[serde(default)]
     pub duration_ns: Option<u64>,
     /// Seed of everything that is drawn.
     pub seed: u64,
@@ -81,7 +70,6 @@ pub struct Request {
     /// Destination MAC addresses.
     pub destination_mac: String,
     /// Number of flows; none: as many as the longest range has values.
-    #[serde(default)]
     pub flows: Option<u32>,
     /// Whether packets choose their flow at random.
     #[serde(default)]
@@ -89,7 +77,6 @@ pub struct Request {
     /// `udp`, `tcp` or an IP protocol number.
     pub protocol: String,
     /// VLAN number.
-    #[serde(default)]
     pub vlan: Option<u16>,
     /// VLAN priority.
     #[serde(default)]
@@ -98,16 +85,12 @@ pub struct Request {
     #[serde(default)]
     pub is_stamped: bool,
     /// File for what was sent when, see `departure_log`; paced runs only.
-    #[serde(default)]
     pub departure_log: Option<PathBuf>,
     /// How the distribution of sizes is represented: cells, bytes of a bin, largest size.
-    #[serde(default)]
     pub precision: Option<u32>,
     /// See `precision`.
-    #[serde(default)]
     pub bin_bytes: Option<u32>,
     /// See `precision`.
-    #[serde(default)]
     pub maximum_bytes: Option<u32>,
 }
 
