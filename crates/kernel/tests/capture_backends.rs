@@ -39,8 +39,11 @@ fn run(line: &str) {
 }
 
 /// This thread in a network namespace without a name, with a veth whose ends answer each other's
-/// neighbours statically, so that nothing passes but what the test sends. All goes with the thread.
-fn veth() {
+/// neighbours statically, so that nothing passes but what the test sends. All goes with the thread. False without root.
+fn has_veth() -> bool {
+    if !is_root() {
+        return false;
+    }
     // SAFETY: a plain system call without pointers; it concerns this thread and its children only.
     let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(result, 0, "root may");
@@ -55,6 +58,7 @@ fn veth() {
     ] {
         run(line);
     }
+    true
 }
 
 fn settings<'a>(interface: &'a str, filter: Option<&'a [ClassicInstruction]>) -> Settings<'a> {
@@ -193,10 +197,9 @@ fn plain(seen: &[Seen], with_times: bool) -> Vec<Seen> {
 
 #[test]
 fn packet_sockets_see_what_tcpdump_sees() {
-    if !is_root() {
+    if !has_veth() {
         return;
     }
-    veth();
     let directory = tempfile::tempdir().expect("a directory");
     for kind in [Kind::Receive, Kind::MappedBlocks] {
         for (interface, direction) in [("near", Direction::Out), ("far", Direction::In)] {
@@ -221,10 +224,9 @@ fn packet_sockets_see_what_tcpdump_sees() {
 
 #[test]
 fn af_xdp_takes_received_packets_from_the_stack() {
-    if !is_root() {
+    if !has_veth() {
         return;
     }
-    veth();
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.pcap");
     let tcpdump = Tcpdump::start("near", &path, 1500);
@@ -278,10 +280,9 @@ fn port_5000() -> [ClassicInstruction; 8] {
 
 #[test]
 fn filter_and_snaplen_hold_from_the_first_packet() {
-    if !is_root() {
+    if !has_veth() {
         return;
     }
-    veth();
     let filter = port_5000();
     for kind in [Kind::Receive, Kind::MappedBlocks] {
         let settings = Settings {
@@ -303,10 +304,9 @@ fn filter_and_snaplen_hold_from_the_first_packet() {
 
 #[test]
 fn af_xdp_takes_only_accepted_packets_from_the_stack() {
-    if !is_root() {
+    if !has_veth() {
         return;
     }
-    veth();
     let filter = port_5000();
     let settings_of = |filter| Settings {
         snaplen_bytes: 60,
@@ -329,10 +329,9 @@ fn af_xdp_takes_only_accepted_packets_from_the_stack() {
 
 #[test]
 fn packets_dropped_by_a_full_buffer_are_counted() {
-    if !is_root() {
+    if !has_veth() {
         return;
     }
-    veth();
     for kind in [Kind::Receive, Kind::MappedBlocks, Kind::AfXdp] {
         let settings = Settings {
             buffer_bytes: 64 << 10,
@@ -366,10 +365,9 @@ fn send_frame(interface: &str, frame: &[u8]) {
 
 #[test]
 fn vlan_tags_are_where_they_were_on_the_wire() {
-    if !is_root() {
+    if !has_veth() {
         return;
     }
-    veth();
     let mut frame = vec![
         2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0xa0, 7, 8, 0, 0x45,
     ];

@@ -6,9 +6,9 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::expressions::{all, expected, merge};
+use crate::expressions::{Compiled, all, expected, merge};
 use crate::frames;
-use crate::kernel::{Surroundings, available};
+use crate::kernel::{Loaded, Surroundings, available};
 
 pub const HOOKS: [Hook; 3] = [
     Hook::Xdp { frags: true },
@@ -54,28 +54,35 @@ fn each_expression_in_user_space() {
     }
 }
 
+/// Calls `check` with every expression alone, loaded for a hook, and frames that it takes.
+fn each_expression(hook: Hook, seed: u64, mut check: impl FnMut(&Loaded<'_>, &Compiled, &[u8])) {
+    let around = Surroundings::new(hook);
+    for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
+        let frames = frames(link_layer, 120, seed);
+        for compiled in all(link_layer) {
+            let filter = merge([&compiled.expression]);
+            let loaded = around.load(&filter, link_layer);
+            for frame in frames.iter().filter(|frame| loaded.takes(frame)) {
+                check(&loaded, &compiled, frame);
+            }
+        }
+    }
+}
+
 #[test]
 fn each_expression_in_the_kernel() {
     if !available() {
         return;
     }
     for hook in HOOKS {
-        let around = Surroundings::new(hook);
-        for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
-            let frames = frames(link_layer, 120, 2);
-            for compiled in all(link_layer) {
-                let filter = merge([&compiled.expression]);
-                let loaded = around.load(&filter, link_layer);
-                for frame in frames.iter().filter(|frame| loaded.takes(frame)) {
-                    assert_eq!(
-                        loaded.verdict(frame),
-                        expected([&compiled.expression], frame),
-                        "{hook:?} {}: {frame:02x?}",
-                        compiled.text
-                    );
-                }
-            }
-        }
+        each_expression(hook, 2, |loaded, compiled, frame| {
+            assert_eq!(
+                loaded.verdict(frame),
+                expected([&compiled.expression], frame),
+                "{hook:?} {}: {frame:02x?}",
+                compiled.text
+            );
+        });
     }
 }
 
@@ -86,23 +93,15 @@ fn each_expression_when_the_frame_lies_in_several_buffers() {
         return;
     }
     let mut random = Pcg64Mcg::seed_from_u64(5);
-    let around = Surroundings::new(Hook::Xdp { frags: true });
-    for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
-        let frames = frames(link_layer, 120, 6);
-        for compiled in all(link_layer) {
-            let filter = merge([&compiled.expression]);
-            let loaded = around.load(&filter, link_layer);
-            for frame in frames.iter().filter(|frame| loaded.takes(frame)) {
-                let linear_bytes = random.random_range(14..=frame.len().min(100)) as u32;
-                assert_eq!(
-                    loaded.verdict_when_linear(frame, Some(linear_bytes)),
-                    expected([&compiled.expression], frame),
-                    "{linear_bytes} bytes linear, {}: {frame:02x?}",
-                    compiled.text
-                );
-            }
-        }
-    }
+    each_expression(Hook::Xdp { frags: true }, 6, |loaded, compiled, frame| {
+        let linear_bytes = random.random_range(14..=frame.len().min(100)) as u32;
+        assert_eq!(
+            loaded.verdict_when_linear(frame, Some(linear_bytes)),
+            expected([&compiled.expression], frame),
+            "{linear_bytes} bytes linear, {}: {frame:02x?}",
+            compiled.text
+        );
+    });
 }
 
 #[test]

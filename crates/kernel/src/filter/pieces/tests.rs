@@ -197,12 +197,47 @@ fn frame(random: &mut impl Rng) -> Vec<u8> {
     frame
 }
 
+/// Verdicts that were compared.
+#[derive(Default)]
+struct Verdicts {
+    runs: u32,
+    /// Of these, those that accept the frame.
+    accepted: u32,
+}
+
+impl Verdicts {
+    /// Our program must have the verdict of libpcap's.
+    fn compare(
+        &mut self,
+        ours: &[ClassicInstruction],
+        theirs: &[ClassicInstruction],
+        frame: &[u8],
+        text: &str,
+    ) {
+        // SAFETY: both programs were compiled by libpcap, or put together of such: no jump
+        // leaves them, and they end with returns.
+        let (ours, theirs) = unsafe { (run(ours, frame), run(theirs, frame)) };
+        assert_eq!(ours != 0, theirs != 0, "{text}: {frame:02x?}");
+        self.accepted += u32::from(theirs != 0);
+        self.runs += 1;
+    }
+
+    /// A test in which nearly all verdicts are the same would show little.
+    fn check_both_occur(&self) {
+        let Self { runs, accepted } = self;
+        assert!(
+            (runs / 10..runs / 10 * 9).contains(accepted),
+            "{accepted} of {runs} accepted"
+        );
+    }
+}
+
 /// Taken apart as far as it goes, a list has the verdict that libpcap gives it as a whole.
 #[test]
 fn lists_in_pieces_have_the_verdict_of_the_whole() {
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let mut compiler = Compiler::new(LinkLayer::Ethernet, None).unwrap();
-    let (mut apart, mut wanted, mut runs) = (0, 0, 0);
+    let (mut apart, mut verdicts) = (0, Verdicts::default());
     for _ in 0..1_000 {
         let expression = list(&mut random, 2);
         let whole = compiler.compile(&CString::new(expression.as_str()).unwrap());
@@ -220,19 +255,11 @@ fn lists_in_pieces_have_the_verdict_of_the_whole() {
         apart += 1;
         for _ in 0..40 {
             let frame = frame(&mut random);
-            // SAFETY: both programs were compiled by libpcap, or put together of such: no jump
-            // leaves them, and they end with returns.
-            let (ours, theirs) = unsafe { (run(&pieces, &frame), run(&whole, &frame)) };
-            assert_eq!(ours != 0, theirs != 0, "{expression}: {frame:02x?}");
-            wanted += u32::from(ours != 0);
-            runs += 1;
+            verdicts.compare(&pieces, &whole, &frame, &expression);
         }
     }
     assert!(apart > 300, "only {apart} lists were taken apart");
-    assert!(
-        (runs / 10..runs / 10 * 9).contains(&wanted),
-        "{wanted} of {runs} wanted"
-    );
+    verdicts.check_both_occur();
 }
 
 /// Tests of bytes that a whole frame may not have.
@@ -409,7 +436,7 @@ fn whole_frame(random: &mut impl Rng) -> Vec<u8> {
 fn rows_are_compiled_whole_where_frames_lack_bytes() {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let mut compiler = Compiler::new(LinkLayer::Ethernet, None).unwrap();
-    let (mut shortened, mut wanted, mut runs) = (0, 0_u32, 0_u32);
+    let (mut shortened, mut verdicts) = (0, Verdicts::default());
     for _ in 0..200 {
         let expression = list_with_rows(&mut random);
         let tree = Parser::parse(&expression).unwrap();
@@ -421,19 +448,11 @@ fn rows_are_compiled_whole_where_frames_lack_bytes() {
         shortened += 1;
         for _ in 0..300 {
             let frame = whole_frame(&mut random);
-            // SAFETY: both programs were compiled by libpcap, or put together of such: no jump
-            // leaves them, and they end with returns.
-            let (ours, theirs) = unsafe { (run(&ours, &frame), run(&whole, &frame)) };
-            assert_eq!(ours != 0, theirs != 0, "{expression}: {frame:02x?}");
-            wanted += u32::from(theirs != 0);
-            runs += 1;
+            verdicts.compare(&ours, &whole, &frame, &expression);
         }
     }
     assert!(shortened > 100, "only {shortened} lists were shortened");
-    assert!(
-        (runs / 10..runs / 10 * 9).contains(&wanted),
-        "{wanted} of {runs} wanted"
-    );
+    verdicts.check_both_occur();
 }
 
 /// The verdict on a whole frame is that of libpcap's optimized program whatever stands in the list,
