@@ -40,6 +40,22 @@ pub struct Program {
     pub instructions: *mut ClassicInstruction,
 }
 
+/// The instructions of a program.
+///
+/// # Safety
+/// The program is libpcap's, with so many instructions as it says.
+pub unsafe fn instructions<'program>(
+    program: *const Program,
+) -> Option<&'program [ClassicInstruction]> {
+    // SAFETY: the caller vouches for the pointer.
+    let program = unsafe { program.as_ref() }?;
+    if program.instructions.is_null() {
+        return None;
+    }
+    // SAFETY: the caller vouches for the length; `struct bpf_insn` has the layout of ours.
+    Some(unsafe { std::slice::from_raw_parts(program.instructions, program.length as usize) })
+}
+
 /// `pcap_handler`.
 pub type Handler = unsafe extern "C" fn(*mut c_uchar, *const PacketHeader, *const c_uchar);
 

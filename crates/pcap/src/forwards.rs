@@ -1,4 +1,5 @@
-//! Functions that a capture of ours does not change: each passes its call on to the system's libpcap.
+//! Functions that a capture of ours does not change: each passes its call on to the system's libpcap. What is set before
+//! an activation is set at the system's handle, too.
 
 use libc::{FILE, addrinfo, c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use parshall_core::filter::classic::ClassicInstruction;
@@ -40,6 +41,7 @@ forward! {
     fn bpf_filter(instructions: *const ClassicInstruction, packet: *const c_uchar, wire_bytes: c_uint, bytes: c_uint) -> c_uint;
     fn bpf_image(instruction: *const ClassicInstruction, number: c_int) -> *mut c_char;
     fn bpf_validate(instructions: *const ClassicInstruction, length: c_int) -> c_int;
+    fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int;
     fn pcap_compile_nopcap(snaplen: c_int, link_type: c_int, program: *mut Program, expression: *const c_char, optimize: c_int, netmask: u32) -> c_int;
     fn pcap_datalink_name_to_val(name: *const c_char) -> c_int;
     fn pcap_datalink_val_to_description(link_type: c_int) -> *const c_char;
@@ -60,8 +62,10 @@ forward! {
     fn pcap_free_tstamp_types(list: *mut c_int);
     fn pcap_freealldevs(devices: *mut c_void);
     fn pcap_freecode(program: *mut Program);
+    fn pcap_get_tstamp_precision(pcap: *mut Pcap) -> c_int;
     fn pcap_init(options: c_uint, error: *mut c_char) -> c_int;
     fn pcap_lib_version() -> *const c_char;
+    fn pcap_list_tstamp_types(pcap: *mut Pcap, list: *mut *mut c_int) -> c_int;
     fn pcap_lookupdev(error: *mut c_char) -> *mut c_char;
     fn pcap_lookupnet(device: *const c_char, network: *mut u32, mask: *mut u32, error: *mut c_char) -> c_int;
     fn pcap_nametoaddr(name: *const c_char) -> *mut *mut u32;

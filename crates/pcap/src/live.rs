@@ -11,10 +11,8 @@ use parshall_core::filter::classic::ClassicInstruction;
 use parshall_kernel::capture::CaptureError;
 use parshall_kernel::capture::client::{KeeperMessage, Left};
 use parshall_kernel::capture::collector::Collector;
-use parshall_kernel::capture::dispatcher::CompiledFilter;
 use parshall_kernel::capture::keeper::message::Event;
 use parshall_kernel::capture::kept_ring::HookCount;
-use parshall_kernel::capture::request::Subscription;
 use parshall_kernel::capture::tagged::Retag;
 use parshall_kernel::clock::{monotonic_ns, realtime_offset_ns};
 use parshall_kernel::net::interface::Interface;
@@ -23,13 +21,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abi::{
     DIRECTION_IN, DIRECTION_OUT, DLT_DOCSIS, DLT_EN10MB, PRECISION_NANO, PacketHeader, Pcap,
-    Program, Statistics,
+    Statistics,
 };
 use crate::error_text;
 use crate::forwards::{bpf_filter, pcap_open_dead_with_tstamp_precision, system_function};
 use crate::handles::Options;
 use crate::injected::Injected;
-use crate::ready::{Ready, Watched};
+use crate::reading::{Counted, Reading, return_constant};
+use crate::ready::Ready;
 use crate::ring::{self, Place};
 
 /// Younger packets wait: a hook on another CPU may still write an older one.
@@ -41,12 +40,6 @@ pub const NAP_MAX: Duration = Duration::from_millis(10);
 const CLOCK_INTERVAL_NS: u64 = 500_000_000;
 /// How long a keeper may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// `BPF_RET | BPF_K`.
-const RETURN_CONSTANT: u16 = 0x06;
-/// `BPF_RET`.
-const RETURN: u16 = 0x06;
-const CLASS: u16 = 0x07;
 
 /// Interface counters of packets that never reached the stack.
 const INTERFACE_DROPS: [&str; 2] = ["rx_missed_errors", "rx_fifo_errors"];
@@ -93,23 +86,6 @@ pub struct Kept {
     pub bytes: Vec<u8>,
 }
 
-/// One subscription, and where it is read.
-struct Reading {
-    collector: Collector,
-    watched: Watched,
-    /// Packets of the interface that were taken from the ring.
-    read: u64,
-    /// Of these, frames that the capture sent itself.
-    own: u64,
-}
-
-/// Packets of this interface that the filter accepted, and those of them that were lost.
-#[derive(Clone, Copy, Default)]
-struct Counted {
-    received: u64,
-    dropped: u64,
-}
-
 /// Whether a ring can serve this capture; otherwise libpcap of the system does.
 pub fn can_serve(options: &Options) -> bool {
     !options.is_monitor && options.protocol == 0 && options.time_stamp_type == 0
@@ -126,14 +102,9 @@ impl Live {
             given @ 1..=MAX => given,
             _ => MAX,
         };
-        let accept_all = [ClassicInstruction {
-            code: RETURN_CONSTANT,
-            jt: 0,
-            jf: 0,
-            k: snaplen as u32,
-        }];
+        let all = [return_constant(snaplen as u32)];
         let injected = Arc::new(Injected::default());
-        let reading = subscribe(&mut place, &interface, snaplen, &accept_all, "", &injected)
+        let reading = Reading::subscribe(&mut place, &interface, snaplen, &all, "", &injected)
             .map_err(|error| error.to_string())?;
         let link_type = c_int::from(interface.link_type);
         let mut live = Self {
@@ -291,29 +262,24 @@ impl Live {
     /// What ends the capture.
     pub fn set_filter(&mut self, program: &[ClassicInstruction], text: &str) -> Result<(), String> {
         self.leave()?;
-        let here = &mut self.place;
-        let subscribed = subscribe(
-            here,
-            &self.interface,
-            self.snaplen,
-            program,
-            text,
-            &self.injected,
-        );
-        let (reading, own) = match subscribed {
+        let mut subscribe = |program: &[ClassicInstruction]| {
+            let place = &mut self.place;
+            Reading::subscribe(
+                place,
+                &self.interface,
+                self.snaplen,
+                program,
+                text,
+                &self.injected,
+            )
+        };
+        let (reading, own) = match subscribe(program) {
             Ok(reading) => (reading, None),
             Err(error @ CaptureError::KeeperGone { .. }) => return Err(error.to_string()),
             // The kernel cannot run it merged with the others: libpcap's interpreter does, as with a packet socket.
             Err(_) => {
-                let all = [ClassicInstruction {
-                    code: RETURN_CONSTANT,
-                    jt: 0,
-                    jf: 0,
-                    k: self.snaplen as u32,
-                }];
-                let injected = &self.injected;
-                let reading = subscribe(here, &self.interface, self.snaplen, &all, text, injected)
-                    .map_err(|error| error.to_string())?;
+                let all = [return_constant(self.snaplen as u32)];
+                let reading = subscribe(&all).map_err(|error| error.to_string())?;
                 (reading, Some(program.to_vec()))
             }
         };
@@ -339,9 +305,7 @@ impl Live {
             KeeperMessage::Left(Left { counts, .. }) => Some(counts),
             _ => None,
         })?;
-        let counted = self.count(&left);
-        self.counted.received += counted.received;
-        self.counted.dropped += counted.dropped;
+        self.counted = self.counted_with(&left);
         Ok(())
     }
 
@@ -363,22 +327,12 @@ impl Live {
         ))
     }
 
-    /// Counts of one subscription, by the kernel.
-    fn count(&self, counts: &[Vec<HookCount>]) -> Counted {
-        let hooks = self.place.client.ring.hooks.iter();
-        let (mut matched, mut refused) = (0, 0);
-        for (hook, count) in hooks.zip(counts.first().into_iter().flatten()) {
-            if hook.interface_number == self.place.interface_number {
-                matched += count.matched;
-                refused += count.refused;
-            }
-        }
-        // Unread packets are in the ring or were overwritten: at most `gaps` were overwritten.
-        let unread = matched.saturating_sub(refused + self.reading.read);
-        let overwritten = unread.min(self.reading.collector.lanes().sequence_gaps());
+    /// Counts of the earlier subscriptions, and of this one.
+    fn counted_with(&self, counts: &[Vec<HookCount>]) -> Counted {
+        let counted = self.reading.count(&self.place, counts);
         Counted {
-            received: matched.saturating_sub(self.reading.own),
-            dropped: refused + overwritten,
+            received: self.counted.received + counted.received,
+            dropped: self.counted.dropped + counted.dropped,
         }
     }
 
@@ -395,11 +349,11 @@ impl Live {
             KeeperMessage::Account { counts, .. } => Some(counts),
             _ => None,
         })?;
-        let counted = self.count(&counts);
+        let counted = self.counted_with(&counts);
         let drops = interface_drops(&self.interface.name);
         Ok(Statistics {
-            received: (self.counted.received + counted.received) as u32,
-            dropped: (self.counted.dropped + counted.dropped) as u32,
+            received: counted.received as u32,
+            dropped: counted.dropped as u32,
             interface_dropped: drops.saturating_sub(self.interface_drops_before) as u32,
         })
     }
@@ -524,67 +478,6 @@ impl Drop for Live {
 
 const MAX: c_int = CAPTURE_SNAPLEN_MAX as c_int;
 
-fn subscribe(
-    place: &mut Place,
-    interface: &Interface,
-    snaplen: c_int,
-    program: &[ClassicInstruction],
-    text: &str,
-    injected: &Arc<Injected>,
-) -> Result<Reading, CaptureError> {
-    // A program may return fewer bytes than the capture's snapshot length.
-    let returned = program
-        .iter()
-        .filter(|one| one.code & CLASS == RETURN)
-        .map(|one| {
-            if one.code == RETURN_CONSTANT {
-                one.k
-            } else {
-                u32::MAX
-            }
-        })
-        .max();
-    let snaplen = (snaplen as u32).min(returned.unwrap_or(u32::MAX)).max(1);
-    let mut filter = CompiledFilter::default();
-    for one in &place.client.ring.interfaces {
-        // Packets of other interfaces are not read, and a program may not fit their link type.
-        let program = match one.link_type == interface.link_type {
-            true => program,
-            false => &[REJECT],
-        };
-        filter.add(one.link_type, program)?;
-    }
-    let subscription = Subscription {
-        filter: text.to_owned(),
-        snaplen,
-    };
-    let client = &mut place.client;
-    let (bits, starts) = client.subscribe(vec![(subscription, filter)])?;
-    let mask = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
-    let register = client.register.as_ref();
-    let register = register.map(|(readers, slot)| (readers.as_slice(), *slot));
-    Ok(Reading {
-        collector: Collector::new(&client.lanes, &starts, register, mask, snaplen),
-        watched: Watched {
-            lanes: client.lanes.clone(),
-            starts,
-            mask,
-            interface_number: place.interface_number,
-            keeper: client.as_fd().as_raw_fd(),
-            injected: Arc::clone(injected),
-        },
-        read: 0,
-        own: 0,
-    })
-}
-
-const REJECT: ClassicInstruction = ClassicInstruction {
-    code: RETURN_CONSTANT,
-    jt: 0,
-    jf: 0,
-    k: 0,
-};
-
 fn is_in_direction(record: &CaptureRecord, direction: c_int) -> bool {
     let is_out = record.direction == RECORD_OUT;
     match direction {
@@ -603,20 +496,4 @@ fn interface_drops(name: &str) -> u64 {
         .filter_map(|counter| std::fs::read_to_string(directory.join(counter)).ok())
         .filter_map(|text| text.trim().parse::<u64>().ok())
         .sum()
-}
-
-/// The instructions of a program.
-///
-/// # Safety
-/// The program is libpcap's, with so many instructions as it says.
-pub unsafe fn instructions<'program>(
-    program: *const Program,
-) -> Option<&'program [ClassicInstruction]> {
-    // SAFETY: the caller vouches for the pointer.
-    let program = unsafe { program.as_ref() }?;
-    if program.instructions.is_null() {
-        return None;
-    }
-    // SAFETY: the caller vouches for the length; `struct bpf_insn` has the layout of ours.
-    Some(unsafe { std::slice::from_raw_parts(program.instructions, program.length as usize) })
 }
