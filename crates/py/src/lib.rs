@@ -1,24 +1,14 @@
 //! The Python module `parshall._native`: conversions between Python and the Rust crates, no logic.
 
-#[cfg(feature = "kernel")]
-mod capability;
-#[cfg(feature = "kernel")]
-mod capture;
 mod convert;
 mod errors;
 #[cfg(feature = "kernel")]
-mod generate;
-#[cfg(feature = "kernel")]
-mod hook_time;
+mod kernel;
 mod log;
 mod model;
 mod output_file;
-#[cfg(feature = "kernel")]
-mod session;
 mod signals;
 mod sizes;
-#[cfg(feature = "kernel")]
-mod tcp;
 
 #[pyo3::pymodule]
 mod _native {
@@ -43,20 +33,12 @@ mod _native {
 
     #[cfg(feature = "kernel")]
     #[pymodule_export]
-    use crate::capability::{cgroup2_mount, probe_capabilities};
-    #[cfg(feature = "kernel")]
-    #[pymodule_export]
-    use crate::capture::{Capture, clean_capture_rings, keep_capture_ring, list_capture_rings};
-    #[cfg(feature = "kernel")]
-    #[pymodule_export]
-    use crate::generate::{describe_workload, interface_takes_xdp_frames, planned_frames};
-    #[cfg(feature = "kernel")]
-    #[pymodule_export]
-    use crate::hook_time::HookTimes;
-    #[cfg(feature = "kernel")]
-    #[pymodule_export]
-    use crate::session::Session;
-    #[cfg(feature = "kernel")]
-    #[pymodule_export]
-    use crate::tcp::TcpLog;
+    use crate::kernel::{
+        capability::{cgroup2_mount, probe_capabilities},
+        capture::{Capture, clean_capture_rings, keep_capture_ring, list_capture_rings},
+        generate::{describe_workload, interface_takes_xdp_frames, planned_frames},
+        hook_time::HookTimes,
+        session::Session,
+        tcp::TcpLog,
+    };
 }

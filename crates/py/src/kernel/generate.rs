@@ -3,8 +3,8 @@
 use parshall_kernel::generate::{self, takes_xdp_frames};
 use pyo3::prelude::*;
 
+use super::session::{raise, request};
 use crate::errors::to_python;
-use crate::session::{raise, request};
 
 /// The summary of a request, as JSON, without sending anything.
 #[pyfunction]

@@ -18,9 +18,9 @@ use parshall_kernel::capture::{client, keeper};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 
+use super::session::{Session, raise, request, start};
 use crate::errors::to_python;
 use crate::log::ArrowStream;
-use crate::session::{Session, raise, request, start};
 
 /// See `parshall.capture.Capture`.
 #[pyclass(module = "parshall._native", extends = Session, frozen)]

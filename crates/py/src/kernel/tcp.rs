@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parshall_kernel::tcp::session;
 use pyo3::prelude::*;
 
-use crate::session::{Session, raise, request, start};
+use super::session::{Session, raise, request, start};
 
 /// See `parshall.tcp.TcpLog`.
 #[pyclass(module = "parshall._native", extends = Session, frozen)]

@@ -1,0 +1,8 @@
+//! What needs `parshall-kernel`: the instruments, and what this host can do.
+
+pub mod capability;
+pub mod capture;
+pub mod generate;
+pub mod hook_time;
+pub mod session;
+pub mod tcp;
