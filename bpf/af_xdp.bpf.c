@@ -6,6 +6,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "maps.h"
+
 #define QUEUES_MAX 1024
 
 struct {
@@ -16,12 +18,7 @@ struct {
 } sockets SEC(".maps");
 
 /* Packets redirected to a socket, whether or not it had room. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} redirected SEC(".maps");
+ARRAY(__u64) redirected SEC(".maps");
 
 SEC("xdp")
 int redirect(struct xdp_md *context)

@@ -32,19 +32,8 @@ struct {
 
 MAPPABLE_ARRAY(struct lane_readers) ring_readers SEC(".maps"); /* as above */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct capture_verdict);
-} verdict SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct capture_account);
-} account SEC(".maps");
+PERCPU_ARRAY(struct capture_verdict) verdict SEC(".maps");
+PERCPU_ARRAY(struct capture_account) account SEC(".maps");
 
 /* The tail call from the dispatcher to the program below. */
 struct {

@@ -25,12 +25,7 @@ const volatile struct edge_options options SEC(".rodata.options");
 
 MAPPABLE_ARRAY(struct edge_time) times SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct edge_account);
-} account SEC(".maps");
+PERCPU_ARRAY(struct edge_account) account SEC(".maps");
 
 /* Counts a packet, and records its time. `packet` has SEEN_BYTES of IP; 0: it is shorter, or not linear. */
 static __always_inline void see(const void *packet, __u32 bytes)

@@ -39,12 +39,7 @@ MAPPABLE_ARRAY(struct planned_packet) plan SEC(".maps");
 MAPPABLE_ARRAY(struct flow_header) flows SEC(".maps");
 
 /* Header of the first flow and payload, as long as the longest frame. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct frame_image);
-} image SEC(".maps");
+ARRAY(struct frame_image) image SEC(".maps");
 
 /* The replayed trace, shared by all senders. */
 MAPPABLE_ARRAY(struct trace_block) trace SEC(".maps");

@@ -34,15 +34,7 @@ const volatile struct tcp_options options SEC(".rodata.options");
 volatile __u32 enabled SEC(".data.control") = 1;
 __u32 last_flow;
 
-/* The loader sets max_entries and value_size of the rings. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, LANE_HEADER_BYTES + LANE_SLACK_BYTES);
-} packet_ring SEC(".maps"), flow_ring SEC(".maps");
-
+RING_ARRAY packet_ring SEC(".maps"), flow_ring SEC(".maps");
 MAPPABLE_ARRAY(struct lane_readers) packet_readers SEC(".maps"), flow_readers SEC(".maps");
 
 /* Element cpu * TCP_HOOK_COUNT + hook. */
