@@ -200,6 +200,7 @@ plain! {
         pad: [u64; 2],
     }
     /// See `struct ring_layout`.
+    #[derive(serde::Serialize, serde::Deserialize)]
     struct RingLayout = 48 {
         size_bytes: u64,
         part_shift: u64,

@@ -139,7 +139,6 @@ pub struct RingDescription {
     /// Lanes, one a CPU.
     pub lanes: usize,
     /// Constants of the ring.
-    #[serde(with = "RingLayoutFields")]
     pub layout: RingLayout,
     /// By number.
     pub interfaces: Vec<Interface>,
@@ -165,18 +164,6 @@ impl RingDescription {
             })
             .map(|(_, interface)| interface.name.as_str())
     }
-}
-
-/// [`RingLayout`] in a message.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "RingLayout")]
-struct RingLayoutFields {
-    size_bytes: u64,
-    part_shift: u64,
-    secret: u64,
-    wait_for_readers: u64,
-    slack_bytes: u64,
-    writers_alone: u64,
 }
 
 /// A ring that runs, for people.
