@@ -535,7 +535,7 @@ pub struct PathNoiseHistogram {
 
 /// See `struct path_drops`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PathDrops {
     /// Packets that the kernel dropped for this reason.
     pub all: u64,

@@ -325,15 +325,15 @@ pub fn drops(arrays: &Arrays) -> Vec<Drops> {
     arrays
         .drops()
         .into_iter()
-        .map(|(reason, all, followed)| Drops {
+        .map(|(reason, drops)| Drops {
             reason,
             name: names
                 .get(&reason)
                 .cloned()
                 .unwrap_or_else(|| format!("reason {reason}")),
-            all,
-            followed: followed.iter().sum(),
-            places: by_stage(&followed),
+            all: drops.all,
+            followed: drops.followed.iter().sum(),
+            places: by_stage(&drops.followed),
         })
         .collect()
 }

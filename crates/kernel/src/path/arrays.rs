@@ -2,8 +2,8 @@
 
 use libbpf_rs::Object;
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_REASONS_MAX, PATH_STAGE_COUNT, PathAccount,
-    PathDrops, PathHistogram, PathNoiseHistogram, PathWait, Plain, READ_TIME_COUNT, view_plain,
+    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_REASONS_MAX, PathAccount, PathDrops,
+    PathHistogram, PathNoiseHistogram, PathWait, Plain, READ_TIME_COUNT, view_plain,
 };
 
 use super::load::{WAITS, find_map};
@@ -63,27 +63,23 @@ impl Arrays {
         view_plain::<T>(words).copied()
     }
 
-    /// The accounts, summed over the CPUs.
-    pub fn account(&self) -> PathAccount {
-        let mut sum = PathAccount::default();
+    /// Adds up elements that hold 64-bit counts only.
+    fn sum<T: Plain + Default>(mapping: &Mapping, elements: impl Iterator<Item = usize>) -> T {
+        let mut sums = vec![0_u64; size_of::<T>() / 8];
         let mut words = Vec::new();
-        for cpu in 0..self.cpus {
-            let Some(one) = Self::copy::<PathAccount>(&self.accounts, cpu, &mut words) else {
-                continue;
-            };
-            sum.seen += one.seen;
-            sum.filtered += one.filtered;
-            sum.thinned += one.thinned;
-            sum.failed += one.failed;
-            sum.dropped += one.dropped;
-            sum.ungrouped += one.ungrouped;
-            sum.reads += one.reads;
-            sum.reads_dropped += one.reads_dropped;
-            for (total, ended) in sum.ended.iter_mut().zip(one.ended) {
-                *total += ended;
+        for element in elements {
+            words.clear();
+            mapping.append_words(element * size_of::<T>(), sums.len(), &mut words);
+            for (sum, word) in sums.iter_mut().zip(&words) {
+                *sum = sum.wrapping_add(*word);
             }
         }
-        sum
+        view_plain::<T>(&sums).copied().unwrap_or_default()
+    }
+
+    /// The accounts, summed over the CPUs.
+    pub fn account(&self) -> PathAccount {
+        Self::sum(&self.accounts, 0..self.cpus)
     }
 
     /// Copies histograms and waits.
@@ -138,39 +134,23 @@ impl Arrays {
 
     /// Where the packets of a code path spent their time, by the bucket of the whole.
     pub fn waits(&self, code: usize) -> Vec<PathWait> {
-        let mut sums = vec![PathWait::default(); PATH_BUCKETS];
-        let mut words = Vec::new();
-        for cpu in 0..self.cpus {
-            for (bucket, sum) in sums.iter_mut().enumerate() {
-                let element = cpu * WAITS + code * PATH_BUCKETS + bucket;
-                let Some(one) = Self::copy::<PathWait>(&self.waits, element, &mut words) else {
-                    continue;
-                };
-                sum.packets += one.packets;
-                for (total, part_ns) in sum.sum_ns.iter_mut().zip(one.sum_ns) {
-                    *total += part_ns;
-                }
-            }
-        }
-        sums
+        let element = |cpu, bucket| cpu * WAITS + code * PATH_BUCKETS + bucket;
+        (0..PATH_BUCKETS)
+            .map(|bucket| {
+                let elements = (0..self.cpus).map(|cpu| element(cpu, bucket));
+                Self::sum(&self.waits, elements)
+            })
+            .collect()
     }
 
     /// Drops by reason: all, and those of packets that are followed, by the last stage before.
-    pub fn drops(&self) -> Vec<(u32, u64, [u64; PATH_STAGE_COUNT])> {
-        let mut words = Vec::new();
+    pub fn drops(&self) -> Vec<(u32, PathDrops)> {
         (0..PATH_REASONS_MAX)
-            .filter_map(|reason| {
-                let (mut all, mut followed) = (0, [0; PATH_STAGE_COUNT]);
-                for cpu in 0..self.cpus {
-                    let element = cpu * PATH_REASONS_MAX + reason;
-                    let one: PathDrops = Self::copy(&self.drops, element, &mut words)?;
-                    all += one.all;
-                    for (total, packets) in followed.iter_mut().zip(one.followed) {
-                        *total += packets;
-                    }
-                }
-                (all > 0).then_some((reason as u32, all, followed))
+            .map(|reason| {
+                let elements = (0..self.cpus).map(|cpu| cpu * PATH_REASONS_MAX + reason);
+                (reason as u32, Self::sum(&self.drops, elements))
             })
+            .filter(|(_, drops): &(u32, PathDrops)| drops.all > 0)
             .collect()
     }
 }
