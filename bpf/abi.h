@@ -464,6 +464,8 @@ enum path_code {
 enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3, GROUP_COMMAND = 4 };
 
 #define PATH_FILTER_MAX 256
+/* A thread's program is interrupted by a softirq's, that by an interrupt's, that by an NMI's. A power of two. */
+#define PATH_HEADS_PER_CPU 4
 
 /* An instruction of classic BPF, which libpcap compiles expressions to. */
 struct classic_instruction {

@@ -58,23 +58,14 @@ static __noinline int describe_socket(struct path_identity *identity, struct soc
 	return 0;
 }
 
-/* Whether the filters want a packet; fills in its identity where that is asked for. */
-static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns)
+/* Whether the filter wants a packet; fills in its identity where that is asked for. */
+static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_identity *identity, __u32 netns, __u32 number)
 {
-	struct packet_head *head = 0;
+	struct packet_head *head = read_head(skb, number);
 	struct net_device *dev;
 	struct sock *sk;
 
-	if (!skb || !identity)
-		return 0;
-	if (options.netns_inode && netns != options.netns_inode)
-		return 0;
-	dev = BPF_CORE_READ(skb, dev);
-	if (options.interface_count && !is_wanted_interface(dev ? BPF_CORE_READ(dev, ifindex) : 0))
-		return 0;
-	if (options.filter_length || options.reads_headers)
-		head = read_head(skb);
-	if (options.filter_length && !accepts(head))
+	if (!identity || (options.filter_length && !accepts(head)))
 		return 0;
 	if (!options.reads_headers)
 		return 1;
@@ -82,6 +73,7 @@ static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *ident
 	sk = BPF_CORE_READ(skb, sk);
 	if (sk)
 		describe_socket(identity, sk);
+	dev = BPF_CORE_READ(skb, dev);
 	identity->netns_inode = netns;
 	identity->interface = dev ? BPF_CORE_READ(dev, ifindex) : 0;
 	identity->ethernet_protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
@@ -94,6 +86,31 @@ static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *ident
 		describe_headers(identity, head);
 	}
 	return 1;
+}
+
+/* Whether a packet is wanted; fills in its identity where that is asked for. */
+static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns)
+{
+	struct path_cpu *now = this_cpu();
+	struct net_device *dev;
+	__u32 in_use;
+	int wanted;
+
+	if (!skb || !now)
+		return 0;
+	if (options.netns_inode && netns != options.netns_inode)
+		return 0;
+	dev = BPF_CORE_READ(skb, dev);
+	if (options.interface_count && !is_wanted_interface(dev ? BPF_CORE_READ(dev, ifindex) : 0))
+		return 0;
+	if (!options.filter_length && !options.reads_headers)
+		return 1;
+	/* A program that interrupts this one takes the next head, and gives it back before this one goes on. */
+	in_use = now->heads_in_use;
+	*(volatile __u32 *)&now->heads_in_use = in_use + 1;
+	wanted = is_wanted_head(skb, identity, netns, in_use);
+	*(volatile __u32 *)&now->heads_in_use = in_use;
+	return wanted;
 }
 
 /*
@@ -314,7 +331,7 @@ int BPF_PROG(path_receive, struct sk_buff *skb)
 	return 0;
 }
 
-/* All but the first run behind the other programs of their hook, so that they see what is let through. */
+/* All but path_local_out run behind the other programs of their hook, so that they see what is let through. */
 #define NF_ACCEPT 1
 
 SEC("netfilter")
@@ -402,11 +419,9 @@ SEC("cgroup_skb/ingress")
 int path_socket_in(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
-
-	struct path_packet *packet;
 	__u32 place;
+	struct path_packet *packet = pass_if_known(skb, STAGE_SOCKET_IN, &place);
 
-	packet = pass_if_known(skb, STAGE_SOCKET_IN, &place);
 	if (packet && options.reads_headers)
 		bpf_get_socket_cookie(ctx);
 	note_delivery(packet, place, skb, BPF_CORE_READ(skb, sk));

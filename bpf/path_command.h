@@ -12,6 +12,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "abi.h"
+#include "maps.h"
 
 /* The loader sets them before verification, so that the verifier removes unused code. */
 const volatile struct path_options options SEC(".rodata.options");
@@ -21,12 +22,7 @@ struct path_command {
 };
 
 /* By place in the table of packets; empty: no thread sent it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct path_command);
-} path_commands SEC(".maps");
+ARRAY(struct path_command) path_commands SEC(".maps");
 
 #define READERS_MAX 65536
 
@@ -39,12 +35,7 @@ struct {
 } path_reading SEC(".maps");
 
 /* Whether a CPU serves a softirq, which no program can ask the kernel: by CPU, since the first one that began. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} path_serving SEC(".maps");
+ARRAY(__u32) path_serving SEC(".maps");
 
 static __always_inline int note_serving(__u32 is_serving)
 {

@@ -27,12 +27,8 @@ struct packet_head {
 	__u32 verdict;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct packet_head);
-} packet_heads SEC(".maps");
+/* Element cpu * PATH_HEADS_PER_CPU + number. */
+ARRAY(struct packet_head) packet_heads SEC(".maps");
 
 static __always_inline __u16 number16(const __u8 *at) { return at[0] << 8 | at[1]; }
 static __always_inline __u32 number32(const __u8 *at) { return (__u32)number16(at) << 16 | number16(at + 2); }
@@ -155,11 +151,12 @@ static __noinline int accepts(struct packet_head *head)
 	return head->verdict != 0;
 }
 
-/* Copies the first bytes from the network header on. */
-static __noinline struct packet_head *read_head(const struct sk_buff *skb)
+/* Copies the first bytes from the network header on, into the head of a number of this CPU. */
+static __noinline struct packet_head *read_head(const struct sk_buff *skb, __u32 number)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), linear_bytes, offset;
-	struct packet_head *head = bpf_map_lookup_elem(&packet_heads, &cpu);
+	__u32 element = bpf_get_smp_processor_id() * PATH_HEADS_PER_CPU + (number & (PATH_HEADS_PER_CPU - 1));
+	__u32 linear_bytes, offset;
+	struct packet_head *head = bpf_map_lookup_elem(&packet_heads, &element);
 	unsigned char *start = BPF_CORE_READ(skb, data);
 	unsigned char *network = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
 	__u32 length_bytes = BPF_CORE_READ(skb, len);

@@ -18,15 +18,7 @@
 #include "path_command.h"
 #include "ring.h"
 
-/* max_entries and value_size are the loader's. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, LANE_HEADER_BYTES + LANE_SLACK_BYTES);
-} path_ring SEC(".maps");
-
+RING_ARRAY path_ring SEC(".maps");
 MAPPABLE_ARRAY(struct lane_readers) path_readers SEC(".maps");
 /* Element cpu. */
 MAPPABLE_ARRAY(struct path_account) path_accounts SEC(".maps");
@@ -63,19 +55,8 @@ struct path_packet {
 };
 
 /* Elements are looked up by masked numbers; max_entries is a power of two. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct path_packet);
-} path_packets SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct path_identity);
-} path_identities SEC(".maps");
+ARRAY(struct path_packet) path_packets SEC(".maps");
+ARRAY(struct path_identity) path_identities SEC(".maps");
 
 /* What a CPU is doing. */
 struct path_cpu {
@@ -89,14 +70,10 @@ struct path_cpu {
 	__u64 noise_from_ns[16];  /* start of the last event, for the gaps */
 	__u32 poll;
 	__u32 poll_index;
+	__u32 heads_in_use; /* by programs that interrupted each other */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct path_cpu);
-} path_cpus SEC(".maps");
+ARRAY(struct path_cpu) path_cpus SEC(".maps");
 
 struct path_key {
 	__u8 source[16];

@@ -179,6 +179,28 @@ def test_filter_and_thinning_are_in_the_ledger(router, tmp_path):
     assert account["filtered"] >= 300
 
 
+def test_a_packet_in_an_interrupt_leaves_the_header_of_another_alone(bed, tmp_path, one_cpu):
+    """The timer of a queue discipline sends packets while a program reads one that a thread sends on the same CPU."""
+    host = bed.host("busy")
+    limit = ["rate", "20mbit", "burst", "2000", "limit", "20000"]
+    host.run(["tc", "qdisc", "replace", "dev", "lo", "root", "tbf", *limit])
+    payloads = {9000: bytes(10), 9001: bytes(20)}
+    with (
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as sender,
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as first,
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as second,
+        measured(tmp_path, host, {"filter": "udp dst port 9001"}) as found,
+    ):
+        first.bind(("127.0.0.1", 9000))
+        second.bind(("127.0.0.1", 9001))
+        for port in (9000, 9001, 9001, 9001) * 5_000:
+            sender.sendto(payloads[port], ("127.0.0.1", port))
+    packets = found["log"].packets
+    assert packets.num_rows > 5_000
+    assert set(packets["destination_port"].to_pylist()) == {9001}
+    assert set(packets["payload_bytes"].to_pylist()) == {len(payloads[9001])}
+
+
 @pytest.mark.parametrize(
     ("expression", "matches"),
     [

@@ -34,6 +34,8 @@ pub const STAGE_PAD: usize = 22;
 pub const PATH_CODE_COUNT: usize = 9;
 /// Maximum instructions of the path instrument's filter.
 pub const PATH_FILTER_MAX: usize = 256;
+/// Packets whose head the path instrument reads at once on a CPU.
+pub const PATH_HEADS_PER_CPU: usize = 4;
 /// Maximum interfaces of the path instrument's filter.
 pub const PATH_INTERFACES_MAX: usize = 16;
 /// Buckets of a histogram of times.

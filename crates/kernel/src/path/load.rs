@@ -2,8 +2,8 @@
 
 use libbpf_rs::{Map, MapCore, Object, ProgramMut};
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_REASONS_MAX, PATH_WAIT_CODES,
-    PathOptions, READ_TIME_COUNT, plain_bytes,
+    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_HEADS_PER_CPU,
+    PATH_REASONS_MAX, PATH_WAIT_CODES, PathOptions, READ_TIME_COUNT, plain_bytes,
 };
 use parshall_core::filter::classic::ClassicInstruction;
 
@@ -43,7 +43,8 @@ pub(super) fn load_programs(
                 lane_cpus
             }
             "path_readers" => lane_cpus,
-            "path_accounts" | "path_cpus" | "path_serving" | "packet_heads" => cpus,
+            "path_accounts" | "path_cpus" | "path_serving" => cpus,
+            "packet_heads" => cpus * PATH_HEADS_PER_CPU,
             "path_histograms" => cpus * groups,
             "path_noises" => cpus * NOISE_COUNT,
             "path_reads" => cpus * READ_TIME_COUNT,
