@@ -33,7 +33,7 @@ struct {
 	__type(value, __u64);
 } path_woken SEC(".maps");
 
-/* Element cpu * 4 + enum path_read_time. */
+/* Element cpu * READ_TIME_COUNT + enum path_read_time. */
 MAPPABLE_ARRAY(struct path_noise_histogram) path_reads SEC(".maps");
 
 static __always_inline void add_read_time(__u32 kind, __u64 value)
@@ -117,7 +117,7 @@ int BPF_PROG(path_waking, struct task_struct *task)
 		return 0;
 	thread = task->pid;
 	socket->waking_ns = bpf_ktime_get_ns();
-	socket->pid = thread;
+	*(volatile __u32 *)&socket->pid = thread;
 	bpf_map_update_elem(&path_woken, &thread, &key, BPF_ANY);
 	return 0;
 }
@@ -135,7 +135,8 @@ int BPF_PROG(path_switch, unsigned char preempt, struct task_struct *from, struc
 	if (!key)
 		return 0;
 	socket = bpf_map_lookup_elem(&path_sockets, key);
-	if (socket && !socket->running_ns)
+	/* Where another thread has read meanwhile, the socket has data again, for which this one was not woken. */
+	if (socket && socket->pid == thread && !socket->running_ns)
 		socket->running_ns = bpf_ktime_get_ns();
 	bpf_map_delete_elem(&path_woken, &thread);
 	return 0;
@@ -155,7 +156,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct path_account *account = account_of(cpu);
 	struct path_read_record *record;
-	struct path_socket *socket;
+	struct path_socket *socket, data;
 	__u64 key = (__u64)sk, time_ns, from_ns;
 	struct lane_readers *readers;
 	struct ring_slot slot;
@@ -168,19 +169,21 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	socket = bpf_map_lookup_elem(&path_sockets, &key);
 	if (!socket)
 		return 0;
+	/* Before the time is taken: what other CPUs note from here on is later than the read. */
+	data = *socket;
 	time_ns = bpf_ktime_get_ns();
 	count(&account->reads);
-	from_ns = socket->ready_ns;
-	if (socket->waking_ns) {
-		add_read_time(READ_TIME_WAKING, socket->waking_ns - from_ns);
-		from_ns = socket->waking_ns;
-		if (socket->running_ns) {
-			add_read_time(READ_TIME_RUNNING, socket->running_ns - from_ns);
-			from_ns = socket->running_ns;
+	from_ns = data.ready_ns;
+	if (data.waking_ns) {
+		add_read_time(READ_TIME_WAKING, data.waking_ns - from_ns);
+		from_ns = data.waking_ns;
+		if (data.running_ns) {
+			add_read_time(READ_TIME_RUNNING, data.running_ns - from_ns);
+			from_ns = data.running_ns;
 		}
 	}
 	add_read_time(READ_TIME_READ, time_ns - from_ns);
-	add_read_time(READ_TIME_WHOLE, time_ns - socket->ready_ns);
+	add_read_time(READ_TIME_WHOLE, time_ns - data.ready_ns);
 	if (!options.writes_records)
 		goto end;
 	readers = bpf_map_lookup_elem(&path_readers, &cpu);
@@ -191,9 +194,9 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 		goto end;
 	}
 	record->time_ns = time_ns;
-	record->ready_ns = socket->ready_ns;
-	record->waking_ns = socket->waking_ns;
-	record->running_ns = socket->running_ns;
+	record->ready_ns = data.ready_ns;
+	record->waking_ns = data.waking_ns;
+	record->running_ns = data.running_ns;
 	record->socket_cookie = bpf_get_socket_cookie(sk);
 	record->bytes = bytes;
 	record->pid = bpf_get_current_pid_tgid() >> 32;

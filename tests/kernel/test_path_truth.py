@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import os
 import socket
 import statistics
 import subprocess
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -165,6 +167,45 @@ def test_delivered_and_sent_packets_of_tcp(router, tmp_path):
     reads = found["log"].reads
     assert 0 < sum(reads["length_bytes"].to_pylist()) <= 2_000_000
     assert {row["kind"] for row in found["summary"].reads} >= {"read", "whole"}
+
+
+def test_a_thread_that_was_woken_for_earlier_data_is_not_the_reader_of_later_data(bed, tmp_path, one_cpu):
+    """It gets the CPU only after another thread has read what it was woken for, and when there is data again."""
+    rounds = 100
+    host = bed.host("alone")
+    with (
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as sender,
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as shared,
+        measured(tmp_path, host, {"reads": True}) as found,
+    ):
+        shared.bind(("127.0.0.1", 9000))
+
+        def read():
+            for _ in range(rounds):
+                shared.recv(100)
+
+        waiting = threading.Thread(target=read)
+        waiting.start()
+        before = os.sched_getscheduler(0)
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        try:
+            for _ in range(rounds):
+                time.sleep(0.002)  # The other thread waits for data.
+                sender.sendto(b"first", ("127.0.0.1", 9000))
+                shared.recv(100)
+                sender.sendto(b"second", ("127.0.0.1", 9000))
+        finally:
+            os.sched_setscheduler(0, before, os.sched_param(0))
+        waiting.join()
+    if not has_stage(found, "data_ready"):
+        pytest.skip("this kernel lacks the stage at which data is ready")
+    reads = found["log"].reads
+    assert reads.num_rows > rounds
+    woken, running = reads["waking_ns"].to_pylist(), reads["running_ns"].to_pylist()
+    # Now and then the other thread does not wait yet.
+    assert len(woken) - woken.count(None) >= rounds // 2
+    ran = [(woke, ran) for woke, ran in zip(woken, running, strict=True) if ran is not None]
+    assert all(woke is not None and woke <= ran for woke, ran in ran), ran
 
 
 def test_filter_and_thinning_are_in_the_ledger(router, tmp_path):
