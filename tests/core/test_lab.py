@@ -484,6 +484,28 @@ def test_words_on_an_axis_stay_in_the_order_of_the_levels(tmp_path: Path) -> Non
     assert x["sort"] == ["small", "medium", "large"]
 
 
+def test_a_line_looks_the_same_in_all_figures_of_a_page(tmp_path: Path) -> None:
+    study = study_of()
+    (figure,) = evaluate(write_bundle(tmp_path / "b", study, {1: [1], 2: [2], 3: [3]}), study)["figures"]
+
+    def of(*lines: str) -> dict[str, Any]:
+        points = [{**figure["points"][0], "line": line, "x": x, "y": x} for line in lines for x in (1, 2)]
+        return {**figure, "is_raw": True, "points": points}
+
+    def looks(drawn: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+        encoding = draw(drawn, others).to_dict()["layer"][0]["encoding"]
+        scales = [encoding[channel]["scale"] for channel in ("color", "shape") if channel in encoding]
+        return dict(zip(scales[0]["domain"], zip(*(scale["range"] for scale in scales), strict=True), strict=True))
+
+    few, all_three, alone = of("measured", "queue"), of("measured", "network", "queue"), of("other")
+    page = [few, all_three, alone]
+    assert looks(few, page) == {line: look for line, look in looks(all_three, page).items() if line != "network"}
+    assert looks(alone, page) == looks(alone, [])
+    # Of more lines than there are looks, each figure has its own.
+    many = of("queue", *(f"line {number}" for number in range(20)))
+    assert looks(few, [many]) == looks(few, [])
+
+
 def test_a_report_runs_no_code_of_a_bundle_and_escapes_its_texts(tmp_path: Path) -> None:
     study = study_of()
     text = "import pathlib\npathlib.Path('ran').write_text('')\n"

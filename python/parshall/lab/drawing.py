@@ -25,15 +25,26 @@ _DODGE_PX, _MARK_SIZES = 7, (150, 105, 70, 42, 24, 12)
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 
-def draw(figure: dict[str, Any]) -> alt.TopLevelMixin:
-    """Return the chart of a figure of `parshall.lab.evaluation.evaluate`, which has points."""
-    lines = sorted({point.get("line") or "" for point in figure["points"]}, key=_natural)
+def draw(figure: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> alt.TopLevelMixin:
+    """Return the chart of a figure of `parshall.lab.evaluation.evaluate`, which has points.
+
+    Lines that `others`, the figures of the same page, have too look the same there.
+    """
+    lines = _lines([figure])
+    alike = [each for each in others if each["line_title"] == figure["line_title"] and {*_lines([each])} & {*lines}]
+    order = _lines([figure, *alike])
+    # Of more, some would look alike.
+    places = [order.index(line) for line in lines] if len(order) <= len(_SHAPES) else list(range(len(lines)))
     panels = sorted({point.get("panel") or "" for point in figure["points"]}, key=_natural)
     is_single = len(panels) == 1
-    charts = [_panel(figure, panel, lines, is_single) for panel in panels]
+    charts = [_panel(figure, panel, lines, places, is_single) for panel in panels]
     whole = charts[0] if is_single else alt.concat(*charts, columns=_COLUMNS)
     chart: alt.TopLevelMixin = styled(whole.properties(title=figure["title"]))
     return chart
+
+
+def _lines(figures: Sequence[dict[str, Any]]) -> list[str]:
+    return sorted({point.get("line") or "" for each in figures for point in each["points"]}, key=_natural)
 
 
 def hidden(figure: dict[str, Any]) -> int:
@@ -49,7 +60,7 @@ def _natural(text: str) -> tuple[Any, ...]:
         return (1, 0.0, text)
 
 
-def _panel(figure: dict[str, Any], panel: str, lines: list[str], is_single: bool) -> Any:
+def _panel(figure: dict[str, Any], panel: str, lines: list[str], places: list[int], is_single: bool) -> Any:
     drawable = [point for point in figure["points"] if _is_drawable(point, figure)]
     points = [row for row in drawable if (row.get("panel") or "") == panel]
     means = [row for row in figure["means"] if row["panel"] == panel and _is_drawable(row, figure)]
@@ -63,7 +74,7 @@ def _panel(figure: dict[str, Any], panel: str, lines: list[str], is_single: bool
     elif (numbers := _whole_numbers(drawable)) and not figure["is_log_x"]:
         x = x.axis(values=numbers)
     y = alt.Y("y:Q", title=figure["y_title"], scale=_scale(figure, "y", drawable, is_single))
-    channels = _Channels(figure, kind, x, y, lines)
+    channels = _Channels(figure, kind, x, y, lines, places)
     layers = _raw(figure, points, channels) if figure["is_raw"] else _repeated(points, means, channels)
     if figure["published"]:
         layers += _published(figure, x, y, kind)
@@ -73,11 +84,13 @@ def _panel(figure: dict[str, Any], panel: str, lines: list[str], is_single: bool
 
 
 class _Channels:
-    """What the layers of a panel share: axes, colours, shapes, dashes, tool tips."""
+    """What the layers of a panel share: axes, colours, shapes, dashes, tips; `places` number the looks of lines."""
 
-    def __init__(self, figure: dict[str, Any], kind: str, x: alt.X, y: alt.Y, lines: list[str]) -> None:
+    def __init__(
+        self, figure: dict[str, Any], kind: str, x: alt.X, y: alt.Y, lines: list[str], places: list[int]
+    ) -> None:
         def scale(values: Sequence[Any]) -> alt.Scale:
-            return alt.Scale(domain=lines, range=[values[number % len(values)] for number in range(len(lines))])
+            return alt.Scale(domain=lines, range=[values[place % len(values)] for place in places])
 
         title = figure["line_title"] or None
         legend = alt.Legend(title=title, orient="top", columns=4, symbolOpacity=1) if lines != [""] else None

@@ -69,14 +69,14 @@ def write_report(directories: Sequence[Path], output: Path | None = None, title:
         comparison = None
         if len(bundles) == 2:
             comparison = compare(bundles[0], evaluations[0], bundles[1], evaluations[1])
-        figures = [_drawn(figure) for figure in evaluation["figures"]]
+        figures = [_drawn(figure, evaluation["figures"]) for figure in evaluation["figures"]]
         page = _render(title or evaluation["title"], bundle, evaluation, figures, comparison)
         drawn = [(Path(figure["name"]).name, figure["specification"]) for figure in figures if figure["specification"]]
     return write_document(output or bundle.directory, page, drawn)
 
 
-def _drawn(figure: dict[str, Any]) -> dict[str, Any]:
-    specification = draw(figure).to_dict() if figure["points"] else None
+def _drawn(figure: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    specification = draw(figure, others).to_dict() if figure["points"] else None
     return {**figure, "specification": specification, "caption": _caption(figure)}
 
 
