@@ -430,7 +430,7 @@ enum path_stage {
 	STAGE_SOCKET_IN = 7,       /* cgroup_skb/ingress: the socket is found */
 	STAGE_TCP_RECEIVE = 8,     /* tcp_probe */
 	STAGE_DATA_READY = 9,      /* sk_data_ready */
-	STAGE_COPY = 10,            /* skb_copy_datagram_iovec */
+	STAGE_COPY = 10,           /* skb_copy_datagram_iovec */
 	STAGE_FORWARD = 11,
 	STAGE_LOCAL_OUT = 12,
 	STAGE_POST_ROUTING = 13,

@@ -85,10 +85,8 @@ class Measurement:
 
         Raises
         ------
-        ParshallError
-            The file cannot be created, or another process is writing it.
-        OSError
-            The file cannot be written.
+        ParshallError, OSError
+            As by `parshall.whole_file.write_whole`.
         """
         if isinstance(to, Path):
             with new_file(to, "wb") as (file, commit):

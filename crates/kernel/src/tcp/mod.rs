@@ -1,6 +1,6 @@
 //! The TCP instrument: per-packet state of every connection, from hook to log.
 //!
-//! [`options`] is the request, [`hooks`] is the kernel side, [`collector`] reads the ring and
+//! [`options`] is the request, [`hooks`] is the kernel side, `sweep` lets the kernel walk over its sockets, [`collector`] reads the ring and
 //! keeps the table of [`flows`], [`session`] puts them together into a log, and `run` is the thread behind it.
 
 pub mod collector;
