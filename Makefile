@@ -11,16 +11,20 @@ LIBPCAP := python/parshall/libpcap/libpcap.so.0.8
 # Directories are among them, so that a file that was removed counts as a change, too.
 NATIVE_SOURCES := $(shell find crates bpf Cargo.toml Cargo.lock -not -name '.*')
 
-.PHONY: help demo test bench attack lint docs build clean system-base system-attack system-bench system-report system-programs rust
+.PHONY: help demo test test-long bench attack lint docs build rust-tests clean
+.PHONY: system-base system-attack system-bench system-report system-programs rust
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build ## the tour: measure a testbed on this machine and write demo-report/
+demo: $(NATIVE) ## the tour: measure a testbed on this machine and write demo-report/
 	@$(RUN) .venv/bin/parshall demo -o demo-report
 
-test: build system-report system-programs ## all tests: Rust and Python; those of the kernel need root
+test: build system-report system-programs ## the tests of Rust and Python; those of the kernel need root
 	@$(RUN) scripts/test
+
+test-long: build system-report system-programs ## the tests that are slow by nature: before a change to their subject is done
+	@$(RUN) scripts/test --long
 
 bench: build system-bench ## the benchmarks in benches/
 	@scripts/setup extra bench
@@ -36,7 +40,10 @@ docs: .venv/requirements.txt ## the site of the documentation, with the API refe
 	@scripts/setup extra docs
 	@scripts/site
 
-build: $(NATIVE) ## .venv with the command parshall in it
+build: $(NATIVE) rust-tests ## .venv with the command parshall in it, and the tests of Rust
+
+rust-tests: $(NATIVE)
+	@$(RUN) cargo test --release --config scripts/test-profile.toml --workspace --no-run --quiet
 
 clean: ## remove everything that was built or installed in this checkout
 	rm -rf target .venv .build demo-report bench-results site $(NATIVE) $(dir $(LIBPCAP))
@@ -75,7 +82,6 @@ VENV_IS_OURS := $(shell [ "$$(cat .venv/checkout 2>/dev/null)" = "$$PWD" ] && [ 
 	@scripts/setup package
 	@touch $@
 
-# Cargo directly, not maturin: it is quicker, and shares what `cargo test` builds.
 $(NATIVE): $(NATIVE_SOURCES) .venv/installed | rust
 	@$(RUN) cargo build --release --workspace
 	@install -D -s -m 755 target/release/libparshall_pcap.so $(LIBPCAP)

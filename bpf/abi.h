@@ -142,7 +142,7 @@ struct tcp_options {
 	__u32 netns_inode;                     /* only connections of this network namespace; 0: all */
 	__u32 pids[FILTER_PIDS_MAX];           /* only sockets of these processes */
 	__u32 pid_count;                       /* 0: all */
-	__u32 unused;
+	__u32 pid_namespace;                   /* inode of the one whose process IDs these are; 0: the first one */
 };
 
 /* Softirq time charged to the reader's thread, where the kernel charges threads with it. */
@@ -252,11 +252,16 @@ struct tcp_flow_record {
 	__u8 remote_address[16];
 	char congestion_control[16];
 	char command[16];
+	__u32 mptcp_token;          /* of the MPTCP connection that it is a subflow of; 0: plain TCP */
+	__u32 pad;
 };
 
 #define FLOW_END_DESTROYED 1u    /* else: alive when the log ended */
 
-/* The flow's account: seen = filtered + thinned + dropped + written, of packets and of events. */
+/*
+ * The flow's account: seen = filtered + thinned + dropped + written, of packets and of events. And that of the segments
+ * that were sent again: retransmits_total = retransmits_seen + retransmits_failed; what is missing had no event.
+ */
 struct tcp_flow_end_record {
 	struct record_header header;
 	__u64 time_ns;
@@ -268,6 +273,10 @@ struct tcp_flow_end_record {
 	__u64 events_dropped;
 	__u32 flow;
 	__u32 flags;
+	__u32 retransmits_total;    /* segments: total_retrans of the kernel, less what it was when the log began */
+	__u32 retransmits_seen;     /* of these, segments of events */
+	__u32 retransmits_failed;   /* of these, segments that a filter or a full queue of this host took */
+	__u32 retransmits_refused;  /* attempts that failed before the kernel counted them: no route, no memory */
 };
 
 /* ---- the generator ------------------------------------------------------------------------ */
@@ -453,11 +462,12 @@ enum path_code {
 	PATH_SENT = 2,
 	PATH_DROPPED = 3,
 	PATH_CONSUMED = 4,         /* used up by the kernel: ARP, a packet that a tunnel unpacks */
-	PATH_MERGED = 5,           /* GRO put it into another packet */
-	PATH_UNKNOWN = 6,          /* its sk_buff was used again, and no end was seen */
-	PATH_OVERWRITTEN = 7,      /* another packet took its place in the table */
-	PATH_OPEN = 8,             /* under way when measuring ended */
-	PATH_CODE_COUNT = 9,
+	PATH_MERGED = 5,           /* GRO or the reassembly of fragments put it into another packet */
+	PATH_SEGMENTED = 6,        /* GSO cut it into pieces, which are packets of their own */
+	PATH_UNKNOWN = 7,          /* its sk_buff was used again, and no end was seen */
+	PATH_OVERWRITTEN = 8,      /* another packet took its place in the table */
+	PATH_OPEN = 9,             /* under way when measuring ended */
+	PATH_CODE_COUNT = 10,
 };
 
 /* What histograms are kept for, beside the code path. */
@@ -493,6 +503,7 @@ struct path_options {
 	__u32 groups_max;                      /* groups that have histograms of their own */
 	__u32 reads_headers;                   /* identities are wanted */
 	__u32 follows_readers;                 /* what reads from sockets is followed, too */
+	__u16 delivered_reasons[4];            /* of drops that are none behind STAGE_LOCAL_IN; ~0: no reason */
 	__u32 unused;
 };
 
@@ -563,7 +574,9 @@ struct path_account {
 	__u64 ungrouped;            /* ended packets whose group found no histograms */
 	__u64 reads;
 	__u64 reads_dropped;
-	__u64 pad[3];
+	__u64 uncounted_drops;      /* of all packets: their reason found no room in path_drops */
+	__u64 without_histogram;    /* ended packets on a CPU that came online after the start */
+	__u64 pad[4];               /* cache lines of its own */
 };
 
 #define PATH_BUCKETS 256
@@ -620,7 +633,7 @@ enum path_read_time {
 
 #define PATH_REASONS_MAX 256
 
-/* Drops by reason, of all packets and of those that are followed; the last element has all greater reasons. */
+/* Drops for one reason, of all packets and of those that are followed; at most PATH_REASONS_MAX reasons are counted. */
 struct path_drops {
 	__u64 all;
 	__u64 followed[PATH_STAGE_COUNT]; /* by the last stage before */
@@ -661,8 +674,8 @@ _Static_assert(sizeof(struct reader_time) == 24, "reader_time");
 _Static_assert(sizeof(struct tcp_options) == 544, "tcp_options");
 _Static_assert(sizeof(struct lane_readers) == 520, "lane_readers");
 _Static_assert(sizeof(struct tcp_state_record) == 176, "tcp_state_record");
-_Static_assert(sizeof(struct tcp_flow_record) == 152, "tcp_flow_record");
-_Static_assert(sizeof(struct tcp_flow_end_record) == 88, "tcp_flow_end_record");
+_Static_assert(sizeof(struct tcp_flow_record) == 160, "tcp_flow_record");
+_Static_assert(sizeof(struct tcp_flow_end_record) == 104, "tcp_flow_end_record");
 _Static_assert(sizeof(struct planned_packet) == 16, "planned_packet");
 _Static_assert(sizeof(struct flow_header) == 80, "flow_header");
 _Static_assert(sizeof(struct generate_options) == 64, "generate_options");
@@ -671,11 +684,11 @@ _Static_assert(sizeof(struct capture_verdict) == 24, "capture_verdict");
 _Static_assert(sizeof(struct capture_account) == 1040, "capture_account");
 _Static_assert(sizeof(struct capture_options) == 56, "capture_options");
 _Static_assert(sizeof(struct capture_record) == 56, "capture_record");
-_Static_assert(sizeof(struct path_options) == 168, "path_options");
+_Static_assert(sizeof(struct path_options) == 176, "path_options");
 _Static_assert(sizeof(struct path_identity) == 96, "path_identity");
 _Static_assert(sizeof(struct path_record) == 240, "path_record");
 _Static_assert(sizeof(struct path_read_record) == 88, "path_read_record");
-_Static_assert(sizeof(struct path_account) == 160, "path_account");
+_Static_assert(sizeof(struct path_account) == 192, "path_account");
 _Static_assert(sizeof(struct path_histogram) == 23840, "path_histogram");
 _Static_assert(sizeof(struct path_wait) == 192, "path_wait");
 _Static_assert(sizeof(struct path_noise_histogram) == 1064, "path_noise_histogram");

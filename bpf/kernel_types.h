@@ -61,6 +61,7 @@ struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	__u32 icsk_rto;
 	const struct tcp_congestion_ops *icsk_ca_ops;
+	void *icsk_ulp_data;
 	__u8 icsk_ca_state : 5;
 	__u8 icsk_pending;
 };
@@ -109,7 +110,12 @@ struct tcp_sock {
 	__u32 reord_seen;
 	__u32 undo_marker;
 	__u32 retrans_stamp;
+	_Bool is_mptcp;
 };
+
+/* The socket of an MPTCP connection, and what each of its subflows, which are sockets of TCP, has in icsk_ulp_data. */
+struct mptcp_sock { struct inet_connection_sock sk; __u32 token; };
+struct mptcp_subflow_context { __u32 mp_capable : 1; __u32 mp_join : 1; struct sock *conn; };
 
 /* A handshake of a passive open, which has no socket of its own. */
 struct request_sock { struct sock_common __req_common; };
@@ -125,6 +131,7 @@ struct tcp_skb_cb {
 
 struct net_device { possible_net_t nd_net; int ifindex; };
 struct sk_buff {
+	struct sk_buff *next;
 	struct net_device *dev;
 	struct sock *sk;
 	char cb[48];
@@ -134,11 +141,12 @@ struct sk_buff {
 	__u16 network_header;
 	__u16 mac_header;
 	int skb_iif;
+	__u8 cloned : 1;
 	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;
 };
-struct skb_shared_info { unsigned short gso_segs; };
+struct skb_shared_info { unsigned short gso_size; unsigned short gso_segs; struct sk_buff *frag_list; };
 struct nf_hook_state { struct net_device *in; struct net *net; };
 struct bpf_nf_ctx { const struct nf_hook_state *state; struct sk_buff *skb; };
 /* The field is there where the tracepoint also reports failed attempts, with the error as its third argument. */
@@ -147,7 +155,10 @@ struct trace_event_raw_tcp_retransmit_skb { int err; };
 struct rq { __u64 prev_irq_time; };
 struct socket { struct sock *sk; };
 struct file { void *private_data; };
-struct task_struct { int pid; int tgid; char comm[16]; };
+struct pid_namespace { struct ns_common ns; };
+struct upid { int nr; struct pid_namespace *ns; };
+struct pid { unsigned int level; struct upid numbers[]; };
+struct task_struct { unsigned int flags; int pid; int tgid; char comm[16]; struct task_struct *group_leader; struct pid *thread_pid; };
 
 struct seq_file;
 struct bpf_iter_meta { struct seq_file *seq; __u64 session_id; __u64 seq_num; };
@@ -173,7 +184,12 @@ struct bpf_iter__bpf_sk_storage_map {
 
 #define AF_INET 2
 #define AF_INET6 10
+#define AF_PACKET 17
 #define IPPROTO_TCP 6
+#define IPPROTO_MPTCP 262
+#define IPPROTO_FRAGMENT 44
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
 #define SOCK_STREAM 1
 
 enum {

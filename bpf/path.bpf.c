@@ -4,263 +4,33 @@
  * its own, and only those that are asked for are attached. A stage looks up the packet, takes the
  * time, and notes it; at the packet's end the times go into histograms and, if asked for, a record.
  */
-#include "path_filter.h"
+#include "path_begin.h"
 #include "path_noise.h"
 #include "path_read.h"
 
-#define CGROUP_DEPTH_MAX 32
-
-/* ---- the beginning of a packet ---------------------------------------------------------------- */
-
-static __always_inline __u32 netns_of(const struct sk_buff *skb)
-{
-	struct net_device *dev = BPF_CORE_READ(skb, dev);
-
-	return dev ? BPF_CORE_READ(dev, nd_net.net, ns.inum) : 0;
-}
-
-static __always_inline int is_wanted_interface(__u32 interface)
-{
-	for (int i = 0; i < PATH_INTERFACES_MAX; i++) {
-		if (i >= options.interface_count)
-			return 0;
-		if (options.interfaces[i] == interface)
-			return 1;
-	}
-	return 0;
-}
-
-/* Whose packet it is; sockets that are not full ones have no control group. */
-static __noinline int describe_socket(struct path_identity *identity, struct sock *sk)
-{
-	struct cgroup *cgroup;
-	__u8 state;
-
-	if (!identity || !sk)
-		return 0;
-	state = BPF_CORE_READ(sk, __sk_common.skc_state);
-	if (state == TCP_NEW_SYN_RECV || state == TCP_TIME_WAIT)
-		return 0;
-	identity->socket_cookie = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
-	cgroup = BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
-	if (!cgroup)
-		return 0;
-	identity->cgroup_id = BPF_CORE_READ(cgroup, kn, id);
-	if (!options.cgroup_id)
-		return 0;
-	for (int depth = 0; depth < CGROUP_DEPTH_MAX && cgroup; depth++) {
-		if (BPF_CORE_READ(cgroup, kn, id) == options.cgroup_id) {
-			identity->in_cgroup = 1;
-			return 0;
-		}
-		cgroup = (struct cgroup *)BPF_CORE_READ(cgroup, self.parent);
-	}
-	return 0;
-}
-
-/* Whether the filter wants a packet; fills in its identity where that is asked for. */
-static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_identity *identity, __u32 netns, __u32 number)
-{
-	struct packet_head *head = read_head(skb, number);
-	struct net_device *dev;
-	struct sock *sk;
-
-	if (!identity || (options.filter_length && !accepts(head)))
-		return 0;
-	if (!options.reads_headers)
-		return 1;
-	__builtin_memset(identity, 0, sizeof(*identity));
-	sk = BPF_CORE_READ(skb, sk);
-	if (sk)
-		describe_socket(identity, sk);
-	dev = BPF_CORE_READ(skb, dev);
-	identity->netns_inode = netns;
-	identity->interface = dev ? BPF_CORE_READ(dev, ifindex) : 0;
-	identity->ethernet_protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
-	identity->gso_segs = 1;
-	if (head) {
-		struct skb_shared_info *shared = (void *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));
-
-		identity->gso_segs = BPF_CORE_READ(shared, gso_segs) ?: 1;
-		identity->length_bytes = head->wire_bytes;
-		describe_headers(identity, head);
-	}
-	return 1;
-}
-
-/* Whether a packet is wanted; fills in its identity where that is asked for. */
-static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns)
-{
-	struct path_cpu *now = this_cpu();
-	struct net_device *dev;
-	__u32 in_use;
-	int wanted;
-
-	if (!skb || !now)
-		return 0;
-	if (options.netns_inode && netns != options.netns_inode)
-		return 0;
-	dev = BPF_CORE_READ(skb, dev);
-	if (options.interface_count && !is_wanted_interface(dev ? BPF_CORE_READ(dev, ifindex) : 0))
-		return 0;
-	if (!options.filter_length && !options.reads_headers)
-		return 1;
-	/* A program that interrupts this one takes the next head, and gives it back before this one goes on. */
-	in_use = now->heads_in_use;
-	*(volatile __u32 *)&now->heads_in_use = in_use + 1;
-	wanted = is_wanted_head(skb, identity, netns, in_use);
-	*(volatile __u32 *)&now->heads_in_use = in_use;
-	return wanted;
-}
-
-/*
- * When native XDP had a packet, by where its first byte is. The driver makes an sk_buff around that byte, on the same CPU
- * and in the same poll. Metadata in front of the packet would do as well, but GRO merges no packets whose metadata differ.
- */
-struct path_arrival {
-	__u64 time_ns; /* 0: none, or taken */
-	__u32 address; /* low bits */
-	__u32 interface;
-};
-
-#define ARRIVAL_BITS 8
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1 << ARRIVAL_BITS);
-	__type(key, __u32);
-	__type(value, struct path_arrival);
-} path_arrivals SEC(".maps");
-
-static __always_inline struct path_arrival *arrival_at(__u32 address)
-{
-	__u32 place = ((address >> 6) * 0x9e3779b1u) >> (32 - ARRIVAL_BITS);
-
-	return bpf_map_lookup_elem(&path_arrivals, &place);
-}
-
-SEC("xdp.frags")
-int path_xdp(struct xdp_md *ctx)
-{
-	struct path_arrival *arrival;
-	__u32 address;
-
-	/* The verifier takes no arithmetic on a pointer to a packet, but its copied low half is a number. */
-	asm volatile("%[low] = %[pointer]" : [low] "=w"(address) : [pointer] "w"(ctx->data));
-	arrival = arrival_at(address);
-	if (arrival) {
-		arrival->address = address;
-		arrival->interface = ctx->ingress_ifindex;
-		arrival->time_ns = bpf_ktime_get_ns();
-	}
-	return XDP_PASS;
-}
-
-/* Moves the beginning of a packet back to its arrival, if the driver has not copied it elsewhere since. */
-static __always_inline void begin_at_arrival(struct path_packet *packet, struct sk_buff *skb, __u32 stage)
-{
-	__u32 address = (__u32)(__u64)BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, mac_header);
-	struct path_arrival *arrival = arrival_at(address);
-	__u64 past_ns;
-
-	if (!arrival || !arrival->time_ns || arrival->address != address ||
-	    arrival->interface != BPF_CORE_READ(skb, dev, ifindex))
-		return;
-	past_ns = packet->time_ns - arrival->time_ns;
-	packet->time_ns = arrival->time_ns;
-	packet->first_stage = STAGE_XDP;
-	packet->seen |= BIT(STAGE_XDP);
-	packet->offset_ns[STAGE_XDP] = 0;
-	if (stage < STAGE_PAD)
-		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
-	arrival->time_ns = 0;
-}
-
-/* A packet at its first stage. `netns` is 0 where only the packet's device knows it. */
-static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns)
-{
-	__u32 place, cpu = bpf_get_smp_processor_id();
-	struct path_packet *packet;
-	struct path_account *account = account_of(cpu);
-	struct path_identity *identity;
-	struct path_cpu *now;
-	__u32 is_ignored = 0;
-
-	if (!skb || !account)
-		return 0;
-	packet = make_room(skb, &place);
-	if (!packet)
-		return 0;
-	count_in_softirq(&account->seen, stage <= STAGE_RECEIVE || stage >= STAGE_QUEUE);
-	if (__sync_val_compare_and_swap(&packet->tag, TAG_FREE, TAG_TAKEN) != TAG_FREE) {
-		count(&account->failed);
-		return 0;
-	}
-	if (options.netns_inode || options.interface_count || options.filter_length || options.reads_headers) {
-		identity = bpf_map_lookup_elem(&path_identities, &place);
-		if (!identity || !is_wanted(skb, identity, netns ?: netns_of(skb))) {
-			count(&account->filtered);
-			is_ignored = 1;
-		}
-	}
-	if (options.every > 1 && !is_ignored && __sync_fetch_and_add(&thinning_count, 1) % options.every) {
-		count(&account->thinned);
-		is_ignored = 1;
-	}
-	packet->is_ignored = is_ignored;
-	packet->seen = BIT(stage);
-	packet->first_stage = packet->last_stage = stage;
-	if (!is_ignored) {
-		packet->first_cpu = packet->stolen_cpu = cpu;
-		packet->interface_out = 0;
-		packet->reason = 0;
-		if (stage < STAGE_PAD)
-			packet->offset_ns[stage] = 0;
-		if (options.group == GROUP_COMMAND)
-			note_command(place, stage >= STAGE_LOCAL_OUT);
-		if (options.writes_records) {
-			now = this_cpu();
-			identity = bpf_map_lookup_elem(&path_identities, &place);
-			if (now && identity) {
-				packet->stolen_from_ns = now->stolen_ns;
-				identity->poll = now->poll;
-				identity->poll_index = stage <= STAGE_RECEIVE ? ++now->poll_index : 0;
-			}
-		}
-		packet->time_ns = bpf_ktime_get_ns();
-		if (options.stages & BIT(STAGE_XDP) && stage <= STAGE_RECEIVE)
-			begin_at_arrival(packet, skb, stage);
-	}
-	*(volatile __u64 *)&packet->tag = (__u64)skb;
-	return 0;
-}
-
 /* ---- stages ------------------------------------------------------------------------------------ */
 
-/* Notes the time of a stage. What passes it more than once, as parts of a GSO packet do, keeps the first. */
-static __always_inline void pass(struct path_packet *packet, const __u32 stage)
-{
-	if (!packet->is_ignored && !(packet->seen & BIT(stage))) {
-		__u64 past_ns = bpf_ktime_get_ns() - packet->time_ns;
-
-		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
-		packet->seen |= BIT(stage);
-	}
-	packet->last_stage = stage;
-}
-
-/* A stage where packets come in: one that is there already is the same only before this stage. */
+/*
+ * A stage where packets come in. A packet that is there already is the same only if it came from a stage before, with its
+ * data where it was. A bridge lets a packet pass `receive` twice: the first time, it gets the number of its interface.
+ */
 static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
 {
 	__u32 place;
 	struct path_packet *packet = find_packet(skb, &place);
 
-	if (!packet || packet->last_stage > STAGE_RECEIVE || (packet->last_stage == stage && stage != STAGE_RECEIVE) ||
-	    (packet->last_stage > stage)) {
-		begin_packet(skb, stage, 0);
-		return;
-	}
-	pass(packet, stage);
+	if (packet && (packet->last_stage < stage ? packet->head == head_of(skb) :
+		       packet->last_stage == STAGE_RECEIVE && stage == STAGE_RECEIVE && skb->skb_iif))
+		pass(packet, stage);
+	else
+		begin_packet(skb, stage, 0, 0);
+}
+
+/* Whether a packet can be the one at a stage below the queue: nothing comes there twice, or past the queue. */
+static __always_inline int is_leaving(const struct path_packet *packet, const __u32 stage)
+{
+	return !(packet->seen & (DELIVERING | LEAVING)) &&
+	       (stage <= STAGE_QUEUE || !(options.stages & BIT(STAGE_QUEUE)) || packet->seen & BIT(STAGE_QUEUE));
 }
 
 /*
@@ -270,16 +40,19 @@ static __always_inline void arrive(struct sk_buff *skb, const __u32 stage)
 static __always_inline struct path_packet *leave(struct sk_buff *skb, const __u32 stage, __u32 netns, __u32 *place)
 {
 	struct path_packet *packet = find_packet(skb, place);
-	int is_old = packet && (packet->seen & (DELIVERING | LEAVING));
+	struct path_whole *whole;
 	int is_ours = !skb->skb_iif;
 
-	if (packet && !is_old && (!is_ours || !(packet->seen & ARRIVING))) {
+	if (packet && is_leaving(packet, stage) && (!is_ours || !(packet->seen & ARRIVING))) {
+		packet->head = head_of(skb);
+		packet->seen &= ~JOINED; /* the pieces of a datagram go on as its fragments */
 		pass(packet, stage);
 		return packet;
 	}
-	if (is_ours || !(options.stages & ARRIVING))
-		begin_packet(skb, stage, netns);
-	return 0;
+	whole = stage == STAGE_START_XMIT ? whole_of(skb) : 0;
+	if (whole || is_ours || !(options.stages & ARRIVING))
+		begin_packet(skb, stage, netns, whole);
+	return whole ? find_packet(skb, place) : 0;
 }
 
 /* A stage on the way in that neither begins nor ends a packet. */
@@ -292,28 +65,27 @@ static __always_inline struct path_packet *pass_if_known(const void *skb, const 
 	return packet;
 }
 
-static __always_inline void end_at(const void *skb, const __u32 stage)
-{
-	__u32 place;
-	struct path_packet *packet = find_packet(skb, &place);
-
-	if (!packet)
-		return;
-	pass(packet, stage);
-	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN, 0);
-}
-
 SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(path_gro, struct sk_buff *skb)
 {
-	begin_packet(skb, STAGE_GRO, 0);
+	begin_packet(skb, STAGE_GRO, 0, 0);
 	return 0;
 }
 
+/* Its headers are still in a page, which no program can read: where they are asked for, it begins at `receive`. */
 SEC("tp_btf/napi_gro_frags_entry")
 int BPF_PROG(path_gro_frags, struct sk_buff *skb)
 {
-	begin_packet(skb, STAGE_GRO, 0);
+	struct path_packet *packet;
+	__u32 place;
+
+	if (!options.filter_length && !options.reads_headers) {
+		begin_packet(skb, STAGE_GRO, 0, 0);
+		return 0;
+	}
+	packet = find_packet(skb, &place);
+	if (packet)
+		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
 	return 0;
 }
 
@@ -343,39 +115,23 @@ int path_pre_routing(struct bpf_nf_ctx *ctx)
 	return NF_ACCEPT;
 }
 
-/*
- * The packet has found its socket, if that is known; when its data is ready, it is still the last one of this CPU. A
- * socket has a cookie from the first question for it on, so the programs ask before the identity is filled in.
- */
-static __always_inline void note_delivery(struct path_packet *packet, __u32 place, const void *skb, struct sock *sk)
-{
-	struct path_identity *identity;
-	struct path_cpu *now;
-
-	if (!packet || packet->is_ignored)
-		return;
-	if (options.reads_headers && sk) {
-		identity = bpf_map_lookup_elem(&path_identities, &place);
-		if (identity)
-			describe_socket(identity, sk);
-	}
-	if (!(options.stages & BIT(STAGE_DATA_READY)))
-		return;
-	now = this_cpu();
-	if (now) {
-		now->delivering = (__u64)skb;
-		now->delivering_to = (__u64)sk;
-		now->ready_socket = 0;
-	}
-}
-
 SEC("netfilter")
 int path_local_in(struct bpf_nf_ctx *ctx)
 {
 	__u32 place;
 	struct path_packet *packet = pass_if_known(ctx->skb, STAGE_LOCAL_IN, &place);
 
+	/* IPv4 has joined fragments: the last one to come has the data of all. IPv6 is about to. */
+	if (packet)
+		packet->head = head_of(ctx->skb);
+	if (packet && is_ipv6_fragment(ctx->skb)) {
+		packet->head = 0;
+		if (is_early_fragment(ctx->skb))
+			packet->seen |= JOINED;
+	}
 	note_delivery(packet, place, ctx->skb, 0);
+	if (packet && !packet->is_ignored && options.stages & BIT(STAGE_DATA_READY))
+		note_addressee(ctx->skb, ctx->state->net);
 	return NF_ACCEPT;
 }
 
@@ -391,7 +147,7 @@ int path_forward(struct bpf_nf_ctx *ctx)
 SEC("netfilter")
 int path_local_out(struct bpf_nf_ctx *ctx)
 {
-	begin_packet(ctx->skb, STAGE_LOCAL_OUT, BPF_CORE_READ(ctx->state, net, ns.inum));
+	begin_packet(ctx->skb, STAGE_LOCAL_OUT, BPF_CORE_READ(ctx->state, net, ns.inum), 0);
 	return NF_ACCEPT;
 }
 
@@ -458,34 +214,50 @@ int BPF_PROG(path_tcp_receive, struct sock *sk, struct sk_buff *skb)
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(path_queue, struct sk_buff *skb)
 {
+	struct path_packet *packet;
 	__u32 place;
 
 	leave(skb, STAGE_QUEUE, 0, &place);
+	if (!(options.stages & BIT(STAGE_START_XMIT)) || !pieces_of(skb))
+		return 0;
+	packet = find_packet(skb, &place);
+	if (packet)
+		remember_whole(packet, skb, place);
 	return 0;
-}
-
-/* A queue discipline of another network namespace may have an sk_buff that was delivered before. */
-static __always_inline void wait_in_queue(struct sk_buff *skb, const __u32 stage)
-{
-	__u32 place;
-	struct path_packet *packet = find_packet(skb, &place);
-
-	if (packet && !(packet->seen & (DELIVERING | LEAVING)))
-		pass(packet, stage);
 }
 
 SEC("tp_btf/qdisc_enqueue")
 int BPF_PROG(path_qdisc_enqueue, void *qdisc, const void *queue, struct sk_buff *skb)
 {
-	wait_in_queue(skb, STAGE_QDISC_ENQUEUE);
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+
+	/* A discipline of another network namespace may have an sk_buff that was delivered before. */
+	if (packet && is_leaving(packet, STAGE_QDISC_ENQUEUE))
+		pass(packet, STAGE_QDISC_ENQUEUE);
 	return 0;
 }
 
 SEC("tp_btf/qdisc_dequeue")
 int BPF_PROG(path_qdisc_dequeue, void *qdisc, const void *queue, int packets, struct sk_buff *skb)
 {
-	if (skb)
-		wait_in_queue(skb, STAGE_QDISC_DEQUEUE);
+	struct path_packet *packet;
+	struct path_whole *whole;
+	__u32 place;
+
+	if (!skb)
+		return 0;
+	packet = find_packet(skb, &place);
+	if (packet && is_leaving(packet, STAGE_QDISC_DEQUEUE)) {
+		pass(packet, STAGE_QDISC_DEQUEUE);
+		if (pieces_of(skb))
+			remember_whole(packet, skb, place);
+		return 0;
+	}
+	/* Some disciplines cut what they queue. */
+	whole = whole_of(skb);
+	if (whole)
+		begin_packet(skb, STAGE_QDISC_DEQUEUE, 0, whole);
 	return 0;
 }
 
@@ -504,9 +276,11 @@ int BPF_PROG(path_start_xmit, struct sk_buff *skb, struct net_device *dev)
 
 	if (!packet)
 		return 0;
+	if (pieces_of(skb))
+		forget_whole(packet, skb);
 	note_interface(packet, dev);
 	if (!(options.stages & BIT(STAGE_XMIT)))
-		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN, 1);
+		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
 	return 0;
 }
 
@@ -522,44 +296,121 @@ int BPF_PROG(path_xmit, struct sk_buff *skb, int status, struct net_device *dev,
 
 	if (packet && packet->last_stage == STAGE_START_XMIT && !(status & 0xf0)) {
 		pass(packet, STAGE_XMIT);
-		end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_UNKNOWN, 1);
+		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 1);
 	}
 	return 0;
 }
 
+/* What is read from a socket of another kind is no packet. */
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(path_copy, const struct sk_buff *skb, int bytes)
 {
 	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
 
-	pass_if_known(skb, STAGE_COPY, &place);
+	if (packet && packet->seen & DELIVERING && is_same(packet, skb))
+		pass(packet, STAGE_COPY);
 	return 0;
+}
+
+/* Another sk_buff is at the address of a packet, which has ended without an end that is seen. */
+static __always_inline void end_before(struct path_packet *packet, __u32 place)
+{
+	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 0);
+}
+
+/* Copies for packet sockets share the data of the packet. */
+static __always_inline int is_of_packet_socket(const struct sk_buff *skb)
+{
+	const struct sock *sk = skb->sk;
+
+	return sk && sk->__sk_common.skc_family == AF_PACKET;
+}
+
+#define UNSPECIFIED options.delivered_reasons[2]
+
+/*
+ * Whether the kernel frees what it has delivered as it frees a drop: what is left in the queue of a socket that is closed;
+ * and without a reason, what a TCP connection in TIME_WAIT has handled.
+ */
+static __always_inline int is_delivered(const struct path_packet *packet, unsigned int reason)
+{
+	return packet->seen & DELIVERING &&
+	       (reason == options.delivered_reasons[0] || reason == options.delivered_reasons[1] ||
+		reason == options.delivered_reasons[2]);
+}
+
+/* Makes room for the drops of a reason that is new to this measurement. */
+static __noinline int add_reason(__u32 reason)
+{
+	struct path_drops none = {};
+
+	return bpf_map_update_elem(&path_drops, &reason, &none, BPF_NOEXIST);
+}
+
+static __always_inline struct path_drops *drops_of(__u32 reason)
+{
+	struct path_drops *drops = bpf_map_lookup_elem(&path_drops, &reason);
+
+	if (!drops) {
+		add_reason(reason);
+		drops = bpf_map_lookup_elem(&path_drops, &reason);
+	}
+	return drops;
 }
 
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(path_drop, struct sk_buff *skb, void *location, unsigned int reason)
 {
-	__u32 place, cpu = bpf_get_smp_processor_id();
-	__u32 element = cpu * PATH_REASONS_MAX + (reason < PATH_REASONS_MAX ? reason : PATH_REASONS_MAX - 1);
-	struct path_drops *drops = bpf_map_lookup_elem(&path_drops, &element);
+	__u32 place;
+	struct path_drops *drops = drops_of(reason);
+	struct path_account *account = account_of(bpf_get_smp_processor_id());
 	struct path_packet *packet = find_packet(skb, &place);
 
 	if (drops)
 		count(&drops->all);
+	else if (account)
+		count(&account->uncounted_drops);
 	if (!packet)
 		return 0;
+	if (!is_same(packet, skb) || is_of_packet_socket(skb)) {
+		end_before(packet, place);
+		return 0;
+	}
+	end_all_joined(skb);
+	if (reason == UNSPECIFIED && was_joined(packet, skb)) {
+		packet->seen |= JOINED;
+		end_before(packet, place);
+		return 0;
+	}
+	packet->reason = reason;
+	if (is_delivered(packet, reason)) {
+		end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DELIVERED, 0);
+		return 0;
+	}
 	if (drops && !packet->is_ignored && packet->last_stage < PATH_STAGE_COUNT)
 		count(&drops->followed[packet->last_stage]);
-	packet->reason = reason;
 	pass(packet, STAGE_DROP);
-	end_packet(packet, *(volatile __u64 *)&packet->tag, place, PATH_DROPPED, 0);
+	end_packet(place, *(volatile __u64 *)&packet->tag, PATH_DROPPED, 0);
 	return 0;
 }
 
 SEC("tp_btf/consume_skb")
 int BPF_PROG(path_consume, struct sk_buff *skb, void *location)
 {
-	end_at(skb, STAGE_CONSUME);
+	__u32 place;
+	struct path_packet *packet = find_packet(skb, &place);
+
+	if (!packet)
+		return 0;
+	if (is_same(packet, skb)) {
+		if (was_joined(packet, skb))
+			packet->seen |= JOINED;
+		else if (was_cut(packet, skb))
+			packet->seen |= CUT;
+		pass(packet, STAGE_CONSUME);
+	}
+	end_before(packet, place);
 	return 0;
 }
 
@@ -576,7 +427,7 @@ static long sweep_place(__u64 step, void *context)
 	struct path_packet *packet = packet_at(place);
 	__u64 tag = packet ? *(volatile __u64 *)&packet->tag : 0;
 
-	if (tag > TAG_TAKEN && end_packet(packet, tag, place, PATH_OPEN, 0))
+	if (tag > TAG_TAKEN && end_packet(place, tag, PATH_OPEN, 0))
 		swept++;
 	return 0;
 }

@@ -2,7 +2,8 @@
 /*
  * The packets that the path instrument follows: a table that is indexed by a hash of the address of
  * the sk_buff and tagged with the address. A packet takes its place at its first stage and leaves it
- * at its end. No single event ends all paths, so a packet whose sk_buff is used again ends there.
+ * at its end. No single event ends all paths, and the kernel gives the address to others at once: is_same()
+ * says whether an sk_buff is still the packet. Where it is not, the packet has ended.
  */
 #ifndef PARSHALL_PATH_PACKET_H
 #define PARSHALL_PATH_PACKET_H
@@ -26,14 +27,24 @@ MAPPABLE_ARRAY(struct path_account) path_accounts SEC(".maps");
 MAPPABLE_ARRAY(struct path_histogram) path_histograms SEC(".maps");
 /* Element (cpu * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket of the whole. */
 MAPPABLE_ARRAY(struct path_wait) path_waits SEC(".maps");
-/* Element cpu * PATH_REASONS_MAX + reason. */
-MAPPABLE_ARRAY(struct path_drops) path_drops SEC(".maps");
+/* By reason. Those of subsystems are numbers from 1 << 16 on, so that no array has room for them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, PATH_REASONS_MAX);
+	__type(key, __u32);
+	__type(value, struct path_drops);
+} path_drops SEC(".maps");
 
 #define BIT(stage) (1u << (stage))
 #define LEAVING (BIT(STAGE_START_XMIT) | BIT(STAGE_XMIT))
 #define DELIVERING (BIT(STAGE_LOCAL_IN) | BIT(STAGE_SOCKET_IN) | BIT(STAGE_TCP_RECEIVE) | \
 		    BIT(STAGE_DATA_READY) | BIT(STAGE_COPY))
 #define ARRIVING (BIT(STAGE_GRO) | BIT(STAGE_NETIF_RX) | BIT(STAGE_RECEIVE))
+/* Beside the stages that a packet has passed: */
+#define JOINED BIT(30) /* with others to one, whose head it need not be */
+#define CUT BIT(31)    /* into pieces */
+
+enum { FILTERED = 1, THINNED = 2 };
 
 #define TAG_FREE 0ULL
 #define TAG_TAKEN 1ULL /* being made or read; no address of an sk_buff */
@@ -46,10 +57,11 @@ struct path_packet {
 	__u16 first_cpu;
 	__u8 first_stage;
 	__u8 last_stage;
-	__u32 is_ignored;   /* filtered or thinned out */
-	__u32 stolen_from_ns; /* low bits of its CPU's account of interrupts */
-	__u16 stolen_cpu;
+	__u32 head;         /* low bits of the address of its data; 0: it gets other data */
+	__u32 stolen_from_ns; /* low bits of its first CPU's account of interrupts */
 	__u16 interface_out;
+	__u8 is_ignored;    /* FILTERED or THINNED */
+	__u8 pad;
 	__u32 reason;
 	__u32 offset_ns[STAGE_PAD];
 };
@@ -60,9 +72,15 @@ ARRAY(struct path_identity) path_identities SEC(".maps");
 
 /* What a CPU is doing. */
 struct path_cpu {
-	__u64 delivering_to; /* the socket of the next one; 0: not known */
 	__u64 delivering;   /* the sk_buff that was last given to a socket; until its data is ready */
-	__u64 ready_socket; /* the socket whose data was last ready; until a task was woken for it, or another packet came */
+	__u64 delivering_begun_ns; /* when that packet began: the next one in the same sk_buff began later */
+	__u64 delivering_to; /* its socket; 0: not known, but where it is bound to */
+	const struct net *delivering_net;
+	__u32 delivering_from_address; /* low bits, network byte order */
+	__u16 delivering_from_port;    /* network byte order */
+	__u16 delivering_port;         /* host byte order */
+	__u32 delivering_protocol;
+	__u64 ready_socket; /* cookie of the socket whose data was last ready; until a task was woken for it, or another packet came */
 	__u64 irq_from_ns;
 	__u64 stolen_ns;
 	__u64 softirq_from_ns[16];
@@ -71,9 +89,41 @@ struct path_cpu {
 	__u32 poll;
 	__u32 poll_index;
 	__u32 heads_in_use; /* by programs that interrupted each other */
-};
+	__u32 passed;       /* packets since the last one that thinning left, with it */
+} __attribute__((aligned(64)));
 
-ARRAY(struct path_cpu) path_cpus SEC(".maps");
+/* Mappable ones begin at a page, so that CPUs share no cache line. */
+MAPPABLE_ARRAY(struct path_cpu) path_cpus SEC(".maps");
+
+/* What a CPU was doing when the programs were detached says nothing when they are attached again. */
+static long forget_cpu(__u64 step, void *context)
+{
+	__u32 cpu = (__u32)step;
+	struct path_cpu *then = bpf_map_lookup_elem(&path_cpus, &cpu);
+	struct path_cpu fresh = {};
+
+	if (!then)
+		return 1;
+	/* Polls keep their numbers. */
+	fresh.stolen_ns = then->stolen_ns;
+	fresh.poll = then->poll;
+	fresh.passed = then->passed;
+	*then = fresh;
+	return 0;
+}
+
+__u64 attached_ns; /* when the programs were attached last */
+
+#define CPUS_MAX 8192u
+
+/* Run before the programs are attached. */
+SEC("syscall")
+int path_open_window(void *context)
+{
+	bpf_loop(CPUS_MAX, forget_cpu, 0, 0);
+	attached_ns = bpf_ktime_get_ns();
+	return 0;
+}
 
 struct path_key {
 	__u8 source[16];
@@ -94,7 +144,6 @@ struct {
 } path_groups SEC(".maps");
 
 __u32 last_group;
-__u64 thinning_count;
 
 static __always_inline struct path_account *account_of(__u32 cpu)
 {
@@ -153,24 +202,58 @@ static __always_inline struct path_packet *find_packet(const void *skb, __u32 *p
 	return packet && *(volatile __u64 *)&packet->tag == (__u64)skb ? packet : 0;
 }
 
-/* ---- histograms ----------------------------------------------------------------------------- */
+/* The address of a packet's data; a pointer to bytes is a number to the verifier. */
+static __always_inline __u32 head_of(const struct sk_buff *skb)
+{
+	return (__u32)(__u64)skb->head;
+}
 
 /*
- * 8 buckets to each power of two; below 8 the value itself. The mask is last, and the compiler cannot leave it out:
- * before Linux 6.2 the verifier loses the bounds of what is put together.
+ * Whether the sk_buff at the address of a packet is still that packet. The kernel gives an address to other namespaces,
+ * to AF_UNIX, netlink and copies for packet sockets, which pass no first stage. These properties tell them apart: only a
+ * packet of a network has a protocol; only one that came in has the number of an interface; and the address of its data,
+ * which changes only where the stack gives a packet that came in data of its own in place of shared data. A stage on the
+ * way out notes the new address. docs/decisions/0020-packets-by-sk-buff.md says what can still be confused.
+ */
+static __always_inline int is_same(const struct path_packet *packet, const struct sk_buff *skb)
+{
+	int came_in = packet->seen & ARRIVING;
+
+	if (!skb->protocol)
+		return 0;
+	if (came_in && packet->last_stage >= STAGE_RECEIVE && !skb->skb_iif)
+		return 0;
+	return head_of(skb) == packet->head || !packet->head || (came_in && !BPF_CORE_READ_BITFIELD(skb, cloned));
+}
+
+/* ---- histograms ----------------------------------------------------------------------------- */
+
+/* 1 if a number is above a limit, else 0: the sign of the difference. The compiler must not see through it. */
+static __always_inline __u32 is_above(__u32 number, __u32 limit)
+{
+	__u64 difference = (__u64)limit - number;
+
+	asm volatile("" : "+r"(difference));
+	return difference >> 63;
+}
+
+/*
+ * 8 buckets to each power of two; below 8 the value itself. Without a branch: the verifier follows each side of one, at
+ * each of the stages, which took most of the time to load the programs. The mask is last, and the compiler cannot leave it
+ * out: before Linux 6.2 the verifier loses the bounds of what is put together.
  */
 static __always_inline __u32 bucket_of(__u32 value)
 {
-	__u32 rest = value, log2 = 0, bucket = value;
+	__u32 rest = value | 8, log2 = 0, step, bucket;
 
-	if (value >= 8) {
-		if (rest >> 16) { rest >>= 16; log2 = 16; }
-		if (rest >> 8) { rest >>= 8; log2 += 8; }
-		if (rest >> 4) { rest >>= 4; log2 += 4; }
-		if (rest >> 2) { rest >>= 2; log2 += 2; }
-		if (rest >> 1) log2 += 1;
-		bucket = ((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7);
+#pragma clang loop unroll(full)
+	for (int bits = 16; bits; bits >>= 1) {
+		step = is_above(rest, (1u << bits) - 1) * bits;
+		rest >>= step;
+		log2 += step;
 	}
+	/* Of a value below 8, 8 + the value. */
+	bucket = ((log2 - 2) << 3) + ((value >> (log2 - 3)) & 7) - 8 + 8 * is_above(value, 7);
 	asm volatile("" : "+r"(bucket));
 	return bucket & (PATH_BUCKETS - 1);
 }
@@ -234,12 +317,17 @@ static __always_inline __u32 above_zero(__s64 time_ns)
 	return time_ns & ~(time_ns >> 63);
 }
 
+/* Read anew at each stage: the verifier would remember each bit, and follow each choice of them. */
+static __always_inline int has_passed(const struct path_packet *packet, __u32 stage)
+{
+	return *(const volatile __u32 *)&packet->seen & BIT(stage);
+}
+
 /*
  * Each CPU has histograms of its own. A packet that ends while another one's end is interrupted may take
  * one count from it: account.ended, which is atomic, has the exact numbers.
  */
-static __always_inline void add_times(struct path_histogram *histogram, const struct path_packet *packet,
-				      __u32 seen)
+static __always_inline void add_times(struct path_histogram *histogram, const struct path_packet *packet)
 {
 	__u32 before_ns = 0, now_ns = 0;
 
@@ -247,7 +335,7 @@ static __always_inline void add_times(struct path_histogram *histogram, const st
 	/* Unrolled, so that the verifier leaves out what is not attached. */
 #pragma clang loop unroll(full)
 	for (int stage = 0; stage < STAGE_PAD; stage++) {
-		if (!(options.stages & BIT(stage)) || !(seen & BIT(stage)))
+		if (!(options.stages & BIT(stage)) || !has_passed(packet, stage))
 			continue;
 		now_ns = packet->offset_ns[stage];
 		/* The first stage has no time. */
@@ -278,7 +366,7 @@ static __noinline int add_wait(const struct path_packet *packet, __u32 code)
 		return 0;
 #pragma clang loop unroll(full)
 	for (int stage = 0; stage < STAGE_PAD; stage++)
-		if (options.stages & BIT(stage) && packet->seen & BIT(stage))
+		if (options.stages & BIT(stage) && has_passed(packet, stage))
 			whole_ns = packet->offset_ns[stage];
 	element = (bpf_get_smp_processor_id() * PATH_WAIT_CODES + code) * PATH_BUCKETS + bucket_of(whole_ns);
 	wait = bpf_map_lookup_elem(&path_waits, &element);
@@ -288,7 +376,7 @@ static __noinline int add_wait(const struct path_packet *packet, __u32 code)
 	wait->sum_ns[STAGE_PAD] += whole_ns;
 #pragma clang loop unroll(full)
 	for (int stage = 0; stage < STAGE_PAD; stage++) {
-		if (!(options.stages & BIT(stage)) || !(packet->seen & BIT(stage)))
+		if (!(options.stages & BIT(stage)) || !has_passed(packet, stage))
 			continue;
 		wait->sum_ns[stage] += above_zero((__s64)packet->offset_ns[stage] - before_ns);
 		before_ns = packet->offset_ns[stage];
@@ -306,6 +394,11 @@ static __always_inline __u32 code_of(__u32 seen, __u32 otherwise)
 		return PATH_DROPPED;
 	if (seen & LEAVING)
 		return seen & ARRIVING ? PATH_FORWARDED : PATH_SENT;
+	if (seen & CUT)
+		return PATH_SEGMENTED;
+	/* IPv6 joins behind local_in. */
+	if (seen & JOINED && !(seen & DELIVERING & ~BIT(STAGE_LOCAL_IN)))
+		return PATH_MERGED;
 	if (seen & DELIVERING)
 		return PATH_DELIVERED;
 	if (seen & BIT(STAGE_CONSUME))
@@ -337,8 +430,8 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 	}
 	record->time_ns = packet->time_ns;
 	__builtin_memcpy(record->offset_ns, packet->offset_ns, sizeof(record->offset_ns));
-	record->seen = packet->seen;
-	record->stolen_ns = packet->stolen_cpu == (__u16)cpu ? (__u32)now->stolen_ns - packet->stolen_from_ns : ~0u;
+	record->seen = packet->seen & ~(JOINED | CUT);
+	record->stolen_ns = packet->first_cpu == (__u16)cpu ? (__u32)now->stolen_ns - packet->stolen_from_ns : ~0u;
 	record->interface_out = packet->interface_out;
 	record->reason = packet->reason;
 	record->first_cpu = packet->first_cpu;
@@ -354,10 +447,12 @@ static __noinline int write_record(struct path_packet *packet, __u32 place, __u3
 
 /*
  * Ends the packet at a place, unless another CPU has just done so: where the table is full, make_room does. The place is
- * free afterwards. `is_alone`: bottom halves are disabled here. Returns whether this call ended it.
+ * free afterwards. `is_alone`: bottom halves are disabled here. Returns whether this call ended it. A global function
+ * that is given numbers only: the verifier follows it once in each program, and not at each call.
  */
-static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 place, __u32 otherwise, int is_alone)
+__noinline int end_packet(__u32 place, __u64 tag, __u32 otherwise, __u32 is_alone)
 {
+	struct path_packet *packet = packet_at(place);
 	__u32 cpu, code, group;
 	struct path_histogram *histogram;
 	struct path_account *account;
@@ -385,15 +480,17 @@ static __noinline int end_packet(struct path_packet *packet, __u64 tag, __u32 pl
 	count_in_softirq(&account->ended[code], is_alone);
 	histogram = histogram_of(cpu, code);
 	if (histogram) {
-		add_times(histogram, packet, packet->seen);
+		add_times(histogram, packet);
 		if (histogram->packets % PATH_WAIT_EVERY == 0)
 			add_wait(packet, code);
+	} else {
+		count(&account->without_histogram);
 	}
 	if (options.group) {
 		group = group_of(bpf_map_lookup_elem(&path_identities, &place), place, code);
 		histogram = group < options.groups_max ? histogram_of(cpu, PATH_CODE_COUNT + group) : 0;
 		if (histogram)
-			add_times(histogram, packet, packet->seen);
+			add_times(histogram, packet);
 		else
 			count(&account->ungrouped);
 	}
@@ -421,7 +518,7 @@ static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
 	packet = find_packet(skb, place);
 
 	if (packet) {
-		end_packet(packet, *(volatile __u64 *)&packet->tag, *place, PATH_UNKNOWN, 0);
+		end_packet(*place, *(volatile __u64 *)&packet->tag, PATH_UNKNOWN, 0);
 		return packet;
 	}
 	/* find_packet has looked at the second place last. */
@@ -436,7 +533,7 @@ static __noinline struct path_packet *make_room(const void *skb, __u32 *place)
 	}
 	tag = *(volatile __u64 *)&packet->tag;
 	if (tag)
-		end_packet(packet, tag, *place, PATH_OVERWRITTEN, 0);
+		end_packet(*place, tag, PATH_OVERWRITTEN, 0);
 	return packet;
 }
 

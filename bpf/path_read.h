@@ -7,9 +7,9 @@
 #ifndef PARSHALL_PATH_READ_H
 #define PARSHALL_PATH_READ_H
 
-#include "path_filter.h"
+#include "path_delivery.h"
 
-/* A socket whose data is ready and was not yet read. */
+/* A socket whose data is ready and was not yet read, by its cookie: the kernel gives its address to the next one. */
 struct path_socket {
 	__u64 ready_ns;
 	__u64 waking_ns;
@@ -50,28 +50,25 @@ static __always_inline void add_read_time(__u32 kind, __u64 value)
 	__sync_fetch_and_add(&histogram->counts[bucket_of(value < 0xffffffff ? value : 0xffffffff)], 1);
 }
 
-/* In path.bpf.c: whose packet it is. */
-static __noinline int describe_socket(struct path_identity *identity, struct sock *sk);
-
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(path_data_ready, struct sock *sk)
 {
 	struct path_socket fresh = {};
 	struct path_identity *identity;
 	struct path_cpu *now = this_cpu();
-	__u64 key = (__u64)sk, skb;
 	struct path_packet *packet;
+	__u64 skb, cookie;
 	__u32 place;
 
 	if (!now || !now->delivering)
 		return 0;
 	/* Other sockets of this CPU may become ready, too: local ones, those of netlink. */
-	if (now->delivering_to && now->delivering_to != key)
+	if (now->delivering_to ? now->delivering_to != (__u64)sk : !is_addressee(now, sk))
 		return 0;
 	skb = now->delivering;
 	now->delivering = 0;
 	packet = find_packet((const void *)skb, &place);
-	if (!packet || packet->is_ignored ||
+	if (!packet || packet->is_ignored || packet->time_ns != now->delivering_begun_ns ||
 	    packet->seen & BIT(STAGE_DATA_READY))
 		return 0;
 	fresh.ready_ns = bpf_ktime_get_ns();
@@ -94,8 +91,9 @@ int BPF_PROG(path_data_ready, struct sock *sk)
 	}
 	if (!options.follows_readers)
 		return 0;
-	bpf_map_update_elem(&path_sockets, &key, &fresh, BPF_NOEXIST);
-	now->ready_socket = key;
+	cookie = bpf_get_socket_cookie(sk);
+	bpf_map_update_elem(&path_sockets, &cookie, &fresh, BPF_NOEXIST);
+	now->ready_socket = cookie;
 	return 0;
 }
 
@@ -157,13 +155,18 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	struct path_account *account = account_of(cpu);
 	struct path_read_record *record;
 	struct path_socket *socket, data;
-	__u64 key = (__u64)sk, time_ns, from_ns;
+	__u64 key = sk->__sk_common.skc_cookie.counter, time_ns, from_ns;
 	struct lane_readers *readers;
 	struct ring_slot slot;
 	void *lane;
 
-	if (bytes <= 0 || flags & 2 /* MSG_PEEK */ || !account)
+	if (bytes < 0 || flags & 2 /* MSG_PEEK */ || !account)
 		return 0;
+	if (!bytes && sk->sk_protocol == IPPROTO_TCP) {
+		/* The end of the stream, which was made ready, but is no data. */
+		bpf_map_delete_elem(&path_sockets, &key);
+		return 0;
+	}
 	if (options.group == GROUP_COMMAND)
 		note_reader(bpf_get_socket_cookie(sk));
 	socket = bpf_map_lookup_elem(&path_sockets, &key);
@@ -197,7 +200,7 @@ int BPF_PROG(path_read, struct sock *sk, int bytes, int flags)
 	record->ready_ns = data.ready_ns;
 	record->waking_ns = data.waking_ns;
 	record->running_ns = data.running_ns;
-	record->socket_cookie = bpf_get_socket_cookie(sk);
+	record->socket_cookie = key;
 	record->bytes = bytes;
 	record->pid = bpf_get_current_pid_tgid() >> 32;
 	bpf_get_current_comm(record->command, sizeof(record->command));

@@ -31,7 +31,7 @@ static __noinline struct flow_state *first_sight(struct __sk_buff *skb, struct b
 	if (!flow)
 		flow = bpf_sk_storage_get(&flows, sk, 0, 0);
 	if (flow && !flow->flow)
-		begin_flow(flow, tp, bpf_get_socket_cookie(skb), age_of(tp));
+		begin_flow(flow, tp, mptcp_connection_of(skb), bpf_get_socket_cookie(skb), age_of(tp));
 	return flow;
 }
 
@@ -157,25 +157,65 @@ static __always_inline __u16 flags_of(const struct tcp_skb_cb *cb)
 	return narrow;
 }
 
+/*
+ * Counts the segments of an attempt to send again, also of those without a record: the kernel owns the socket's lock. An
+ * attempt that fails may be counted by the kernel (a filter or a full queue of this host took the packet) or not (no
+ * route, no memory, or the original still waits in this host's queue).
+ */
+static __always_inline void count_retransmit(struct flow_state *flow, struct tcp_sock *tp, __u32 segments, int error)
+{
+	__u32 before = flow->total_retrans;
+
+	flow->total_retrans = tp->total_retrans;
+	if (!error) {
+		flow->has_retransmitted = 1;
+		flow->retransmits_seen += segments;
+		/* The kernel counts before it sends: a flow that this packet began had the count already. */
+		if (flow->total_retrans - before < segments)
+			flow->total_retrans_before -= segments - (flow->total_retrans - before);
+	} else if (flow->total_retrans != before) {
+		flow->retransmits_failed += segments;
+	} else {
+		flow->retransmits_refused++;
+	}
+}
+
+/* What is sent again while nothing is observed counts as if it had been before the log. */
+static __always_inline void skip_retransmit(struct flow_state *flow, struct tcp_sock *tp)
+{
+	__u32 before = flow->total_retrans;
+
+	flow->total_retrans = tp->total_retrans;
+	flow->total_retrans_before += flow->total_retrans - before;
+}
+
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 {
+	struct tcp_skb_cb *cb = (void *)skb->cb;
 	struct tcp_state_record *record;
+	struct flow_state *flow;
 	struct event event;
 	struct tcp_sock *tp;
+	__u32 segments;
+	int error;
 
-	if (!enabled)
-		return 0;
-	/* Nothing was retransmitted: no route, no memory, or the original still waits in this host's queue. */
-	if (bpf_core_field_exists(struct trace_event_raw_tcp_retransmit_skb, err) && (int)ctx[2])
-		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
-	if (!tp || !begin_event_of(&event, sk, HOOK_TCP_RETRANSMIT, SHARED_LANE))
+	if (!tp)
 		return 0;
-	event.flow->has_retransmitted = 1;
+	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+	if (!enabled) {
+		if (flow)
+			skip_retransmit(flow, tp);
+		return 0;
+	}
+	segments = BPF_CORE_READ(cb, tcp_gso_segs) ?: 1;
+	error = REPORTS_FAILED_RETRANSMITS ? (int)ctx[2] : 0;
+	if (flow && flow->flow)
+		count_retransmit(flow, tp, segments, error);
+	if (error || !begin_event(&event, flow, HOOK_TCP_RETRANSMIT, SHARED_LANE))
+		return 0;
 	fill_event(&event, tp, EVENT_RETRANSMIT);
-	struct tcp_skb_cb *cb = (void *)skb->cb;
-
 	record = event.record;
 	record->direction = DIRECTION_OUT;
 	record->pkt_seq = BPF_CORE_READ(cb, seq);
@@ -185,7 +225,7 @@ int BPF_PROG(tcp_retransmit, const struct sock *sk, const struct sk_buff *skb)
 	/* SYN and FIN take a sequence number each and carry no payload. */
 	record->payload_bytes = BPF_CORE_READ(cb, end_seq) - record->pkt_seq -
 				(record->pkt_flags & 1) - ((record->pkt_flags >> 1) & 1);
-	record->gso_segs = BPF_CORE_READ(cb, tcp_gso_segs) ?: 1;
+	record->gso_segs = segments;
 	commit_state(record, SHARED_LANE, &event.slot);
 	return 0;
 }
@@ -212,6 +252,10 @@ int BPF_PROG(tcp_retransmit_synack, const struct sock *sk, const struct request_
 		flow = bpf_map_lookup_elem(&handshakes, &connection);
 	} else {
 		flow = bpf_sk_storage_get(&flows, (void *)sk, 0, 0);
+	}
+	if (flow) {
+		__sync_fetch_and_add(&flow->retransmits_seen, 1);
+		__sync_fetch_and_add(&flow->total_retrans, 1);
 	}
 	if (!begin_event(&event, flow, HOOK_TCP_RETRANSMIT, SHARED_LANE))
 		return 0;
@@ -274,7 +318,7 @@ static __noinline void take_over_handshake(const struct sock *sk)
 		return;
 	flow = bpf_sk_storage_get(&flows, (void *)sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (flow && !flow->flow)
-		begin_flow(flow, tp, bpf_get_socket_cookie((void *)sk), 0);
+		begin_flow(flow, tp, 0, bpf_get_socket_cookie((void *)sk), 0);
 }
 
 /* The last state of a connection, as it was before it became CLOSED. */
@@ -301,6 +345,9 @@ static __always_inline int observe_close(const struct sock *sk, int old_state, i
 	if (flow ? __sync_lock_test_and_set(&flow->has_closed, 1) : is_second)
 		return 0;
 	tp = bpf_skc_to_tcp_sock((void *)sk);
+	/* Nothing is sent again after this, and tcp_disconnect() clears the kernel's count. */
+	if (flow && tp)
+		flow->total_retrans = tp->total_retrans;
 	if (!tp || !begin_event_of(&event, sk, HOOK_TCP_CLOSE, FLOW_LANE))
 		return 0;
 	fill_event(&event, tp, EVENT_CLOSE);
@@ -361,12 +408,22 @@ int note_held_sockets(struct bpf_iter__task_file *ctx)
 	if (!task || !file || !is_wanted_process(task))
 		return 0;
 	socket = bpf_sock_from_file(file);
-	if (socket && socket->sk && socket->sk->sk_protocol == IPPROTO_TCP)
+	if (socket && socket->sk &&
+	    (socket->sk->sk_protocol == IPPROTO_TCP || socket->sk->sk_protocol == IPPROTO_MPTCP))
 		bpf_sk_storage_get(&wanted_sockets, socket->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	return 0;
 }
 
 /* ---- sweeps ----------------------------------------------------------------------------- */
+
+/* Subflows of MPTCP have no file: they find their owner here, at their next packet. */
+static __always_inline void note_mptcp_owner(struct task_struct *task, struct sock *sk)
+{
+	struct owner *owner = bpf_sk_storage_get(&mptcp_owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (owner)
+		owner_of(task, owner);
+}
 
 /* When the log begins: the connections that processes hold, in every network namespace. */
 SEC("iter/task_file")
@@ -384,6 +441,10 @@ int find_flows(struct bpf_iter__task_file *ctx)
 	socket = bpf_sock_from_file(file);
 	if (!socket || !(sk = socket->sk))
 		return 0;
+	if (HAS_MPTCP && sk->sk_protocol == IPPROTO_MPTCP) {
+		note_mptcp_owner(task, sk);
+		return 0;
+	}
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || sk->__sk_common.skc_state == TCP_LISTEN ||
 	    sk->__sk_common.skc_state == TCP_CLOSE)
@@ -392,7 +453,7 @@ int find_flows(struct bpf_iter__task_file *ctx)
 	if (!flow || flow->flow == FLOW_IGNORED)
 		return 0;
 	if (!flow->flow)
-		begin_flow(flow, tp, bpf_get_socket_cookie(sk), age_of(tp));
+		begin_flow(flow, tp, 0, bpf_get_socket_cookie(sk), age_of(tp));
 	if (!flow->flow || flow->flow == FLOW_IGNORED || flow->marks & OWNER_KNOWN)
 		return 0;
 	struct flow_facts facts = { .socket_cookie = bpf_get_socket_cookie(sk), .flow = flow->flow };

@@ -80,6 +80,12 @@ struct flow_state {
 	__u64 events_dropped;
 	__u32 has_closed;       /* its last state was written */
 	__u32 is_summed_up;     /* by a sweep, of which more than one may come to its socket */
+	__u32 retransmits_seen; /* segments, as in struct tcp_flow_end_record */
+	__u32 retransmits_failed;
+	__u32 retransmits_refused;
+	__u32 total_retrans;    /* that of the kernel when it was last read; of a handshake, its SYN-ACKs */
+	__u32 total_retrans_before; /* the log */
+	__u32 unused;
 };
 
 struct {
@@ -99,6 +105,25 @@ struct {
 	__type(key, int);
 	__type(value, __u32);
 } wanted_sockets SEC(".maps");
+
+struct owner {
+	__u32 pid;
+	char command[16];
+};
+
+/*
+ * Who owns the socket of an MPTCP connection. Threads of the kernel open its further subflows and send on them, but they
+ * work for that process.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct owner);
+} mptcp_owners SEC(".maps");
+
+#define HAS_MPTCP bpf_core_type_exists(struct mptcp_sock)
+#define PF_KTHREAD 0x00200000
 
 /* Aligned so that an address on the stack can be compared in two words. */
 struct connection_key {
@@ -225,18 +250,72 @@ static __noinline int is_in_wanted_cgroup(struct sock *sk)
 	return 0;
 }
 
+/* Namespaces of process IDs lie in each other, 32 at most. */
+#define PID_LEVELS_MAX 33
+
+/* The ID of a process in the reader's namespace, which is that of its container; 0: it has none there. */
+static __noinline __u32 process_id(struct task_struct *task)
+{
+	struct pid_namespace *namespace;
+	struct pid *pid;
+	__u32 level;
+	void *upid;
+
+	if (!options.pid_namespace)
+		return task->tgid;
+	pid = BPF_CORE_READ(task, group_leader, thread_pid);
+	level = BPF_CORE_READ(pid, level);
+	for (__u32 i = 0; i < PID_LEVELS_MAX && i <= level; i++) {
+		upid = (void *)pid + bpf_core_field_offset(struct pid, numbers) + i * bpf_core_type_size(struct upid);
+		namespace = BPF_CORE_READ((struct upid *)upid, ns);
+		if (BPF_CORE_READ(namespace, ns.inum) == options.pid_namespace)
+			return BPF_CORE_READ((struct upid *)upid, nr);
+	}
+	return 0;
+}
+
 static __noinline int is_wanted_process(struct task_struct *task)
 {
+	__u32 id = process_id(task);
+
 	for (__u32 i = 0; i < FILTER_PIDS_MAX && i < options.pid_count; i++)
-		if (options.pids[i] == (__u32)task->tgid)
+		if (options.pids[i] == id)
 			return 1;
 	return 0;
 }
 
-/* Whether a connection's socket, or the listener that stands for it, belongs to a process that is asked for. */
-static __always_inline int is_of_wanted_process(struct tcp_sock *tp)
+/* The connection of MPTCP whose subflow a packet belongs to, or whose listener it has come to; 0: there is none. */
+static __always_inline struct mptcp_sock *mptcp_connection_of(struct __sk_buff *skb)
 {
-	return !options.pid_count || bpf_sk_storage_get(&wanted_sockets, tp, 0, 0);
+	struct bpf_sock *sk = skb->sk;
+
+	return HAS_MPTCP && sk ? bpf_skc_to_mptcp_sock(sk) : 0;
+}
+
+/*
+ * Whether a connection's socket, or the listener that stands for it, belongs to a process that is asked for. The kernel
+ * makes the subflows of MPTCP by itself: they belong to whom their connection's socket belongs.
+ */
+static __always_inline int is_of_wanted_process(struct tcp_sock *tp, struct mptcp_sock *connection)
+{
+	return !options.pid_count || bpf_sk_storage_get(&wanted_sockets, tp, 0, 0) ||
+	       (connection && bpf_sk_storage_get(&wanted_sockets, connection, 0, 0));
+}
+
+/* The token of the MPTCP connection that a socket is a subflow of; 0: there is none, or the peer has refused MPTCP. */
+static __noinline __u32 mptcp_token_of(struct tcp_sock *tp)
+{
+	struct mptcp_subflow_context *subflow;
+	struct mptcp_sock *connection;
+
+	if (!HAS_MPTCP || !tp->is_mptcp)
+		return 0;
+	subflow = BPF_CORE_READ(tp, inet_conn.icsk_ulp_data);
+	if (!subflow || !(BPF_CORE_READ_BITFIELD_PROBED(subflow, mp_capable) ||
+			  BPF_CORE_READ_BITFIELD_PROBED(subflow, mp_join)))
+		return 0;
+	connection = (void *)BPF_CORE_READ(subflow, conn);
+	return BPF_CORE_READ(connection, token);
 }
 
 /* The ends of a connection, but for the local port, which the kernel keeps in two places. */
@@ -295,11 +374,6 @@ static __always_inline struct record_header *reserve_in_flow_ring(__u32 length_b
 	return record;
 }
 
-struct owner {
-	__u32 pid;
-	char command[16];
-};
-
 struct flow_facts {
 	__u32 flow;
 	__u32 flags;
@@ -311,7 +385,7 @@ struct flow_facts {
 /* Read from the task: before 6.10 cgroup hooks could not call the helpers that return it. */
 static __always_inline void owner_of(struct task_struct *task, struct owner *owner)
 {
-	owner->pid = task->tgid;
+	owner->pid = process_id(task);
 	__builtin_memcpy(owner->command, task->comm, sizeof(owner->command));
 }
 
@@ -352,10 +426,14 @@ static __noinline void write_flow(struct tcp_sock *tp, const struct flow_facts *
 	__builtin_memcpy(record->local_address, facts->connection.local_address, 16);
 	__builtin_memcpy(record->remote_address, facts->connection.remote_address, 16);
 	__builtin_memcpy(record->command, facts->owner.command, 16);
+	record->mptcp_token = mptcp_token_of(tp);
+	record->pad = 0;
 	if (bpf_probe_read_kernel(record->congestion_control, 16, congestion_control->name))
 		__builtin_memset(record->congestion_control, 0, 16);
 	ring_commit(&record->header, &flow_layout, &slot);
 }
+
+#define REPORTS_FAILED_RETRANSMITS bpf_core_field_exists(struct trace_event_raw_tcp_retransmit_skb, err)
 
 static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags)
 {
@@ -376,6 +454,13 @@ static __noinline void write_flow_end(const struct flow_state *flow, __u32 flags
 	record->events_dropped = flow->events_dropped;
 	record->flow = flow->flow;
 	record->flags = flags;
+	record->retransmits_total = flow->total_retrans - flow->total_retrans_before;
+	record->retransmits_seen = flow->retransmits_seen;
+	/* A kernel that does not report failed attempts counts them all the same. */
+	record->retransmits_failed = REPORTS_FAILED_RETRANSMITS ?
+					     flow->retransmits_failed :
+					     record->retransmits_total - flow->retransmits_seen;
+	record->retransmits_refused = flow->retransmits_refused;
 	ring_commit(&record->header, &flow_layout, &slot);
 }
 
@@ -429,7 +514,7 @@ static __always_inline __u64 congestion_ops_of(struct tcp_sock *tp)
  * so of two CPUs that bring the same handshake only one changes it.
  */
 static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
-				  __u64 socket_cookie, __u32 flags)
+				  struct mptcp_sock *mptcp, __u64 socket_cookie, __u32 flags)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	struct flow_facts facts = { .socket_cookie = socket_cookie, .flags = flags };
@@ -438,7 +523,9 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 
 	connection_of(tp, &facts.connection);
 	handshake = bpf_map_lookup_elem(&handshakes, &facts.connection);
-	if (!is_wanted(&facts.connection) || !is_in_wanted_cgroup(sk) || !is_of_wanted_process(tp))
+	/* A handshake that is followed was at the listener of a process that is asked for. */
+	if (!is_wanted(&facts.connection) || !is_in_wanted_cgroup(sk) ||
+	    (!handshake && !is_of_wanted_process(tp, mptcp)))
 		number = FLOW_IGNORED;
 	else if (handshake)
 		number = handshake->flow;
@@ -450,7 +537,15 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 		__sync_val_compare_and_swap(&flow->packets_dropped, 0, handshake->packets_dropped);
 		__sync_val_compare_and_swap(&flow->events_seen, 0, handshake->events_seen);
 		__sync_val_compare_and_swap(&flow->events_dropped, 0, handshake->events_dropped);
+		/* The kernel gives the connection the count of its SYN-ACKs, also of those while nothing was observed. */
+		__sync_val_compare_and_swap(&flow->retransmits_seen, 0, handshake->retransmits_seen);
+		flow->total_retrans_before = tp->total_retrans - handshake->total_retrans;
+	} else {
+		flow->total_retrans_before = tp->total_retrans;
+		/* Duplicates of what was sent again before the log may still be reported. */
+		flow->has_retransmitted = tp->total_retrans != 0;
 	}
+	flow->total_retrans = tp->total_retrans;
 	if (__sync_val_compare_and_swap(&flow->flow, 0, number) != 0)
 		return;
 	if (number == FLOW_IGNORED)
@@ -465,10 +560,35 @@ static __noinline void begin_flow(struct flow_state *flow, struct tcp_sock *tp,
 }
 
 /*
+ * The owner of a socket is known when a process works on it. The lock of a socket is owned exactly while a process works
+ * on it, and then the process that runs here is that one: softirq work on a socket never runs while its lock is owned.
+ * A subflow of MPTCP has the owner of its connection.
+ */
+static __noinline int find_owner(struct __sk_buff *skb, struct sock *sk, __u32 direction, struct owner *owner)
+{
+	int is_at_work = direction == DIRECTION_OUT && sk->sk_lock.owned;
+	struct mptcp_sock *connection = mptcp_connection_of(skb);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct owner *known;
+
+	if (!connection) {
+		if (is_at_work)
+			owner_of(task, owner);
+		return is_at_work;
+	}
+	is_at_work = is_at_work && !(task->flags & PF_KTHREAD);
+	known = bpf_sk_storage_get(&mptcp_owners, connection, 0, is_at_work ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+	if (!known)
+		return 0;
+	if (is_at_work && !known->command[0])
+		owner_of(task, known);
+	*owner = *known;
+	return known->command[0] != 0;
+}
+
+/*
  * Writes the facts again when more of them became known or congestion control was changed: the
- * options are known when the handshake is done, the owner when a process works on the socket. The
- * lock of a socket is owned exactly while a process works on it, and then the process that runs
- * here is that one: softirq work on a socket never runs while its lock is owned.
+ * options are known when the handshake is done, the owner by find_owner().
  */
 static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow,
 				  struct tcp_sock *tp, __u32 direction)
@@ -479,10 +599,8 @@ static __noinline void learn_more(struct __sk_buff *skb, struct flow_state *flow
 
 	if (sk->__sk_common.skc_state != TCP_SYN_SENT)
 		known |= OPTIONS_KNOWN;
-	if (direction == DIRECTION_OUT && sk->sk_lock.owned && !(marks & OWNER_KNOWN)) {
+	if (!(marks & OWNER_KNOWN) && find_owner(skb, sk, direction, &facts.owner))
 		known |= OWNER_KNOWN;
-		owner_of(bpf_get_current_task_btf(), &facts.owner);
-	}
 	if (known == marks && flow->congestion_ops == congestion_ops_of(tp))
 		return;
 	__sync_fetch_and_or(&flow->marks, known);

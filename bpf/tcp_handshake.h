@@ -66,7 +66,7 @@ static __noinline int observe_handshake(struct __sk_buff *skb, struct tcp_sock *
 	connection->remote_port = bpf_ntohs(direction == DIRECTION_IN ? tcp->source : tcp->dest);
 	connection->netns_inode = listener->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum;
 
-	if (!is_wanted(connection) || !is_of_wanted_process(listener)) {
+	if (!is_wanted(connection) || !is_of_wanted_process(listener, mptcp_connection_of(skb))) {
 		count(&account->seen);
 		count(&account->filtered);
 		return PASS;

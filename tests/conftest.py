@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
-from host_state import SESSION_MARK, HostState, wait_until_clean
+from host_state import SESSION_MARK, HostState, left_in_directories, wait_until_clean
+from isolation import isolate
+from recorded_commands import RecordedCommands
 
 UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 SMALL_LOG = Path(__file__).parent / "data/small.arrow"
 BEFORE = pytest.StashKey[HostState]()
 LEFT = pytest.StashKey[list[str]]()
+COMMANDS = RecordedCommands()
 
 # No test judges time: the machine may be busy.
 settings.register_profile("untimed", parent=settings(), deadline=None)
@@ -34,6 +36,18 @@ def damaged_log(tmp_path: Path) -> Path:
     return path
 
 
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs a part of a session's tests, beside others (pytest-xdist)."""
+    return hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Separate the tests of a worker from those beside it, and record the programs that tests start."""
+    if is_worker(config) and os.geteuid() == 0:
+        isolate()
+    COMMANDS.install()
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Remember what was on the host, and mark what this session starts."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -42,51 +56,53 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As behind `&` in a script.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ[SESSION_MARK] = str(os.getpid())
+    # A worker's programs are those of the session that started it, which looks for what is left of them.
+    if not is_worker(session.config):
+        os.environ[SESSION_MARK] = str(os.getpid())
     session.config.stash[BEFORE] = HostState.now()
 
 
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test that is marked ``attempts(N)`` up to N times, with fixtures of its own each time.
-
-    What another process takes from the CPUs for a moment is in one attempt; a fault of ours is in all.
-    """
-    marker = item.get_closest_marker("attempts")
-    if marker is None:
-        return None
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for _ in range(marker.args[0]):
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        if not any(report.failed for report in reports):
-            break
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget the programs of the test before."""
+    COMMANDS.forget()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn the skip of a required test into a failure: under CI nothing may go untested unseen."""
+    """Show the programs of a failed test, and let a required test that skips under CI fail: nothing goes unseen."""
     report = yield
     required = item.get_closest_marker("kernel") and not item.get_closest_marker("optional")
     if UNDER_CI and report.skipped and not hasattr(report, "wasxfail") and required:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"required under CI, but {reason}"
+    if report.failed and (commands := COMMANDS.text()):
+        report.sections.append(("programs that the test ran", commands))
     return report
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     """Fail the session when something of ours is still on the host."""
-    left = wait_until_clean(session.config.stash[BEFORE])
-    if left:
-        session.config.stash[LEFT] = left
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    config = session.config
+    if is_worker(config):
+        config.workeroutput["left"] = wait_until_clean(config.stash[BEFORE], left_in_directories)
+        yield
+        return
+    # Workers end meanwhile; the summary, which says what was left, comes behind it.
     yield
+    left = config.stash.setdefault(LEFT, [])
+    left += wait_until_clean(config.stash[BEFORE])
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over from a worker what its tests left in the directories that only it sees."""
+    node.config.stash.setdefault(LEFT, []).extend(getattr(node, "workeroutput", {}).get("left", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -46,16 +46,21 @@ class HostState:
 
 
 def named_things() -> list[str]:
-    """Return network namespaces, cgroups, interfaces and pins that carry our name."""
-    found = [f"namespace {path.name}" for path in Path("/run/netns").glob("parshall-*")]
+    """Return network namespaces, rings, cgroups, interfaces and pins that carry our name."""
+    found = named_in_directories()
     for mount in mounts("cgroup2"):
         found += [f"cgroup {path}" for path in mount.rglob("parshall-*") if path.is_dir()]
     for mount in mounts("bpf"):
         found += [f"pin {path}" for path in mount.rglob("parshall*")]
-    # The rings of captures are named by those who test them: see tests/kernel/capturer.py.
-    found += [f"ring {path.name}" for path in Path("/run/parshall").glob(f"test-{os.getpid()}-*")]
     found += [f"interface {path.name}" for path in Path("/sys/class/net").iterdir() if INTERFACE.fullmatch(path.name)]
     return found
+
+
+def named_in_directories() -> list[str]:
+    """Return the namespaces and rings that carry our name; a process that is isolated sees its own."""
+    found = [f"namespace {path.name}" for path in Path("/run/netns").glob("parshall-*")]
+    # The rings of captures are named by those who test them: see tests/kernel/capturer.py.
+    return found + [f"ring {path.name}" for path in Path("/run/parshall").glob(f"test-{os.getpid()}-*")]
 
 
 def mounts(kind: str) -> list[Path]:
@@ -154,6 +159,11 @@ def left_behind(before: HostState) -> list[str]:
             others = ids_held_by_others(key)
             left += [f"eBPF {kind} {number}" for number in sorted(new - others)]
     return left + sorted(now.processes - before.processes)
+
+
+def left_in_directories(before: HostState) -> list[str]:
+    """Return the namespaces and rings that are there now and were not before."""
+    return sorted(set(named_in_directories()) - before.named)
 
 
 def wait_until_clean(before: HostState, look: Callable[[HostState], list[str]] = left_behind) -> list[str]:

@@ -110,6 +110,8 @@ def receive(address: str, ports: Sequence[tuple[int, str]]) -> list[dict[str, ob
     print("listening", file=sys.stderr, flush=True)
     for reader in readers:
         reader.join()
+    # There is nothing more to end; without this, one that comes while the interpreter ends would kill it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return [{"port": port, "received_bytes": count} for port, count in received_bytes.items()]
 
 

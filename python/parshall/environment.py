@@ -5,7 +5,7 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -110,22 +110,14 @@ def _interfaces(names: Iterable[str]) -> dict[str, Any]:
 
     Uses netlink and ioctl, since /sys/class/net shows the namespace in which sysfs was mounted.
     """
-    from pyroute2 import IPRoute
-
-    with IPRoute() as route:
-        links = {link.get_attr("IFLA_IFNAME"): link for link in route.get_links()}
-    return {name: _interface(name, links.get(name)) for name in names}
+    links = {name: (mtu_bytes, state) for name, _, mtu_bytes, state in _asked("list_interfaces")}
+    return {name: _interface(name, *links.get(name, (None, None))) for name in names}
 
 
-def _interface(name: str, link: Any) -> dict[str, Any]:
+def _interface(name: str, mtu_bytes: int | None, state: str | None) -> dict[str, Any]:
     from parshall.testbed import offloads
 
-    return {
-        "mtu_bytes": link.get_attr("IFLA_MTU") if link else None,
-        "state": (link.get_attr("IFLA_OPERSTATE") or "unknown").lower() if link else None,
-        "driver": offloads.driver(name),
-        "offloads": _offloads(name),
-    }
+    return {"mtu_bytes": mtu_bytes, "state": state, "driver": offloads.driver(name), "offloads": _offloads(name)}
 
 
 def _offloads(interface: str) -> dict[str, bool] | None:
@@ -138,11 +130,15 @@ def _offloads(interface: str) -> dict[str, bool] | None:
 
 
 def _qdiscs() -> list[dict[str, Any]]:
-    from pyroute2 import IPRoute
-
     names = dict(socket.if_nameindex())
-    with IPRoute() as route:
-        return [
-            {"interface": names.get(entry["index"]), "kind": entry.get("kind"), "parent": entry["parent"]}
-            for entry in route.get_qdiscs()
-        ]
+    return [
+        {"interface": names.get(index), "kind": kind, "parent": parent} for index, kind, parent in _asked("list_qdiscs")
+    ]
+
+
+def _asked(request: str) -> list[tuple[Any, ...]]:
+    """Return what the compiled module lists; nothing in an installation without the kernel side."""
+    from parshall import _native
+
+    ask: Callable[[], list[tuple[Any, ...]]] = getattr(_native, request, list)
+    return ask()

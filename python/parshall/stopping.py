@@ -4,8 +4,9 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, Self
 
@@ -63,6 +64,17 @@ class Stopping:
 
 
 @contextlib.contextmanager
+def _handled(numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """While entered, a handler has these signals."""
+    previous = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+@contextlib.contextmanager
 def exiting_on_signals() -> Iterator[None]:
     """While entered, SIGTERM and SIGHUP raise SystemExit, so that unfinished work is cleaned up."""
 
@@ -70,9 +82,26 @@ def exiting_on_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored_hangup(number)]
-    previous = {number: signal.signal(number, end) for number in numbers}
-    try:
+    with _handled(numbers, end):
         yield
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """While entered, signals that ask for a stop wait, so that what must not end halfway comes to its end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are handled in the main thread alone
+        return
+    caught: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+
+    # A handler that was not set by Python is None, and could not be set again.
+    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not None]
+    try:
+        with _handled(numbers, remember):
+            yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for caught_number in caught:
+            signal.raise_signal(caught_number)

@@ -5,8 +5,10 @@ import json
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,7 @@ def test_failed_probes_have_a_remedy(answer):
 
 
 @pytest.mark.kernel
+@pytest.mark.alone
 def test_clean_removes_the_cgroup_of_a_dead_run_but_not_its_processes(root):
     from parshall._native import cgroup2_mount
 
@@ -129,6 +132,7 @@ def test_clean_removes_the_cgroup_of_a_dead_run_but_not_its_processes(root):
 
 
 @pytest.mark.kernel
+@pytest.mark.alone
 def test_clean_keeps_the_cgroup_of_a_living_run(root):
     from parshall._native import cgroup2_mount
 
@@ -140,3 +144,16 @@ def test_clean_keeps_the_cgroup_of_a_living_run(root):
         assert cgroup.exists()
     finally:
         cgroup.rmdir()
+
+
+@pytest.mark.alone
+@pytest.mark.kernel
+def test_ctrl_c_ends_it_while_the_kernel_checks_programs(root, until):
+    process = subprocess.Popen([PARSHALL, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    tasks = Path(f"/proc/{process.pid}/task")
+    until("the thread that probes is there", lambda: len(list(tasks.iterdir())) > 1)
+    process.send_signal(signal.SIGINT)
+    asked_s = time.monotonic()
+    output, errors = process.communicate(timeout=60)
+    assert time.monotonic() - asked_s < 0.5
+    assert (process.returncode, output, errors) == (130, "", "")

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.csv
@@ -150,17 +149,14 @@ def test_an_output_keeps_its_permissions_and_a_link_its_place(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_an_interrupted_conversion_leaves_no_partial_file(tmp_path, number, status):
+def test_an_interrupted_conversion_leaves_no_partial_file(tmp_path, until, number, status):
     # 60 million lines: long enough for every signal.
     converting = subprocess.Popen(
         [PARSHALL, "convert", LOG, "--to", "web10g", "--every", "1ns", "-o", tmp_path / "out"]
     )
     try:
-        deadline_s = time.monotonic() + 30
-        while not any(path.stat().st_size for path in tmp_path.iterdir()):
-            assert time.monotonic() < deadline_s
-            assert converting.poll() is None
-            time.sleep(0.01)
+        until("it writes", lambda: any(path.stat().st_size for path in tmp_path.iterdir()))
+        assert converting.poll() is None
         assert not (tmp_path / "out").exists()
         converting.send_signal(number)
         assert converting.wait(30) == status

@@ -4,12 +4,12 @@ import base64
 import io
 import os
 import re
-import resource
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zlib
 from collections.abc import Iterable
 from functools import cache
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import resident_memory
 from written_log import FLOW_SCHEMA, batch_of, flow_row, random_columns, write_log
 
 from parshall.errors import ParshallError
@@ -26,7 +27,8 @@ from parshall.log import FORMATS, convert
 BATCHES, BATCH_ROWS = 4, 8192
 GROWTH_MAX_BYTES = 24 << 20
 MEMORY_MAX_BYTES = 1 << 30
-SECONDS_MAX = 5.0
+# Of the processor, because the machine may be busy; who takes no processor time is given up much later.
+SECONDS_MAX, HANG_S = 5.0, 60.0
 
 # Of this process alone: what getrusage says begins with what the parent had resident.
 _PEAK = """
@@ -170,11 +172,12 @@ def attempt(path: Path, seed: int) -> str:
     every_ns = 3_600_000_000_000 if name == "web10g" and generator.integers(2) else None
 
     def give_up() -> None:
-        os.write(2, f"seed {seed}: {name} takes more than {SECONDS_MAX} s\n".encode())
+        os.write(2, f"seed {seed}: {name} hangs\n".encode())
         os._exit(99)
 
-    watchdog = threading.Timer(SECONDS_MAX, give_up)
+    watchdog = threading.Timer(HANG_S, give_up)
     watchdog.start()
+    began_s = time.process_time()
     try:
         convert(path, name, "/dev/null", every_ns=every_ns)
         return "converted"
@@ -185,18 +188,21 @@ def attempt(path: Path, seed: int) -> str:
         return "refused"
     finally:
         watchdog.cancel()
+        assert time.process_time() - began_s < SECONDS_MAX, f"seed {seed}: {name}"
 
 
 def attempts(path: Path, seeds: Iterable[int]) -> dict[str, int]:
     """Damage and convert many logs; every other outcome than an answer or one line raises, or ends the process."""
     outcomes = {"converted": 0, "refused": 0}
+    resident_memory.forget_peak()
     for seed in seeds:
         outcomes[attempt(path, seed)] += 1
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resident_memory.peak_bytes()
     assert peak < MEMORY_MAX_BYTES, f"{peak} bytes resident"
     return outcomes
 
 
-def test_damaged_logs_are_converted_or_refused_with_one_line(tmp_path):
-    outcomes = attempts(tmp_path / "damaged.arrow", range(300))
-    assert min(outcomes.values()) > 20, outcomes
+@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.long)])
+def test_damaged_logs_are_converted_or_refused_with_one_line(tmp_path, count):
+    outcomes = attempts(tmp_path / "damaged.arrow", range(count))
+    assert min(outcomes.values()) > count / 15, outcomes

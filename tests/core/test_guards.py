@@ -18,14 +18,17 @@ TESTS = Path(__file__).parents[1]
 def session(tmp_path):
     """Return a function that runs pytest, guarded as here, on one file with the given text."""
 
-    def run(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        for name in ("conftest.py", "host_state.py"):
-            shutil.copy(TESTS / name, tmp_path)
-        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = kernel: needs root\n")
+    def run(text: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        for path in TESTS.glob("*.py"):
+            shutil.copy(path, tmp_path)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  kernel: needs root\n")
         (tmp_path / "test_it.py").write_text(textwrap.dedent(text))
-        inherited = {name: value for name, value in os.environ.items() if name != "CI"}
+        # Options and workers of the session outside are not those of this one.
+        inherited = {
+            name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST")
+        }
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tmp_path],
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, tmp_path],
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -70,6 +73,7 @@ def test_a_skip_by_mark_counts_as_well(session):
 
 
 @pytest.mark.kernel
+@pytest.mark.alone
 def test_a_session_that_leaves_a_cgroup_fails(session, root):
     from parshall._native import cgroup2_mount
 
@@ -106,6 +110,7 @@ def test_a_session_that_leaves_a_process_fails(session):
 
 
 @pytest.mark.kernel
+@pytest.mark.alone
 def test_a_session_that_leaves_a_process_with_a_program_fails(session, root):
     text = """
         import subprocess, sys
@@ -123,7 +128,7 @@ def test_a_session_that_leaves_a_process_with_a_program_fails(session, root):
         if os.fork(): os._exit(0)
         os.setsid()
         os.close(1)
-        time.sleep(20)
+        time.sleep(60)
         '''
         def test_that_leaks():
             import textwrap
@@ -132,6 +137,32 @@ def test_a_session_that_leaves_a_process_with_a_program_fails(session, root):
                            check=True, stderr=subprocess.DEVNULL)
     """
     answer = session(text)
+    left = re.search(r"the tests left on this host: process (\d+): ", answer.stdout)
+    assert left, answer.stdout
+    os.kill(int(left[1]), signal.SIGKILL)
     assert "1 passed" in answer.stdout, answer.stdout
     assert answer.returncode == 1
     assert "the tests left on this host: eBPF program " in answer.stdout
+
+
+@pytest.mark.kernel
+def test_workers_have_directories_of_their_own_and_report_what_is_left_there(session, root):
+    text = """
+        import os, time
+        from pathlib import Path
+        def test_in_each_worker(tmp_path_factory):
+            Path("/run/netns/parshall-1-1-left").touch(exist_ok=False)
+            Path("/run/parshall/only-one").touch(exist_ok=False)
+            meeting = Path(__file__).with_name("meeting")
+            meeting.mkdir(exist_ok=True)
+            (meeting / os.environ["PYTEST_XDIST_WORKER"]).touch()
+            deadline = time.monotonic() + 30
+            while len(list(meeting.iterdir())) < 2:
+                assert time.monotonic() < deadline, "the other worker did not come"
+                time.sleep(0.01)
+    """
+    answer = session(text, "--dist", "each", "--tx", "2*popen")
+    assert "2 passed" in answer.stdout, answer.stdout
+    assert answer.returncode == 1
+    assert answer.stdout.count("the tests left on this host: namespace parshall-1-1-left") == 2
+    assert not Path("/run/netns/parshall-1-1-left").exists()

@@ -34,7 +34,7 @@ def test_records_are_a_table_with_units_in_the_names():
 
 def test_flows_ledger_and_environment():
     log = parshall.read(LOG)
-    assert log.flows.shape == (2, 38)
+    assert log.flows.shape == (2, 44)
     assert log.flows["local_address"].to_pylist() == ["10.0.0.1", "2001:db8::1"]
     assert log.ledger["complete"] is True
     assert log.environment["kernel"]["release"] == "6.18.3"

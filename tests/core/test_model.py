@@ -73,7 +73,10 @@ def test_replications_are_added_until_the_intervals_are_small() -> None:
 def test_the_warm_up_is_found() -> None:
     results = run(m_d_1(0.9), duration_s=0.1, replications=2)
     assert results.data["is_steady"] is True
-    assert 0 <= results.data["warm_up_ns"] <= 0.05e9
+    # The queue begins empty, so there is one, and it is short.
+    assert 0 < results.data["warm_up_ns"] <= 0.05e9
+    grows = run(m_d_1(1.25), duration_s=0.1, replications=2, allow_unstable=True)
+    assert grows.data["is_steady"] is False
 
 
 def test_a_trace_holds_every_packet_and_every_visit() -> None:
@@ -170,25 +173,22 @@ def test_the_forwarding_time_follows_the_routing_table() -> None:
 
 
 @cache
-def compared() -> dict[str, tuple[Quantity, float]]:
-    """The published values of the test-bed and those of the model, under its calibration."""
-    return {
-        quantity.name: (quantity, quantity.compute(quantity.judged_by))
-        for quantity in quantities()
-        if quantity.section == "3.8.2"
-    }
+def compared(name: str) -> tuple[Quantity, float]:
+    """A published value of the test-bed and that of the model, under its calibration."""
+    (quantity,) = (each for each in quantities() if each.name == name and each.section == "3.8.2")
+    return quantity, quantity.compute(quantity.judged_by)
 
 
 @pytest.mark.parametrize("name", ["saturation, 1 GHz", "saturation, 3 GHz", "live-lock, 1 GHz"])
 def test_published_throughputs_are_met_within_2_percent(name: str) -> None:
-    quantity, ours = compared()[name]
+    quantity, ours = compared(name)
     assert abs(quantity.error(ours)) <= 0.02, f"{name}: {ours}, published {quantity.published}"
 
 
 @pytest.mark.parametrize("station", ["cpu", "bus"])
 @pytest.mark.parametrize("clock", ["1 GHz", "3 GHz"])
 def test_published_utilisations_are_met_within_5_points(station: str, clock: str) -> None:
-    quantity, ours = compared()[f"{station} at saturation, {clock}"]
+    quantity, ours = compared(f"{station} at saturation, {clock}")
     assert quantity.is_percentage
     assert abs(quantity.error(ours)) <= 5, f"{quantity.name}: {ours} %, published {quantity.published} %"
 
@@ -212,30 +212,19 @@ def test_every_quantity_says_whether_it_is_a_prediction() -> None:
         assert quantity.section != "3.8.1" or quantity.kind != "predicted", quantity.name
 
 
-def test_the_numbers_of_the_chapter_are_there() -> None:
+def test_numbers_that_the_model_does_not_meet_are_called_discrepancies() -> None:
     listed = {(quantity.section, quantity.name): quantity for quantity in quantities()}
-    published = {
-        ("3.7.1", "instructions, dmarx"): 475,
-        ("3.7.1", "instructions, ipintrq"): 1261,
-        ("3.7.1", "instructions, ifsnd"): 216,
-        ("3.7.1", "instructions, ipreturn"): 192,
-        ("3.7.1", "instructions, ifeotx"): 236,
-        ("3.5.10", "period of the noise"): 4.2,
-        ("3.5.6", "forwarding one packet, slowest system (less than)"): 80,
-        ("3.8.2", "bus at saturation, 3 GHz, reception first"): 100,
-    }
-    for name, value in published.items():
-        assert listed[name].published == value
     # A value that calibrated the model is no prediction.
     assert listed[("3.8.2", "saturation, 1 GHz")].kind == "input"
-    for quantity in listed.values():
-        is_far = quantity.section < "3.7.4" and abs(quantity.error(quantity.compute("A"))) > 0.02
-        assert not is_far or quantity.kind == "discrepancy", quantity.name
+    early = [quantity for quantity in listed.values() if quantity.section < "3.7.4"]
+    far = [quantity for quantity in early if abs(quantity.error(quantity.compute("A"))) > 0.02]
+    assert 0 < len(far) < len(early)
+    assert {quantity.kind for quantity in far} == {"discrepancy"}
 
 
 @pytest.mark.parametrize("name", ["saturation", "cpu at saturation", "bus at saturation"])
 def test_reception_first_is_compared_too(name: str) -> None:
-    quantity, ours = compared()[f"{name}, 3 GHz, reception first"]
+    quantity, ours = compared(f"{name}, 3 GHz, reception first")
     assert abs(quantity.error(ours)) <= (5 if quantity.is_percentage else 0.05), ours
 
 

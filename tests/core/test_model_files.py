@@ -28,12 +28,13 @@ def router(**queue: Any) -> dict[str, Any]:
     return model
 
 
-def test_400_mutated_files() -> None:
-    rows = mutated_models.attempts(1_000_000, 400, workers=2)
+@pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.long)])
+def test_mutated_files_run_or_are_refused(count: int) -> None:
+    rows = mutated_models.attempts(1_000_000, count, workers=2)
     assert [row for row in rows if row["wrong"]] == []
-    assert len(rows) == 400
+    assert len(rows) == count
     # Both ends are tried.
-    assert min(sum(row["found"] == found for row in rows) for found in ("ran", "refused")) > 40
+    assert min(sum(row["found"] == found for row in rows) for found in ("ran", "refused")) > count / 10
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_a_mutated_file_on_the_command_line_is_one_line_and_exit_status_2(
 ) -> None:
     models = mutated_models.originals()
     statuses = []
-    for number in range(2_000_000, 2_000_060):
+    for number in range(2_000_000, 2_000_030):
         suffix, data = mutated_models.mutated(number, models)
         path = tmp_path / f"model{suffix}"
         path.write_bytes(data)
@@ -121,7 +122,7 @@ def test_a_mutated_file_on_the_command_line_is_one_line_and_exit_status_2(
             assert ended.value.code == 2, output.err
             assert output.out == ""
             assert re.fullmatch(rf"parshall: model: {re.escape(str(path))}: [^\n]+; [^\n]+\n", output.err), output.err
-    assert statuses.count(0) > 3 and statuses.count(2) > 20
+    assert statuses.count(0) > 1 and statuses.count(2) > 10
 
 
 def reordered(tree: Any, rng: random.Random) -> Any:

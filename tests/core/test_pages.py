@@ -34,6 +34,10 @@ def test_relative_links_exist(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
+def test_links_are_found() -> None:
+    assert sum(len(LINK.findall(prose(page))) for page in PAGES) > 100
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     navigation = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
     names = [name for name in re.findall(r"[^']+\.md", str(navigation)) if not name.startswith("api/")]

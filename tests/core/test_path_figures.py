@@ -126,6 +126,18 @@ def test_drops_have_reason_and_place(reduced):
     assert rows == [("NO_SOCKET", "local_in", 7), ("reason 77", "receive", 2)]
 
 
+def test_reasons_of_subsystems_have_their_names_or_that_of_the_subsystem(tmp_path):
+    numbers = {
+        3 << 16 | 1: "OVS_DROP_LAST_ACTION",
+        3 << 16 | 60: "OPENVSWITCH reason 60",
+        9 << 16 | 4: "subsystem 9 reason 4",
+    }
+    rows = [packet("dropped", n, reason, receive=0, drop=5) for n, reason in enumerate(numbers)]
+    log = PathLog(write_path_log(tmp_path / "x", rows))
+    assert log.packets["drop_reason"].to_pylist() == list(numbers.values())
+    assert sorted(reduce(log).drops["reason"]) == sorted(numbers.values())
+
+
 @pytest.mark.parametrize("packets", [0, 1, 2, 40])
 def test_small_logs_draw(tmp_path, packets):
     rows = [forwarded(n, 100 + n, 200, 300) for n in range(packets)]

@@ -104,6 +104,13 @@ def test_a_measurement_without_a_window_says_so():
     assert summary_lines(one)[-1] == "attached for 0.5 of 8.1 s, in 1 window"
 
 
+def test_drops_without_a_count_of_their_own_are_said():
+    assert not [line for line in summary_lines(summary()) if "other reasons" in line]
+    full = dataclasses.replace(summary(), uncounted_drops=1234)
+    (line,) = (line for line in summary_lines(full) if "other reasons" in line)
+    assert line.startswith("drops of this host for other reasons: 1,234;")
+
+
 def test_no_packets_are_said_to_be_none():
     nothing = dataclasses.replace(summary(), paths=dict.fromkeys(("forwarded", "dropped"), 0), times=[])
     assert summary_lines(nothing)[0] == "packets: none"

@@ -163,6 +163,24 @@ def test_a_drop_and_its_retransmission_are_linked(joined):
     ]
 
 
+def test_connections_of_equal_ends_in_other_namespaces_are_others(joined):
+    """A sender and a router have segments in common; two containers with equal addresses have none."""
+    rows = [
+        packet(0, "sent", "local_out", 100, 50),
+        packet(1, "forwarded", "netif_rx", 100, 50, netns_inode=200),
+        packet(2, "sent", "local_out", 150, 50),
+        packet(3, "sent", "local_out", 7000, 50, netns_inode=300),
+        packet(4, "forwarded", "netif_rx", 7000, 50, netns_inode=400),
+        packet(5, "delivered", "netif_rx", 7000, 50, netns_inode=500),
+    ]
+    found = connections(joined(rows).to_arrow())
+    assert [(one["netns_inodes"], sum(one["paths"].values())) for one in found] == [
+        ([HOST, 200] if HOST < 200 else [200, HOST], 3),
+        ([300, 400, 500], 3),
+    ]
+    assert found[0]["connection"] == found[1]["connection"]
+
+
 def test_each_part_of_a_large_packet_that_was_dropped_is_linked(joined):
     rows = [
         packet(0, "dropped", "local_out", 100, 200, drop_ns=10, drop_reason=8, gso_segs=2),
@@ -366,4 +384,4 @@ def test_outputs_of_the_command(files):
     assert table.num_rows == 1 and pyarrow.parquet.read_table(files / "out.parquet").num_rows == 1
     assert list(Trace(files / "out.pcapng").segments()) == list(Trace(files / "capture.pcap").segments())
     done = run(files, *inputs)
-    assert done.stdout.startswith("10.0.0.1:5001 > 10.0.0.2:80 tcp\n  skbs: 1 sent\n")
+    assert done.stdout.startswith(f"10.0.0.1:5001 > 10.0.0.2:80 tcp, netns {HOST}\n  skbs: 1 sent\n")

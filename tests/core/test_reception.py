@@ -19,10 +19,12 @@ def batch(sequences, latency_ns=1000, offset=42):
 def test_all_in_order():
     reception = Reception()
     for start in range(0, 5000, 1000):
-        reception.add(batch(range(start, start + 1000)))
+        reception.add(batch(range(start, start + 1000), latency_ns=50_000_000))
     summary = reception.summary(sent=5000)
     assert (summary["received"], summary["lost"], summary["reordered"], summary["duplicates"]) == (5000, 0, 0, 0)
-    assert all(abs(value - 1000) < 1e6 for value in summary["latency_ns"])
+    # Between the two clocks that stamp a packet here, the machine may do something else.
+    assert len(summary["latency_ns"]) > 0
+    assert list(summary["latency_ns"]) == pytest.approx([50e6] * len(summary["latency_ns"]), abs=20e6)
 
 
 def test_loss_duplicates_and_reordering_across_batches():

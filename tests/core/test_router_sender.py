@@ -1,15 +1,14 @@
-"""The calibrated router with its sender: exact small cases, what is estimated, predictions of other runs."""
+"""The calibrated router with its sender: exact small cases; `test_router_witness.py` has the others."""
 
 import dataclasses
 
 import numpy as np
 import pyarrow
 import pytest
-from test_router_calibration import WAKE_NS, arrivals, constant, known, uniform
+from test_router_calibration import WAKE_NS, arrivals, known
 
 from parshall.errors import ParshallError
 from parshall.router import calibrate as calibrating
-from parshall.router.estimation import Passages
 from parshall.router.network import calibrated
 from parshall.router.prediction import compare, predict, single_queue
 from parshall.router.sender import sending, with_sender
@@ -35,9 +34,9 @@ def due(times_ns):
     return pyarrow.table(columns).append_column("departure_ns", pyarrow.nulls(len(times_ns), pyarrow.int64()))
 
 
-def paced(pps, seed, gaps=None, **changes):
+def paced(pps, seed, **changes):
     """What a router with known parameters and its sender do."""
-    table = arrivals(pps, seed=seed, gaps=gaps)
+    table = arrivals(pps, seed=seed)
     table = table.append_column("due_ns", table.column("arrival_ns"))
     random = np.random.default_rng(8)
     waking = calibrating.times([random.normal(PAUSE_NS, 300, 20_000)])
@@ -77,28 +76,8 @@ def test_without_planned_times_or_a_sender_it_is_the_network():
         with_sender(known())
 
 
-def test_what_the_sender_takes_is_found():
-    for seed, gaps in ((41, uniform), (42, None)):
-        found = sending(paced(1.0e6 / 6, seed, gaps), 1_300)
-        assert np.median(found.waking_ns) == pytest.approx(PAUSE_NS, rel=0.1)
-        assert found.batch == 2
+def test_one_packet_shows_nothing_of_the_sender():
     assert sending(due([5]), 0).batch == 1
-
-
-@pytest.mark.parametrize("load", [0.3, 0.6])
-def test_a_calibration_with_its_sender_predicts_other_runs(load):
-    sparse, waiting, full = paced(1.0e6 / 6, 51, uniform), paced(0.5e6, 52), paced(1.1e6, 53, constant)
-    parts = calibrating.estimated(*([Passages.of(table.drop_columns(["due_ns"]))] for table in (sparse, waiting, full)))
-    parts |= calibrating.sender_fields([sparse, waiting], parts["link_ns"])
-    real = paced(load * 1.0e6, 54)
-    network = known(**parts | {"waking": None})
-    errors = [
-        {name: abs(each["error"]) for name, each in compare(real, predict(model, real)).items() if "error" in each}
-        for model in (calibrated(known(**parts), 55), calibrated(network, 55), single_queue(1000))
-    ]
-    assert errors[0]["p50"] < 0.1 and errors[0]["p90"] < 0.2
-    assert errors[0]["p50"] < errors[1]["p50"], "the network wakes at other packets"
-    assert all(errors[0][name] < errors[2][name] for name in errors[0])
 
 
 def test_late_wake_ups_make_the_tail():

@@ -36,6 +36,48 @@ while at_line(number):
 print(number)
 """
 
+# The same in a request to the kernel: `signal`, at lines all over of the netlink library.
+IN_A_REQUEST = """
+import contextlib, signal, sys
+from parshall.stopping import exiting_on_signals
+from parshall.testbed.netlink import route_socket
+
+def request(number, every):
+    lines = 0
+    def trace(frame, event, argument):
+        nonlocal lines
+        lines += event == "line"
+        if lines == every:
+            lines += 1
+            signal.raise_signal(number)
+        return trace
+    links = []
+    with contextlib.suppress(SystemExit, KeyboardInterrupt), exiting_on_signals():
+        sys.settrace(trace)
+        with route_socket() as route:
+            links = route.link_lookup(ifname="lo")
+        sys.settrace(None)
+        return False
+    sys.settrace(None)
+    answered.append(links == [1])
+    return True
+
+answered = []
+
+request(signal.SIGTERM, 1 << 60)  # what is imported late is there now
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    every = 25
+    while request(number, every):
+        every += 70
+# Nearly all of the lines are inside of the request.
+assert sum(answered) > 0.8 * len(answered) > 20, (sum(answered), len(answered))
+"""
+
+
+def test_a_signal_does_not_break_off_a_request_to_the_kernel() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_A_REQUEST], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
 
 def test_a_signal_at_any_moment_ends_the_wait() -> None:
     done = subprocess.run([sys.executable, "-c", AT_EVERY_LINE], capture_output=True, text=True, timeout=60)

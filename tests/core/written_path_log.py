@@ -77,7 +77,10 @@ def write_path_log(
         "format_version": "1.1",
         "environment": json.dumps({"kernel": "6.18", "command_line": ["parshall", "path", "-o", "x.arrow"]}),
         "options": json.dumps(options or {}),
-        "drop_reasons": json.dumps({"2": "NOT_SPECIFIED", "3": "NO_SOCKET", "8": "NETFILTER_DROP"}),
+        "drop_reasons": json.dumps(
+            {"2": "NOT_SPECIFIED", "3": "NO_SOCKET", "8": "NETFILTER_DROP", "196609": "OVS_DROP_LAST_ACTION"}
+        ),
+        "drop_subsystems": json.dumps({"0": "CORE", "3": "OPENVSWITCH"}),
         "clock": json.dumps({"clock": "CLOCK_REALTIME", "monotonic_offset_ns": offset_ns}),
     }
     schema = SCHEMA.with_metadata({f"parshall.{key}": text for key, text in metadata.items()})

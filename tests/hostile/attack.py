@@ -98,7 +98,8 @@ def texts(inputs: int) -> dict[str, Any]:
 
 def tests(selection: list[str], **environment: int) -> dict[str, Any]:
     """Run tests with other numbers."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *selection]
+    # Without an expression of marks: the slow ones, too.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", *selection]
     values = {f"PARSHALL_{name}": str(value) for name, value in environment.items()}
     done = subprocess.run(command, cwd=ROOT, env=os.environ | values, stdout=subprocess.PIPE, text=True)
     print(done.stdout[-3000:], file=sys.stderr)

@@ -12,4 +12,4 @@ sys.path.append(str(Path(__file__).parents[1] / "kernel"))
 @pytest.fixture
 def rounds() -> int:
     """How often an attack is repeated: a few times, or as `PARSHALL_ATTACK_ROUNDS` says."""
-    return int(os.environ.get("PARSHALL_ATTACK_ROUNDS", "3"))
+    return int(os.environ.get("PARSHALL_ATTACK_ROUNDS", "2"))

@@ -87,7 +87,27 @@ def names(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-@pytest.mark.parametrize(("command", "capabilities"), table(), ids=names)
+def with_capabilities() -> list[Any]:
+    """Return the commands of the page as parameters; those that need what another one needs are for the long suite."""
+    found, seen = [], []
+    for command, needed in table():
+        kind = (command.split()[0], needed)
+        found.append(pytest.param(command, needed, marks=[pytest.mark.long] if kind in seen else []))
+        seen.append(kind)
+    return found
+
+
+def without_one_capability() -> list[Any]:
+    """Return commands, capabilities and a missing one as parameters; the first of each missing one is quick."""
+    found, seen = [], set()
+    for command, needed in table():
+        for one in needed:
+            found.append(pytest.param(command, needed, one, marks=[pytest.mark.long] if one in seen else []))
+            seen.add(one)
+    return found
+
+
+@pytest.mark.parametrize(("command", "capabilities"), with_capabilities(), ids=names)
 def test_a_command_runs_with_the_capabilities_that_the_page_lists(
     bed: Any, directory: Path, command: str, capabilities: list[str]
 ) -> None:
@@ -95,11 +115,7 @@ def test_a_command_runs_with_the_capabilities_that_the_page_lists(
     assert said.returncode == 0, said.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "capabilities", "missing"),
-    [(command, needed, one) for command, needed in table() for one in needed],
-    ids=names,
-)
+@pytest.mark.parametrize(("command", "capabilities", "missing"), without_one_capability(), ids=names)
 def test_without_one_capability_it_names_the_missing_one(
     bed: Any, directory: Path, command: str, capabilities: list[str], missing: str
 ) -> None:

@@ -18,11 +18,15 @@ import pytest
 from capturer import Capturer, account_of, rings, subscribers_of
 
 import parshall
-from host_state import HostState, wait_until_clean
+from host_state import HostState, processes_left, wait_until_clean
 from parshall.cli.doctor import remove_leftovers
-from parshall.testbed import names
+from parshall.testbed.namespaces import NETNS_DIRECTORY
+from suites import long_except
 
 pytestmark = pytest.mark.kernel
+# A killed process may leave eBPF programs, which carry no owner's name, so those that other tests load would count as
+# left; on a busy machine the kernel frees them seconds after their end.
+alone = pytest.mark.alone
 PARSHALL = Path(sys.executable).with_name("parshall")
 LOG = Path(__file__).parents[1] / "data" / "small.arrow"
 OLD = b"what the user had"
@@ -126,7 +130,8 @@ def is_whole(command: str, file: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@alone
+@pytest.mark.parametrize("command", long_except(["capture"], COMMANDS))
 def test_a_command_that_is_killed_leaves_nothing_and_destroys_nothing(
     scene: Scene, command: str, rounds: int, until: Any
 ) -> None:
@@ -145,6 +150,7 @@ def test_a_command_that_is_killed_leaves_nothing_and_destroys_nothing(
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
 
 
+@alone
 def test_members_keep_their_accounts_when_another_is_killed(scene: Scene, rounds: int, until: Any) -> None:
     """One of three readers is killed at a time; the others, and the keeper, go on."""
     before = HostState.now()
@@ -170,6 +176,7 @@ def test_members_keep_their_accounts_when_another_is_killed(scene: Scene, rounds
         assert wait_until_clean(before) == [], f"after {moment_s} s"
 
 
+@alone
 def test_readers_end_when_their_keeper_is_killed(scene: Scene, rounds: int, until: Any) -> None:
     """They end in time, say why, and what they wrote opens."""
     before = HostState.now()
@@ -187,7 +194,7 @@ def test_readers_end_when_their_keeper_is_killed(scene: Scene, rounds: int, unti
         assert wait_until_clean(before) == [], f"after {moment_s} s"
 
 
-def test_a_testbed_that_is_killed_while_it_is_made_or_ends(rounds: int) -> None:
+def test_a_testbed_that_is_killed_while_it_is_made_or_ends(rounds: int, until: Any) -> None:
     program = """
 import subprocess
 from parshall.testbed import Testbed
@@ -196,15 +203,16 @@ with Testbed() as bed:
     bed.link(a, b, delay_ms=1)
     a.popen(["sleep", "1000"])
 """
-    before = HostState.now()
+    before = set(processes_left())
     for moment_s in moments(rounds):
         child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         killed(child, moment_s)
         cleaned()
-        assert wait_until_clean(before) == [], f"after {moment_s} s"
-        assert not [left for left in names.stale() if left.name.startswith(f"parshall-{child.pid}-")]
+        until(f"its programs have ended, after {moment_s} s", lambda: not set(processes_left()) - before)
+        assert not list(NETNS_DIRECTORY.glob(f"parshall-{child.pid}-*"))
 
 
+@alone
 def test_after_a_kill_the_logged_command_continues_and_its_cgroup_can_be_removed(
     scene: Scene, rounds: int, until: Any
 ) -> None:

@@ -1,17 +1,19 @@
 """Captures under test: `parshall capture` as a process, frames of known bytes, and files as lists of packets."""
 
+import ctypes
 import errno
 import functools
 import itertools
 import json
 import os
+import platform
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,8 @@ import pytest
 from running_command import RunningCommand
 
 import parshall.capture
+from host_state import BPF_SYSCALL
 from ledgers import unbalanced
-from parshall.doctor.probes import probe_host
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 RUN_DIRECTORY = Path("/run/parshall")
@@ -34,8 +36,17 @@ Packets = list[tuple[int, bytes]]
 
 @functools.cache
 def has_tcx() -> bool:
-    """Whether this kernel has tcx (Linux 6.6 or newer), found by trying."""
-    return {probe.name: probe.status for probe in probe_host()}["attach.tcx"] != "cannot"
+    """Whether this kernel has tcx (Linux 6.6 or newer): then it lists an interface's programs, even none.
+
+    `parshall doctor` tries everything, which takes long on a busy machine.
+    """
+    bpf_prog_query, bpf_tcx_ingress, loopback = 16, 46, 1
+    attributes = struct.pack("=II56x", loopback, bpf_tcx_ingress)
+    libc = ctypes.CDLL(None, use_errno=True)
+    status = libc.syscall(BPF_SYSCALL[platform.machine()], bpf_prog_query, attributes, len(attributes))
+    if status != 0 and ctypes.get_errno() != errno.EINVAL:
+        raise OSError(ctypes.get_errno(), "bpf(BPF_PROG_QUERY) of tcx programs")
+    return status == 0
 
 
 def skip_without_tcx() -> None:
@@ -67,16 +78,18 @@ class Capturer(RunningCommand):
         with host.enter():
             self.process = subprocess.Popen(command, **(settings | options))
         try:
-            until(
-                "it has subscribed",
-                lambda: self.has_ended() or len(subscribers_of(self.ring, self.process.pid)) >= subscribers,
-            )
+            # Python starts slowly on a busy machine.
+            until("it has subscribed", lambda: len(self._subscribers()) >= subscribers, timeout_s=60)
             # A file gets its name when its writing begins.
             files = [after for before, after in pairwise(arguments) if before in ("-w", "--write") and after != "-"]
-            until("its files are there", lambda: self.has_ended() or all(Path(file).exists() for file in files))
+            until("its files are there", lambda: self._subscribers() and all(Path(file).exists() for file in files))
         except BaseException:
             self.process.kill()
             raise
+
+    def _subscribers(self) -> list[dict[str, Any]]:
+        assert not self.has_ended(), self.process.communicate()
+        return subscribers_of(self.ring, self.process.pid)
 
     def end(self, number: int | None = signal.SIGINT, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """Send a signal, by default that of Ctrl-C, wait for the end, and return the output."""
@@ -142,14 +155,31 @@ def packets_of(path: Path) -> Packets:
 
 
 def classic_packets(data: bytes) -> Packets:
-    """The packets of a classic pcap file in the byte order of this host."""
+    """The packets of a classic pcap file in the byte order of this host; one that is half written is not among them."""
     packets = []
     at = 24
-    while at < len(data):
+    while at + 16 <= len(data):
         _, _, captured, wire = struct.unpack_from("=IIII", data, at)
+        if at + 16 + captured > len(data):
+            break
         packets.append((wire, data[at + 16 : at + 16 + captured]))
         at += 16 + captured
     return packets
+
+
+def written_frames(path: Path, kinds: Iterable[int] = (EXPERIMENT,)) -> int:
+    """How many frames of some EtherTypes are in a pcapng file that is being written, by its definition."""
+    data, wanted = path.read_bytes(), {kind.to_bytes(2, "big") for kind in kinds}
+    enhanced_packet_block, head_bytes = 6, 28
+    frames = at = 0
+    while at + 8 <= len(data):
+        block_type, block_bytes = struct.unpack_from("=II", data, at)
+        if at + block_bytes > len(data):
+            break
+        ether_type_at = at + head_bytes + 12
+        frames += block_type == enhanced_packet_block and data[ether_type_at : ether_type_at + 2] in wanted
+        at += block_bytes
+    return frames
 
 
 def frame(number: int, frame_bytes: int, kind: int = EXPERIMENT, destination: str = "ff:ff:ff:ff:ff:ff") -> bytes:
@@ -173,12 +203,19 @@ class Sender:
         self._captured_here = captured_here
 
     def send(self, frames: list[bytes], timeout_s: float = 20) -> None:
-        """Send frames one after another."""
-        deadline = time.monotonic() + timeout_s
-        for one in frames:
-            while not self._is_sent(one) and not self._captured_here:
-                assert time.monotonic() < deadline, f"the other end's queue is full for {timeout_s} s"
-                time.sleep(0.001)
+        """Send frames one after another, from one CPU.
+
+        Each CPU has a queue of its own to the other end, so frames of a thread that moves may overtake each other.
+        """
+        deadline, before = time.monotonic() + timeout_s, os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(before)})
+        try:
+            for one in frames:
+                while not self._is_sent(one) and not self._captured_here:
+                    assert time.monotonic() < deadline, f"the other end's queue is full for {timeout_s} s"
+                    time.sleep(0.001)
+        finally:
+            os.sched_setaffinity(0, before)
 
     def _is_sent(self, one: bytes) -> bool:
         try:

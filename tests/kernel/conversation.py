@@ -1,6 +1,7 @@
 """TCP conversations between hosts of a testbed, as tcpdump and ss see them."""
 
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -11,6 +12,20 @@ from pathlib import Path
 from typing import Any
 
 MARKER = b"everything before has passed"
+
+
+@contextmanager
+def on_one_cpu() -> Iterator[None]:
+    """Keep the calling thread on one CPU, so that its packets keep their order.
+
+    Each CPU has a backlog, and on a busy host a thread of the kernel takes packets out of it some time later.
+    """
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def socket_at(host: Any, address: str, kind: socket.SocketKind) -> socket.socket:

@@ -3,7 +3,7 @@
 import socket
 from typing import Any
 
-from conversation import socket_at
+from conversation import on_one_cpu, socket_at
 
 
 class Router:
@@ -38,10 +38,12 @@ class Router:
         """Send datagrams from the source, and wait until the router has had them all.
 
         On a busy host the kernel leaves packets that have come to a thread of its own, behind which a measurement that
-        ends at once would miss the last ones. They keep their order, so one to the router itself marks their end.
+        ends at once would miss the last ones. Those of one CPU keep their order, so one to the router itself marks
+        their end.
         """
         marked = str(self.links[0].address(self.router))
         with (
+            on_one_cpu(),
             socket_at(self.source, "0.0.0.0", socket.SOCK_DGRAM) as sender,
             socket_at(self.router, marked, socket.SOCK_DGRAM) as marks,
         ):

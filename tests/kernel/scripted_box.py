@@ -1,8 +1,8 @@
 """A program that forwards between two interfaces and drops, delays or answers exactly the segments that a script names.
 
-The script is JSON on standard input: the interfaces, the client's port, the delay of each direction, and rules. At the
-end of standard input the program prints what it did with each segment, as JSON. Packets keep their order unless a rule
-lets others overtake one.
+The script is a line of JSON on standard input: the interfaces, the client's port, the delay of each direction, and
+rules. After another line, the program prints "quiet" when no packet is under way. At the end of standard input it
+prints what it did with each segment, as JSON. Packets keep their order unless a rule lets others overtake one.
 """
 
 import errno
@@ -23,6 +23,8 @@ IPV4, IPV6 = 0x0800, 0x86DD
 FIN, SYN, ACK = 1, 2, 16
 # Bytes of the packet that an ICMP error returns: headers of IPv6 and TCP.
 RETURNED_BYTES = 60
+# A host answers a packet sooner.
+ANSWER_MS = 5
 
 
 class Connection:
@@ -107,6 +109,7 @@ class Box:
         self.waiting = []
         self.order = count()
         self.released_s = {"client": 0.0, "server": 0.0}
+        self.is_asked = False
         self.sockets = {}
         for source, interface in zip(("client", "server"), script["interfaces"], strict=True):
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -137,7 +140,7 @@ class Box:
             kind, number, transmission = self.connection.name(source, fields)
             rule = self.rule_for(source, kind, number, transmission)
             entry = {"source": source, "kind": kind, "number": number, "transmission": transmission, **fields}
-            entry |= {"time_s": now_s, "forwarded_s": None}
+            entry |= {"time_s": now_s, "due_s": None, "forwarded_s": None}
             self.log.append(entry)
         out = "server" if source == "client" else "client"
         if rule["action"] == "drop":
@@ -150,6 +153,8 @@ class Box:
         release_s = now_s + self.delay_s + rule.get("delay_ms", 0) / 1000
         if rule["action"] != "let_overtake":
             release_s = self.released_s[source] = max(release_s, self.released_s[source])
+        if entry:
+            entry["due_s"] = release_s
         heapq.heappush(self.waiting, (release_s, next(self.order), out, frame, entry))
 
     def run(self):
@@ -161,13 +166,20 @@ class Box:
             poller.register(descriptor, select.POLLIN)
         print("forwarding", flush=True)
         while True:
-            timeout_ms = None
+            timeout_ms = ANSWER_MS if self.is_asked else None
             if self.waiting:
                 timeout_ms = max(0, (self.waiting[0][0] - time.monotonic()) * 1000)
-            for descriptor, _ in poller.poll(timeout_ms):
+            ready = poller.poll(timeout_ms)
+            for descriptor, _ in ready:
                 if descriptor == 0:
-                    return
-                self.receive(by_descriptor[descriptor])
+                    if not os.read(0, 1 << 16):
+                        return
+                    self.is_asked = True
+                else:
+                    self.receive(by_descriptor[descriptor])
+            if self.is_asked and not ready and not self.waiting:
+                self.is_asked = False
+                print("quiet", flush=True)
             self.send()
 
     def receive(self, source):

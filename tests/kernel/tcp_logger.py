@@ -128,6 +128,13 @@ def check_log(path: Path, *, is_thinned: bool = False) -> tuple[Any, dict[str, A
     }
     if not is_thinned:
         promises["gaps are what was lost"] = pl.col("packets_seen") - pl.col("distinct") == kept_back
+    again = rows.filter(event="retransmit").group_by("flow").agg(again=pl.col("gso_segs").sum().cast(pl.UInt32))
+    accounts = accounts.join(again, on="flow", how="left").with_columns(pl.col("again").fill_null(0))
+    promises["retransmissions are there"] = pl.col("retransmits_logged").fill_null(pl.col("again")) == pl.col("again")
+    if not total(ledger, "missed", EVENT_HOOKS):
+        # A flow whose account never came has no counts; one that goes on may send again before its account is read.
+        parts = pl.sum_horizontal(f"retransmits_{part}" for part in ("logged", "failed", "lost"))
+        promises["retransmissions balance"] = pl.col("retransmits_total").fill_null(0) == parts.fill_null(0)
     for promise, holds in promises.items():
         broken = accounts.filter(~holds)
         assert broken.is_empty(), f"{len(broken)} flows break {promise!r}: {broken.row(0, named=True)}"

@@ -24,6 +24,7 @@ from capturer import (
     run,
     skip_without_tcx,
     total,
+    written_frames,
 )
 from conversation import connection, transfer
 
@@ -72,14 +73,7 @@ def tcpdump(until: Callable[..., None], pair: Pair, path: Path, *arguments: str)
 
 def count_in(path: Path) -> int:
     """Packets in a file that tcpdump is writing."""
-    try:
-        return len(classic_packets(path.read_bytes()))
-    except (OSError, IndexError):
-        return 0
-    except Exception as error:
-        # A packet is half written.
-        assert "unpack" in str(error)
-        return 0
+    return len(classic_packets(path.read_bytes())) if path.exists() else 0
 
 
 def numbered(count: int, first: int = 0, **options: Any) -> list[bytes]:
@@ -132,7 +126,7 @@ def test_without_tcx_it_warns_that_outbound_packets_are_missing(pair: Pair, unti
     with Capturer(until, pair.right, "-i", pair.interface, "--write", ours, "--json", "-q") as capture:
         pair.senders[1].send(numbered(30))
         pair.senders[0].send(numbered(50))
-        until("all has been written", lambda: len(only_numbered(tmp_path, ours)) >= (80 if has_tcx() else 50))
+        until("all has been written", lambda: written_frames(ours) >= (80 if has_tcx() else 50))
         result = capture.end()
     assert result.returncode == 0, result.stderr
     (subscriber,) = account_of(result)["subscribers"]
@@ -314,7 +308,7 @@ def test_each_filter_fills_its_own_file_in_one_pass(pair: Pair, until: Any, tmp_
     with Capturer(until, pair.right, "-i", pair.interface, *arguments, subscribers=4) as capture:
         pair.senders[0].send(frames)
         # Each subscriber reads the same packets: what one has written is in the ring for all.
-        until("all have been written", lambda: len(packets_of(all_file)) >= 300)
+        until("all have been written", lambda: written_frames(all_file, kinds) >= 300)
         result = capture.end()
     ledger = account_of(result)
     for kind, file, account in zip(kinds, files, ledger["subscribers"], strict=False):

@@ -1,6 +1,7 @@
 """Captures that Wireshark starts: by the extcap protocol, and by tshark itself."""
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capturer import EXPERIMENT, PARSHALL, Capturer, frame, packets_of, rings
+from capturer import EXPERIMENT, PARSHALL, Capturer, frame, packets_of, rings, written_frames
 from test_capture_rings import Place, place
 
 from parshall import extcap
@@ -46,7 +47,7 @@ def test_packets_go_into_the_pipe_until_wireshark_ends_it(place: Place, until: A
                 "it captures", lambda: any(ring["subscribers"] for name, ring in rings().items() if name not in before)
             )
             place.sender.send([frame(number, 200) for number in range(50)])
-            until("they are through", lambda: file.stat().st_size > 50 * 200)
+            until("they are through", lambda: written_frames(file) == 50)
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=20)
             assert process.returncode == 0, errors
@@ -59,8 +60,6 @@ def test_packets_go_into_the_pipe_until_wireshark_ends_it(place: Place, until: A
 
 def test_tshark_captures_through_extcap(place: Place, until: Any, tshark: str, tmp_path: Path) -> None:
     file = tmp_path / "tshark.pcapng"
-    listed = place.host.run([tshark, "-D"])
-    assert f"parshall-{place.interface}" in listed.stdout
     before = set(rings())
     with place.host.enter():
         process = subprocess.Popen(
@@ -91,8 +90,16 @@ def test_a_ring_that_runs_is_joined(place: Place, until: Any, tmp_path: Path) ->
                 until("it has joined", lambda: len(rings()[creator.ring]["subscribers"]) == 2)
                 place.sender.send([frame(1, 200)])
                 received = b""
-                while frame(1, 200) not in received:
-                    received += read.read1(65536)
+
+                def has_received() -> bool:
+                    nonlocal received
+                    if select.select([read], [], [], 0)[0]:
+                        piece = read.read1(65536)
+                        assert piece, "the pipe has ended"
+                        received += piece
+                    return frame(1, 200) in received
+
+                until("the pipe has the packet", has_received)
             # The reader has closed the pipe: the capture ends at the next packet.
             place.sender.send([frame(2, 200)])
             assert joiner.wait(timeout=20) == 0

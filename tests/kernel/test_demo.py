@@ -5,16 +5,33 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from suites import long_except
 
 PARSHALL = Path(sys.executable).with_name("parshall")
 pytestmark = pytest.mark.kernel
 
 
-def demo(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PARSHALL, "demo", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+@dataclass
+class Ended:
+    """A demo that has ended."""
+
+    pid: int
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def demo(*arguments: object) -> Ended:
+    command = [PARSHALL, "demo", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        output = program.communicate(timeout=120)
+    return Ended(program.pid, program.returncode, *output)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +102,9 @@ def test_the_log_has_the_bytes_that_the_programs_moved(tour):
 
 
 def test_the_flows_fill_the_bottleneck_and_its_queue(tour):
-    _, ended = tour
+    import parshall
+
+    directory, ended = tour
     result = json.loads(ended.stdout)
     relay = result["testbed"]["statistics"][0].get("relay")
     if relay is None:
@@ -93,10 +112,14 @@ def test_the_flows_fill_the_bottleneck_and_its_queue(tour):
     assert relay["a_to_b"]["queue_peak_packets"] == 100
     assert sum(relay["a_to_b"]["own_lost"].values()) == 0
     received_bytes = sum(flow["received_bytes"] for flow in result["flows"])
+    # On a busy machine the flows begin one after the other, and the last segments come late.
+    times_ns = parshall.read(directory / "receiver.arrow").records.column("time_ns").cast("int64").to_numpy()
+    lasted_s = np.ptp(times_ns) / 1e9
     # 95.64 Mbit/s of payload are possible; slow start and the reverse path take some.
-    assert 0.6 * 95.64e6 / 8 * 3 < received_bytes < 1.1 * 95.64e6 / 8 * 3
+    assert 0.6 * 95.64e6 / 8 * 3 < received_bytes < 1.01 * 95.64e6 / 8 * lasted_s
 
 
+@pytest.mark.long
 def test_the_report_can_be_written_again_from_its_directory(tour, tmp_path):
     directory, _ = tour
     again = subprocess.run([PARSHALL, "report", directory, "-o", tmp_path], capture_output=True, text=True, timeout=120)
@@ -104,7 +127,7 @@ def test_the_report_can_be_written_again_from_its_directory(tour, tmp_path):
     assert "a queue of 100 packets" in " ".join((tmp_path / "report.html").read_text().split())
 
 
-@pytest.mark.parametrize("moment", ["Backend of the link", "compete for"])
+@pytest.mark.parametrize("moment", long_except(["compete for"], ["Backend of the link", "compete for"]))
 def test_an_interrupted_demo_keeps_its_logs(root, tmp_path, moment):
     running = subprocess.Popen(
         [PARSHALL, "demo", "--duration", "60", "-o", tmp_path],
@@ -125,6 +148,7 @@ def test_an_interrupted_demo_keeps_its_logs(root, tmp_path, moment):
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.long
 def test_the_tour_runs_where_no_cgroups_are_mounted(bed, tmp_path):
     """`ip netns exec` mounts a new /sys: the tour mounts the cgroups privately, and both ends must find theirs."""
     inside = ["ip", "netns", "exec", bed.host("outer").path.name]
@@ -148,6 +172,5 @@ def test_a_wrong_duration_is_a_usage_error_in_one_line(tmp_path, duration):
 
 
 def test_nothing_is_left_behind(tour):
-    owners = {path.name.split("-")[1] for path in Path("/run/netns").glob("parshall-*")}
-    # Other runs may be active on this machine; leftovers belong to processes that have ended.
-    assert not [pid for pid in owners if not Path(f"/proc/{pid}").exists()]
+    _, ended = tour
+    assert not list(Path("/run/netns").glob(f"parshall-{ended.pid}-*"))

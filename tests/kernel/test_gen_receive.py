@@ -79,7 +79,7 @@ def test_the_receiver_counts_lost_packets(xdp_link):
     from parshall.generate import Generator
 
     sender, receiver, link = xdp_link
-    program = receiving(receiver, link, "--count", "5000", "--duration", "5")
+    program = receiving(receiver, link, "--count", "5000", "--duration", "3")
     options = {"sizes": "80", "count": 3000, "stamp": True, "pps": 50e3}
     Generator(link.interface(sender), netns=sender.path, **options).wait()
     account = account_of(program)
@@ -99,7 +99,7 @@ def test_the_receiver_counts_the_packets_of_several_senders(xdp_link):
     from parshall.generate import Generator
 
     sender, receiver, link = xdp_link
-    program = receiving(receiver, link, "--count", "20000", "--duration", "8")
+    program = receiving(receiver, link, "--count", "20000", "--duration", "4")
     cpus = sorted(os.sched_getaffinity(0))[:2]
     options = {"sizes": "80", "count": 20000, "stamp": True, "pps": 50e3}
     run = Generator(link.interface(sender), netns=sender.path, cpu=cpus, **options)

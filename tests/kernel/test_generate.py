@@ -4,6 +4,7 @@ import fcntl
 import json
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
-from wire import SOURCE_MAC, gen, generator, punctual_account, said_after_ctrl_c, tapped
+from wire import SOURCE_MAC, departures, gen, generator, said_after_ctrl_c, tapped
 
 from parshall.cli.gen_text import account_lines
 from parshall.errors import ParshallError, UsageError
@@ -72,6 +74,24 @@ def test_the_packets_of_the_seed_arrive(standing_xdp_link, name, pace, backend):
     assert promised == frames
 
 
+def test_a_checksum_of_udp_that_comes_to_0_is_sent_as_ffff(xdp_link, tmp_path, until):
+    """RFC 768: 0 means that there is none. One stamp of 65,536 comes to it."""
+    _, receiver, link = xdp_link
+    file = tmp_path / "extreme.pcap"
+    extremes = "udp[6:2] = 0 or udp[6:2] = 0xffff"
+    command = ["tcpdump", "-n", "-U", "-Z", "root", "-i", link.interface(receiver), "-w", file, extremes]
+    tcpdump = receiver.popen(command, stderr=subprocess.PIPE, text=True)
+    assert any("listening on" in line for line in iter(tcpdump.stderr.readline, ""))
+    account = generator(xdp_link, sizes="64", stamp=True, count=1_000_000).wait().account
+    assert account["arrived"] > 500_000
+    until("some came to it", lambda: file.stat().st_size > 24)
+    tcpdump.send_signal(signal.SIGINT)
+    assert tcpdump.wait(60) == 0
+    printed = subprocess.run(["tcpdump", "-n", "-x", "-r", file], capture_output=True, text=True, check=True).stdout
+    checksums = re.findall(r"0x0010:(?:\s+\w{4}){5}\s+(\w{4})", printed)
+    assert len(checksums) > 0 and set(checksums) == {"ffff"}, printed
+
+
 @pytest.mark.parametrize("backend", ["af-packet", "af-xdp"])
 def test_sockets_send_packets_longer_than_a_page(xdp_link, tap, backend):
     from parshall import _native
@@ -101,8 +121,8 @@ def test_sockets_send_to_a_peer_without_napi(xdp_link, backend):
     _, receiver, link = xdp_link
     with receiver.enter():
         offloads.switch(link.interface(receiver), False)
-    account = punctual_account(xdp_link, 50e3, 0.005, sizes="64", count=20_000, pps=20e3, backend=backend)
-    assert account["sent"] == account["arrived"] == 20_000
+    account = generator(xdp_link, sizes="64", count=4000, pps=20e3, backend=backend).wait().account
+    assert account["sent"] == account["arrived"] == 4000
 
 
 @pytest.mark.parametrize("pace", [{}, {"pps": 50e3}], ids=["flood", "paced"])
@@ -234,14 +254,20 @@ def test_more_packets_than_the_ring_holds(xdp_link):
     assert account["sent"] == 1_500_000 == account["arrived"] + account["lost"]
 
 
-def test_gaps_keep_their_mean(xdp_link):
-    account = punctual_account(xdp_link, 50e3, 0.005, sizes="64", count=20_000, pps=20e3)
-    assert account["gaps"]["error_p99"] is not None and account["gaps"]["ks_distance"] is None
+def test_packets_leave_when_they_are_due(xdp_link, tmp_path):
+    account, times = departures(xdp_link, tmp_path / "log", sizes="64", count=10_000, pps=20e3)
+    assert set(np.diff(times.due_ns)) == {50_000}
+    times.assert_punctual()
+    gaps = account["gaps"]
+    assert gaps["error_p99"] is not None and gaps["ks_distance"] is None
+    assert gaps["mean_ns"] == pytest.approx(np.diff(times.sent_ns).mean())
 
 
-def test_packets_due_at_the_same_time_leave_together(xdp_link):
+def test_packets_due_at_the_same_time_leave_together(xdp_link, tmp_path):
     gap = "bursts:size=2,inside=0ns,period=100us"
-    account = punctual_account(xdp_link, 50e3, 0.005, sizes="64", count=20_000, gap=gap)
+    account, times = departures(xdp_link, tmp_path / "log", sizes="64", count=10_000, gap=gap)
+    assert set(np.diff(times.due_ns)[::2]) == {0} and set(np.diff(times.due_ns)[1::2]) == {100_000}
+    times.assert_punctual()
     first, *_ = account["gaps"]["quantiles_ns"]
     assert first == account["gaps"]["quantiles_ns"][2] == 0
 

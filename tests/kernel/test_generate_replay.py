@@ -8,8 +8,9 @@ import struct
 import subprocess
 from itertools import cycle, islice, pairwise
 
+import numpy as np
 import pytest
-from wire import SOURCE_MAC, gen, generator, write_trace
+from wire import SOURCE_MAC, departures, gen, generator, write_trace
 
 from parshall.errors import ParshallError, UsageError
 from parshall.generate.interface import interface_facts
@@ -54,24 +55,25 @@ def on_the_wire(frame):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_replay_sends_the_bytes_of_the_trace_at_their_times(xdp_link, tap, frames, tmp_path, backend):
-    trace = tmp_path / "trace.pcap"
-    write_trace(trace, frames, gap_us=200)
+    trace, log = tmp_path / "trace.pcap", tmp_path / "log"
+    write_trace(trace, frames, gap_us=100)
     arriving = [on_the_wire(frame) for frame in frames]
-    account = generator(xdp_link, replay=trace, backend=backend).wait().account
+    account, times = departures(xdp_link, log, replay=trace, backend=backend)
     assert (account["requested"], account["sent"], account["lost"], account["backend"]) == (50, 50, 0, backend)
-    # Gaps of 0.2 to 9.8 ms. The host may take the CPU away for some ms, also before the last packet; what was late
-    # then follows at once.
-    assert account["elapsed_ns"] == pytest.approx(245e6, rel=0.25)
-    median, high = (account["gaps"]["quantiles_ns"][index] for index in (3, 5))
-    assert (median, high) == pytest.approx((5e6, 9e6), rel=0.35)
+    gaps_ns = np.arange(1, 50) * 100_000
+    assert (np.diff(times.due_ns) == gaps_ns).all()
+    times.assert_punctual()
     assert account["sizes"]["ks_distance"] < 1e-3
     assert tap(50) == arriving
-    stretched = generator(xdp_link, replay=trace, backend=backend, pps=100).wait().account
-    assert stretched["elapsed_ns"] == pytest.approx(490e6, rel=0.25)
+    # The mean gap of 2.5 ms becomes one of 5 ms.
+    stretched, times = departures(xdp_link, log, replay=trace, backend=backend, pps=200)
+    assert np.diff(times.due_ns) == pytest.approx(2 * gaps_ns, abs=2)
+    times.assert_punctual()
     assert stretched["digest"] == account["digest"]
     assert tap(50) == arriving
-    again = generator(xdp_link, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3).wait().account
-    assert again["sent"] == 120 and again["gaps"]["mean_ns"] == pytest.approx(1e6, rel=0.25)
+    again, times = departures(xdp_link, log, replay=trace, backend=backend, count=120, gap="fixed", pps=1e3)
+    assert again["sent"] == 120 and set(np.diff(times.due_ns)) == {1_000_000}
+    times.assert_punctual()
     assert tap(120) == list(islice(cycle(arriving), 120))
 
 

@@ -86,6 +86,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
             yield Hosts(control, tmp_path, workers, start_worker)
 
 
+@pytest.mark.long
 def test_a_study_runs_on_named_workers(hosts: Hosts, tmp_path: Path) -> None:
     process = hosts.lab("run", tmp_path / "flows.py", "-o", tmp_path / "out", "--repeats", "1")
     out, errors = process.communicate(timeout=200)
@@ -103,11 +104,12 @@ def test_a_study_runs_on_named_workers(hosts: Hosts, tmp_path: Path) -> None:
     assert (tmp_path / "out/runs/00000/tcpdump.err").exists() or record["control"] == "no instruments"
 
 
+@pytest.mark.long
 def test_a_host_that_dies_ends_its_run_and_the_study_goes_on_when_it_is_back(
     hosts: Hosts, tmp_path: Path, until: Callable[..., None]
 ) -> None:
     out = tmp_path / "out"
-    process = hosts.lab("run", tmp_path / "flows.py", "-o", out, "--on-failure", "stop")
+    process = hosts.lab("run", tmp_path / "flows.py", "-o", out, "--repeats", "2", "--on-failure", "stop")
     until("two runs are done", lambda: len(finished(out)) >= 2, 120)
     hosts.workers["receiver"].send_signal(signal.SIGKILL)
     _, errors = process.communicate(timeout=200)

@@ -10,14 +10,15 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conversation import socket_at
+from conversation import on_one_cpu, socket_at
 from path_run import COMMAND, Measurement, check_balance, complete_log, run
-from tcp_logger import links_of, small_disk
+from tcp_logger import small_disk
 
 from host_state import BPF_LINK_GET_NEXT_ID, bpf_ids
 from parshall.path import PathLog
@@ -25,6 +26,10 @@ from parshall.path import PathLog
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 PORT = 9000
+# A program for each stage is verified when a measurement starts, which takes seconds for all of them.
+FEW_STAGES = ["--stages", "netif_rx,receive,local_in,start_xmit,drop"]
+# More than a log has before its first rows.
+MANY_ROWS_BYTES = 100_000
 # In the virtual machine of scripts/under-kernel.
 UNDER_KERNEL = Path("/run/kernel/start")
 
@@ -85,7 +90,11 @@ def links_now() -> set[int]:
 
 def links_with_numbers(pid: int) -> set[int]:
     """Return the identifiers of the eBPF links that a process holds."""
-    texts = (path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+    texts = []
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        # It may close one meanwhile.
+        with suppress(FileNotFoundError):
+            texts.append(path.read_text())
     return {int(number) for text in texts for number in re.findall(r"link_id:\s*(\d+)", text)}
 
 
@@ -128,7 +137,7 @@ def test_a_refusal_is_one_line_and_changes_nothing(arguments: list[str], words: 
 @pytest.mark.parametrize("output", ["missing/log", ".", "file/log"])
 def test_an_output_that_cannot_be_created(output: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    answer = run("-o", tmp_path / output, "--duration", "1")
+    answer = run(*FEW_STAGES, "-o", tmp_path / output, "--duration", "1")
     assert re.search(r"cannot be written: .*; name a file", error_line(answer.stderr))
     assert answer.returncode == 2
 
@@ -138,17 +147,17 @@ def test_without_privileges(tmp_path: Path) -> None:
         [*WITHOUT_CAPABILITIES, *COMMAND, "-o", str(tmp_path / "log")], capture_output=True, text=True, timeout=60
     )
     assert answer.returncode == 2
-    assert re.search(r"CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF|CAP_SYS_ADMIN", error_line(answer.stderr)), answer.stderr
+    assert error_line(answer.stderr).startswith("needs CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF: "), answer.stderr
     assert not (tmp_path / "log").exists()
 
 
-def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: Any, tmp_path: Path) -> None:
+def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: Any, until: Any, tmp_path: Path) -> None:
     """Tcx is attached to interfaces, and none is given: as with a tracepoint that a kernel lacks (selection.rs)."""
     _, sink, _ = pair
     path = tmp_path / "log"
     stages = "netif_rx,receive,tcx_ingress,tcp_receive"
     with Measurement("-o", path, "--netns", sink.namespace, "--stages", stages, "--reads") as measurement, Sender(pair):
-        time.sleep(0.3)
+        until("there are rows", lambda: path.stat().st_size > MANY_ROWS_BYTES)
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
     assert "parshall: path: stage tcx_ingress: not measured, " in result.stderr
@@ -160,7 +169,7 @@ def test_a_stage_that_cannot_be_had_is_named_and_the_others_are_measured(pair: A
 
 def test_a_log_without_packets_is_complete(bed: Any, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    assert run("-o", path, "--netns", bed.host("idle").namespace, "--duration", "0.3").returncode == 0
+    assert run("-o", path, *FEW_STAGES, "--netns", bed.host("idle").namespace, "--duration", "0.3").returncode == 0
     log = PathLog(path)
     assert log.complete
     assert log.records.num_rows == 0
@@ -172,7 +181,7 @@ def test_a_log_without_packets_is_complete(bed: Any, tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "1m") as disk, Sender(pair):
         path = disk / "log"
-        with Measurement("-o", path, "--netns", pair[1].namespace, "--json") as measurement:
+        with Measurement("-o", path, *FEW_STAGES, "--netns", pair[1].namespace, "--json") as measurement:
             result = measurement.end()
         log = PathLog(path)
         rows = log.records.num_rows
@@ -190,36 +199,37 @@ def test_a_disk_that_fills_up_ends_the_log_and_keeps_what_was_written(pair: Any,
 
 
 def test_a_full_device(tmp_path: Path) -> None:
-    answer = run("-o", "/dev/full", "--duration", "1")
+    answer = run(*FEW_STAGES, "-o", "/dev/full", "--duration", "1")
     assert re.search(r"/dev/full: No space left on device.* after 0 bytes; make room", error_line(answer.stderr))
     assert answer.returncode == 1
 
 
 def test_after_a_kill_the_log_opens_and_no_program_is_left(pair: Any, until: Any, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with Sender(pair), Measurement("-o", path, "--netns", pair[1].namespace) as measurement:
+    with Sender(pair), Measurement("-o", path, *FEW_STAGES, "--netns", pair[1].namespace) as measurement:
         until("the log has ticked", lambda: bool(PathLog(path).ledger))
         first = PathLog(path).records.num_rows
         until("it has ticked again", lambda: PathLog(path).records.num_rows > first)
+        ticked = PathLog(path).records.num_rows
         held = links_with_numbers(measurement.process.pid)
-        assert len(held) >= 20
+        assert len(held) >= 5
         assert held <= links_now()
-        killed_ns = time.time_ns()
         measurement.process.kill()
         measurement.process.wait()
+        killed_ns = time.time_ns()
         until("the kernel has freed its links", lambda: not held & links_now())
     log = PathLog(path)
     assert not log.complete
-    last_ns = log.records["time"].cast("int64").to_numpy().max()
-    assert -0.1 < (killed_ns - last_ns) / 1e9 < 1.5
+    assert log.records.num_rows >= ticked
+    assert log.records["time"].cast("int64").to_numpy().max() < killed_ns
     assert log.ledger["complete"] is False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals, until: Any, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with Sender(pair), Measurement("-o", path, "--netns", pair[1].namespace) as measurement:
-        until("there are rows", lambda: path.stat().st_size > 100_000)
+    with Sender(pair), Measurement("-o", path, *FEW_STAGES, "--netns", pair[1].namespace) as measurement:
+        until("there are rows", lambda: path.stat().st_size > MANY_ROWS_BYTES)
         result = measurement.end(number)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     log = complete_log(path)
@@ -228,12 +238,12 @@ def test_a_signal_ends_the_log_with_its_ledger(pair: Any, number: signal.Signals
     assert "packets: " in result.stderr and "seen  filtered  thinned" in result.stderr
 
 
-def test_a_log_through_a_fifo(pair: Any, tmp_path: Path) -> None:
+def test_a_log_through_a_fifo(pair: Any, until: Any, tmp_path: Path) -> None:
     fifo, copy = tmp_path / "fifo", tmp_path / "copy"
     os.mkfifo(fifo)
     with copy.open("wb") as file, subprocess.Popen(["cat", str(fifo)], stdout=file) as reader, Sender(pair):
-        with Measurement("-o", fifo, "--netns", pair[1].namespace) as measurement:
-            time.sleep(0.3)
+        with Measurement("-o", fifo, *FEW_STAGES, "--netns", pair[1].namespace) as measurement:
+            until("there are rows", lambda: copy.stat().st_size > MANY_ROWS_BYTES)
             result = measurement.end(signal.SIGINT)
         reader.wait(20)
     assert result.returncode == 0, result.stderr
@@ -243,7 +253,7 @@ def test_a_log_through_a_fifo(pair: Any, tmp_path: Path) -> None:
 def test_ctrl_c_while_a_fifo_has_no_reader(tmp_path: Path, until: Any) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    process = subprocess.Popen([*COMMAND, "-o", str(fifo)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*COMMAND, *FEW_STAGES, "-o", str(fifo)], stderr=subprocess.PIPE, text=True)
     # It loads its programs before it opens the log.
     until("it waits for a reader", lambda: process.poll() is not None or _waits_for_reader(process.pid))
     process.send_signal(signal.SIGINT)
@@ -261,7 +271,7 @@ def _waits_for_reader(pid: int) -> bool:
 
 
 def test_a_reader_that_goes_away_ends_the_log_with_0(pair: Any) -> None:
-    command = [*COMMAND, "-o", "-", "--netns", pair[1].namespace]
+    command = [*COMMAND, "-o", "-", *FEW_STAGES, "--netns", pair[1].namespace]
     with Sender(pair), subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stderr
         assert process.stdout.read(100)
@@ -274,7 +284,19 @@ def test_a_reader_that_goes_away_ends_the_log_with_0(pair: Any) -> None:
 # ---- what changes while measuring ----------------------------------------------------------------
 
 
-def test_an_interface_that_is_removed_while_measuring(bed: Any, tmp_path: Path) -> None:
+def continues(path: Path, measurement: Measurement, until: Callable[..., None]) -> None:
+    """Fail unless a measurement writes its ledger from now on, so that it goes on after what was done to it."""
+
+    def age_s() -> float:
+        ledger = PathLog(path).ledger
+        return ledger["cost"]["wall_s"] if ledger else 0.0
+
+    before_s = age_s()
+    until("it has ended, or another ledger is written", lambda: measurement.has_ended() or age_s() > before_s)
+    assert not measurement.has_ended()
+
+
+def test_an_interface_that_is_removed_while_measuring(bed: Any, until: Any, tmp_path: Path) -> None:
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")
     path, interface = tmp_path / "log", link.interface(right)
@@ -284,8 +306,7 @@ def test_an_interface_that_is_removed_while_measuring(bed: Any, tmp_path: Path) 
     with Measurement(*arguments) as measurement:
         send(left, address, 100)
         right.run(["ip", "link", "delete", interface])
-        time.sleep(0.2)
-        assert not measurement.has_ended()
+        continues(path, measurement, until)
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
     log = complete_log(path)
@@ -293,25 +314,25 @@ def test_an_interface_that_is_removed_while_measuring(bed: Any, tmp_path: Path) 
 
 
 @pytest.mark.optional
-def test_a_cpu_that_is_taken_offline(pair: Any, tmp_path: Path) -> None:
+@pytest.mark.alone
+def test_a_cpu_that_is_taken_offline(pair: Any, until: Any, tmp_path: Path) -> None:
     last = max(os.sched_getaffinity(0))
     switch = Path(f"/sys/devices/system/cpu/cpu{last}/online")
     if last == 0 or not switch.exists():
         pytest.skip("no CPU of this machine can be taken offline")
     path = tmp_path / "log"
-    with Sender(pair), Measurement("-o", path, "--netns", pair[1].namespace) as measurement:
-        time.sleep(0.2)
+    with Sender(pair), Measurement("-o", path, *FEW_STAGES, "--netns", pair[1].namespace) as measurement:
+        until("there are rows", lambda: path.stat().st_size > MANY_ROWS_BYTES)
         try:
             try:
                 switch.write_text("0")
             except OSError as error:
                 pytest.skip(f"{switch} cannot be written: {error}")
-            time.sleep(0.3)
-            assert not measurement.has_ended()
+            continues(path, measurement, until)
         finally:
             if switch.read_text().strip() == "0":
                 switch.write_text("1")
-        time.sleep(0.2)
+        continues(path, measurement, until)
         result = measurement.end(signal.SIGINT)
     assert result.returncode == 0, result.stderr
     log = complete_log(path)
@@ -322,11 +343,14 @@ def test_times_are_those_of_the_wall_clock(pair: Any, echo: Any, tmp_path: Path)
     """The kernel's stamps are monotonic, so that a step of the clock moves no time; the offset is added once."""
     left, right, address = pair
     path = tmp_path / "log"
-    with Measurement("-o", path, "--netns", right.namespace, "--filter", f"udp dst port {PORT}") as measurement:
+    with Measurement(
+        "-o", path, *FEW_STAGES, "--netns", right.namespace, "--filter", f"udp dst port {PORT}"
+    ) as measurement:
         before_ns = time.time_ns()
-        send(left, address, 50)
-        # Behind the last one: on a busy host packets wait for a thread of the kernel.
-        echo(left, right, address)
+        with on_one_cpu():
+            send(left, address, 50)
+            # Behind the last one: on a busy host packets wait for a thread of the kernel.
+            echo(left, right, address)
         after_ns = time.time_ns()
         assert measurement.end(signal.SIGINT).returncode == 0
     log = PathLog(path)
@@ -345,7 +369,9 @@ def test_a_clock_that_steps_moves_no_time(pair: Any, tmp_path: Path) -> None:
         pytest.skip("others use this machine's clock; scripts/under-kernel has one of its own")
     left, right, address = pair
     path = tmp_path / "log"
-    with Measurement("-o", path, "--netns", right.namespace, "--filter", f"udp dst port {PORT}") as measurement:
+    with Measurement(
+        "-o", path, *FEW_STAGES, "--netns", right.namespace, "--filter", f"udp dst port {PORT}"
+    ) as measurement:
         with socket_at(left, address, socket.SOCK_DGRAM) as sender:
             began_ns = time.monotonic_ns()
             for step_s in (0, 3600, -7200, 3600):
@@ -365,10 +391,11 @@ def test_a_clock_that_steps_moves_no_time(pair: Any, tmp_path: Path) -> None:
 def test_two_measurements_at_once_see_the_same(pair: Any, echo: Any, tmp_path: Path) -> None:
     left, right, address = pair
     paths = [tmp_path / "one", tmp_path / "two"]
-    arguments = ["--netns", right.namespace, "--filter", f"udp dst port {PORT}"]
+    arguments = [*FEW_STAGES, "--netns", right.namespace, "--filter", f"udp dst port {PORT}"]
     with Measurement("-o", paths[0], *arguments) as one, Measurement("-o", paths[1], *arguments) as two:
-        send(left, address, 300)
-        echo(left, right, address)
+        with on_one_cpu():
+            send(left, address, 300)
+            echo(left, right, address)
         assert [each.end(signal.SIGINT).returncode for each in (one, two)] == [0, 0]
     assert [PathLog(path).packets.num_rows for path in paths] == [300, 300]
 
@@ -379,11 +406,12 @@ def test_two_measurements_at_once_see_the_same(pair: Any, echo: Any, tmp_path: P
 def test_a_reader_that_lags_loses_counted_rows(pair: Any, echo: Any, tmp_path: Path) -> None:
     left, right, address = pair
     path = tmp_path / "log"
-    words = ["--netns", right.namespace, "--buffer", "32K", "--filter", f"udp dst port {PORT}"]
+    words = [*FEW_STAGES, "--netns", right.namespace, "--buffer", "32K", "--filter", f"udp dst port {PORT}"]
     with Measurement("-o", path, *words, "--json") as measurement:
         measurement.process.send_signal(signal.SIGSTOP)
-        send(left, address, 3000)
-        echo(left, right, address)
+        with on_one_cpu():
+            send(left, address, 3000)
+            echo(left, right, address)
         measurement.process.send_signal(signal.SIGCONT)
         result = measurement.end(signal.SIGINT)
     account = check_balance(json.loads(result.stdout)["ledger"])["packets"]
@@ -392,14 +420,13 @@ def test_a_reader_that_lags_loses_counted_rows(pair: Any, echo: Any, tmp_path: P
     assert PathLog(path).packets.num_rows == account["logged"] > 0
 
 
-def test_no_room_for_the_table_is_an_error_of_one_line(tmp_path: Path) -> None:
-    """With a limit on the address space, the maps cannot be mapped."""
+def test_too_few_file_descriptors_are_an_error_of_one_line(tmp_path: Path) -> None:
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
 
-    answer = run("-o", tmp_path / "log", "--duration", "0.5", preexec_fn=limit)
-    assert answer.returncode in (1, 2)
-    assert "Traceback" not in answer.stderr
-    assert len(answer.stderr.splitlines()) == 1, answer.stderr
-    assert links_of(os.getpid()) == 0
+    answer = run("-o", tmp_path / "log", *FEW_STAGES, "--duration", "0.5", preexec_fn=limit)
+    assert answer.returncode == 1
+    line = error_line(answer.stderr)
+    assert line.startswith("the kernel did not load the programs: "), line
+    assert line.endswith("; `parshall doctor` shows what this host offers"), line

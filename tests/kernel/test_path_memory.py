@@ -17,6 +17,12 @@ MANY = 1_050_000
 """More than the largest table of these tests has places."""
 PACKETS_MAX = 1 << 16
 """The default of ``--packets-max``."""
+SIZES = [
+    pytest.param(100_000, 1 << 12),
+    pytest.param(MANY, PACKETS_MAX, marks=pytest.mark.long),
+    pytest.param(MANY, 1 << 20, marks=pytest.mark.long),
+]
+"""How many packets there are, and places in the table."""
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 # An sk_buff with its data takes 768 bytes; the test needs room for another time as much.
 NEEDED_BYTES = 3 << 30
@@ -72,17 +78,17 @@ class Memory:
         assert 224 * packets_max < self._map_bytes < 224 * packets_max + (96 << 20)
 
 
-def flooded(measurement: Measurement, host: Any, address: str, packets_max: int) -> dict[str, Any]:
-    """Send `MANY` datagrams while the memory of a measurement does not grow, end it, and return its summary."""
+def flooded(measurement: Measurement, host: Any, address: str, count: int, packets_max: int) -> dict[str, Any]:
+    """Send datagrams while the memory of a measurement does not grow, end it, and return its summary."""
     memory = Memory(measurement)
-    flood(host, address, MANY)
+    flood(host, address, count)
     memory.check(packets_max)
     return json.loads(measurement.end(signal.SIGINT, timeout_s=120).stdout)
 
 
 @needs_memory
-@pytest.mark.parametrize("packets_max", [PACKETS_MAX, 1 << 20])
-def test_a_million_packets_under_way_are_open_or_overwritten(bed: Any, packets_max: int) -> None:
+@pytest.mark.parametrize(("count", "packets_max"), SIZES)
+def test_packets_under_way_are_open_or_overwritten(bed: Any, count: int, packets_max: int) -> None:
     """They wait in a queue discipline that hardly sends."""
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")
@@ -91,37 +97,38 @@ def test_a_million_packets_under_way_are_open_or_overwritten(bed: Any, packets_m
     arguments = ["--netns", left.namespace, "--packets-max", str(packets_max)]
     arguments += ["--stages", "local_out,queue,start_xmit,drop"]
     with Measurement(*arguments, "--json") as measurement:
-        summary = flooded(measurement, left, address, packets_max)
+        summary = flooded(measurement, left, address, count, packets_max)
     paths = summary["paths"]
     ended = sum(paths.values())
     failed = check_balance(summary["ledger"])["packets"]["lost"]["failed"]
     # Without its place a packet begins anew at the next stage at which packets may begin, and counts again.
-    assert MANY <= ended + failed <= 1.01 * MANY
+    assert count <= ended + failed <= 1.01 * count
     assert paths["open"] <= packets_max
     # Two packets whose addresses have one place overwrite each other, also in a table with room.
-    assert paths["open"] > 0.6 * min(packets_max, MANY)
-    assert paths["open"] + paths["overwritten"] > 0.99 * MANY
+    assert paths["open"] > 0.6 * min(packets_max, count)
+    assert paths["open"] + paths["overwritten"] > 0.99 * count
 
 
 @needs_memory
-def test_packets_that_are_never_freed_are_delivered_in_bounded_memory(bed: Any) -> None:
-    """A socket without a reader keeps a million packets: none of their sk_buffs is used again."""
+@pytest.mark.parametrize(("count", "packets_max"), SIZES[:2])
+def test_packets_that_are_never_freed_are_delivered_in_bounded_memory(bed: Any, count: int, packets_max: int) -> None:
+    """A socket without a reader keeps all packets: none of their sk_buffs is used again."""
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, backend="veth")
     address = str(link.address(right))
-    arguments = ["--netns", right.namespace]
+    arguments = ["--netns", right.namespace, "--packets-max", str(packets_max)]
     arguments += ["--stages", "netif_rx,receive,local_in,drop"]
     with socket_at(right, address, socket.SOCK_DGRAM) as sink, Measurement(*arguments, "--json") as measurement:
         sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 30)
         sink.bind((address, PORT))
-        summary = flooded(measurement, left, address, PACKETS_MAX)
+        summary = flooded(measurement, left, address, count, packets_max)
     paths = summary["paths"]
     account = check_balance(summary["ledger"])["packets"]
     # Without its place a packet begins anew at the next stage at which packets may begin, and counts again.
-    assert MANY <= account["seen"] - account["filtered"] <= 1.001 * MANY
-    assert MANY <= sum(paths.values()) + account["lost"]["failed"] <= 1.001 * MANY
+    assert count <= account["seen"] - account["filtered"] <= 1.001 * count
+    assert count <= sum(paths.values()) + account["lost"]["failed"] <= 1.001 * count
     # The backlog of a CPU holds 1,000 packets; beyond, it drops.
-    assert paths["delivered"] > 0.9 * MANY
+    assert paths["delivered"] > 0.9 * count
 
 
 def test_the_largest_table(bed: Any) -> None:

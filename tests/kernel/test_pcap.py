@@ -9,6 +9,8 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -17,15 +19,15 @@ import pytest
 from capturer import EXPERIMENT, PARSHALL, Sender, frame, rings, skip_without_tcx
 from conversation import connection, transfer
 from hostile_member import MEMBER
-from running_command import RunningCommand
+from running_command import RunningCommand, read_until
 
 from parshall import pcap
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 KIND = f"ether proto {EXPERIMENT:#x}"
 SYSTEM_LIBRARY = "libpcap.so.0.8"
-# `sendto` of another library or the kernel's own clock reads: maximum difference of two time stamps of a packet.
-TIME_TOLERANCE_NS = 1_000_000
+# Difference of two time stamps of a packet: most are this close, but the CPU may be taken away between the two.
+TIME_TOLERANCE_NS, TIME_TOLERANCE_MAX_NS = 1_000_000, 1_000_000_000
 
 
 class Place:
@@ -43,6 +45,15 @@ class Place:
         namespace = self.host.path.stat().st_ino
         return {name: ring for name, ring in rings().items() if ring.get("namespace") == namespace}
 
+    def both_ways(self) -> Iterator[bool]:
+        """Yield whether a program runs on a ring: first it does; then it does not, when the ring has ended."""
+        yield True
+        deadline_s = time.monotonic() + 30
+        while self.rings():
+            assert time.monotonic() < deadline_s, f"still there after 30 s: {self.rings()}"
+            time.sleep(0.005)
+        yield False
+
 
 @pytest.fixture
 def place(bed: Any) -> Iterator[Place]:
@@ -52,6 +63,15 @@ def place(bed: Any) -> Iterator[Place]:
     yield made
     made.sender.close()
     made.answerer.close()
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """Give a directory that every user may enter: each session of pytest closes those above `tmp_path`."""
+    with tempfile.TemporaryDirectory(prefix="parshall-test-") as name:
+        path = Path(name)
+        path.chmod(0o777)
+        yield path
 
 
 class Program(RunningCommand):
@@ -66,18 +86,16 @@ class Program(RunningCommand):
 
     def wait_for_ring(self) -> Self:
         """Wait until something subscribes to a ring at the interface."""
+        deadline_s = time.monotonic() + 30
         while not any(ring["subscribers"] for ring in self.place.rings().values()):
             assert not self.has_ended(), f"it never used a ring: {self.process.communicate()}"
+            assert time.monotonic() < deadline_s, "still no subscriber of a ring after 30 s"
+            time.sleep(0.005)
         return self
 
     def wait_for(self, text: str) -> str:
-        """Read lines of standard error until one has this text; returns what was read."""
-        read = ""
-        for line in self.process.stderr:
-            read += line
-            if text in line:
-                return read
-        pytest.fail(f"it ended: {read}")
+        """Read standard error up to the line that has this text; return what was read."""
+        return read_until(self.process.stderr, text)
 
 
 class Script(Program):
@@ -103,12 +121,17 @@ def both(place: Place, *command: object, **options: Any) -> tuple[Program, Progr
 
 
 def stamped(path: Path) -> list[tuple[int, int, bytes]]:
-    """Times (ns), wire lengths and bytes of the packets of a classic pcap file, by its definition."""
+    """Times (ns), wire lengths and bytes of the packets of a classic pcap file, by its definition.
+
+    A packet that is half written is not among them.
+    """
     data = path.read_bytes()
     unit_ns = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}[struct.unpack_from("=I", data)[0]]
     packets, at = [], 24
-    while at < len(data):
+    while at + 16 <= len(data):
         seconds, fraction, captured, wire = struct.unpack_from("=IIII", data, at)
+        if at + 16 + captured > len(data):
+            break
         packets.append((seconds * 1_000_000_000 + fraction * unit_ns, wire, data[at + 16 : at + 16 + captured]))
         at += 16 + captured
     return packets
@@ -117,7 +140,9 @@ def stamped(path: Path) -> list[tuple[int, int, bytes]]:
 def check_same(ring: list[tuple[int, int, bytes]], own: list[tuple[int, int, bytes]]) -> None:
     """Compare two captures of the same packets."""
     assert [packet[1:] for packet in ring] == [packet[1:] for packet in own]
-    assert max(abs(one[0] - other[0]) for one, other in zip(ring, own, strict=True)) < TIME_TOLERANCE_NS
+    differences_ns = sorted(abs(one[0] - other[0]) for one, other in zip(ring, own, strict=True))
+    assert differences_ns[len(differences_ns) * 9 // 10] < TIME_TOLERANCE_NS
+    assert differences_ns[-1] < TIME_TOLERANCE_MAX_NS
 
 
 def counts(errors: str) -> list[int]:
@@ -265,15 +290,9 @@ def test_interfaces_and_files_are_the_systems(place: Place, until: Callable[...,
     assert len(read[0][1].splitlines()) == 5
 
 
-def test_files_rotate_and_privileges_are_dropped(place: Place, until: Callable[..., None], tmp_path: Path) -> None:
-    directory = tmp_path / "open"
-    directory.mkdir()
-    for one in (tmp_path, directory):
-        one.chmod(0o777)
-    parents = [one for one in tmp_path.parents if one.stat().st_uid == os.getuid() and one != Path("/")]
-    for one in parents:
-        if not one.stat().st_mode & 0o001:
-            one.chmod(one.stat().st_mode | 0o011)
+def test_files_rotate_and_privileges_are_dropped(
+    place: Place, until: Callable[..., None], open_directory: Path
+) -> None:
     command = (
         "tcpdump",
         "-i",
@@ -286,7 +305,7 @@ def test_files_rotate_and_privileges_are_dropped(place: Place, until: Callable[.
         "-W",
         "3",
         "-w",
-        directory / "{}",
+        open_directory / "{}",
         KIND,
     )
     programs = both(place, *command)
@@ -296,17 +315,19 @@ def test_files_rotate_and_privileges_are_dropped(place: Place, until: Callable[.
         status = Path(f"/proc/{programs[0].process.pid}/status")
         until("it runs as nobody", lambda: "\nUid:\t65534\t" in status.read_text())
         place.sender.send([frame(number, 1514) for number in range(1500)])
-        files = [directory / f"{name}{number}" for name in ("ring", "socket") for number in range(3)]
+        files = [open_directory / f"{name}{number}" for name in ("ring", "socket") for number in range(3)]
         until("all is written", lambda: all(file.exists() for file in files))
 
         def is_complete(name: str) -> bool:
-            return sum(len(stamped(directory / f"{name}{number}")) for number in range(3)) == 1500
+            written = [open_directory / f"{name}{number}" for number in range(3)]
+            # A file that was just opened has no header yet.
+            return sum(len(stamped(file)) for file in written if file.stat().st_size >= 24) == 1500
 
         until("the last ones are", lambda: is_complete("ring") and is_complete("socket"))
         for program in programs:
             program.end(signal.SIGINT)
     for number in range(3):
-        check_same(stamped(directory / f"ring{number}"), stamped(directory / f"socket{number}"))
+        check_same(stamped(open_directory / f"ring{number}"), stamped(open_directory / f"socket{number}"))
 
 
 def test_programs_that_start_together_share_one_ring(place: Place, until: Callable[..., None]) -> None:
@@ -350,13 +371,17 @@ def test_a_removed_interface_ends_the_program_as_with_a_packet_socket(place: Pla
     assert [one.returncode for one in done] == [1, 1]
 
 
-def test_a_ring_that_is_full_of_readers_leaves_the_packet_socket(place: Place) -> None:
+def test_a_ring_that_is_full_of_readers_leaves_the_packet_socket(place: Place, until: Callable[..., None]) -> None:
     filters = [word for number in range(64) for word in ("--filter", KIND, "--write", "/dev/null")]
     name = f"test-{os.getpid()}-full"
     full = Program(place, False, PARSHALL, "capture", "-i", place.interface, "--name", name, *filters)
     with full:
-        while name not in place.rings() or len(place.rings()[name]["subscribers"]) < 64:
+
+        def is_full() -> bool:
             assert not full.has_ended(), full.end().stderr
+            return len(place.rings().get(name, {}).get("subscribers", [])) == 64
+
+        until("the ring has 64 readers", is_full)
         with Program(place, True, "tcpdump", "-i", place.interface, "-c", "1", "-n", KIND) as program:
             errors = program.wait_for("listening on")
             place.sender.send([frame(1, 60)])
@@ -368,7 +393,7 @@ def test_a_ring_that_is_full_of_readers_leaves_the_packet_socket(place: Place) -
 
 
 def test_a_program_polls_and_forks(place: Place, tmp_path: Path) -> None:
-    for on_ring in (True, False):
+    for on_ring in place.both_ways():
         with Script(place, on_ring, tmp_path, POLLING) as program:
             # One by one: some come while the earlier ones are read.
             for _ in range(20):
@@ -379,7 +404,7 @@ def test_a_program_polls_and_forks(place: Place, tmp_path: Path) -> None:
 
 
 def test_a_program_uses_handles_threads_and_filters_that_no_ring_runs(place: Place, tmp_path: Path) -> None:
-    for on_ring in (True, False):
+    for on_ring in place.both_ways():
         with Script(place, on_ring, tmp_path, MANY) as program:
             program.wait_for("ready")
             assert bool(place.rings()) == on_ring
@@ -389,7 +414,7 @@ def test_a_program_uses_handles_threads_and_filters_that_no_ring_runs(place: Pla
 
 
 def test_a_new_filter_forgets_what_the_old_one_accepted(place: Place, tmp_path: Path) -> None:
-    for on_ring in (True, False):
+    for on_ring in place.both_ways():
         with Script(place, on_ring, tmp_path, FILTERS, stdin=subprocess.PIPE) as program:
             program.wait_for("ready")
             place.sender.send([frame(number, 60) for number in range(10)])
@@ -402,7 +427,7 @@ def test_a_new_filter_forgets_what_the_old_one_accepted(place: Place, tmp_path: 
 
 def test_refusals_warnings_and_broken_loops_are_as_with_the_systems_library(place: Place, tmp_path: Path) -> None:
     found = []
-    for on_ring in (True, False):
+    for on_ring in place.both_ways():
         with Script(place, on_ring, tmp_path, REFUSALS) as program:
             program.wait_for("ready")
             assert not on_ring or place.rings()
@@ -413,7 +438,9 @@ def test_refusals_warnings_and_broken_loops_are_as_with_the_systems_library(plac
 
 
 @pytest.mark.parametrize(("options", "expected"), [([], "1"), (["-p"], "0")], ids=["promiscuous", "not"])
-def test_a_program_makes_the_interface_promiscuous(place: Place, options: list[str], expected: str) -> None:
+def test_a_program_makes_the_interface_promiscuous(
+    place: Place, until: Callable[..., None], options: list[str], expected: str
+) -> None:
     def promiscuity() -> str:
         shown = place.host.run(["ip", "-d", "link", "show", place.interface]).stdout
         return re.search(r"promiscuity (\d+)", shown)[1]
@@ -422,7 +449,7 @@ def test_a_program_makes_the_interface_promiscuous(place: Place, options: list[s
         program.wait_for("listening on")
         assert promiscuity() == expected
         program.end(signal.SIGINT)
-    assert promiscuity() == "0"
+    until("it is as before", lambda: promiscuity() == "0")
 
 
 def test_a_member_of_the_group_needs_no_capability(place: Place, until: Callable[..., None]) -> None:

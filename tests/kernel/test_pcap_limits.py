@@ -15,14 +15,16 @@ from pathlib import Path
 import pytest
 from capturer import PARSHALL, account_of, frame, total
 from hostile_member import MEMBER
-from test_pcap import KIND, Place, Program, Script, both, check_same, counts, is_written, place, stamped
+from running_command import read_until
+from test_pcap import KIND, Place, Program, Script, both, check_same, counts, is_written, open_directory, place, stamped
 
 from parshall import pcap
 
-__all__ = ["place"]
+__all__ = ["open_directory", "place"]
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 OTHER_KIND = 0x88B6
 SUBSCRIBERS_MAX = 64
+HANDLES = 12
 CAP_NET_RAW = 13
 
 
@@ -74,7 +76,7 @@ def test_files_rotate_by_time(place: Place, until: Callable[..., None], tmp_path
 def test_counts_of_a_program_that_loses_packets_add_up(
     place: Place, until: Callable[..., None], tmp_path: Path, on_ring: bool
 ) -> None:
-    file, burst = tmp_path / "some.pcap", 40_000
+    file, burst = tmp_path / "some.pcap", 20_000
     command = ("tcpdump", "-i", place.interface, "-U", "-B", "64", "-w", file, KIND)
     with small_ring(place, until) as capture, Program(place, on_ring, *command) as program:
         program.wait_for("listening on")
@@ -82,17 +84,20 @@ def test_counts_of_a_program_that_loses_packets_add_up(
         program.process.send_signal(signal.SIGSTOP)
         place.sender.send([frame(number, 100) for number in range(burst)], timeout_s=60)
         program.process.send_signal(signal.SIGCONT)
-        sent = burst
+        sent, size_bytes = burst, -1
 
-        def has_read_on() -> bool:
-            # What waits is read; then one more comes through.
-            nonlocal sent
-            place.sender.send([frame(sent, 100)])
-            sent += 1
-            return is_written(file, 1) and numbers(file)[-1] >= burst
+        def has_read_all() -> bool:
+            nonlocal sent, size_bytes
+            before_bytes, size_bytes = size_bytes, file.stat().st_size
+            if sent > burst and is_written(file, 1) and numbers(file)[-1] == sent - 1:
+                return True
+            # What waited is read, or the last one found no room: another one comes through.
+            if size_bytes == before_bytes:
+                place.sender.send([frame(sent, 100)])
+                sent += 1
+            return False
 
-        until("it reads on", has_read_on)
-        until("the last one is written", lambda: numbers(file)[-1] == sent - 1)
+        until("it has read all, and the last one came through", has_read_all)
         captured, received, dropped = counts(program.end(signal.SIGINT).stderr)
         ledger = account_of(capture.end(signal.SIGINT))
     assert 0 < dropped < sent
@@ -114,9 +119,8 @@ def test_sent_frames_arrive_and_do_not_come_back(place: Place, until: Callable[.
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
     try:
-        while "listening on" not in (line := far.stderr.readline()):
-            assert line
-        for on_ring in (True, False):
+        read_until(far.stderr, "listening on")
+        for on_ring in place.both_ways():
             with Script(place, on_ring, tmp_path, SENDING) as program:
                 program.wait_for("sent")
                 assert bool(place.rings()) == on_ring
@@ -133,15 +137,16 @@ def test_sent_frames_arrive_and_do_not_come_back(place: Place, until: Callable[.
     assert found[0] == found[1] == {"returned": [[60 + number, 0][number % 2] for number in range(20)]} | others
 
 
-def test_forty_handles_of_one_process_get_every_packet(place: Place, tmp_path: Path) -> None:
-    for on_ring in (True, False):
-        with Script(place, on_ring, tmp_path, FORTY) as program:
+def test_many_handles_of_one_process_get_every_packet(place: Place, tmp_path: Path) -> None:
+    for on_ring in place.both_ways():
+        with Script(place, on_ring, tmp_path, MANY_HANDLES, str(HANDLES)) as program:
             program.wait_for("ready")
-            assert sum(len(ring["subscribers"]) for ring in place.rings().values()) == (40 if on_ring else 0)
+            assert sum(len(ring["subscribers"]) for ring in place.rings().values()) == (HANDLES if on_ring else 0)
             place.sender.send([frame(number, 60) for number in range(50)])
-            assert program.answer() == {"packets": [50] * 40}
+            assert program.answer() == {"packets": [50] * HANDLES}
 
 
+@pytest.mark.long
 def test_64_programs_share_a_ring_and_the_next_one_says_that_it_is_full(
     place: Place, until: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -174,7 +179,7 @@ def test_64_programs_share_a_ring_and_the_next_one_says_that_it_is_full(
 
 
 def test_a_filter_changes_while_packets_flow(place: Place, tmp_path: Path) -> None:
-    for on_ring in (True, False):
+    for on_ring in place.both_ways():
         is_over = threading.Event()
 
         def flow(is_over: threading.Event = is_over) -> None:
@@ -199,7 +204,7 @@ def test_a_filter_changes_while_packets_flow(place: Place, tmp_path: Path) -> No
 
 
 def test_a_child_that_closes_leaves_the_capture_to_its_parent(place: Place, tmp_path: Path) -> None:
-    for on_ring in (True, False):
+    for on_ring in place.both_ways():
         with Script(place, on_ring, tmp_path, CLOSING_CHILD) as program:
             program.wait_for("ready")
             place.sender.send([frame(number, 60) for number in range(10)])
@@ -226,18 +231,15 @@ def with_file_capabilities(program: str, directory: Path) -> Path:
     copy = directory / program
     shutil.copy(shutil.which(program), copy)
     copy.chmod(0o755)
-    for parent in (directory, *directory.parents):
-        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
     # struct vfs_cap_data, revision 2, effective: permitted and inheritable, 32 bits each, twice.
     os.setxattr(copy, "security.capability", struct.pack("<5I", 0x0200_0001, 1 << CAP_NET_RAW, 0, 0, 0))
     return copy
 
 
 def test_a_program_with_file_capabilities_is_refused_to_members_and_runs_as_root(
-    place: Place, until: Callable[..., None], tmp_path: Path
+    place: Place, until: Callable[..., None], open_directory: Path
 ) -> None:
-    copy = with_file_capabilities("tcpdump", tmp_path)
+    copy = with_file_capabilities("tcpdump", open_directory)
     as_member = ("setpriv", "--reuid", "nobody", "--regid", MEMBER, "--clear-groups", "--inh-caps=-all")
     words = ("-i", place.interface, "-c", "3", "-n", KIND)
     refused = Program(place, False, *as_member, PARSHALL, "pcap", "--", copy, *words).end()
@@ -264,19 +266,19 @@ def test_a_program_with_file_capabilities_is_refused_to_members_and_runs_as_root
             assert counts(program.end().stderr) == [3, 3, 0]
 
 
-def test_tshark_is_refused_when_its_dumpcap_has_file_capabilities(tmp_path: Path) -> None:
+def test_tshark_is_refused_when_its_dumpcap_has_file_capabilities(open_directory: Path) -> None:
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed; `scripts/setup packages` installs it")
-    with_file_capabilities("dumpcap", tmp_path)
+    with_file_capabilities("dumpcap", open_directory)
     as_member = ("setpriv", "--reuid", "nobody", "--regid", str(MEMBER), "--clear-groups", "--inh-caps=-all")
     done = subprocess.run(
         [*as_member, PARSHALL, "pcap", "--", "tshark", "-i", "eth0"],
-        capture_output=True, text=True, env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, env=os.environ | {"PATH": f"{open_directory}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert (done.returncode, done.stderr.strip()) == (
         2,
-        f"parshall: pcap: tshark: it captures by {tmp_path}/dumpcap, which has file capabilities, so the loader uses "
-        "only the system's libpcap; run it as root, or use `parshall extcap`",
+        f"parshall: pcap: tshark: it captures by {open_directory}/dumpcap, which has file capabilities, so the loader "
+        "uses only the system's libpcap; run it as root, or use `parshall extcap`",
     )
 
 
@@ -318,17 +320,18 @@ print(json.dumps(found))
 """
 )
 
-# Forty handles, each with its thread; closing them takes less than opening.
-FORTY = """
+# Many handles, each with its thread; closing them takes less than opening.
+MANY_HANDLES = """
+count_of_handles = int(sys.argv[3])
 started = time.monotonic()
-handles = [filtered(opened(100), sys.argv[2]) for _ in range(40)]
+handles = [filtered(opened(100), sys.argv[2]) for _ in range(count_of_handles)]
 opened_s = time.monotonic() - started
-counted = [0] * 40
+counted = [0] * count_of_handles
 def count(number):
     def add(*_): counted[number] += 1
     handler = HANDLER(add)
     assert lib.pcap_loop(handles[number], 50, handler, None) == 0
-threads = [threading.Thread(target=count, args=(number,)) for number in range(40)]
+threads = [threading.Thread(target=count, args=(number,)) for number in range(count_of_handles)]
 for thread in threads: thread.start()
 print("ready", file=sys.stderr, flush=True)
 for thread in threads: thread.join()

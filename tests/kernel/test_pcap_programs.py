@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from capturer import frame, packets_of
 from conversation import connection, socket_at
+from running_command import read_until
 from test_pcap import KIND, Place, Program, place
 
 from parshall import pcap
@@ -113,11 +114,7 @@ def test_p0f_reads_the_same_signatures(place: Place, until: Callable[..., None],
     with programs[0], programs[1]:
         programs[0].wait_for_ring()
         for program in programs:
-            read = ""
-            while "Entered main event loop" not in read:
-                line = program.process.stdout.readline()
-                assert line, read
-                read += line
+            read_until(program.process.stdout, "Entered main event loop")
         address = place.link.address(place.host)
         with connection(place.left, place.host, address, 8080):
             pass
@@ -133,7 +130,7 @@ def test_scapy_sniffs_the_same(place: Place, tmp_path: Path) -> None:
     pytest.importorskip("scapy", reason="scapy is not installed; it is in the extra `dev`")
     script = tmp_path / "sniff.py"
     script.write_text(SNIFFING)
-    for on_ring in (True, False):
+    for on_ring in place.both_ways():
         with Program(place, on_ring, sys.executable, script, place.interface, KIND) as program:
             program.wait_for("ready")
             assert bool(place.rings()) == on_ring

@@ -1,5 +1,6 @@
 """The examples of README.md and of the pages on logs run as printed, in one directory."""
 
+import contextlib
 import json
 import re
 import shlex
@@ -56,13 +57,36 @@ def log_a_conversation() -> None:
     parshall(*example[:at], sys.executable, "-c", CONVERSATION, *example[at + 1 :])
 
 
-def test_the_commands_of_the_readme(place: Path) -> None:
-    log_a_conversation()
-    others = [words[1:] for words in commands("README.md") if words[1] != "tcp"]
-    assert {words[0] for words in others} >= {"doctor", "report", "convert"}
-    for words in others:
-        parshall(*words)
-    assert "siftrver=1.3" in (place / "flows.siftr").read_text().splitlines()[0]
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory in which a reader runs one command after the other."""
+    directory = tmp_path_factory.mktemp("read")
+    with contextlib.chdir(directory):
+        log_a_conversation()
+    return directory
+
+
+# Those of the study and of the log are beside these.
+COMMANDS = [words[1:] for words in commands("README.md") if words[1] not in ("tcp", "lab")]
+
+
+def test_the_readme_has_a_command_of_each_kind() -> None:
+    kinds = {words[0] for words in COMMANDS}
+    assert kinds >= {"doctor", "report", "convert", "path", "capture", "router", "model"}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_commands_of_the_readme(read: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.chdir(read)
+    parshall(*words)
+    if words[0] == "convert":
+        assert "siftrver=1.3" in (read / "flows.siftr").read_text().splitlines()[0]
+
+
+@pytest.mark.long
+def test_the_study_of_the_readme(place: Path) -> None:
+    (words,) = (words[1:] for words in commands("README.md") if words[1] == "lab")
+    parshall(*words)
 
 
 def test_the_python_of_the_pages(place: Path) -> None:

@@ -202,7 +202,7 @@ def test_the_losses_of_an_overloaded_gateway_are_known_by_place():
     with RouterTestbed(Setup(tunnel="aes-gcm")) as bed:
         measurement = measure(bed, Traffic("constant", pps=600e3, sizes="1386"), 100_000)
     ledger, lost = measurement.ledger, sum(measurement.ledger["lost"].values())
-    assert ledger["sent"] == ledger["received"] + lost
+    assert ledger["sent"] == ledger["received"] + lost and lost > 10_000
     assert ledger["lost"]["unknown"] <= 0.01 * lost
     assert measurement.table.column("departure_ns").null_count == lost
 

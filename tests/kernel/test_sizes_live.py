@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from running_command import read_until
 
 pytestmark = pytest.mark.kernel
 
@@ -17,7 +18,7 @@ def test_live_counts_are_those_that_were_sent(xdp_link, tmp_path):
     command = [sys.executable, "-m", "parshall", "sizes", "--from", "live", "-i", link.interface(receiver)]
     command += ["--count", "20000", "--to", "dist", "-o", str(target)]
     program = receiver.popen(command, stderr=subprocess.PIPE, text=True)
-    assert "counting at" in program.stderr.readline()
+    read_until(program.stderr, "counting at")
     run = Generator(link.interface(sender), netns=sender.path, sizes="imix", pps=50e3, count=21_000, seed=4)
     run.wait()
     _, errors = program.communicate(timeout=60)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from conversation import connection, transfer
+from ports import PORTS
 from tcp_logger import PACKET_HOOKS, PARSHALL, Logger, check_log, run, small_disk, total
 
 from parshall.tcp import TcpLog
@@ -204,8 +205,8 @@ def test_after_a_kill_doctor_removes_the_cgroup(until: Any, tmp_path: Path) -> N
     group, child = a_killed_logger(until, tmp_path)
     os.kill(child, signal.SIGKILL)
     answer = run("doctor", "--clean")
-    # On a shared machine somebody else's run may have been first.
-    assert group.name in answer.stdout or "nothing was left" in answer.stdout
+    assert answer.returncode == 0, answer.stderr
+    # What it prints is not judged: another run of Parshall on this machine may have removed the group before.
     assert not group.exists()
 
 
@@ -250,9 +251,10 @@ def runs_sleep(group: Path) -> bool:
 
 def test_a_polling_interval_out_of_range_is_refused_in_one_line(pair: Any, tmp_path: Path) -> None:
     left, right, address = pair
-    with TcpLog(tmp_path / "log") as log, connection(left, right, address, 25001) as (active, passive):
+    port = next(PORTS)
+    with TcpLog(tmp_path / "log", port=port) as log, connection(left, right, address, port) as (active, passive):
         transfer(active, passive, 1000)
-        # Two flows for so long are more than 100 million nanoseconds.
+        # Spacing: two flows for so long are more than 100 million nanoseconds.
         time.sleep(0.2)
         transfer(active, passive, 1000)
     answer = run("convert", log.path, "--to", "web10g", "--every", "0.6ns", "-o", tmp_path / "out")

@@ -1,25 +1,24 @@
 """How the flows of established connections end: closes and resets."""
 
 import socket
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversation import connection, transfer
+from ports import PORTS
 from tcp_flow_table import ours, reset_at_close, the_close, unacknowledged_of
 from tcp_logger import check_log, packets_of, rows_of
 
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
-_ports = count(23100)
 RST = 4
 
 
 def test_the_last_state_of_a_normal_close(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port]) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 100_000)
@@ -36,7 +35,7 @@ def test_the_last_state_of_a_normal_close(ends: Any, tmp_path: Path) -> None:
 
 def test_the_last_state_of_a_reset(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener, left.enter():
             active = socket.create_connection((link.address(right), port), timeout=10)
@@ -64,7 +63,7 @@ def test_a_connection_that_sends_a_reset_keeps_its_port(
 ) -> None:
     """The kernel releases the port before it sends the reset, the first packet by which a process is seen."""
     left, right, link = ends
-    port, address = next(_ports), link.address(right, family)
+    port, address = next(PORTS), link.address(right, family)
     kind = socket.AF_INET6 if family == 6 else socket.AF_INET
     with TcpLog(tmp_path / "log", port=port) as log:
         with right.enter():
@@ -97,7 +96,7 @@ def test_a_connection_that_sends_a_reset_keeps_its_port(
 def test_a_log_older_than_the_reset_has_the_port(ends: Any, until: Any, tmp_path: Path) -> None:
     """Nothing else is seen of the flow than its end, and still the filter finds it by its port."""
     left, right, link = ends
-    port, address = next(_ports), link.address(right)
+    port, address = next(PORTS), link.address(right)
     with right.enter():
         listener = socket.create_server((address, port))
     with left.enter():
@@ -119,7 +118,7 @@ def test_a_log_older_than_the_reset_has_the_port(ends: Any, until: Any, tmp_path
 
 def test_a_connection_that_no_process_holds_any_more_has_its_account(ends: Any, until: Any, tmp_path: Path) -> None:
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     closing = ["ss", "-Htn", "state", "fin-wait-1", f"dport = :{port}"]
     with TcpLog(tmp_path / "log", port=port) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener, left.enter():

@@ -1,26 +1,26 @@
 """Connections that are refused, not answered or aborted, and their flows."""
 
 import socket
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversation import transfer
+from ports import PORTS
+from retransmission_counters import counters
 from tcp_flow_table import ours, reset_at_close, retransmissions_of, the_close
 from tcp_logger import check_log, packets_of, rows_of
 
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
-_ports = count(23200)
 SYN, RST, ACK = 2, 4, 16
 
 
 def test_a_refused_connection_and_another_attempt_of_the_same_socket(ends: Any, tmp_path: Path) -> None:
     """Linux lets a socket connect again after a refusal: two connections, so two flows."""
     left, right, link = ends
-    refused, port = next(_ports), next(_ports)
+    refused, port = next(PORTS), next(PORTS)
     with TcpLog(tmp_path / "log", port=[refused, port]) as log, right.enter():
         with socket.create_server((link.address(right), port)) as listener, left.enter():
             with socket.socket() as active:
@@ -48,7 +48,7 @@ def test_a_refused_connection_and_another_attempt_of_the_same_socket(ends: Any, 
 def test_the_resets_of_closed_ports_make_no_flow(ends: Any, tmp_path: Path) -> None:
     """The kernel sends them from its own raw sockets, whose protocol is TCP and which have no ports."""
     left, right, link = ends
-    refused = next(_ports)
+    refused = next(PORTS)
     with TcpLog(tmp_path / "log") as log:
         for _ in range(3):
             with left.enter(), pytest.raises(ConnectionRefusedError):
@@ -62,7 +62,7 @@ def test_the_resets_of_closed_ports_make_no_flow(ends: Any, tmp_path: Path) -> N
 def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
     """SYNs are retransmitted, each an event; the last state is SYN_SENT."""
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     left.sysctl("net.ipv4.tcp_syn_retries", 1)
     if Path("/proc/sys/net/ipv4/tcp_syn_linear_timeouts").exists():  # from Linux 6.5 on
         left.sysctl("net.ipv4.tcp_syn_linear_timeouts", 0)
@@ -74,6 +74,7 @@ def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
             active.setblocking(False)
             assert active.connect_ex((link.address(right), port)) != 0
             until("it was sent again", lambda: retransmissions_of(active) >= 1)
+            until("both have arrived", lambda: counters(right)["TcpInSegs"] >= 2)
     logged, _ = check_log(log.path)
     client, *servers = ours(logged, port)
     assert not client["passive"]
@@ -92,7 +93,7 @@ def test_a_syn_without_answer(ends: Any, until: Any, tmp_path: Path) -> None:
 def test_an_aborted_handshake_and_a_new_one_between_the_same_ends(ends: Any, tmp_path: Path) -> None:
     """A client aborts before it is accepted, and connects again from the same port: two flows."""
     left, right, link = ends
-    port, client_port = next(_ports), next(_ports)
+    port, client_port = next(PORTS), next(PORTS)
     # No SYN-ACK gets through, so the listener keeps an unfinished handshake.
     right.run(["ip", "route", "add", "blackhole", f"{link.address(left)}/32"])
     with TcpLog(tmp_path / "log", port=[port]) as log, right.enter():

@@ -5,20 +5,19 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from conversation import connection, transfer
+from ports import PORTS
 from tcp_logger import check_log, packets_of, rows_of
 
 import parshall
 from parshall.tcp import TcpLog
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
-_ports = count(24000)
 SYN, RST, ACK = 2, 4, 16
 IPPROTO_RAW, ETH_P_IP = 255, 0x0800
 # A network for tests of benchmarks (RFC 2544): nobody here answers for it.
@@ -101,7 +100,7 @@ def flows_of(path: Path) -> pl.DataFrame:
 
 def test_a_reset_ends_a_handshake(ends: Any, until: Any, tmp_path: Path) -> None:
     """At once, while the log runs; but only a reset that TCP would take."""
-    port, peers_count = next(_ports), 300
+    port, peers_count = next(PORTS), 300
     with listening(ends, port) as peers, TcpLog(tmp_path / "log", port=[port]) as log:
         for number in range(1, peers_count + 1):
             peers.send(number, SYN)
@@ -123,7 +122,7 @@ def test_a_reset_ends_a_handshake(ends: Any, until: Any, tmp_path: Path) -> None
 def test_silence_ends_a_handshake_but_not_a_connection(ends: Any, until: Any, tmp_path: Path) -> None:
     """A connection that is accepted and says nothing goes on under the number of its handshake."""
     left, right, link = ends
-    port, idle_port = next(_ports), next(_ports)
+    port, idle_port = next(PORTS), next(PORTS)
     right.sysctl("net.ipv4.tcp_synack_retries", 1)
     with (
         listening(ends, port) as peers,
@@ -148,7 +147,7 @@ def test_silence_ends_a_handshake_but_not_a_connection(ends: Any, until: Any, tm
 
 @pytest.mark.parametrize("ppl", [1, 2])
 def test_the_oldest_handshake_is_evicted_with_its_account(ends: Any, ppl: int, tmp_path: Path) -> None:
-    port, more = next(_ports), 3000
+    port, more = next(PORTS), 3000
     settings = {"port": [port], "ppl": ppl, "buffer_bytes": 64 << 20}
     with listening(ends, port) as peers, TcpLog(tmp_path / "log", **settings) as log:
         for number in range(HANDSHAKES_MAX + more):
@@ -168,7 +167,7 @@ def json_of(ledger: dict[str, Any]) -> str:
 
 def test_a_syn_ack_that_is_sent_again_makes_no_flow(ends: Any, tmp_path: Path) -> None:
     """The SYN came before the log, which could show only half of the connection."""
-    port = next(_ports)
+    port = next(PORTS)
     with listening(ends, port) as peers:
         peers.send(1, SYN)
         peers.await_syn_ack(1)
@@ -184,7 +183,7 @@ def test_a_syn_ack_that_is_sent_again_makes_no_flow(ends: Any, tmp_path: Path) -
 @pytest.mark.parametrize("becomes", ["a connection", "nothing"])
 def test_each_syn_ack_that_is_sent_again_is_a_retransmission(ends: Any, becomes: str, tmp_path: Path) -> None:
     """As many events as SYN-ACKs beyond the first that arrive at the other end, with their numbers."""
-    port = next(_ports)
+    port = next(PORTS)
     with listening(ends, port) as peers, TcpLog(tmp_path / "log", port=port) as log:
         peers.send(1, SYN)
         answers = [peers.await_syn_ack(1) for _ in range(3)]
@@ -206,7 +205,7 @@ def test_each_syn_ack_that_is_sent_again_is_a_retransmission(ends: Any, becomes:
 def test_on_change_logs_the_syn_of_a_passive_open(ends: Any, tmp_path: Path) -> None:
     """The first packet of every flow is a change, that of a connection without a socket, too."""
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=port, on_change=True) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(active, passive, 10_000)
@@ -219,7 +218,7 @@ def test_on_change_logs_the_syn_of_a_passive_open(ends: Any, tmp_path: Path) -> 
 def test_with_syncookies_all_but_the_syn_ack_is_seen(ends: Any, tmp_path: Path) -> None:
     """The kernel attaches a SYN-ACK that carries a cookie to no socket, so no program of a cgroup sees it."""
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     right.sysctl("net.ipv4.tcp_syncookies", 2)
     with TcpLog(tmp_path / "log", port=port) as log:
         with connection(left, right, link.address(right), port) as (active, passive):
@@ -234,7 +233,7 @@ def test_with_syncookies_all_but_the_syn_ack_is_seen(ends: Any, tmp_path: Path) 
 
 def test_outbound_packets_alone_begin_with_the_syn_ack(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port], direction="out") as log:
         with connection(left, right, link.address(right), port) as (active, passive):
             transfer(passive, active, 10_000)

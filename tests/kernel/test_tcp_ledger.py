@@ -4,19 +4,18 @@ import contextlib
 import gzip
 import platform
 import signal
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversation import connection, transfer
+from ports import PORTS
 from tcp_logger import PACKET_HOOKS, Logger, check_log, packets_of, rows_of, total
 from threads import threads_named
 
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
-_ports = count(21000)
 SMALLEST_RING_BYTES = 32 << 10
 
 
@@ -30,7 +29,7 @@ def flood(pair: tuple[Any, Any, str], port: int, payload_bytes: int, flows: int 
 
 
 def test_without_loss_every_packet_is_in_the_log(pair: Any, tmp_path: Path) -> None:
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port]) as log:
         flood(pair, port, 500_000, flows=3)
     logged, ledger = check_log(log.path)
@@ -44,7 +43,7 @@ def test_without_loss_every_packet_is_in_the_log(pair: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
 def test_the_ledger_counts_what_the_smallest_ring_loses(pair: Any, policy: str, tmp_path: Path) -> None:
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port], buffer_bytes=SMALLEST_RING_BYTES, policy=policy) as log:
         flood(pair, port, 10_000_000, flows=2)
     assert_lost(log.path, "dropped" if policy == "slow" else "overwritten")
@@ -52,7 +51,7 @@ def test_the_ledger_counts_what_the_smallest_ring_loses(pair: Any, policy: str, 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
 def test_the_ledger_counts_what_a_stalled_reader_loses(pair: Any, policy: str, until: Any, tmp_path: Path) -> None:
-    port, path = next(_ports), tmp_path / "log"
+    port, path = next(PORTS), tmp_path / "log"
     with Logger(until, "-o", path, "--port", str(port), "--buffer", "1M", "--policy", policy) as logger:
         flood(pair, port, 1_000_000)
         logger.process.send_signal(signal.SIGSTOP)
@@ -85,9 +84,9 @@ def assert_lost(path: Path, cause: str) -> int:
 def test_flow_facts_survive_a_flood_of_packets(pair: Any, tmp_path: Path) -> None:
     """Facts go through a ring of their own: every flow is known although most packets are lost."""
     left, right, address = pair
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port], buffer_bytes=SMALLEST_RING_BYTES) as log:
-        with connection(left, right, address, next(_ports)) as (active, passive):
+        with connection(left, right, address, next(PORTS)) as (active, passive):
             transfer(active, passive, 1_000)
         for _ in range(20):
             flood(pair, port, 1_000_000)
@@ -118,7 +117,7 @@ def accounts_interrupts_apart() -> bool:
 
 
 def test_softirqs_that_interrupt_the_reader_do_not_count_as_its_time(pair: Any, until: Any, tmp_path: Path) -> None:
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port]) as log:
         until("the reader runs", lambda: bool(threads_named("parshall-tcp")))
         thread = threads_named("parshall-tcp")[0]
@@ -138,7 +137,7 @@ def test_softirqs_that_interrupt_the_reader_do_not_count_as_its_time(pair: Any, 
 
 
 def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> None:
-    port = next(_ports)
+    port = next(PORTS)
     with TcpLog(tmp_path / "log", port=[port]) as log:
         log.switch(False)
         flood(pair, port, 100_000)
@@ -151,7 +150,7 @@ def test_a_log_that_is_switched_off_sees_nothing(pair: Any, tmp_path: Path) -> N
 
 
 def test_switching_on_twice_loses_no_packet(pair: Any, tmp_path: Path) -> None:
-    with TcpLog(tmp_path / "log", port=[next(_ports)]) as log:
+    with TcpLog(tmp_path / "log", port=[next(PORTS)]) as log:
         before = links()
         log.switch(True)
         assert before <= links()

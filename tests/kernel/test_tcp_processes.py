@@ -7,19 +7,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversation import connection, transfer
+from ports import PORTS
 from tcp_logger import check_log, rows_of, total
 
 from parshall.errors import UsageError
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
-_ports = count(26000)
 SYN, ACK = 2, 16
 
 # A server with one connection that is older than the log. Told to go on, its worker accepts another one, and
@@ -70,7 +69,7 @@ def test_only_the_sockets_of_a_process(ends: Any, tmp_path: Path) -> None:
     """A connection that it held, one that a worker accepts from its listener, one that it makes."""
     left, right, link = ends
     here, there = link.address(left), link.address(right)
-    port, peer_port, foreign_port = next(_ports), next(_ports), next(_ports)
+    port, peer_port, foreign_port = next(PORTS), next(PORTS), next(PORTS)
     with left.enter():
         listener = socket.create_server((here, peer_port))
         old, new = (socket.socket() for _ in range(2))
@@ -136,3 +135,31 @@ def test_a_number_that_is_no_process_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--pid 17 processes: expected at most 16"):
         TcpLog(tmp_path / "log", pid=[os.getpid()] * 17)
     assert not (tmp_path / "log").exists()
+
+
+# Logs its own sockets, by the process ID that it has in its namespace.
+CONTAINED = """
+import os, signal, socket, subprocess, sys
+for _ in range(3):
+    subprocess.run(["true"])  # its log's ID is not that of a process outside
+command = [sys.executable, "-m", "parshall", "tcp", "--pid", str(os.getpid()), "-o", sys.argv[1]]
+log = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+assert "started" in next(line for line in log.stderr if "started" in line)
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_connection(listener.getsockname()) as active, listener.accept()[0] as passive:
+        active.sendall(b"question")
+        assert passive.recv(100) == b"question"
+log.send_signal(signal.SIGINT)
+sys.stderr.write(log.communicate()[1])
+sys.exit(log.returncode)
+"""
+
+
+def test_a_process_of_a_container_is_known_by_the_id_that_it_has_there(bed: Any, tmp_path: Path) -> None:
+    path = tmp_path / "flows.arrow"
+    contained = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", CONTAINED, str(path)]
+    done = bed.host("container").run(contained, check=False)
+    assert done.returncode == 0, done.stderr
+    log, _ = check_log(path)
+    assert rows_of(log).height > 0, done.stderr
+    assert set(log.flows["pid"].to_pylist()) == {1}

@@ -6,19 +6,18 @@ import socket
 import subprocess
 import sys
 import threading
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conversation import account, connection, transfer
+from ports import PORTS
 from tcp_logger import PACKET_HOOKS, check_log, packets_of, rows_of, total
 
 from parshall.cgroups import TemporaryCgroup
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
-_ports = count(22000)
 
 
 def talk(ends: tuple[Any, Any, Any], port: int, payload_bytes: int, family: int = 4) -> None:
@@ -41,7 +40,7 @@ def talk_at_once(ends: tuple[Any, Any, Any], ports: list[int], payload_bytes: in
 
 @pytest.mark.parametrize("ppl", [2, 10, 1000])
 def test_every_nth_packet_of_each_flow_is_logged(ends: Any, ppl: int, tmp_path: Path) -> None:
-    ports = [next(_ports) for _ in range(4)]
+    ports = [next(PORTS) for _ in range(4)]
     with TcpLog(tmp_path / "log", port=ports, ppl=ppl) as log:
         talk_at_once(ends, ports, 2_500_000)
     logged, ledger = check_log(log.path, is_thinned=True)
@@ -57,7 +56,7 @@ def test_every_nth_packet_of_each_flow_is_logged(ends: Any, ppl: int, tmp_path: 
 
 @pytest.mark.parametrize("policy", ["fast", "slow"])
 def test_every_nth_packet_also_when_records_are_lost(ends: Any, policy: str, tmp_path: Path) -> None:
-    ports = [next(_ports) for _ in range(4)]
+    ports = [next(PORTS) for _ in range(4)]
     with TcpLog(tmp_path / "log", port=ports, ppl=2, buffer_bytes=32 << 10, policy=policy) as log:
         talk_at_once(ends, ports, 10_000_000)
     logged, ledger = check_log(log.path, is_thinned=True)
@@ -78,7 +77,7 @@ def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, one_
     # A short queue, so that the window goes up and down.
     link = bed.link(left, right, rate_bps=100e6, delay_ms=2, queue_packets=30, cpu=one_cpu)
     left.sysctl("net.ipv4.tcp_congestion_control", "reno")
-    port = next(_ports)
+    port = next(PORTS)
     with (
         TcpLog(tmp_path / "all", port=[port]) as everything,
         TcpLog(tmp_path / "changes", port=[port], on_change=True) as changes,
@@ -115,7 +114,7 @@ def test_on_change_logs_exactly_the_changes_that_a_full_log_shows(bed: Any, one_
 
 
 def test_on_change_and_every_nth_give_both(ends: Any, one_cpu: int, tmp_path: Path) -> None:
-    port = next(_ports)
+    port = next(PORTS)
     with (
         TcpLog(tmp_path / "changes", port=[port], on_change=True) as changes,
         TcpLog(tmp_path / "both", port=[port], on_change=True, ppl=10) as both,
@@ -134,7 +133,7 @@ def test_on_change_and_every_nth_give_both(ends: Any, one_cpu: int, tmp_path: Pa
 
 @pytest.mark.parametrize("direction", ["in", "out"])
 def test_one_direction(ends: Any, one_cpu: int, direction: str, tmp_path: Path) -> None:
-    port = next(_ports)
+    port = next(PORTS)
     with (
         TcpLog(tmp_path / "all", port=[port]) as everything,
         TcpLog(tmp_path / "half", port=[port], direction=direction) as half,
@@ -164,7 +163,7 @@ def test_ports_and_hosts(ends: Any, family: int, tmp_path: Path) -> None:
             host.run([*command, "address", "add", f"{second}/{32 if family == 4 else 128}", "dev", "lo"])
         else:
             host.run([*command, "route", "add", second, "via", first])
-    ports = [next(_ports) for _ in range(4)]
+    ports = [next(PORTS) for _ in range(4)]
     filters = {
         "port": {"port": ports[:1]},
         "ports": {"port": ports[:2]},
@@ -196,7 +195,7 @@ def test_ports_and_hosts(ends: Any, family: int, tmp_path: Path) -> None:
 
 def test_a_mapped_address_is_found_by_its_ipv4_address(ends: Any, tmp_path: Path) -> None:
     left, right, link = ends
-    port, address = next(_ports), link.address(right)
+    port, address = next(PORTS), link.address(right)
     with TcpLog(tmp_path / "log", port=[port], host=[address]) as log, right.enter():
         listener = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
         with listener, left.enter():
@@ -224,7 +223,7 @@ with socket.create_connection((sys.argv[2], int(sys.argv[3])), timeout=10) as cl
 def test_one_cgroup(ends: Any, tmp_path: Path) -> None:
     """Only sockets below the group, of any depth, are logged; those of others are not even seen."""
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     group = TemporaryCgroup(f"test{os.getpid()}")
     try:
         below = group.path / "a" / "b"

@@ -3,7 +3,6 @@
 import os
 import platform
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ from conversation import (
     socket_statistics,
     transfer,
 )
+from ports import PORTS
 
 import parshall
 from parshall.tcp import TcpLog
 
 pytestmark = pytest.mark.kernel
-_ports = count(20000)
 # The flags that tcpdump and the log both show: FIN SYN RST PSH ACK URG ECE CWR.
 _FLAGS = 0xFF
 _SYN_ACK = 0x12
@@ -78,7 +77,7 @@ def test_log_and_tcpdump_agree_packet_by_packet(
     ends: tuple[Any, Any, Any], family: int, until: Any, tmp_path: Path
 ) -> None:
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     addresses = {host: link.address(host, family) for host in (left, right)}
     witnesses = {
         host: Tcpdump(host, link.interface(host), port, tmp_path / f"{host.name}.pcap") for host in (left, right)
@@ -110,7 +109,7 @@ def test_log_and_tcpdump_agree_packet_by_packet(
 def test_with_offloads_log_and_tcpdump_agree_after_summing_segments(bed: Any, until: Any, tmp_path: Path) -> None:
     left, right = bed.host("left"), bed.host("right")
     link = bed.link(left, right, offloads=True)
-    port = next(_ports)
+    port = next(PORTS)
     witnesses = {
         host: Tcpdump(host, link.interface(host), port, tmp_path / f"{host.name}.pcap") for host in (left, right)
     }
@@ -149,7 +148,7 @@ def covered(starts: Any, lengths: Any) -> list[tuple[int, int]]:
 
 def test_state_agrees_with_ss(ends: tuple[Any, Any, Any], tmp_path: Path) -> None:
     left, right, link = ends
-    port = next(_ports)
+    port = next(PORTS)
     left.sysctl("net.ipv4.tcp_slow_start_after_idle", 0)
     moments = []
     with TcpLog(tmp_path / "log.arrow", port=[port]) as log:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import pytest
+import numpy as np
 
 ETH_P_ALL = 3
 SO_RCVBUFFORCE = 33
@@ -33,19 +35,27 @@ def gen(xdp_link: Any, *words: str) -> list[str]:
     return [sys.executable, "-m", "parshall", "gen", "-i", link.interface(sender), "--netns", str(sender.path), *words]
 
 
-def punctual_account(xdp_link: Any, mean_ns: float, tolerance: float, **options: Any) -> dict[str, Any]:
-    """Return the account of the first of three runs whose mean gap is as it was asked for.
+@dataclass(frozen=True)
+class Departures:
+    """When the packets of a run were due, and when they were sent: CLOCK_MONOTONIC, ns."""
 
-    On a busy machine the end of a run may be late, by some ms: it should last a second. An error of the generator's
-    own is in every run.
-    """
-    means_ns = []
-    for _ in range(3):
-        account: dict[str, Any] = generator(xdp_link, **options).wait().account
-        means_ns.append(account["gaps"]["mean_ns"])
-        if means_ns[-1] == pytest.approx(mean_ns, rel=tolerance):
-            return account
-    pytest.fail(f"mean gaps of three runs, in ns: {means_ns}, asked for {mean_ns} within {tolerance:.1%}")
+    due_ns: Any
+    sent_ns: Any
+
+    def assert_punctual(self) -> None:
+        """Check that none was sent early, and that those were on time whose sender had its CPU."""
+        late_ns = self.sent_ns - self.due_ns
+        # A packet due in half of a batch's time leaves with the one before: at most BATCH_NS_MAX of generate.bpf.c.
+        assert late_ns.min() >= -1000
+        # On a busy machine most packets are late, by the time for which the sender waited for its CPU.
+        assert np.quantile(late_ns, 0.1) < 100_000
+
+
+def departures(xdp_link: Any, path: Path, **options: Any) -> tuple[dict[str, Any], Departures]:
+    """Return the account of a run, and when its packets were due and sent."""
+    account = generator(xdp_link, departure_log=path, **options).wait().account
+    rows = np.fromfile(path, np.dtype([("due", "u8"), ("sent", "u8"), ("bytes", "u4"), ("flow", "u4")]))
+    return account, Departures(rows["due"].astype(np.int64), rows["sent"].astype(np.int64))
 
 
 def write_trace(path: Any, frames: list[bytes], gap_us: int = 0) -> None:

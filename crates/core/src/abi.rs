@@ -31,7 +31,7 @@ pub const PATH_STAGE_COUNT: usize = 23;
 /// The number that stands for the whole path in a [`PathHistogram`].
 pub const STAGE_PAD: usize = 22;
 /// Number of code paths; see `enum path_code`.
-pub const PATH_CODE_COUNT: usize = 9;
+pub const PATH_CODE_COUNT: usize = 10;
 /// Maximum instructions of the path instrument's filter.
 pub const PATH_FILTER_MAX: usize = 256;
 /// Packets whose head the path instrument reads at once on a CPU.
@@ -46,7 +46,7 @@ pub const PATH_WAIT_CODES: usize = 4;
 pub const NOISE_COUNT: usize = 14;
 /// Times of a read; see `enum path_read_time`.
 pub const READ_TIME_COUNT: usize = 4;
-/// Drop reasons that are counted; the last one has all greater reasons.
+/// Drop reasons that are counted at most.
 pub const PATH_REASONS_MAX: usize = 256;
 
 /// Maximum number of subscribers of one capture ring.
@@ -235,7 +235,7 @@ plain! {
         netns_inode: u32,
         pids: [u32; FILTER_PIDS_MAX],
         pid_count: u32,
-        unused: u32,
+        pid_namespace: u32,
     }
     /// See `struct tcp_state_record`.
     struct TcpStateRecord = 176 {
@@ -284,7 +284,7 @@ plain! {
         dupthresh_segments: u8,
     }
     /// See `struct tcp_flow_record`.
-    struct TcpFlowRecord = 152 {
+    struct TcpFlowRecord = 160 {
         header: RecordHeader,
         time_ns: u64,
         socket_cookie: u64,
@@ -303,6 +303,8 @@ plain! {
         remote_address: [u8; 16],
         congestion_control: [u8; 16],
         command: [u8; 16],
+        mptcp_token: u32,
+        pad: u32,
     }
     /// See `struct planned_packet`.
     struct PlannedPacket = 16 {
@@ -377,7 +379,7 @@ plain! {
         other: u64,
     }
     /// See `struct tcp_flow_end_record`.
-    struct TcpFlowEndRecord = 88 {
+    struct TcpFlowEndRecord = 104 {
         header: RecordHeader,
         time_ns: u64,
         packets_seen: u64,
@@ -388,6 +390,10 @@ plain! {
         events_dropped: u64,
         flow: u32,
         flags: u32,
+        retransmits_total: u32,
+        retransmits_seen: u32,
+        retransmits_failed: u32,
+        retransmits_refused: u32,
     }
     /// See `struct capture_verdict`.
     struct CaptureVerdict = 24 {
@@ -418,7 +424,7 @@ plain! {
         direction: u8,
     }
     /// See `struct path_options`.
-    struct PathOptions = 168 {
+    struct PathOptions = 176 {
         layout: RingLayout,
         cgroup_id: u64,
         interfaces: [u32; PATH_INTERFACES_MAX],
@@ -433,6 +439,7 @@ plain! {
         groups_max: u32,
         reads_headers: u32,
         follows_readers: u32,
+        delivered_reasons: [u16; 4],
         unused: u32,
     }
     /// See `struct path_identity`.
@@ -489,7 +496,7 @@ plain! {
         command: [u8; 16],
     }
     /// See `struct path_account`.
-    struct PathAccount = 160 {
+    struct PathAccount = 192 {
         seen: u64,
         filtered: u64,
         thinned: u64,
@@ -499,7 +506,9 @@ plain! {
         ungrouped: u64,
         reads: u64,
         reads_dropped: u64,
-        pad: [u64; 3],
+        uncounted_drops: u64,
+        without_histogram: u64,
+        pad: [u64; 4],
     }
 }
 

@@ -188,6 +188,15 @@ mod tests {
     }
 
     #[test]
+    fn each_cause_is_a_loss() {
+        let causes = serde_json::to_value(Lost::default()).unwrap();
+        for cause in causes.as_object().unwrap().keys() {
+            let one: Lost = serde_json::from_str(&format!("{{\"{cause}\": 1}}")).unwrap();
+            assert_eq!(one.total(), 1, "{cause}");
+        }
+    }
+
+    #[test]
     fn unread_records_are_not_lost() {
         for (unread, gaps, expected) in [
             (vec![300, 0, 7], 0, vec![0, 0, 0]),

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod abi_layout;
 mod bpf;
+mod btf_enums;
 pub mod capability;
 pub mod capture;
 mod cgroup;
@@ -15,10 +16,12 @@ pub mod filter;
 mod free_memory;
 pub mod gateway;
 pub mod generate;
+mod grace;
 mod heap;
 pub mod hook_time;
 mod libbpf_log;
 mod log_file;
+mod map_memory;
 pub mod measurement_error;
 pub mod net;
 mod objects;

@@ -28,6 +28,15 @@ pub enum MeasurementError {
         "program {program} could not be attached: {reason}; `parshall doctor` shows what this host offers"
     )]
     Attach { program: String, reason: String },
+    #[error(
+        "memory: the maps and rings need {needed_mib} MiB on a host of {cpus} CPUs, more than half of the {free_mib} MiB that are free; lower {remedy}"
+    )]
+    Memory {
+        needed_mib: u64,
+        cpus: usize,
+        free_mib: u64,
+        remedy: &'static str,
+    },
     #[error("cgroup {}: {reason}", path.display())]
     Cgroup { path: PathBuf, reason: String },
     #[error(transparent)]
@@ -55,7 +64,7 @@ impl InstrumentError for MeasurementError {
     fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::Option { .. } | Self::Cgroup { .. } | Self::Filter(_)
+            Self::Option { .. } | Self::Memory { .. } | Self::Cgroup { .. } | Self::Filter(_)
         )
     }
 

@@ -38,6 +38,7 @@ mod _native {
         capture::{Capture, clean_capture_rings, keep_capture_ring, list_capture_rings},
         generate::{describe_workload, interface_takes_xdp_frames, planned_frames},
         hook_time::HookTimes,
+        interface::{list_interfaces, list_qdiscs},
         session::Session,
         tcp::TcpLog,
     };

@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import os
+import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parshall.cli import options
-from parshall.cli.messages import plain_console
+from parshall.cli.main import INTERRUPTED
+from parshall.cli.messages import plain_console, say
 from parshall.commands import COMMANDS
 from parshall.doctor.decisions import Decision, decide
 from parshall.doctor.probes import Cause, Probe, Status, probe_host
@@ -23,6 +27,8 @@ FORMAT = "parshall-doctor/1"
 COLOURS = {"works": "green", "degraded": "yellow", "unsupported": "red", "forbidden": "magenta"}
 # In a pipe, lines are not wrapped.
 PIPE_WIDTH = 2000
+# What takes longer says what it does.
+_SILENT_S = 1.0
 
 
 def command(
@@ -35,7 +41,7 @@ def command(
     every command works, even if degraded, and 1 when one cannot be used.
     """
     removed = remove_leftovers() if clean else []
-    probes = probe_host()
+    probes = _probe_interruptibly()
     decisions = decide(probes, [*COMMANDS, "testbed"])
     if as_json:
         report = {
@@ -48,6 +54,29 @@ def command(
     else:
         _print(removed, decisions, probes, cleaned=clean)
     return 1 if any(decision.status == "cannot" for decision in decisions) else 0
+
+
+def _probe_interruptibly() -> list[Probe]:
+    """Try the features in a thread, so that Ctrl-C need not wait for the kernel, which may take seconds."""
+    probed: Future[list[Probe]] = Future()
+
+    def probe() -> None:
+        try:
+            probed.set_result(probe_host())
+        except Exception as error:
+            probed.set_exception(error)
+
+    Thread(target=probe, name="probes", daemon=True).start()
+    try:
+        try:
+            return probed.result(timeout=_SILENT_S)
+        except TimeoutError:
+            if sys.stderr.isatty():
+                say("doctor", "trying each program in the kernel, which checks it first")
+            return probed.result()
+    except KeyboardInterrupt:
+        # An interpreter that ends in order would wait for the thread, or stop it in the middle.
+        os._exit(INTERRUPTED)
 
 
 def remove_leftovers() -> list[str]:

@@ -112,7 +112,9 @@ def _write(timeline: pa.Table, capture: Trace | None, output: Path, *, quiet: bo
 
 def connection_lines(one: dict[str, Any]) -> list[str]:
     """Return the answers for one direction of a connection as text; see `connections`."""
-    lines = [one["connection"], "  skbs: " + ", ".join(f"{count:,} {path}" for path, count in one["paths"].items())]
+    namespaces = " and ".join(map(str, one["netns_inodes"])) or "unknown"
+    counts = ", ".join(f"{count:,} {path}" for path, count in one["paths"].items())
+    lines = [f"{one['connection']}, netns {namespaces}", f"  skbs: {counts}"]
     for drop in one["drops"]:
         lines.append(
             f"  dropped: {drop['packets']:,} {drop['reason']} after {drop['place']} in netns {drop['netns_inode']}, "

@@ -3,6 +3,7 @@
 from typing import Any
 
 from parshall.path.profile import PathSummary, group_text
+from parshall.path.reasons import described
 from parshall.path.stages import WHOLE
 from parshall.quantities import duration_text
 
@@ -22,8 +23,8 @@ def stage_lines(summary: PathSummary, *, with_groups: bool) -> list[str]:
         if row["group"] is None:
             by_path.setdefault(row["path"], []).append(row)
     for path, rows in by_path.items():
-        lines.append(f"{path}: {summary.paths[path]:,} packets")
-        heading = f"  {'until stage':14}{'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}"
+        lines.append(f"{path}: {summary.paths[path]:,} packets, times since the stage before")
+        heading = f"  {'stage':14}{'packets':>12}{'share':>8}{'median':>10}{'p99':>10}{'max':>10}"
         has_cost = "probe_cost_ns" in rows[0]
         lines.append(heading + (f"{'less probes: median':>28}{'p99':>10}" if has_cost else ""))
         lines += [f"  {row['stage']:14}{_times(row)}{_less_probes(row) if has_cost else ''}" for row in rows]
@@ -43,7 +44,14 @@ def summary_lines(summary: PathSummary) -> list[str]:
     lines = [f"packets: {', '.join(counts) or 'none'}"]
     followed = [row for row in summary.drops if row["followed"]]
     if followed:
-        lines.append("drops: " + ", ".join(_drops(row) for row in followed))
+        lines.append("drops:")
+        lines += [_drops(row) for row in sorted(followed, key=lambda row: -row["followed"])]
+    if summary.without_histogram:
+        lines.append(f"in no histogram: {summary.without_histogram:,} packets on CPUs that came online after the start")
+    if summary.uncounted_drops:
+        lines.append(
+            f"drops of this host for other reasons: {summary.uncounted_drops:,}; 256 reasons have counts of their own"
+        )
     if summary.reads:
         lines.append(f"reads, from data ready: {'':3}{'reads':>12}{'':8}{'median':>10}{'p99':>10}{'max':>10}")
         lines += [f"  {row['kind']:24}{row['events']:>12,}{'':8}{_quantiles(row)}" for row in summary.reads]
@@ -62,7 +70,7 @@ def summary_lines(summary: PathSummary) -> list[str]:
 
 def _drops(row: dict[str, Any]) -> str:
     places = sorted(row["places"], key=lambda place: -row["places"][place])
-    return f"{row['followed']:,} {row['name']} after {' and '.join(places)}"
+    return f"  {row['followed']:>10,} {row['name']} after {' and '.join(places)}{described(row['name'])}"
 
 
 def _cost_line(cost: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ class Probe:
 
 
 def probe_host() -> list[Probe]:
-    """Try the features of this host, in a fraction of a second and without traces.
+    """Try the features of this host, without traces: in one or two seconds, longer on a busy host.
 
     An analysis-only installation has a single probe, which reports that; so does an installation whose compiled
     module cannot be loaded.

@@ -43,12 +43,12 @@ class Interface:
 
 def interface_facts(name: str, namespace: Path | None = None) -> Interface:
     """Return the properties of an interface; raise `UsageError` if there is none of this name."""
-    from pyroute2 import IPRoute
+    from parshall.testbed.netlink import route_socket
 
     require_kernel_side()
     from parshall import _native
 
-    with entered(namespace) if namespace else nullcontext(), IPRoute() as route:
+    with entered(namespace) if namespace else nullcontext(), route_socket() as route:
         link = route.get_links(index_of(route, name))[0]
         information = link.get_attr("IFLA_LINKINFO")
         return Interface(

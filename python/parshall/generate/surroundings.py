@@ -24,12 +24,12 @@ def reasons_to_confirm(interface: str, namespace: Path | None = None) -> list[st
 
     Without `namespace`, the interface is in the network namespace of the calling thread.
     """
-    from pyroute2 import IPRoute
+    from parshall.testbed.netlink import route_socket
 
     # Held open, because the kernel reuses the number of a removed namespace.
     with (namespace or Path("/proc/thread-self/ns/net")).open("rb") as held:
         home = Path(f"/proc/self/fd/{held.fileno()}")
-        with entered(home), IPRoute() as route:
+        with entered(home), route_socket() as route:
             index, default_interfaces = index_of(route, interface), default_routes(route)
         surroundings = _Surroundings(home)
         return reach.reasons_to_confirm(surroundings.home, index, surroundings.find, default_interfaces)
@@ -74,10 +74,10 @@ class _Surroundings:
             return None
 
     def _namespace(self, number: int) -> Namespace:
-        from pyroute2 import IPRoute
+        from parshall.testbed.netlink import route_socket
 
         path = self._paths[number]
-        with entered(path), IPRoute() as route:
+        with entered(path), route_socket() as route:
             messages = list(route.get_links())
             addressed = {entry["index"] for entry in route.get_addr() if entry["scope"] < _SCOPE_LINK}
             is_foreign = any(message.get_attr("IFLA_LINK_NETNSID") is not None for message in messages)

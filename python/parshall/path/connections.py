@@ -23,16 +23,41 @@ def connections(timeline: pa.Table) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``connection``; ``paths``: rows by code path; ``drops``: packets by ``netns_inode``, ``place`` and ``reason``,
-        and how many were ``sent_again``; ``retransmissions`` and their ``causes``, how many repair a drop that was
-        seen (``lost``) and how many are ``spurious``; ``readers``: how long each process waited; ``queues``: how long
-        data and ACKs were in each queue discipline. Times have ``rows``, ``median_ns``, ``p99_ns``, ``max_ns``.
+        ``connection``; ``netns_inodes``: where it was seen (namespaces without a common segment have connections of
+        their own, also with equal ends); ``paths``: rows by code path; ``drops``: packets by ``netns_inode``,
+        ``place`` and ``reason``, and how many were ``sent_again``; ``retransmissions`` and their ``causes``, how many
+        repair a drop that was seen (``lost``) and how many are ``spurious``; ``readers``: how long each process waited;
+        ``queues``: how long data and ACKs were in each queue discipline. Times have ``rows``, ``median_ns``,
+        ``p99_ns``, ``max_ns``.
     """
     frame = pl.from_arrow(timeline)
     assert isinstance(frame, pl.DataFrame)
     tcp = frame.filter((pl.col("protocol") == 6) & pl.col("source").is_not_null())
-    made = [_connection(ends, rows) for ends, rows in tcp.partition_by(_ENDS, as_dict=True).items()]
-    return sorted(made, key=lambda one: (-sum(one["paths"].values()), one["connection"]))
+    made = [
+        _connection(ends, rows)
+        for ends, both in tcp.partition_by(_ENDS, as_dict=True).items()
+        for rows in _connected_namespaces(both)
+    ]
+    return sorted(made, key=lambda one: (-sum(one["paths"].values()), one["connection"], one["netns_inodes"]))
+
+
+def _connected_namespaces(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Split rows of the same ends by the network namespaces that have segments in common.
+
+    Containers have equal addresses. A segment of one connection passes several namespaces with its numbers as they are;
+    two connections have other numbers, which begin at random.
+    """
+    namespace = pl.col("netns_inode").fill_null(0)
+    found = rows.select(namespace)["netns_inode"].unique(maintain_order=True).to_list()
+    if len(found) == 1:
+        return [rows]
+    segments = rows.select(namespace, "tcp_seq", "tcp_ack").unique()
+    common = segments.join(segments, on=["tcp_seq", "tcp_ack"]).select("netns_inode", other="netns_inode_right")
+    groups: list[set[Any]] = []
+    for pair in {frozenset(pair) for pair in common.unique().iter_rows()} | {frozenset({one}) for one in found}:
+        touched = [group for group in groups if group & pair]
+        groups = [group for group in groups if not group & pair] + [set(pair).union(*touched)]
+    return [rows.filter(namespace.is_in(list(group))) for group in groups]
 
 
 def _connection(ends: tuple[Any, ...], rows: pl.DataFrame) -> dict[str, Any]:
@@ -53,6 +78,7 @@ def _connection(ends: tuple[Any, ...], rows: pl.DataFrame) -> dict[str, Any]:
     )
     return {
         "connection": group_text({"connection": [*ends, 6]}),
+        "netns_inodes": sorted(rows["netns_inode"].drop_nulls().unique().to_list()),
         "paths": dict(rows["path"].value_counts(sort=True).rows()),
         "drops": drops.sort("packets", descending=True).to_dicts(),
         "sent_again": _times(lost.filter(pl.col("sent_again_ns").is_not_null()).with_columns(time_ns="sent_again_ns")),

@@ -49,11 +49,11 @@ class PathHistograms:
         version = str(found.get("format_version"))
         if version.partition(".")[0] != str(MAJOR):
             raise UsageError(f"{self.path}: version {version}, this Parshall reads {MAJOR}.x; upgrade Parshall")
-        names = [field.name for field in dataclasses.fields(PathSummary)]
-        missing = [name for name in names if name not in found]
+        fields = dataclasses.fields(PathSummary)
+        missing = [one.name for one in fields if one.name not in found and one.default is dataclasses.MISSING]
         if missing:
             raise UsageError(f"{self.path}: it has no {missing[0]}; the file is damaged")
-        self.summary = PathSummary(**{name: found[name] for name in names})
+        self.summary = PathSummary(**{one.name: found[one.name] for one in fields if one.name in found})
         self.environment: dict[str, Any] = found.get("environment") or {}
 
     @property

@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parshall.errors import ParshallError, UsageError
+from parshall.path.reasons import reason_name
 from parshall.path.stages import STAGES
 
 FORMAT = "path"
@@ -125,10 +126,9 @@ class PathLog:
             Shape (packets, columns).
         """
         table = self.records.filter(pc.equal(self.records["event"].cast(pa.string()), "packet"))
-        names = self.drop_reasons
         for name in ("source", "destination"):
             table = _replaced(table, name, lambda value: str(_address(value)))
-        return _replaced(table, "drop_reason", lambda value: names.get(value, f"reason {value}"))
+        return _replaced(table, "drop_reason", self.drop_reason_names())
 
     @property
     def reads(self) -> pa.Table:
@@ -164,8 +164,15 @@ class PathLog:
     @property
     def drop_reasons(self) -> dict[int, str]:
         """The kernel's names of drop reasons."""
-        names = self._object("drop_reasons")
-        return {int(number): name for number, name in names.items() if number.isdecimal()}
+        return self._numbered("drop_reasons")
+
+    def drop_reason_names(self) -> Callable[[int], str]:
+        """Return a function that gives the name of a number of ``drop_reason``; see `reason_name`."""
+        names, subsystems = self.drop_reasons, self._numbered("drop_subsystems")
+        return lambda number: reason_name(number, names, subsystems)
+
+    def _numbered(self, key: str) -> dict[int, str]:
+        return {int(number): name for number, name in self._object(key).items() if number.isdecimal()}
 
     def _object(self, key: str) -> dict[str, Any]:
         return self._parsed(key, self._metadata.get(f"parshall.{key}", "{}"))

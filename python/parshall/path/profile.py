@@ -36,8 +36,8 @@ class PathSummary(Summary):
     unavailable : list of dict
         ``stage`` and ``reason`` of what was requested and this kernel lacks.
     paths : dict
-        Packets by code path: forwarded, delivered, sent, dropped, consumed, merged, and those whose end was not seen:
-        unknown, overwritten, open.
+        Packets by code path: forwarded, delivered, sent, dropped, consumed, merged, segmented, and those whose end
+        was not seen: unknown, overwritten, open.
     times : list of dict
         One row a code path (and group) and stage: packets, sum, share of the whole, quantiles, buckets; with
         ``probe_cost`` also what `less_probes` adds.
@@ -49,6 +49,10 @@ class PathSummary(Summary):
     drops : list of dict
         Packets by drop reason: all of the host, those that were followed, and these by the last stage that they passed
         (``places``).
+    uncounted_drops : int
+        Drops of the host for still other reasons: ``drops`` has room for 256.
+    without_histogram : int
+        Packets that ended on a CPU that came online after the start: they are in no histogram.
     noise : list of dict
         Interrupts and softirqs of each CPU: their times, and the gaps between their starts.
     reads : list of dict
@@ -77,6 +81,8 @@ class PathSummary(Summary):
     probe_cost: list[dict[str, Any]]
     attached_s: float
     windows: int
+    uncounted_drops: int = 0
+    without_histogram: int = 0
 
     @property
     def is_partial(self) -> bool:

@@ -34,7 +34,8 @@ MEANINGS = {
     "sent": "began in this host and left",
     "dropped": "freed with a reason",
     "consumed": "used up by the kernel, such as ARP and packets that a tunnel unpacks",
-    "merged": "GRO put it into another packet",
+    "merged": "GRO or the reassembly of fragments put it into another packet",
+    "segmented": "GSO cut it into pieces, which are packets of their own",
     "unknown": "its sk_buff was used again, and no end was seen",
     "overwritten": "another packet took its place in the table; --packets-max makes it larger",
     "open": "under way when measuring ended",
@@ -165,8 +166,8 @@ def sentences(
         top = most.sort("share", descending=True).row(0, named=True)
         texts.append(
             f"{row['path'].capitalize()} packets took {time_text(row['median_ns'])} in the median and "
-            f"{time_text(row['p99_ns'])} at the 99th percentile; {top['share']:.0%} of their total time was until "
-            f"{top['stage']}."
+            f"{time_text(row['p99_ns'])} at the 99th percentile; {top['share']:.0%} of their total time passed "
+            f"between {top['stage']} and the stage before."
         )
     if not complete:
         texts.append("The log is truncated: this report covers the part that could be read.")

@@ -149,6 +149,7 @@ def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
             "here": _end(row["local_address"], row["local_port"]),
             "there": _end(row["remote_address"], row["remote_port"]),
             "owner": _owner(row),
+            "connection": _mptcp_connection(row),
         }
         for row in ordered.iter_rows(named=True)
     ]
@@ -156,6 +157,12 @@ def _rows(shown: pl.DataFrame, legend: Legend) -> list[dict[str, Any]]:
 
 def _end(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _mptcp_connection(row: Mapping[str, Any]) -> str | None:
+    """Return the MPTCP connection that a flow is a subflow of, by its token as ss writes it."""
+    token = row.get("mptcp_token")
+    return f"MPTCP {token:08x}" if token else None
 
 
 def _owner(row: Mapping[str, Any]) -> str | None:

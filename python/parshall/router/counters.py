@@ -3,11 +3,10 @@
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from pyroute2 import IPRoute
-
 from parshall.router.testbed import RouterTestbed
 from parshall.router.tunnel import TUN
 from parshall.testbed import Host
+from parshall.testbed.netlink import route_socket
 
 # Counters of /proc/net/snmp and /proc/net/netstat of packets that the stack gave up.
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InUnknownProtos", "InDiscards", "OutDiscards", "OutNoRoutes")
@@ -69,6 +68,6 @@ def _stack(host: Host) -> int:
 
 
 def _transmit_drops(host: Host, interface: str) -> int:
-    with host.enter(), IPRoute() as route:
+    with host.enter(), route_socket() as route:
         (link,) = route.get_links(ifname=interface)
         return int(link.get_attr("IFLA_STATS64")["tx_dropped"])

@@ -8,6 +8,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.generic import GenericNetlinkSocket
 
 from parshall.errors import ParshallError
+from parshall.stopping import uninterrupted
 from parshall.testbed import Host
 
 _NAPI_GET = 11
@@ -65,12 +66,12 @@ def _write(host: Host, path: str, value: str) -> None:
 
 def _threads(host: Host, interface: str) -> list[int]:
     """Return the numbers of the NAPI threads of an interface."""
-    from pyroute2 import IPRoute
+    from parshall.testbed.netlink import route_socket
 
     with host.enter():
-        with IPRoute() as route:
+        with route_socket() as route:
             (index,) = route.link_lookup(ifname=interface)
-        with GenericNetlinkSocket() as family:
+        with uninterrupted(), GenericNetlinkSocket() as family:
             try:
                 family.bind("netdev", _Napi)
                 request = _Napi()

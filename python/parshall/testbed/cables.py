@@ -9,6 +9,7 @@ from pyroute2 import IPRoute
 from parshall.errors import ParshallError
 from parshall.testbed import offloads
 from parshall.testbed.namespaces import entered
+from parshall.testbed.netlink import route_socket
 
 # Seconds until an interface must be up.
 _UP_TIMEOUT_S = 10.0
@@ -30,7 +31,7 @@ class Cable:
 def create_cable(cable: Cable, *, offloads_on: bool) -> None:
     """Create the interfaces of a cable in their namespaces; raise `ParshallError` if one does not come up."""
     (path_a, name_a, mac_a), (path_b, name_b, mac_b) = cable.a, cable.b
-    with path_b.open() as peer, entered(path_a), IPRoute() as route:
+    with path_b.open() as peer, entered(path_a), route_socket() as route:
         route.link(
             "add",
             index=_FIRST_INDEX + max(link["index"] for link in route.get_links()),
@@ -41,12 +42,12 @@ def create_cable(cable: Cable, *, offloads_on: bool) -> None:
             peer={"ifname": name_b, "address": mac_b, "mtu": cable.mtu, "net_ns_fd": peer.fileno()},
         )
     for path, name, _ in (cable.a, cable.b):
-        with entered(path), IPRoute() as route:
+        with entered(path), route_socket() as route:
             offloads.switch(name, offloads_on)
             _quiet_ipv6(name)
             route.link("set", ifname=name, state="up")
     for path, name, _ in (cable.a, cable.b):
-        with entered(path), IPRoute() as route:
+        with entered(path), route_socket() as route:
             _wait_until_up(route, name)
 
 

@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pyroute2 import IPRoute
-
 from parshall.errors import ParshallError, UsageError
 from parshall.testbed import namespaces, programs
+from parshall.testbed.netlink import route_socket
 from parshall.testbed.removal import OWNER_VARIABLE, end_processes
 
 # Seconds from SIGTERM to SIGKILL when a testbed closes.
@@ -41,7 +40,7 @@ class Host:
         self._owner_prefix = owner_prefix
         self._programs: list[subprocess.Popen[Any]] = []
         self.path = namespaces.create(namespace)
-        with self.enter(), IPRoute() as route:
+        with self.enter(), route_socket() as route:
             (loopback,) = route.link_lookup(ifname="lo")
             route.link("set", index=loopback, state="up")
 

@@ -4,10 +4,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyroute2 import IPRoute
-
 from parshall.errors import UsageError
 from parshall.testbed.hosts import Host
+from parshall.testbed.netlink import route_socket
 from parshall.testbed.players import Player
 from parshall.testbed.shaping import Shaping
 
@@ -143,7 +142,7 @@ class Link:
 
 def configure_addresses(end: End, other: End) -> None:
     """Set the addresses of an end, and a permanent neighbour entry for the other: no ARP on the link."""
-    with end.host.enter(), IPRoute() as route:
+    with end.host.enter(), route_socket() as route:
         (index,) = route.link_lookup(ifname=end.interface)
         route.addr("add", index=index, address=end.ipv4, prefixlen=24)
         neighbours = [other.ipv4]
@@ -167,7 +166,7 @@ def wait_for_silence(ends: tuple[End, End]) -> None:
 
 
 def _interface_counters(end: End) -> dict[str, int]:
-    with end.host.enter(), IPRoute() as route:
+    with end.host.enter(), route_socket() as route:
         (link,) = route.get_links(ifname=end.interface)
         counters = link.get_attr("IFLA_STATS64")
         return {name: counters[name] for name in ("tx_packets", "tx_dropped", "rx_packets", "rx_dropped")}

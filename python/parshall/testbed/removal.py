@@ -35,10 +35,11 @@ def end_processes(namespace: Path, prefix: str) -> None:
 
 def remove_interface(name: str) -> bool:
     """Delete an interface of the calling namespace."""
-    from pyroute2 import IPRoute
     from pyroute2.netlink.exceptions import NetlinkError
 
-    with IPRoute() as route:
+    from parshall.testbed.netlink import route_socket
+
+    with route_socket() as route:
         try:
             route.link("del", ifname=name)
         except NetlinkError:
@@ -48,14 +49,11 @@ def remove_interface(name: str) -> bool:
 
 def interfaces() -> list[tuple[str, str | None]]:
     """Return name and kind (such as "veth"; None for hardware) of the calling namespace's interfaces."""
-    from pyroute2 import IPRoute
+    from parshall import _native
 
-    # Not from /sys/class/net, which shows the namespace in which sysfs was mounted.
-    with IPRoute() as route:
-        return [
-            (link.get_attr("IFLA_IFNAME"), link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND"))
-            for link in route.get_links()
-        ]
+    # An analysis-only installation lacks the function, and has made no interface.
+    listed: list[tuple[str, str | None, int | None, str]] = getattr(_native, "list_interfaces", list)()
+    return [(name, kind) for name, kind, _, _ in listed]
 
 
 def remove_cgroup(directory: str) -> bool:

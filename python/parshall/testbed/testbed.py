@@ -3,14 +3,10 @@
 import itertools
 import operator
 import re
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any, Self
 
 from parshall.errors import UsageError
+from parshall.stopping import uninterrupted
 from parshall.testbed import backends, links, namespaces
 from parshall.testbed.cables import Cable, has_ipv6
 from parshall.testbed.disciplines import Kernel
@@ -174,7 +170,7 @@ class Testbed:
         self._closed = True
         errors: list[Exception] = []
         parts: list[Link | Host] = [*self.links, *self.hosts]
-        with _uninterrupted():
+        with uninterrupted():
             for part in parts:
                 try:
                     part.close()
@@ -209,23 +205,3 @@ class Testbed:
             return End(host, interface, mac, f"10.77.{number}.{side}", ipv6)
 
         return end(a, 1), end(b, 2)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block, so that a second one leaves nothing behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    caught: list[int] = []
-
-    def remember(number: int, _frame: FrameType | None) -> None:
-        caught.append(number)
-
-    before = signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if caught:
-            signal.raise_signal(signal.SIGINT)

@@ -53,6 +53,7 @@ pub const CODE_NAMES: [&str; PATH_CODE_COUNT] = [
     "dropped",
     "consumed",
     "merged",
+    "segmented",
     "unknown",
     "overwritten",
     "open",

@@ -85,6 +85,18 @@ macro_rules! flow_columns {
             events_overwritten: u64 => 0;
             /// Such events that could not be written to the file.
             events_unwritten: u64 => 0;
+            /// The token of the MPTCP connection that this is a subflow of.
+            mptcp_token: Option<u32> => (record.mptcp_token != 0).then_some(record.mptcp_token);
+            /// Segments that the kernel counts as sent again since the log began (`total_retrans`).
+            retransmits_total: Option<u32> => None;
+            /// Of these, those of events in the log.
+            retransmits_logged: Option<u32> => None;
+            /// Of these, those that a filter or a full queue of this host took.
+            retransmits_failed: Option<u32> => None;
+            /// Of these, those of events that were lost to the log.
+            retransmits_lost: Option<u32> => None;
+            /// Attempts that failed before the kernel counted them.
+            retransmits_refused: Option<u32> => None;
         }
     };
 }

@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 /// Maximum number of flows in a tick: more are damage.
 const FLOWS_MAX: i64 = 1 << 24;
+/// Columns at the end that logs before 1.3 lack; there they are null.
+const LATER_COLUMNS: usize = 6;
 /// Maximum bytes of the columns of any table; beyond that, for each compressed byte.
 const ANY_TABLE_BYTES: i64 = 16 << 20;
 const BYTES_PER_COMPRESSED_BYTE: i64 = 256;
@@ -103,12 +105,18 @@ macro_rules! columns {
         /// The rows of an Arrow batch.
         ///
         /// # Errors
-        /// [`ArrowError::SchemaError`] when a column is missing or has another type,
+        /// [`ArrowError::SchemaError`] when a column that may not be null is missing, or one has another type,
         /// [`ArrowError::ParseError`] when an address is invalid.
         pub fn flow_rows(batch: &RecordBatch) -> Result<Vec<FlowRow>, ArrowError> {
-            $(let $name = column::<<$type as Cell>::Array>(batch, stringify!($name))?;)*
+            let unknown = FlowRow::default();
+            $(let $name = column::<<$type as Cell>::Array>(batch, stringify!($name), <$type>::IS_NULLABLE)?;)*
             (0..batch.num_rows())
-                .map(|row| Ok(FlowRow { $($name: <$type>::read($name, row)?,)* }))
+                .map(|row| Ok(FlowRow {
+                    $($name: match $name {
+                        Some(column) => <$type>::read(column, row)?,
+                        None => unknown.$name.clone(),
+                    },)*
+                }))
                 .collect()
         }
     };
@@ -169,7 +177,9 @@ fn check(bytes: &[u8]) -> Result<(), String> {
         let head = message.message()?;
         if let Some(schema) = head.header_as_schema() {
             let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
-            if schema.fields() != flow_schema().fields() {
+            let (known, found) = (flow_schema(), schema.fields());
+            let of_older = &known.fields()[..known.fields().len() - LATER_COLUMNS];
+            if found != known.fields() && found[..] != *of_older {
                 return Err("its columns are not those of the format".into());
             }
         }
@@ -207,10 +217,19 @@ fn check(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn column<'a, T: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a T, ArrowError> {
-    batch
-        .column_by_name(name)
+/// A column; `None`: it may be null and is not there.
+fn column<'a, T: Array + 'static>(
+    batch: &'a RecordBatch,
+    name: &str,
+    is_nullable: bool,
+) -> Result<Option<&'a T>, ArrowError> {
+    let found = batch.column_by_name(name);
+    if found.is_none() && is_nullable {
+        return Ok(None);
+    }
+    found
         .and_then(|array| array.as_any().downcast_ref::<T>())
+        .map(Some)
         .ok_or_else(|| {
             ArrowError::SchemaError(format!(
                 "flow table: the column {name} is missing or has another type"

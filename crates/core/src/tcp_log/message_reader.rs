@@ -2,7 +2,7 @@
 
 use super::error::{LogError, plain};
 use super::message::{CONTINUATION, KEY_CRC32, checksum};
-use arrow::ipc::{Message, root_as_message};
+use arrow::ipc::{Message, MessageHeader, MetadataVersion, root_as_message};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 /// Maximum bytes of the head and of the body of a message: more are damage.
@@ -197,9 +197,9 @@ impl<R: Read> MessageReader<R> {
                     let bytes = length_at(tail, at);
                     let start = at + HEAD_BYTES;
                     bytes > 0
-                        && start.checked_add(bytes as usize).is_some_and(|end| {
-                            end <= tail.len() && root_as_message(&tail[start..end]).is_ok()
-                        })
+                        && start
+                            .checked_add(bytes as usize)
+                            .is_some_and(|end| end <= tail.len() && is_message(&tail[start..end]))
                 }
             });
         match another {
@@ -272,6 +272,15 @@ impl<R: Read + Seek> MessageReader<R> {
     }
 }
 
+/// Whether bytes are the metadata of a message. Numbers in columns pass for a message without fields.
+fn is_message(metadata: &[u8]) -> bool {
+    root_as_message(metadata).is_ok_and(|message| {
+        message.version() == MetadataVersion::V5
+            && message.header_type() != MessageHeader::NONE
+            && (0..=BODY_BYTES_MAX).contains(&message.bodyLength())
+    })
+}
+
 /// The length of the message at `at`, from its head.
 fn length_at(bytes: &[u8], at: usize) -> i32 {
     let length = bytes[at + CONTINUATION.len()..].first_chunk();
@@ -283,4 +292,23 @@ fn cut(at_byte: u64, reason: &str) -> Step {
         at_byte,
         reason: plain(reason),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns of a batch may have these bytes: -1, then small numbers, which are a table without fields.
+    #[test]
+    fn numbers_that_look_like_a_message_make_no_damage_of_a_cut() {
+        let empty_table = [8, 0, 0, 0, 4, 0, 4, 0, 4, 0, 0, 0];
+        assert!(root_as_message(&empty_table).is_ok());
+        let mut tail = vec![0; 64];
+        tail.extend(CONTINUATION);
+        tail.extend((empty_table.len() as i32).to_le_bytes());
+        tail.extend(empty_table);
+        tail.extend([0; 64]);
+        let reader = MessageReader::new(io::empty(), "log".into());
+        assert!(matches!(reader.cut_or_corrupt(0, &tail), Ok(Step::Cut(_))));
+    }
 }

@@ -8,7 +8,7 @@
 //!
 //! Inside the keeper, [`kept_ring`] is the ring with its subscribers, `ring_maps` its memory, [`generation`] the
 //! programs that serve one set of them, `preparation` the process that compiles these, [`attachment`] an eBPF
-//! link to a hook, and [`grace`] the wait until no CPU runs the replaced programs.
+//! link to a hook, and `grace` (of the crate) the wait until no CPU runs the replaced programs.
 
 pub mod attachment;
 pub mod backend;
@@ -18,7 +18,6 @@ pub mod collector;
 pub mod dispatcher;
 mod error;
 pub(crate) mod generation;
-mod grace;
 pub mod keeper;
 pub mod kept_ring;
 mod ledger;

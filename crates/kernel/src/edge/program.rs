@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::{EdgeError, EdgeHook, EdgeRequest};
 use crate::bpf;
 use crate::capture::attachment::Attachment;
+use crate::grace::Grace;
 use crate::net::interface::{Interface, enter_namespace};
 use crate::net::mapping::Mapping;
 use crate::objects::{CompiledObject, compiled_object};
@@ -52,7 +53,7 @@ pub(super) struct Edge {
     object: Object,
     times: Mapping,
     request: EdgeRequest,
-    _attachment: Attachment,
+    attachment: Option<Attachment>,
 }
 
 // SAFETY: libbpf objects are not bound to a thread; an edge is reached through a lock.
@@ -125,7 +126,7 @@ impl Edge {
             object,
             times,
             request: request.clone(),
-            _attachment: attachment,
+            attachment: Some(attachment),
         })
     }
 
@@ -160,16 +161,13 @@ impl Edge {
         sum
     }
 
-    /// Detaches the program, writes the times, and returns the account.
-    pub fn finish(self) -> Result<EdgeAccounts, EdgeError> {
+    /// Detaches the program, and returns the account and writes the times of all packets that it has seen.
+    pub fn finish(mut self) -> Result<EdgeAccounts, EdgeError> {
+        drop(self.attachment.take());
+        // A program that runs at this moment still finishes.
+        Grace::new()?.wait()?;
         let accounts = self.accounts();
-        let Self {
-            times,
-            request,
-            _attachment,
-            ..
-        } = self;
-        drop(_attachment);
+        let Self { times, request, .. } = self;
         if let Some(path) = &request.path {
             write_words(
                 path,
@@ -185,7 +183,7 @@ impl Edge {
     }
 }
 
-/// Writes memory that the kernel may still be writing, in pieces.
+/// Writes mapped memory, in pieces.
 fn write_words(path: &Path, from: &Mapping, words: usize) -> std::io::Result<()> {
     const PIECE_WORDS: usize = 1 << 16;
     let mut file = File::create(path)?;

@@ -14,6 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
 use super::netlink;
+pub use super::netlink::{LinkSummary, QdiscSummary, links, qdiscs};
 
 /// `ARPHRD_RAWIP` of `linux/if_arp.h`.
 const ARPHRD_RAWIP: u16 = 519;

@@ -4,13 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
-    Emitable as _, ErrorBuffer, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
-    NLMSG_ERROR, NetlinkBuffer, NetlinkMessage, NlasIterator, ParseableParametrized as _,
+    Emitable as _, ErrorBuffer, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL,
+    NLM_F_REPLACE, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkMessage,
+    NlasIterator, ParseableParametrized as _,
 };
 use netlink_packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkMessage, Stats64,
+    InfoKind, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkMessage, State, Stats64,
 };
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcHeader, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -18,6 +19,8 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sen
 
 /// What the kernel puts into one datagram is shorter.
 const DATAGRAM_BYTES: usize = 32 << 10;
+/// How often a dump that changes interrupt is asked for.
+const DUMPS: u32 = 20;
 
 /// The kernel's state of an interface.
 #[derive(Clone, Debug)]
@@ -56,6 +59,95 @@ pub(crate) fn link(index: u32) -> io::Result<Link> {
         Some(LinkEvent::State(link)) => Ok(link),
         _ => Err(Errno::NODEV.into()),
     }
+}
+
+/// An interface as the record of a measurement describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSummary {
+    /// Its name.
+    pub name: String,
+    /// Its MTU.
+    pub mtu_bytes: Option<u32>,
+    /// Its kind, such as `veth`; `None` for hardware.
+    pub kind: Option<String>,
+    /// Its operational state of RFC 2863, as `ip link` writes it, in small letters: `up`, `lowerlayerdown`.
+    pub state: String,
+}
+
+/// A queue discipline as the record of a measurement describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QdiscSummary {
+    /// The number of its interface.
+    pub interface_index: u32,
+    /// Its kind, such as `fq_codel`.
+    pub kind: String,
+    /// The handle of its parent; 0xffffffff for the root.
+    pub parent: u32,
+}
+
+/// The interfaces of the calling thread's network namespace.
+pub fn links() -> io::Result<Vec<LinkSummary>> {
+    RouteSocket::open()?.dump(
+        RouteNetlinkMessage::GetLink(LinkMessage::default()),
+        libc::RTM_NEWLINK,
+        link_summary,
+    )
+}
+
+/// The queue disciplines of the calling thread's network namespace.
+pub fn qdiscs() -> io::Result<Vec<QdiscSummary>> {
+    RouteSocket::open()?.dump(
+        RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()),
+        libc::RTM_NEWQDISC,
+        qdisc_summary,
+    )
+}
+
+fn link_summary(payload: &[u8]) -> Option<LinkSummary> {
+    let header = LinkHeader::parse(payload).ok()?;
+    let (mut name, mut mtu_bytes, mut kind, mut state) = (None, None, None, State::Unknown);
+    for attribute in NlasIterator::new(payload.get(header.buffer_len()..)?).map_while(Result::ok) {
+        if attribute.kind() == libc::IFLA_LINKINFO {
+            kind = text_of(attribute.value(), libc::IFLA_INFO_KIND);
+            continue;
+        }
+        if !matches!(
+            attribute.kind(),
+            libc::IFLA_IFNAME | libc::IFLA_MTU | libc::IFLA_OPERSTATE
+        ) {
+            continue;
+        }
+        match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
+            Ok(LinkAttribute::IfName(found)) => name = Some(found),
+            Ok(LinkAttribute::Mtu(found)) => mtu_bytes = Some(found),
+            Ok(LinkAttribute::OperState(found)) => state = found,
+            _ => {}
+        }
+    }
+    Some(LinkSummary {
+        name: name?,
+        mtu_bytes,
+        kind,
+        state: format!("{state:?}").to_lowercase(),
+    })
+}
+
+fn qdisc_summary(payload: &[u8]) -> Option<QdiscSummary> {
+    let header = TcHeader::parse(payload).ok()?;
+    Some(QdiscSummary {
+        interface_index: header.index as u32,
+        kind: text_of(payload.get(header.buffer_len()..)?, libc::TCA_KIND)?,
+        parent: header.parent.into(),
+    })
+}
+
+/// The text of the attribute of a kind, which ends with a zero.
+fn text_of(attributes: &[u8], kind: u16) -> Option<String> {
+    let attribute = NlasIterator::new(attributes)
+        .map_while(Result::ok)
+        .find(|attribute| attribute.kind() == kind)?;
+    let text = attribute.value().split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 /// A socket of the network namespace in which it was opened.
@@ -116,6 +208,39 @@ impl RouteSocket {
             NLM_F_REPLACE,
             RouteNetlinkMessage::NewQueueDiscipline(message),
         )
+    }
+
+    /// Requests all objects of a kind, and collects what `summary` makes of the answers of a type.
+    fn dump<T>(
+        &self,
+        request: RouteNetlinkMessage,
+        answer_type: u16,
+        summary: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
+        // What changes meanwhile may be missing or be there twice; the kernel says so, and is asked again.
+        for _ in 0..DUMPS {
+            let (mut found, mut is_consistent, mut is_done) = (Vec::new(), true, false);
+            self.send(NLM_F_REQUEST | NLM_F_DUMP, 0, request.clone())?;
+            while !is_done {
+                let mut datagram = [0; DATAGRAM_BYTES];
+                let (length, _) = recv(&self.0, &mut datagram[..], RecvFlags::empty())?;
+                for message in messages(&datagram[..length]) {
+                    is_consistent &= message.flags() & NLM_F_DUMP_INTR == 0;
+                    match message.message_type() {
+                        NLMSG_DONE => is_done = true,
+                        NLMSG_ERROR => return Err(error_of(&message)),
+                        kind if kind == answer_type => found.extend(summary(message.payload())),
+                        _ => {}
+                    }
+                }
+            }
+            if is_consistent {
+                return Ok(found);
+            }
+        }
+        Err(io::Error::other(format!(
+            "the interfaces changed in each of {DUMPS} dumps of route netlink"
+        )))
     }
 
     fn change(&self, flags: u16, message: RouteNetlinkMessage) -> io::Result<()> {
@@ -197,14 +322,22 @@ impl AsFd for LinkWatch {
 }
 
 /// The messages about interfaces in a datagram.
-fn events(mut bytes: &[u8], take: &mut impl FnMut(u32, LinkEvent)) {
-    while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
+fn events(bytes: &[u8], take: &mut impl FnMut(u32, LinkEvent)) {
+    for message in messages(bytes) {
         if let Some((index, event)) = event(&message) {
             take(index, event);
         }
+    }
+}
+
+/// The messages in a datagram, up to one that is cut.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
+    std::iter::from_fn(move || {
+        let message = NetlinkBuffer::new_checked(bytes).ok()?;
         let length = message.length() as usize;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
+        Some(message)
+    })
 }
 
 fn event(message: &NetlinkBuffer<&[u8]>) -> Option<(u32, LinkEvent)> {
@@ -257,17 +390,29 @@ impl Link {
 
 /// Reads an acknowledgement: its error number is 0 when the request was carried out.
 fn acknowledgement(datagram: &[u8]) -> io::Result<()> {
-    let answer = NetlinkBuffer::new_checked(datagram)
-        .ok()
+    let answer = messages(datagram)
+        .next()
         .filter(|message| message.message_type() == NLMSG_ERROR)
-        .and_then(|message| ErrorBuffer::new_checked(message.payload()).ok());
-    match answer.map(|error| error.code()) {
-        Some(None) => Ok(()),
-        Some(Some(code)) => Err(io::Error::from_raw_os_error(-code.get())),
+        .and_then(|message| error_number(&message));
+    match answer {
+        Some(0) => Ok(()),
+        Some(number) => Err(io::Error::from_raw_os_error(number)),
         None => Err(io::Error::other(
             "route netlink answered something else than an acknowledgement",
         )),
     }
+}
+
+fn error_of(message: &NetlinkBuffer<&[u8]>) -> io::Error {
+    error_number(message).map_or_else(
+        || io::Error::other("route netlink answered an error without a number"),
+        io::Error::from_raw_os_error,
+    )
+}
+
+fn error_number(message: &NetlinkBuffer<&[u8]>) -> Option<i32> {
+    let error = ErrorBuffer::new_checked(message.payload()).ok()?;
+    Some(error.code().map_or(0, |code| -code.get()))
 }
 
 #[cfg(test)]
@@ -373,6 +518,15 @@ mod tests {
         assert_eq!(refused.raw_os_error(), Some(libc::ENOENT));
         assert!(acknowledgement(&state(0, 3, 0)).is_err());
         assert!(acknowledgement(&[]).is_err());
+    }
+
+    #[test]
+    fn noise_is_no_summary() {
+        for length in 0..64 {
+            let noise = vec![0xa5; length];
+            assert_eq!(link_summary(&noise), None);
+            assert_eq!(qdisc_summary(&noise), None);
+        }
     }
 
     #[test]

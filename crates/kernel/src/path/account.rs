@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use libbpf_rs::Btf;
-use libbpf_rs::btf::types::Enum;
 use parshall_core::abi::{
     NOISE_COUNT, PATH_CODE_COUNT, PATH_STAGE_COUNT, PATH_WAIT_CODES, READ_TIME_COUNT, STAGE_PAD,
 };
@@ -12,6 +10,7 @@ use parshall_core::path_log::{CODE_NAMES, STAGE_NAMES, TimeHistogram};
 use serde::Serialize;
 
 use super::arrays::Arrays;
+use super::drop_reasons::DropReasons;
 use super::hooks::PathHooks;
 use super::request::Group;
 
@@ -92,7 +91,7 @@ pub struct Noise {
 pub struct Drops {
     /// The kernel's number of the reason.
     pub reason: u32,
-    /// Its name, as the kernel has it without `SKB_DROP_REASON_`.
+    /// Its name: see [`DropReasons::name`].
     pub name: String,
     /// All that the kernel dropped.
     pub all: u64,
@@ -111,7 +110,7 @@ pub struct Wait {
     pub bucket: usize,
     /// Packets: one of seven.
     pub packets: u64,
-    /// Sum of their times until each stage, ns; `whole` is from the first stage to the last.
+    /// Sum of the times of each stage since the stage before, ns; `whole` is from the first stage to the last.
     pub sum_ns: BTreeMap<&'static str, u64>,
 }
 
@@ -320,17 +319,13 @@ fn noise(kind: &'static str, cpu: Option<usize>, events: u64, histogram: &TimeHi
 }
 
 /// Drops by reason, with the names of the running kernel.
-pub fn drops(arrays: &Arrays) -> Vec<Drops> {
-    let names = reason_names();
-    arrays
-        .drops()
-        .into_iter()
+pub fn drops(hooks: &PathHooks) -> Vec<Drops> {
+    let names = DropReasons::of_this_kernel();
+    let by_reason = hooks.drops().into_iter();
+    by_reason
         .map(|(reason, drops)| Drops {
             reason,
-            name: names
-                .get(&reason)
-                .cloned()
-                .unwrap_or_else(|| format!("reason {reason}")),
+            name: names.name(reason),
             all: drops.all,
             followed: drops.followed.iter().sum(),
             places: by_stage(&drops.followed),
@@ -360,23 +355,5 @@ fn by_stage(values: &[u64; PATH_STAGE_COUNT]) -> BTreeMap<&'static str, u64> {
     named
         .filter(|(_, value)| **value > 0)
         .map(|(name, value)| (*name, *value))
-        .collect()
-}
-
-/// The kernel's names of drop reasons; empty where it has none.
-pub fn reason_names() -> BTreeMap<u32, String> {
-    let Ok(btf) = Btf::from_vmlinux() else {
-        return BTreeMap::new();
-    };
-    let Some(reasons) = btf.type_by_name::<Enum<'_>>("skb_drop_reason") else {
-        return BTreeMap::new();
-    };
-    reasons
-        .iter()
-        .filter_map(|member| {
-            let name = member.name?.to_string_lossy();
-            let name = name.trim_start_matches("SKB_DROP_REASON_").to_string();
-            Some((u32::try_from(member.value).ok()?, name))
-        })
         .collect()
 }

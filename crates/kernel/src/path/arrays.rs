@@ -2,8 +2,8 @@
 
 use libbpf_rs::Object;
 use parshall_core::abi::{
-    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_REASONS_MAX, PathAccount, PathDrops,
-    PathHistogram, PathNoiseHistogram, PathWait, Plain, READ_TIME_COUNT, view_plain,
+    NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PathAccount, PathHistogram, PathNoiseHistogram,
+    PathWait, Plain, READ_TIME_COUNT, view_plain,
 };
 
 use super::load::{WAITS, find_map};
@@ -13,15 +13,15 @@ use crate::net::mapping::Mapping;
 
 const HISTOGRAM_BYTES: usize = size_of::<PathHistogram>();
 
-/// Counts, histograms and sums, most of them for each CPU.
+/// Counts for each possible CPU; histograms and sums for each that has a lane.
 pub(super) struct Arrays {
     accounts: Mapping,
     histograms: Mapping,
     noises: Mapping,
     reads: Mapping,
-    drops: Mapping,
     waits: Mapping,
     cpus: usize,
+    lane_cpus: usize,
     groups: usize,
 }
 
@@ -31,6 +31,7 @@ impl Arrays {
     pub fn of(
         object: &Object,
         cpus: usize,
+        lane_cpus: usize,
         groups_max: usize,
         is_writable: bool,
     ) -> Result<Self, MeasurementError> {
@@ -43,16 +44,12 @@ impl Arrays {
         let noise_bytes = size_of::<PathNoiseHistogram>();
         Ok(Self {
             accounts: map("path_accounts", cpus, size_of::<PathAccount>())?,
-            histograms: map("path_histograms", cpus * groups, HISTOGRAM_BYTES)?,
-            noises: map("path_noises", cpus * NOISE_COUNT, noise_bytes)?,
-            reads: map("path_reads", cpus * READ_TIME_COUNT, noise_bytes)?,
-            drops: map(
-                "path_drops",
-                cpus * PATH_REASONS_MAX,
-                size_of::<PathDrops>(),
-            )?,
-            waits: map("path_waits", cpus * WAITS, size_of::<PathWait>())?,
+            histograms: map("path_histograms", lane_cpus * groups, HISTOGRAM_BYTES)?,
+            noises: map("path_noises", lane_cpus * NOISE_COUNT, noise_bytes)?,
+            reads: map("path_reads", lane_cpus * READ_TIME_COUNT, noise_bytes)?,
+            waits: map("path_waits", lane_cpus * WAITS, size_of::<PathWait>())?,
             cpus,
+            lane_cpus,
             groups,
         })
     }
@@ -99,7 +96,7 @@ impl Arrays {
     /// Calls `take` with each CPU's histogram of a group.
     pub fn histograms(&self, group: usize, mut take: impl FnMut(&PathHistogram)) {
         let mut words = Vec::new();
-        for cpu in 0..self.cpus {
+        for cpu in 0..self.lane_cpus {
             words.clear();
             let element = cpu * self.groups + group;
             self.histograms.append_words(
@@ -125,7 +122,7 @@ impl Arrays {
             false => (&self.noises, NOISE_COUNT),
         };
         let mut words = Vec::new();
-        for cpu in 0..self.cpus {
+        for cpu in 0..self.lane_cpus {
             if let Some(histogram) = Self::copy(mapping, cpu * kinds + kind, &mut words) {
                 take(cpu, &histogram);
             }
@@ -137,20 +134,9 @@ impl Arrays {
         let element = |cpu, bucket| cpu * WAITS + code * PATH_BUCKETS + bucket;
         (0..PATH_BUCKETS)
             .map(|bucket| {
-                let elements = (0..self.cpus).map(|cpu| element(cpu, bucket));
+                let elements = (0..self.lane_cpus).map(|cpu| element(cpu, bucket));
                 Self::sum(&self.waits, elements)
             })
-            .collect()
-    }
-
-    /// Drops by reason: all, and those of packets that are followed, by the last stage before.
-    pub fn drops(&self) -> Vec<(u32, PathDrops)> {
-        (0..PATH_REASONS_MAX)
-            .map(|reason| {
-                let elements = (0..self.cpus).map(|cpu| cpu * PATH_REASONS_MAX + reason);
-                (reason as u32, Self::sum(&self.drops, elements))
-            })
-            .filter(|(_, drops): &(u32, PathDrops)| drops.all > 0)
             .collect()
     }
 }

@@ -1,15 +1,16 @@
 //! The object of the programs: maps get their sizes, programs their options, and the kernel those that are wanted.
 
-use libbpf_rs::{Map, MapCore, Object, ProgramMut};
+use libbpf_rs::{Map, MapCore, Object, OpenObject, ProgramMut};
 use parshall_core::abi::{
     NOISE_COUNT, PATH_BUCKETS, PATH_CODE_COUNT, PATH_FILTER_MAX, PATH_HEADS_PER_CPU,
-    PATH_REASONS_MAX, PATH_WAIT_CODES, PathOptions, READ_TIME_COUNT, plain_bytes,
+    PATH_WAIT_CODES, PathOptions, READ_TIME_COUNT, plain_bytes,
 };
 use parshall_core::filter::classic::ClassicInstruction;
 
 use super::request::Group;
 use super::selection::Selection;
 use super::settings::Settings;
+use crate::map_memory;
 use crate::measurement_error::MeasurementError;
 use crate::objects::{CompiledObject, compiled_object};
 use crate::ring;
@@ -20,6 +21,8 @@ pub(crate) static OBJECT: CompiledObject = compiled_object!("path");
 pub(super) const WAITS: usize = PATH_WAIT_CODES * PATH_BUCKETS;
 /// The program that ends what is under way.
 pub(super) const SWEEP_PROGRAM: &str = "path_sweep";
+/// The program that forgets what the CPUs were doing when the programs were last attached.
+pub(super) const WINDOW_PROGRAM: &str = "path_open_window";
 
 /// Loads the programs that are selected; nothing is attached.
 pub(super) fn load_programs(
@@ -28,6 +31,19 @@ pub(super) fn load_programs(
     cpus: usize,
     lane_cpus: usize,
 ) -> Result<Object, MeasurementError> {
+    let open = size_maps(settings, selection, cpus, lane_cpus)?;
+    map_memory::check(&open, cpus, "--groups-max, --packets-max or --buffer")?;
+    open.load()
+        .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))
+}
+
+/// Opens the object for so many possible CPUs, of which the first few have lanes and histograms.
+pub(super) fn size_maps(
+    settings: &Settings,
+    selection: &Selection,
+    cpus: usize,
+    lane_cpus: usize,
+) -> Result<OpenObject, MeasurementError> {
     let mut open = crate::libbpf_log::open(&OBJECT).map_err(MeasurementError::load)?;
     let Settings {
         options, filter, ..
@@ -45,11 +61,10 @@ pub(super) fn load_programs(
             "path_readers" => lane_cpus,
             "path_accounts" | "path_cpus" | "path_serving" => cpus,
             "packet_heads" => cpus * PATH_HEADS_PER_CPU,
-            "path_histograms" => cpus * groups,
-            "path_noises" => cpus * NOISE_COUNT,
-            "path_reads" => cpus * READ_TIME_COUNT,
-            "path_drops" => cpus * PATH_REASONS_MAX,
-            "path_waits" => cpus * WAITS,
+            "path_histograms" => lane_cpus * groups,
+            "path_noises" => lane_cpus * NOISE_COUNT,
+            "path_reads" => lane_cpus * READ_TIME_COUNT,
+            "path_waits" => lane_cpus * WAITS,
             "path_packets" => places,
             "path_identities" if options.reads_headers != 0 || has_filters(options) => places,
             "path_commands" | "path_reading" if options.group != Group::Command as u32 => 1024,
@@ -74,12 +89,12 @@ pub(super) fn load_programs(
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let is_wanted = name == SWEEP_PROGRAM
+            || name == WINDOW_PROGRAM
             || selection.others.contains(&name.as_str())
             || selection.programs.iter().any(|one| one.program == name);
         program.set_autoload(is_wanted);
     }
-    open.load()
-        .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))
+    Ok(open)
 }
 
 fn has_filters(options: &PathOptions) -> bool {

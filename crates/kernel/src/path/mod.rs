@@ -11,6 +11,7 @@
 //! | `arrays` | what the programs fill, mapped |
 //! | `snapshot` | histograms that are put aside |
 //! | [`hooks`] | the kernel side as a whole |
+//! | `drop_reasons` | their names in the running kernel |
 //! | `account` | the arrays as tables |
 //! | `status` | what a measurement reports |
 //! | [`session`] | starts a measurement; `run` is the thread behind it |
@@ -18,6 +19,7 @@
 mod account;
 mod arrays;
 mod attachment;
+mod drop_reasons;
 pub mod hooks;
 pub(crate) mod load;
 pub mod request;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parshall_core::path_log::PathLogWriter;
 
-use super::account::reason_names;
+use super::drop_reasons::DropReasons;
 use super::hooks::PathHooks;
 use super::request::{PathRequest, enter};
 use super::run::Run;
@@ -43,7 +43,8 @@ pub fn start(request: PathRequest, beginning: &Beginning) -> Result<PathProfile,
             return Ok(None);
         };
         let (file, place) = log_file::create(path, is_given_up)?;
-        let reasons = serde_json::to_string(&reason_names()).unwrap_or_else(|_| "{}".into());
+        let reasons = DropReasons::of_this_kernel();
+        let json = |names| serde_json::to_string(names).unwrap_or_else(|_| "{}".into());
         let metadata = [
             ("environment", request.environment.clone()),
             ("options", request.options_text.clone()),
@@ -51,7 +52,8 @@ pub fn start(request: PathRequest, beginning: &Beginning) -> Result<PathProfile,
                 "clock",
                 format!("{{\"clock\":\"CLOCK_REALTIME\",\"monotonic_offset_ns\":{offset_ns}}}"),
             ),
-            ("drop_reasons", reasons),
+            ("drop_reasons", json(&reasons.names)),
+            ("drop_subsystems", json(&reasons.subsystems)),
         ];
         let writer = PathLogWriter::create(file, &metadata, offset_ns)
             .map_err(|error| MeasurementError::log(path, error))?;

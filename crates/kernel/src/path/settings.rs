@@ -4,6 +4,7 @@ use parshall_core::abi::{PATH_FILTER_MAX, PathOptions};
 use parshall_core::filter::classic::ClassicInstruction;
 use parshall_core::filter::emit::LinkLayer;
 
+use super::drop_reasons::DropReasons;
 use super::request::{Group, PathRequest};
 use super::selection::Selection;
 use crate::cgroup;
@@ -31,9 +32,10 @@ impl Settings {
             layout: ring::layout(request.ring_bytes, Preference::FastReader)?,
             cgroup_id: group.id,
             interface_count: interfaces.len() as u32,
-            netns_inode: match &request.netns {
-                Some(_) => interface::namespace_number() as u32,
-                None => 0,
+            // Other namespaces have interfaces with the same numbers.
+            netns_inode: match request.netns.is_some() || !interfaces.is_empty() {
+                true => interface::namespace_number() as u32,
+                false => 0,
             },
             every: request.every,
             filter_length: filter.len() as u32,
@@ -44,6 +46,7 @@ impl Settings {
             groups_max: if has_groups { request.groups_max } else { 0 },
             reads_headers: u32::from(request.path.is_some() || has_groups || group.id != 0),
             follows_readers: u32::from(selection.others.contains(&"path_read")),
+            delivered_reasons: DropReasons::of_this_kernel().delivered(),
             ..PathOptions::default()
         };
         options.interfaces[..interfaces.len()].copy_from_slice(&interfaces);

@@ -55,6 +55,10 @@ pub struct Summary {
     pub ungrouped: u64,
     /// Drops by reason.
     pub drops: Vec<Drops>,
+    /// Drops for still other reasons: `drops` has room for 256.
+    pub uncounted_drops: u64,
+    /// Packets that ended on a CPU that came online after the start: they are in no histogram.
+    pub without_histogram: u64,
     /// Interrupts and softirqs.
     pub noise: Vec<Noise>,
     /// Times of reads.

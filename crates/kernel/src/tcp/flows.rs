@@ -4,8 +4,8 @@
 //! days holds only the flows that are alive.
 
 use parshall_core::abi::{
-    EVENT_CLOSE, EVENT_PACKET, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED, FLOW_PASSIVE,
-    TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord,
+    EVENT_CLOSE, EVENT_PACKET, EVENT_RETRANSMIT, FLOW_BEGAN_BEFORE, FLOW_END_DESTROYED,
+    FLOW_PASSIVE, TcpFlowEndRecord, TcpFlowRecord, TcpStateRecord,
 };
 use parshall_core::tcp_log::{FlowRow, Unwritten};
 use rustc_hash::FxHashMap;
@@ -22,6 +22,7 @@ struct Entry {
     row: FlowRow,
     packets_read: u64,
     events_read: u64,
+    retransmits_read: u32,
     highest_seq: u64,
     end: Option<TcpFlowEndRecord>,
     has_closed: bool,
@@ -75,6 +76,7 @@ impl FlowTable {
                 row,
                 packets_read: 0,
                 events_read: 0,
+                retransmits_read: 0,
                 highest_seq: 0,
                 end: None,
                 has_closed: false,
@@ -94,8 +96,11 @@ impl FlowTable {
     pub fn note_states(&mut self, records: &[TcpStateRecord]) {
         let offset = self.monotonic_offset_ns;
         for run in records.chunk_by(|left, right| left.flow == right.flow) {
-            let (mut events, mut has_closed, mut highest_seq) = (0, false, 0);
+            let (mut events, mut has_closed, mut highest_seq, mut retransmits) = (0, false, 0, 0);
             for record in run {
+                if record.event == EVENT_RETRANSMIT {
+                    retransmits += u32::from(record.gso_segs);
+                }
                 events += u64::from(record.event != EVENT_PACKET);
                 has_closed |= record.event == EVENT_CLOSE;
                 highest_seq = record.flow_seq.max(highest_seq);
@@ -103,6 +108,7 @@ impl FlowTable {
             let entry = self.entry(run[0].flow);
             entry.packets_read += run.len() as u64 - events;
             entry.events_read += events;
+            entry.retransmits_read = entry.retransmits_read.wrapping_add(retransmits);
             entry.has_closed |= has_closed;
             entry.highest_seq = entry.highest_seq.max(highest_seq);
             entry.see(run[0].time_ns, offset);
@@ -133,6 +139,7 @@ impl FlowTable {
             began_before: old.began_before || record.flags & FLOW_BEGAN_BEFORE != 0,
             command: new.command.clone().or_else(|| old.command.clone()),
             pid: new.pid.or(old.pid),
+            mptcp_token: new.mptcp_token.or(old.mptcp_token),
             cgroup: old.cgroup.clone(),
             socket_cookie: cookie,
             first_time_ns: old.first_time_ns,
@@ -157,6 +164,14 @@ impl FlowTable {
             (&mut end.packets_dropped, record.packets_dropped),
             (&mut end.events_seen, record.events_seen),
             (&mut end.events_dropped, record.events_dropped),
+        ] {
+            *known = new.max(*known);
+        }
+        for (known, new) in [
+            (&mut end.retransmits_total, record.retransmits_total),
+            (&mut end.retransmits_seen, record.retransmits_seen),
+            (&mut end.retransmits_failed, record.retransmits_failed),
+            (&mut end.retransmits_refused, record.retransmits_refused),
         ] {
             *known = new.max(*known);
         }
@@ -282,6 +297,11 @@ impl Entry {
         row.events_overwritten = end
             .events_seen
             .saturating_sub(end.events_dropped + self.events_read);
+        row.retransmits_total = Some(end.retransmits_total);
+        row.retransmits_logged = Some(self.retransmits_read);
+        row.retransmits_failed = Some(end.retransmits_failed);
+        row.retransmits_lost = Some(end.retransmits_seen.saturating_sub(self.retransmits_read));
+        row.retransmits_refused = Some(end.retransmits_refused);
         row
     }
 }

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object};
+use libbpf_rs::{IterOpts, Link, MapCore, MapFlags, MapIterOpts, Object, OpenObject};
 use parshall_core::abi::{
     HookCounters, ReaderTime, TCP_HOOK_COUNT, TCP_LANES_PER_CPU, TcpOptions, plain_bytes,
 };
@@ -13,6 +13,7 @@ use super::options::{Directions, TcpLogOptions};
 use super::sweep::{Sweep, Sweeps, sweep_namespaces, walks_maps};
 use crate::bpf;
 use crate::cpus;
+use crate::map_memory;
 use crate::measurement_error::MeasurementError;
 use crate::net::mapping::Mapping;
 use crate::objects::{CompiledObject, compiled_object};
@@ -35,13 +36,14 @@ const PACKET_PROGRAMS: [(&str, Directions); 2] = [
     ("tcp_ingress", Directions::Out),
 ];
 
-/// Programs that are attached for the events.
+/// Programs that are attached for the events, and detached in this order: a close reads how much the kernel has sent
+/// again, which the programs for that must have seen.
 const EVENT_PROGRAMS: [&str; 6] = [
-    "tcp_retransmit",
-    "tcp_retransmit_synack",
     "tcp_congestion_state",
     "tcp_close",
     "tcp_close_2",
+    "tcp_retransmit",
+    "tcp_retransmit_synack",
     FLOW_END_PROGRAM,
 ];
 
@@ -90,6 +92,8 @@ pub struct HandshakeAccount {
     pub events_seen: u64,
     /// Events for which the ring had no room.
     pub events_dropped: u64,
+    /// SYN-ACKs that were sent again.
+    pub retransmits_seen: u32,
 }
 
 /// Whose packets are observed, and which.
@@ -391,6 +395,7 @@ impl TcpHooks {
                     packets_dropped: word(2)?,
                     events_seen: word(7)?,
                     events_dropped: word(8)?,
+                    retransmits_seen: word(10)? as u32,
                 })
             })
             .collect()
@@ -450,6 +455,18 @@ fn load_programs(
     lane_cpus: usize,
     walks_maps: bool,
 ) -> Result<Object, MeasurementError> {
+    let open = size_maps(options, cpus, lane_cpus, walks_maps)?;
+    map_memory::check(&open, cpus, "--buffer")?;
+    open.load()
+        .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))
+}
+
+fn size_maps(
+    options: &TcpOptions,
+    cpus: usize,
+    lane_cpus: usize,
+    walks_maps: bool,
+) -> Result<OpenObject, MeasurementError> {
     let packet_lanes = lane_cpus * TCP_LANES_PER_CPU;
     let mut open = crate::libbpf_log::open(&OBJECT).map_err(MeasurementError::load)?;
     for mut map in open.maps_mut() {
@@ -483,6 +500,28 @@ fn load_programs(
             name => !walks_maps || !SUM_UP_BY_SOCKET.contains(&name),
         });
     }
-    open.load()
-        .map_err(|error| MeasurementError::load(crate::libbpf_log::explained(&error)))
+    Ok(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_grows_with_the_cpus_that_have_lanes() {
+        let bytes = |possible, online| {
+            let packets = ring::layout(8 << 20, Preference::FastReader).unwrap();
+            let flows = ring::layout(8 << 20, Preference::FastReader).unwrap();
+            let options = TcpLogOptions::default()
+                .to_kernel(packets, flows, 1)
+                .unwrap();
+            let open = size_maps(&options, possible, online, true).unwrap();
+            map_memory::needed_bytes(&open, possible)
+        };
+        let (small, idle, large) = (bytes(1, 1), bytes(128, 1), bytes(128, 128));
+        assert!(idle - small < 1 << 20, "{small} {idle}");
+        // Two lanes of packets and one of flows.
+        let lanes_bytes = 127 * 3 * (8 << 20);
+        assert!((lanes_bytes..lanes_bytes + (64 << 20)).contains(&(large - idle)));
+    }
 }

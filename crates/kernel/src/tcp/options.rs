@@ -1,6 +1,7 @@
 //! What a TCP state log is asked for.
 
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use parshall_core::abi::{
@@ -106,6 +107,7 @@ impl TcpLogOptions {
             host_count: self.hosts.len() as u32,
             port_count: self.ports.len() as u32,
             pid_count: self.pids.len() as u32,
+            pid_namespace: pid_namespace(),
             packets_per_log: self.packets_per_log,
             on_change: u32::from(self.on_change),
             handshake_silence_ns: (self.handshake_silence_s * 1e9) as u64,
@@ -150,5 +152,17 @@ impl TcpLogOptions {
             }
         }
         Ok(options)
+    }
+}
+/// Inode of the first namespace of process IDs, `PROC_PID_INIT_INO` of the kernel.
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Inode of the calling process' namespace of process IDs; 0 for the first one, whose IDs the kernel itself uses.
+fn pid_namespace() -> u32 {
+    let inode = std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+    if inode == FIRST_PID_NAMESPACE {
+        0
+    } else {
+        inode as u32
     }
 }

@@ -110,6 +110,8 @@ impl Run {
                 packets_dropped: open.packets_dropped,
                 events_seen: open.events_seen,
                 events_dropped: open.events_dropped,
+                retransmits_total: open.retransmits_seen,
+                retransmits_seen: open.retransmits_seen,
                 ..TcpFlowEndRecord::default()
             });
         }

@@ -4,5 +4,6 @@ pub mod capability;
 pub mod capture;
 pub mod generate;
 pub mod hook_time;
+pub mod interface;
 pub mod session;
 pub mod tcp;

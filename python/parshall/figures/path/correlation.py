@@ -50,7 +50,8 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     first, second = sorted((top["first"], top["second"]), key=stages.index)
     packets = int(reduced["packets"].max() or 0)  # type: ignore[arg-type]
     caption = (
-        f"Left: Spearman's rank correlation of the times until two stages, of {packets:,} packets taken evenly. "
+        f"Left: Spearman's rank correlation of the times of two stages, each since the stage before, of {packets:,} "
+        f"packets taken evenly. "
         f"Right: the pair that correlates most, {first} and {second} ({top['correlation']:+.2f}), one point a packet. "
         "Times that grow together have a common cause, such as a busy CPU; a model that draws them independently "
         "misses it."
@@ -73,9 +74,9 @@ def _table(reduced: pl.DataFrame, stages: list[str]) -> Any:
 
 
 def _channel(kind: Any, times: pl.Series) -> Any:
-    """Return the channel (X or Y) of the times until a stage, on a logarithmic axis."""
+    """Return the channel (X or Y) of the times of a stage, on a logarithmic axis."""
     ends = float(times.min() or 1), float(times.max() or 2)  # type: ignore[arg-type]
-    title = f"until {times.name} (logarithmic)"
+    title = f"{times.name}, since the stage before (logarithmic)"
     return kind(f"{times.name}:Q", title=title, scale=time_scale(*ends), axis=time_ticks(*ends))
 
 

@@ -101,7 +101,7 @@ def reduce(log: "PathLog", progress: Callable[[int], None] = lambda _: None) -> 
     PathReduction
         Tables of polars.
     """
-    first = _First(log.drop_reasons)
+    first = _First(log.drop_reason_names())
     rows = 0
     for table in tables_of(log.batches(), _BATCH_ROWS):
         first.add(table)
@@ -202,8 +202,8 @@ def _long(times: pl.DataFrame, *index: str) -> pl.DataFrame:
 class _First:
     """The first pass: histograms, drops, sample."""
 
-    def __init__(self, reasons: dict[int, str]) -> None:
-        self._reasons = reasons
+    def __init__(self, reason_name: Callable[[int], str]) -> None:
+        self._reason_name = reason_name
         self.reads = self.backwards = 0
         self.begin_ns: int | None = None
         self._paths: list[pl.DataFrame] = []
@@ -320,7 +320,7 @@ class _First:
         if not self._drops:
             return pl.DataFrame(schema={"reason": pl.String, "place": pl.String, "packets": pl.UInt32})
         rows = pl.concat(self._drops)
-        reasons = [self._reasons.get(number or 0, f"reason {number}") for number in rows["reason"]]
+        reasons = [self._reason_name(number or 0) for number in rows["reason"]]
         named = rows.with_columns(reason=pl.Series(reasons, dtype=pl.String))
         return named.group_by("reason", "place").sum().sort("packets", "reason", descending=[True, False])
 

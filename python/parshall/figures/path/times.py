@@ -43,11 +43,11 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     chart = alt.vconcat(*panels, spacing=4)
     packets = int(times.filter(stage=WHOLE)["packets"].sum())
     caption = (
-        f"{many(packets, 'packet')}. Until a stage: time since the stage before; whole: from the first stage to the "
+        f"{many(packets, 'packet')}. A stage has the time since the stage before; whole: from the first stage to the "
         "last. Height: packets for each 9 % of time, each panel to its own maximum. Solid line: median; dashed: 99th "
         "percentile."
     )
-    return finished(f"times-{path}", f"Time until each stage, {path} packets", caption, chart)
+    return finished(f"times-{path}", f"Time of each stage since the stage before, {path} packets", caption, chart)
 
 
 def _panel(

@@ -57,12 +57,14 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     panels = [_panel(reduced, reduction, path, stage, end_s, stage == stages[-1]) for stage in stages]
     count = int(reduction.longest.filter(pl.col("path") == path).group_by("stage").len()["len"].max() or 0)  # type: ignore[arg-type]
     caption = (
-        "The stages that take most of the time. Line: median of the sampled packets of a bin; shading: 5th to 95th "
-        "percentile. "
+        "The stages that take most of the time, each since the stage before. Line: median of the sampled "
+        "packets of a bin; shading: 5th to 95th percentile. "
         f"Marks: the longest times of all packets, up to {count} a stage."
     )
     chart = alt.vconcat(*panels, spacing=12)
-    return finished(f"trace-{path}", f"Time until a stage over the measurement, {path} packets", caption, chart)
+    return finished(
+        f"trace-{path}", f"Times since the stage before over the measurement, {path} packets", caption, chart
+    )
 
 
 def _panel(reduced: pl.DataFrame, reduction: PathReduction, path: str, stage: str, end_s: float, is_last: bool) -> Any:
@@ -79,7 +81,7 @@ def _panel(reduced: pl.DataFrame, reduction: PathReduction, path: str, stage: st
     scale, axis = time_scale(*ends), time_ticks(*ends, minExtent=50)
 
     def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=f"until {stage}", scale=scale, axis=axis)
+        return alt.Y(f"{field}:Q", title=stage, scale=scale, axis=axis)
 
     base = alt.Chart(rows_of(bins)).encode(x=x)
     tooltip = [alt.Tooltip("time_s:Q", title="time (s)"), alt.Tooltip("time_ns:Q", title="ns", format=",")]

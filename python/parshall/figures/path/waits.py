@@ -59,7 +59,7 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
         "stage:N",
         scale=stage_colours(stages),
         sort=stages,
-        legend=alt.Legend(title="until stage", orient="right", symbolType="square"),
+        legend=alt.Legend(title=["stage: time since", "the stage before"], orient="right", symbolType="square"),
     )
     tooltip = [
         alt.Tooltip("percentile:N"),
@@ -82,7 +82,7 @@ def draw(reduced: pl.DataFrame, reduction: PathReduction, path: str) -> Figure:
     packets += " packet" if packets == "1" else " packets"
     caption = (
         "Each bar: mean times of the packets around a percentile of the time from first to last stage "
-        f"({packets}, from top to bottom). A part is the time until its stage, waiting included."
+        f"({packets}, from top to bottom). A part is the time since the stage before, waiting included."
     )
     chart = alt.layer(bars, names).properties(width=WIDTH_PX - 240, height=_BAR_PX * len(rows))
     return finished(f"waits-{path}", f"Where {path} packets spent their time", caption, chart)

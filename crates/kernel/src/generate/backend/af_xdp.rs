@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 const FRAMES: u32 = 1024;
 /// Packets of one system call when packets are not paced.
 const BATCH: u32 = 64;
-/// How long the driver may keep the last packets, and the kernel the queue of an earlier socket.
+/// How long the driver may keep the last packets.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How long the kernel may keep the queue of an earlier socket: a busy machine frees it seconds later.
+const RELEASE: Duration = Duration::from_secs(5);
 
 pub(crate) struct AfXdp {
     socket: XdpSender,
@@ -106,14 +108,14 @@ fn bind_when_free(
     queue: u32,
     is_multi_frame: bool,
 ) -> Result<(), SocketError> {
-    let deadline = Instant::now() + DRAIN;
+    let deadline = Instant::now() + RELEASE;
     loop {
         match socket.bind(index, queue, is_multi_frame) {
             Err(error)
                 if error.source.raw_os_error() == Some(libc::EBUSY)
                     && Instant::now() < deadline =>
             {
-                std::thread::yield_now();
+                std::thread::sleep(Duration::from_millis(1));
             }
             result => return result,
         }

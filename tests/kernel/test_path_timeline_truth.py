@@ -2,29 +2,31 @@
 
 import json
 import socket
+import statistics
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from subprocess import PIPE
 
 import polars as pl
 import pytest
 from conversation import Tcpdump, connection, send_marker, socket_at, transfer
+from ports import PORTS
+from tcp_flow_table import unacknowledged_of
 
 import parshall
 from parshall.capture import Capture, Output, Ring
 from parshall.path import PathLog, PathProfile, Trace, join
-from parshall.path.stages import ALL_STAGES
 from parshall.tcp import TcpLog
 
-# The kernel runs no program of a tracepoint inside of itself, so a busy host may hide a packet.
-pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root"), pytest.mark.attempts(3)]
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
 PARSHALL = [sys.executable, "-m", "parshall"]
-PORT = 5050
-# Netfilter hooks are those of one namespace, and these packets pass three.
-HOOKS = ("pre_routing", "local_in", "forward", "local_out", "post_routing")
-STAGES = [name for name in ALL_STAGES if name not in HOOKS]
+PORT = next(PORTS)
+# Without netfilter, whose hooks are those of one namespace: these packets pass three. And no more than is judged, for
+# the kernel verifies a program for each stage, which takes seconds for all of them.
+STAGES = ["netif_rx", "receive", "socket_in", "tcp_receive", "data_ready"]
+STAGES += ["queue", "qdisc_enqueue", "qdisc_dequeue", "start_xmit", "drop"]
 
 
 @contextmanager
@@ -50,19 +52,28 @@ def toward_sink(table):
     return table.filter((pl.col("destination_port") == PORT) & (pl.col("payload_bytes") > 0))
 
 
-def dropped_between(router, tmp_path, until, run):
-    """Return how often each segment was seen before the router and not behind it, as tcpdump saw both edges."""
+def seen_at_edges(router, tmp_path, until, run):
+    """Return the segments with data that tcpdump saw before the router, and those behind it."""
     taps = [
         Tcpdump(router.router, interface, PORT, tmp_path / f"{interface}.pcap")
         for interface in (router.in_if, router.out_if)
     ]
     run()
     send_marker(router.source, str(router.sink_address), PORT)
-    seen = [
-        Counter(packet.seq for packet in tap.stop(until) if packet.payload_bytes and packet.source_port != PORT)
-        for tap in taps
+    return [
+        [packet for packet in tap.stop(until) if packet.payload_bytes and packet.source_port != PORT] for tap in taps
     ]
-    return seen[0] - seen[1]
+
+
+def dropped_between(before, behind):
+    """Return how often each segment was seen before the router and not behind it."""
+    return Counter(packet.seq for packet in before) - Counter(packet.seq for packet in behind)
+
+
+def times_of_single(packets):
+    """Return the time in seconds of each segment that was seen once, by its sequence number."""
+    seen = Counter(packet.seq for packet in packets)
+    return {packet.seq: packet.time_s for packet in packets if seen[packet.seq] == 1}
 
 
 def transferred(router, payload_bytes):
@@ -108,7 +119,8 @@ def drop_every(router, number):
 def test_each_retransmission_has_the_copy_that_a_firewall_dropped(router, tmp_path, until):
     drop_every(router, 40)
     with followed(tmp_path, router):
-        witness = dropped_between(router, tmp_path, until, lambda: transferred(router, 2_000_000))
+        edges = seen_at_edges(router, tmp_path, until, lambda: transferred(router, 2_000_000))
+    witness = dropped_between(*edges)
     table = timeline_of(tmp_path)
     check_losses(table, witness, {"NETFILTER_DROP"}, {"receive"})
     text = router.router.run(["nft", "-j", "list", "table", "ip", "t"]).stdout
@@ -135,67 +147,76 @@ def test_each_retransmission_has_the_copy_that_a_full_queue_dropped(router, tmp_
     done = router.router.run(["tc", "qdisc", "replace", "dev", router.out_if, "root", "tbf", *rate], check=False)
     assert done.returncode == 0, done.stderr
     with followed(tmp_path, router):
-        witness = dropped_between(router, tmp_path, until, lambda: transferred(router, 1_000_000))
+        edges = seen_at_edges(router, tmp_path, until, lambda: transferred(router, 1_000_000))
+    witness = dropped_between(*edges)
     table = timeline_of(tmp_path)
     reasons = {"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED"}
     check_losses(table, witness, reasons, {"queue", "qdisc_enqueue"})
     text = router.router.run(["tc", "-s", "-j", "qdisc", "show", "dev", router.out_if]).stdout
     assert json.loads(text)[0]["drops"] == witness.total()
     queued = toward_sink(table).filter((pl.col("path") == "forwarded") & pl.col("qdisc_dequeue_ns").is_not_null())
-    waited = queued["qdisc_dequeue_ns"].cast(pl.Int64) - queued["qdisc_enqueue_ns"].cast(pl.Int64)
-    # A full queue of 12,000 bytes lasts 2.4 ms at 40 Mbit/s.
-    assert 1_000_000 < waited.max() < 10_000_000
+    waited_ns = pl.col("qdisc_dequeue_ns").cast(pl.Int64) - pl.col("qdisc_enqueue_ns").cast(pl.Int64)
+    queued = queued.select("tcp_seq", waited_ns=waited_ns)
+    # A full queue of 12,000 bytes lasts 2.4 ms at 40 Mbit/s; how much longer depends on who else wants the CPU.
+    assert queued["waited_ns"].max() > 1_000_000
+    arrived_s, left_s = (times_of_single(edge) for edge in edges)
+    crossed_ns = {seq: (left_s[seq] - arrived_s[seq]) * 1e9 for seq in arrived_s.keys() & left_s.keys()}
+    rows = [(row, crossed_ns[row["tcp_seq"]]) for row in queued.to_dicts() if row["tcp_seq"] in crossed_ns]
+    assert len(rows) > 100
+    # tcpdump's times, read as floats, are right to 0.24 us; its clock may be slewed by 0.05 % beside the kernel's.
+    assert all(row["waited_ns"] < crossed * 1.001 + 1000 for row, crossed in rows)
+    assert statistics.median(crossed - row["waited_ns"] for row, crossed in rows) < 100_000
 
 
+# It reads a message for each line of its input, and says when it is about to.
 READER = f"""
-import json, socket, sys, time
+import socket, sys, time
 listener = socket.create_server(("0.0.0.0", {PORT}))
 print("ready", flush=True)
 connection, _ = listener.accept()
-times = []
-while True:
-    if len(times) % 2:
-        time.sleep(0.03)
-    before = time.time_ns()
+for line in sys.stdin:
+    print("reading", flush=True)
+    before = time.monotonic_ns()
     data = connection.recv(65536)
-    if not data:
-        break
-    times.append([before, time.time_ns(), len(data)])
-print(json.dumps(times))
+    print(before, time.monotonic_ns(), len(data), flush=True)
 """
 
 
-def test_a_readers_wait_is_that_of_its_own_clock(router, tmp_path):
-    reader = router.sink.popen([sys.executable, "-c", READER], stdout=subprocess.PIPE, text=True)
+def test_a_readers_wait_is_that_of_its_own_clock(router, tmp_path, until):
+    reader = router.sink.popen([sys.executable, "-c", READER], stdin=PIPE, stdout=PIPE, text=True)
     assert reader.stdout.readline() == "ready\n"
-    with followed(tmp_path, router):
-        with socket_at(router.source, "0.0.0.0", socket.SOCK_STREAM) as sender:
-            sender.connect((str(router.sink_address), PORT))
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(40):
+    times = []
+    with followed(tmp_path, router), socket_at(router.source, "0.0.0.0", socket.SOCK_STREAM) as sender:
+        sender.connect((str(router.sink_address), PORT))
+        for number in range(40):
+            is_late = number % 2
+            # Each message is read by itself, every other one when it has been there for a while.
+            if is_late:
                 sender.sendall(bytes(500))
-                # The messages come apart, so that each is read by itself; the reader is late for every other one.
-                time.sleep(0.05)
-        times = json.loads(reader.communicate(timeout=30)[0])
-    rows = toward_sink(timeline_of(tmp_path)).filter(pl.col("path") == "delivered").to_dicts()
+                until("the message has come", lambda: not unacknowledged_of(sender))
+            reader.stdin.write("read\n")
+            reader.stdin.flush()
+            assert reader.stdout.readline() == "reading\n"
+            if not is_late:
+                sender.sendall(bytes(500))
+            times.append([int(word) for word in reader.stdout.readline().split()])
+        reader.communicate(timeout=30)
+    offset_ns = PathLog(tmp_path / "path.arrow").clock["monotonic_offset_ns"]
+    rows = toward_sink(timeline_of(tmp_path)).filter(pl.col("path") == "delivered")
+    rows = rows.with_columns(pl.col("time").dt.epoch("ns")).to_dicts()
     assert len(rows) == len(times) == 40
     late = []
     for row, (before_ns, after_ns, length) in zip(rows, times, strict=True):
         assert length == row["payload_bytes"] == 500
         assert (row["read_match"], row["pid"]) == ("exact", reader.pid)
         assert row["command"].startswith("python")
-        ready_ns = timestamp_ns(row["time"]) + row["data_ready_ns"]
+        ready_ns = row["time"] - offset_ns + row["data_ready_ns"]
         ended_ns = ready_ns + row["wait_ns"]
-        # The wall clock is slewed.
-        assert before_ns - 100_000 <= ended_ns <= after_ns + 100_000
-        assert row["wait_ns"] == row["read_ns"] and row["wait_ns"] >= before_ns - ready_ns - 100_000
+        assert before_ns <= ended_ns <= after_ns
+        assert row["wait_ns"] == row["read_ns"] >= before_ns - ready_ns
         late.append(after_ns - ended_ns)
+    # Half of them, as others may take the reader's CPU before it looks at its clock.
     assert sorted(late)[20] < 1_000_000
-
-
-def timestamp_ns(value):
-    """Return a time of polars, which Python's times cut to microseconds, to the microsecond."""
-    return round(value.timestamp() * 1_000_000) * 1000
 
 
 def test_tshark_shows_comments_and_the_same_packets(router, tmp_path):

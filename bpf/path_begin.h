@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The beginning of a packet: at the first stage that it passes, at its arrival at native XDP before that, or as a piece of
+ * a large packet, whose beginning it takes.
+ */
+#ifndef PARSHALL_PATH_BEGIN_H
+#define PARSHALL_PATH_BEGIN_H
+
+#include "path_delivery.h"
+#include "path_segment.h"
+
+static __always_inline __u32 netns_of(const struct sk_buff *skb)
+{
+	struct net_device *dev = BPF_CORE_READ(skb, dev);
+
+	return dev ? BPF_CORE_READ(dev, nd_net.net, ns.inum) : 0;
+}
+
+static __always_inline int is_wanted_interface(__u32 interface)
+{
+	for (int i = 0; i < PATH_INTERFACES_MAX; i++) {
+		if (i >= options.interface_count)
+			return 0;
+		if (options.interfaces[i] == interface)
+			return 1;
+	}
+	return 0;
+}
+
+/* Whether the filter wants a packet; fills in its identity where that is asked for. */
+static __always_inline int is_wanted_head(struct sk_buff *skb, struct path_identity *identity, __u32 netns, __u32 number)
+{
+	struct packet_head *head = read_head(skb, number);
+	struct net_device *dev;
+	struct sock *sk;
+
+	if (!identity || (options.filter_length && !accepts(head)))
+		return 0;
+	if (!options.reads_headers)
+		return 1;
+	__builtin_memset(identity, 0, sizeof(*identity));
+	sk = BPF_CORE_READ(skb, sk);
+	if (sk)
+		describe_socket(identity, sk);
+	dev = BPF_CORE_READ(skb, dev);
+	identity->netns_inode = netns;
+	identity->interface = dev ? BPF_CORE_READ(dev, ifindex) : 0;
+	identity->ethernet_protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
+	identity->gso_segs = 1;
+	if (head) {
+		struct skb_shared_info *shared = (void *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));
+
+		identity->gso_segs = BPF_CORE_READ(shared, gso_segs) ?: 1;
+		identity->length_bytes = head->wire_bytes;
+		describe_headers(identity, head);
+	}
+	return 1;
+}
+
+/* Whether a packet is wanted; fills in its identity where that is asked for. */
+static __noinline int is_wanted(struct sk_buff *skb, struct path_identity *identity, __u32 netns)
+{
+	struct path_cpu *now = this_cpu();
+	struct net_device *dev;
+	__u32 in_use;
+	int wanted;
+
+	if (!skb || !now)
+		return 0;
+	if (options.netns_inode && netns != options.netns_inode)
+		return 0;
+	dev = BPF_CORE_READ(skb, dev);
+	if (options.interface_count && !is_wanted_interface(dev ? BPF_CORE_READ(dev, ifindex) : 0))
+		return 0;
+	if (!options.filter_length && !options.reads_headers)
+		return 1;
+	/* A program that interrupts this one takes the next head, and gives it back before this one goes on. */
+	in_use = now->heads_in_use;
+	*(volatile __u32 *)&now->heads_in_use = in_use + 1;
+	wanted = is_wanted_head(skb, identity, netns, in_use);
+	*(volatile __u32 *)&now->heads_in_use = in_use;
+	return wanted;
+}
+
+/*
+ * When native XDP had a packet, by where its first byte is. The driver makes an sk_buff around that byte, on the same CPU
+ * and in the same poll. Metadata in front of the packet would do as well, but GRO merges no packets whose metadata differ.
+ */
+struct path_arrival {
+	__u64 time_ns; /* 0: none, or taken */
+	__u32 address; /* low bits */
+	__u32 interface;
+};
+
+#define ARRIVAL_BITS 8
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1 << ARRIVAL_BITS);
+	__type(key, __u32);
+	__type(value, struct path_arrival);
+} path_arrivals SEC(".maps");
+
+static __always_inline struct path_arrival *arrival_at(__u32 address)
+{
+	__u32 place = ((address >> 6) * 0x9e3779b1u) >> (32 - ARRIVAL_BITS);
+
+	return bpf_map_lookup_elem(&path_arrivals, &place);
+}
+
+SEC("xdp.frags")
+int path_xdp(struct xdp_md *ctx)
+{
+	struct path_arrival *arrival;
+	__u32 address;
+
+	/* The verifier takes no arithmetic on a pointer to a packet, but its copied low half is a number. */
+	asm volatile("%[low] = %[pointer]" : [low] "=w"(address) : [pointer] "w"(ctx->data));
+	arrival = arrival_at(address);
+	if (arrival) {
+		arrival->address = address;
+		arrival->interface = ctx->ingress_ifindex;
+		arrival->time_ns = bpf_ktime_get_ns();
+	}
+	return XDP_PASS;
+}
+
+/* Moves the beginning of a packet back to its arrival, if the driver has not copied it elsewhere since. */
+static __always_inline void begin_at_arrival(struct path_packet *packet, struct sk_buff *skb, __u32 stage)
+{
+	__u32 address = (__u32)(__u64)BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, mac_header);
+	struct path_arrival *arrival = arrival_at(address);
+	__u64 past_ns;
+
+	if (!arrival || !arrival->time_ns || arrival->address != address ||
+	    arrival->interface != BPF_CORE_READ(skb, dev, ifindex))
+		return;
+	past_ns = packet->time_ns - arrival->time_ns;
+	packet->time_ns = arrival->time_ns;
+	packet->first_stage = STAGE_XDP;
+	packet->seen |= BIT(STAGE_XDP);
+	packet->offset_ns[STAGE_XDP] = 0;
+	if (stage < STAGE_PAD)
+		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
+	arrival->time_ns = 0;
+}
+
+/* Notes the time of a stage. What passes it more than once keeps the first. */
+static __always_inline void pass(struct path_packet *packet, const __u32 stage)
+{
+	if (!packet->is_ignored && !(packet->seen & BIT(stage))) {
+		__u64 past_ns = bpf_ktime_get_ns() - packet->time_ns;
+
+		packet->offset_ns[stage] = past_ns < 0xffffffff ? past_ns : 0xffffffff;
+		packet->seen |= BIT(stage);
+	}
+	packet->last_stage = stage;
+}
+
+/* A piece has the beginning and the times of the large packet. Returns whether another CPU left that one in its place meanwhile. */
+static __noinline int inherit(struct path_packet *packet, __u32 place, __u32 stage, const struct path_whole *whole)
+{
+	struct path_command *command;
+	__u64 queued_ns;
+	__u32 seen;
+	__u8 first_stage;
+
+	if (!packet || !whole || stage >= STAGE_PAD)
+		return 0;
+	queued_ns = *(const volatile __u64 *)&whole->queued_ns;
+	packet->time_ns = whole->packet.time_ns;
+	seen = whole->packet.seen;
+	first_stage = whole->packet.first_stage;
+	packet->first_cpu = whole->packet.first_cpu;
+	packet->stolen_from_ns = whole->packet.stolen_from_ns;
+	packet->interface_out = 0;
+	packet->reason = 0;
+	__builtin_memcpy(packet->offset_ns, whole->packet.offset_ns, sizeof(packet->offset_ns));
+	if (options.group == GROUP_COMMAND) {
+		command = bpf_map_lookup_elem(&path_commands, &place);
+		if (command)
+			*command = whole->command;
+	}
+	if (!*(const volatile __u64 *)&whole->key || *(const volatile __u64 *)&whole->queued_ns != queued_ns)
+		return 0;
+	packet->seen = seen;
+	packet->first_stage = first_stage;
+	pass(packet, stage);
+	return 1;
+}
+
+/* Of each CPU's packets the first is left, and every n-th after it: a count of all CPUs would be a line that all write. */
+static __always_inline int is_thinned_out(void)
+{
+	struct path_cpu *now = this_cpu();
+	__u32 passed;
+
+	if (!now)
+		return 1;
+	passed = now->passed;
+	now->passed = passed + 1 < options.every ? passed + 1 : 0;
+	return passed != 0;
+}
+
+/*
+ * A packet at its first stage, or a piece of a large one at the first stage of its own. `netns` is 0 where only the
+ * packet's device knows it.
+ */
+static __noinline int begin_packet(struct sk_buff *skb, __u32 stage, __u32 netns, const struct path_whole *whole)
+{
+	__u32 place, cpu = bpf_get_smp_processor_id();
+	struct path_packet *packet;
+	struct path_account *account = account_of(cpu);
+	struct path_identity *identity;
+	struct path_cpu *now;
+	__u32 ignored = whole ? whole->packet.is_ignored : 0;
+	int is_alone = stage <= STAGE_RECEIVE || stage >= STAGE_QUEUE;
+
+	if (!skb || !account)
+		return 0;
+	packet = make_room(skb, &place);
+	if (!packet)
+		return 0;
+	count_in_softirq(&account->seen, is_alone);
+	if (__sync_val_compare_and_swap(&packet->tag, TAG_FREE, TAG_TAKEN) != TAG_FREE) {
+		count(&account->failed);
+		return 0;
+	}
+	if (!ignored && (options.netns_inode || options.interface_count || options.filter_length || options.reads_headers)) {
+		identity = bpf_map_lookup_elem(&path_identities, &place);
+		if (!identity || !is_wanted(skb, identity, netns ?: netns_of(skb)))
+			ignored = FILTERED;
+	}
+	if (options.every > 1 && !ignored && !whole && is_thinned_out())
+		ignored = THINNED;
+	if (ignored)
+		count_in_softirq(ignored == FILTERED ? &account->filtered : &account->thinned, is_alone);
+	packet->is_ignored = ignored;
+	packet->head = head_of(skb);
+	packet->seen = BIT(stage);
+	packet->first_stage = packet->last_stage = stage;
+	if (!ignored && !(whole && inherit(packet, place, stage, whole))) {
+		packet->first_cpu = cpu;
+		packet->interface_out = 0;
+		packet->reason = 0;
+		if (stage < STAGE_PAD)
+			packet->offset_ns[stage] = 0;
+		if (options.group == GROUP_COMMAND)
+			note_command(place, stage >= STAGE_LOCAL_OUT);
+		if (options.writes_records) {
+			now = this_cpu();
+			identity = bpf_map_lookup_elem(&path_identities, &place);
+			if (now && identity) {
+				packet->stolen_from_ns = now->stolen_ns;
+				identity->poll = now->poll;
+				identity->poll_index = stage <= STAGE_RECEIVE ? ++now->poll_index : 0;
+			}
+		}
+		packet->time_ns = bpf_ktime_get_ns();
+		if (options.stages & BIT(STAGE_XDP) && stage <= STAGE_RECEIVE)
+			begin_at_arrival(packet, skb, stage);
+	}
+	*(volatile __u64 *)&packet->tag = (__u64)skb;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,35 @@
+"""A place of its own for each test process, so that tests beside each other see nothing of one another.
+
+Names in ``/run/netns``, rings in ``/run/parshall`` and control groups are those of the process alone: what one test
+leaves behind on purpose, the clean-up of another would remove. The kernel's programs still see every packet of the
+host, so a test judges the counters of its own namespaces, ports and control groups.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+
+_CLONE_NEWNS, _CLONE_NEWCGROUP = 0x00020000, 0x02000000
+_MS_REC, _MS_PRIVATE = 1 << 14, 1 << 18
+_PRIVATE_DIRECTORIES = ("/run/netns", "/run/parshall")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def isolate() -> None:
+    """Give the calling thread, and all that it starts, directories under ``/run`` of its own; needs root."""
+    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+    for directory in _PRIVATE_DIRECTORIES:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        _mount("none", directory, "tmpfs", 0, "mode=755")
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    words = [os.fsencode(word) if word is not None else None for word in (source, target, kind)]
+    _check(_libc.mount(*words, flags, os.fsencode(options) if options else None), f"mount {target}")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

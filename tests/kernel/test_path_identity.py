@@ -1,0 +1,334 @@
+"""A packet is what it is called, whatever else uses the addresses, numbers and sockets that it has had."""
+
+import fcntl
+import json
+import os
+import select
+import socket
+import statistics
+import struct
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from conversation import connection, socket_at, transfer
+from path_noise import noise
+from path_run import check_balance, run
+from test_path_truth import has_stage, measured, paths_of
+
+from parshall.path import PathProfile
+from parshall.path.stages import ALL_STAGES
+
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("root")]
+NOISES = ["unix", "netlink", "packet"]
+TUNSETIFF, IFF_TUN, IFF_TAP, IFF_NAPI, IFF_NAPI_FRAGS, IFF_NO_PI = 0x400454CA, 1, 2, 0x10, 0x20, 0x1000
+
+
+def udp(host, count, port=9000, read=True):
+    """Send datagrams to this host itself, and read each."""
+    with (
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as sender,
+        socket_at(host, "127.0.0.1", socket.SOCK_DGRAM) as receiver,
+    ):
+        receiver.settimeout(20)
+        receiver.bind(("127.0.0.1", port))
+        for number in range(count):
+            sender.sendto(number.to_bytes(4, "big") * 25, ("127.0.0.1", port))
+            # Read, or there: what waits for a thread of the kernel would find the socket closed.
+            if read:
+                assert receiver.recv(200)
+            else:
+                assert select.select([receiver], [], [], 20)[0]
+
+
+def dropped(summary):
+    """Return the followed drops by reason."""
+    return {row["name"]: row["followed"] for row in summary.drops if row["followed"]}
+
+
+@pytest.fixture
+def alone(bed):
+    """A host without a neighbour."""
+    return bed.host("alone")
+
+
+@contextmanager
+def tun(host, name="tun0", kind=IFF_TUN):
+    """Make a TUN or TAP interface with the address 10.9.8.1, and yield its file."""
+    with host.enter(), Path("/dev/net/tun").open("r+b", buffering=0) as file:
+        fcntl.ioctl(file, TUNSETIFF, struct.pack("16sH22x", name.encode(), kind | IFF_NO_PI))
+        host.run(["sysctl", "-q", "-w", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=False)
+        host.run(["ip", "address", "add", "10.9.8.1/24", "dev", name])
+        host.run(["ip", "link", "set", name, "up"])
+        yield file
+
+
+def datagram(source, destination, port, payload=b"x" * 40):
+    """A UDP datagram over IPv4, without a checksum of UDP."""
+    transport = struct.pack("!HHHH", 40000, port, 8 + len(payload), 0) + payload
+    addresses = socket.inet_aton(source) + socket.inet_aton(destination)
+    words = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(transport), 7, 0, 64, 17, 0) + addresses
+    total = sum(struct.unpack("!10H", words))
+    total = (total & 0xFFFF) + (total >> 16)
+    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    return words[:10] + checksum.to_bytes(2, "big") + words[12:] + transport
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+@pytest.mark.parametrize("kind", NOISES)
+def test_datagrams_that_were_read_are_delivered_whatever_is_closed_beside_them(alone, tmp_path, one_cpu, kind, log):
+    stages = ALL_STAGES if log else None
+    with noise(alone, kind, cpu=one_cpu), measured(tmp_path, alone, {"stages": stages}, log=log) as found:
+        udp(alone, 3000)
+    assert dropped(found["summary"]) == {}
+    paths = found["summary"].paths
+    assert paths["delivered"] == 3000 and paths["dropped"] == 0, paths
+    # Over the loopback interface each begins anew when it comes in.
+    assert paths["sent"] == 3000, paths
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+def test_segments_that_were_read_are_delivered_whatever_is_closed_beside_them(alone, tmp_path, one_cpu, log):
+    stages = ALL_STAGES if log else None
+    with noise(alone, *NOISES, cpu=one_cpu), measured(tmp_path, alone, {"stages": stages}, log=log) as found:
+        with connection(alone, alone, "127.0.0.1", 5050) as (active, passive):
+            for _ in range(300):
+                active.sendall(b"x" * 100)
+                assert passive.recv(100)
+                passive.sendall(b"y" * 300)
+                assert active.recv(300)
+            transfer(active, passive, 3_000_000)
+    assert dropped(found["summary"]) == {}
+    paths = found["summary"].paths
+    assert paths["delivered"] == paths["sent"] > 600, paths
+    assert paths["dropped"] == 0, paths
+
+
+def test_what_passes_a_stage_again_keeps_the_first_time(alone, tmp_path, one_cpu):
+    """Two reads copy parts of one segment."""
+    gap_s = 0.3
+    stages = ["netif_rx", "receive", "local_in", "copy", "start_xmit"]
+    with (
+        measured(tmp_path, alone, {"stages": stages}) as found,
+        connection(alone, alone, "127.0.0.1", 5050) as (active, passive),
+    ):
+        active.sendall(bytes(100))
+        assert len(passive.recv(1)) == 1
+        time.sleep(gap_s)  # the distance between the reads, not a wait for anything
+        assert len(passive.recv(100)) == 99
+    packets = found["log"].packets
+    is_delivered = pc.equal(packets["path"].cast("string"), "delivered")
+    segments = packets.filter(pc.and_(pc.equal(packets["payload_bytes"], 100), is_delivered))
+    (copied_ns,) = segments["copy_ns"].to_pylist()
+    assert copied_ns < gap_s / 2 * 1e9
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+def test_each_packet_of_a_tun_is_seen(alone, tmp_path, one_cpu, log):
+    """They begin at `receive`, and their answers by ICMP come back to the same file."""
+    with tun(alone) as file:
+        stages = ALL_STAGES if log else None
+        with measured(tmp_path, alone, {"stages": stages}, log=log) as found:
+            for _ in range(500):
+                file.write(datagram("10.9.8.2", "10.9.8.1", 9999))
+    assert dropped(found["summary"]) == {"NO_SOCKET": 500}
+    assert found["summary"].paths["dropped"] == 500
+
+
+def test_packets_whose_headers_gro_gets_in_pages_pass_filters_and_have_identities(alone, tmp_path):
+    """A TAP device with IFF_NAPI_FRAGS gives them to GRO as some drivers of cards do."""
+    with tun(alone, "tap0", IFF_TAP | IFF_NAPI | IFF_NAPI_FRAGS) as file:
+        mac = json.loads(alone.run(["ip", "-j", "link", "show", "tap0"]).stdout)[0]["address"]
+        frame = bytes.fromhex(mac.replace(":", "")) + b"\2\0\0\0\0\1\x08\0"
+        with measured(tmp_path, alone, {"filter": "udp dst port 9999"}) as found:
+            for _ in range(50):
+                whole = frame + datagram("10.9.8.2", "10.9.8.1", 9999)
+                os.writev(file.fileno(), [whole[:60], whole[60:]])
+    packets = found["log"].packets
+    assert paths_of(packets) == {"dropped": 50}
+    assert set(packets["destination_port"].to_pylist()) == {9999}
+
+
+def test_what_is_sent_to_a_closed_port_is_not_delivered_by_its_answer(alone, tmp_path, one_cpu):
+    """Answers of ICMP make other sockets ready, in the buffer that the datagram has left."""
+    alone.run(
+        ["tc", "qdisc", "replace", "dev", "lo", "root", "tbf", *["rate", "1gbit", "burst", "20000", "limit", "400000"]]
+    )
+    alone.sysctl("net.ipv4.icmp_ratelimit", 0)
+    alone.sysctl("net.ipv4.icmp_msgs_per_sec", 1_000_000)
+    alone.sysctl("net.ipv4.icmp_msgs_burst", 1_000_000)
+    count = 4000
+    with (
+        noise(alone, "unix", cpu=one_cpu),
+        measured(tmp_path, alone, {"stages": ALL_STAGES}) as found,
+        socket_at(alone, "127.0.0.1", socket.SOCK_DGRAM) as sender,
+    ):
+        sender.setsockopt(socket.IPPROTO_IP, 11, 1)  # IP_RECVERR
+        sender.connect(("127.0.0.1", 9))
+        refused = 0
+        for _ in range(count):
+            try:
+                sender.send(bytes(100))
+            except ConnectionRefusedError:
+                refused += 1
+        # Packets of one CPU keep their order: behind this one, all have passed.
+        udp(alone, 1)
+    packets = found["log"].packets
+    there = packets.filter(pc.and_(pc.equal(packets["protocol"], 17), pc.equal(packets["destination_port"], 9)))
+    assert refused > 0
+    counts = paths_of(there)
+    assert counts.get("delivered", 0) == 0 and set(counts) == {"sent", "dropped"}, counts
+    assert counts["sent"] == counts["dropped"], counts
+    # Each began once on its way out, and once when it came in.
+    assert counts["sent"] <= count, counts
+
+
+def test_what_a_full_tun_drops_is_dropped(alone, tmp_path, one_cpu):
+    with tun(alone):
+        alone.run(["ip", "link", "set", "tun0", "txqueuelen", "10"])
+        alone.run(["tc", "qdisc", "replace", "dev", "tun0", "root", "noqueue"], check=False)
+        with (
+            measured(tmp_path, alone, {"stages": ALL_STAGES}) as found,
+            socket_at(alone, "10.9.8.1", socket.SOCK_DGRAM) as sender,
+        ):
+            for _ in range(110):
+                sender.sendto(bytes(100), ("10.9.8.7", 9000))
+    packets = found["log"].packets
+    there = packets.filter(pc.equal(packets["destination_port"], 9000))
+    counts = paths_of(there)
+    (drops,) = (row for row in found["summary"].drops if row["name"] == "FULL_RING")
+    assert counts["dropped"] == drops["followed"] >= 100, (counts, found["summary"].drops)
+    assert counts["dropped"] + counts["sent"] + counts.get("open", 0) == 110, counts
+
+
+def test_an_interface_of_another_namespace_with_the_same_number_is_another(bed, tmp_path):
+    """As on each host of containers: every eth0 has a number that another one has."""
+    hosts = [bed.host(name) for name in ("a", "b", "c", "d")]
+    links = [bed.link(*hosts[:2], backend="veth"), bed.link(*hosts[2:], backend="veth")]
+    names = [links[0].interface(hosts[0]), links[1].interface(hosts[2])]
+
+    def number(host, name):
+        return int(host.run(["ip", "-o", "link", "show", name]).stdout.split(":")[0])
+
+    assert number(hosts[0], names[0]) == number(hosts[2], names[1])
+    with hosts[0].enter():
+        profile = PathProfile(
+            tmp_path / "log.arrow", interface=[names[0]], stages=["netif_rx", "receive", "start_xmit"]
+        )
+    with socket_at(hosts[2], "0.0.0.0", socket.SOCK_DGRAM) as sender:
+        for _ in range(200):
+            sender.sendto(bytes(100), (str(links[1].address(hosts[3])), 9000))
+    with socket_at(hosts[0], "0.0.0.0", socket.SOCK_DGRAM) as sender:
+        for _ in range(50):
+            sender.sendto(bytes(100), (str(links[0].address(hosts[1])), 9000))
+    summary = profile.stop()
+    check_balance(summary.ledger)
+    assert summary.paths["sent"] == 50, summary.paths
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+def test_an_orderly_end_of_a_connection_drops_nothing(alone, tmp_path, until, log):
+    """Neither the end that is left unread, nor the one that comes when its connection is in TIME_WAIT already."""
+
+    def is_half_closed():
+        return alone.run(["ss", "-tanHO", "state", "fin-wait-2"]).stdout != ""
+
+    with (
+        measured(tmp_path, alone, {"stages": ALL_STAGES if log else None}, log=log) as found,
+        socket_at(alone, "127.0.0.1", socket.SOCK_STREAM) as listener,
+    ):
+        listener.bind(("127.0.0.1", 5100))
+        listener.listen()
+        for number in range(40):
+            active = socket_at(alone, "127.0.0.1", socket.SOCK_STREAM)
+            active.connect(("127.0.0.1", 5100))
+            passive, _ = listener.accept()
+            active.sendall(b"question")
+            assert passive.recv(100) == b"question"
+            # The end that closes first never reads the FIN of the other one.
+            first, second = (active, passive) if number % 2 else (passive, active)
+            first.close()
+            assert second.recv(10) == b""
+            if number > 30:
+                until("the first end was acknowledged", is_half_closed)
+            second.close()
+    assert dropped(found["summary"]) == {}
+    assert found["summary"].paths["dropped"] == 0
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["histograms", "log"])
+def test_a_datagram_that_is_closed_unread_was_delivered_and_not_read(alone, tmp_path, log):
+    stages = ALL_STAGES if log else None
+    with measured(tmp_path, alone, {"stages": stages}, log=log) as found:
+        for port in range(9000, 9050):
+            udp(alone, 1, port=port, read=False)
+    paths = found["summary"].paths
+    assert (paths["delivered"], paths["dropped"]) == (50, 0), paths
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["a connection each", "one connection"])
+def test_a_read_takes_no_longer_than_its_data_was_there(alone, tmp_path, one_cpu, keeps):
+    """What a connection leaves behind is not of the next one, whose socket has its address."""
+    gap_s, rounds = 0.03, 60
+
+    def serve(listener):
+        for _ in range(1 if keeps else rounds):
+            passive, _ = listener.accept()
+            with passive:
+                while passive.recv(100):
+                    passive.sendall(b"answer")
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket_at(alone, "127.0.0.1", socket.SOCK_STREAM))
+        listener.bind(("127.0.0.1", 5600))
+        listener.listen()
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        found = stack.enter_context(measured(tmp_path, alone, {"reads": True, "stages": ALL_STAGES}))
+        active = None
+        for _ in range(rounds):
+            if active is None or not keeps:
+                active = socket_at(alone, "127.0.0.1", socket.SOCK_STREAM)
+                active.connect(("127.0.0.1", 5600))
+            active.sendall(b"question")
+            assert active.recv(100) == b"answer"
+            if not keeps:
+                active.close()
+            time.sleep(gap_s)  # the distance between requests, not a wait for anything
+        active.close()
+        server.join()
+    if not has_stage(found, "data_ready"):
+        pytest.skip("this kernel lacks the stage at which data is ready")
+    reads = found["log"].reads
+    waited_ns = reads["read_ns"].to_pylist()
+    # One at each end of a request; what the other end has closed is no read.
+    assert len(waited_ns) == 2 * rounds, Counter(reads["command"].to_pylist())
+    # Half of them, for a busy host may let the reader wait for its CPU.
+    assert statistics.median(waited_ns) < gap_s * 1e9 / 2, sorted(waited_ns)
+
+
+def test_reads_of_other_namespaces_are_not_logged(bed, tmp_path, one_cpu):
+    here, there = bed.host("here"), bed.host("there")
+    with measured(tmp_path, here, {"reads": True, "stages": ALL_STAGES}) as found:
+        for _ in range(20):
+            udp(there, 20)
+            udp(here, 5)
+    if not has_stage(found, "data_ready"):
+        pytest.skip("this kernel lacks the stage at which data is ready")
+    assert found["log"].reads.num_rows == 100
+
+
+def test_noise_in_windows_counts_no_gap_between_them(alone):
+    done = run("--netns", alone.namespace, "--noise", "--share", "30%", "--duration", "6", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["windows"] > 0
+    for row in summary["noise"]:
+        gaps_s = (row["gap_mean_ns"] or 0) * (row["events"] - summary["windows"]) / 1e9
+        assert gaps_s <= 1.1 * summary["attached_s"], row
+        if row["kind"] == "net_rx_delay":
+            assert row["max_ns"] < summary["attached_s"] * 1e9, row
