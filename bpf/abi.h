@@ -664,6 +664,9 @@ struct edge_account {
 	__u64 duplicates;     /* sequence number recorded before */
 	__u64 beyond;         /* sequence number of at least the capacity */
 	__u64 other;          /* not a stamped packet */
+	__u64 first_timed_ns; /* CLOCK_MONOTONIC, of the first packet whose time is taken, and of the last one */
+	__u64 last_timed_ns;
+	__u64 timed;          /* packets between the two, the last one among them */
 };
 
 _Static_assert(sizeof(struct lane_header) <= LANE_HEADER_BYTES, "lane header outgrew its page");
@@ -696,6 +699,6 @@ _Static_assert(sizeof(struct path_drops) == 192, "path_drops");
 
 _Static_assert(sizeof(struct edge_options) == 24, "edge_options");
 _Static_assert(sizeof(struct edge_time) == 16, "edge_time");
-_Static_assert(sizeof(struct edge_account) == 48, "edge_account");
+_Static_assert(sizeof(struct edge_account) == 72, "edge_account");
 
 #endif

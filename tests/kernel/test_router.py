@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet
 import pytest
+from backlog import USUAL_PACKETS, backlog
 from tcp_logger import small_disk
 
 from parshall.cli import router as router_command
@@ -22,6 +23,7 @@ from parshall.generate.reception import _utc_offset_ns
 from parshall.router import RouterTestbed, Setup, Traffic, measure, offer, overload, zero_loss
 from parshall.router import calibrate as calibrating
 from parshall.router.calibration import Calibration
+from parshall.router.edges import Edge
 from parshall.testbed.names import clean
 from parshall.testbed.namespaces import NETNS_DIRECTORY
 
@@ -109,18 +111,29 @@ def test_times_are_those_of_tcpdump_at_both_edges(name, tmp_path, until):
     assert np.median(egress - departures[left]) < 20_000
 
 
-# The length of the backlog is the machine's, and longer while tests run beside each other.
 @pytest.mark.alone
 @pytest.mark.parametrize(("receive", "place"), [("rps", "backlog"), ("threaded", "ring")])
 def test_what_overload_loses_is_known_by_place(nft, receive, place):
-    # More than the longest queue that tests beside this one may need.
-    count = 200_000
-    with RouterTestbed(dataclasses.replace(SLOW, receive=receive)) as bed:
+    count = 50_000
+    with backlog(USUAL_PACKETS), RouterTestbed(dataclasses.replace(SLOW, receive=receive)) as bed:
         ledger = offer(bed, Traffic("none", seed=1), count).ledger
     lost = sum(ledger["lost"].values())
     assert ledger["sent"] == count == ledger["received"] + lost
     assert lost > count / 10
     assert ledger["lost"][place] >= 0.99 * lost, ledger
+
+
+@pytest.mark.alone
+def test_what_waits_when_the_last_packet_is_sent_does_not_raise_the_rate_under_overload(nft):
+    """With a queue for all packets the router forwards long after the generator has ended."""
+    count = 100_000
+    with backlog(count), RouterTestbed(SLOW) as bed:
+        exit_of_router = Edge(bed.egress, bed.router.path, "out", capacity=count)
+        offered = offer(bed, Traffic("none", seed=1), count, edges=[exit_of_router])
+    assert offered.ledger["received"] == count
+    assert offered.sent_pps > 1.1 * offered.received_pps
+    times_ns = offered.passed[0].times_ns
+    assert offered.received_pps == pytest.approx(1e9 * (count - 1) / np.ptp(times_ns), rel=0.05)
 
 
 def test_lost_packets_have_an_arrival_and_no_departure(nft):

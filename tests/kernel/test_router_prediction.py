@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from backlog import USUAL_PACKETS, backlog
 
 from parshall.cli import model_calibration
 from parshall.errors import ParshallError
@@ -42,7 +43,8 @@ def nft():
 
 @pytest.fixture(scope="module")
 def slow(nft):
-    return calibrate(SLOW, repeats=1, count=20_000)
+    with backlog(USUAL_PACKETS):
+        return calibrate(SLOW, repeats=1, count=20_000)
 
 
 @pytest.fixture

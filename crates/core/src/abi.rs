@@ -370,13 +370,16 @@ plain! {
         pad: u32,
     }
     /// See `struct edge_account`.
-    struct EdgeAccount = 48 {
+    struct EdgeAccount = 72 {
         packets: u64,
         bytes: u64,
         recorded: u64,
         duplicates: u64,
         beyond: u64,
         other: u64,
+        first_timed_ns: u64,
+        last_timed_ns: u64,
+        timed: u64,
     }
     /// See `struct tcp_flow_end_record`.
     struct TcpFlowEndRecord = 104 {

@@ -161,7 +161,7 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
     ParshallError
         There are too few packets for the quantiles.
     """
-    services = [_enough(each.services_ns(), "packets that waited") for each in waiting]
+    services = [_enough(each, each.services_ns(), "that waited") for each in waiting]
     polls = [estimation.send_ns(each) for each in full]
     sends = [send for send, _ in polls]
     send = float(np.median(sends))
@@ -171,7 +171,7 @@ def estimated(sparse: Sequence[Passages], waiting: Sequence[Passages], full: Seq
     ]
     link = float(np.median(links))
     found_wakes = [
-        estimation.wakes_ns(_enough(each.first_latencies_ns(), "packets at an empty router"), link, service_ns)
+        estimation.wakes_ns(_enough(each, each.first_latencies_ns(), "at an empty router"), link, service_ns)
         for each, service_ns in zip(sparse, services, strict=True)
     ]
     wakes = [plain for plain, _ in found_wakes]
@@ -227,12 +227,15 @@ def times(repeats: Sequence[np.ndarray]) -> Times:
     return Times(len(whole), float(whole.mean()), float(median), float(p99), min(medians), max(medians), bounds, counts)
 
 
-def _enough(found: np.ndarray, what: str) -> np.ndarray:
+def _enough(of: Passages, found: np.ndarray, what: str) -> np.ndarray:
     needed = math.ceil(_BEYOND_QUANTILE / (1 - _QUANTILE))
     if len(found) < needed:
+        all_packets = len(of.latency_ns)
+        median_us = 1e-3 * float(np.median(of.latency_ns)) if all_packets else 0.0
         raise ParshallError(
-            f"calibration: {len(found)} {what}, too few for the {_QUANTILE:.0%} quantile: expected {needed}; "
-            "raise --count"
+            f"calibration: {len(found):,} of {all_packets:,} packets {what}, too few for the {_QUANTILE:.0%} quantile: "
+            f"expected {needed:,} (median latency {median_us:,.1f} µs, mean gap {1e-3 * of.gap_ns:,.1f} µs); "
+            "leave the machine idle, or raise --count"
         )
     return found
 

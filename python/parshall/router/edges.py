@@ -55,8 +55,9 @@ class Passage:
     times_ns : numpy.ndarray
         uint64, CLOCK_MONOTONIC, by sequence number; 0: the packet did not pass.
     account : dict
-        ``packets``, ``bytes``, ``recorded``, ``duplicates``, ``beyond``, ``other``; ``runs`` and ``run_ns`` of the
-        program while the kernel's run-time statistics were on.
+        ``packets``, ``bytes``, ``recorded``, ``duplicates``, ``beyond``, ``other``; ``timed`` packets passed in
+        ``timed_ns``: all but the first and the last ones; ``runs`` and ``run_ns`` of the program while the kernel's
+        run-time statistics were on.
     """
 
     times_ns: np.ndarray

@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from parshall.environment import environment
+from parshall.errors import ParshallError
 from parshall.router import gateway
 from parshall.router.edges import Edge
 from parshall.router.offer import PORT, offer
@@ -137,6 +138,8 @@ def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool =
         departures_ns = offered.passed[0].times_ns if records else np.zeros(len(sent), np.uint64)
         if records and bed.setup.tunnel:
             departures_ns = departures_by_stamp(departures_ns, stamp_log, count)
+        if records:
+            _check_times(np.count_nonzero(departures_ns), offered.ledger["received"])
     return Measurement(
         _table(sent, departures_ns),
         offered.ledger,
@@ -146,6 +149,15 @@ def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool =
         bed.setup.describe(),
         traffic.describe(),
     )
+
+
+def _check_times(with_time: int, received: int) -> None:
+    """Raise `ParshallError` when packets reached the sink whose time at the router's exit is missing."""
+    if with_time < received:
+        raise ParshallError(
+            f"router: {received:,} packets reached the sink, but {with_time:,} have a time at the router's exit; "
+            "measure again"
+        )
 
 
 def _table(sent: np.ndarray, departures_ns: np.ndarray) -> pyarrow.Table:

@@ -38,6 +38,8 @@ class Offered:
         ``sent``, ``received`` and ``lost`` by place: sent = received + the sum of lost.
     sender : dict
         The generator's account.
+    sink : dict
+        The account of the sink's edge, see `Passage`.
     passed : list of Passage
         What passed the edges that were asked for.
     gateway : dict or None
@@ -46,6 +48,7 @@ class Offered:
 
     ledger: dict[str, Any]
     sender: dict[str, Any]
+    sink: dict[str, int]
     passed: list[Passage]
     gateway: dict[str, int] | None = None
 
@@ -66,7 +69,13 @@ class Offered:
 
     @property
     def received_pps(self) -> float:
-        """Rate at which packets reached the sink, packets/s."""
+        """Rate at which packets reached the sink, packets/s, by the sink's clock.
+
+        After the last packet was sent, a full queue still empties: what it held did not pass while packets were sent.
+        """
+        timed, timed_ns = self.sink["timed"], self.sink["timed_ns"]
+        if timed and timed_ns:
+            return 1e9 * float(timed) / float(timed_ns)
         return float(self.ledger["received"]) / max(self.elapsed_s, 1e-9)
 
 
@@ -128,7 +137,7 @@ def offer(
         raise ParshallError(
             f"router: none of {ledger['sent']} packets left it: lost {ledger['lost']}; check its routes and rules"
         )
-    return Offered(ledger, account, passed[len(own) :], gateway)
+    return Offered(ledger, account, passed[0].account, passed[len(own) :], gateway)
 
 
 def check_tunnel(bed: RouterTestbed) -> None:
@@ -184,6 +193,8 @@ def _send(bed: RouterTestbed, traffic: Traffic, count: int, log: Path | None) ->
     account = generator.stop().account
     if account["error"] is not None:
         raise ParshallError(f"router: the packets were not all sent: {account['error']}")
+    if account["sent"] != count:
+        raise ParshallError(f"router: the generator sent {account['sent']:,} of {count:,} packets; measure again")
     return account
 
 

@@ -42,6 +42,10 @@ pub struct EdgeAccounts {
     pub beyond: u64,
     /// Packets without a stamp.
     pub other: u64,
+    /// Packets that passed within `timed_ns`: all but the first and the last ones.
+    pub timed: u64,
+    /// How long they took to pass, ns.
+    pub timed_ns: u64,
     /// Runs of the program while the kernel's run-time statistics were on.
     pub runs: u64,
     /// How long they took, ns.
@@ -133,6 +137,7 @@ impl Edge {
     /// What has passed so far.
     pub fn accounts(&self) -> EdgeAccounts {
         let mut sum = EdgeAccounts::default();
+        let (mut first_ns, mut last_ns) = (u64::MAX, 0);
         let counted = self
             .object
             .maps()
@@ -150,7 +155,13 @@ impl Edge {
             sum.duplicates += counts.duplicates;
             sum.beyond += counts.beyond;
             sum.other += counts.other;
+            sum.timed += counts.timed;
+            if counts.timed > 0 {
+                first_ns = first_ns.min(counts.first_timed_ns);
+                last_ns = last_ns.max(counts.last_timed_ns);
+            }
         }
+        sum.timed_ns = last_ns.saturating_sub(first_ns);
         // The program that was not loaded has no information.
         for program in self.object.progs() {
             if let Some(info) = bpf::program_info(program.as_fd()) {
