@@ -473,7 +473,7 @@ enum path_code {
 /* What histograms are kept for, beside the code path. */
 enum path_group { GROUP_NONE = 0, GROUP_INTERFACE = 1, GROUP_CONNECTION = 2, GROUP_CGROUP = 3, GROUP_COMMAND = 4 };
 
-#define PATH_FILTER_MAX 256
+#define PATH_FILTER_MAX 4096
 /* A thread's program is interrupted by a softirq's, that by an interrupt's, that by an NMI's. A power of two. */
 #define PATH_HEADS_PER_CPU 4
 

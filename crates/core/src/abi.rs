@@ -33,7 +33,7 @@ pub const STAGE_PAD: usize = 22;
 /// Number of code paths; see `enum path_code`.
 pub const PATH_CODE_COUNT: usize = 10;
 /// Maximum instructions of the path instrument's filter.
-pub const PATH_FILTER_MAX: usize = 256;
+pub const PATH_FILTER_MAX: usize = 4096;
 /// Packets whose head the path instrument reads at once on a CPU.
 pub const PATH_HEADS_PER_CPU: usize = 4;
 /// Maximum interfaces of the path instrument's filter.

@@ -6,6 +6,7 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use parshall_core::filter::classic::Origin;
 use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 use parshall_kernel::filter::{Expression, try_out};
@@ -117,6 +118,7 @@ fn main() {
                     hook,
                     link_layer: LinkLayer::Ethernet,
                     discard: false,
+                    origin: Origin::default(),
                 };
                 let instructions = filter.emit(target).unwrap().instructions.len();
                 let start = Instant::now();

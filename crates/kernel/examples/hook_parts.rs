@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use parshall_core::abi::{CAPTURE_SLACK_BYTES, CaptureOptions, plain_bytes};
+use parshall_core::filter::classic::Origin;
 use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 use parshall_kernel::filter::{Expression, Maps, load, try_out};
@@ -96,6 +97,7 @@ fn filter_before(
         hook: Hook::Xdp { frags: true },
         link_layer: LinkLayer::Ethernet,
         discard: true,
+        origin: Origin::default(),
     })?;
     let maps = Maps {
         verdict: verdict.as_fd(),

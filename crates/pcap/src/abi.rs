@@ -67,6 +67,8 @@ pub const ERROR_BREAK: c_int = -2;
 pub const ERROR_ACTIVATED: c_int = -4;
 
 pub const DLT_EN10MB: c_int = 1;
+/// Bare IP: in files another number stands for it (`LINKTYPE_RAW`, 101).
+pub const DLT_RAW: c_int = 12;
 pub const DLT_DOCSIS: c_int = 143;
 
 pub const PRECISION_NANO: c_int = 1;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_uchar, timeval};
 use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureRecord, DIRECTION_OUT as RECORD_OUT};
-use parshall_core::filter::classic::ClassicInstruction;
+use parshall_core::filter::classic::{ClassicInstruction, Origin};
+use parshall_core::trace::LINK_TYPE_RAW;
 use parshall_kernel::capture::CaptureError;
 use parshall_kernel::capture::client::{KeeperMessage, Left};
 use parshall_kernel::capture::collector::Collector;
@@ -20,8 +21,8 @@ use parshall_kernel::net::packet_socket::PacketSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abi::{
-    DIRECTION_IN, DIRECTION_OUT, DLT_DOCSIS, DLT_EN10MB, PRECISION_NANO, PacketHeader, Pcap,
-    Statistics,
+    DIRECTION_IN, DIRECTION_OUT, DLT_DOCSIS, DLT_EN10MB, DLT_RAW, PRECISION_NANO, PacketHeader,
+    Pcap, Statistics,
 };
 use crate::error_text;
 use crate::forwards::{bpf_filter, pcap_open_dead_with_tstamp_precision, system_function};
@@ -70,7 +71,7 @@ pub struct Live {
     offset_ns: i64,
     offset_until_ns: u64,
     /// A filter that the kernel cannot run; runs here, on all packets.
-    program: Option<Vec<ClassicInstruction>>,
+    program: Option<Interpreted>,
     /// Counts of the earlier subscriptions.
     counted: Counted,
     interface_drops_before: u64,
@@ -106,7 +107,7 @@ impl Live {
         let injected = Arc::new(Injected::default());
         let reading = Reading::subscribe(&mut place, &interface, snaplen, &all, "", &injected)
             .map_err(|error| error.to_string())?;
-        let link_type = c_int::from(interface.link_type);
+        let link_type = dlt(&interface);
         let mut live = Self {
             dead: std::ptr::null_mut(),
             link_type,
@@ -192,7 +193,7 @@ impl Live {
                 // SAFETY: libpcap has validated the program; the packet has so many bytes.
                 let accepted = unsafe {
                     bpf_filter(
-                        program.as_ptr(),
+                        program.at(record.direction == RECORD_OUT).as_ptr(),
                         bytes.as_ptr(),
                         wire_bytes,
                         bytes.len() as u32,
@@ -280,7 +281,10 @@ impl Live {
             Err(_) => {
                 let all = [return_constant(self.snaplen as u32)];
                 let reading = subscribe(&all).map_err(|error| error.to_string())?;
-                (reading, Some(program.to_vec()))
+                (
+                    reading,
+                    Some(Interpreted::new(program, self.interface.index)),
+                )
             }
         };
         let before = std::mem::replace(&mut self.reading, reading);
@@ -360,7 +364,7 @@ impl Live {
 
     /// Link types that `pcap_set_datalink` takes.
     pub fn link_types(&self) -> Vec<c_int> {
-        match c_int::from(self.interface.link_type) {
+        match dlt(&self.interface) {
             // Cable modem termination systems send DOCSIS frames on Ethernet.
             DLT_EN10MB if !self.interface.is_loopback => vec![DLT_EN10MB, DLT_DOCSIS],
             one => vec![one],
@@ -477,6 +481,41 @@ impl Drop for Live {
 }
 
 const MAX: c_int = CAPTURE_SNAPLEN_MAX as c_int;
+
+/// A program that libpcap's interpreter runs, which knows nothing of direction and interface: they stand in it as numbers.
+struct Interpreted {
+    inbound: Vec<ClassicInstruction>,
+    outbound: Vec<ClassicInstruction>,
+}
+
+impl Interpreted {
+    fn new(program: &[ClassicInstruction], interface_index: u32) -> Self {
+        let [inbound, outbound] = [false, true].map(|is_outbound| {
+            let origin = Origin {
+                is_outbound,
+                interface_index,
+            };
+            let known = |one: &ClassicInstruction| one.with_origin(origin);
+            program.iter().map(known).collect()
+        });
+        Self { inbound, outbound }
+    }
+
+    fn at(&self, is_outbound: bool) -> &[ClassicInstruction] {
+        match is_outbound {
+            true => &self.outbound,
+            false => &self.inbound,
+        }
+    }
+}
+
+/// The link type as programs see it.
+fn dlt(interface: &Interface) -> c_int {
+    match interface.link_type {
+        LINK_TYPE_RAW => DLT_RAW,
+        other => c_int::from(other),
+    }
+}
 
 fn is_in_direction(record: &CaptureRecord, direction: c_int) -> bool {
     let is_out = record.direction == RECORD_OUT;

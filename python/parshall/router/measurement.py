@@ -139,7 +139,7 @@ def measure(bed: RouterTestbed, traffic: Traffic, count: int, *, records: bool =
         if records and bed.setup.tunnel:
             departures_ns = departures_by_stamp(departures_ns, stamp_log, count)
         if records:
-            _check_times(np.count_nonzero(departures_ns), offered.ledger["received"])
+            _check_times(int(np.count_nonzero(departures_ns)), offered.ledger["received"])
     return Measurement(
         _table(sent, departures_ns),
         offered.ledger,

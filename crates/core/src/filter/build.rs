@@ -13,7 +13,7 @@ use super::value::ValueId;
 
 /// Maximum number of states (instruction and register values) of a program. Programs of libpcap have about
 /// one for each instruction; a program made to have more is refused.
-const STATES_MAX: usize = 65_536;
+const STATES_MAX: usize = 262_144;
 
 /// The values of the registers before an instruction; `None` for registers that are not live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -199,6 +199,7 @@ impl Builder<'_> {
         Ok(match source {
             Source::Constant(constant) => Some(self.decisions.values.constant(constant)),
             Source::Length => Some(self.decisions.values.length()),
+            Source::Beside(what) => Some(self.decisions.values.beside(what)),
             Source::Scratch(word) => Some(
                 state.scratch[word].ok_or(ProgramError::UnwrittenScratchWord { position, word })?,
             ),

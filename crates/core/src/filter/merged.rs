@@ -1,9 +1,11 @@
 //! The filters of all subscribers as one.
 
+use std::collections::HashSet;
+
 use crate::abi::{CAPTURE_SNAPLEN_MAX, CAPTURE_SUBSCRIBERS_MAX};
 
 use super::build::build;
-use super::classic::ClassicProgram;
+use super::classic::{ClassicProgram, Origin};
 use super::decision::{Decisions, NodeId};
 use super::error::FilterError;
 use super::search::search;
@@ -82,9 +84,8 @@ impl MergedFilter {
                     source,
                 }
             })?;
-            // The compiler has optimised shorter filters.
+            root = simplify(&mut decisions, root);
             if decisions.reachable(root).len() > NODES_MERGED_MAX {
-                root = simplify(&mut decisions, root);
                 root = search(&mut decisions, root);
             }
             let bit = 1 << subscription.subscriber;
@@ -122,11 +123,38 @@ impl MergedFilter {
 
     /// The subscribers whose filters accept a frame, as bits. `frame` is the whole frame.
     pub fn subscribers(&self, frame: &[u8]) -> u64 {
-        let mut known = Known::default();
+        self.subscribers_at(frame, Origin::default())
+    }
+
+    /// As [`MergedFilter::subscribers`], for a frame that passes there.
+    pub fn subscribers_at(&self, frame: &[u8], origin: Origin) -> u64 {
+        let mut known = Known::of(origin);
         self.stages
             .iter()
             .map(|stage| self.walk(stage, frame, &mut known))
             .fold(0, |all, accepted| all | accepted)
+    }
+
+    /// Whether every frame is accepted by all subscribers or by none. When that cannot be seen, false.
+    pub fn agrees(&self) -> bool {
+        let everybody = self.snaplens.iter().fold(0, |all, (_, bits)| all | bits);
+        let [stage] = &self.stages[..] else {
+            return false;
+        };
+        let mut seen = HashSet::new();
+        let mut open = vec![(stage.entry, 0)];
+        while let Some((edge, before)) = open.pop() {
+            let accepted = before | edge.accepts;
+            match edge.to {
+                None if accepted != 0 && accepted != everybody => return false,
+                Some(next) if seen.insert((next, accepted)) => {
+                    let question = stage.questions[next];
+                    open.extend([(question.yes, accepted), (question.no, accepted)]);
+                }
+                _ => {}
+            }
+        }
+        true
     }
 
     /// The maximum snapshot length of these subscribers, in bytes; 0 without subscribers.

@@ -1,10 +1,10 @@
-//! Removes questions of a long filter whose answers are already known.
+//! Removes questions of a filter whose answers are already known.
 //!
-//! libpcap does so for filters that it compiles as a whole. A long list is compiled in pieces, and each piece
-//! tests again whether the packet is IPv4. Restricting the filter at every question, as merging does, would
+//! Without its optimizer libpcap tests again before each primitive whether the packet is IPv4. Restricting the filter at every question, as merging does, would
 //! take quadratic time: here each path through the filter keeps the answers to the most frequent questions,
 //! and paths that reach the same node with the same answers are one.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use super::decision::{ConditionId, Decisions, NodeId};
@@ -15,6 +15,8 @@ const TRACKED_MAX: usize = 64;
 const PATHS_PER_NODE: usize = 64;
 /// Maximum number of paths in all: each takes some 200 bytes.
 const PATHS_MAX: usize = 1_000_000;
+/// A walk over more decided questions is remembered.
+const LONG_WALK: usize = 16;
 
 /// Answers, by bits of the questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -59,6 +61,8 @@ struct Paths<'a> {
     tracked: HashMap<ConditionId, (u64, [Answers; 2])>,
     /// The tracked questions at or behind a node.
     behind: HashMap<NodeId, u64>,
+    /// Where walks over many decided questions end: many paths begin the same one.
+    long_walks: RefCell<HashMap<Place, Place>>,
 }
 
 impl<'a> Paths<'a> {
@@ -105,26 +109,49 @@ impl<'a> Paths<'a> {
             decisions,
             tracked,
             behind,
+            long_walks: RefCell::default(),
         }
     }
 
     /// Moves to the first undecided question, and drops the answers that no later question needs.
-    fn follow(&self, (mut node, mut answers): Place) -> Place {
-        loop {
-            let behind = self.behind.get(&node).copied().unwrap_or(0);
-            answers.yes &= behind;
-            answers.no &= behind;
-            if node.is_terminal() {
-                return (node, answers);
+    fn follow(&self, from: Place) -> Place {
+        let mut place = self.without_needless(from);
+        let mut steps = 0;
+        while let Some(next) = self.decided(place) {
+            if steps == LONG_WALK
+                && let Some(end) = self.long_walks.borrow().get(&from)
+            {
+                return *end;
             }
-            let decision = self.decisions.node(node);
-            let tracked = self.tracked.get(&decision.condition);
-            match tracked.and_then(|(bit, _)| answers.of(*bit)) {
-                Some(true) => node = decision.yes,
-                Some(false) => node = decision.no,
-                None => return (node, answers),
-            }
+            place = self.without_needless((next, place.1));
+            steps += 1;
         }
+        if steps > LONG_WALK {
+            self.long_walks.borrow_mut().insert(from, place);
+        }
+        place
+    }
+
+    fn without_needless(&self, (node, answers): Place) -> Place {
+        let behind = self.behind.get(&node).copied().unwrap_or(0);
+        let needed = Answers {
+            yes: answers.yes & behind,
+            no: answers.no & behind,
+        };
+        (node, needed)
+    }
+
+    /// The next node, where the answer is known.
+    fn decided(&self, (node, answers): Place) -> Option<NodeId> {
+        if node.is_terminal() {
+            return None;
+        }
+        let decision = self.decisions.node(node);
+        let (bit, _) = self.tracked.get(&decision.condition)?;
+        answers.of(*bit).map(|answer| match answer {
+            true => decision.yes,
+            false => decision.no,
+        })
     }
 
     /// All reachable places, each with its question and the places that the answers lead to, later ones

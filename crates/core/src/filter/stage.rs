@@ -209,7 +209,7 @@ impl<'a> Product<'a> {
                 (self.ranks.get(&subject), subject, *condition)
             })
             .expect("a residue holds at least one filter");
-        // The compiler has optimised a filter that is alone; restricting it would only unfold it.
+        // A filter that is alone was simplified before; restricting it would only unfold it.
         let (yes, no): (Residue, Residue) = if let [(node, subscribers)] = residue[..] {
             let decision = decisions.node(node);
             (

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::classic::{ClassicInstruction, ClassicProgram, ProgramError, Relation, Width};
+use super::classic::{ClassicInstruction, ClassicProgram, Origin, ProgramError, Relation, Width};
 use super::condition::Condition;
 use super::ebpf::{Assembler, Bits, Instruction, Register, Test};
 use super::emit::{Hook, LinkLayer, Map, Target};
@@ -145,7 +145,7 @@ proptest! {
         let merged = MergedFilter::new(&subscribe(&programs)).unwrap();
         for hook in [Hook::Xdp { frags: true }, Hook::Xdp { frags: false }, Hook::SchedCls] {
             for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
-                let program = merged.emit(Target { hook, link_layer, discard: false }).unwrap();
+                let program = merged.emit(Target { hook, link_layer, discard: false, origin: Origin::default() }).unwrap();
                 let length = program.instructions.len() as i64;
                 for (at, instruction) in program.instructions.iter().enumerate() {
                     let jumps = matches!(instruction.code & 7, 5 | 6)
@@ -278,8 +278,11 @@ fn invalid_programs_are_refused_by_name() {
             },
         ),
         (
-            vec![instruction(0x05, 0, 0, u32::MAX), end],
-            ProgramError::Loop { position: 0 },
+            vec![instruction(0x05, 0, 0, -2_i32 as u32), end],
+            ProgramError::LeavesProgram {
+                position: 0,
+                length: 2,
+            },
         ),
         (
             vec![instruction(0x34, 0, 0, 0), end],
@@ -302,12 +305,73 @@ fn invalid_programs_are_refused_by_name() {
     ] {
         assert_eq!(ClassicProgram::new(&program).unwrap_err(), expected);
     }
-    let program = [instruction(0x28, 0, 0, 0xffff_f004), end];
-    let direction = ClassicProgram::new(&program).unwrap_err().to_string();
-    assert!(
-        direction.contains("direction (inbound, outbound)"),
-        "{direction}"
-    );
+    let program = [instruction(0x28, 0, 0, 0xffff_f000 + 44), end];
+    let tag = ClassicProgram::new(&program).unwrap_err().to_string();
+    assert!(tag.contains("the VLAN tag beside the frame"), "{tag}");
+}
+
+/// One subscriber of a program.
+fn merged_alone(program: ClassicProgram) -> MergedFilter {
+    let subscription = Subscription {
+        subscriber: 0,
+        program,
+        snaplen_bytes: 1,
+    };
+    MergedFilter::new(&[subscription]).unwrap()
+}
+
+#[test]
+fn direction_and_interface_are_those_of_the_hook() {
+    let program = |place: u32, k: u32| {
+        let instructions = [
+            instruction(0x20, 0, 0, 0xffff_f000 + place),
+            instruction(0x15, 0, 1, k),
+            instruction(0x06, 0, 0, 1),
+            instruction(0x06, 0, 0, 0),
+        ];
+        ClassicProgram::new(&instructions).unwrap()
+    };
+    let outbound = Origin {
+        is_outbound: true,
+        interface_index: 7,
+    };
+    for (program, is_out, is_in) in [
+        (program(4, 4), true, false),
+        (program(8, 7), true, false),
+        (program(8, 0), false, true),
+    ] {
+        assert!(program.asks_for_origin());
+        for (origin, expected) in [(outbound, is_out), (Origin::default(), is_in)] {
+            assert_eq!(program.run_at(&[], origin) != 0, expected);
+            let merged = merged_alone(program.clone());
+            assert_eq!(merged.subscribers_at(&[], origin) != 0, expected);
+        }
+    }
+}
+
+#[test]
+fn a_loop_runs_six_times() {
+    // Goes to the place that the byte there names, until that is 9.
+    let program = ClassicProgram::new(&[
+        instruction(0x50, 0, 0, 0),
+        instruction(0x15, 2, 0, 9),
+        instruction(0x07, 0, 0, 0),
+        instruction(0x05, 0, 0, -4_i32 as u32),
+        instruction(0x06, 0, 0, 1),
+    ])
+    .unwrap();
+    assert!(program.has_loop());
+    let merged = merged_alone(program.clone());
+    for (frame, expected) in [
+        (&[9_u8][..], true),
+        (&[1, 2, 3, 4, 5, 9], true),
+        (&[1, 2, 3, 4, 5, 6, 9], false),
+        (&[1, 2], false),
+        (&[0, 9], false),
+    ] {
+        assert_eq!(program.run(frame) != 0, expected, "{frame:?}");
+        assert_eq!(merged.subscribers(frame) != 0, expected, "{frame:?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::classic::{Arithmetic, Width, read};
+use super::classic::{Arithmetic, Beside, Origin, Width, read};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(u32);
@@ -20,6 +20,8 @@ pub enum Value {
     Constant(u32),
     /// Bytes of the frame on the wire.
     Length,
+    /// What is known of the packet beside its bytes.
+    Beside(Beside),
     /// Bytes of the frame at a constant offset, in network byte order.
     Load {
         width: Width,
@@ -72,6 +74,10 @@ impl Values {
 
     pub fn length(&mut self) -> ValueId {
         self.intern(Value::Length, u32::MAX)
+    }
+
+    pub fn beside(&mut self, what: Beside) -> ValueId {
+        self.intern(Value::Beside(what), u32::MAX)
     }
 
     pub fn load(&mut self, width: Width, offset: u32) -> ValueId {
@@ -242,12 +248,13 @@ impl Values {
     /// `None` when a byte lies behind the frame's end or a divisor is 0. The conditions before a value
     /// exclude that.
     pub fn evaluate(&self, id: ValueId, frame: &[u8], known: &mut Known) -> Option<u32> {
-        if let Some(number) = known.0.get(&id) {
+        if let Some(number) = known.values.get(&id) {
             return *number;
         }
         let number = match self.get(id) {
             Value::Constant(constant) => Some(constant),
             Value::Length => Some(frame.len() as u32),
+            Value::Beside(what) => Some(known.origin.value(what)),
             Value::Load { width, offset } => read(frame, width, u64::from(offset)),
             Value::LoadIndexed {
                 width,
@@ -265,14 +272,27 @@ impl Values {
                 operator.apply(left, self.evaluate(right, frame, known)?)
             }
         };
-        known.0.insert(id, number);
+        known.values.insert(id, number);
         number
     }
 }
 
 /// Values that were computed from one frame already.
 #[derive(Clone, Debug, Default)]
-pub struct Known(HashMap<ValueId, Option<u32>>);
+pub struct Known {
+    values: HashMap<ValueId, Option<u32>>,
+    origin: Origin,
+}
+
+impl Known {
+    /// Nothing yet of a frame that passes there.
+    pub fn of(origin: Origin) -> Self {
+        Self {
+            origin,
+            ..Self::default()
+        }
+    }
+}
 
 const fn maximum_of(width: Width) -> u32 {
     match width {

@@ -3,13 +3,14 @@
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
-use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
+use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, Origin};
 use parshall_core::filter::emit::{EmittedProgram, Hook as ProgramKind, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription as FilterSubscription};
 use serde::{Deserialize, Serialize};
 
 use super::CaptureError;
-use super::attachment::HookKind;
+use super::attachment::Direction;
+use super::generation::Hook;
 use super::request::Subscription;
 use crate::bpf;
 use crate::filter::{Expression, LoadError, Maps};
@@ -163,31 +164,31 @@ impl Dispatchers {
     /// [`CaptureError::Merged`] when it does not take that either, [`CaptureError::Load`].
     pub fn load(
         &self,
-        interface: &Interface,
-        kind: HookKind,
+        hook: &Hook,
         discard: bool,
         maps: Maps<'_>,
     ) -> Result<OwnedFd, CaptureError> {
-        self.load_by(interface, kind, discard, |program| {
-            crate::filter::load(program, maps)
-        })
+        self.load_by(hook, discard, |program| crate::filter::load(program, maps))
     }
 
     /// As [`Dispatchers::load`], by something that takes programs as the kernel does.
     fn load_by(
         &self,
-        interface: &Interface,
-        kind: HookKind,
+        hook: &Hook,
         discard: bool,
         load: impl Fn(&EmittedProgram) -> Result<OwnedFd, LoadError>,
     ) -> Result<OwnedFd, CaptureError> {
         let target = Target {
-            hook: match kind.is_xdp() {
+            hook: match hook.kind.is_xdp() {
                 true => ProgramKind::Xdp { frags: true },
                 false => ProgramKind::SchedCls,
             },
-            link_layer: interface.link_layer(),
+            link_layer: hook.interface.link_layer(),
             discard,
+            origin: Origin {
+                is_outbound: hook.direction == Direction::Out,
+                interface_index: hook.interface.index,
+            },
         };
         let Some(layer) = self
             .layers
@@ -220,6 +221,7 @@ fn load_idle(target: Target) -> Result<OwnedFd, CaptureError> {
 mod tests {
     use std::cell::RefCell;
 
+    use super::super::attachment::HookKind;
     use super::*;
     use parshall_core::trace::{LINK_TYPE_ETHERNET, LINK_TYPE_RAW};
 
@@ -286,12 +288,16 @@ mod tests {
             .map(|(bit, (subscription, filter))| (bit, subscription, filter))
             .collect();
         let dispatchers = Dispatchers::merge(&bits, &interfaces).unwrap();
-        let kind = HookKind::Tcx;
+        let hook = Hook {
+            interface: interfaces[0].clone(),
+            interface_number: 0,
+            direction: Direction::In,
+            kind: HookKind::Tcx,
+        };
         let load = |limit| {
             let asked = RefCell::new(Vec::new());
-            let loaded = dispatchers.load_by(&interfaces[0], kind, false, |program| {
-                kernel_up_to(limit, &asked, program)
-            });
+            let loaded =
+                dispatchers.load_by(&hook, false, |program| kernel_up_to(limit, &asked, program));
             (loaded, asked.into_inner())
         };
         let (loaded, asked) = load(usize::MAX);

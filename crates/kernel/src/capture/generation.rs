@@ -117,7 +117,7 @@ impl Copying {
             verdict: verdict.as_fd(),
             jumps: jumps.as_fd(),
         };
-        dispatchers.load(&hook.interface, hook.kind, discard, connections)
+        dispatchers.load(hook, discard, connections)
     }
 }
 

@@ -126,10 +126,15 @@ fn compile(interface: &Interface, filter: &str) -> Result<Option<Expression>, Ca
     if filter.is_empty() {
         return Ok(None);
     }
-    let compiled = Expression::compile(filter, interface.link_layer(), None);
-    compiled.map(Some).map_err(|error| CaptureError::Filter {
-        reason: error.to_string(),
-    })
+    let refused = |reason| CaptureError::Filter { reason };
+    let compiled = Expression::compile(filter, interface.link_layer(), None)
+        .map_err(|error| refused(error.to_string()))?;
+    if compiled.program().has_loop() {
+        return Err(refused(format!(
+            "filter '{filter}': the kernel's sockets take no loop (protochain); use --backend ring"
+        )));
+    }
+    Ok(Some(compiled))
 }
 
 struct Reader {

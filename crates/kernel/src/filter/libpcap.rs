@@ -8,15 +8,12 @@ use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 
 use parshall_core::abi::CAPTURE_SNAPLEN_MAX;
-use parshall_core::filter::classic::ClassicInstruction;
+use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
 use parshall_core::filter::emit::LinkLayer;
-
-/// The message for an optimized program that would always return 0.
-pub(super) const REJECTS_ALL: &str = "expression rejects all packets";
+use parshall_core::filter::{MergedFilter, Subscription};
 
 const DLT_EN10MB: c_int = 1;
 const DLT_RAW: c_int = 12;
-const OPTIMIZE: c_int = 1;
 const PCAP_NETMASK_UNKNOWN: u32 = 0xffff_ffff;
 
 #[repr(C)]
@@ -73,8 +70,29 @@ impl Compiler {
         })
     }
 
-    /// The optimized program of an expression, or what libpcap says of it.
+    /// The program of an expression without libpcap's optimizer, or what libpcap says of it.
     pub fn compile(&mut self, expression: &CString) -> Result<Vec<ClassicInstruction>, String> {
+        self.compile_by(expression, false)
+    }
+
+    /// The program by libpcap's optimizer where that provably accepts the same frames, and otherwise without it: the
+    /// optimizer drops and moves loads, which reject a frame that is too short, and mistakes some tests for others.
+    pub fn compile_short(
+        &mut self,
+        expression: &CString,
+    ) -> Result<Vec<ClassicInstruction>, String> {
+        let plain = self.compile(expression)?;
+        Ok(match self.compile_by(expression, true) {
+            Ok(optimized) if have_one_verdict(&plain, &optimized) => optimized,
+            _ => plain,
+        })
+    }
+
+    fn compile_by(
+        &mut self,
+        expression: &CString,
+        is_optimized: bool,
+    ) -> Result<Vec<ClassicInstruction>, String> {
         let mut program = Program {
             length: 0,
             instructions: std::ptr::null_mut(),
@@ -86,7 +104,7 @@ impl Compiler {
                 self.handle.as_ptr(),
                 &mut program,
                 expression.as_ptr(),
-                OPTIMIZE,
+                is_optimized.into(),
                 self.netmask,
             )
         };
@@ -104,6 +122,22 @@ impl Compiler {
         unsafe { pcap_freecode(&mut program) };
         Ok(instructions)
     }
+}
+
+/// Whether two programs provably accept the same frames.
+fn have_one_verdict(one: &[ClassicInstruction], other: &[ClassicInstruction]) -> bool {
+    let subscription = |subscriber, instructions| {
+        Some(Subscription {
+            subscriber,
+            program: ClassicProgram::new(instructions).ok()?,
+            snaplen_bytes: 1,
+        })
+    };
+    let both = [subscription(0, one), subscription(1, other)];
+    let [Some(one), Some(other)] = both else {
+        return false;
+    };
+    MergedFilter::new(&[one, other]).is_ok_and(|merged| merged.agrees())
 }
 
 impl Drop for Compiler {

@@ -1,29 +1,21 @@
 //! Long expressions, taken apart.
 //!
-//! libpcap takes more than the square of an expression's length to compile it, with its optimizer or
-//! without. Here an expression that is a long list is read as far as `and`, `or`, `not` and
-//! parentheses go; libpcap compiles a few primitives at a time, and their programs are put one behind
-//! the other. The code does not know what a primitive means: libpcap compiles as a whole what is not plainly a list.
-
-mod overrun;
-mod rows;
+//! libpcap takes more than the square of an expression's length to compile it. Here an expression that is a
+//! long list is read as far as `and`, `or`, `not` and parentheses go; libpcap compiles a few primitives at a
+//! time, and their programs are put one behind the other, as libpcap itself does without its optimizer. The
+//! code does not know what a primitive means: libpcap compiles as a whole what is not plainly a list.
 
 use std::ffi::CString;
 
 use parshall_core::filter::classic::ClassicInstruction;
 
-use self::overrun::may_overrun;
-use super::libpcap::{Compiler, REJECTS_ALL};
+use super::libpcap::Compiler;
 use super::words::words;
 
 /// Primitives from which on an expression is taken apart: libpcap is done with fewer in milliseconds.
 const LONG_PRIMITIVES: usize = 32;
-/// Primitives that libpcap compiles at once: few enough to be quick, enough that it finds most of
-/// what they share.
+/// Primitives that libpcap compiles at once: few enough to be quick.
 const PIECE_PRIMITIVES: usize = 12;
-/// Primitives up to which libpcap compiles a list as a whole that may read behind the end of whole
-/// frames: a matter of two seconds at most.
-const WHOLE_PRIMITIVES: usize = 200;
 /// Parentheses in parentheses.
 const DEPTH_MAX: usize = 64;
 
@@ -79,12 +71,6 @@ fn compile_above(
     if tree.primitives() < primitives {
         return None;
     }
-    if tree.any(&may_overrun) {
-        return match tree.primitives() {
-            ..=WHOLE_PRIMITIVES => None,
-            _ => rows::compile(compiler, &tree),
-        };
-    }
     let mut assembly = Assembly::default();
     let (accept, reject) = (assembly.label(), assembly.label());
     assembly.put(compiler, &tree, accept, reject)?;
@@ -108,15 +94,6 @@ impl Tree {
             Self::Primitive(_) => 1,
             Self::Not(inner) => inner.primitives(),
             Self::And(parts) | Self::Or(parts) => parts.iter().map(Self::primitives).sum(),
-        }
-    }
-
-    /// Whether something holds of one of its primitives.
-    fn any(&self, holds: &impl Fn(&str) -> bool) -> bool {
-        match self {
-            Self::Primitive(text) => holds(text),
-            Self::Not(inner) => inner.any(holds),
-            Self::And(parts) | Self::Or(parts) => parts.iter().any(|part| part.any(holds)),
         }
     }
 
@@ -399,13 +376,7 @@ impl Assembly {
         no: Label,
     ) -> Option<()> {
         let text = CString::new(expression).ok()?;
-        let program = match compiler.compile(&text) {
-            Ok(program) => program,
-            // libpcap would say so of the whole only when every piece is such.
-            Err(message) if message == REJECTS_ALL => vec![instruction(RETURN, 0)],
-            Err(_) => return None,
-        };
-        for mut instruction in program {
+        for mut instruction in compiler.compile_short(&text).ok()? {
             if instruction.code == RETURN {
                 let to = if instruction.k == 0 { no } else { yes };
                 self.jumps.push((self.instructions.len(), to));
@@ -419,10 +390,6 @@ impl Assembly {
     }
 
     fn finish(mut self, accept: Label, reject: Label) -> Option<Vec<ClassicInstruction>> {
-        // libpcap refuses what rejects all packets.
-        if !self.jumps.iter().any(|(_, label)| *label == accept) {
-            return None;
-        }
         for (label, verdict) in [(accept, u32::MAX), (reject, 0)] {
             self.place(label);
             self.instructions.push(instruction(RETURN, verdict));
@@ -437,11 +404,6 @@ impl Assembly {
             self.instructions[at].k = u32::try_from(distance).ok()?;
         }
         Some(self.instructions)
-    }
-
-    fn jump(&mut self, to: Label) {
-        self.jumps.push((self.instructions.len(), to));
-        self.instructions.push(instruction(JUMP, 0));
     }
 }
 

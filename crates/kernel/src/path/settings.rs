@@ -74,6 +74,13 @@ fn compile(filter: Option<&str>) -> Result<Vec<ClassicInstruction>, MeasurementE
         return Ok(Vec::new());
     };
     let expression = Expression::compile(text, LinkLayer::RawIp, None)?;
+    if expression.program().asks_for_origin() {
+        return Err(MeasurementError::Option {
+            option: "filter",
+            value: text.into(),
+            expected: "no inbound, outbound or ifindex, as packets pass several interfaces; use --interface".into(),
+        });
+    }
     let instructions = expression.instructions().to_vec();
     if instructions.len() > PATH_FILTER_MAX {
         return Err(MeasurementError::Option {

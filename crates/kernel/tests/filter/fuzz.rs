@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use parshall_core::filter::emit::{Hook, LinkLayer};
 use parshall_core::filter::{FilterError, MergedFilter, Subscription};
-use parshall_kernel::filter::Expression;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::expressions::{all, expected, snaplen_bytes};
+use crate::expressions::{Compiled, all, expected, snaplen_bytes};
 use crate::kernel::{Surroundings, available};
 use crate::{classic_programs, frames};
 
@@ -91,11 +90,7 @@ fn expression(random: &mut impl Rng, known: &[String], depth: u32) -> String {
 }
 
 /// One filter and what to call it in a message; `None` when libpcap refuses the expression.
-fn filter(
-    random: &mut impl Rng,
-    known: &[String],
-    link_layer: LinkLayer,
-) -> Option<(String, Expression)> {
+fn filter(random: &mut impl Rng, known: &[String], link_layer: LinkLayer) -> Option<Compiled> {
     if random.random_ratio(1, 3) {
         let program = classic_programs::program(random);
         let mut text = String::new();
@@ -106,11 +101,10 @@ fn filter(
                 instruction.code, instruction.jt, instruction.jf, instruction.k
             );
         }
-        Some((text, Expression::from_instructions(&program).unwrap()))
+        Some(Compiled::program(text, &program))
     } else {
         let text = expression(random, known, 3);
-        let compiled = Expression::compile(&text, link_layer, None).ok()?;
-        Some((text, compiled))
+        Compiled::or_refused(&text, link_layer, None).ok()
     }
 }
 
@@ -130,7 +124,7 @@ fn round(
 ) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let most = *[1, 4, 16, 64].choose(&mut random).unwrap();
-    let filters: Vec<(String, Expression)> = (0..random.random_range(1..=most))
+    let filters: Vec<Compiled> = (0..random.random_range(1..=most))
         .filter_map(|_| filter(&mut random, known, link_layer))
         .collect();
     if filters.is_empty() {
@@ -139,9 +133,9 @@ fn round(
     let subscriptions: Vec<Subscription> = filters
         .iter()
         .zip(0..)
-        .map(|((_, expression), subscriber)| Subscription {
+        .map(|(compiled, subscriber)| Subscription {
             subscriber,
-            program: expression.program().clone(),
+            program: compiled.expression.program().clone(),
             snaplen_bytes: snaplen_bytes(subscriber),
         })
         .collect();
@@ -160,11 +154,11 @@ fn round(
             LinkLayer::Ethernet => frames::ethernet(&mut random),
             LinkLayer::RawIp => frames::raw_ip(&mut random),
         };
-        let wanted = expected(filters.iter().map(|(_, expression)| expression), &frame);
+        let wanted = expected(&filters, &frame);
         tally.wanted += usize::from(wanted.0 != 0);
         let names = |found: u64| -> Vec<&String> {
             let wrong = (0..filters.len()).filter(|at| (found ^ wanted.0) >> at & 1 != 0);
-            wrong.map(|at| &filters[at].0).collect()
+            wrong.map(|at| &filters[at].text).collect()
         };
         let found = merged.subscribers(&frame);
         assert_eq!(

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use libbpf_sys as sys;
 use parshall_core::abi::{CaptureVerdict, plain_bytes, read_plain};
 use parshall_core::filter::MergedFilter;
+use parshall_core::filter::classic::Origin;
 use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_kernel::filter::{Maps, load, try_out};
 
@@ -74,6 +75,7 @@ impl Surroundings {
             hook: self.hook,
             link_layer,
             discard: false,
+            origin: Origin::default(),
         };
         let program = filter.emit(target).unwrap();
         let maps = Maps {

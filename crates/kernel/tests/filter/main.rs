@@ -9,3 +9,4 @@ mod long_lists;
 mod memory;
 mod same_verdict;
 mod traffic;
+mod witness;

@@ -1,7 +1,6 @@
 //! Every expression of the data files, alone and merged with others, gives libpcap's verdict.
 
 use parshall_core::filter::emit::{Hook, LinkLayer};
-use parshall_kernel::filter::Expression;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -32,10 +31,10 @@ fn each_expression_in_user_space() {
         let frames = frames(link_layer, 3_000, 1);
         let mut never = Vec::new();
         for compiled in all(link_layer) {
-            let filter = merge([&compiled.expression]);
+            let filter = merge([&compiled]);
             let mut matched = 0;
             for frame in &frames {
-                let wanted = compiled.expression.run_by_libpcap(frame) != 0;
+                let wanted = compiled.wants(frame);
                 matched += usize::from(wanted);
                 assert_eq!(
                     filter.subscribers(frame),
@@ -60,7 +59,7 @@ fn each_expression(hook: Hook, seed: u64, mut check: impl FnMut(&Loaded<'_>, &Co
     for link_layer in [LinkLayer::Ethernet, LinkLayer::RawIp] {
         let frames = frames(link_layer, 120, seed);
         for compiled in all(link_layer) {
-            let filter = merge([&compiled.expression]);
+            let filter = merge([&compiled]);
             let loaded = around.load(&filter, link_layer);
             for frame in frames.iter().filter(|frame| loaded.takes(frame)) {
                 check(&loaded, &compiled, frame);
@@ -78,7 +77,7 @@ fn each_expression_in_the_kernel() {
         each_expression(hook, 2, |loaded, compiled, frame| {
             assert_eq!(
                 loaded.verdict(frame),
-                expected([&compiled.expression], frame),
+                expected([compiled], frame),
                 "{hook:?} {}: {frame:02x?}",
                 compiled.text
             );
@@ -97,7 +96,7 @@ fn each_expression_when_the_frame_lies_in_several_buffers() {
         let linear_bytes = random.random_range(14..=frame.len().min(100)) as u32;
         assert_eq!(
             loaded.verdict_when_linear(frame, Some(linear_bytes)),
-            expected([&compiled.expression], frame),
+            expected([compiled], frame),
             "{linear_bytes} bytes linear, {}: {frame:02x?}",
             compiled.text
         );
@@ -118,10 +117,7 @@ fn sets_of_filters_in_user_space_and_in_the_kernel() {
                 1 => 2,
                 _ => random.random_range(1..=64_usize),
             };
-            let mut chosen: Vec<&Expression> = compiled
-                .iter()
-                .map(|compiled| &compiled.expression)
-                .collect();
+            let mut chosen: Vec<&Compiled> = compiled.iter().collect();
             chosen.shuffle(&mut random);
             chosen.truncate(size);
             // Some are there several times.

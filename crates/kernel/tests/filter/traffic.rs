@@ -8,7 +8,6 @@ use std::process::Command;
 
 use libbpf_sys as sys;
 use parshall_core::filter::emit::{Hook, LinkLayer};
-use parshall_kernel::filter::Expression;
 use parshall_kernel::net::interface::index;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -144,7 +143,7 @@ impl Cable {
 }
 
 /// Holds filters against libpcap's verdict on frames that come over the cable.
-fn compare(chosen: &[&Expression], frames: &[Vec<u8>], first_bytes: impl Fn(usize) -> u16) {
+fn compare(chosen: &[&Compiled], frames: &[Vec<u8>], first_bytes: impl Fn(usize) -> u16) {
     let around = Surroundings::new(Hook::SchedCls);
     let filter = merge(chosen.iter().copied());
     let loaded = around.load(&filter, LinkLayer::Ethernet);
@@ -186,8 +185,7 @@ fn a_tag_beside_the_frame_counts_as_part_of_it() {
         assert!(tagged > 100, "{tagged} frames with a tag are no test");
         let compiled = all(LinkLayer::Ethernet);
         for chosen in compiled.chunks(48) {
-            let chosen: Vec<&Expression> =
-                chosen.iter().map(|compiled| &compiled.expression).collect();
+            let chosen: Vec<&Compiled> = chosen.iter().collect();
             compare(&chosen, &frames, |_| 0);
             ip("link del near");
         }
@@ -208,7 +206,7 @@ fn one_filter_for_tags() {
             "len = 64 or vlan and greater 90",
         ] {
             let compiled = Compiled::new(text, LinkLayer::Ethernet);
-            compare(&[&compiled.expression], &frames, |_| 0);
+            compare(&[&compiled], &frames, |_| 0);
             ip("link del near");
         }
     });
@@ -231,8 +229,7 @@ fn filters_match_frames_in_several_buffers() {
             .collect();
         let compiled = all(LinkLayer::Ethernet);
         for chosen in compiled.chunks(48) {
-            let chosen: Vec<&Expression> =
-                chosen.iter().map(|compiled| &compiled.expression).collect();
+            let chosen: Vec<&Compiled> = chosen.iter().collect();
             compare(&chosen, &frames, |number| firsts[number]);
             ip("link del near");
         }

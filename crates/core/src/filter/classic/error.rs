@@ -35,11 +35,6 @@ pub enum ProgramError {
         "filter program: instruction {position} goes on behind the program's {length} instructions; give a valid program"
     )]
     LeavesProgram { position: usize, length: usize },
-    /// A jump goes back.
-    #[error(
-        "filter: instruction {position} jumps back, and loops (protochain) cannot be merged; name the protocol itself, as in 'ip6 proto 6'"
-    )]
-    Loop { position: usize },
     /// The program loads data outside the frame.
     #[error(
         "filter: instruction {position} asks for {what}, which is not in the frame; leave that out of the expression"

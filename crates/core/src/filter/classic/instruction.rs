@@ -147,6 +147,38 @@ pub enum Source {
     PacketIndexed(Width, u32),
     /// Four times the low half of a byte: the length of an IPv4 header.
     HeaderLength(u32),
+    /// What is known of the packet beside its bytes.
+    Beside(Beside),
+}
+
+/// Linux's ancillary data that filters may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Beside {
+    /// `SKF_AD_PKTTYPE`: `inbound` and `outbound`.
+    PacketType,
+    /// `SKF_AD_IFINDEX`: `ifindex`.
+    InterfaceIndex,
+}
+
+/// Where a frame passes: what [`Beside`] asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Whether it leaves the host by this interface.
+    pub is_outbound: bool,
+    /// The interface's number.
+    pub interface_index: u32,
+}
+
+impl Origin {
+    /// The number that a filter sees, as a packet socket shows it.
+    pub const fn value(self, what: Beside) -> u32 {
+        /// `PACKET_OUTGOING`; inbound packets are of another type, of which libpcap does not ask.
+        const OUTGOING: u32 = 4;
+        match what {
+            Beside::PacketType => (self.is_outbound as u32) * OUTGOING,
+            Beside::InterfaceIndex => self.interface_index,
+        }
+    }
 }
 
 /// A decoded instruction.
@@ -181,6 +213,8 @@ pub enum Operation {
 
 /// Words of scratch memory.
 pub const SCRATCH_WORDS: usize = 16;
+/// `-SKF_AD_OFF`: ancillary data begin so far below 0.
+const ANCILLARY_BYTES: u32 = 0x1000;
 
 const CLASS: u16 = 0x07;
 const OPERATION: u16 = 0xf0;
@@ -260,13 +294,30 @@ impl ClassicInstruction {
             _ => return Err(unknown()),
         };
         Ok(match self.code & 0xe0 {
-            0x20 => Source::Packet(width, self.absolute(position)?),
+            0x20 => match beside(self.k) {
+                Some(what) => Source::Beside(what),
+                None => Source::Packet(width, self.absolute(position)?),
+            },
             0x40 => Source::PacketIndexed(width, self.k),
             0x00 if self.code == 0x00 => Source::Constant(self.k),
             0x80 if self.code == 0x80 => Source::Length,
             0x60 if self.code == 0x60 => Source::Scratch(self.scratch(position)?),
             _ => return Err(unknown()),
         })
+    }
+
+    /// The instruction with the number itself where it asks for what is known of the packet beside its bytes.
+    pub fn with_origin(self, origin: Origin) -> Self {
+        const LOAD_ABSOLUTE: u16 = 0x20;
+        let is_absolute = self.code & (CLASS | 0xe0) == LOAD_ABSOLUTE;
+        match beside(self.k).filter(|_| is_absolute) {
+            Some(what) => Self {
+                code: 0,
+                k: origin.value(what),
+                ..self
+            },
+            None => self,
+        }
     }
 
     /// A word of scratch memory.
@@ -324,11 +375,18 @@ impl ClassicInstruction {
 }
 
 /// Linux's ancillary data at the negative offset `k`, and the keyword of the filter language.
+/// What a load at a negative offset asks for, of what is known.
+const fn beside(k: u32) -> Option<Beside> {
+    match k.wrapping_add(ANCILLARY_BYTES) {
+        4 => Some(Beside::PacketType),
+        8 => Some(Beside::InterfaceIndex),
+        _ => None,
+    }
+}
+
 fn ancillary(k: u32) -> &'static str {
-    match k.wrapping_add(0x1000) {
+    match k.wrapping_add(ANCILLARY_BYTES) {
         0 => "the protocol of the socket buffer",
-        4 => "the packet's direction (inbound, outbound)",
-        8 => "the interface's index (ifindex)",
         44 | 48 | 60 => "the VLAN tag beside the frame",
         _ => "Linux's ancillary data",
     }

@@ -1,13 +1,22 @@
 //! An interpreter of the classic machine: the reference for all other forms of a filter.
 
-use super::{ClassicProgram, Operand, Operation, Register, SCRATCH_WORDS, Source, Width};
+use super::{ClassicProgram, Operand, Operation, Origin, Register, SCRATCH_WORDS, Source, Width};
 
 impl ClassicProgram {
     /// Runs the program on a whole frame. Returns its return value: 0 rejects.
     ///
     /// A load behind the frame's end and a division by 0 reject.
     pub fn run(&self, frame: &[u8]) -> u32 {
-        Machine::default().run(self, frame).unwrap_or(0)
+        self.run_at(frame, Origin::default())
+    }
+
+    /// As [`ClassicProgram::run`], for a frame that passes there.
+    pub fn run_at(&self, frame: &[u8], origin: Origin) -> u32 {
+        let mut machine = Machine {
+            origin,
+            ..Machine::default()
+        };
+        machine.run(self, frame).unwrap_or(0)
     }
 }
 
@@ -16,6 +25,7 @@ struct Machine {
     accumulator: u32,
     index: u32,
     scratch: [u32; SCRATCH_WORDS],
+    origin: Origin,
 }
 
 impl Machine {
@@ -70,6 +80,7 @@ impl Machine {
             Source::Constant(constant) => Some(constant),
             Source::Length => Some(frame.len() as u32),
             Source::Scratch(word) => Some(self.scratch[word]),
+            Source::Beside(what) => Some(self.origin.value(what)),
             Source::Packet(width, offset) => read(frame, width, u64::from(offset)),
             Source::PacketIndexed(width, offset) => {
                 read(frame, width, u64::from(self.index) + u64::from(offset))

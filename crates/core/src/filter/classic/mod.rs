@@ -7,8 +7,8 @@ mod program;
 
 pub use error::ProgramError;
 pub use instruction::{
-    Arithmetic, ClassicInstruction, Operand, Operation, Register, Relation, SCRATCH_WORDS, Source,
-    Width,
+    Arithmetic, Beside, ClassicInstruction, Operand, Operation, Origin, Register, Relation,
+    SCRATCH_WORDS, Source, Width,
 };
 pub(super) use interpreter::read;
 pub use program::ClassicProgram;

@@ -2,14 +2,21 @@
 
 use super::{ClassicInstruction, Operation, ProgramError, Register, Source};
 
+/// How often a loop is run at most: `protochain` goes to the next extension header each time.
+const ROUNDS_MAX: usize = 6;
+
 /// A program of valid instructions that can neither loop nor run off its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassicProgram {
     operations: Vec<Operation>,
+    has_loop: bool,
 }
 
 impl ClassicProgram {
     /// Decodes and checks the instructions.
+    ///
+    /// A loop is unrolled: the program is there [`ROUNDS_MAX`] times, and a jump back goes on in the next one. What would
+    /// go on in none rejects.
     ///
     /// # Errors
     /// [`ProgramError`] names the first invalid instruction.
@@ -19,10 +26,25 @@ impl ClassicProgram {
         }
         let length = instructions.len();
         let mut operations = Vec::with_capacity(length);
+        let mut has_loop = false;
         for (position, instruction) in instructions.iter().enumerate() {
-            let operation = instruction.decode(position)?;
-            if matches!(operation, Operation::Jump(distance) if distance < 0) {
-                return Err(ProgramError::Loop { position });
+            let mut operation = instruction.decode(position)?;
+            if let Operation::Jump(distance) = &mut operation
+                && *distance < 0
+            {
+                let behind = i64::try_from(length)
+                    .ok()
+                    .map(|length| length + i64::from(*distance));
+                let leaves = || ProgramError::LeavesProgram { position, length };
+                if i64::from(*distance) + position as i64 + 1 < 0 {
+                    return Err(leaves());
+                }
+                *distance = behind
+                    .and_then(|jump| i32::try_from(jump).ok())
+                    .ok_or_else(leaves)?;
+                has_loop = true;
+                operations.push(operation);
+                continue;
             }
             let (first, second) = successors(position, operation);
             if [first, second].into_iter().flatten().any(|to| to >= length) {
@@ -30,7 +52,32 @@ impl ClassicProgram {
             }
             operations.push(operation);
         }
-        Ok(Self { operations })
+        if has_loop {
+            operations = operations.repeat(ROUNDS_MAX);
+            let last = operations.len() - length;
+            for position in last..operations.len() {
+                if matches!(operations[position], Operation::Jump(distance) if position + 1 + distance as usize >= operations.len())
+                {
+                    operations[position] = Operation::Return(Some(0));
+                }
+            }
+        }
+        Ok(Self {
+            operations,
+            has_loop,
+        })
+    }
+
+    /// Whether the instructions have a loop, which sockets do not take.
+    pub fn has_loop(&self) -> bool {
+        self.has_loop
+    }
+
+    /// Whether it asks for what is not in the packet's bytes.
+    pub fn asks_for_origin(&self) -> bool {
+        self.operations
+            .iter()
+            .any(|operation| matches!(operation, Operation::Load(_, Source::Beside(_))))
     }
 
     /// The instructions.

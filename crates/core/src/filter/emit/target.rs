@@ -1,5 +1,7 @@
 //! The hook that a program is generated for.
 
+use crate::filter::classic::Origin;
+
 /// The kind of eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
@@ -41,6 +43,8 @@ pub struct Target {
     pub link_layer: LinkLayer,
     /// The hook drops all frames (XDP only), whether a filter accepts them or not.
     pub discard: bool,
+    /// Where the hook is.
+    pub origin: Origin,
 }
 
 /// Fields of `struct xdp_md` and `struct __sk_buff`, as offsets in bytes.

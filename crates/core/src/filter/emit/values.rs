@@ -111,6 +111,10 @@ impl Emitter<'_> {
                 self.alu32(Alu::Move, R1, constant as i32);
             }
             Value::Length => self.put(Instruction::load(Size::Word, R1, R9, LENGTH)),
+            Value::Beside(what) => {
+                let number = self.target.origin.value(what);
+                self.alu32(Alu::Move, R1, number as i32);
+            }
             Value::Load { width, offset } => match view {
                 View::Copied => self.load_copied(width, offset),
                 View::Plain | View::Tagged => self.load_in_place(width, offset, view, known),

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 use libbpf_sys as sys;
 use parshall_core::abi::{CAPTURE_SNAPLEN_MAX, CaptureVerdict};
-use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram};
+use parshall_core::filter::classic::{ClassicInstruction, ClassicProgram, Origin};
 use parshall_core::filter::emit::{Hook, LinkLayer, Target};
 use parshall_core::filter::{MergedFilter, Subscription};
 
@@ -41,7 +41,7 @@ impl Redirect {
         let name = &interface.name;
         let (object, program) = load(socket).map_err(|error| BackendError::socket(name, error))?;
         let filter = filter
-            .map(|instructions| filter_before(&program, instructions))
+            .map(|instructions| filter_before(&program, instructions, interface.index))
             .transpose()
             .map_err(failed("making an XDP program of the filter"))
             .map_err(|error| BackendError::socket(name, error))?;
@@ -106,6 +106,7 @@ fn load(socket: impl AsFd) -> Result<(Object, OwnedFd), SocketError> {
 fn filter_before(
     program: &OwnedFd,
     instructions: &[ClassicInstruction],
+    interface_index: u32,
 ) -> io::Result<(OwnedFd, MapHandle)> {
     let subscription = Subscription {
         subscriber: 0,
@@ -118,6 +119,10 @@ fn filter_before(
                 hook: Hook::Xdp { frags: false },
                 link_layer: LinkLayer::Ethernet,
                 discard: false,
+                origin: Origin {
+                    is_outbound: false,
+                    interface_index,
+                },
             })
         })
         .map_err(io::Error::other)?;
